@@ -1,0 +1,97 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/ids.h"
+#include "base/random.h"
+#include "base/text.h"
+
+namespace skerry {
+namespace {
+
+using Words = std::array<std::uint32_t, 4>;
+
+// Known answers published with Random123 (kat_vectors, philox4x32 10 rounds).
+TEST(Philox, MatchesPublishedVectors) {
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
+            (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(Stream, EveryPartOfThePositionMatters) {
+  const Position origin{
+      .seed = 1, .expert = 2, .attempt = 3, .step = 4, .sample = 5, .purpose = Purpose::kNoise};
+  std::vector<Position> moved(6, origin);
+  moved[0].seed = 9;
+  moved[1].expert = 9;
+  moved[2].attempt = 9;
+  moved[3].step = 9;
+  moved[4].sample = 9;
+  moved[5].purpose = Purpose::kTime;
+  const std::uint64_t first = Stream(origin).u64();
+  EXPECT_EQ(first, Stream(origin).u64());
+  for (const Position& position : moved) EXPECT_NE(first, Stream(position).u64());
+}
+
+TEST(Stream, NormalsHaveUnitMoments) {
+  std::vector<float> values(200000);
+  Stream({.seed = 7, .purpose = Purpose::kNoise}).fill_normal(values);
+  double sum = 0, squares = 0;
+  for (const float value : values) {
+    ASSERT_TRUE(std::isfinite(value));
+    sum += value;
+    squares += value * value;
+  }
+  EXPECT_NEAR(sum / 200000, 0, 0.01);
+  EXPECT_NEAR(squares / 200000, 1, 0.02);
+}
+
+TEST(Stream, BelowIsInRangeAndReachesBothEnds) {
+  Stream stream({.seed = 3});
+  std::array<int, 3> seen{};
+  for (int i = 0; i < 300; ++i) ++seen.at(stream.below(3));
+  EXPECT_THAT(seen, testing::Each(testing::Gt(60)));
+}
+
+// RFC 7693 gives BLAKE2b-512 only; this is the 256-bit digest of "abc" as b2sum -l 256 prints it.
+TEST(Hash, Blake2bOfAbc) {
+  EXPECT_EQ(blake2b("abc").hex(), "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
+  Hasher hasher;
+  hasher.update("a");
+  hasher.update("bc");
+  EXPECT_EQ(hasher.finish(), blake2b("abc"));
+}
+
+TEST(Hash, HexRoundTripAndRefusals) {
+  const Hash hash = blake2b("x");
+  EXPECT_EQ(Hash::from_hex(hash.hex()).value(), hash);
+  EXPECT_EQ(Hash::from_raw(hash.raw()).value(), hash);
+  EXPECT_FALSE(Hash::from_hex("abcd").has_value());
+  EXPECT_FALSE(from_hex("0g").has_value());
+  EXPECT_FALSE(from_hex("abc").has_value());
+}
+
+TEST(Epoch, GenerationOutranksCounter) {
+  EXPECT_LT(Epoch(0, 0xffffffffffff), Epoch(1, 0));
+  EXPECT_EQ(Epoch(3, 7).next(), Epoch(3, 8));
+  EXPECT_EQ(Epoch(3, 7).generation(), 3);
+  EXPECT_EQ(Epoch(3, 7).counter(), 7U);
+}
+
+TEST(Text, ForPeople) {
+  EXPECT_EQ(human_bytes(17), "17 B");
+  EXPECT_EQ(human_bytes(5 << 20), "5.0 MiB");
+  EXPECT_EQ(human_duration(std::chrono::milliseconds(850)), "850 ms");
+  EXPECT_EQ(human_duration(std::chrono::seconds(200)), "3 m 20 s");
+  EXPECT_EQ(utc_time(0), "1970-01-01T00:00:00.000Z");
+}
+
+}  // namespace
+}  // namespace skerry

@@ -1,0 +1,115 @@
+// Bugs planted on purpose, so that the simulation and the fuzz targets can be shown to find them (tests/simulation,
+// tests/fuzz, docs/reliability.md). Each place asks `planted("name")`: a constant false, unless the build was configured
+// with SKERRY_PLANTED, where one bug at a time is turned on at run time. That build is never installed.
+#pragma once
+
+#include <cstddef>
+#include <iterator>
+#include <string_view>
+
+namespace skerry {
+
+enum class FoundBy { kSimulation, kFuzzing };
+
+struct PlantedBug {
+  std::string_view name;
+  std::string_view about;
+  FoundBy found_by = FoundBy::kSimulation;
+};
+
+inline constexpr PlantedBug kPlantedBugs[] = {
+    // ---- Epochs and grants ----
+    {"epoch_not_persisted", "an assignment leaves before its epoch is durable"},
+    {"renewal_before_durable", "a heartbeat's answer renews a lease whose grant is not durable"},
+    {"epoch_not_raised", "an expert is given to another node under the old epoch"},
+    {"generation_not_raised", "a restored backup goes on in its old generation"},
+    {"restores_alike", "two restores of one backup go on with the same epochs"},
+    {"restored_leases_kept", "a restored coordinator believes the leases of its backup"},
+    {"slot_given_twice", "the scheduler gives a slot that trains already to a second expert"},
+    {"grants_to_cordoned", "the scheduler gives work to a node that is cordoned or drains"},
+    {"turn_never_ends", "where nodes are few, the first experts never give way to those behind"},
+    // ---- Leases ----
+    {"margin_too_small", "the coordinator takes a lease back before its holder stops counting on it"},
+    {"lease_from_answer", "a node counts its lease from the answer, not from before it asked"},
+    {"commits_past_lease", "a node commits although its lease has run out"},
+    {"lag_not_excused", "what queued up while the coordinator stood still counts as the nodes' silence"},
+    {"recovery_window_ignored", "a closed connection ends a lease in the recovery window"},
+    {"early_ends_unbounded", "a broken switch ends the leases of the whole fleet at once"},
+    {"reconnect_ignored", "a lease ends early although its holder has reconnected"},
+    {"lapsed_forgotten", "a lease that had lapsed before a restart never lapses again"},
+    {"incarnation_ignored", "a node that was started again keeps the lease of its former process"},
+    // ---- Commits ----
+    {"acknowledged_before_sync", "a commit is accepted before it is durable"},
+    {"stale_epoch_accepted", "a commit of an epoch that is over is applied"},
+    {"parent_not_checked", "a commit is applied on another head than its parent"},
+    {"duplicate_applied", "a commit that is said twice is applied twice"},
+    {"holder_not_checked", "a node's commit for another's expert is applied"},
+    {"manifest_not_checked", "what a manifest says of itself is not compared with its commit"},
+    {"old_attempt_accepted", "a commit of an attempt that has failed is applied"},
+    {"two_commits_in_flight", "a node sends its next commit before the last was answered"},
+    {"anyone_returns", "a node gives back a lease that another holds"},
+    {"anyone_reports", "a node's report on another's expert starts a new attempt"},
+    // ---- Garbage ----
+    {"dropped_before_durable", "a checkpoint is removed before its successor is durable"},
+    {"kept_one_too_few", "a checkpoint is removed that durable state still names"},
+    {"collected_in_flight", "a node removes the checkpoint whose commit is in flight"},
+    {"collected_unasked", "a restarted node removes checkpoints before any coordinator has answered"},
+    {"events_never_trimmed", "the event log grows for ever"},
+    // ---- Keys and tokens ----
+    {"token_overspent", "a token enrols one key more than it may"},
+    {"token_use_not_saved", "the use of a token is forgotten in a crash"},
+    {"enrolled_before_sync", "a certificate leaves before its node is durable"},
+    {"revoked_still_heard", "a revoked key is still served"},
+    {"revocation_before_sync", "what an administrator asked for is acknowledged before it is durable"},
+    // ---- A node's own work ----
+    {"resumes_from_head", "an engine goes on from the last commit, though it is told a later step"},
+    {"resumes_older_training", "an engine is given the weights of the head as those of a later step"},
+    {"trusts_damaged", "a checkpoint that the disk has lost is offered again for ever"},
+    {"old_assignment_applied", "an assignment that was overtaken on its way replaces a newer one"},
+    {"drain_drops_work", "a drain gives the lease back without committing what was trained"},
+    {"full_disk_forever", "a checkpoint that met a full disk is never stored again"},
+    // ---- The rules of disks ----
+    {"torn_batch_kept", "half of a batch survives a crash"},
+    {"batches_reordered", "a later batch survives a crash, an earlier one does not"},
+    {"sync_retried", "a failed sync is taken for a success"},
+    {"manifest_first", "a manifest is durable before its chunks are"},
+    {"hash_not_checked", "a chunk that was read wrongly is stored under its right name"},
+    // ---- Decoders (tests/fuzz) ----
+    {"numbers_not_checked", "a control message may carry numbers that are not finite", FoundBy::kFuzzing},
+    {"progress_not_finite", "an engine's progress may carry numbers that are not finite", FoundBy::kFuzzing},
+    {"secret_of_any_size", "a token's secret may have any size", FoundBy::kFuzzing},
+    {"foreign_id_certified", "a certificate may name another node than its key's", FoundBy::kFuzzing},
+    {"positions_with_holes", "a manifest's tensors may stand at positions that are not there",
+     FoundBy::kFuzzing},
+    {"data_left_over", "a safetensors file may hold data of no tensor", FoundBy::kFuzzing},
+    {"labels_not_counted", "an IDX file may have fewer labels than images", FoundBy::kFuzzing},
+    {"unexplained_sample", "a WebDataset sample without an image does not say why it is skipped",
+     FoundBy::kFuzzing},
+    {"broken_jpeg_accepted", "a JPEG that libjpeg gave up on is an image", FoundBy::kFuzzing},
+    {"range_without_end", "whole numbers of a run file have no upper limit", FoundBy::kFuzzing},
+    {"key_not_checked", "a context's coordinator key may be no key", FoundBy::kFuzzing},
+};
+
+// A name of the list, checked when it is compiled.
+class Planted {
+ public:
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  consteval Planted(std::string_view name) {
+    while (kPlantedBugs[number_].name != name) ++number_;  // past the end it does not compile
+  }
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  consteval Planted(const char* name) : Planted(std::string_view(name)) {}
+  constexpr std::size_t number() const { return number_; }
+
+ private:
+  std::size_t number_ = 0;
+};
+
+#ifdef SKERRY_PLANTED
+inline std::size_t planted_bug = std::size(kPlantedBugs);  // the one that is turned on; past the end: none
+inline bool planted(Planted bug) { return bug.number() == planted_bug; }
+#else
+constexpr bool planted(Planted /*bug*/) { return false; }
+#endif
+
+}  // namespace skerry

@@ -1,0 +1,268 @@
+// dataset …: what runs train on.
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <ostream>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/dataset_index.h"
+#include "cli/exit_code.h"
+#include "cli/ingest.h"
+#include "cli/patience.h"
+#include "cli/progress.h"
+#include "cli/transfer.h"
+#include "protocol/limits.h"
+#include "protocol/validate.h"
+
+namespace skerry::cli {
+namespace {
+
+Json file_json(const pb::DatasetFile& file) {
+  return {{"name", printable(file.object().name())},
+          {"role", file.role()},
+          {"partition", file.partition() < 0 ? Json() : Json(file.partition())},
+          {"samples", file.samples()},
+          {"bytes", file.object().bytes()},
+          {"manifest", hex_or_null(file.object().manifest())}};
+}
+
+Json to_json(const pb::DatasetInfo& dataset, bool with_files) {
+  Json classes = Json::array();
+  for (const std::string& name : dataset.classes()) classes.push_back(printable(name));
+  Json partition_samples = Json::array();
+  for (const std::uint64_t samples : dataset.partition_samples()) partition_samples.push_back(samples);
+  Json out = {{"name", dataset.name()},
+              {"state", dataset.state()},
+              {"partitions", dataset.partitions()},
+              {"samples", dataset.samples()},
+              {"channels", dataset.channels()},
+              {"image_size", dataset.image_size()},
+              {"classes", std::move(classes)},
+              {"bytes", dataset.bytes()},
+              {"received_bytes", dataset.received_bytes()},
+              {"partition_samples", std::move(partition_samples)},
+              {"created_at", time_or_null(dataset.created_unix_ms())}};
+  if (!with_files) return out;
+  Json files = Json::array();
+  for (const pb::DatasetFile& file : dataset.files()) files.push_back(file_json(file));
+  out["files"] = std::move(files);
+  return out;
+}
+
+Result<pb::DatasetInfo> one_dataset(Command& command, const std::string& name) {
+  ASSIGN_OR_RETURN(const pb::AdminReply reply,
+                   command.ask(named(&pb::AdminRequest::mutable_dataset_show, name)));
+  if (reply.datasets().datasets_size() != 1) return unexpected_reply();
+  return reply.datasets().datasets(0);
+}
+
+void tell_skipped(Command& command, const DatasetIndex& index) {
+  if (index.skipped == 0) return;
+  command.tell(text(index.skipped, " files were skipped:"));
+  for (const auto& [path, reason] : index.skipped_examples) {
+    command.tell(text("  ", printable(path), ": ", printable(reason)));
+  }
+}
+
+// Announces the dataset and answers for its chunks until the coordinator has all of them.
+Result<void> upload(Command& command, const std::string& name, const DatasetIndex& index) {
+  ASSIGN_OR_RETURN(const ServedDataset served, open_dataset(index, name, command.around));
+  pb::AdminRequest request;
+  *request.mutable_dataset_add() = served.announcement;
+  TRY(command.ask(request));
+  ASSIGN_OR_RETURN(AdminClient * client, command.client());
+  Progress progress(command.around, "uploading", Progress::Unit::kBytes);
+  Patience patience(command);
+  patience.answered();
+  return client->serve(*served.shelf, [&]() -> Result<bool> {
+    if (patience.away()) {  // it may have forgotten from whom it had the rest
+      const Result<pb::AdminReply> told = command.ask(request);
+      if (!told.has_value() && patience.bears(told.error())) return false;
+      TRY(told);
+    }
+    const Result<pb::DatasetInfo> shown = one_dataset(command, name);
+    if (!shown.has_value() && patience.bears(shown.error())) return false;
+    TRY(shown);
+    patience.answered();
+    progress.show(shown->received_bytes(), std::max(shown->bytes(), served.bytes));
+    return shown->state() == "ready";
+  });
+}
+
+// An ingestion of hours should not end at a missing context, a role or a name that is taken.
+Result<void> check_permitted(Command& command, const std::string& name) {
+  ASSIGN_OR_RETURN(AdminClient * client, command.client());
+  if (client->place().role == pb::ROLE_VIEWER) {
+    return fail(ErrorCode::kUnauthorised, "a viewer may only read: log in with an admin's token");
+  }
+  const Result<pb::DatasetInfo> there = one_dataset(command, name);
+  if (!there.has_value()) {
+    if (there.error().code == ErrorCode::kNotFound) return {};
+    return there.error();
+  }
+  if (there->state() == "ready") {
+    command.tell(text("a dataset named ", name, " is there already, of ", there->samples(),
+                      " samples: only the same images with the same options will be accepted"));
+  }
+  return {};
+}
+
+Result<int> add_dataset(Command& command, const IngestOptions& options) {
+  TRY(protocol::validate_name(options.name, "dataset name"));
+  TRY(check_permitted(command, options.name));
+  const bool ingested = is_dataset_folder(options.source);
+  if (!ingested && options.partitions == 0) {
+    return fail(ErrorCode::kInvalid, "--partitions K is missing: into how many parts, one for each expert?");
+  }
+  const std::string folder_hint = ingested ? options.source : ingest_folder(options, command.around);
+  command.around.set_parting_words(text("the same command goes on from here (", folder_hint, ")\n"));
+  std::string folder = options.source;
+  if (!ingested) {
+    ASSIGN_OR_RETURN(folder, ingest(options, command.around));
+  }
+  ASSIGN_OR_RETURN(const DatasetIndex index, read_dataset_index(folder));
+  if (ingested && options.partitions != 0 && options.partitions != index.partitions) {
+    return fail(ErrorCode::kInvalid,
+                text(folder, " is ingested already, into ", index.partitions, " partitions, not ",
+                     options.partitions, ": leave --partitions out"));
+  }
+  if (ingested) tell_skipped(command, index);  // else the engine has
+  const Result<void> uploaded = upload(command, options.name, index);
+  if (!uploaded.has_value() && uploaded.error().code == ErrorCode::kConflict) {
+    return fail(ErrorCode::kConflict, text(uploaded.error().message, "; what was ingested stays in ", folder,
+                                           ": `skerry dataset add NAME ", folder, "` uploads it"));
+  }
+  TRY(uploaded);
+  command.around.set_parting_words("");
+  std::error_code ignored;
+  if (!ingested) std::filesystem::remove_all(folder, ignored);
+  if (command.json()) {
+    ASSIGN_OR_RETURN(const pb::DatasetInfo shown, one_dataset(command, options.name));
+    print_object(command.out(), to_json(shown, false));
+  } else {
+    command.tell(
+        text(options.name, " is ready: ", index.samples, " samples in ", index.partitions, " partitions"));
+  }
+  return kExitOk;
+}
+
+Result<int> list_datasets(Command& command) {
+  ASSIGN_OR_RETURN(
+      const std::vector<pb::DatasetInfo> datasets,
+      list_all<pb::DatasetInfo>(
+          command, &pb::AdminRequest::mutable_dataset_list,
+          [](const pb::AdminReply& reply, std::vector<pb::DatasetInfo>& items, std::string& next) {
+            if (!reply.has_datasets()) return false;
+            items.insert(items.end(), reply.datasets().datasets().begin(), reply.datasets().datasets().end());
+            next = reply.datasets().next();
+            return true;
+          }));
+  Json items = Json::array();
+  Table table({"NAME", "STATE", "PARTITIONS", "SAMPLES", "IMAGES", "CLASSES", "SIZE", "CREATED"});
+  for (const pb::DatasetInfo& dataset : datasets) {
+    items.push_back(to_json(dataset, false));
+    table.add({dataset.name(),
+               {dataset.state(), paint_of_state(dataset.state())},
+               text(dataset.partitions()),
+               text(dataset.samples()),
+               text(dataset.image_size(), "x", dataset.image_size(), "x", dataset.channels()),
+               text(dataset.classes_size()),
+               human_bytes(dataset.bytes()),
+               ago(dataset.created_unix_ms(), command.around.unix_ms())});
+  }
+  if (command.json()) {
+    print_items(command.out(), std::move(items));
+  } else {
+    table.print(command.out(), command.colour());
+  }
+  return kExitOk;
+}
+
+Result<int> show_dataset(Command& command, const std::string& name) {
+  ASSIGN_OR_RETURN(const pb::DatasetInfo dataset, one_dataset(command, name));
+  if (command.json()) {
+    print_object(command.out(), to_json(dataset, true));
+    return kExitOk;
+  }
+  std::ostream& out = command.out();
+  out << dataset.name() << "  " << painted(dataset.state(), paint_of_state(dataset.state()), command.colour())
+      << '\n'
+      << dataset.samples() << " images of " << dataset.image_size() << "x" << dataset.image_size() << " with "
+      << dataset.channels() << (dataset.channels() == 1 ? " channel" : " channels") << ", "
+      << dataset.classes_size() << " classes, " << human_bytes(dataset.bytes());
+  if (dataset.received_bytes() < dataset.bytes())
+    out << " (" << human_bytes(dataset.received_bytes()) << " received)";
+  out << "\n\n";
+  Table table({"FILE", "ROLE", "PARTITION", "SAMPLES", "SIZE", "MANIFEST"});
+  for (const pb::DatasetFile& file : dataset.files()) {
+    table.add({file.object().name(), file.role(), file.partition() < 0 ? "-" : text(file.partition()),
+               text(file.samples()), human_bytes(file.object().bytes()),
+               to_hex(file.object().manifest()).substr(0, 12)});
+  }
+  table.print(out, command.colour());
+  return kExitOk;
+}
+
+Result<int> delete_dataset(Command& command, const std::string& name) {
+  TRY(command.confirm(text("Delete the dataset ", name, " from the coordinator?")));
+  TRY(command.ask(named(&pb::AdminRequest::mutable_dataset_delete, name)));
+  command.tell(text(name, ": deleted"));
+  return kExitOk;
+}
+
+void add_named(CLI::App& group, Command& command, const std::string& verb, const std::string& meaning,
+               const std::string& example, Result<int> (*action)(Command&, const std::string&)) {
+  CLI::App* added = group.add_subcommand(verb, meaning);
+  auto name = std::make_shared<std::string>();
+  added->add_option("NAME", *name, "the dataset")->required()->type_name("");
+  added->footer("Example:\n  " + example);
+  added->callback([&command, name, action] {
+    command.chosen = [&command, name, action] { return action(command, *name); };
+  });
+}
+
+void add_add(CLI::App& group, Command& command) {
+  CLI::App* added = group.add_subcommand("add", "Partitions images and hands them to the coordinator");
+  auto options = std::make_shared<IngestOptions>();
+  added->add_option("NAME", options->name, "what runs will call it")->required()->type_name("");
+  added
+      ->add_option(
+          "PATH", options->source,
+          "folders of JPEG or PNG (a folder is a class), IDX files, WebDataset tars, or an ingested dataset")
+      ->required()
+      ->type_name("");
+  added->add_option("--partitions", options->partitions, "parts of similar images; each gets an expert")
+      ->check(CLI::Range(std::uint32_t{1}, protocol::kPartitions))
+      ->type_name("K");
+  added->add_option("--image-size", options->image_size, "side of the square that images are brought to")
+      ->check(CLI::Range(4U, 1024U))
+      ->type_name("N");
+  added->add_option("--features", options->features, "what similarity is measured by: pca")
+      ->type_name("KIND");
+  added->add_option("--seed", options->seed, "of the split and the clustering")->type_name("N");
+  added->footer(
+      "Example:\n  skerry dataset add birds ~/images/birds --partitions 8 --image-size 64\n"
+      "Runs skerry-engine here, then uploads. An interrupted call goes on where it was.");
+  added->callback([&command, options] {
+    command.chosen = [&command, options] { return add_dataset(command, *options); };
+  });
+}
+
+}  // namespace
+
+void add_dataset_commands(CLI::App& root, Command& command) {
+  CLI::App* group = root.add_subcommand("dataset", "What runs train on");
+  group->require_subcommand(1);
+  add_add(*group, command);
+  CLI::App* list = group->add_subcommand("list", "Lists the datasets");
+  list->footer("Example:\n  skerry dataset list -o json");
+  list->callback([&command] { command.chosen = [&command] { return list_datasets(command); }; });
+  add_named(*group, command, "show", "Shows one dataset and its files", "skerry dataset show birds",
+            show_dataset);
+  add_named(*group, command, "delete", "Deletes a dataset that no run needs",
+            "skerry dataset delete birds --yes", delete_dataset);
+}
+
+}  // namespace skerry::cli

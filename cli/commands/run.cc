@@ -1,0 +1,268 @@
+// run … and shard list: trainings of an ensemble.
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <ostream>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/exit_code.h"
+#include "cli/patience.h"
+#include "cli/run_file.h"
+#include "cli/run_view.h"
+
+namespace skerry::cli {
+namespace {
+
+constexpr std::chrono::milliseconds kWatchEvery{1000};
+
+using Part = pb::Named* (pb::AdminRequest::*)();
+
+struct CreateOptions {
+  std::string file;
+  bool dry_run = false;
+  bool example = false;
+};
+
+Result<pb::RunInfo> one_run(Command& command, const pb::AdminRequest& request) {
+  ASSIGN_OR_RETURN(const pb::AdminReply reply, command.ask(request));
+  if (reply.runs().runs_size() != 1) return unexpected_reply();
+  return reply.runs().runs(0);
+}
+
+Result<int> create_run(Command& command, const CreateOptions& options) {
+  if (options.example) {
+    command.out() << example_run_file();
+    return kExitOk;
+  }
+  if (options.file.empty()) {
+    return fail(ErrorCode::kInvalid,
+                "run create needs -f FILE; `skerry run create --example` prints one to start from");
+  }
+  ASSIGN_OR_RETURN(const pb::RunSpec spec, read_run_file(options.file));
+  pb::AdminRequest request;
+  *request.mutable_run_create()->mutable_spec() = spec;
+  request.mutable_run_create()->set_dry_run(options.dry_run);
+  ASSIGN_OR_RETURN(const pb::AdminReply reply, command.ask(request));
+  const bool described = reply.runs().runs_size() == 1;
+  const pb::RunInfo run = described ? reply.runs().runs(0) : pb::RunInfo();
+  if (command.json()) {
+    Json out = described ? run_show_json(run) : Json{{"name", spec.name()}, {"spec", spec_json(spec)}};
+    out["dry_run"] = options.dry_run;
+    print_object(command.out(), std::move(out));
+  } else if (options.dry_run) {
+    command.out() << "the coordinator would start this run:\n" << spec_json(spec).dump(2) << '\n';
+  } else {
+    command.out() << "created " << spec.name() << (described ? text(" (", run.id(), ")") : "") << '\n';
+    command.tell(text("`skerry run watch ", spec.name(), "` follows it"));
+  }
+  return kExitOk;
+}
+
+Result<int> list_runs(Command& command) {
+  ASSIGN_OR_RETURN(const std::vector<pb::RunInfo> runs,
+                   list_all<pb::RunInfo>(
+                       command, &pb::AdminRequest::mutable_run_list,
+                       [](const pb::AdminReply& reply, std::vector<pb::RunInfo>& items, std::string& next) {
+                         if (!reply.has_runs()) return false;
+                         items.insert(items.end(), reply.runs().runs().begin(), reply.runs().runs().end());
+                         next = reply.runs().next();
+                         return true;
+                       }));
+  if (command.json()) {
+    Json items = Json::array();
+    for (const pb::RunInfo& run : runs) items.push_back(run_json(run));
+    print_items(command.out(), std::move(items));
+    return kExitOk;
+  }
+  print_runs(command.out(), runs, command.around.unix_ms(), command.colour());
+  if (runs.empty()) command.tell("no run yet: `skerry run create --example > run.toml` is a start");
+  return kExitOk;
+}
+
+Result<int> show_run(Command& command, const std::string& name) {
+  ASSIGN_OR_RETURN(const pb::RunInfo run, one_run(command, named(&pb::AdminRequest::mutable_run_show, name)));
+  if (command.json()) {
+    print_object(command.out(), run_show_json(run));
+  } else {
+    print_run(command.out(), run, command.around.unix_ms(), command.colour());
+  }
+  return kExitOk;
+}
+
+// On a terminal the table is drawn over the last one; elsewhere it is printed where commits or states changed.
+void draw(Command& command, const pb::RunInfo& run, std::string& last) {
+  std::ostringstream drawn;
+  if (command.json()) {
+    drawn << versioned(run_show_json(run)).dump() << '\n';
+  } else {
+    print_run(drawn, run, command.around.unix_ms(), command.colour());
+  }
+  const bool redraw = command.around.out_is_terminal() && !command.json();
+  std::string key = redraw ? drawn.str() : text(run.state(), run.steps_done());
+  for (const pb::ExpertInfo& expert : run.experts()) key += text(' ', expert.node_id(), ' ', expert.phase());
+  if (key == last) return;
+  if (redraw) command.out() << "\033[H\033[J";
+  command.out() << drawn.str() << std::flush;
+  last = std::move(key);
+}
+
+Result<int> watch_run(Command& command, const std::string& name) {
+  std::string last;
+  Patience patience(command);
+  const pb::AdminRequest request = named(&pb::AdminRequest::mutable_run_show, name);
+  while (true) {
+    Result<pb::RunInfo> shown = one_run(command, request);
+    if (!shown.has_value()) {
+      if (!patience.bears(shown.error())) return shown.error();
+    } else {
+      patience.answered();
+      draw(command, *shown, last);
+      if (shown->state() == "done") return kExitOk;
+      if (shown->state() == "failed" || shown->state() == "stopped") {
+        command.tell(text(name, " ", shown->state(), shown->reason().empty() ? "" : ": ", shown->reason()));
+        return kExitUnhealthy;
+      }
+    }
+    command.around.wait(kWatchEvery);
+  }
+}
+
+Result<int> tell_run(Command& command, Part part, const std::string& name, const std::string& done) {
+  TRY(command.ask(named(part, name)));
+  command.tell(text(name, ": ", done));
+  return kExitOk;
+}
+
+Result<int> extend_run(Command& command, const std::string& name, std::uint64_t steps) {
+  pb::AdminRequest request;
+  request.mutable_run_extend()->set_run(name);
+  request.mutable_run_extend()->set_steps(steps);
+  TRY(command.ask(request));
+  command.tell(text(name, ": each expert now trains up to step ", steps));
+  return kExitOk;
+}
+
+Result<int> explain_run(Command& command, const std::string& name) {
+  ASSIGN_OR_RETURN(const pb::AdminReply reply, command.ask(named(&pb::AdminRequest::mutable_run_why, name)));
+  if (!reply.has_why()) return unexpected_reply();
+  Json reasons = Json::array();
+  for (const std::string& reason : reply.why().reasons()) {
+    if (command.json()) {
+      reasons.push_back(printable(reason));
+    } else {
+      command.out() << printable(reason) << '\n';
+    }
+  }
+  if (command.json()) print_object(command.out(), {{"run", name}, {"reasons", std::move(reasons)}});
+  return kExitOk;
+}
+
+Result<int> list_shards(Command& command, const std::string& name) {
+  ASSIGN_OR_RETURN(const pb::AdminReply reply,
+                   command.ask(named(&pb::AdminRequest::mutable_shard_list, name)));
+  if (!reply.has_shards()) return unexpected_reply();
+  Json items = Json::array();
+  Table table({"PARTITION", "SHARD", "SAMPLES", "SIZE", "MANIFEST", "NODE"});
+  for (const pb::ShardInfo& shard : reply.shards().shards()) {
+    items.push_back({{"partition", shard.partition()},
+                     {"name", printable(shard.object().name())},
+                     {"samples", shard.samples()},
+                     {"bytes", shard.object().bytes()},
+                     {"manifest", hex_or_null(shard.object().manifest())},
+                     {"node", text_or_null(shard.node())}});
+    table.add({text(shard.partition()), shard.object().name(), text(shard.samples()),
+               human_bytes(shard.object().bytes()), to_hex(shard.object().manifest()).substr(0, 12),
+               or_dash(shard.node())});
+  }
+  if (command.json()) {
+    print_items(command.out(), std::move(items));
+  } else {
+    table.print(command.out(), command.colour());
+  }
+  return kExitOk;
+}
+
+using Action = std::function<Result<int>(const std::string& name)>;
+
+CLI::App* add_named(CLI::App& group, Command& command, const std::string& verb, const std::string& meaning,
+                    const std::string& example, Action action) {
+  CLI::App* added = group.add_subcommand(verb, meaning);
+  auto name = std::make_shared<std::string>();
+  added->add_option("RUN", *name, "its name or id")->required()->type_name("");
+  added->footer("Example:\n  " + example);
+  added->callback([&command, name, action = std::move(action)] {
+    command.chosen = [name, action] { return action(*name); };
+  });
+  return added;
+}
+
+void add_create(CLI::App& group, Command& command) {
+  CLI::App* create = group.add_subcommand("create", "Starts a run from a run file");
+  auto options = std::make_shared<CreateOptions>();
+  create->add_option("-f,--file", options->file, "the run file; - reads standard input")->type_name("FILE");
+  create->add_flag("--dry-run", options->dry_run, "check everything, start nothing");
+  create->add_flag("--example", options->example,
+                   "print a run file with every key, its default and its meaning");
+  create->footer(
+      "Example:\n  skerry run create --example > run.toml\n  skerry run create -f run.toml --dry-run");
+  create->callback([&command, options] {
+    command.chosen = [&command, options] { return create_run(command, *options); };
+  });
+}
+
+}  // namespace
+
+void add_run_commands(CLI::App& root, Command& command) {
+  CLI::App* group = root.add_subcommand("run", "Trainings of an ensemble");
+  group->require_subcommand(1);
+  add_create(*group, command);
+  CLI::App* list = group->add_subcommand("list", "Lists the runs");
+  list->footer("Example:\n  skerry run list -o json");
+  list->callback([&command] { command.chosen = [&command] { return list_runs(command); }; });
+
+  add_named(*group, command, "show", "Shows one run and its experts", "skerry run show fashion -o json",
+            [&command](const std::string& name) { return show_run(command, name); });
+  add_named(*group, command, "watch",
+            "Shows it until it ends; exit status 0 when it is done, 8 when it failed or was stopped",
+            "skerry run watch fashion && skerry ensemble fetch fashion -o out",
+            [&command](const std::string& name) { return watch_run(command, name); });
+  add_named(*group, command, "pause", "Has its experts commit and give their leases back",
+            "skerry run pause fashion", [&command](const std::string& name) {
+              return tell_run(command, &pb::AdminRequest::mutable_run_pause, name,
+                              "pausing at the next commits");
+            });
+  add_named(*group, command, "resume", "Goes on after a pause", "skerry run resume fashion",
+            [&command](const std::string& name) {
+              return tell_run(command, &pb::AdminRequest::mutable_run_resume, name, "resumed");
+            });
+  add_named(*group, command, "stop", "Ends it for good; what was committed can still be fetched",
+            "skerry run stop fashion --yes", [&command](const std::string& name) -> Result<int> {
+              TRY(command.confirm(text("End ", name, " for good? It cannot be resumed, only fetched.")));
+              return tell_run(command, &pb::AdminRequest::mutable_run_stop, name, "stopped");
+            });
+  auto steps = std::make_shared<std::uint64_t>(0);
+  CLI::App* extend =
+      add_named(*group, command, "extend", "Raises how far each expert trains",
+                "skerry run extend fashion --steps 4000",
+                [&command, steps](const std::string& name) { return extend_run(command, name, *steps); });
+  extend->add_option("--steps", *steps, "the new target, higher than the one before")
+      ->required()
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}))
+      ->type_name("N");
+  add_named(
+      *group, command, "delete", "Deletes it with all its checkpoints", "skerry run delete fashion --yes",
+      [&command](const std::string& name) -> Result<int> {
+        TRY(command.confirm(text("Delete ", name, " with all its checkpoints? They cannot be had again.")));
+        return tell_run(command, &pb::AdminRequest::mutable_run_delete, name, "deleted");
+      });
+  add_named(*group, command, "why", "Says why its experts are where they are", "skerry run why fashion",
+            [&command](const std::string& name) { return explain_run(command, name); });
+
+  CLI::App* shards = root.add_subcommand("shard", "The immutable files of samples");
+  shards->require_subcommand(1);
+  add_named(*shards, command, "list", "Lists the shards of a run and who trains on them",
+            "skerry shard list fashion",
+            [&command](const std::string& name) { return list_shards(command, name); });
+}
+
+}  // namespace skerry::cli

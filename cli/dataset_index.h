@@ -1,0 +1,38 @@
+// dataset.json of an ingested dataset: what is in the folder. Bytes from disk: everything is checked before use.
+// Failure rule: kNotFound without the file, kCorrupt for one that contradicts itself or the folder.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace skerry::cli {
+
+struct DatasetFileEntry {
+  std::string name;
+  std::string role;             // shard, router, partition, fit, test
+  std::int32_t partition = -1;  // −1: of all
+  std::uint64_t samples = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct DatasetIndex {
+  std::string folder;
+  std::string json;  // the file itself
+  std::uint32_t partitions = 0;
+  std::uint64_t samples = 0;
+  std::uint32_t channels = 0;
+  std::uint32_t image_size = 0;
+  std::vector<std::string> classes;
+  std::vector<std::uint64_t> partition_samples;
+  std::uint64_t skipped = 0;
+  std::vector<std::pair<std::string, std::string>> skipped_examples;  // path, reason
+  std::vector<DatasetFileEntry> files;
+};
+
+bool is_dataset_folder(const std::string& folder);  // has a dataset.json
+Result<DatasetIndex> read_dataset_index(const std::string& folder);
+
+}  // namespace skerry::cli

@@ -1,0 +1,28 @@
+#include "cli/exit_code.h"
+
+namespace skerry::cli {
+
+ExitCode exit_code(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalid:
+      return kExitUsage;
+    case ErrorCode::kNotFound:
+      return kExitNotFound;
+    case ErrorCode::kConflict:
+      return kExitConflict;
+    case ErrorCode::kUnauthorised:
+      return kExitAuth;
+    case ErrorCode::kUnavailable:
+      return kExitUnreachable;
+    case ErrorCode::kTimeout:
+      return kExitTimeout;
+    case ErrorCode::kFenced:
+    case ErrorCode::kExhausted:
+    case ErrorCode::kCorrupt:
+    case ErrorCode::kIo:
+      break;
+  }
+  return kExitError;
+}
+
+}  // namespace skerry::cli

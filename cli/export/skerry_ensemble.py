@@ -1,0 +1,232 @@
+"""A Skerry ensemble as one diffusers model: the experts, and the router that joins their velocities.
+
+The folder it loads from, and saves to:
+
+    config.json
+    skerry_ensemble.py                    this file
+    expert_0/ … expert_{K-1}/             each a DiTTransformer2DModel of diffusers, usable by itself
+    router/router.safetensors             statistics of the whole dataset
+    router/partition-0.safetensors …      statistics of each expert's partition
+
+Time runs from 0 (data) to 1000 (noise); the model's output is the velocity, noise − data.
+"""
+import os
+import pathlib
+
+import torch
+from diffusers import DiTTransformer2DModel, ModelMixin
+from diffusers.configuration_utils import ConfigMixin, register_to_config
+from diffusers.models.modeling_outputs import Transformer2DModelOutput
+from huggingface_hub import snapshot_download
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+ROUTES = ("ancestral", "top1", "top2", "full")
+HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token")
+LEAST_NOISE_VARIANCE = 1e-8
+FARTHEST = 4.0  # squared distance across the unit sphere, for an expert without centroids
+SOURCE = pathlib.Path(__file__).read_text(encoding="utf-8")
+
+
+def read_tensors(path):
+    with safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
+
+
+class AnalyticRouter:
+    """p(expert | x_t, t, label) in closed form from the statistics of the partitions. Computes in fp32, where x_t is."""
+
+    def __init__(self, files):
+        """`files`: for each file name its (tensors, metadata)."""
+        self.files = files
+        self.device = torch.device("cpu")
+        shared, metadata = files["router.safetensors"]
+        features = int(metadata["feature_count"])
+        self.mean = shared["mean"]  # [d]
+        self.basis = shared["basis"][:, :features]  # [d, features]
+        self.variances = shared["variances"][:features]
+        self.fine = shared["fine_centroids"]  # [F, features]
+        self.owner = shared["table"]  # [F] the expert of each centroid
+        self.curves = torch.stack([shared["levels"], shared["curve_gaussian"], shared["curve_feature"]])  # [3, T]
+        self.partitions = [files[f"partition-{k}.safetensors"][0] for k in range(len(files) - 1)]
+        counts = torch.stack([p["label_counts"] for p in self.partitions], dim=1).double()  # [classes + 1, K]
+        counts[-1] = counts.sum(0)  # the last row is for no label
+        counts = torch.where(counts.sum(1, keepdim=True) == 0, counts[-1], counts)
+        self.priors = (counts / counts.sum(1, keepdim=True)).float()
+
+    @classmethod
+    def load(cls, folder):
+        return cls({path.name: read_tensors(path) for path in pathlib.Path(folder).glob("*.safetensors")})
+
+    def save(self, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, (tensors, metadata) in self.files.items():
+            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, folder / name, metadata)
+
+    def to(self, device):
+        if device != self.device:
+            for name in ("mean", "basis", "variances", "fine", "owner", "curves", "priors"):
+                setattr(self, name, getattr(self, name).to(device))
+            self.partitions = [{name: tensor.to(device) for name, tensor in p.items()} for p in self.partitions]
+            self.device = device
+        return self
+
+    def prior(self, labels):
+        """[B, K] share of each expert among the samples of a label; a label outside the classes is none."""
+        blind = len(self.priors) - 1
+        return self.priors[torch.where((labels < 0) | (labels >= blind), blind, labels)]
+
+    def gaussian_view(self, x, t):
+        """[B, K] log N(x_t; α μ_k, α² Σ_k + t² I) by the Woodbury identity, without its constant."""
+        alpha, noise = 1 - t, (t * t).clamp_min(LEAST_NOISE_VARIANCE)  # [B, 1]
+        scores = []
+        for p in self.partitions:
+            r = x - alpha * p["mean"]  # [B, d]
+            z2 = (r @ p["components"]).square()  # [B, r]
+            inside = alpha * alpha * p["variances"] + noise  # [B, r]
+            outside = alpha * alpha * p["residual"] + noise  # [B, 1]
+            rest = (r.square().sum(1, keepdim=True) - z2.sum(1, keepdim=True)).clamp_min(0) / outside
+            log_outside = (x.shape[1] - inside.shape[1]) * outside.log()
+            scores.append(-0.5 * ((z2 / inside + inside.log()).sum(1, keepdim=True) + rest + log_outside))
+        return torch.cat(scores, dim=1)
+
+    def feature_view(self, x, t):
+        """[B, K] minus the squared distance from the denoised estimate's feature to each expert's nearest centroid."""
+        alpha, noise = 1 - t, (t * t).clamp_min(LEAST_NOISE_VARIANCE)
+        gain = alpha * self.variances / (alpha * alpha * self.variances + noise)  # [B, features]
+        f = ((x - alpha * self.mean) @ self.basis) * gain
+        f = f / f.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        distance = f.square().sum(1, keepdim=True) + self.fine.square().sum(1) - 2 * f @ self.fine.t()  # [B, F]
+        nearest = []
+        for k in range(len(self.partitions)):
+            own = distance[:, self.owner == k]
+            nearest.append(own.amin(1) if own.shape[1] else torch.full_like(x[:, 0], FARTHEST))
+        return -torch.stack(nearest, dim=1)
+
+    def curve(self, row, t):
+        """[B, 1] one of the two curves, linear between its levels."""
+        levels, values = self.curves[0], self.curves[row]
+        if len(levels) == 1:
+            return values[0].expand_as(t)
+        above = torch.searchsorted(levels, t.contiguous(), right=True).clamp(1, len(levels) - 1)
+        part = ((t - levels[above - 1]) / (levels[above] - levels[above - 1])).clamp(0, 1)
+        return torch.lerp(values[above - 1], values[above], part)
+
+    @torch.no_grad()
+    def log_probabilities(self, x_t, t, labels):
+        """[B, K] for x_t [B, C, S, S], t [B] in [0, 1] and labels [B]."""
+        self.to(x_t.device)
+        x, t = x_t.float().flatten(1), t.float().clamp(0, 1)[:, None]
+        evidence = self.curve(1, t) * self.gaussian_view(x, t) + self.curve(2, t) * self.feature_view(x, t)
+        return torch.log_softmax(evidence + self.prior(labels).log(), dim=1)
+
+
+class SkerryEnsemble(ModelMixin, ConfigMixin):
+    """K experts behind the interface of one DiTTransformer2DModel. Comes from `from_pretrained`.
+
+    `route` (see `set_route`) says which experts draw an image:
+    ancestral  one, drawn from the shares of the image's label at its first step and kept: the exact mixture
+    top1, top2 at each step the most probable one or two by the router, their velocities mixed by probability
+    full       at each step all of them
+    """
+
+    _auto_class = "AutoModel"
+
+    @register_to_config
+    def __init__(self, num_experts: int, in_channels: int, out_channels: int, sample_size: int, num_classes: int,
+                 route: str = "ancestral"):
+        super().__init__()
+        self.experts = torch.nn.ModuleList()
+        self.router = None
+        self.trajectory = None  # of the ancestral route: (t, labels, experts) of the last step
+        self.set_route(route)
+
+    def set_route(self, route):
+        if route not in ROUTES:
+            raise ValueError(f"expected a route of {', '.join(ROUTES)}, found {route!r}")
+        self.register_to_config(route=route)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, subfolder=None, **options):
+        path = pretrained_model_name_or_path
+        hub = {name: options.pop(name) for name in HUB_OPTIONS if name in options}
+        if not os.path.isdir(path):
+            path = snapshot_download(path, allow_patterns=f"{subfolder}/*" if subfolder else None, **hub)
+        folder = pathlib.Path(path, subfolder or "")
+        config = cls.load_config(folder)
+        model = cls.from_config({key: value for key, value in config.items() if key != "auto_map"})
+        for k in range(model.config.num_experts):
+            model.experts.append(DiTTransformer2DModel.from_pretrained(folder / f"expert_{k}", **options))
+        model.router = AnalyticRouter.load(folder / "router")
+        model.register_to_config(_name_or_path=str(pretrained_model_name_or_path))
+        return model.eval()
+
+    def save_pretrained(self, save_directory, variant=None, max_shard_size="10GB", **options):
+        folder = pathlib.Path(save_directory)
+        self.save_config(folder)
+        (folder / "skerry_ensemble.py").write_text(SOURCE, encoding="utf-8")
+        for k, expert in enumerate(self.experts):
+            expert.save_pretrained(folder / f"expert_{k}", variant=variant, max_shard_size=max_shard_size)
+        self.router.save(folder / "router")
+
+    def draw_experts(self, noise, labels):
+        """[B] the expert of each image, drawn from its label's shares. The chance comes from the noise that the image
+        starts from, so that it is the same in any batch and for the same generator."""
+        self.router.to(noise.device)
+        chance = (noise.cpu().double().flatten(1).sum(1) * 12345.678).remainder(1)  # [B], on the CPU: not every device has it
+        edges = self.router.prior(labels).cpu().double().cumsum(1)  # [B, K]
+        edges = edges / edges[:, -1:]
+        return (chance[:, None] >= edges).sum(1).clamp_max(len(self.experts) - 1).to(noise.device)
+
+    def forward(self, hidden_states, timestep, class_labels=None, experts=None, return_dict=True):
+        """Velocity at hidden_states [B, C, S, S] and timestep (a number, or [B]) in [0, 1000].
+
+        class_labels [B]: anything outside the classes means none. experts [B]: takes the place of the route.
+        """
+        x = hidden_states
+        t = torch.as_tensor(timestep, dtype=torch.float32, device=x.device).expand(len(x))
+        classes = self.config.num_classes
+        if class_labels is None:
+            class_labels = torch.full((len(x),), -1, device=x.device)
+        labels = torch.where((class_labels < 0) | (class_labels >= classes), -1, class_labels)  # [B]
+        weights = self.weights(x, t, labels, experts)  # [B, K]
+        rows = torch.where(labels < 0, max(1, classes), labels)  # the table's last row is for no label
+        velocity = torch.zeros_like(x)
+        for k, expert in enumerate(self.experts):
+            own = weights[:, k].nonzero().squeeze(1)
+            if len(own):
+                part = expert(x[own], timestep=t[own], class_labels=rows[own]).sample
+                velocity.index_add_(0, own, part * weights[own, k].to(x.dtype).view(-1, 1, 1, 1))
+        return Transformer2DModelOutput(sample=velocity) if return_dict else (velocity,)
+
+    def weights(self, x, t, labels, experts=None):
+        """[B, K] the share of each expert in the velocity of each image."""
+        half = len(x) // 2
+        if experts is not None:
+            return torch.nn.functional.one_hot(experts.to(x.device), len(self.experts)).float()
+        # Guidance asks for every image twice, with its label and without: the label's experts serve both.
+        if 2 * half == len(x) and (labels[half:] < 0).all() and torch.equal(x[:half], x[half:]):
+            return self.routed(x[:half], t[:half], labels[:half]).repeat(2, 1)
+        return self.routed(x, t, labels)
+
+    def routed(self, x, t, labels):
+        if self.config.route == "ancestral":
+            return self.weights(x, t, labels, self.kept_experts(x, t, labels))
+        log_p = self.router.log_probabilities(x, t / 1000, labels)
+        keep = min({"top1": 1, "top2": 2}.get(self.config.route, len(self.experts)), len(self.experts))
+        best, index = log_p.topk(keep, dim=1)
+        return torch.full_like(log_p, -torch.inf).scatter(1, index, best).softmax(1)
+
+    def kept_experts(self, x, t, labels):
+        """Those of the trajectory that this step goes on with, or new ones: time only falls within a trajectory."""
+        last = self.trajectory
+        if last is None or float(t[0]) >= last[0] or not torch.equal(labels, last[1]):
+            experts = self.draw_experts(x, labels)
+        else:
+            experts = last[2]
+        self.trajectory = (float(t[0]), labels, experts)
+        return experts
+
+
+# diffusers copies this file into a package of its own. model_index.json is to name the file that lies beside the weights.
+SkerryEnsemble.__module__ = "skerry_ensemble"

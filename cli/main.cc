@@ -1,0 +1,12 @@
+// skerry: what people and scripts say to a coordinator.
+#include <cstdlib>
+
+#include "base/log.h"
+#include "cli/app.h"
+#include "cli/real_surroundings.h"
+
+int main(int count, char** words) {
+  skerry::init_log("skerry", skerry::LogLevel::kWarning);
+  const auto around = skerry::cli::real_surroundings();
+  return skerry::cli::run_cli({words + 1, words + count}, *around);
+}

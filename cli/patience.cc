@@ -1,0 +1,21 @@
+#include "cli/patience.h"
+
+#include "base/text.h"
+
+namespace skerry::cli {
+
+bool Patience::bears(const Error& error) {
+  const bool passing = error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kTimeout;
+  if (!met_ || !passing) return false;
+  if (!away_) command_.tell(text("the coordinator is away, trying again: ", error.message));
+  away_ = true;
+  return true;
+}
+
+void Patience::answered() {
+  if (away_) command_.tell("the coordinator is back");
+  met_ = true;
+  away_ = false;
+}
+
+}  // namespace skerry::cli

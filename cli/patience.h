@@ -1,0 +1,24 @@
+// What a command that follows something does while the coordinator is away, for a restart or a broken link: it asks
+// again, and says so once. A coordinator that was never there is an error at once.
+#pragma once
+
+#include "base/result.h"
+#include "cli/command.h"
+
+namespace skerry::cli {
+
+class Patience {
+ public:
+  explicit Patience(Command& command) : command_(command) {}  // which must outlive this
+  // Whether to ask again after this failure.
+  bool bears(const Error& error);
+  void answered();
+  bool away() const { return away_; }
+
+ private:
+  Command& command_;
+  bool met_ = false;
+  bool away_ = false;
+};
+
+}  // namespace skerry::cli

@@ -1,0 +1,214 @@
+#include "cli/run_keys.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <vector>
+
+#include "base/text.h"
+#include "protocol/limits.h"
+
+namespace skerry::cli {
+namespace {
+
+constexpr double kMostSteps = protocol::kSteps;
+
+std::uint32_t u32(const Value& value) { return static_cast<std::uint32_t>(std::get<std::int64_t>(value)); }
+std::uint64_t u64(const Value& value) { return static_cast<std::uint64_t>(std::get<std::int64_t>(value)); }
+double number(const Value& value) { return std::get<double>(value); }
+const std::string& words(const Value& value) { return std::get<std::string>(value); }
+
+Result<void> set_schedule(pb::RunSpec& spec, const Value& value) {
+  const std::array<std::pair<std::string_view, pb::Schedule>, 3> known{{{"constant", pb::SCHEDULE_CONSTANT},
+                                                                        {"linear", pb::SCHEDULE_LINEAR},
+                                                                        {"cosine", pb::SCHEDULE_COSINE}}};
+  for (const auto& [name, schedule] : known) {
+    if (words(value) != name) continue;
+    spec.mutable_train()->set_schedule(schedule);
+    return {};
+  }
+  return fail(ErrorCode::kInvalid, "");
+}
+
+Result<void> set_preset(pb::RunSpec& spec, const Value& value) {
+  for (const auto size : {"S", "B", "L", "XL"}) {
+    for (const auto patch : {"/2", "/4", "/8"}) {
+      if (words(value) == text(size, patch)) {
+        spec.set_preset(words(value));
+        return {};
+      }
+    }
+  }
+  return fail(ErrorCode::kInvalid, "");
+}
+
+Result<void> set_precision(pb::RunSpec& spec, const Value& value) {
+  if (words(value) == "bf16" || words(value) == "fp16") {
+    return fail(ErrorCode::kInvalid, text(words(value), " is not supported yet: write precision = \"fp32\""));
+  }
+  if (words(value) != "fp32") return fail(ErrorCode::kInvalid, "");
+  spec.mutable_train()->set_precision("fp32");
+  return {};
+}
+
+Result<void> set_copies(pb::RunSpec& spec, const Value& value) {
+  if (u32(value) != 1) {
+    return fail(
+        ErrorCode::kInvalid,
+        "more than one copy is not supported yet: write copies = 1 (the coordinator's disk holds it)");
+  }
+  spec.set_copies(1);
+  return {};
+}
+
+Result<void> set_router(pb::RunSpec& spec, const Value& value) {
+  if (words(value) == "learned") {
+    return fail(ErrorCode::kInvalid, "the learned router is not supported yet: write kind = \"analytic\"");
+  }
+  if (words(value) != "analytic") return fail(ErrorCode::kInvalid, "");
+  spec.set_router_kind("analytic");
+  return {};
+}
+
+bool is_name(std::string_view name) {
+  const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+  return !name.empty() && name.size() <= protocol::kNameBytes && plain(name.front()) &&
+         std::all_of(name.begin(), name.end(),
+                     [&](char c) { return plain(c) || c == '.' || c == '_' || c == '-'; });
+}
+
+constexpr std::string_view kNameExpected =
+    "a name of at most 63 characters a-z 0-9 . _ - that starts with a letter or digit";
+
+#define SET(body)                                             \
+  [](pb::RunSpec& spec, const Value& value) -> Result<void> { \
+    body;                                                     \
+    return {};                                                \
+  }
+
+const std::array kKeys{
+    RunKey{"", "name", Kind::kText, kNameExpected, 0, 0, "", "\"fashion\"", "names the run; unique",
+           [](pb::RunSpec& spec, const Value& value) -> Result<void> {
+             if (!is_name(words(value))) return fail(ErrorCode::kInvalid, "");
+             spec.set_name(words(value));
+             return {};
+           }},
+    RunKey{"", "dataset", Kind::kText, kNameExpected, 0, 0, "", "\"fashion-mnist\"",
+           "a dataset of `skerry dataset list`; its partitions are the experts",
+           [](pb::RunSpec& spec, const Value& value) -> Result<void> {
+             if (!is_name(words(value))) return fail(ErrorCode::kInvalid, "");
+             spec.set_dataset(words(value));
+             return {};
+           }},
+    RunKey{"", "seed", Kind::kWhole, "a whole number from 0", 0, 9.3e18, "1", "",
+           "the same seed and file give the same weights on the same hardware",
+           SET(spec.mutable_train()->set_seed(u64(value)))},
+
+    RunKey{"model", "preset", Kind::kText, "S, B, L or XL with patch size /2, /4 or /8, such as \"S/2\"", 0,
+           0, "\"S/2\"", "", "or the four keys below", set_preset},
+    RunKey{"model", "width", Kind::kWhole, "a whole number from 8 to 8192", 8, 8192, "", "",
+           "size of a token; a multiple of 4 and of heads", SET(spec.set_width(u32(value)))},
+    RunKey{"model", "depth", Kind::kWhole, "a whole number from 1 to 128", 1, 128, "", "", "blocks",
+           SET(spec.set_depth(u32(value)))},
+    RunKey{"model", "heads", Kind::kWhole, "a whole number from 1 to 128", 1, 128, "", "", "attention heads",
+           SET(spec.set_heads(u32(value)))},
+    RunKey{"model", "patch_size", Kind::kWhole, "a whole number from 1 to 64", 1, 64, "", "",
+           "pixels of a token's side; divides the image size", SET(spec.set_patch_size(u32(value)))},
+
+    RunKey{"train", "steps", Kind::kWhole, "a whole number from 1 to 1000000000", 1, kMostSteps, "", "2000",
+           "optimiser steps of each expert", SET(spec.mutable_train()->set_steps(u64(value)))},
+    RunKey{"train", "batch_size", Kind::kWhole, "a whole number from 1 to 65536", 1, 65536, "64", "",
+           "samples of one step", SET(spec.mutable_train()->set_batch_size(u32(value)))},
+    RunKey{"train", "learning_rate", Kind::kNumber, "a number from 1e-9 to 1", 1e-9, 1, "1e-4", "",
+           "of AdamW", SET(spec.mutable_train()->set_learning_rate(number(value)))},
+    RunKey{"train", "schedule", Kind::kText, "\"constant\", \"linear\" or \"cosine\"", 0, 0, "\"constant\"",
+           "", "of the learning rate after warm-up: constant, linear, cosine", set_schedule},
+    RunKey{"train", "warmup_steps", Kind::kWhole, "a whole number from 0 to train.steps", 0, kMostSteps, "0",
+           "", "steps over which the learning rate rises from 0",
+           SET(spec.mutable_train()->set_warmup_steps(u64(value)))},
+    RunKey{"train", "clip", Kind::kNumber, "a number from 0 to 1e9", 0, 1e9, "1.0", "",
+           "limit of the gradient's norm; 0: off", SET(spec.mutable_train()->set_clip(number(value)))},
+    RunKey{"train", "ema", Kind::kNumber, "a number from 0 to 0.9999999", 0, 0.9999999, "0.9999", "",
+           "decay of the averaged weights that are exported",
+           SET(spec.mutable_train()->set_ema(number(value)))},
+    RunKey{"train", "label_dropout", Kind::kNumber, "a number from 0 to 1", 0, 1, "0.1", "",
+           "share of samples trained without their label, which guidance needs",
+           SET(spec.mutable_train()->set_label_dropout(number(value)))},
+    RunKey{"train", "weight_decay", Kind::kNumber, "a number from 0 to 10", 0, 10, "0.0", "", "of AdamW",
+           SET(spec.mutable_train()->set_weight_decay(number(value)))},
+    RunKey{"train", "precision", Kind::kText, "\"fp32\"", 0, 0, "\"fp32\"", "", "the only one for now",
+           set_precision},
+    RunKey{"train", "threads", Kind::kWhole, "a whole number from 1 to 1024", 1, 1024, "1", "",
+           "CPU threads of one engine, part of what makes bits equal",
+           SET(spec.mutable_train()->set_threads(u32(value)))},
+
+    RunKey{"checkpoint", "round_seconds", Kind::kNumber, "a number from 0.1 to 86400", 0.1, 86400, "60", "",
+           "training time between commits: the most that a lost node costs",
+           SET(spec.set_round_seconds(number(value)))},
+    RunKey{"checkpoint", "round_steps", Kind::kWhole, "a whole number from 1 to 1000000000", 1, kMostSteps,
+           "", "", "takes the place of round_seconds", SET(spec.set_round_steps(u64(value)))},
+    RunKey{"checkpoint", "offline_rounds", Kind::kWhole, "a whole number from 0 to 100000", 0, 1e5, "10", "",
+           "rounds a node trains on while the coordinator is away", SET(spec.set_offline_rounds(u32(value)))},
+    RunKey{"checkpoint", "copies", Kind::kWhole, "a whole number from 1 to 16", 1, 16, "1", "",
+           "places that hold a checkpoint before it counts; for now the coordinator's disk is the one place",
+           set_copies},
+    RunKey{"checkpoint", "keep", Kind::kWhole, "a whole number from 1 to 1000", 1, 1000, "2", "",
+           "checkpoints kept of each expert", SET(spec.set_keep(u32(value)))},
+
+    RunKey{"schedule", "turn_rounds", Kind::kWhole, "a whole number from 1 to 1000000", 1, 1e6, "5", "",
+           "commits of one turn, where there are fewer nodes than experts",
+           SET(spec.set_turn_rounds(u32(value)))},
+    RunKey{"router", "kind", Kind::kText, "\"analytic\"", 0, 0, "\"analytic\"", "",
+           "from the partition statistics, without training", set_router},
+};
+#undef SET
+
+// Levenshtein distance.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::span<const RunKey> run_keys() { return kKeys; }
+
+const RunKey* find_run_key(std::string_view section, std::string_view name) {
+  const auto found = std::find_if(kKeys.begin(), kKeys.end(), [&](const RunKey& key) {
+    return key.section == section && key.name == name;
+  });
+  return found == kKeys.end() ? nullptr : &*found;
+}
+
+bool is_run_section(std::string_view name) {
+  return !name.empty() &&
+         std::any_of(kKeys.begin(), kKeys.end(), [&](const RunKey& key) { return key.section == name; });
+}
+
+std::string_view nearest_word(std::string_view found, std::span<const std::string_view> known) {
+  std::string_view best;
+  std::size_t least = std::max<std::size_t>(2, found.size() / 3) + 1;
+  for (const std::string_view word : known) {
+    // "training" means "train", however much longer it is.
+    const bool begins =
+        found.size() >= 3 && word.size() >= 3 && (found.starts_with(word) || word.starts_with(found));
+    const std::size_t away = begins ? 1 : distance(found, word);
+    if (away < least) {
+      least = away;
+      best = word;
+    }
+  }
+  return best;
+}
+
+}  // namespace skerry::cli

@@ -1,0 +1,62 @@
+// Everything outside the program that a command may touch, handed in by main or by a test: streams, terminal, time,
+// environment, other programs and the connection. Thread rule: one thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/admin_client.h"
+
+namespace skerry::cli {
+
+class Surroundings {
+ public:
+  virtual ~Surroundings() = default;
+
+  virtual std::ostream& out() = 0;  // what a script reads
+  virtual std::ostream& err() = 0;  // what a person reads: progress, questions, errors
+  virtual std::istream& in() = 0;
+  virtual bool out_is_terminal() const = 0;
+  virtual bool err_is_terminal() const = 0;
+  virtual bool in_is_terminal() const = 0;
+  virtual int columns() const = 0;
+
+  virtual std::optional<std::string> environment(const std::string& name) const = 0;
+  virtual std::int64_t unix_ms() const = 0;
+  virtual std::chrono::nanoseconds uptime() const = 0;  // a clock that never jumps
+  virtual void wait(std::chrono::milliseconds duration) = 0;
+
+  // Connects with the context file `flag`, or where it is empty, the one that the search finds (context.h).
+  virtual Result<std::unique_ptr<AdminClient>> connect(const std::string& flag) = 0;
+  // Enrols this person with a token and writes the context file; returns its path and the role that was granted.
+  struct LoggedIn {
+    std::string path;
+    std::string role;
+    std::string name;
+  };
+  virtual Result<LoggedIn> login(const std::string& token, const std::string& name,
+                                 const std::string& path) = 0;
+
+  // How long a TCP connection to tcp://HOST:PORT takes (reach.h).
+  virtual Result<std::chrono::nanoseconds> reach(const std::string& url) = 0;
+
+  // The full path of a program: beside this one first, then in PATH. kNotFound.
+  virtual Result<std::string> find_program(const std::string& name) const = 0;
+  // Runs a program to its end, handing over each line of its standard output; its standard error goes to ours.
+  virtual Result<int> run_program(const std::vector<std::string>& words,
+                                  const std::function<void(const std::string& line)>& on_line) = 0;
+  // Becomes the program; returns only on failure.
+  virtual Result<int> become_program(const std::vector<std::string>& words) = 0;
+
+  // Printed to standard error if the person interrupts from now on; empty: nothing.
+  virtual void set_parting_words(const std::string& words) = 0;
+};
+
+}  // namespace skerry::cli

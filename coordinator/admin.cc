@@ -1,0 +1,121 @@
+// Requests of people, by role: an admin may all, a viewer reads, a node nothing.
+#include "base/text.h"
+#include "coordinator/machine.h"
+
+namespace skerry::coordinator {
+namespace {
+
+bool is_read(const pb::AdminRequest& request) {
+  switch (request.body_case()) {
+    case pb::AdminRequest::kNodeList:
+    case pb::AdminRequest::kNodeShow:
+    case pb::AdminRequest::kNodeLogs:
+    case pb::AdminRequest::kDatasetList:
+    case pb::AdminRequest::kDatasetShow:
+    case pb::AdminRequest::kRunList:
+    case pb::AdminRequest::kRunShow:
+    case pb::AdminRequest::kRunWhy:
+    case pb::AdminRequest::kShardList:
+    case pb::AdminRequest::kEventList:
+    case pb::AdminRequest::kEnsemble:
+    case pb::AdminRequest::kStatus:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void Machine::admin(Node& person, const Received& event) {
+  const pb::AdminRequest& request = event.request.admin();
+  const pb::Role role = person.record.role();
+  const ConnectionId connection = event.connection;
+  const std::uint64_t id = event.request.id();
+  if (role != pb::ROLE_ADMIN && !(role == pb::ROLE_VIEWER && is_read(request))) {
+    const char* who = role == pb::ROLE_VIEWER ? "a viewer may only read" : "a node may not ask this";
+    reply_error(connection, id, fail(ErrorCode::kUnauthorised, text(who, ": log in with an admin's token")));
+    return;
+  }
+  AdminResult result = admin_request(person, request);
+  if (!result) {
+    reply_error(connection, id, result.error());
+    return;
+  }
+  if (result->has_ensemble()) keep_for_reader(NodeId(person.record.id()), connection, result->ensemble());
+  pb::ControlReply message;
+  message.set_id(id);
+  *message.mutable_admin() = std::move(*result);
+  reply(connection, std::move(message));
+}
+
+AdminResult Machine::admin_request(Node& person, const pb::AdminRequest& request) {
+  using Request = pb::AdminRequest;
+  switch (request.body_case()) {
+    case Request::kTokenCreate:
+      return token_create(request.token_create());
+    case Request::kTokenList:
+      return token_list(request.token_list());
+    case Request::kTokenRevoke:
+      return token_revoke(request.token_revoke());
+    case Request::kNodeList:
+      return node_list(request.node_list());
+    case Request::kNodeShow:
+      return node_show(request.node_show());
+    case Request::kNodeCordon:
+      return node_cordon(request.node_cordon(), true);
+    case Request::kNodeUncordon:
+      return node_cordon(request.node_uncordon(), false);
+    case Request::kNodeDrain:
+      return node_drain(request.node_drain());
+    case Request::kNodeEvict:
+      return node_evict(request.node_evict());
+    case Request::kNodeRevoke:
+      return node_revoke(request.node_revoke());
+    case Request::kNodeLogs:
+      return node_logs(request.node_logs());
+    case Request::kDatasetAdd:
+      return dataset_add(request.dataset_add(), person);
+    case Request::kDatasetList:
+      return dataset_list(request.dataset_list());
+    case Request::kDatasetShow:
+      return dataset_show(request.dataset_show());
+    case Request::kDatasetDelete:
+      return dataset_delete(request.dataset_delete());
+    case Request::kRunCreate:
+      return run_create(request.run_create());
+    case Request::kRunList:
+      return run_list(request.run_list());
+    case Request::kRunShow: {
+      ASSIGN_OR_RETURN(const Run* const run, find_run(request.run_show().name()));
+      pb::AdminReply reply;
+      *reply.mutable_runs()->add_runs() = run_info(*run, true);
+      return reply;
+    }
+    case Request::kRunPause:
+      return run_pause(request.run_pause());
+    case Request::kRunResume:
+      return run_resume(request.run_resume());
+    case Request::kRunStop:
+      return run_stop(request.run_stop());
+    case Request::kRunExtend:
+      return run_extend(request.run_extend());
+    case Request::kRunDelete:
+      return run_delete(request.run_delete());
+    case Request::kRunWhy:
+      return run_why(request.run_why());
+    case Request::kShardList:
+      return shard_list(request.shard_list());
+    case Request::kEventList:
+      return event_list(request.event_list());
+    case Request::kEnsemble:
+      return ensemble(request.ensemble());
+    case Request::kStatus:
+      return status();
+    case Request::BODY_NOT_SET:
+      break;
+  }
+  return fail(ErrorCode::kInvalid, "the request asks for nothing that this version knows");
+}
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,226 @@
+#include "coordinator/blob_traffic.h"
+
+#include <set>
+
+#include "base/log.h"
+#include "protocol/validate.h"
+
+namespace skerry::coordinator {
+namespace {
+
+constexpr Duration kResend = std::chrono::milliseconds(2);
+constexpr Duration kIdle = std::chrono::hours(1);
+
+// Small, since a coordinator runs on the cheapest machine: at most 16 MiB wanted and 16 MiB served at once.
+exchange::Config exchange_config(std::uint64_t incarnation) {
+  exchange::Config config;
+  config.incarnation = incarnation;
+  config.window_per_peer = 4;
+  config.window_bytes = 16 << 20;
+  config.serve_reads = 4;
+  return config;
+}
+
+}  // namespace
+
+ObjectStored stored_event(const storage::ObjectInfo& info) {
+  ObjectStored event;
+  event.manifest = info.name;
+  event.manifest_bytes = info.manifest_bytes;
+  event.bytes = info.bytes;
+  event.checkpoint = info.kind == storage::ManifestKind::kCheckpoint;
+  const storage::Manifest& facts = info.facts;
+  event.facts = {.name = facts.name,
+                 .run = facts.run.str(),
+                 .expert = facts.expert,
+                 .epoch = facts.epoch.value(),
+                 .attempt = facts.attempt,
+                 .step = facts.step,
+                 .parent = facts.parent,
+                 .fingerprint = facts.fingerprint};
+  return event;
+}
+
+BlobTraffic::BlobTraffic(protocol::ServerTransport& transport, storage::Store& store,
+                         storage::ObjectStore& objects, Worker& worker, const Clock& clock,
+                         std::uint64_t incarnation, Hooks hooks)
+    : transport_(transport),
+      store_(store),
+      objects_(objects),
+      shelf_(objects),
+      worker_(worker),
+      clock_(clock),
+      hooks_(std::move(hooks)),
+      exchange_(exchange_config(incarnation)) {}
+
+void BlobTraffic::incoming(const protocol::Incoming& message) {
+  const std::optional<NodeId> node = hooks_.node_of_key(message.public_key);
+  Result<pb::BlobMessage> parsed = protocol::parse_blob_message(message.bytes);
+  if (!node || !parsed) {
+    if (!parsed)
+      log_warning("a blob message was refused", {{"from", message.address}, {"why", parsed.error().message}});
+    transport_.close(message.connection);
+    return;
+  }
+  const exchange::PeerId peer(node->str());
+  const Now now = clock_.now();
+  if (!peers_.contains(message.connection.id)) {
+    disconnect(peer);  // its latest connection counts
+    peers_[message.connection.id] = peer;
+    connections_[peer] = message.connection.id;
+    exchange_.connected(peer, now);
+  }
+  exchange_.received(peer, std::move(*parsed), now);
+  carry_out();
+}
+
+void BlobTraffic::closed(const protocol::Connection& connection) {
+  const auto peer = peers_.find(connection.id);
+  if (peer == peers_.end()) return;
+  const exchange::PeerId id = peer->second;
+  peers_.erase(peer);
+  connections_.erase(id);
+  unsent_.erase(id);
+  exchange_.disconnected(id, clock_.now());
+  carry_out();
+}
+
+void BlobTraffic::disconnect(const exchange::PeerId& peer) {
+  const auto old = connections_.find(peer);
+  if (old == connections_.end()) return;
+  transport_.close({protocol::Endpoint::kBlob, old->second});
+  peers_.erase(old->second);
+  connections_.erase(old);
+  unsent_.erase(peer);
+  exchange_.disconnected(peer, clock_.now());
+}
+
+void BlobTraffic::fetch(const Fetch& fetch) {
+  exchange_.fetch({fetch.manifest, fetch.manifest_bytes, {exchange::PeerId(fetch.from.str())}, {}},
+                  clock_.now());
+  carry_out();
+}
+
+void BlobTraffic::cancel(const Hash& object) {
+  exchange_.cancel(object, clock_.now());
+  carry_out();
+  worker_.run([this, object]() -> Done {
+    if (objects_.has(object)) {  // sealed just before: the core decides what becomes of it
+      return [this, object] {
+        if (const auto info = objects_.info(object)) hooks_.tell(stored_event(*info));
+      };
+    }
+    const Result<void> dropped = objects_.drop(object);
+    if (dropped || !store_.failed()) return {};
+    return [this, error = dropped.error()] { hooks_.fatal(error); };
+  });
+}
+
+void BlobTraffic::drop(const Hash& object) {
+  exchange_.cancel(object, clock_.now());
+  worker_.run([this, object]() -> Done {
+    const Result<void> dropped = objects_.drop(object);
+    if (dropped || dropped.error().code == ErrorCode::kNotFound) return {};
+    return [this, error = dropped.error()] { hooks_.fatal(error); };
+  });
+}
+
+void BlobTraffic::drop_stale(const std::vector<NamedObject>& named) {
+  std::set<Hash> kept;
+  for (const NamedObject& object : named) kept.insert(object.manifest);
+  for (const storage::ObjectInfo& partial : objects_.partials()) {
+    if (!kept.contains(partial.name) && !exchange_.is_fetching(partial.name)) drop(partial.name);
+  }
+}
+
+Duration BlobTraffic::tick() {
+  const Now now = clock_.now();
+  const std::optional<Duration> due = exchange_.wake_at();
+  if (due && *due <= now.boot) {
+    exchange_.tick(now);
+    carry_out();
+  }
+  flush();
+  if (!unsent_.empty()) return now.boot + kResend;
+  return exchange_.wake_at().value_or(now.boot + kIdle);
+}
+
+void BlobTraffic::carry_out() {
+  exchange::Effects effects = exchange_.take_effects();
+  for (exchange::Job& job : effects.jobs) run_job(std::move(job));
+  for (exchange::Send& message : effects.sends) send(message.peer, message.message.SerializeAsString());
+  for (const exchange::Misbehaved& peer : effects.misbehaved) {
+    log_warning("a peer broke the rules of the exchange",
+                {{"node", peer.peer}, {"object", peer.object.short_hex()}, {"why", peer.reason}});
+  }
+  for (const auto& [object, progress] : effects.progress) hooks_.tell(ObjectProgress{object, progress.bytes});
+  for (const exchange::Completed& done : effects.completed) {
+    if (const auto info = objects_.info(done.object)) hooks_.tell(stored_event(*info));
+  }
+  for (const exchange::Failed& failed : effects.failed) {
+    hooks_.tell(ObjectFailed{failed.object, failed.error.message, failed.may_retry});
+  }
+}
+
+void BlobTraffic::run_job(exchange::Job job) {
+  const auto* read = std::get_if<exchange::ReadChunk>(&job);
+  if (read != nullptr && !hooks_.may_read(NodeId(read->peer.str()), read->object)) {
+    exchange_.answered(exchange::refuse(job, fail(ErrorCode::kUnauthorised, "not given to this node")),
+                       clock_.now());
+    carry_out();
+    return;
+  }
+  worker_.run([this, job = std::move(job)]() -> Done {
+    auto answer = std::make_shared<exchange::Answer>(exchange::perform(shelf_, job));
+    std::optional<Error> fatal;
+    if (store_.failed()) {
+      fatal = fail(ErrorCode::kIo, "a write to the object store failed");
+      if (const auto* written = std::get_if<exchange::ChunkWritten>(answer.get());
+          written && !written->outcome) {
+        fatal = written->outcome.error();
+      }
+      if (const auto* sealed = std::get_if<exchange::ObjectSealed>(answer.get());
+          sealed && !sealed->outcome) {
+        fatal = sealed->outcome.error();
+      }
+    }
+    return [this, answer, fatal] {
+      if (fatal) return hooks_.fatal(*fatal);
+      if (const auto* chunk = std::get_if<exchange::ChunkRead>(answer.get());
+          chunk && !chunk->bytes && chunk->bytes.error().code == ErrorCode::kCorrupt) {
+        log_error("a stored chunk is damaged and is not served", {{"object", chunk->object.hex()},
+                                                                  {"chunk", chunk->chunk.hex()},
+                                                                  {"why", chunk->bytes.error().message}});
+      }
+      exchange_.answered(std::move(*answer), clock_.now());
+      carry_out();
+    };
+  });
+}
+
+void BlobTraffic::send(const exchange::PeerId& peer, std::string bytes) {
+  const auto connection = connections_.find(peer);
+  if (connection == connections_.end()) return;
+  auto queue = unsent_.find(peer);
+  if (queue == unsent_.end()) {
+    const Result<void> sent = transport_.send({protocol::Endpoint::kBlob, connection->second}, bytes);
+    if (sent || sent.error().code != ErrorCode::kExhausted) return;
+    queue = unsent_.emplace(peer, std::deque<std::string>()).first;
+  }
+  queue->second.push_back(std::move(bytes));
+}
+
+void BlobTraffic::flush() {
+  for (auto queue = unsent_.begin(); queue != unsent_.end();) {
+    const std::string& connection = connections_.at(queue->first);
+    while (!queue->second.empty()) {
+      const Result<void> sent =
+          transport_.send({protocol::Endpoint::kBlob, connection}, queue->second.front());
+      if (!sent && sent.error().code == ErrorCode::kExhausted) break;
+      queue->second.pop_front();
+    }
+    queue = queue->second.empty() ? unsent_.erase(queue) : std::next(queue);
+  }
+}
+
+}  // namespace skerry::coordinator

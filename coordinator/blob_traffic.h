@@ -1,0 +1,65 @@
+// Blob connections, the exchange and the object worker, tied together for the host. One thread, the loop's.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "base/clock.h"
+#include "base/worker.h"
+#include "coordinator/core.h"
+#include "exchange/exchange.h"
+#include "exchange/shelf.h"
+#include "protocol/transport.h"
+#include "storage/object_store.h"
+
+namespace skerry::coordinator {
+
+ObjectStored stored_event(const storage::ObjectInfo& info);
+
+class BlobTraffic {
+ public:
+  struct Hooks {
+    std::function<void(const Event&)> tell;  // the core
+    std::function<bool(const NodeId&, const Hash&)> may_read;
+    std::function<std::optional<NodeId>(const std::string&)> node_of_key;  // X25519
+    std::function<void(const Error&)> fatal;                               // a failed write: the process ends
+  };
+  BlobTraffic(protocol::ServerTransport& transport, storage::Store& store, storage::ObjectStore& objects,
+              Worker& worker, const Clock& clock, std::uint64_t incarnation, Hooks hooks);
+
+  void incoming(const protocol::Incoming& message);
+  void closed(const protocol::Connection& connection);
+  void fetch(const Fetch& fetch);
+  // Stops it, and removes what has come if it is not whole.
+  void cancel(const Hash& object);
+  void drop(const Hash& object);
+  // Partly received objects that nobody fetches or names any more.
+  void drop_stale(const std::vector<NamedObject>& named);
+  bool is_fetching(const Hash& object) const { return exchange_.is_fetching(object); }
+
+  // Timers and messages that did not fit before; when to call again at the latest.
+  Duration tick();
+
+ private:
+  void carry_out();
+  void run_job(exchange::Job job);
+  void send(const exchange::PeerId& peer, std::string bytes);
+  void flush();
+  void disconnect(const exchange::PeerId& peer);
+
+  protocol::ServerTransport& transport_;
+  storage::Store& store_;
+  storage::ObjectStore& objects_;
+  exchange::ObjectShelf shelf_;
+  Worker& worker_;
+  const Clock& clock_;
+  Hooks hooks_;
+  exchange::Exchange exchange_;
+  std::map<std::string, exchange::PeerId> peers_;  // by connection
+  std::map<exchange::PeerId, std::string> connections_;
+  std::map<exchange::PeerId, std::deque<std::string>> unsent_;  // bounded by the exchange's windows
+};
+
+}  // namespace skerry::coordinator

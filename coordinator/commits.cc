@@ -1,0 +1,248 @@
+// Commits: the only way in which training becomes durable. Accepted once, on the current head, under the current epoch.
+#include <cmath>
+
+#include "base/planted.h"
+#include "base/text.h"
+#include "coordinator/machine.h"
+#include "protocol/limits.h"
+
+namespace skerry::coordinator {
+
+void Machine::commit(Node& node, const Received& event) {
+  const pb::Commit& commit = event.request.commit();
+  const auto answer = [&](const pb::CommitReply& verdict) {
+    pb::ControlReply message;
+    message.set_id(event.request.id());
+    *message.mutable_commit() = verdict;
+    reply(event.connection, std::move(message));
+  };
+  Expert* expert = find_expert(commit.run(), commit.expert());
+  if (expert == nullptr) {
+    pb::CommitReply fenced;
+    fenced.set_status(pb::COMMIT_FENCED);
+    fenced.set_run(commit.run());
+    fenced.set_expert(commit.expert());
+    fenced.set_epoch(commit.epoch());
+    fenced.set_reason("there is no such run or expert any more");
+    answer(fenced);
+    return;
+  }
+  if (std::optional<pb::CommitReply> verdict = decide(*expert, node, commit)) {
+    answer(*verdict);
+    return;
+  }
+  if (std::optional<Error> error = fetch_commit(*expert, node, event)) {
+    reply_error(event.connection, event.request.id(), *error);
+    return;
+  }
+  answer(verdict(*expert, commit, pb::COMMIT_FETCHING, ""));
+}
+
+pb::CommitReply Machine::verdict(const Expert& expert, const pb::Commit& commit, pb::CommitStatus status,
+                                 const std::string& reason) const {
+  pb::CommitReply answer;
+  answer.set_status(status);
+  answer.set_run(commit.run());
+  answer.set_expert(commit.expert());
+  answer.set_epoch(commit.epoch());
+  if (!expert.head().empty()) *answer.mutable_head() = object_ref(expert.record.checkpoints(0));
+  answer.set_head_step(expert.step());
+  answer.set_reason(reason);
+  return answer;
+}
+
+// The answer that can be given now; none where the object must be fetched first.
+std::optional<pb::CommitReply> Machine::decide(Expert& expert, const Node& node, const pb::Commit& commit) {
+  const auto say = [&](pb::CommitStatus status, const std::string& reason) {
+    return verdict(expert, commit, status, reason);
+  };
+  const auto refused = [&](const std::string& reason) {
+    refuse(expert, node, reason);
+    return say(pb::COMMIT_REFUSED, reason);
+  };
+  const Run& run = runs.at(commit.run());
+  if (commit.epoch() != expert.record.epoch() && !planted("stale_epoch_accepted")) {  // S2
+    const std::string reason =
+        text("epoch ", commit.epoch(), " is over, epoch ", expert.record.epoch(), " is current");
+    tell_fenced(expert, node, commit.epoch(), commit.to_step(),
+                text("a commit of step ", commit.to_step(), ": ", reason));
+    return say(pb::COMMIT_FENCED, reason);
+  }
+  if (!expert.head().empty()) {  // S5: the first answer for this span, whatever the bytes
+    const stored::Checkpoint& head = expert.record.checkpoints(0);
+    const bool same_span = head.from_step() == commit.from_step() && head.step() == commit.to_step() &&
+                           head.parent() == commit.parent() && head.attempt() == commit.attempt();
+    if (head.epoch() == commit.epoch() && head.node() == node.record.id() &&
+        (same_span || head.manifest() == commit.manifest().manifest())) {
+      if (const auto object = stored_objects.find(*Hash::from_raw(head.manifest()));
+          planted("duplicate_applied") && object != stored_objects.end()) {
+        accept(expert, node, commit, object->second);
+      }
+      return say(pb::COMMIT_ACCEPTED, "");
+    }
+  }
+  const bool unfenced = planted("stale_epoch_accepted") && expert.has_lease();
+  if (!holds(expert, node, commit.epoch()) && !unfenced) {
+    const std::string reason =
+        expert.has_lease() ? "another node holds this lease" : "the lease was given back";
+    tell_fenced(expert, node, commit.epoch(), commit.to_step(),
+                text("a commit of step ", commit.to_step(), ": ", reason));
+    return say(pb::COMMIT_FENCED, reason);
+  }
+  if (commit.attempt() != expert.record.attempt() && !planted("old_attempt_accepted")) {
+    return refused(
+        text("it is of attempt ", commit.attempt(), ", attempt ", expert.record.attempt(), " is current"));
+  }
+  if (commit.parent() != expert.head() && !planted("parent_not_checked")) {
+    return say(pb::COMMIT_STALE_PARENT, text("its parent is not the head, which is at step ", expert.step()));
+  }
+  const bool goes_on = commit.from_step() == expert.step() || planted("parent_not_checked");
+  if (!goes_on || commit.to_step() <= commit.from_step() || commit.to_step() > run.record.steps_target()) {
+    return refused(text("steps ", commit.from_step(), " to ", commit.to_step(), " do not go on from step ",
+                        expert.step(), " towards ", run.record.steps_target()));
+  }
+  if (!std::isfinite(commit.metrics().loss()) || !std::isfinite(commit.metrics().gradient_norm())) {
+    return refused("its loss or gradient is not finite");
+  }
+  const Result<Hash> manifest = Hash::from_raw(commit.manifest().manifest());
+  if (!manifest) return refused("its manifest is not named by a hash");
+  if (commit.manifest().bytes() > config.object_bytes) {
+    return refused(text("a checkpoint of ", human_bytes(commit.manifest().bytes()), " is over the limit of ",
+                        human_bytes(config.object_bytes)));
+  }
+  const auto object = stored_objects.find(*manifest);
+  if (object == stored_objects.end()) return std::nullopt;
+  if (const std::string wrong = mismatch(expert, commit, object->second); !wrong.empty())
+    return refused(wrong);
+  accept(expert, node, commit, object->second);
+  return say(pb::COMMIT_ACCEPTED, "");
+}
+
+// What the manifest says of itself must be what the commit says of it.
+std::string Machine::mismatch(const Expert& expert, const pb::Commit& commit,
+                              const StoredObject& object) const {
+  if (planted("manifest_not_checked") || planted("parent_not_checked")) return "";
+  const ObjectFacts& facts = object.facts;
+  if (!object.checkpoint) return "its object is a file, not a checkpoint";
+  if (facts.run != commit.run() || facts.expert != commit.expert()) {
+    return text("its manifest is of run ", facts.run, ", expert ", facts.expert);
+  }
+  if (facts.step != commit.to_step())
+    return text("its manifest is of step ", facts.step, ", not ", commit.to_step());
+  if (facts.epoch != commit.epoch())
+    return text("its manifest is of epoch ", facts.epoch, ", not ", commit.epoch());
+  if (facts.attempt != commit.attempt()) return text("its manifest is of attempt ", facts.attempt);
+  if ((facts.parent ? facts.parent->raw() : "") != expert.head()) return "its manifest names another parent";
+  if (facts.fingerprint != commit.fingerprint()) return "its manifest names another engine than the commit";
+  return "";
+}
+
+std::optional<Error> Machine::fetch_commit(Expert& expert, const Node& node, const Received& event) {
+  const pb::Commit& commit = event.request.commit();
+  const pb::ObjectRef& object = commit.manifest();
+  if (disk_free && *disk_free < config.reserve_bytes + object.bytes()) {
+    disk_is_full(config.reserve_bytes + object.bytes());
+    return fail(ErrorCode::kUnavailable,
+                text("the coordinator's disk has ", human_bytes(*disk_free),
+                     " free and the checkpoint needs ", human_bytes(object.bytes()), " besides ",
+                     human_bytes(config.reserve_bytes), " kept in reserve"));
+  }
+  const Hash manifest = *Hash::from_raw(object.manifest());
+  if (expert.pending && expert.pending->manifest != manifest) drop_pending(expert);
+  expert.pending = PendingCommit{manifest, node.record.id(), commit, event.connection, event.request.id()};
+  effects.fetches.push_back({manifest, object.manifest_bytes(), object.bytes(), NodeId(node.record.id()),
+                             Purpose::kCheckpoint, ""});
+  return std::nullopt;
+}
+
+void Machine::drop_pending(Expert& expert) {
+  if (!expert.pending) return;
+  effects.cancel_fetches.push_back(expert.pending->manifest);
+  expert.pending.reset();
+}
+
+// Its object is there: decided again, since everything may have changed meanwhile; told to whoever asked last.
+void Machine::commit_stored(Expert& expert) {
+  const PendingCommit pending = std::move(*expert.pending);
+  expert.pending.reset();
+  const std::optional<pb::CommitReply> verdict = decide(expert, nodes.at(pending.node), pending.commit);
+  if (!verdict) return;
+  pb::ControlReply message;
+  message.set_id(pending.request);
+  *message.mutable_commit() = *verdict;
+  reply(pending.asker, std::move(message));
+}
+
+void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit, const StoredObject& object) {
+  stored::Expert& record = expert.record;
+  const Run& run = runs.at(record.run());
+  if (expert.pending && expert.pending->manifest.raw() == commit.manifest().manifest()) {
+    expert.pending.reset();
+  } else {
+    drop_pending(expert);
+  }
+  stored::Checkpoint checkpoint;
+  checkpoint.set_manifest(commit.manifest().manifest());
+  checkpoint.set_manifest_bytes(object.manifest_bytes);
+  checkpoint.set_bytes(object.bytes);
+  checkpoint.set_from_step(commit.from_step());
+  checkpoint.set_step(commit.to_step());
+  checkpoint.set_epoch(commit.epoch());
+  checkpoint.set_attempt(commit.attempt());
+  checkpoint.set_parent(commit.parent());
+  checkpoint.set_fingerprint(commit.fingerprint());
+  checkpoint.set_node(node.record.id());
+  checkpoint.set_committed_unix_ms(now.unix_ms);
+  *checkpoint.mutable_metrics() = commit.metrics();
+  name_object(checkpoint.manifest());
+
+  const auto keep = static_cast<int>(std::max<std::uint32_t>(run.record.spec().keep(), 1));
+  google::protobuf::RepeatedPtrField<stored::Checkpoint> kept;
+  *kept.Add() = std::move(checkpoint);
+  for (const stored::Checkpoint& older : record.checkpoints()) {
+    if (kept.size() < keep) {
+      *kept.Add() = older;
+      if (planted("kept_one_too_few") && kept.size() == keep)
+        effects.drops.push_back({*Hash::from_raw(older.manifest()), Purpose::kCheckpoint, 0});
+    } else {
+      unname_object(older.manifest(), Purpose::kCheckpoint);
+    }
+  }
+  record.mutable_checkpoints()->Swap(&kept);
+  record.set_attempt_at_commit(record.attempt());
+  record.mutable_lease()->set_rounds(record.lease().rounds() + 1);
+  dirty_experts.insert(expert.id());
+  unsettled = true;
+  tell("committed",
+       text("steps ", commit.from_step(), " to ", commit.to_step(), ", loss ", commit.metrics().loss()),
+       node.record.name(), &expert, commit.to_step());
+
+  if (commit.to_step() >= run.record.steps_target()) {
+    release(expert, "expert_done", text("step ", commit.to_step(), " was the last"));
+    const auto done = [&](const Expert& each) { return each.step() >= run.record.steps_target(); };
+    if (run.active() && std::ranges::all_of(run.experts, done)) {
+      set_wanted(runs.at(record.run()), stored::WANTED_DONE,
+                 text("every expert has reached step ", commit.to_step()));
+    }
+  } else if (expert.yield) {
+    release(expert, "lease_returned", expert.why);
+  }
+}
+
+// Once for each node and epoch: whoever is fenced asks again until it has understood.
+void Machine::tell_fenced(Expert& expert, const Node& node, std::uint64_t epoch, Step step,
+                          const std::string& reason) {
+  const std::pair told(node.record.id(), epoch);
+  if (expert.fenced_told == told) return;
+  expert.fenced_told = told;
+  tell("fenced", reason, node.record.name(), &expert, step);
+}
+
+void Machine::refuse(Expert& expert, const Node& node, const std::string& reason) {
+  const std::pair told(node.record.id(), reason);
+  if (expert.refused_told == told) return;
+  expert.refused_told = told;
+  tell("refused", reason, node.record.name(), &expert, expert.step());
+}
+
+}  // namespace skerry::coordinator

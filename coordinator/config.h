@@ -1,0 +1,55 @@
+// Every time and bound of the coordinator's core, in one place, with their relations checked.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace skerry::coordinator {
+
+struct Config {
+  // Leases: a node counts `lease` from before it sent a renewal, the coordinator `lease + grace` from its
+  // receipt.
+  Duration lease = std::chrono::seconds(6);
+  Duration grace = std::chrono::seconds(2);
+  Duration heartbeat = std::chrono::seconds(1);
+  // A closed connection without a reconnect of the same incarnation ends its leases after `reconnect`, but at
+  // most max(early_ends, early_end_share of the fleet) nodes in each `early_end_window`.
+  Duration reconnect = std::chrono::seconds(1);
+  Duration early_end_window = std::chrono::seconds(5);
+  std::size_t early_ends = 3;
+  double early_end_share = 0.05;
+  Duration loop_lag = std::chrono::milliseconds(500);  // above it the coordinator distrusts its own clock
+  // Above so many nodes the schedule is looked at again only after this pause for each node, however much happens.
+  std::size_t large_fleet = 200;
+  Duration settle_pause = std::chrono::microseconds(30);
+  double dials_per_second = 1000;  // nodes spread their dials: N / this
+
+  // How many generations of epochs above its restore's own a coordinator believes nodes to have seen.
+  std::uint32_t generation_leap = 100;
+  std::uint32_t attempts = 5;                 // restarts after non-finite weights without a commit between
+  Duration avoid = std::chrono::minutes(10);  // a node that gave an expert up is not given it again
+  Duration unclaimed_objects = std::chrono::minutes(10);  // stored, but named by nothing: dropped after this
+  std::int64_t certificate_ms = 10LL * 365 * 86400 * 1000;
+
+  // Bounds (S15).
+  std::size_t events = 20'000;
+  std::size_t nodes = 20'000;
+  std::size_t tokens = 10'000;
+  std::size_t datasets = 1'000;
+  std::size_t runs = 1'000;
+  std::size_t connections = 25'000;
+  std::size_t connections_of_person = 16;
+  std::size_t fetches_of_dataset = 4;
+  std::uint64_t object_bytes = 1ULL << 40;
+  std::uint64_t reserve_bytes = 64ULL << 20;  // of the disk, never given to objects
+  std::size_t reply_bytes = 200 << 10;        // of a list in one answer; a message may have 256 KiB
+
+  // kInvalid, with the relation that does not hold.
+  Result<void> check() const;
+};
+
+}  // namespace skerry::coordinator

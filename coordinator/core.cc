@@ -1,0 +1,329 @@
+#include "coordinator/core.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/planted.h"
+#include "base/text.h"
+#include "coordinator/keys.h"
+#include "coordinator/machine.h"
+
+namespace skerry::coordinator {
+namespace {
+
+constexpr Duration kTickEvery = std::chrono::milliseconds(200);
+
+// What a planted bug does not hold back until it is durable.
+bool sends_early(const Send& send) {
+  if (send.endpoint == Endpoint::kEnrol) return planted("enrolled_before_sync");
+  const auto& reply = std::get<pb::ControlReply>(send.message);
+  return (reply.has_assignment() && planted("epoch_not_persisted")) ||
+         (reply.has_commit() && planted("acknowledged_before_sync")) ||
+         (reply.has_admin() && planted("revocation_before_sync"));
+}
+
+template <class... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+template <class... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;
+
+}  // namespace
+
+Effects Machine::start(Now at) {
+  now = at;
+  effects = {};
+  started = now.boot;
+  started_unix_ms = now.unix_ms;
+  next_tick = now.boot + kTickEvery;
+  meta.set_starts(meta.starts() + 1);
+  dirty_meta = true;
+  next_version = std::uint64_t{meta.generation()} << 48 | (meta.starts() & 0xffff) << 32;
+  std::size_t fleet = 0;
+  for (auto& [id, node] : nodes) {
+    node.seen = now.boot;
+    fleet += node.is_node() ? 1 : 0;
+    if (!node.record.revoked()) {
+      effects.roster.push_back({NodeId(id), node.record.x25519_key(), node.record.role(), true});
+    }
+  }
+  const auto dialling = std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(2 * static_cast<double>(fleet) / config.dials_per_second));
+  recovery_until = now.boot + std::max(config.lease + config.grace, dialling);
+  tell("coordinator_started", text("start ", meta.starts(), ", epochs of generation ", meta.generation(),
+                                   ", ", fleet, " nodes rostered"));
+  end_leases_of_old_generations();
+  settle();
+  finish();
+  return std::move(effects);
+}
+
+Effects Machine::step(const Event& event, Now at) {
+  now = at;
+  effects = {};
+  std::visit(Overloaded{
+                 [&](const Received& e) { received(e); },
+                 [&](const EnrolReceived& e) { enrol(e); },
+                 [&](const Closed& e) { closed(e.connection); },
+                 [&](const Persisted& e) { persisted = std::max(persisted, e.batch); },
+                 [&](const ObjectStored& e) { object_stored(e); },
+                 [&](const ObjectFailed& e) { object_failed(e); },
+                 [&](const ObjectProgress& e) {
+                   for (auto& [name, dataset] : datasets) {
+                     if (dataset.fetching.contains(e.manifest))
+                       dataset.progress[e.manifest] = e.received_bytes;
+                   }
+                 },
+                 [&](const Tick&) { tick(); },
+                 [&](const LoopLag& e) {
+                   // What the nodes said meanwhile is still queued: nobody is silent because we did not listen.
+                   if (e.lag <= config.loop_lag || planted("lag_not_excused")) return;
+                   lagged_until = now.boot + config.early_end_window;
+                   for (auto& [id, node] : nodes) {
+                     node.seen = std::min(now.boot, node.seen + e.lag);
+                   }
+                   closing.clear();
+                 },
+                 [&](const DiskFree& e) { disk_measured(e.bytes); },
+             },
+             event);
+  settle();
+  finish();
+  return std::move(effects);
+}
+
+void Machine::tick() {
+  next_tick = now.boot + kTickEvery;
+  end_early();
+  expire();
+  drop_unclaimed();
+  for (auto& [name, dataset] : datasets) pump(dataset);
+  for (auto& [id, run] : runs) {
+    for (Expert& expert : run.experts) {
+      const auto gone =
+          std::erase_if(expert.avoid, [&](const auto& avoided) { return avoided.second.until <= now.boot; });
+      if (gone > 0) unsettled = true;
+    }
+  }
+}
+
+void Machine::finish() {
+  auto& writes = effects.writes;
+  const auto write = [&](std::string key, const google::protobuf::MessageLite* value) {
+    writes.push_back(
+        {std::move(key), value == nullptr ? std::nullopt : std::optional(value->SerializeAsString())});
+  };
+  const auto write_records = [&](std::set<std::string>& dirty, const char* prefix, const auto& records) {
+    for (const std::string& id : dirty) {
+      const auto found = records.find(id);
+      if constexpr (requires { found->second.record; }) {
+        write(prefix + id, found == records.end() ? nullptr : &found->second.record);
+      } else {
+        write(prefix + id, found == records.end() ? nullptr : &found->second);
+      }
+    }
+    dirty.clear();
+  };
+  if (dirty_meta) write(kMetaKey, &meta);
+  dirty_meta = false;
+  write_records(dirty_nodes, kNodePrefix, nodes);
+  write_records(dirty_tokens, kTokenPrefix, tokens);
+  write_records(dirty_datasets, kDatasetPrefix, datasets);
+  write_records(dirty_runs, kRunPrefix, runs);
+  for (const ExpertId& id : dirty_experts) {
+    const Expert* expert = find_expert(id.run.str(), id.index);
+    write(expert_key(id), expert == nullptr ? nullptr : &expert->record);
+  }
+  dirty_experts.clear();
+  for (auto& [key, value] : other_writes) writes.push_back({key, std::move(value)});
+  other_writes.clear();
+
+  if (!writes.empty()) effects.batch = ++batch;
+  for (Send& send : effects.sends) send.after_batch = sends_early(send) ? 0 : batch;
+  for (const std::size_t index : sends_at_once) effects.sends[index].after_batch = 0;
+  sends_at_once.clear();
+  for (Drop& drop : effects.drops) drop.after_batch = planted("dropped_before_durable") ? 0 : batch;
+  for (const std::string& id : reversioned) nodes.at(id).version_batch = batch;
+  reversioned.clear();
+  for (const ExpertId& id : regranted) {
+    if (Expert* expert = find_expert(id.run.str(), id.index)) expert->grant_batch = batch;
+  }
+  regranted.clear();
+
+  effects.next = unsettled ? std::min(next_tick, std::max(settle_after, now.boot)) : next_tick;
+  for (const auto& [id, since] : closing) effects.next = std::min(effects.next, since + config.reconnect);
+}
+
+void Machine::reply(const ConnectionId& to, pb::ControlReply message) {
+  effects.sends.push_back({to, Endpoint::kControl, std::move(message), 0});
+}
+
+void Machine::reply_at_once(const ConnectionId& to, pb::ControlReply message) {
+  sends_at_once.push_back(effects.sends.size());
+  reply(to, std::move(message));
+}
+
+void Machine::reply_error(const ConnectionId& to, std::uint64_t request, const Error& error) {
+  pb::ControlReply message;
+  message.set_id(request);
+  message.mutable_error()->set_code(to_string(error.code));
+  message.mutable_error()->set_message(error.message);
+  reply(to, std::move(message));
+}
+
+void Machine::acknowledge(const ConnectionId& to, std::uint64_t request) {
+  pb::ControlReply message;
+  message.set_id(request);
+  message.mutable_ack();
+  reply(to, std::move(message));
+}
+
+void Machine::received(const Received& event) {
+  const auto refuse = [&](ErrorCode code, const std::string& why) {
+    reply_error(event.connection, event.request.id(), fail(code, why));
+  };
+  const auto key = node_keys.find(event.key);
+  const bool is_revoked = key != node_keys.end() && nodes.at(key->second).record.revoked();
+  if (key == node_keys.end() || (is_revoked && !planted("revoked_still_heard"))) {
+    refuse(ErrorCode::kUnauthorised, key == node_keys.end()
+                                         ? "this key is not rostered: join with a token first"
+                                         : "this key is revoked");
+    effects.disconnects.push_back(event.connection);
+    return;
+  }
+  Node& node = nodes.at(key->second);
+  if (event.request.body_case() == pb::ControlRequest::kHello) {
+    hello(node, event);
+    return;
+  }
+  const auto peer = peers.find(event.connection);
+  if (peer == peers.end() || peer->second.str() != node.record.id()) {
+    refuse(ErrorCode::kConflict, kHelloFirst);
+    return;
+  }
+  if (node.is_node() && node.connection != event.connection) {
+    refuse(ErrorCode::kConflict, kHelloFirst);
+    return;
+  }
+  dispatch(node, event);
+}
+
+void Machine::dispatch(Node& node, const Received& event) {
+  using Body = pb::ControlRequest;
+  const Body& request = event.request;
+  if (request.body_case() == Body::BODY_NOT_SET) {
+    reply_error(event.connection, request.id(),
+                fail(ErrorCode::kInvalid, "the request asks for nothing this version knows"));
+    return;
+  }
+  if (request.body_case() == Body::kAdmin) {
+    admin(node, event);
+    return;
+  }
+  if (!node.is_node()) {
+    reply_error(event.connection, request.id(), fail(ErrorCode::kUnauthorised, "only a node may say this"));
+    return;
+  }
+  switch (request.body_case()) {
+    case Body::kHeartbeat:
+      heartbeat(node, event);
+      break;
+    case Body::kGetAssignment:
+      get_assignment(node, event);
+      break;
+    case Body::kCommit:
+      commit(node, event);
+      break;
+    case Body::kReturnLease:
+      return_lease(node, event);
+      break;
+    case Body::kEngineReport:
+      engine_report(node, event);
+      break;
+    case Body::kNodeLog:
+      node_log(node, event);
+      break;
+    case Body::kHello:
+    case Body::kAdmin:
+    case Body::BODY_NOT_SET:
+      SKERRY_CHECK(false, "handled above");
+  }
+}
+
+// ---- The facade ------------------------------------------------------------------------------------------------
+
+Core::Core(std::unique_ptr<Machine> machine) : machine_(std::move(machine)) {}
+Core::~Core() = default;
+
+Result<std::unique_ptr<Core>> Core::load(const Config& config, Rng& rng, const Authority& authority,
+                                         std::span<const KeyValue> state, Now now) {
+  TRY(config.check());
+  auto machine = std::make_unique<Machine>(config, rng, authority);
+  machine->now = now;
+  TRY(machine->load(state));
+  return std::unique_ptr<Core>(new Core(std::move(machine)));
+}
+
+Effects Core::start(Now now) { return machine_->start(now); }
+Effects Core::step(const Event& event, Now now) { return machine_->step(event, now); }
+
+FirstStart Core::first_start(const FirstAdmin& admin, Now now, Effects& effects) {
+  Machine& machine = *machine_;
+  SKERRY_CHECK(is_empty(), "a first start on a state that is none");
+  machine.now = now;
+  machine.effects = {};
+  FirstStart first;
+  first.certificate =
+      machine.roster(admin.node, admin.ed25519_key, admin.x25519_key, pb::ROLE_ADMIN, admin.name)
+          .record.certificate();
+  constexpr std::uint32_t kUses = 100;
+  constexpr std::uint64_t kWeek = 7ULL * 86400;
+  first.token = machine.make_token(pb::ROLE_NODE, kUses, kWeek);
+  machine.finish();
+  effects = std::move(machine.effects);
+  return first;
+}
+
+bool Core::is_empty() const { return machine_->nodes.empty(); }
+std::vector<NamedObject> Core::objects() const { return machine_->objects(); }
+
+bool Core::may_read(const NodeId& node, const Hash& manifest) const {
+  const auto found = machine_->nodes.find(node.str());
+  return found != machine_->nodes.end() && !found->second.record.revoked() &&
+         machine_->may_read(found->second, manifest);
+}
+
+std::optional<NodeId> Core::node_of_key(const std::string& key) const {
+  const auto id = machine_->node_keys.find(key);
+  if (id == machine_->node_keys.end() || machine_->nodes.at(id->second).record.revoked()) return std::nullopt;
+  return NodeId(id->second);
+}
+
+std::vector<ExpertView> Core::experts() const {
+  std::vector<ExpertView> views;
+  for (const auto& [id, run] : machine_->runs) {
+    for (const Expert& expert : run.experts) {
+      ExpertView view{expert.id(),
+                      Epoch(expert.record.epoch()),
+                      expert.record.attempt(),
+                      std::nullopt,
+                      expert.step(),
+                      std::nullopt,
+                      expert.yield};
+      if (!expert.head().empty()) view.head = *Hash::from_raw(expert.head());
+      if (expert.has_lease()) {
+        const auto& lease = expert.record.lease();
+        view.lease = LeaseView{NodeId(lease.node()), lease.slot(), lease.incarnation(), expert.lapsed,
+                               machine_->expiry(expert)};
+      }
+      views.push_back(std::move(view));
+    }
+  }
+  return views;
+}
+
+std::uint64_t Core::last_batch() const { return machine_->batch; }
+std::uint64_t Core::persisted_batch() const { return machine_->persisted; }
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,279 @@
+// The coordinator's core: roster, tokens, datasets, runs, leases, commits and events, as one state machine
+// without sockets, disk or clock. Owned and fed by one thread, the host's (host.h) or the simulation's.
+//
+//   step(event, now) → Effects, to be carried out in the order of the fields:
+//     writes    one batch; batches are made durable in the order of their numbers, each whole or not at all,
+//               and reported by Persisted
+//     sends     each leaves once the batch `after_batch` is durable (S7); 0: at once. Only heartbeat answers
+//               say 0: they tell nothing that is not durable already, so that a slow disk expires nobody
+//     fetches, cancels, drops, roster changes, disconnects
+//     next      the time of the next Tick, at the latest
+//
+// The host keeps nothing back: a message it cannot deliver is dropped, since every request is retried by its
+// sender. A failed write ends the process; the next start loads what is durable.
+//
+// Conversation rules that a client sees:
+//   - Hello comes first on each connection. Anything else is answered by an error of code "conflict" whose
+//     message is kHelloFirst, upon which a daemon sends Hello again (its socket may have redialled by itself).
+//   - Every request is idempotent: the same message again gets the same answer.
+//   - A commit that needs a fetch is answered COMMIT_FETCHING, and once decided again under the same request
+//     id, as given by the last asker. Asking again is always right.
+//   - An error of code "unavailable" is for now: retry.
+//   - A lease ends at the commit that follows yield_after_commit, in the same batch; ReturnLease after it is
+//     acknowledged.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "coordinator/config.h"
+#include "protocol/skerry.pb.h"
+
+namespace skerry::coordinator {
+
+inline constexpr char kHelloFirst[] = "Hello must come first on a connection";
+
+// The transport's opaque name of one connection; never read for an identity (S12).
+using ConnectionId = std::string;
+
+struct KeyValue {
+  std::string key;
+  std::string value;
+};
+
+struct Write {
+  std::string key;
+  std::optional<std::string> value;  // none: deleted
+};
+
+// ---- What happens ----------------------------------------------------------------------------------------
+
+struct Received {
+  ConnectionId connection;
+  std::string key;             // X25519, 32 bytes, as the transport saw it
+  pb::ControlRequest request;  // validated (protocol/validate.h)
+  std::string address;         // the peer's, for people; may be empty
+};
+
+struct EnrolReceived {
+  ConnectionId connection;
+  std::string key;
+  pb::EnrolRequest request;
+};
+
+struct Closed {
+  ConnectionId connection;
+};
+
+struct Persisted {
+  std::uint64_t batch = 0;
+};
+
+// What a checkpoint's manifest says of itself; for a plain file all but the name stay empty.
+struct ObjectFacts {
+  std::string name;
+  std::string run;
+  std::uint32_t expert = 0;
+  std::uint64_t epoch = 0;
+  std::uint32_t attempt = 0;
+  std::uint64_t step = 0;
+  std::optional<Hash> parent;
+  std::string fingerprint;
+};
+
+// The object is durable, manifest and every chunk, each hash verified. Also said once for each object found
+// at start.
+struct ObjectStored {
+  Hash manifest;
+  std::uint64_t manifest_bytes = 0;
+  std::uint64_t bytes = 0;
+  bool checkpoint = false;
+  ObjectFacts facts;
+};
+
+struct ObjectFailed {
+  Hash manifest;
+  std::string reason;
+  bool may_retry = true;  // false: the bytes themselves are wrong
+};
+
+struct ObjectProgress {
+  Hash manifest;
+  std::uint64_t received_bytes = 0;  // so far, of this object
+};
+
+struct Tick {};
+
+// The host's loop came round late by this much; said before what had queued up meanwhile.
+struct LoopLag {
+  Duration lag{};
+};
+
+struct DiskFree {
+  std::uint64_t bytes = 0;
+};
+
+using Event = std::variant<Received, EnrolReceived, Closed, Persisted, ObjectStored, ObjectFailed,
+                           ObjectProgress, Tick, LoopLag, DiskFree>;
+
+// ---- What is to be done ----------------------------------------------------------------------------------
+
+enum class Endpoint { kEnrol, kControl };
+
+struct Send {
+  ConnectionId connection;
+  Endpoint endpoint = Endpoint::kControl;
+  std::variant<pb::ControlReply, pb::EnrolReply> message;
+  std::uint64_t after_batch = 0;
+};
+
+enum class Purpose { kCheckpoint, kFile };
+
+// Pull the object over blob from a node. The same object again, perhaps with another source, goes on where it
+// was.
+struct Fetch {
+  Hash manifest;
+  std::uint64_t manifest_bytes = 0;
+  std::uint64_t bytes = 0;
+  NodeId from;
+  Purpose purpose = Purpose::kFile;
+  std::string name;  // of a file
+};
+
+// To be removed once `after_batch` is durable: nothing durable names it any more (S8). A crash in between
+// leaves it, and the next start reports it by ObjectStored, upon which the core drops it again.
+struct Drop {
+  Hash manifest;
+  Purpose purpose = Purpose::kFile;
+  std::uint64_t after_batch = 0;
+};
+
+// A key that the transport is to let in on control and blob, or no longer.
+struct RosterChange {
+  NodeId node;
+  std::string key;  // X25519
+  pb::Role role = pb::ROLE_NONE;
+  bool allowed = false;
+};
+
+struct Effects {
+  std::uint64_t batch = 0;  // of `writes`; 0 where there are none
+  std::vector<Write> writes;
+  std::vector<Send> sends;
+  std::vector<Fetch> fetches;
+  std::vector<Hash> cancel_fetches;
+  std::vector<Drop> drops;
+  std::vector<RosterChange> roster;
+  std::vector<ConnectionId> disconnects;
+  Duration next{};  // boot time of the next Tick that is needed, at the latest
+};
+
+// ---- What is injected ------------------------------------------------------------------------------------
+
+class Rng {
+ public:
+  virtual ~Rng() = default;
+  virtual void fill(std::span<unsigned char> out) = 0;
+};
+
+// The coordinator's identity, as far as the core needs it.
+class Authority {
+ public:
+  virtual ~Authority() = default;
+  // The id of the Ed25519 key in the request. kUnauthorised if the signature does not prove its possession or
+  // its X25519 form is not `key`.
+  virtual Result<NodeId> check_possession(const pb::EnrolRequest& request, const std::string& key) const = 0;
+  // Signs; fills in the coordinator's key.
+  virtual pb::Certificate certify(pb::CertificateBody body) const = 0;
+};
+
+// ---- The core --------------------------------------------------------------------------------------------
+
+// A person or node that is rostered without a token: the first admin.
+struct FirstAdmin {
+  NodeId node;
+  std::string ed25519_key;
+  std::string x25519_key;
+  std::string name = "admin";
+};
+
+struct FirstStart {
+  pb::Certificate certificate;  // of the admin
+  pb::TokenCreated token;       // that joins nodes
+};
+
+struct LeaseView {
+  NodeId node;
+  std::uint32_t slot = 0;
+  std::uint64_t incarnation = 0;
+  bool lapsed = false;  // ran out with nobody to take over: resumed if its holder comes back first
+  Duration expires{};
+};
+
+struct ExpertView {
+  ExpertId id;
+  Epoch epoch;
+  std::uint32_t attempt = 0;
+  std::optional<Hash> head;
+  Step head_step = 0;
+  std::optional<LeaseView> lease;
+  bool yields = false;  // its holder is told to give it back at its next commit
+};
+
+// An object that durable state names and the host must therefore have.
+struct NamedObject {
+  Hash manifest;
+  Purpose purpose = Purpose::kFile;
+  bool complete = false;  // false: a dataset's file that may still be on its way
+  std::string needed_by;  // "run fashion, expert 3", for a message
+};
+
+struct Machine;
+
+class Core {
+ public:
+  // Loads and checks a state; an empty one is a first start. kCorrupt names the key that does not fit (S16).
+  // `config`, `rng` and `authority` outlive the core.
+  static Result<std::unique_ptr<Core>> load(const Config& config, Rng& rng, const Authority& authority,
+                                            std::span<const KeyValue> state, Now now);
+  ~Core();
+
+  // Once, before the first step: roster, the start's event, the recovery window.
+  Effects start(Now now);
+  Effects step(const Event& event, Now now);
+
+  // On an empty state, after start: the admin and a token that joins nodes. Told to people once effects.batch
+  // is durable.
+  FirstStart first_start(const FirstAdmin& admin, Now now, Effects& effects);
+
+  bool is_empty() const;  // nobody is rostered
+  std::vector<NamedObject> objects() const;
+  // Whether this node or person may read the object's chunks: people everything, nodes their own experts'
+  // shards and heads.
+  bool may_read(const NodeId& node, const Hash& manifest) const;
+  // The node with this X25519 key, unless it is revoked.
+  std::optional<NodeId> node_of_key(const std::string& key) const;
+  // For invariants and tests.
+  std::vector<ExpertView> experts() const;
+  std::uint64_t last_batch() const;
+  std::uint64_t persisted_batch() const;
+
+  // What `restore` makes of a backup's state: its epochs' generation raised by one, and their counters going on from
+  // `unix_ms`, the time of the restore. So the epochs of two restores of one generation have none in common (S3).
+  static Result<std::vector<KeyValue>> restored(std::span<const KeyValue> state, std::int64_t unix_ms);
+
+ private:
+  explicit Core(std::unique_ptr<Machine> machine);
+  std::unique_ptr<Machine> machine_;
+};
+
+}  // namespace skerry::coordinator

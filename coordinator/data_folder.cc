@@ -1,0 +1,163 @@
+#include "coordinator/data_folder.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <set>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "coordinator/authority.h"
+#include "coordinator/host.h"
+#include "protocol/secret_file.h"
+#include "storage/files.h"
+#include "storage/rocksdb/rocksdb_store.h"
+
+namespace skerry::coordinator {
+namespace fs = std::filesystem;
+namespace {
+
+// Names a copy that is complete; a folder without it is none.
+constexpr char kCopyMark[] = "backup-complete";
+constexpr int kAttempts = 5;
+
+Result<void> make_folder(const fs::path& path) {
+  std::error_code error;
+  if (!path.parent_path().empty()) fs::create_directories(path.parent_path(), error);
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return storage::system_error("make the data folder", path.string(), errno);
+  }
+  return {};
+}
+
+Result<void> copy_objects(const storage::ObjectStore& from, storage::ObjectStore& to) {
+  for (const storage::ObjectInfo& info : from.list()) {
+    ASSIGN_OR_RETURN(const storage::NamedManifest object, from.manifest(info.name));
+    ASSIGN_OR_RETURN(const std::vector<Hash> there, to.begin(object));
+    const std::set<Hash> present(there.begin(), there.end());
+    for (const storage::Chunk& chunk : storage::distinct_chunks(object.manifest)) {
+      if (present.contains(chunk.hash)) continue;
+      ASSIGN_OR_RETURN(const std::string bytes, from.read(info.name, chunk.hash));
+      TRY(to.put(info.name, chunk.hash, bytes));
+    }
+    TRY(to.seal(info.name));
+  }
+  return {};
+}
+
+Result<void> copy_secret(const fs::path& from, const fs::path& to) {
+  ASSIGN_OR_RETURN(const std::string content, protocol::read_secret_file(from));
+  return protocol::write_secret_file(to, content);
+}
+
+struct View {
+  std::unique_ptr<storage::Store> store;
+  std::unique_ptr<const storage::ObjectStore> objects;
+  std::vector<KeyValue> state;
+};
+
+// A folder as it is now, also one in use. An object that it names may have been stored a moment after the look at the
+// store began: then it is not whole.
+Result<View> view_folder(const fs::path& folder, const protocol::Identity& identity,
+                         const fs::path& scratch) {
+  View view;
+  ASSIGN_OR_RETURN(view.store, storage::view_rocksdb_store((folder / "store").string(), scratch.string()));
+  ASSIGN_OR_RETURN(view.objects, storage::ObjectStore::view(*view.store, (folder / "objects").string()));
+  ASSIGN_OR_RETURN(view.state, read_state(*view.store));
+  if (view.state.empty())
+    return fail(ErrorCode::kInvalid, text(folder.string(), " holds no coordinator's state"));
+  const Config config;
+  SystemRng rng;
+  const IdentityAuthority authority(identity);
+  ASSIGN_OR_RETURN(const auto core, Core::load(config, rng, authority, view.state, SystemClock().now()));
+  TRY(check_objects(*core, *view.objects));
+  return view;
+}
+
+Result<void> copy_into(const fs::path& from, const fs::path& to,
+                       std::optional<std::int64_t> restored_unix_ms) {
+  const fs::path scratch = to / "reading";
+  ASSIGN_OR_RETURN(const DataFolder target, open_data_folder(to));
+  TRY(copy_secret(DataFolder{from}.identity_file(), target.identity_file()));
+  std::error_code ignored;
+  if (fs::exists(DataFolder{from}.admin_file(), ignored))
+    TRY(copy_secret(DataFolder{from}.admin_file(), target.admin_file()));
+  ASSIGN_OR_RETURN(const protocol::Identity identity,
+                   protocol::Identity::load_or_create(target.identity_file()));
+  {
+    ASSIGN_OR_RETURN(View source, view_folder(from, identity, scratch));
+    TRY(copy_objects(*source.objects, *target.objects));
+    if (restored_unix_ms) {
+      ASSIGN_OR_RETURN(source.state, Core::restored(source.state, *restored_unix_ms));
+    }
+    std::vector<storage::Write> batch;
+    for (KeyValue& entry : source.state) batch.push_back({kStatePrefix + entry.key, std::move(entry.value)});
+    TRY(target.store->write(batch));  // last: without it the copy holds no state
+  }
+  fs::remove_all(scratch, ignored);
+  return {};
+}
+
+}  // namespace
+
+Result<DataFolder> open_data_folder(const fs::path& path) {
+  TRY(make_folder(path));
+  DataFolder folder;
+  folder.path = path;
+  ASSIGN_OR_RETURN(folder.store, storage::open_rocksdb_store((path / "store").string()));
+  ASSIGN_OR_RETURN(folder.objects, storage::ObjectStore::open(*folder.store, (path / "objects").string()));
+  return folder;
+}
+
+Result<void> write_admin_context(const DataFolder& folder, const protocol::Identity& coordinator,
+                                 const protocol::Identity& admin, const protocol::Endpoints& endpoints,
+                                 const pb::Certificate& certificate) {
+  protocol::Context context;
+  context.name = "admin";
+  context.role = pb::ROLE_ADMIN;
+  context.endpoints = endpoints;
+  context.coordinator_key = coordinator.ed25519_key();
+  context.seed = admin.seed();
+  context.certificate = certificate;
+  return protocol::write_context(folder.admin_file(), context);
+}
+
+Result<void> refresh_admin_context(const DataFolder& folder, const protocol::Endpoints& endpoints) {
+  Result<protocol::Context> context = protocol::read_context(folder.admin_file());
+  if (!context) {
+    if (context.error().code == ErrorCode::kNotFound) return {};
+    return context.error();
+  }
+  if (context->endpoints == endpoints) return {};
+  context->endpoints = endpoints;
+  return protocol::write_context(folder.admin_file(), *context);
+}
+
+Result<void> copy_data_folder(const fs::path& from, const fs::path& to,
+                              std::optional<std::int64_t> restored_unix_ms) {
+  std::error_code error;
+  if (!fs::exists(from / "store", error)) {
+    return fail(ErrorCode::kNotFound, text(from.string(), " is no data folder of a coordinator"));
+  }
+  if (restored_unix_ms && !fs::exists(from / kCopyMark, error)) {
+    return fail(ErrorCode::kInvalid, text(from.string(), " is no complete backup"));
+  }
+  if (fs::exists(to, error) && !fs::is_empty(to, error)) {
+    return fail(ErrorCode::kConflict,
+                text(to.string(), " exists and is not empty; name a folder that does not exist"));
+  }
+  // A coordinator that runs may drop or store something at the moment of the look.
+  Result<void> copied;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    copied = copy_into(from, to, restored_unix_ms);
+    if (copied && !restored_unix_ms) {
+      copied = protocol::write_secret_file(to / kCopyMark, "a backup of a Skerry coordinator\n");
+    }
+    if (copied) break;
+    fs::remove_all(to, error);
+    if (copied.error().code == ErrorCode::kExhausted) break;
+  }
+  return copied;
+}
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,42 @@
+// The coordinator's data folder: DIR/identity, DIR/store (RocksDB), DIR/objects (files), DIR/admin.toml.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "coordinator/core.h"
+#include "protocol/context.h"
+#include "protocol/identity.h"
+#include "storage/object_store.h"
+#include "storage/store.h"
+
+namespace skerry::coordinator {
+
+struct DataFolder {
+  std::filesystem::path path;
+  std::unique_ptr<storage::Store> store;  // holds the lock; `objects` ends before it
+  std::unique_ptr<storage::ObjectStore> objects;
+
+  std::filesystem::path identity_file() const { return path / "identity"; }
+  std::filesystem::path admin_file() const { return path / "admin.toml"; }
+};
+
+// Makes the folder where there is none. Errors as open_rocksdb_store().
+Result<DataFolder> open_data_folder(const std::filesystem::path& path);
+
+// The admin's context, complete in one file.
+Result<void> write_admin_context(const DataFolder& folder, const protocol::Identity& coordinator,
+                                 const protocol::Identity& admin, const protocol::Endpoints& endpoints,
+                                 const pb::Certificate& certificate);
+// The addresses may be others than at the last start. A context that was moved away stays away.
+Result<void> refresh_admin_context(const DataFolder& folder, const protocol::Endpoints& endpoints);
+
+// Copies everything to `to`, which must not exist or be empty; complete when it returns, and nothing where it fails.
+// A backup, or with a time its restore (Core::restored). The source is only read; a coordinator may be running on it.
+Result<void> copy_data_folder(const std::filesystem::path& from, const std::filesystem::path& to,
+                              std::optional<std::int64_t> restored_unix_ms);
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,348 @@
+#include "coordinator/host.h"
+
+#include <poll.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "coordinator/authority.h"
+#include "protocol/limits.h"
+#include "protocol/validate.h"
+
+namespace skerry::coordinator {
+namespace {
+
+constexpr Duration kAliveEvery = std::chrono::seconds(1);
+constexpr Duration kReportEvery = std::chrono::seconds(5);
+constexpr Duration kCleanEvery = std::chrono::minutes(10);
+constexpr Duration kRoomRetry = std::chrono::seconds(1);  // L6
+// While the disk stalls (S15): beyond these, requests are dropped unread, as if lost, and heartbeats still answered.
+constexpr std::size_t kBatchesUnderWay = 1000;
+constexpr std::size_t kWaiting = 20'000;
+
+std::optional<std::uint64_t> free_bytes(const std::string& folder) {
+  struct statvfs system {};
+  if (statvfs(folder.c_str(), &system) != 0) return std::nullopt;
+  return std::uint64_t{system.f_bavail} * system.f_frsize;
+}
+
+}  // namespace
+
+Result<std::vector<KeyValue>> read_state(const storage::Store& store) {
+  ASSIGN_OR_RETURN(std::vector<storage::Entry> entries, store.scan(kStatePrefix));
+  std::vector<KeyValue> state;
+  for (storage::Entry& entry : entries) {
+    state.push_back({entry.key.substr(sizeof(kStatePrefix) - 1), std::move(entry.value)});
+  }
+  return state;
+}
+
+Result<void> check_objects(const Core& core, const storage::ObjectStore& objects) {
+  for (const NamedObject& object : core.objects()) {
+    if (!object.complete || objects.has(object.manifest)) continue;
+    return fail(ErrorCode::kCorrupt, text("object ", object.manifest.hex(), " of ", object.needed_by,
+                                          " is missing from the data folder; restore a backup"));
+  }
+  return {};
+}
+
+Host::Host(const Surroundings& surroundings, HostOptions options, Completions completions)
+    : surroundings_(surroundings),
+      options_(std::move(options)),
+      completions_(std::move(completions)),
+      rng_(std::make_unique<SystemRng>()),
+      authority_(std::make_unique<IdentityAuthority>(surroundings.identity)) {}
+
+Host::~Host() {
+  // Workers end first: what they still do refers to the rest.
+  object_worker_.reset();
+  state_worker_.reset();
+}
+
+Result<std::unique_ptr<Host>> Host::make(const Surroundings& surroundings, HostOptions options) {
+  ASSIGN_OR_RETURN(Completions completions, Completions::make());
+  std::unique_ptr<Host> host(new Host(surroundings, std::move(options), std::move(completions)));
+  TRY(host->start());
+  return host;
+}
+
+Result<void> Host::start() {
+  ASSIGN_OR_RETURN(const std::vector<KeyValue> state, read_state(surroundings_.store));
+  const Now now = surroundings_.clock.now();
+  ASSIGN_OR_RETURN(core_, Core::load(options_.config, *rng_, *authority_, state, now));
+  TRY(check_objects(*core_, surroundings_.objects));
+  const bool first = core_->is_empty();
+  state_worker_ = std::make_unique<Worker>(completions_);
+  object_worker_ = std::make_unique<Worker>(completions_);
+  std::array<unsigned char, 8> drawn{};
+  rng_->fill(drawn);
+  std::uint64_t incarnation = 1;
+  for (const unsigned char byte : drawn) incarnation = incarnation << 8 | byte;
+  blob_ = std::make_unique<BlobTraffic>(
+      surroundings_.transport, surroundings_.store, surroundings_.objects, *object_worker_,
+      surroundings_.clock, incarnation,
+      BlobTraffic::Hooks{
+          [this](const Event& event) { feed(event); },
+          [this](const NodeId& node, const Hash& object) { return core_->may_read(node, object); },
+          [this](const std::string& key) { return core_->node_of_key(key); },
+          [this](const Error& error) { fatal_ = error; }});
+  Effects started = core_->start(now);
+  if (first) {
+    Effects effects;
+    first_start_ = core_->first_start(options_.first_admin, now, effects);
+    if (options_.keep_first_start) TRY(options_.keep_first_start(*first_start_));
+    TRY(write_now(std::move(started)));
+    TRY(write_now(std::move(effects)));
+  } else {
+    TRY(write_now(std::move(started)));
+  }
+  for (const storage::ObjectInfo& info : surroundings_.objects.list()) feed(stored_event(info));
+  surroundings_.transport.set_allowed(allowed_);
+  return {};
+}
+
+// Before anything is served, so that a start that fails has told nobody anything.
+Result<void> Host::write_now(Effects effects) {
+  std::vector<storage::Write> batch;
+  for (Write& write : effects.writes) batch.push_back({kStatePrefix + write.key, std::move(write.value)});
+  if (!batch.empty()) TRY(surroundings_.store.write(batch));
+  const std::uint64_t number = effects.batch;
+  effects.batch = 0;
+  effects.writes.clear();
+  carry_out(std::move(effects));
+  if (number != 0) feed(Persisted{number});
+  return {};
+}
+
+Result<void> Host::run(int stop) {
+  const std::array<int, 2> readable = {completions_.descriptor(), stop};
+  awake_by_ = surroundings_.clock.now().boot;
+  bool stopping = false;
+  while (!stopping && !fatal_) {
+    const Duration timeout = wait();
+    awake_by_ = surroundings_.clock.now().boot + timeout;
+    ASSIGN_OR_RETURN(const std::vector<int> ready,
+                     surroundings_.transport.poll(timeout, readable, [this](protocol::ServerEvent event) {
+                       watch_lag();
+                       handle(std::move(event));
+                     }));
+    watch_lag();
+    for (const int descriptor : ready) {
+      if (descriptor == stop) stopping = true;
+    }
+    completions_.run();
+    every_now_and_then();
+  }
+  TRY(finish_batches());
+  if (fatal_) return *fatal_;
+  return {};
+}
+
+// What was promised to be durable becomes so, and its answers leave; nothing new is heard.
+Result<void> Host::finish_batches() {
+  pollfd waiting{completions_.descriptor(), POLLIN, 0};
+  is_stopping_ = true;
+  if (next_write_) write_next();
+  while (!unwritten_.empty() && !fatal_) {
+    if (::poll(&waiting, 1, -1) < 0 && errno != EINTR)
+      return fail(ErrorCode::kIo, "cannot wait for the disk");
+    completions_.run();
+  }
+  return {};
+}
+
+// Due timers, then how long there is nothing to do.
+Duration Host::wait() {
+  Duration now = surroundings_.clock.now().boot;
+  if (now >= next_tick_) feed(Tick{});
+  if (next_write_ && now >= *next_write_) write_next();
+  const Duration blob = blob_->tick();
+  now = surroundings_.clock.now().boot;
+  return std::max(Duration{}, std::min({next_tick_, blob, next_write_.value_or(blob)}) - now);
+}
+
+// A loop that comes round late (a stopped process, a machine that slept) says so before it reads what queued up.
+void Host::watch_lag() {
+  const Duration now = surroundings_.clock.now().boot;
+  const Duration lag = now - awake_by_;
+  if (lag > options_.config.loop_lag) {
+    log_warning("the loop came round late", {{"by", human_duration(lag)}});
+    feed(LoopLag{lag});
+  }
+  awake_by_ = std::max(awake_by_, now);
+}
+
+void Host::every_now_and_then() {
+  const Duration now = surroundings_.clock.now().boot;
+  if (now >= next_alive_) {
+    next_alive_ = now + kAliveEvery;
+    if (options_.alive) options_.alive();
+  }
+  if (now >= next_report_) {
+    next_report_ = now + kReportEvery;
+    if (const auto bytes = free_bytes(surroundings_.folder)) feed(DiskFree{*bytes});
+    if (options_.report) {
+      const auto experts = core_->experts();
+      const auto held =
+          std::ranges::count_if(experts, [](const ExpertView& e) { return e.lease && !e.lease->lapsed; });
+      options_.report(text(held, " of ", experts.size(), " experts are being trained"));
+    }
+  }
+  if (now >= next_cleaning_) {
+    if (next_cleaning_ != Duration{}) blob_->drop_stale(core_->objects());
+    next_cleaning_ = now + kCleanEvery;
+  }
+}
+
+void Host::handle(protocol::ServerEvent event) {
+  if (const auto* closed = std::get_if<protocol::Closed>(&event)) {
+    if (closed->connection.endpoint == protocol::Endpoint::kControl) feed(Closed{closed->connection.id});
+    if (closed->connection.endpoint == protocol::Endpoint::kBlob) blob_->closed(closed->connection);
+    return;
+  }
+  const auto& message = std::get<protocol::Incoming>(event);
+  switch (message.connection.endpoint) {
+    case protocol::Endpoint::kEnrol:
+      return enrol(message);
+    case protocol::Endpoint::kControl:
+      return control(message);
+    case protocol::Endpoint::kBlob:
+      return blob_->incoming(message);
+  }
+}
+
+void Host::control(const protocol::Incoming& message) {
+  Result<pb::ControlRequest> request = protocol::parse_control_request(message.bytes);
+  if (!request) {
+    log_warning("a request was refused", {{"from", message.address}, {"why", request.error().message}});
+    pb::ControlRequest unchecked;
+    pb::ControlReply reply;
+    if (unchecked.ParseFromString(message.bytes)) reply.set_id(unchecked.id());
+    *reply.mutable_error() = protocol::to_message(request.error());
+    send({message.connection.id, Endpoint::kControl, std::move(reply), 0});
+    return;
+  }
+  const bool stalled = unwritten_.size() > kBatchesUnderWay || waiting_.size() > kWaiting;
+  if (stalled && !request->has_heartbeat()) return;
+  feed(Received{message.connection.id, message.public_key, std::move(*request), message.address});
+}
+
+void Host::enrol(const protocol::Incoming& message) {
+  Result<pb::EnrolRequest> request = protocol::parse_enrol_request(message.bytes);
+  if (!request) {
+    pb::EnrolReply reply;
+    *reply.mutable_error() = protocol::to_message(request.error());
+    send({message.connection.id, Endpoint::kEnrol, std::move(reply), 0});
+    return;
+  }
+  if (unwritten_.size() > kBatchesUnderWay || waiting_.size() > kWaiting) return;
+  feed(EnrolReceived{message.connection.id, message.public_key, std::move(*request)});
+}
+
+void Host::feed(const Event& event) { carry_out(core_->step(event, surroundings_.clock.now())); }
+
+void Host::carry_out(Effects effects) {
+  if (effects.batch != 0) write(effects.batch, std::move(effects.writes));
+  next_tick_ = effects.next;
+  for (Send& message : effects.sends) {
+    if (message.after_batch == 0) {
+      send(message);
+    } else {
+      waiting_.push_back(std::move(message));
+    }
+  }
+  change_roster(effects.roster);
+  for (const Hash& object : effects.cancel_fetches) blob_->cancel(object);
+  for (const Fetch& fetch : effects.fetches) blob_->fetch(fetch);
+  for (Drop& drop : effects.drops) drops_.push_back(drop);
+  release();
+  for (const ConnectionId& connection : effects.disconnects) {
+    surroundings_.transport.close({protocol::Endpoint::kControl, connection});
+  }
+}
+
+void Host::write(std::uint64_t batch, std::vector<Write> writes) {
+  std::vector<storage::Write> stored;
+  for (Write& write : writes) stored.push_back({kStatePrefix + write.key, std::move(write.value)});
+  unwritten_.push_back({batch, std::move(stored)});
+  if (unwritten_.size() == 1) write_next();
+}
+
+// One at a time. Where the store sees no room for it, it has touched nothing, and the batch waits.
+void Host::write_next() {
+  next_write_.reset();
+  state_worker_->run([this, &batch = unwritten_.front()]() -> Done {
+    return [this, written = surroundings_.store.write(batch.writes)] {
+      if (written) return wrote();
+      const bool waits = written.error().code == ErrorCode::kExhausted && !surroundings_.store.failed();
+      if (!waits || is_stopping_) {
+        fatal_ = written.error();
+        return;
+      }
+      if (!lacks_room_) log_error("what was asked for waits for room", {{"why", written.error().message}});
+      lacks_room_ = true;
+      next_write_ = surroundings_.clock.now().boot + kRoomRetry;
+    };
+  });
+}
+
+void Host::wrote() {
+  if (lacks_room_) log_info("there is room on the disk again");
+  lacks_room_ = false;
+  const std::uint64_t batch = unwritten_.front().number;
+  unwritten_.pop_front();
+  if (!unwritten_.empty()) write_next();
+  if (!fatal_) feed(Persisted{batch});
+}
+
+// What waited for batches that are durable now.
+void Host::release() {
+  const std::uint64_t durable = core_->persisted_batch();
+  while (!waiting_.empty() && waiting_.front().after_batch <= durable) {
+    send(waiting_.front());
+    waiting_.pop_front();
+  }
+  while (!drops_.empty() && drops_.front().after_batch <= durable) {
+    blob_->drop(drops_.front().manifest);
+    drops_.pop_front();
+  }
+}
+
+// A message that does not fit is lost, as with its connection: every request is sent again.
+void Host::send(const Send& message) {
+  const bool control = message.endpoint == Endpoint::kControl;
+  const protocol::Connection to{control ? protocol::Endpoint::kControl : protocol::Endpoint::kEnrol,
+                                message.connection};
+  const std::string bytes =
+      std::visit([](const auto& reply) { return reply.SerializeAsString(); }, message.message);
+  if (control && bytes.size() > protocol::kControlMessageBytes) {
+    pb::ControlReply reply;
+    reply.set_id(std::get<pb::ControlReply>(message.message).id());
+    *reply.mutable_error() = protocol::to_message(
+        fail(ErrorCode::kExhausted, text("the answer has ", human_bytes(bytes.size()), ", over the limit")));
+    [[maybe_unused]] const Result<void> sent = surroundings_.transport.send(to, reply.SerializeAsString());
+    return;
+  }
+  if (const Result<void> sent = surroundings_.transport.send(to, bytes); !sent) {
+    log_debug("an answer could not be sent", {{"why", sent.error().message}});
+  }
+}
+
+void Host::change_roster(const std::vector<RosterChange>& changes) {
+  bool removed = false;
+  for (const RosterChange& change : changes) {
+    if (change.allowed) {
+      allowed_.insert(change.key);
+      surroundings_.transport.allow(change.key);
+    } else {
+      removed = allowed_.erase(change.key) > 0 || removed;
+    }
+  }
+  if (removed) surroundings_.transport.set_allowed(allowed_);
+}
+
+}  // namespace skerry::coordinator

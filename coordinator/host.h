@@ -1,0 +1,113 @@
+// The coordinator's shell: one thread that polls the transport and feeds the core, one worker for the core's batches, one
+// for objects. It adds no decision of its own: what the core says is carried out, in the core's order.
+//
+// Failure rule: a failed write or fsync ends run() with its error, and then the process; the next start goes on from what
+// is durable. A disk that is seen to be full is none: what was to be written waits for room, and its answers with it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/worker.h"
+#include "coordinator/blob_traffic.h"
+#include "coordinator/core.h"
+#include "protocol/identity.h"
+#include "protocol/transport.h"
+#include "storage/object_store.h"
+#include "storage/store.h"
+
+namespace skerry::coordinator {
+
+// Where the core's state lies in the Store, apart from the objects' keys.
+inline constexpr char kStatePrefix[] = "coordinator/";
+Result<std::vector<KeyValue>> read_state(const storage::Store& store);
+// kCorrupt, where an object that the state needs is not there whole.
+Result<void> check_objects(const Core& core, const storage::ObjectStore& objects);
+
+// What the host runs on; everything outlives it.
+struct Surroundings {
+  protocol::ServerTransport& transport;
+  storage::Store& store;
+  storage::ObjectStore& objects;
+  const protocol::Identity& identity;
+  const Clock& clock;
+  std::string folder;  // whose file system's free space counts
+};
+
+struct HostOptions {
+  Config config;
+  FirstAdmin first_admin;  // rostered where nobody is
+  // Called before the first start is durable: where it fails, nothing has happened.
+  std::function<Result<void>(const FirstStart&)> keep_first_start;
+  std::function<void()> alive;                            // about once a second, from a loop that turns
+  std::function<void(const std::string& status)> report;  // every few seconds
+};
+
+class Host {
+ public:
+  // Loads, checks (S16) and starts the core; nothing is served before run().
+  static Result<std::unique_ptr<Host>> make(const Surroundings& surroundings, HostOptions options);
+  ~Host();
+
+  const std::optional<FirstStart>& first_start() const { return first_start_; }
+  // Until `stop` can be read. Finishes the batches under way.
+  Result<void> run(int stop);
+
+ private:
+  struct Batch {
+    std::uint64_t number = 0;
+    std::vector<storage::Write> writes;
+  };
+  Host(const Surroundings& surroundings, HostOptions options, Completions completions);
+  Result<void> start();
+  Result<void> finish_batches();
+  Result<void> write_now(Effects effects);
+
+  void handle(protocol::ServerEvent event);
+  void control(const protocol::Incoming& message);
+  void enrol(const protocol::Incoming& message);
+  void feed(const Event& event);
+  void carry_out(Effects effects);
+  void write(std::uint64_t batch, std::vector<Write> writes);
+  void write_next();
+  void wrote();
+  void release();
+  void send(const Send& message);
+  void change_roster(const std::vector<RosterChange>& changes);
+  void watch_lag();
+  void every_now_and_then();
+  Duration wait();
+
+  Surroundings surroundings_;
+  HostOptions options_;
+  Completions completions_;
+  std::unique_ptr<Rng> rng_;
+  std::unique_ptr<Authority> authority_;
+  std::unique_ptr<Core> core_;
+  std::optional<FirstStart> first_start_;
+  std::unordered_set<std::string> allowed_;
+  std::deque<Send> waiting_;  // for their batches, in the order of these
+  std::deque<Drop> drops_;
+  std::deque<Batch> unwritten_;  // the first one is at the disk, or waits for room on it
+  std::optional<Duration> next_write_;
+  bool lacks_room_ = false;
+  bool is_stopping_ = false;
+  std::optional<Error> fatal_;
+  Duration next_tick_{};
+  Duration next_alive_{};
+  Duration next_report_{};
+  Duration next_cleaning_{};
+  Duration awake_by_{};  // when the loop should have come round at the latest
+  std::unique_ptr<Worker> state_worker_;
+  std::unique_ptr<Worker> object_worker_;
+  std::unique_ptr<BlobTraffic> blob_;
+};
+
+}  // namespace skerry::coordinator

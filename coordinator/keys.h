@@ -1,0 +1,23 @@
+// Keys of the coordinator's state. Numbers are 16 hexadecimal digits, so that order of key is order of number.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/ids.h"
+
+namespace skerry::coordinator {
+
+inline constexpr char kMetaKey[] = "meta";
+inline constexpr char kNodePrefix[] = "node/";
+inline constexpr char kTokenPrefix[] = "token/";
+inline constexpr char kDatasetPrefix[] = "dataset/";
+inline constexpr char kRunPrefix[] = "run/";
+inline constexpr char kExpertPrefix[] = "expert/";
+inline constexpr char kEventPrefix[] = "event/";
+
+std::string number_text(std::uint64_t number);
+std::string expert_key(const ExpertId& id);
+std::string event_key(std::uint64_t number);
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,241 @@
+// The life of a lease: (run, expert) → (node, slot, incarnation, epoch).
+//
+//   none    → held     grant (settle.cc): the epoch is raised, and durable before the grant leaves
+//   held    → lapsed   its holder was silent past its time, or its connection closed: nobody else has it yet, its
+//                      work still counts, and the scheduler may give it to another
+//   lapsed  → held     its holder is heard again before that: the same epoch, nothing lost
+//   held, lapsed → none   returned, finished, evicted, revoked, started again
+#include "base/planted.h"
+#include "base/text.h"
+#include "coordinator/machine.h"
+#include "protocol/limits.h"
+
+namespace skerry::coordinator {
+
+Expert* Machine::find_expert(const std::string& run, std::uint32_t index) {
+  const auto found = runs.find(run);
+  if (found == runs.end() || index >= found->second.experts.size()) return nullptr;
+  return &found->second.experts[index];
+}
+
+bool Machine::holds(const Expert& expert, const Node& node, std::uint64_t epoch) const {
+  if (!expert.has_lease()) return false;
+  const stored::Lease& lease = expert.record.lease();
+  return (lease.node() == node.record.id() || planted("holder_not_checked")) &&
+         (lease.incarnation() == node.record.incarnation() || planted("holder_not_checked") ||
+          planted("incarnation_ignored")) &&
+         expert.record.epoch() == epoch;
+}
+
+Duration Machine::expiry(const Expert& expert) const {
+  const auto holder = nodes.find(expert.record.lease().node());
+  const Duration seen = holder == nodes.end() ? Duration{} : holder->second.seen;
+  return std::max(seen + config.lease + config.grace, recovery_until);
+}
+
+void Machine::resume(Expert& expert, Node& node) {
+  expert.lapsed = false;
+  unsettled = true;
+  tell("lease_resumed", "its holder came back before anybody else had it: nothing is lost",
+       node.record.name(), &expert, expert.step());
+}
+
+void Machine::lapse(Expert& expert, const std::string& reason) {
+  expert.lapsed = true;
+  unsettled = true;
+  lost.push_back({expert.id(), "lease_lost", nodes.at(expert.record.lease().node()).record.name(), reason});
+}
+
+void Machine::release(Expert& expert, const std::string& kind, const std::string& reason) {
+  Node& node = nodes.at(expert.record.lease().node());
+  drop_pending(expert);
+  node.leases.erase(expert.id());
+  assignment_changed(node.record.id());
+  expert.record.set_last_node(node.record.id());
+  expert.record.clear_lease();
+  expert.lapsed = false;
+  expert.yield = false;
+  dirty_experts.insert(expert.id());
+  unsettled = true;
+  lost.push_back({expert.id(), kind, node.record.name(), reason});
+  check_drained(node);
+}
+
+void Machine::release_all(Node& node, const std::string& kind, const std::string& reason, bool raise) {
+  for (const ExpertId& id : std::set(node.leases)) {
+    Expert& expert = *find_expert(id.run.str(), id.index);
+    if (raise) overtake(expert);
+    release(expert, kind, reason);
+    if (raise) raise_epoch(expert);
+  }
+}
+
+void Machine::overtake(Expert& expert) {
+  constexpr std::size_t kRemembered = 16;
+  expert.overtaken.emplace_back(expert.record.lease().node(), expert.record.epoch());
+  if (expert.overtaken.size() > kRemembered) expert.overtaken.pop_front();
+}
+
+// A node that still trains what it lost without knowing. It discards by itself; people are told that it did.
+void Machine::tell_overtaken(const Node& node, const pb::SlotStatus& status) {
+  Expert* expert = find_expert(status.run(), status.expert());
+  if (expert == nullptr) return;
+  const auto lost_it =
+      std::ranges::find(expert->overtaken, std::pair(node.record.id(), std::uint64_t{status.epoch()}));
+  if (lost_it == expert->overtaken.end()) return;
+  expert->overtaken.erase(lost_it);
+  tell_fenced(*expert, node, status.epoch(), status.step(),
+              text("it still trained at step ", status.step(), " of epoch ", status.epoch(), ", but epoch ",
+                   expert->record.epoch(), " is current: that work is discarded"));
+}
+
+void Machine::raise_epoch(Expert& expert) {
+  const Epoch epoch(expert.record.epoch());
+  if (planted("epoch_not_raised") && epoch.value() != 0) return;
+  const std::uint64_t counter =
+      std::max(epoch.counter() + 1, static_cast<std::uint64_t>(meta.restored_unix_ms()));
+  expert.record.set_epoch(Epoch(static_cast<std::uint16_t>(meta.generation()), counter).value());
+  dirty_experts.insert(expert.id());
+}
+
+// A restored backup may be older than grants it does not know: its leases are of another generation, and end.
+void Machine::end_leases_of_old_generations() {
+  for (auto& [id, run] : runs) {
+    for (Expert& expert : run.experts) {
+      if (!expert.has_lease() || Epoch(expert.record.epoch()).generation() == meta.generation()) continue;
+      if (planted("restored_leases_kept")) continue;
+      release(expert, "lease_lost", "the coordinator was restored from a backup");
+      raise_epoch(expert);
+    }
+  }
+}
+
+// A node has seen epochs of a later generation: a later backup was restored before this one. Within bounds, so that no
+// node can use the generations up; one beyond them refuses this coordinator by itself.
+void Machine::go_beyond(const Node& node, std::uint64_t seen) {
+  const std::uint64_t bound =
+      std::min<std::uint64_t>(std::max<std::uint32_t>(meta.restored_generation(), 1) + config.generation_leap,
+                              protocol::kGenerations);
+  if (seen <= meta.generation() || seen >= bound) return;
+  meta.set_generation(static_cast<std::uint32_t>(seen) + 1);
+  dirty_meta = true;
+  tell("generation_raised",
+       text("it has seen epochs of generation ", seen,
+            ": a later backup was restored before; they are of generation ", meta.generation(),
+            " from here on"),
+       node.record.name());
+  end_leases_of_old_generations();
+}
+
+// Silence, by the coordinator's own clock and never within the recovery window.
+void Machine::expire() {
+  if (now.boot < recovery_until) return;
+  const Duration silence =
+      planted("margin_too_small") ? config.lease - config.grace : config.lease + config.grace;
+  for (auto& [id, node] : nodes) {
+    if (now.boot < node.seen + silence) continue;
+    if (!node.record.present() && (node.leases.empty() || planted("lapsed_forgotten"))) continue;
+    const std::string reason =
+        text(node.record.name(), " has been silent for ", human_duration(now.boot - node.seen));
+    if (node.record.present()) {
+      node.record.set_present(false);
+      node.status.clear();
+      dirty_nodes.insert(id);
+      closing.erase(id);
+      tell("node_lost", reason, node.record.name());
+    }
+    // Also of a node that was lost before this start: that its leases had lapsed is not remembered.
+    for (const ExpertId& held : node.leases) {
+      Expert& expert = *find_expert(held.run.str(), held.index);
+      if (!expert.lapsed) lapse(expert, reason);
+    }
+  }
+}
+
+// A closed connection without a reconnect: sooner than silence, and bounded, since many at once are rather the network.
+void Machine::end_early() {
+  if (closing.empty()) return;
+  std::size_t left = early_ends_left();
+  for (auto closing_node = closing.begin(); closing_node != closing.end();) {
+    if (now.boot - closing_node->second < config.reconnect) {
+      ++closing_node;
+      continue;
+    }
+    const std::string id = closing_node->first;
+    closing_node = closing.erase(closing_node);
+    Node& node = nodes.at(id);
+    if (!node.connection.empty() && !planted("reconnect_ignored")) continue;
+    if (left == 0) continue;
+    --left;
+    early_ends.push_back(now.boot);
+    node.record.set_present(false);
+    node.status.clear();
+    dirty_nodes.insert(id);
+    const std::string reason =
+        text(node.record.name(), " closed its connection and did not come back within ",
+             human_duration(config.reconnect));
+    tell("node_lost", reason, node.record.name());
+    for (const ExpertId& held : node.leases) {
+      Expert& expert = *find_expert(held.run.str(), held.index);
+      if (!expert.lapsed) lapse(expert, reason);
+    }
+  }
+}
+
+std::size_t Machine::early_ends_left() {
+  if (now.boot < recovery_until && !planted("recovery_window_ignored")) return 0;
+  if (now.boot < lagged_until) return 0;
+  if (planted("early_ends_unbounded")) return nodes.size();
+  while (!early_ends.empty() && now.boot - early_ends.front() >= config.early_end_window)
+    early_ends.pop_front();
+  const auto fleet =
+      std::ranges::count_if(nodes, [](const auto& node) { return node.second.record.present(); });
+  // As it was before those of this window.
+  const double whole = static_cast<double>(fleet) + static_cast<double>(early_ends.size());
+  const auto share = static_cast<std::size_t>(config.early_end_share * whole);
+  const std::size_t most = std::max(config.early_ends, share);
+  return most - std::min(most, early_ends.size());
+}
+
+void Machine::assignment_changed(const std::string& id) {
+  Node& node = nodes.at(id);
+  if (!reversioned.insert(id).second) return;
+  if (node.version_batch <= persisted) node.told_version = node.version;
+  node.version = ++next_version;
+}
+
+pb::Assignment Machine::assignment_of(const Node& node) const {
+  pb::Assignment assignment;
+  assignment.set_version(node.version);
+  for (const ExpertId& id : node.leases) {
+    const Run& run = runs.at(id.run.str());
+    const Expert& expert = run.experts[id.index];
+    auto& slot = *assignment.add_slots();
+    slot.set_slot(expert.record.lease().slot());
+    slot.set_run(id.run.str());
+    slot.set_expert(id.index);
+    slot.set_epoch(expert.record.epoch());
+    slot.set_attempt(expert.record.attempt());
+    *slot.mutable_spec() = run.record.spec();
+    *slot.mutable_model() = run.record.model();
+    for (const pb::DatasetFile& file : datasets.at(run.record.spec().dataset()).record.content().files()) {
+      if (file.role() == "shard" && file.partition() == static_cast<std::int32_t>(id.index)) {
+        *slot.add_shards() = file.object();
+      }
+    }
+    if (!expert.head().empty()) *slot.mutable_head() = object_ref(expert.record.checkpoints(0));
+    slot.set_head_step(expert.step());
+    slot.set_steps_target(run.record.steps_target());
+    slot.set_yield_after_commit(expert.yield);
+  }
+  return assignment;
+}
+
+void Machine::get_assignment(Node& node, const Received& event) {
+  pb::ControlReply message;
+  message.set_id(event.request.id());
+  *message.mutable_assignment() = assignment_of(node);
+  reply(event.connection, std::move(message));
+}
+
+}  // namespace skerry::coordinator

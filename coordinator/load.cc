@@ -1,0 +1,184 @@
+// From what is durable to a checked state: anything that does not fit refuses the start, by the name of its key (S16).
+#include "base/planted.h"
+#include "base/text.h"
+#include "coordinator/keys.h"
+#include "coordinator/machine.h"
+#include "protocol/limits.h"
+
+namespace skerry::coordinator {
+namespace {
+
+constexpr std::uint32_t kFormat = 1;
+
+Error corrupt(const std::string& key, const std::string& what) {
+  return fail(ErrorCode::kCorrupt,
+              text("the coordinator's state is damaged at \"", key, "\": ", what, "; restore a backup"));
+}
+
+template <class Message>
+Result<void> parse(const KeyValue& entry, Message& out) {
+  if (!out.ParseFromString(entry.value)) return corrupt(entry.key, "it does not parse");
+  return {};
+}
+
+Result<void> match(const KeyValue& entry, const std::string& expected) {
+  if (entry.key != expected) return corrupt(entry.key, text("its value belongs under \"", expected, "\""));
+  return {};
+}
+
+Result<void> check_expert(const std::string& key, const Expert& expert) {
+  const auto& checkpoints = expert.record.checkpoints();
+  for (int i = 0; i < checkpoints.size(); ++i) {
+    if (!Hash::from_raw(checkpoints[i].manifest()))
+      return corrupt(key, "a checkpoint's manifest is not a hash");
+    if (checkpoints[i].epoch() > expert.record.epoch())
+      return corrupt(key, "a checkpoint is of a later epoch");
+    if (i > 0 && checkpoints[i].step() >= checkpoints[i - 1].step())
+      return corrupt(key, "checkpoints are out of order");
+  }
+  if (expert.has_lease() && expert.record.epoch() == 0) return corrupt(key, "a lease without an epoch");
+  return {};
+}
+
+}  // namespace
+
+Result<void> Machine::load_entry(const KeyValue& entry) {
+  const std::string& key = entry.key;
+  if (key == kMetaKey) return parse(entry, meta);
+  if (key.starts_with(kNodePrefix)) {
+    stored::Node record;
+    TRY(parse(entry, record));
+    TRY(match(entry, kNodePrefix + record.id()));
+    if (record.x25519_key().size() != 32) return corrupt(key, "its key has not 32 bytes");
+    if (!node_names.emplace(record.name(), record.id()).second)
+      return corrupt(key, "its name is another node's");
+    if (!node_keys.emplace(record.x25519_key(), record.id()).second)
+      return corrupt(key, "its key is another node's");
+    nodes[record.id()].record = std::move(record);
+    return {};
+  }
+  if (key.starts_with(kTokenPrefix)) {
+    stored::Token record;
+    TRY(parse(entry, record));
+    TRY(match(entry, kTokenPrefix + record.info().id()));
+    if (record.info().used() > record.info().uses())
+      return corrupt(key, "it was used more often than allowed");
+    tokens[record.info().id()] = std::move(record);
+    return {};
+  }
+  if (key.starts_with(kDatasetPrefix)) {
+    stored::Dataset record;
+    TRY(parse(entry, record));
+    TRY(match(entry, kDatasetPrefix + record.content().name()));
+    for (const pb::DatasetFile& file : record.content().files()) {
+      if (!Hash::from_raw(file.object().manifest())) return corrupt(key, "a file's manifest is not a hash");
+    }
+    Dataset& dataset = datasets[record.content().name()];
+    dataset.digest = blake2b(record.content().SerializeAsString()).raw();
+    dataset.record = std::move(record);
+    return {};
+  }
+  if (key.starts_with(kRunPrefix)) {
+    stored::Run record;
+    TRY(parse(entry, record));
+    TRY(match(entry, kRunPrefix + record.id()));
+    if (!run_names.emplace(record.spec().name(), record.id()).second)
+      return corrupt(key, "its name is another run's");
+    if (record.wanted() == stored::WANTED_UNSPECIFIED) return corrupt(key, "it has no state");
+    Run& run = runs[record.id()];
+    if (run.experts.size() < record.experts()) run.experts.resize(record.experts());
+    run.record = std::move(record);
+    return {};
+  }
+  if (key.starts_with(kExpertPrefix)) {
+    Expert expert;
+    TRY(parse(entry, expert.record));
+    TRY(match(entry, expert_key(expert.id())));
+    TRY(check_expert(key, expert));
+    const auto run =
+        runs.find(expert.record.run());  // "expert/" sorts before "run/": loaded in a second pass
+    if (run == runs.end()) return corrupt(key, "its run is missing");
+    if (expert.record.index() >= run->second.experts.size()) return corrupt(key, "its run has fewer experts");
+    run->second.experts[expert.record.index()] = std::move(expert);
+    return {};
+  }
+  if (key.starts_with(kEventPrefix)) {
+    pb::Event event;
+    TRY(parse(entry, event));
+    TRY(match(entry, event_key(event.number())));
+    if (!events.empty() && event.number() <= events.back().number())
+      return corrupt(key, "events are out of order");
+    next_event = event.number() + 1;
+    events.push_back(std::move(event));
+    return {};
+  }
+  return corrupt(key, "nothing of this version has such a key");
+}
+
+Result<void> Machine::load(std::span<const KeyValue> state) {
+  const auto is_expert = [](const KeyValue& entry) { return entry.key.starts_with(kExpertPrefix); };
+  for (const KeyValue& entry : state) {
+    if (!is_expert(entry)) TRY(load_entry(entry));
+  }
+  for (const KeyValue& entry : state) {
+    if (is_expert(entry)) TRY(load_entry(entry));
+  }
+  if (state.empty()) {
+    meta.set_format(kFormat);
+    meta.set_generation(1);
+    return {};
+  }
+  if (meta.format() == 0) return corrupt(kMetaKey, "it is missing");
+  if (meta.format() != kFormat) {
+    return fail(ErrorCode::kInvalid,
+                text("the data folder has format ", meta.format(), ", this program reads format ", kFormat,
+                     "; use the version of skerry-coordinator that wrote it"));
+  }
+  if (meta.generation() == 0 || meta.generation() > protocol::kGenerations)
+    return corrupt(kMetaKey, "its generation is wrong");
+  return check_links();
+}
+
+Result<void> Machine::check_links() {
+  for (auto& [id, run] : runs) {
+    if (!datasets.contains(run.record.spec().dataset()))
+      return corrupt(kRunPrefix + id, "its dataset is missing");
+    for (std::uint32_t index = 0; index < run.record.experts(); ++index) {
+      Expert& expert = run.experts[index];
+      const std::string key = expert_key({RunId(id), index});
+      if (expert.record.run() != id) return corrupt(key, "it is missing");
+      if (Epoch(expert.record.epoch()).generation() > meta.generation())
+        return corrupt(key, "its epoch is of the future");
+      for (const auto& checkpoint : expert.record.checkpoints()) name_object(checkpoint.manifest());
+      if (!expert.has_lease()) continue;
+      const auto node = nodes.find(expert.record.lease().node());
+      if (node == nodes.end()) return corrupt(key, "its holder is not rostered");
+      node->second.leases.insert(expert.id());
+    }
+  }
+  for (const auto& [name, dataset] : datasets) {
+    for (const pb::DatasetFile& file : dataset.record.content().files())
+      name_object(file.object().manifest());
+  }
+  return {};
+}
+
+Result<std::vector<KeyValue>> Core::restored(std::span<const KeyValue> state, std::int64_t unix_ms) {
+  std::vector<KeyValue> raised(state.begin(), state.end());
+  for (KeyValue& entry : raised) {
+    if (entry.key != kMetaKey) continue;
+    stored::Meta meta;
+    TRY(parse(entry, meta));
+    if (meta.generation() >= protocol::kGenerations)
+      return fail(ErrorCode::kExhausted, "the epochs' generations are used up");
+    if (planted("generation_not_raised")) return raised;
+    meta.set_generation(meta.generation() + 1);
+    meta.set_restored_generation(meta.generation());
+    meta.set_restored_unix_ms(planted("restores_alike") ? 0 : unix_ms);
+    entry.value = meta.SerializeAsString();
+    return raised;
+  }
+  return corrupt(kMetaKey, "it is missing");
+}
+
+}  // namespace skerry::coordinator

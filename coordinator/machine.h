@@ -1,0 +1,365 @@
+// The core's inside: its state and the handlers, each group in a source file of its own. Private to this folder.
+//
+// Handlers change records in memory, mark them dirty and add effects; finish() turns what is dirty into one batch and
+// orders the sends behind it. Nothing here does I/O.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "coordinator/core.h"
+#include "coordinator/scheduler.h"
+#include "coordinator/state.pb.h"
+
+namespace skerry::coordinator {
+
+struct Node {
+  stored::Node record;
+  // The rest is of this coordinator's life only.
+  ConnectionId connection;  // empty: not connected since
+  std::uint64_t sequence = 0;
+  Duration seen{};
+  std::int64_t seen_unix_ms = 0;
+  bool self_draining = false;
+  bool drained_told = false;
+  std::vector<pb::Slot> slots;
+  std::vector<pb::SlotStatus> status;
+  std::string software;
+  std::string host_label;
+  std::string address;
+  std::set<ExpertId> leases;             // held or lapsed
+  std::deque<std::uint64_t> superseded;  // incarnations whose place another process has taken
+  // The assignment's version; told by heartbeats only once what it says is durable.
+  std::uint64_t version = 0;
+  std::uint64_t version_batch = 0;
+  std::uint64_t told_version = 0;
+  std::uint64_t log_request = 0;
+  bool log_ready = false;
+  std::vector<std::string> log_lines;
+
+  bool is_node() const { return record.role() == pb::ROLE_NODE; }
+};
+
+struct PendingCommit {
+  Hash manifest;
+  std::string node;
+  pb::Commit commit;
+  ConnectionId asker;
+  std::uint64_t request = 0;
+};
+
+struct Avoided {
+  std::uint64_t incarnation = 0;
+  Duration until{};
+};
+
+struct Expert {
+  stored::Expert record;
+  bool lapsed = false;
+  std::uint64_t grant_batch = 0;  // renewals wait for it
+  bool yield = false;
+  std::string why = "not looked at yet";
+  std::optional<PendingCommit> pending;
+  std::map<std::string, Avoided> avoid;
+  std::pair<std::string, std::uint64_t> fenced_told;  // node, epoch
+  // Whose lease was taken over, or ended by a person, with its epoch: it does not know yet. The last ones only.
+  std::deque<std::pair<std::string, std::uint64_t>> overtaken;
+  std::pair<std::string, std::string> refused_told;  // node, reason
+  std::string last_report;
+
+  ExpertId id() const { return {RunId(record.run()), record.index()}; }
+  bool has_lease() const { return record.has_lease(); }
+  bool held() const { return has_lease() && !lapsed; }
+  Step step() const { return record.checkpoints_size() > 0 ? record.checkpoints(0).step() : 0; }
+  std::string head() const { return record.checkpoints_size() > 0 ? record.checkpoints(0).manifest() : ""; }
+};
+
+struct Run {
+  stored::Run record;
+  std::vector<Expert> experts;
+  bool active() const { return record.wanted() == stored::WANTED_ACTIVE; }
+};
+
+struct Dataset {
+  stored::Dataset record;
+  std::string digest;  // of the content: the same again is a resume
+  NodeId source;       // who uploads
+  std::set<Hash> fetching;
+  std::map<Hash, std::uint64_t> progress;
+};
+
+struct StoredObject {
+  std::uint64_t manifest_bytes = 0;
+  std::uint64_t bytes = 0;
+  bool checkpoint = false;
+  ObjectFacts facts;
+};
+
+// An expert that lost its holder in this step; told once the schedule says what comes next.
+struct Lost {
+  ExpertId expert;
+  std::string kind;
+  std::string node;
+  std::string reason;
+};
+
+// A person who asked for an ensemble. Its checkpoints stay while the connection lasts and a while longer, so that a fetch
+// over a slow or broken link ends although the run goes on and keeps later ones.
+struct Reader {
+  NodeId person;
+  std::set<Hash> checkpoints;
+  Duration until{};
+};
+
+using AdminResult = Result<pb::AdminReply>;
+
+// The answer to an admin's request that says no more than that it was done.
+inline pb::AdminReply acknowledged() {
+  pb::AdminReply reply;
+  reply.mutable_ack();
+  return reply;
+}
+
+struct Machine {
+  Machine(const Config& the_config, Rng& the_rng, const Authority& the_authority)
+      : config(the_config), rng(the_rng), authority(the_authority) {}
+
+  const Config& config;
+  Rng& rng;
+  const Authority& authority;
+
+  stored::Meta meta;
+  std::map<std::string, Node> nodes;  // by id
+  std::map<std::string, std::string> node_names;
+  std::map<std::string, std::string> node_keys;  // X25519 → id
+  std::map<std::string, stored::Token> tokens;
+  std::map<std::string, Dataset> datasets;
+  std::map<std::string, Run> runs;  // by id
+  std::map<std::string, std::string> run_names;
+  std::deque<pb::Event> events;
+  std::map<ConnectionId, NodeId> peers;  // that have said Hello
+  std::map<Hash, StoredObject> stored_objects;
+  std::map<Hash, std::uint32_t> named;  // how often durable state names an object
+  std::map<Hash, Duration> unclaimed;   // stored, named by nothing, since when
+  std::map<ConnectionId, Reader> reading;
+
+  Now now;
+  std::uint64_t batch = 0;  // the last one handed out
+  std::uint64_t persisted = 0;
+  std::uint64_t next_version = 0;
+  std::uint64_t next_event = 1;
+  Duration started{};
+  std::int64_t started_unix_ms = 0;
+  Duration recovery_until{};
+  Duration lagged_until{};
+  std::optional<std::uint64_t> disk_free;
+  std::uint64_t disk_lacks =
+      0;  // so much must be free before people are told that there is room; 0: there is
+  std::map<std::string, Duration>
+      closing;  // nodes whose connection closed, since when: see Config::reconnect
+  std::deque<Duration> early_ends;
+  bool unsettled = true;    // the schedule must be looked at again
+  Duration settle_after{};  // not before
+  Duration next_tick{};
+
+  // Of the step under way.
+  Effects effects;
+  std::set<std::string> dirty_nodes, dirty_tokens, dirty_datasets, dirty_runs;
+  std::set<ExpertId> dirty_experts;
+  bool dirty_meta = false;
+  std::map<std::string, std::optional<std::string>> other_writes;
+  std::set<std::string> reversioned;
+  std::set<ExpertId> regranted;
+  std::vector<std::size_t> sends_at_once;
+  std::vector<Lost> lost;
+
+  // core.cc
+  Effects start(Now at);
+  Effects step(const Event& event, Now at);
+  void finish();
+  void reply(const ConnectionId& to, pb::ControlReply message);
+  void reply_at_once(const ConnectionId& to, pb::ControlReply message);
+  void reply_error(const ConnectionId& to, std::uint64_t request, const Error& error);
+  void acknowledge(const ConnectionId& to, std::uint64_t request);
+  void received(const Received& event);
+  void dispatch(Node& node, const Received& event);
+  void tick();
+
+  // load.cc
+  Result<void> load(std::span<const KeyValue> state);
+  Result<void> load_entry(const KeyValue& entry);
+  Result<void> check_links();
+
+  // events.cc
+  void tell(const std::string& kind, const std::string& reason, const std::string& node = "",
+            const Expert* expert = nullptr, std::uint64_t step = 0);
+  void tell_run(const std::string& kind, const std::string& reason, const Run& run);
+  void append(pb::Event event);
+  AdminResult event_list(const pb::EventList& request) const;
+
+  // tokens.cc
+  void enrol(const EnrolReceived& event);
+  Result<pb::Certificate> try_enrol(const EnrolReceived& event);
+  Result<void> spend(const pb::EnrolRequest& request);
+  Node& roster(const NodeId& id, const std::string& ed25519, const std::string& x25519, pb::Role role,
+               const std::string& name);
+  pb::TokenCreated make_token(pb::Role role, std::uint32_t uses, std::uint64_t ttl_seconds);
+  AdminResult token_create(const pb::TokenCreate& request);
+  AdminResult token_list(const pb::ListRequest& request) const;
+  AdminResult token_revoke(const pb::Named& request);
+  std::string random_hex(std::size_t bytes);
+
+  // roster.cc
+  void hello(Node& node, const Received& event);
+  void heartbeat(Node& node, const Received& event);
+  void closed(const ConnectionId& connection);
+  void forget_connection(const ConnectionId& connection);
+  void greet_node(Node& node, const pb::Hello& hello);
+  void check_drained(Node& node);
+  bool is_live(const Node& node) const;
+  std::string node_state(const Node& node) const;
+  std::string unusable_because(const Node& node) const;
+
+  // node_admin.cc
+  Result<Node*> find_node(const std::string& name);
+  AdminResult node_list(const pb::ListRequest& request) const;
+  AdminResult node_show(const pb::Named& request);
+  AdminResult node_cordon(const pb::Named& request, bool cordoned);
+  AdminResult node_drain(const pb::Named& request);
+  AdminResult node_evict(const pb::Named& request);
+  AdminResult node_revoke(const pb::Named& request);
+  AdminResult node_logs(const pb::Named& request);
+  pb::NodeInfo node_info(const Node& node) const;
+
+  // leases.cc
+  Expert* find_expert(const std::string& run, std::uint32_t index);
+  bool holds(const Expert& expert, const Node& node, std::uint64_t epoch) const;
+  Duration expiry(const Expert& expert) const;
+  void resume(Expert& expert, Node& node);
+  void lapse(Expert& expert, const std::string& reason);
+  void release(Expert& expert, const std::string& kind, const std::string& reason);
+  void release_all(Node& node, const std::string& kind, const std::string& reason, bool raise_epoch);
+  void raise_epoch(Expert& expert);
+  void end_leases_of_old_generations();
+  void go_beyond(const Node& node, std::uint64_t seen);
+  void expire();
+  void end_early();
+  std::size_t early_ends_left();
+  void overtake(Expert& expert);
+  void tell_overtaken(const Node& node, const pb::SlotStatus& status);
+  void assignment_changed(const std::string& node);
+  pb::Assignment assignment_of(const Node& node) const;
+  void get_assignment(Node& node, const Received& event);
+
+  // settle.cc
+  void settle();
+  void grant(Expert& expert, const Grant& granted);
+  void apply_yields(const Schedule& plan);
+  void update_run_state(Run& run);
+  Schedule plan() const;
+  void tell_lost();
+
+  // commits.cc
+  void commit(Node& node, const Received& event);
+  std::optional<pb::CommitReply> decide(Expert& expert, const Node& node, const pb::Commit& commit);
+  std::optional<Error> fetch_commit(Expert& expert, const Node& node, const Received& event);
+  pb::CommitReply verdict(const Expert& expert, const pb::Commit& commit, pb::CommitStatus status,
+                          const std::string& reason) const;
+  std::string mismatch(const Expert& expert, const pb::Commit& commit, const StoredObject& object) const;
+  void accept(Expert& expert, const Node& node, const pb::Commit& commit, const StoredObject& object);
+  void drop_pending(Expert& expert);
+  void commit_stored(Expert& expert);
+  void tell_fenced(Expert& expert, const Node& node, std::uint64_t epoch, Step step,
+                   const std::string& reason);
+  void refuse(Expert& expert, const Node& node, const std::string& reason);
+
+  // reports.cc
+  void return_lease(Node& node, const Received& event);
+  void engine_report(Node& node, const Received& event);
+  void node_log(Node& node, const Received& event);
+  void raise_attempt(Run& run, Expert& expert, const std::string& reason);
+
+  // objects.cc
+  void object_stored(const ObjectStored& event);
+  void object_failed(const ObjectFailed& event);
+  void name_object(const std::string& manifest);
+  void unname_object(const std::string& manifest, Purpose purpose);
+  void drop_unclaimed();
+  void keep_for_reader(const NodeId& person, const ConnectionId& connection,
+                       const pb::EnsembleReply& ensemble);
+  void forget_readers();
+  bool is_being_read(const Hash& manifest) const;
+  void disk_measured(std::uint64_t bytes);
+  void disk_is_full(std::uint64_t needed);
+  bool is_wanted(const Hash& manifest) const;
+  std::vector<NamedObject> objects() const;
+  bool may_read(const Node& node, const Hash& manifest) const;
+
+  // datasets.cc
+  AdminResult dataset_add(const pb::DatasetAdd& request, const Node& person);
+  AdminResult dataset_list(const pb::ListRequest& request) const;
+  AdminResult dataset_show(const pb::Named& request) const;
+  AdminResult dataset_delete(const pb::Named& request);
+  pb::DatasetInfo dataset_info(const Dataset& dataset, bool with_files) const;
+  void pump(Dataset& dataset);
+  void check_ready(Dataset& dataset);
+  const Run* user_of(const std::string& dataset) const;
+
+  // run_create.cc
+  AdminResult run_create(const pb::RunCreate& request);
+  Result<pb::ModelSpec> model_for(const pb::RunSpec& spec, const Dataset& dataset) const;
+
+  // run_admin.cc
+  Result<Run*> find_run(const std::string& name);
+  AdminResult run_pause(const pb::Named& request);
+  AdminResult run_resume(const pb::Named& request);
+  AdminResult run_stop(const pb::Named& request);
+  AdminResult run_extend(const pb::RunExtend& request);
+  AdminResult run_delete(const pb::Named& request);
+  void set_wanted(Run& run, stored::Wanted wanted, const std::string& reason);
+
+  // run_info.cc
+  pb::RunInfo run_info(const Run& run, bool with_experts) const;
+  pb::ExpertInfo expert_info(const Run& run, const Expert& expert) const;
+  const pb::SlotStatus* status_of(const Expert& expert) const;
+  AdminResult run_list(const pb::ListRequest& request) const;
+  AdminResult run_why(const pb::Named& request);
+  AdminResult shard_list(const pb::Named& request);
+  AdminResult ensemble(const pb::Named& request);
+  AdminResult status() const;
+
+  // admin.cc
+  void admin(Node& person, const Received& event);
+  AdminResult admin_request(Node& person, const pb::AdminRequest& request);
+};
+
+// A list in pages of at most `limit` items and `bytes`, keyed by name: calls add(item) → size, from the first key
+// after `after`; returns the last key added where there is more, else "".
+template <class Map, class Add>
+std::string page(const Map& items, const pb::ListRequest& request, std::size_t most, std::size_t bytes,
+                 Add add) {
+  const std::size_t limit = request.limit() == 0 ? most : std::min<std::size_t>(request.limit(), most);
+  std::size_t used = 0;
+  std::size_t count = 0;
+  std::string last;
+  for (auto item = items.upper_bound(request.after()); item != items.end(); ++item) {
+    if (count >= limit || used >= bytes) return last;
+    used += add(item->second);
+    last = item->first;
+    ++count;
+  }
+  return "";
+}
+
+inline pb::ObjectRef object_ref(const stored::Checkpoint& checkpoint) {
+  pb::ObjectRef ref;
+  ref.set_manifest(checkpoint.manifest());
+  ref.set_manifest_bytes(checkpoint.manifest_bytes());
+  ref.set_bytes(checkpoint.bytes());
+  return ref;
+}
+
+}  // namespace skerry::coordinator

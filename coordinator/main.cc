@@ -1,0 +1,158 @@
+// skerry-coordinator: options, the data folder, the sockets, then the host until SIGTERM.
+#include <signal.h>
+#include <sys/signalfd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+
+#include "base/log.h"
+#include "base/notify.h"
+#include "base/text.h"
+#include "base/unique_fd.h"
+#include "coordinator/data_folder.h"
+#include "coordinator/host.h"
+#include "coordinator/options.h"
+#include "protocol/token.h"
+#include "protocol/zmq_transport.h"
+
+namespace skerry::coordinator {
+namespace {
+
+constexpr int kExitError = 1;
+constexpr int kExitBadConfiguration = 78;
+
+// Whether another start could succeed without anybody changing anything.
+int exit_code(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::kInvalid:
+    case ErrorCode::kUnauthorised:
+    case ErrorCode::kCorrupt:
+    case ErrorCode::kNotFound:
+      return kExitBadConfiguration;
+    default:
+      return kExitError;
+  }
+}
+
+Result<UniqueFd> catch_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  UniqueFd descriptor(signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (descriptor.get() < 0)
+    return fail(ErrorCode::kIo, text("cannot watch for signals: ", std::strerror(errno)));
+  return descriptor;
+}
+
+std::string join_token(const FirstStart& first, const protocol::Identity& identity,
+                       const protocol::Endpoints& endpoints) {
+  protocol::JoinToken token;
+  token.endpoints = endpoints;
+  token.coordinator_key = identity.ed25519_key();
+  token.id = TokenId(first.token.info().id());
+  token.secret = first.token.secret();
+  token.role = first.token.info().role();
+  token.expires_unix_ms = first.token.info().expires_unix_ms();
+  return protocol::format_token(token);
+}
+
+// To people, on standard output; the log goes to standard error.
+void print_start(const Options& options, const DataFolder& folder, const protocol::Identity& identity,
+                 const protocol::Endpoints& endpoints, const std::optional<FirstStart>& first) {
+  std::cout << "skerry-coordinator \"" << options.name << "\" serves\n"
+            << "  enrol    " << endpoints.enrol << "\n  control  " << endpoints.control << "\n  blob     "
+            << endpoints.blob << "\n";
+  const std::string admin = std::filesystem::absolute(folder.admin_file()).string();
+  if (first) {
+    std::cout << "This is its first start. You are its admin by the context in\n  " << admin
+              << "\nso that this works:\n  skerry --context " << admin << " node list\n"
+              << "A machine joins with (" << first->token.info().uses() << " times, until "
+              << utc_time(first->token.info().expires_unix_ms()) << "):\n  skerryd join "
+              << join_token(*first, identity, endpoints) << " --data DIR\n";
+  } else {
+    std::cout << "  data     " << std::filesystem::absolute(folder.path).string() << "\n  admin    " << admin
+              << "\nAnother machine joins with what this prints:\n  skerry --context " << admin
+              << " token create --role node\n";
+  }
+  std::cout << std::flush;
+}
+
+Result<void> serve(const Options& options) {
+  ASSIGN_OR_RETURN(const UniqueFd stop, catch_signals());
+  const Config config = config_for(options.lease_seconds);
+  TRY(config.check());
+  const SystemClock clock;
+  ASSIGN_OR_RETURN(const DataFolder folder, open_data_folder(options.data));
+  ASSIGN_OR_RETURN(const protocol::Identity identity,
+                   protocol::Identity::load_or_create(folder.identity_file()));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<protocol::ServerTransport> transport,
+      protocol::make_zmq_server(identity, {options.listen, options.advertise, options.connections}));
+  const protocol::Endpoints endpoints = transport->endpoints();
+
+  const protocol::Identity admin = protocol::Identity::generate();
+  HostOptions host_options;
+  host_options.config = config;
+  host_options.first_admin = {admin.node_id(), admin.ed25519_key(), admin.x25519_key(), "admin"};
+  host_options.keep_first_start = [&](const FirstStart& first) {
+    return write_admin_context(folder, identity, admin, endpoints, first.certificate);
+  };
+  Notifier notifier;
+  host_options.alive = [&] { notifier.alive(clock.now().boot); };
+  host_options.report = [&](const std::string& status) { notifier.status(status); };
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<Host> host,
+      Host::make({*transport, *folder.store, *folder.objects, identity, clock, options.data}, host_options));
+  if (!host->first_start()) TRY(refresh_admin_context(folder, endpoints));
+  print_start(options, folder, identity, endpoints, host->first_start());
+  notifier.ready();
+  Result<void> served = host->run(stop.get());
+  notifier.stopping();
+  return served;
+}
+
+Result<void> run(const Options& options) {
+  switch (options.command) {
+    case Command::kBackup:
+      TRY(copy_data_folder(options.data, options.copy, std::nullopt));
+      std::cout << "backed up to " << options.copy << '\n';
+      return {};
+    case Command::kRestore:
+      TRY(copy_data_folder(options.copy, options.data, SystemClock().now().unix_ms));
+      std::cout << "restored to " << options.data
+                << ": work since the backup is discarded, and later leases are fenced\n";
+      return {};
+    case Command::kServe:
+      return serve(options);
+  }
+  return {};
+}
+
+int main_with(int count, const char* const* words) {
+  const auto parsed = parse_options(count, words);
+  if (!parsed) {
+    std::cerr << "skerry-coordinator: " << parsed.error().message << '\n';
+    return kExitBadConfiguration;
+  }
+  if (const auto* print = std::get_if<PrintAndLeave>(&*parsed)) {
+    std::cout << print->words;
+    return 0;
+  }
+  const auto& options = std::get<Options>(*parsed);
+  init_log("skerry-coordinator", options.log_level);
+  if (const Result<void> result = run(options); !result) {
+    log_error(result.error().message);
+    return exit_code(result.error());
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace skerry::coordinator
+
+int main(int count, char** words) { return skerry::coordinator::main_with(count, words); }

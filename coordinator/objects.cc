@@ -1,0 +1,168 @@
+// Which objects are there, which are named by durable state, and which may go (S8).
+#include "base/check.h"
+#include "base/text.h"
+#include "coordinator/machine.h"
+
+namespace skerry::coordinator {
+
+void Machine::name_object(const std::string& manifest) {
+  const Hash hash = *Hash::from_raw(manifest);
+  ++named[hash];
+  unclaimed.erase(hash);
+}
+
+void Machine::unname_object(const std::string& manifest, Purpose purpose) {
+  const Hash hash = *Hash::from_raw(manifest);
+  const auto found = named.find(hash);
+  SKERRY_CHECK(found != named.end(), "an object is named no more often than it was named");
+  if (--found->second > 0) return;
+  named.erase(found);
+  if (is_being_read(hash)) {
+    unclaimed[hash] = now.boot;  // goes once its reader has gone
+    return;
+  }
+  stored_objects.erase(hash);
+  effects.drops.push_back({hash, purpose, 0});
+}
+
+bool Machine::is_wanted(const Hash& manifest) const {
+  if (named.contains(manifest)) return true;
+  return std::ranges::any_of(runs, [&](const auto& run) {
+    return std::ranges::any_of(run.second.experts, [&](const Expert& expert) {
+      return expert.pending && expert.pending->manifest == manifest;
+    });
+  });
+}
+
+void Machine::object_stored(const ObjectStored& event) {
+  stored_objects[event.manifest] = {event.manifest_bytes, event.bytes, event.checkpoint, event.facts};
+  for (auto& [id, run] : runs) {
+    for (Expert& expert : run.experts) {
+      if (expert.pending && expert.pending->manifest == event.manifest) commit_stored(expert);
+    }
+  }
+  for (auto& [name, dataset] : datasets) {
+    dataset.fetching.erase(event.manifest);
+    dataset.progress.erase(event.manifest);
+    check_ready(dataset);
+    pump(dataset);
+  }
+  // A commit that was cut short may be sent again: its object waits a while.
+  if (!is_wanted(event.manifest)) unclaimed[event.manifest] = now.boot;
+}
+
+void Machine::object_failed(const ObjectFailed& event) {
+  for (auto& [name, dataset] : datasets) {
+    if (dataset.fetching.erase(event.manifest) > 0) dataset.progress.erase(event.manifest);
+  }
+  for (auto& [id, run] : runs) {
+    for (Expert& expert : run.experts) {
+      if (!expert.pending || expert.pending->manifest != event.manifest) continue;
+      const PendingCommit pending = std::move(*expert.pending);
+      expert.pending.reset();
+      if (event.may_retry) continue;  // its sender asks again
+      refuse(expert, nodes.at(pending.node), event.reason);
+      pb::ControlReply message;
+      message.set_id(pending.request);
+      *message.mutable_commit() = verdict(expert, pending.commit, pb::COMMIT_REFUSED, event.reason);
+      reply(pending.asker, std::move(message));
+    }
+  }
+}
+
+void Machine::keep_for_reader(const NodeId& person, const ConnectionId& connection,
+                              const pb::EnsembleReply& ensemble) {
+  // Asking anew ends what an earlier connection held: as many as there are connections, never more.
+  std::erase_if(reading, [&](const auto& reader) {
+    return reader.second.person == person && !peers.contains(reader.first);
+  });
+  Reader& reader = reading[connection];
+  reader = {person, {}, now.boot + config.unclaimed_objects};
+  for (const pb::EnsembleExpert& expert : ensemble.experts()) {
+    if (!expert.checkpoint().manifest().empty())
+      reader.checkpoints.insert(*Hash::from_raw(expert.checkpoint().manifest()));
+  }
+}
+
+void Machine::forget_readers() {
+  for (auto& [connection, reader] : reading) {
+    if (peers.contains(connection)) reader.until = now.boot + config.unclaimed_objects;
+  }
+  std::erase_if(reading, [&](const auto& reader) { return reader.second.until < now.boot; });
+}
+
+bool Machine::is_being_read(const Hash& manifest) const {
+  return std::ranges::any_of(
+      reading, [&](const auto& reader) { return reader.second.checkpoints.contains(manifest); });
+}
+
+void Machine::drop_unclaimed() {
+  if (now.boot < recovery_until) return;
+  forget_readers();
+  std::erase_if(unclaimed, [&](const auto& object) {
+    if (now.boot - object.second < config.unclaimed_objects) return false;
+    if (is_being_read(object.first)) return false;
+    if (is_wanted(object.first)) return true;
+    const auto found = stored_objects.find(object.first);
+    if (found == stored_objects.end()) return true;
+    effects.drops.push_back(
+        {object.first, found->second.checkpoint ? Purpose::kCheckpoint : Purpose::kFile, 0});
+    stored_objects.erase(found);
+    return true;
+  });
+}
+
+// Told once, and once more when there is room.
+void Machine::disk_is_full(std::uint64_t needed) {
+  const bool told = disk_lacks > 0;
+  disk_lacks = std::max(disk_lacks, needed);
+  if (told) return;
+  tell("disk_full", text("the coordinator's disk has ", human_bytes(*disk_free), " free, ",
+                         human_bytes(needed), " are needed: commits wait for room"));
+}
+
+void Machine::disk_measured(std::uint64_t bytes) {
+  disk_free = bytes;
+  if (bytes < config.reserve_bytes) disk_is_full(config.reserve_bytes);
+  if (disk_lacks == 0 || bytes < disk_lacks) return;
+  disk_lacks = 0;
+  tell("disk_room", text("the coordinator's disk has ", human_bytes(bytes), " free again"));
+}
+
+std::vector<NamedObject> Machine::objects() const {
+  std::vector<NamedObject> all;
+  for (const auto& [id, run] : runs) {
+    for (const Expert& expert : run.experts) {
+      for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
+        all.push_back({*Hash::from_raw(checkpoint.manifest()), Purpose::kCheckpoint, true,
+                       text("run ", run.record.spec().name(), ", expert ", expert.record.index(), ", step ",
+                            checkpoint.step())});
+      }
+    }
+  }
+  for (const auto& [name, dataset] : datasets) {
+    for (const pb::DatasetFile& file : dataset.record.content().files()) {
+      all.push_back({*Hash::from_raw(file.object().manifest()), Purpose::kFile, dataset.record.ready(),
+                     text("dataset ", name, ", file ", file.object().name())});
+    }
+  }
+  return all;
+}
+
+bool Machine::may_read(const Node& node, const Hash& manifest) const {
+  if (!node.is_node()) return true;
+  const std::string raw = manifest.raw();
+  for (const ExpertId& id : node.leases) {
+    const Run& run = runs.at(id.run.str());
+    if (run.experts[id.index].head() == raw) return true;
+    for (const pb::DatasetFile& file : datasets.at(run.record.spec().dataset()).record.content().files()) {
+      if (file.role() == "shard" && file.partition() == static_cast<std::int32_t>(id.index) &&
+          file.object().manifest() == raw) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,226 @@
+// Connections and what nodes say of themselves: Hello, heartbeats, closing.
+#include "base/planted.h"
+#include "base/text.h"
+#include "coordinator/machine.h"
+#include "protocol/limits.h"
+
+namespace skerry::coordinator {
+namespace {
+
+constexpr std::size_t kSuperseded = 8;  // incarnations remembered
+
+Result<void> check_version(const pb::Version& version) {
+  const auto distance = static_cast<std::int64_t>(version.minor()) - protocol::kVersionMinor;
+  if (version.major() == protocol::kVersionMajor && distance >= -1 && distance <= 1) return {};
+  return fail(ErrorCode::kInvalid,
+              text("protocol ", version.major(), ".", version.minor(),
+                   " is not spoken here: this coordinator speaks ", protocol::kVersionMajor, ".",
+                   protocol::kVersionMinor, " and one minor version away; upgrade the older"));
+}
+
+}  // namespace
+
+void Machine::hello(Node& node, const Received& event) {
+  const pb::Hello& hello = event.request.hello();
+  const auto refuse = [&](const Error& error) { reply_error(event.connection, event.request.id(), error); };
+  if (auto spoken = check_version(hello.version()); !spoken) return refuse(spoken.error());
+  if (node.is_node()) {
+    if (hello.incarnation() == 0 || hello.slots().empty()) {
+      return refuse(fail(ErrorCode::kInvalid, "a node says its incarnation and slots"));
+    }
+    const auto superseded = std::ranges::find(node.superseded, hello.incarnation());
+    // A killed process's Hello may come late and take the place of its living successor. It never beats.
+    const bool successor_lives =
+        !node.connection.empty() && node.connection != event.connection && node.sequence > 0;
+    if (superseded != node.superseded.end() && !successor_lives) {
+      node.superseded.erase(superseded);
+    } else if (superseded != node.superseded.end()) {
+      return refuse(
+          fail(ErrorCode::kUnauthorised,
+               "another process with this node's key has taken its place; is the data folder in use twice?"));
+    }
+  }
+  if (!peers.contains(event.connection)) {
+    const NodeId id(node.record.id());
+    const auto of_person =
+        node.is_node() ? 0
+                       : std::ranges::count_if(peers, [&](const auto& peer) { return peer.second == id; });
+    if (peers.size() >= config.connections ||
+        static_cast<std::size_t>(of_person) >= config.connections_of_person) {
+      return refuse(fail(ErrorCode::kExhausted, "too many connections"));
+    }
+    peers[event.connection] = id;
+  }
+  if (node.is_node()) {
+    if (!node.connection.empty() && node.connection != event.connection) {
+      effects.disconnects.push_back(node.connection);
+      peers.erase(node.connection);
+    }
+    node.connection = event.connection;
+    go_beyond(node, hello.generation());
+    greet_node(node, hello);
+  }
+  node.seen_unix_ms = now.unix_ms;
+  node.software = hello.software().substr(0, protocol::kNameBytes);
+  node.address = event.address;
+  node.host_label = hello.host_label().substr(0, protocol::kNameBytes);
+
+  pb::ControlReply message;
+  message.set_id(event.request.id());
+  auto& answer = *message.mutable_hello();
+  answer.mutable_version()->set_major(protocol::kVersionMajor);
+  answer.mutable_version()->set_minor(protocol::kVersionMinor);
+  answer.set_generation(meta.generation());
+  answer.set_heartbeat_ms(static_cast<std::uint32_t>(config.heartbeat / std::chrono::milliseconds(1)));
+  answer.set_lease_ms(static_cast<std::uint32_t>(config.lease / std::chrono::milliseconds(1)));
+  answer.set_assignment_version(node.version);
+  answer.set_node_id(node.record.id());
+  answer.set_role(node.record.role());
+  answer.set_name(node.record.name());
+  reply(event.connection, std::move(message));
+}
+
+void Machine::greet_node(Node& node, const pb::Hello& hello) {
+  stored::Node& record = node.record;
+  const bool same = record.incarnation() == hello.incarnation();
+  if (!planted("reconnect_ignored")) closing.erase(record.id());
+  node.seen = now.boot;
+  node.slots.assign(hello.slots().begin(), hello.slots().end());
+  unsettled = true;
+  if (!same) {
+    if (record.incarnation() != 0) {
+      node.superseded.push_back(record.incarnation());
+      if (node.superseded.size() > kSuperseded) node.superseded.pop_front();
+    }
+    if (!planted("incarnation_ignored"))
+      release_all(node, "lease_lost", text(record.name(), " was started again"), false);
+    record.set_incarnation(hello.incarnation());
+    node.sequence = 0;
+    node.status.clear();
+    node.self_draining = false;
+    node.drained_told = false;
+    node.log_lines.clear();
+    node.log_ready = false;
+  }
+  if (!same || !record.present()) {
+    record.set_present(true);
+    dirty_nodes.insert(record.id());
+    tell("node_joined",
+         text(hello.slots_size(), hello.slots_size() == 1 ? " slot: " : " slots: ", hello.slots(0).device()),
+         record.name());
+  }
+  // Held all the while, or run out with nobody to take over: its work goes on at the same epoch.
+  for (const ExpertId& id : std::set(node.leases)) {
+    Expert& expert = *find_expert(id.run.str(), id.index);
+    if (expert.record.lease().slot() >= static_cast<std::uint32_t>(hello.slots_size())) {
+      release(expert, "lease_lost",
+              text(record.name(), " has no slot ", expert.record.lease().slot(), " any more"));
+    } else if (expert.lapsed) {
+      resume(expert, node);
+    }
+  }
+  // What it offers of an epoch that is over is refused here already: it need not be asked for a commit first.
+  for (const pb::HeldLease& offered : hello.held()) {
+    Expert* expert = find_expert(offered.run(), offered.expert());
+    if (expert == nullptr || offered.epoch() >= expert->record.epoch()) continue;
+    tell_fenced(*expert, node, offered.epoch(), offered.step(),
+                text("it offers step ", offered.step(), " of epoch ", offered.epoch(), ", but epoch ",
+                     expert->record.epoch(), " is current"));
+  }
+  if (node.version == 0 || !same) assignment_changed(record.id());
+}
+
+// Answered at once, from what is durable already: never behind a write.
+void Machine::heartbeat(Node& node, const Received& event) {
+  const pb::Heartbeat& beat = event.request.heartbeat();
+  if (beat.incarnation() != node.record.incarnation()) {
+    reply_error(event.connection, event.request.id(), fail(ErrorCode::kConflict, kHelloFirst));
+    return;
+  }
+  if (beat.sequence() <= node.sequence) return;
+  node.sequence = beat.sequence();
+  if (!is_live(node)) unsettled = true;
+  node.seen = now.boot;
+  node.seen_unix_ms = now.unix_ms;
+  node.status.assign(
+      beat.slots().begin(),
+      beat.slots().begin() + std::min<int>(beat.slots_size(), static_cast<int>(protocol::kSlots)));
+  if (!node.record.present()) {
+    node.record.set_present(true);
+    dirty_nodes.insert(node.record.id());
+    tell("node_joined", "heard again after a silence", node.record.name());
+  }
+  for (const pb::SlotStatus& status : node.status) tell_overtaken(node, status);
+  if (node.self_draining != beat.draining()) {
+    node.self_draining = beat.draining();
+    node.drained_told = false;
+    unsettled = true;
+  }
+
+  pb::ControlReply message;
+  message.set_id(event.request.id());
+  auto& answer = *message.mutable_heartbeat();
+  answer.set_sequence(beat.sequence());
+  answer.set_assignment_version(node.version_batch <= persisted && !reversioned.contains(node.record.id())
+                                    ? node.version
+                                    : node.told_version);
+  if (!node.log_ready) answer.set_log_request(node.log_request);
+  for (const ExpertId& id : node.leases) {
+    Expert& expert = *find_expert(id.run.str(), id.index);
+    if (expert.lapsed) resume(expert, node);
+    if (expert.grant_batch > persisted && !planted("renewal_before_durable")) continue;
+    auto& renewed = *answer.add_renewed();
+    renewed.set_run(id.run.str());
+    renewed.set_expert(id.index);
+    renewed.set_epoch(expert.record.epoch());
+  }
+  reply_at_once(event.connection, std::move(message));
+}
+
+void Machine::closed(const ConnectionId& connection) { forget_connection(connection); }
+
+void Machine::forget_connection(const ConnectionId& connection) {
+  const auto peer = peers.find(connection);
+  if (peer == peers.end()) return;
+  Node& node = nodes.at(peer->second.str());
+  peers.erase(peer);
+  if (node.connection != connection) return;
+  node.connection.clear();
+  if (node.record.present()) closing[node.record.id()] = now.boot;
+}
+
+bool Machine::is_live(const Node& node) const {
+  return node.is_node() && !node.connection.empty() && now.boot - node.seen < 3 * config.heartbeat;
+}
+
+std::string Machine::unusable_because(const Node& node) const {
+  if (node.record.revoked()) return "revoked";
+  if (node.record.draining() || node.self_draining) return "draining";
+  if (node.record.cordoned()) return "cordoned";
+  if (!is_live(node)) return node.record.present() ? "silent" : "lost";
+  return "";
+}
+
+std::string Machine::node_state(const Node& node) const {
+  if (node.record.revoked()) return "revoked";
+  if (node.is_node() && (!node.record.present() || closing.contains(node.record.id()))) return "lost";
+  if (node.record.draining() || node.self_draining) return "draining";
+  if (node.record.cordoned()) return "cordoned";
+  return node.leases.empty() ? "ready" : "training";
+}
+
+// A node that drains has drained once it holds nothing.
+void Machine::check_drained(Node& node) {
+  if (!(node.record.draining() || node.self_draining) || !node.leases.empty() || node.drained_told) return;
+  node.drained_told = true;
+  tell("drained",
+       node.self_draining ? "it is going away and holds nothing any more"
+                          : "it holds nothing any more and stays cordoned",
+       node.record.name());
+  if (node.record.draining()) {
+    node.record.set_draining(false);
+    dirty_nodes.insert(node.record.id());
+  }
+}
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,103 @@
+#include "base/text.h"
+#include "coordinator/keys.h"
+#include "coordinator/machine.h"
+#include "protocol/limits.h"
+
+namespace skerry::coordinator {
+Result<Run*> Machine::find_run(const std::string& name) {
+  const auto named_so = run_names.find(name);
+  const auto found = runs.find(named_so == run_names.end() ? name : named_so->second);
+  if (found == runs.end())
+    return fail(ErrorCode::kNotFound, text("no run ", name, "; see \"skerry run list\""));
+  return &found->second;
+}
+
+void Machine::set_wanted(Run& run, stored::Wanted wanted, const std::string& reason) {
+  run.record.set_wanted(wanted);
+  run.record.set_reason(reason.substr(0, protocol::kReasonBytes));
+  dirty_runs.insert(run.record.id());
+  unsettled = true;
+}
+
+AdminResult Machine::run_pause(const pb::Named& request) {
+  ASSIGN_OR_RETURN(Run* const run, find_run(request.name()));
+  if (run->record.wanted() == stored::WANTED_PAUSED) return acknowledged();
+  if (!run->active())
+    return fail(ErrorCode::kConflict,
+                text("run ", request.name(), " is ", run->record.state(), ": it cannot be paused"));
+  set_wanted(*run, stored::WANTED_PAUSED, "by a person; leases end at their next commits");
+  return acknowledged();
+}
+
+AdminResult Machine::run_resume(const pb::Named& request) {
+  ASSIGN_OR_RETURN(Run* const run, find_run(request.name()));
+  if (run->active()) return acknowledged();
+  if (run->record.wanted() != stored::WANTED_PAUSED) {
+    return fail(ErrorCode::kConflict, text("run ", request.name(), " is ", run->record.state(),
+                                           ": only a paused run can be resumed"));
+  }
+  const auto done = [&](const Expert& each) { return each.step() >= run->record.steps_target(); };
+  const bool all = std::ranges::all_of(run->experts, done);
+  set_wanted(*run, all ? stored::WANTED_DONE : stored::WANTED_ACTIVE,
+             all ? "every expert had reached its target" : "");
+  return acknowledged();
+}
+
+AdminResult Machine::run_stop(const pb::Named& request) {
+  ASSIGN_OR_RETURN(Run* const run, find_run(request.name()));
+  if (run->record.wanted() == stored::WANTED_STOPPED) return acknowledged();
+  if (run->record.wanted() == stored::WANTED_DONE)
+    return fail(ErrorCode::kConflict, text("run ", request.name(), " is done already"));
+  set_wanted(*run, stored::WANTED_STOPPED, "stopped by a person");
+  for (Expert& expert : run->experts) {
+    if (expert.has_lease()) release(expert, "lease_returned", "the run was stopped");
+  }
+  return acknowledged();
+}
+
+AdminResult Machine::run_extend(const pb::RunExtend& request) {
+  ASSIGN_OR_RETURN(Run* const run, find_run(request.run()));
+  if (run->record.wanted() == stored::WANTED_STOPPED || run->record.wanted() == stored::WANTED_FAILED) {
+    return fail(ErrorCode::kConflict,
+                text("run ", request.run(), " is ", run->record.state(), ": it cannot be extended"));
+  }
+  if (request.steps() == run->record.steps_target()) return acknowledged();
+  if (request.steps() < run->record.steps_target() || request.steps() > protocol::kSteps) {
+    return fail(ErrorCode::kInvalid, text("the new target must be above ", run->record.steps_target(),
+                                          " steps and at most ", protocol::kSteps));
+  }
+  run->record.set_steps_target(request.steps());
+  run->record.mutable_spec()->mutable_train()->set_steps(request.steps());
+  dirty_runs.insert(run->record.id());
+  if (run->record.wanted() == stored::WANTED_DONE) set_wanted(*run, stored::WANTED_ACTIVE, "");
+  tell_run("run_extended", text("to ", request.steps(), " steps an expert"), *run);
+  for (const Expert& expert : run->experts) {
+    if (expert.has_lease()) assignment_changed(expert.record.lease().node());
+  }
+  unsettled = true;
+  return acknowledged();
+}
+
+AdminResult Machine::run_delete(const pb::Named& request) {
+  ASSIGN_OR_RETURN(Run* const run, find_run(request.name()));
+  if (run->active()) {
+    return fail(ErrorCode::kConflict,
+                text("run ", request.name(), " is ", run->record.state(), ": stop or pause it first"));
+  }
+  const std::string id = run->record.id();
+  for (Expert& expert : run->experts) {
+    if (expert.has_lease()) release(expert, "lease_returned", "the run was deleted");
+    for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
+      unname_object(checkpoint.manifest(), Purpose::kCheckpoint);
+    }
+    dirty_experts.insert(expert.id());
+  }
+  tell_run("run_deleted", "its checkpoints are removed", *run);
+  run_names.erase(run->record.spec().name());
+  runs.erase(id);
+  dirty_runs.insert(id);
+  unsettled = true;
+  return acknowledged();
+}
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,167 @@
+#include <cmath>
+
+#include "base/text.h"
+#include "coordinator/machine.h"
+#include "protocol/limits.h"
+
+namespace skerry::coordinator {
+namespace {
+
+struct Preset {
+  const char* name;
+  std::uint32_t width, depth, heads;
+};
+// DiT, Peebles and Xie 2022, table 1.
+constexpr Preset kPresets[] = {
+    {"S", 384, 12, 6}, {"B", 768, 12, 12}, {"L", 1024, 24, 16}, {"XL", 1152, 28, 16}};
+
+constexpr std::uint32_t kMaxWidth = 16384;
+constexpr std::uint32_t kMaxDepth = 256;
+
+Error invalid(const std::string& what) { return fail(ErrorCode::kInvalid, what); }
+
+Result<void> apply_preset(const std::string& name, pb::ModelSpec& model) {
+  const std::size_t slash = name.find('/');
+  const std::string size = name.substr(0, slash);
+  const std::string patch = slash == std::string::npos ? "" : name.substr(slash + 1);
+  for (const Preset& preset : kPresets) {
+    if (size != preset.name || (patch != "2" && patch != "4" && patch != "8")) continue;
+    model.set_width(preset.width);
+    model.set_depth(preset.depth);
+    model.set_heads(preset.heads);
+    model.set_patch_size(static_cast<std::uint32_t>(patch[0] - '0'));
+    return {};
+  }
+  return invalid(text("model.preset \"", name, "\" is not one of S, B, L, XL with /2, /4 or /8"));
+}
+
+Result<void> check_train(const pb::TrainSpec& train) {
+  if (train.steps() == 0 || train.steps() > protocol::kSteps)
+    return invalid(text("train.steps must be 1 to ", protocol::kSteps));
+  if (train.batch_size() == 0 || train.batch_size() > 1'000'000)
+    return invalid("train.batch_size must be 1 to 1000000");
+  if (!std::isfinite(train.learning_rate()) || train.learning_rate() <= 0)
+    return invalid("train.learning_rate must be above 0");
+  if (!(train.ema() >= 0 && train.ema() < 1)) return invalid("train.ema must be 0 or more and below 1");
+  if (!(train.label_dropout() >= 0 && train.label_dropout() <= 1))
+    return invalid("train.label_dropout must be 0 to 1");
+  if (!(train.clip() >= 0) || !std::isfinite(train.clip()))
+    return invalid("train.clip must be 0 (off) or above");
+  if (!(train.weight_decay() >= 0) || !std::isfinite(train.weight_decay()))
+    return invalid("train.weight_decay must be 0 or above");
+  if (train.precision() != "fp32")
+    return invalid(
+        text("train.precision \"", train.precision(), "\" is not known: this version trains in fp32"));
+  return {};
+}
+
+Result<void> check_rest(const pb::RunSpec& spec) {
+  if (spec.name().empty()) return invalid("the run needs a name");
+  if (spec.router_kind() == "learned")
+    return invalid("router.kind \"learned\" is not there yet: use \"analytic\"");
+  if (spec.router_kind() != "analytic")
+    return invalid(text("router.kind \"", spec.router_kind(), "\" is not known: use \"analytic\""));
+  if (spec.round_steps() == 0 && !(spec.round_seconds() > 0 && std::isfinite(spec.round_seconds()))) {
+    return invalid("checkpoint.round_seconds must be above 0, or checkpoint.round_steps given");
+  }
+  if (spec.keep() == 0 || spec.keep() > 1000) return invalid("checkpoint.keep must be 1 to 1000");
+  if (spec.copies() != 1) {
+    return invalid(text("checkpoint.copies is ", spec.copies(),
+                        ", but there is one place for now, the coordinator's disk: use 1"));
+  }
+  if (spec.turn_rounds() == 0) return invalid("schedule.turn_rounds must be at least 1");
+  return {};
+}
+
+}  // namespace
+
+Result<pb::ModelSpec> Machine::model_for(const pb::RunSpec& spec, const Dataset& dataset) const {
+  const pb::DatasetAdd& content = dataset.record.content();
+  pb::ModelSpec model;
+  model.set_image_size(content.image_size());
+  model.set_channels(content.channels());
+  model.set_classes(static_cast<std::uint32_t>(content.classes_size()));
+  const bool free = spec.width() > 0 || spec.depth() > 0 || spec.heads() > 0 || spec.patch_size() > 0;
+  if (spec.preset().empty()) {
+    model.set_width(spec.width());
+    model.set_depth(spec.depth());
+    model.set_heads(spec.heads());
+    model.set_patch_size(spec.patch_size());
+  } else {
+    if (free) return invalid("model has a preset or width, depth, heads and patch_size, not both");
+    TRY(apply_preset(spec.preset(), model));
+  }
+  if (model.width() == 0 || model.width() > kMaxWidth || model.depth() == 0 || model.depth() > kMaxDepth) {
+    return invalid(text("model.width must be 1 to ", kMaxWidth, " and model.depth 1 to ", kMaxDepth));
+  }
+  if (model.heads() == 0 || model.width() % model.heads() != 0) {
+    return invalid(text("model.width ", model.width(), " must be a multiple of model.heads ", model.heads()));
+  }
+  if (model.patch_size() == 0 || content.image_size() % model.patch_size() != 0) {
+    return invalid(text("images of ", content.image_size(), " pixels cannot be cut into patches of ",
+                        model.patch_size(), ": model.patch_size must divide the image size"));
+  }
+  return model;
+}
+
+AdminResult Machine::run_create(const pb::RunCreate& request) {
+  const pb::RunSpec& spec = request.spec();
+  TRY(check_rest(spec));
+  TRY(check_train(spec.train()));
+  const auto dataset = datasets.find(spec.dataset());
+  if (dataset == datasets.end())
+    return fail(ErrorCode::kNotFound, text("no dataset ", spec.dataset(), "; see \"skerry dataset list\""));
+  if (!dataset->second.record.ready())
+    return fail(ErrorCode::kConflict, text("dataset ", spec.dataset(), " is still being uploaded"));
+  ASSIGN_OR_RETURN(const pb::ModelSpec model, model_for(spec, dataset->second));
+
+  pb::AdminReply reply;
+  auto& answer = *reply.mutable_runs();
+  if (const auto known = run_names.find(spec.name()); known != run_names.end()) {
+    const Run& same = runs.at(known->second);
+    if (same.record.spec().SerializeAsString() != spec.SerializeAsString() || request.dry_run()) {
+      return fail(ErrorCode::kConflict,
+                  text("a run named ", spec.name(), " exists; choose another name or delete it"));
+    }
+    *answer.add_runs() = run_info(same, true);
+    return reply;
+  }
+  if (runs.size() >= config.runs) return fail(ErrorCode::kExhausted, "too many runs; delete some first");
+
+  Run run;
+  *run.record.mutable_spec() = spec;
+  *run.record.mutable_model() = model;
+  run.record.set_wanted(stored::WANTED_ACTIVE);
+  run.record.set_experts(dataset->second.record.content().partitions());
+  run.record.set_steps_target(spec.train().steps());
+  run.record.set_created_unix_ms(now.unix_ms);
+  run.experts.resize(run.record.experts());
+  for (std::uint32_t index = 0; index < run.record.experts(); ++index)
+    run.experts[index].record.set_index(index);
+  if (request.dry_run()) {
+    run.record.set_state("waiting");
+    *answer.add_runs() = run_info(run, true);
+    return reply;
+  }
+  do {
+    run.record.set_id("r-" + random_hex(5));
+  } while (runs.contains(run.record.id()));
+  const std::string id = run.record.id();
+  for (Expert& expert : run.experts) {
+    expert.record.set_run(id);
+    dirty_experts.insert(expert.id());
+  }
+  run_names[spec.name()] = id;
+  dirty_runs.insert(id);
+  runs[id] = std::move(run);
+  tell_run("run_created",
+           text(runs.at(id).record.experts(), " experts of ", spec.train().steps(), " steps on dataset ",
+                spec.dataset()),
+           runs.at(id));
+  unsettled = true;
+  settle();  // so that the answer tells who trains
+  *answer.add_runs() = run_info(runs.at(id), true);
+  return reply;
+}
+
+}  // namespace skerry::coordinator

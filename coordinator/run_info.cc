@@ -1,0 +1,168 @@
+// What people read of runs.
+#include <limits>
+
+#include "base/text.h"
+#include "coordinator/machine.h"
+#include "protocol/limits.h"
+
+namespace skerry::coordinator {
+
+const pb::SlotStatus* Machine::status_of(const Expert& expert) const {
+  if (!expert.held()) return nullptr;
+  const auto node = nodes.find(expert.record.lease().node());
+  if (node == nodes.end()) return nullptr;
+  for (const pb::SlotStatus& status : node->second.status) {
+    if (status.run() == expert.record.run() && status.expert() == expert.record.index() &&
+        status.epoch() == expert.record.epoch()) {
+      return &status;
+    }
+  }
+  return nullptr;
+}
+
+pb::ExpertInfo Machine::expert_info(const Run& run, const Expert& expert) const {
+  pb::ExpertInfo info;
+  info.set_index(expert.record.index());
+  info.set_step(expert.step());
+  info.set_live_step(expert.step());
+  info.set_steps_target(run.record.steps_target());
+  info.set_epoch(expert.record.epoch());
+  info.set_attempt(expert.record.attempt());
+  const bool done = expert.step() >= run.record.steps_target();
+  info.set_phase(done ? "done" : run.record.wanted() == stored::WANTED_FAILED ? "failed" : "waiting");
+  if (!expert.head().empty()) {
+    const stored::Checkpoint& head = expert.record.checkpoints(0);
+    info.set_checkpoint(head.manifest());
+    info.set_committed_unix_ms(head.committed_unix_ms());
+    info.set_loss(head.metrics().loss());
+  }
+  if (expert.held()) {
+    info.set_node_id(expert.record.lease().node());
+    info.set_node(nodes.at(expert.record.lease().node()).record.name());
+    info.set_phase("fetching");
+  }
+  if (const pb::SlotStatus* status = status_of(expert)) {
+    info.set_samples_per_second(status->samples_per_second());
+    info.set_live_step(std::max<std::uint64_t>(status->step(), expert.step()));
+    if (status->loss() > 0) info.set_loss(status->loss());
+    if (status->phase() == pb::SLOT_TRAINING) info.set_phase("training");
+    if (status->phase() == pb::SLOT_COMMITTING) info.set_phase("committing");
+    if (status->phase() == pb::SLOT_FAILED) info.set_phase("failed");
+  }
+  return info;
+}
+
+pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
+  pb::RunInfo info;
+  info.set_id(run.record.id());
+  info.set_name(run.record.spec().name());
+  info.set_state(run.record.state());
+  info.set_reason(run.record.reason());
+  *info.mutable_spec() = run.record.spec();
+  *info.mutable_model() = run.record.model();
+  info.set_created_unix_ms(run.record.created_unix_ms());
+  info.set_steps_target(run.record.steps_target() * run.experts.size());
+  double rate = 0;
+  double remaining = 0;
+  double longest = 0;  // of the experts being trained: none can be split
+  for (const Expert& expert : run.experts) {
+    const pb::ExpertInfo each = expert_info(run, expert);
+    info.set_steps_done(info.steps_done() + expert.step());
+    const double left = static_cast<double>(run.record.steps_target() -
+                                            std::min(each.live_step(), run.record.steps_target())) *
+                        run.record.spec().train().batch_size();
+    rate += each.samples_per_second();
+    remaining += left;
+    if (each.samples_per_second() > 0) longest = std::max(longest, left / each.samples_per_second());
+    if (with_experts) *info.add_experts() = each;
+  }
+  // Rates are what nodes say: two of the largest, or the smallest of all, must not leave the numbers that a reader accepts.
+  constexpr double kLargest = std::numeric_limits<double>::max();
+  info.set_samples_per_second(std::min(rate, kLargest));
+  info.set_eta_seconds(run.record.wanted() == stored::WANTED_DONE ? 0
+                       : run.active() && rate > 0 ? std::min(std::max(remaining / rate, longest), kLargest)
+                                                  : -1);
+  return info;
+}
+
+AdminResult Machine::run_list(const pb::ListRequest& request) const {
+  pb::AdminReply reply;
+  auto& list = *reply.mutable_runs();
+  list.set_next(
+      page(run_names, request, protocol::kPageItems, config.reply_bytes, [&](const std::string& id) {
+        *list.add_runs() = run_info(runs.at(id), false);
+        return list.runs(list.runs_size() - 1).ByteSizeLong();
+      }));
+  return reply;
+}
+
+AdminResult Machine::run_why(const pb::Named& request) {
+  ASSIGN_OR_RETURN(const Run* const run, find_run(request.name()));
+  pb::AdminReply reply;
+  auto& why = *reply.mutable_why();
+  why.add_reasons(text("run ", run->record.spec().name(), " is ", run->record.state(),
+                       run->record.reason().empty() ? "" : ": ", run->record.reason()));
+  const Schedule planned = plan();
+  for (const Why& each : planned.why) {
+    if (each.expert.run.str() != run->record.id()) continue;
+    const Expert& expert = run->experts[each.expert.index];
+    why.add_reasons(text("expert ", each.expert.index, ": ", each.reason,
+                         expert.lapsed ? " (its last holder may still come back to it)" : ""));
+  }
+  why.add_reasons(text(planned.spares, planned.spares == 1 ? " slot is spare" : " slots are spare"));
+  return reply;
+}
+
+AdminResult Machine::shard_list(const pb::Named& request) {
+  ASSIGN_OR_RETURN(const Run* const run, find_run(request.name()));
+  pb::AdminReply reply;
+  auto& list = *reply.mutable_shards();
+  for (const pb::DatasetFile& file : datasets.at(run->record.spec().dataset()).record.content().files()) {
+    if (file.role() != "shard") continue;
+    pb::ShardInfo& shard = *list.add_shards();
+    shard.set_partition(static_cast<std::uint32_t>(file.partition()));
+    *shard.mutable_object() = file.object();
+    shard.set_samples(file.samples());
+    const Expert& expert = run->experts[static_cast<std::size_t>(file.partition())];
+    if (expert.held()) shard.set_node(nodes.at(expert.record.lease().node()).record.name());
+  }
+  return reply;
+}
+
+AdminResult Machine::ensemble(const pb::Named& request) {
+  ASSIGN_OR_RETURN(const Run* const run, find_run(request.name()));
+  pb::AdminReply reply;
+  auto& answer = *reply.mutable_ensemble();
+  *answer.mutable_run() = run_info(*run, true);
+  const Dataset& dataset = datasets.at(run->record.spec().dataset());
+  *answer.mutable_dataset() = dataset_info(dataset, false);
+  for (const Expert& expert : run->experts) {
+    auto& each = *answer.add_experts();
+    each.set_index(expert.record.index());
+    if (!expert.head().empty()) *each.mutable_checkpoint() = object_ref(expert.record.checkpoints(0));
+    each.set_step(expert.step());
+    each.set_steps_target(run->record.steps_target());
+    each.set_partition_samples(answer.dataset().partition_samples(static_cast<int>(expert.record.index())));
+  }
+  for (const pb::DatasetFile& file : dataset.record.content().files()) {
+    if (file.role() == "router" || file.role() == "partition") *answer.add_router() = file;
+  }
+  return reply;
+}
+
+AdminResult Machine::status() const {
+  pb::AdminReply reply;
+  auto& answer = *reply.mutable_status();
+  answer.set_software(
+      text("skerry-coordinator, protocol ", protocol::kVersionMajor, ".", protocol::kVersionMinor));
+  answer.set_started_unix_ms(started_unix_ms);
+  answer.set_nodes(static_cast<std::uint32_t>(
+      std::ranges::count_if(nodes, [&](const auto& node) { return is_live(node.second); })));
+  answer.set_runs(static_cast<std::uint32_t>(runs.size()));
+  answer.set_disk_free_bytes(disk_free.value_or(0));
+  answer.set_recovering(now.boot < recovery_until);
+  answer.set_now_unix_ms(now.unix_ms);
+  return reply;
+}
+
+}  // namespace skerry::coordinator

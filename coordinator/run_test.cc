@@ -1,0 +1,229 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "coordinator/testing.h"
+
+namespace skerry::coordinator {
+namespace {
+
+using testing::Harness;
+using ::testing::HasSubstr;
+using testing::Who;
+
+TEST(Dataset, IsUploadedResumedAndReady) {
+  Harness harness;
+  const pb::DatasetAdd content = testing::dataset("data", 3);
+  const auto add = [&] {
+    return harness.admin_ask([&](pb::AdminRequest& request) { *request.mutable_dataset_add() = content; })
+        .datasets()
+        .datasets(0);
+  };
+  EXPECT_EQ(add().state(), "uploading");
+  EXPECT_EQ(harness.fetches.size(), harness.config.fetches_of_dataset);
+  EXPECT_EQ(harness.fetches[0].from, harness.admin.id);
+  const Fetch first = harness.fetches[0];
+  harness.store({first.manifest, first.manifest_bytes, first.bytes, false, {}});
+  EXPECT_EQ(add().received_bytes(), 1000U);
+  harness.restart();  // and only what is missing is asked for again
+  EXPECT_EQ(add().received_bytes(), 1000U);
+  harness.store_fetched_files();
+  const pb::DatasetInfo ready = add();
+  EXPECT_EQ(ready.state(), "ready");
+  EXPECT_EQ(ready.partition_samples_size(), 3);
+  harness.restart();
+  EXPECT_EQ(add().state(), "ready");
+  EXPECT_TRUE(harness.fetches.empty());
+}
+
+TEST(Dataset, OtherContentUnderTheSameNameIsAConflict) {
+  Harness harness;
+  harness.add_dataset("data", 2);
+  pb::DatasetAdd other = testing::dataset("data", 3);
+  harness.admin_ask([&](pb::AdminRequest& request) { *request.mutable_dataset_add() = other; });
+  EXPECT_EQ(harness.last_error.code(), "conflict");
+  other.set_name("more");
+  other.mutable_files()->RemoveLast();
+  harness.admin_ask([&](pb::AdminRequest& request) { *request.mutable_dataset_add() = other; });
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("partition 2 has no statistics"));
+}
+
+TEST(Dataset, IsDeletedOnlyWhenNoRunUsesIt) {
+  Harness harness;
+  harness.create_run("fashion", 1);
+  const auto remove = [](pb::AdminRequest& request) { request.mutable_dataset_delete()->set_name("data"); };
+  harness.admin_ask(remove);
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("run fashion uses dataset data"));
+  harness.admin_ask([](pb::AdminRequest& request) { request.mutable_run_stop()->set_name("fashion"); });
+  harness.admin_ask([](pb::AdminRequest& request) { request.mutable_run_delete()->set_name("fashion"); });
+  harness.admin_ask(remove);
+  EXPECT_TRUE(harness.last_error.code().empty());
+  EXPECT_EQ(harness.dropped.size(), 3U);
+  harness.restart();
+  EXPECT_TRUE(harness.core().objects().empty());
+}
+
+TEST(Run, IsValidatedAgainstTheDataset) {
+  Harness harness;
+  harness.add_dataset("data", 2);
+  const auto error = [&](auto change) {
+    pb::RunSpec spec = testing::run_spec("fashion");
+    change(spec);
+    harness.create_run(spec);
+    return harness.last_error.message();
+  };
+  EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_dataset("other"); }), HasSubstr("no dataset other"));
+  EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_preset("M/2"); }), HasSubstr("not one of S, B, L, XL"));
+  EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_preset("S/8"); }),
+              HasSubstr("must divide the image size"));
+  EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_width(64); }), HasSubstr("not both"));
+  EXPECT_THAT(error([](pb::RunSpec& spec) { spec.mutable_train()->set_precision("bf16"); }),
+              HasSubstr("fp32"));
+  EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_router_kind("learned"); }),
+              HasSubstr("\"learned\" is not there yet"));
+  EXPECT_THAT(error([](pb::RunSpec& spec) { spec.mutable_train()->set_steps(0); }), HasSubstr("train.steps"));
+  EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_copies(2); }), HasSubstr("checkpoint.copies is 2"));
+  EXPECT_TRUE(harness.core().experts().empty());
+  EXPECT_EQ(error([](pb::RunSpec& spec) {
+              spec.clear_preset();
+              spec.set_width(64);
+              spec.set_depth(2);
+              spec.set_heads(4);
+              spec.set_patch_size(4);
+            }),
+            "");
+  EXPECT_EQ(harness.core().experts().size(), 2U);
+}
+
+TEST(Run, ADryRunChangesNothing) {
+  Harness harness;
+  harness.add_dataset("data", 2);
+  const auto disk = harness.disk;
+  const auto reply = harness.admin_ask([](pb::AdminRequest& request) {
+    *request.mutable_run_create()->mutable_spec() = testing::run_spec("fashion");
+    request.mutable_run_create()->set_dry_run(true);
+  });
+  ASSERT_EQ(reply.runs().runs_size(), 1);
+  EXPECT_EQ(reply.runs().runs(0).experts_size(), 2);
+  EXPECT_EQ(harness.disk, disk);
+}
+
+TEST(Run, CreatedTwiceIsOneAndAnotherOfItsNameAConflict) {
+  Harness harness;
+  const std::string id = harness.create_run("fashion", 1);
+  EXPECT_EQ(harness.create_run("fashion", 1), id);
+  harness.create_run(testing::run_spec("fashion", 999));
+  EXPECT_EQ(harness.last_error.code(), "conflict");
+  EXPECT_EQ(harness.run(id).name(), "fashion");
+}
+
+TEST(Run, GoesThroughItsStates) {
+  Harness harness;
+  harness.create_run("fashion", 1, 30);
+  EXPECT_EQ(harness.run("fashion").state(), "waiting");
+  Who node = harness.join("n1");
+  EXPECT_EQ(harness.run("fashion").state(), "running");
+  harness.commit_round(node);
+  const auto ask = [&](auto set) {
+    harness.admin_ask([&](pb::AdminRequest& request) { set(request); });
+    return harness.last_error.code();
+  };
+  const auto pause = [](pb::AdminRequest& request) { request.mutable_run_pause()->set_name("fashion"); };
+  const auto resume = [](pb::AdminRequest& request) { request.mutable_run_resume()->set_name("fashion"); };
+  const auto stop = [](pb::AdminRequest& request) { request.mutable_run_stop()->set_name("fashion"); };
+  const auto remove = [](pb::AdminRequest& request) { request.mutable_run_delete()->set_name("fashion"); };
+  const auto extend = [](pb::AdminRequest& request) {
+    request.mutable_run_extend()->set_run("fashion");
+    request.mutable_run_extend()->set_steps(50);
+  };
+  EXPECT_EQ(ask(remove), "conflict");
+  EXPECT_EQ(ask(pause), "");
+  EXPECT_EQ(harness.run("fashion").state(), "paused");
+  harness.commit_round(node);
+  EXPECT_FALSE(harness.core().experts()[0].lease);
+  harness.restart();
+  harness.reconnect(node);
+  EXPECT_EQ(harness.run("fashion").state(), "paused");
+  EXPECT_EQ(ask(resume), "");
+  EXPECT_EQ(harness.run("fashion").state(), "running");
+  harness.commit_round(node);
+  EXPECT_EQ(harness.run("fashion").state(), "done");
+  EXPECT_EQ(harness.run("fashion").eta_seconds(), 0);
+  EXPECT_EQ(ask(stop), "conflict");
+  EXPECT_EQ(ask(extend), "");
+  EXPECT_EQ(harness.run("fashion").state(), "running");
+  EXPECT_EQ(harness.assignment(node).slots(0).steps_target(), 50U);
+  EXPECT_EQ(harness.assignment(node).slots(0).head_step(), 30U);
+  EXPECT_EQ(ask(stop), "");
+  EXPECT_EQ(harness.run("fashion").state(), "stopped");
+  EXPECT_EQ(harness.assignment(node).slots_size(), 0);
+  EXPECT_EQ(ask(resume), "conflict");
+  const auto ensemble =
+      harness.admin_ask([](pb::AdminRequest& request) { request.mutable_ensemble()->set_name("fashion"); })
+          .ensemble();
+  EXPECT_EQ(ensemble.experts(0).step(), 30U);
+  EXPECT_EQ(ensemble.router_size(), 2);
+  EXPECT_EQ(ask(remove), "");
+  EXPECT_TRUE(harness.core().experts().empty());
+  std::vector<std::string> states;
+  for (const pb::Event& event : harness.events("run_state"))
+    states.push_back(event.reason().substr(0, event.reason().find(':')));
+  EXPECT_EQ(states, (std::vector<std::string>{"waiting", "running", "paused", "running", "done", "running",
+                                              "stopped"}));
+}
+
+TEST(Run, ShowsWhatIsTrainedNow) {
+  Harness harness;
+  Who node = harness.join("n1");
+  const std::string id = harness.create_run("fashion", 1, 100);
+  pb::ControlRequest beat;
+  auto& said = *beat.mutable_heartbeat();
+  said.set_incarnation(node.incarnation);
+  said.set_sequence(++node.sequence);
+  auto& status = *said.add_slots();
+  status.set_run(id);
+  status.set_epoch(harness.assignment(node).slots(0).epoch());
+  status.set_phase(pb::SLOT_TRAINING);
+  status.set_step(50);
+  status.set_samples_per_second(640);
+  harness.ask(node, beat);
+  const pb::RunInfo info = harness.run("fashion");
+  EXPECT_EQ(info.experts(0).live_step(), 50U);
+  EXPECT_EQ(info.experts(0).phase(), "training");
+  EXPECT_EQ(info.experts(0).node(), "n1");
+  EXPECT_DOUBLE_EQ(info.samples_per_second(), 640);
+  EXPECT_DOUBLE_EQ(info.eta_seconds(), 5);  // 50 steps of 64 samples
+
+  // A node may say any number that is finite; what people read stays so.
+  said.set_sequence(++node.sequence);
+  said.mutable_slots(0)->set_samples_per_second(std::numeric_limits<double>::denorm_min());
+  harness.ask(node, beat);
+  EXPECT_TRUE(std::isfinite(harness.run("fashion").eta_seconds()));
+}
+
+TEST(Events, AreBoundedAndSurvive) {
+  Harness harness;
+  harness.config.events = 10;
+  Who node = harness.join("n1");
+  harness.create_run("fashion", 1, 1000);
+  for (int i = 0; i < 20; ++i) harness.commit_round(node);
+  const auto before = harness.events();
+  EXPECT_EQ(before.size(), 10U);
+  harness.restart();
+  const auto after = harness.events();
+  EXPECT_EQ(after.size(), 10U);
+  EXPECT_EQ(after.back().kind(), "coordinator_started");
+  EXPECT_EQ(after.back().number(), before.back().number() + 1);
+}
+
+TEST(Config, ItsRelationsAreChecked) {
+  Config config;
+  EXPECT_TRUE(config.check());
+  config.lease = std::chrono::seconds(2);
+  EXPECT_THAT(config.check().error().message, HasSubstr("at least three heartbeats"));
+}
+
+}  // namespace
+}  // namespace skerry::coordinator

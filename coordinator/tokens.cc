@@ -1,0 +1,179 @@
+// Join tokens and enrolment.
+#include "base/planted.h"
+#include "base/text.h"
+#include "coordinator/machine.h"
+#include "protocol/limits.h"
+
+namespace skerry::coordinator {
+namespace {
+
+constexpr std::size_t kTokenIdBytes = 6;
+constexpr std::size_t kSecretBytes = 32;
+
+}  // namespace
+
+std::string Machine::random_hex(std::size_t bytes) {
+  std::string drawn(bytes, '\0');
+  rng.fill({reinterpret_cast<unsigned char*>(drawn.data()), drawn.size()});
+  return to_hex(drawn);
+}
+
+void Machine::enrol(const EnrolReceived& event) {
+  pb::EnrolReply message;
+  message.set_id(event.request.id());
+  if (Result<pb::Certificate> certificate = try_enrol(event)) {
+    *message.mutable_certificate() = *certificate;
+  } else {
+    message.mutable_error()->set_code(to_string(certificate.error().code));
+    message.mutable_error()->set_message(certificate.error().message);
+  }
+  effects.sends.push_back({event.connection, Endpoint::kEnrol, std::move(message), 0});
+}
+
+Result<pb::Certificate> Machine::try_enrol(const EnrolReceived& event) {
+  const pb::EnrolRequest& request = event.request;
+  ASSIGN_OR_RETURN(const NodeId id, authority.check_possession(request, event.key));
+  if (const auto known = nodes.find(id.str()); known != nodes.end()) {
+    const stored::Node& record = known->second.record;
+    if (record.revoked())
+      return fail(ErrorCode::kUnauthorised, "this key is revoked; remove the data folder to join anew");
+    // A retry: the same answer, and no second use. The key proves who asks, so a token spent or expired meanwhile
+    // does not matter.
+    if (record.token() == request.token_id()) return record.certificate();
+  } else if (nodes.size() >= config.nodes) {
+    return fail(ErrorCode::kExhausted, text("the roster is full: it has ", nodes.size(), " keys"));
+  }
+  TRY(spend(request));
+  const pb::TokenInfo& token = tokens.at(request.token_id()).info();
+  Node& node = roster(id, request.ed25519_key(), event.key, token.role(), request.name());
+  node.record.set_token(token.id());
+  tell("enrolled", text("by token ", token.id(), ", use ", token.used(), " of ", token.uses()),
+       node.record.name());
+  return node.record.certificate();
+}
+
+// One use, or why not.
+Result<void> Machine::spend(const pb::EnrolRequest& request) {
+  const auto refused = [&](const std::string& why) {
+    return fail(ErrorCode::kUnauthorised, text("token ", request.token_id(), " ", why,
+                                               "; make a new one with \"skerry token create\""));
+  };
+  const auto found = tokens.find(request.token_id());
+  if (found == tokens.end()) return refused("is unknown to this coordinator");
+  stored::Token& token = found->second;
+  if (blake2b(request.token_secret()).raw() != token.secret_hash())
+    return refused("comes with a wrong secret");
+  pb::TokenInfo& info = *token.mutable_info();
+  if (info.revoked()) return refused("is revoked");
+  if (now.unix_ms >= info.expires_unix_ms())
+    return refused(text("expired at ", utc_time(info.expires_unix_ms())));
+  if (info.used() >= info.uses() + (planted("token_overspent") ? 1 : 0)) {
+    return refused(text("is spent: it had ", info.uses(), info.uses() == 1 ? " use" : " uses"));
+  }
+  info.set_used(info.used() + 1);
+  if (!planted("token_use_not_saved")) dirty_tokens.insert(info.id());
+  return {};
+}
+
+// Adds a key, or gives one that is there another role and certificate.
+Node& Machine::roster(const NodeId& id, const std::string& ed25519, const std::string& x25519, pb::Role role,
+                      const std::string& name) {
+  Node& node = nodes[id.str()];
+  stored::Node& record = node.record;
+  if (record.id().empty()) {
+    std::string unique = name.empty() ? "node-" + id.str().substr(0, 6) : name;
+    if (node_names.contains(unique) || nodes.contains(unique)) {
+      const std::string suffix = "-" + id.str().substr(0, 6);
+      unique = unique.substr(0, protocol::kNameBytes - suffix.size()) + suffix;
+      while (node_names.contains(unique)) unique = id.str();  // an id is unique, and a valid name
+    }
+    record.set_id(id.str());
+    record.set_name(unique);
+    record.set_ed25519_key(ed25519);
+    record.set_x25519_key(x25519);
+    record.set_joined_unix_ms(now.unix_ms);
+    node_names[unique] = id.str();
+    node_keys[x25519] = id.str();
+  }
+  record.set_role(role);
+  pb::CertificateBody body;
+  body.set_version(1);
+  body.set_node_id(id.str());
+  body.set_ed25519_key(ed25519);
+  body.set_x25519_key(x25519);
+  body.set_role(role);
+  body.set_name(record.name());
+  body.set_issued_unix_ms(now.unix_ms);
+  body.set_expires_unix_ms(now.unix_ms + config.certificate_ms);
+  *record.mutable_certificate() = authority.certify(std::move(body));
+  dirty_nodes.insert(id.str());
+  effects.roster.push_back({id, x25519, role, true});
+  return node;
+}
+
+pb::TokenCreated Machine::make_token(pb::Role role, std::uint32_t uses, std::uint64_t ttl_seconds) {
+  pb::TokenCreated created;
+  created.set_secret(*from_hex(random_hex(kSecretBytes)));
+  pb::TokenInfo& info = *created.mutable_info();
+  do {
+    info.set_id(random_hex(kTokenIdBytes));
+  } while (tokens.contains(info.id()));
+  info.set_role(role);
+  info.set_uses(uses);
+  info.set_expires_unix_ms(now.unix_ms + static_cast<std::int64_t>(ttl_seconds) * 1000);
+  stored::Token& token = tokens[info.id()];
+  *token.mutable_info() = info;
+  token.set_secret_hash(blake2b(created.secret()).raw());
+  dirty_tokens.insert(info.id());
+  return created;
+}
+
+AdminResult Machine::token_create(const pb::TokenCreate& request) {
+  if (request.role() != pb::ROLE_NODE && request.role() != pb::ROLE_VIEWER &&
+      request.role() != pb::ROLE_ADMIN) {
+    return fail(ErrorCode::kInvalid, "a token's role is node, viewer or admin");
+  }
+  if (request.uses() == 0 || request.uses() > protocol::kTokenUses) {
+    return fail(ErrorCode::kInvalid,
+                text("a token has 1 to ", protocol::kTokenUses, " uses, not ", request.uses()));
+  }
+  if (request.ttl_seconds() == 0 || request.ttl_seconds() > protocol::kTokenTtlSeconds) {
+    return fail(ErrorCode::kInvalid, text("a token lives 1 to ", protocol::kTokenTtlSeconds, " seconds"));
+  }
+  if (tokens.size() >= config.tokens) {
+    std::erase_if(tokens, [&](const auto& token) {
+      const pb::TokenInfo& info = token.second.info();
+      const bool dead = info.revoked() || info.used() >= info.uses() || info.expires_unix_ms() <= now.unix_ms;
+      if (dead) dirty_tokens.insert(token.first);
+      return dead;
+    });
+  }
+  if (tokens.size() >= config.tokens)
+    return fail(ErrorCode::kExhausted, "too many live tokens; revoke some first");
+  pb::AdminReply reply;
+  *reply.mutable_token_created() = make_token(request.role(), request.uses(), request.ttl_seconds());
+  return reply;
+}
+
+AdminResult Machine::token_list(const pb::ListRequest& request) const {
+  pb::AdminReply reply;
+  auto& list = *reply.mutable_tokens();
+  list.set_next(
+      page(tokens, request, protocol::kPageItems, config.reply_bytes, [&](const stored::Token& token) {
+        *list.add_tokens() = token.info();
+        return token.info().ByteSizeLong();
+      }));
+  return reply;
+}
+
+AdminResult Machine::token_revoke(const pb::Named& request) {
+  const auto token = tokens.find(request.name());
+  if (token == tokens.end()) return fail(ErrorCode::kNotFound, text("no token ", request.name()));
+  token->second.mutable_info()->set_revoked(true);
+  dirty_tokens.insert(request.name());
+  pb::AdminReply reply;
+  reply.mutable_ack();
+  return reply;
+}
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,292 @@
+// Commits of a daemon's core, what is kept of them, and how work ends, rule by rule, on virtual time.
+#include "daemon/core.h"
+
+#include <gmock/gmock.h>
+
+#include "daemon/core_harness.h"
+
+namespace skerry::daemon {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+constexpr auto kIsHeartbeat = &pb::ControlRequest::has_heartbeat;
+constexpr auto kIsCommit = &pb::ControlRequest::has_commit;
+constexpr auto kIsReturn = &pb::ControlRequest::has_return_lease;
+
+TEST(Commit, OneInFlightThenTheNextCoversTheLongerSpan) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  const auto first = node.last_sent(kIsCommit).commit();
+  EXPECT_EQ(first.from_step(), 0U);
+  EXPECT_EQ(first.to_step(), 10U);
+  EXPECT_EQ(first.parent(), "");
+  node.sent.clear();
+  node.snapshot(10, 20);
+  EXPECT_EQ(node.last.stores.at(0).parent, object("checkpoint 10").manifest());
+  node.snapshot_stored(20);
+  node.round(20, 30);
+  EXPECT_FALSE(node.has_sent(kIsCommit));
+  node.pass(seconds(1));
+  EXPECT_EQ(node.last_sent(kIsCommit).commit().to_step(), 10U);
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  const auto second = node.last_sent(kIsCommit).commit();
+  EXPECT_EQ(second.from_step(), 10U);
+  EXPECT_EQ(second.to_step(), 30U);
+  EXPECT_EQ(second.parent(), object("checkpoint 10").manifest());
+  EXPECT_EQ(second.metrics().samples(), 20U * 8);
+}
+
+TEST(Commit, IsSentAgainWithTheSameBytesUntilAnswered) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  const auto first = node.last_sent(kIsCommit);
+  node.sent.clear();
+  node.pass(milliseconds(900));
+  auto again = node.last_sent(kIsCommit);
+  EXPECT_NE(again.id(), first.id());
+  again.set_id(first.id());
+  EXPECT_EQ(again.SerializeAsString(), first.SerializeAsString());
+}
+
+TEST(Commit, FetchingIsNoAnswerAndTheSameIdMayBeAnsweredAgain) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  node.answer_commit(pb::COMMIT_FETCHING);
+  EXPECT_TRUE(node.view().commit_in_flight);
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  EXPECT_EQ(node.view().committed_step, 10U);
+}
+
+TEST(Commit, ADoubledOrLateAnswerDoesNothing) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  auto late = node.reply_to(node.last_sent(kIsCommit).id());
+  late.mutable_commit()->set_status(pb::COMMIT_FENCED);
+  node.pass(milliseconds(900));
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  node.round(10, 20);
+  node.say(late);
+  EXPECT_TRUE(node.view().has_lease);
+  EXPECT_EQ(node.view().committed_step, 10U);
+}
+
+TEST(Commit, AnAnswerOfTheLastConnectionIsNotTaken) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  auto late = node.reply_to(node.last_sent(kIsCommit).id());
+  late.mutable_commit()->set_status(pb::COMMIT_FENCED);
+  node.step(ConnectionClosed{"gone"});
+  node.connect();
+  node.say(late);
+  EXPECT_TRUE(node.view().has_lease);
+}
+
+TEST(Commit, FencedDiscards) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  node.answer_commit(pb::COMMIT_FENCED);
+  EXPECT_FALSE(node.view().has_lease);
+  EXPECT_EQ(node.last.stops.at(0).kind, StopKind::kKill);
+  // And a late assignment of that epoch does not bring it back.
+  node.assign({node.grant()});
+  EXPECT_FALSE(node.view().has_lease);
+}
+
+TEST(Commit, AStaleParentGoesOnFromTheHead) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  auto reply = node.commit_reply(pb::COMMIT_STALE_PARENT);
+  *reply.mutable_head() = object("their head");
+  reply.set_head_step(7);
+  node.answer_commit(reply);
+  EXPECT_EQ(node.view().step, 7U);
+  EXPECT_TRUE(node.view().has_lease);
+  node.exit_engine("signal 9");
+  ASSERT_EQ(node.last.fetches.size(), 1U);
+  EXPECT_EQ(node.last.fetches[0].object.manifest(), object("their head").manifest());
+}
+
+TEST(Commit, ADuplicateAdoptsTheFirstManifest) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  auto reply = node.commit_reply(pb::COMMIT_ACCEPTED);
+  *reply.mutable_head() = object("the first");
+  reply.set_head_step(10);
+  node.answer_commit(reply);
+  EXPECT_EQ(node.view().head, object("the first").manifest());
+  EXPECT_EQ(node.view().committed_step, 10U);
+}
+
+TEST(Commit, TheAssignmentMaySayItWasAcceptedBeforeTheAnswerDoes) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  node.round(10, 20);
+  auto next = node.grant();
+  *next.mutable_head() = object("checkpoint 10");
+  next.set_head_step(10);
+  const auto late = node.last_sent(kIsCommit).id();
+  node.assign({next});
+  EXPECT_EQ(node.view().committed_step, 10U);
+  EXPECT_EQ(node.view().step, 20U);
+  auto reply = node.reply_to(late);
+  reply.mutable_commit()->set_status(pb::COMMIT_ACCEPTED);
+  node.say(reply);
+  EXPECT_EQ(node.view().committed_step, 10U);
+}
+
+TEST(Commit, ARestartedDaemonOffersItsWorkAgain) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  node.round(10, 20);
+  Harness again({.state = node.saved,
+                 .objects = {{blake2b("checkpoint 10"), ObjectKind::kCheckpoint},
+                             {blake2b("checkpoint 20"), ObjectKind::kCheckpoint},
+                             {blake2b("garbage"), ObjectKind::kCheckpoint}}});
+  again.step(ConnectionOpened{});
+  ASSERT_EQ(again.sent[0].hello().held_size(), 1);
+  EXPECT_EQ(again.sent[0].hello().held(0).step(), 20U);
+  EXPECT_TRUE(again.last.drops.empty());
+  again.answer_hello();
+  again.assign({again.grant()});
+  ASSERT_EQ(again.last.drops.size(), 1U);
+  EXPECT_EQ(again.last.drops[0].manifest, blake2b("garbage"));
+  again.stored("shard");
+  again.stored("checkpoint 20");
+  ASSERT_TRUE(again.started());
+  EXPECT_EQ(again.starts.back().resume.manifest(), object("checkpoint 20").manifest());
+  again.answer_heartbeat();
+  EXPECT_EQ(again.last_sent(kIsCommit).commit().to_step(), 10U);
+}
+
+TEST(Commit, ACheckpointThatTheDiskLostIsForgotten) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  node.step(ConnectionClosed{"gone"});
+  node.round(10, 20);
+  Harness again({.state = node.saved});
+  again.connect();
+  again.assign({again.grant()});
+  again.stored("shard");
+  again.step(ObjectFailed{blake2b("checkpoint 20"), fail(ErrorCode::kNotFound, "nobody has it")});
+  EXPECT_EQ(again.view().step, 10U);
+}
+
+TEST(Garbage, WhatWasFencedIsDroppedOnlyWithTheNextAssignment) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  node.answer_commit(pb::COMMIT_FENCED);
+  node.exit_engine("signal 9");
+  node.pass(seconds(1));
+  EXPECT_TRUE(node.drops.empty());
+  node.assign({});
+  ASSERT_EQ(node.drops.size(), 1U);
+  EXPECT_EQ(node.drops[0].manifest, blake2b("checkpoint 10"));
+}
+
+TEST(Garbage, AHeadThatIsSupersededIsDropped) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  node.round(10, 20);
+  EXPECT_TRUE(node.drops.empty());
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  ASSERT_EQ(node.drops.size(), 1U);
+  EXPECT_EQ(node.drops[0].manifest, blake2b("checkpoint 10"));
+}
+
+TEST(Yield, SnapshotsCommitsAndReturnsTheLease) {
+  Harness node;
+  node.train();
+  auto next = node.grant();
+  next.set_yield_after_commit(true);
+  node.assign({next});
+  ASSERT_EQ(node.last.stops.size(), 1U);
+  EXPECT_EQ(node.last.stops[0].kind, StopKind::kSnapshotNow);
+  node.round(0, 7);
+  node.finish_engine(7);
+  EXPECT_FALSE(node.has_sent(kIsReturn));
+  node.answer_heartbeat();
+  node.pass(seconds(1));
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  ASSERT_TRUE(node.has_sent(kIsReturn));
+  EXPECT_FALSE(node.view().has_lease);
+  // Said until acknowledged; an assignment of that epoch is not taken up again meanwhile.
+  node.assign({next});
+  EXPECT_FALSE(node.view().has_lease);
+  node.sent.clear();
+  node.pass(seconds(3));
+  ASSERT_TRUE(node.has_sent(kIsReturn));
+  node.acknowledge(node.last_sent(kIsReturn).id());
+  node.sent.clear();
+  node.pass(seconds(3));
+  EXPECT_FALSE(node.has_sent(kIsReturn));
+}
+
+TEST(Drain, CommitsReturnsAndExits) {
+  Harness node;
+  node.train();
+  node.step(DrainRequested{});
+  EXPECT_EQ(node.last.stops.at(0).kind, StopKind::kSnapshotNow);
+  EXPECT_TRUE(node.last_sent(kIsHeartbeat).heartbeat().draining());
+  node.round(0, 4);
+  node.finish_engine(4);
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  EXPECT_FALSE(node.last.exit_code.has_value());
+  node.acknowledge(node.last_sent(kIsReturn).id());
+  EXPECT_EQ(node.last.exit_code, 0);
+}
+
+TEST(Drain, IsBounded) {
+  Harness node;
+  node.train();
+  node.step(DrainRequested{});
+  node.pass(milliseconds(19900));
+  EXPECT_FALSE(node.last.exit_code.has_value());
+  node.pass(milliseconds(200));
+  EXPECT_EQ(node.last.exit_code, 0);
+}
+
+TEST(Drain, ASecondSignalLeavesAtOnce) {
+  Harness node;
+  node.train();
+  node.step(DrainRequested{});
+  node.step(DrainRequested{});
+  EXPECT_EQ(node.last.exit_code, 0);
+}
+
+TEST(Drain, AnIdleNodeLeavesAtOnce) {
+  Harness node;
+  node.connect();
+  node.step(DrainRequested{});
+  EXPECT_EQ(node.last.exit_code, 0);
+}
+
+TEST(Drain, NewWorkIsGivenBack) {
+  Harness node({}, 2);
+  node.connect();
+  node.assign({node.grant(1, 0, 3)});
+  node.stored("shard");
+  node.take_engine();
+  node.ready();
+  node.step(DrainRequested{});
+  node.assign({node.grant(1, 0, 3), node.grant(2, 1, 4)});
+  EXPECT_EQ(node.last_sent(kIsReturn).return_lease().expert(), 4U);
+}
+
+}  // namespace
+}  // namespace skerry::daemon

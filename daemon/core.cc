@@ -1,0 +1,336 @@
+#include "daemon/core.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/planted.h"
+#include "daemon/objects.h"
+#include "daemon/session.h"
+#include "daemon/slot.h"
+#include "daemon/state.pb.h"
+
+namespace skerry::daemon {
+namespace {
+
+constexpr std::uint32_t kStateFormat = 1;
+constexpr Duration kLogRetry = seconds(2);
+constexpr Duration kGreetAgain = seconds(1);
+constexpr int kExitDone = 0;
+constexpr int kExitConfiguration = 78;
+
+}  // namespace
+
+struct Core::Impl {
+  CoreConfig config;
+  Objects objects;
+  Session session;
+  std::uint64_t last_engine = 0;
+  std::vector<Slot> slots;
+  std::vector<std::pair<std::uint32_t, Work>> restored;  // until the first step gives them a time
+
+  std::uint64_t generation = 0;  // highest seen
+  std::uint64_t last_ticket = 0;
+  std::uint64_t persisted_ticket = 0;
+  std::uint64_t generation_ticket = 0;  // nothing is asked for before it is durable
+  bool answered = false;                // an assignment was applied in this process
+  bool draining = false;
+  Duration drain_until = kNever;
+  bool leave_now = false;
+  std::optional<int> exit_code;
+  std::optional<Duration> last_step;
+  std::uint64_t log_asked = 0;
+  Duration log_asked_at{};
+
+  Impl(CoreConfig settings, std::map<Hash, ObjectKind> found)
+      : config(std::move(settings)), objects(std::move(found)), session(config.incarnation) {
+    slots.reserve(config.slots.size());
+    for (const pb::Slot& slot : config.slots) slots.emplace_back(slot, objects, session, last_engine);
+  }
+
+  Slot* slot_at(std::uint32_t index) {
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      if (config.slots[i].index() == index) return &slots[i];
+    }
+    return nullptr;
+  }
+
+  // ---- Events ----
+  void on(const ConnectionOpened&, Context&) {
+    session.opened();
+    forget_commit_ids();
+  }
+  void on(const ConnectionClosed& event, Context& context) {
+    if (session.phase() != Session::Phase::kClosed) {
+      context.log(LogLevel::kWarning, "connection to the coordinator lost: " + event.reason);
+    }
+    session.closed();
+    forget_commit_ids();
+  }
+  void on(const Tick&, Context&) {}
+  void on(const Persisted& event, Context&) { persisted_ticket = std::max(persisted_ticket, event.ticket); }
+  void on(const DrainRequested&, Context& context) {
+    if (draining) {
+      leave_now = true;
+      return;
+    }
+    draining = true;
+    drain_until = context.now.boot + config.drain_limit;
+    context.log(LogLevel::kInfo, "draining: what was trained is committed, leases are returned");
+    for (Slot& slot : slots) slot.drain();
+    session.heartbeat_soon();
+  }
+  void on(const ObjectStored& event, Context&) { objects.stored(event.manifest); }
+  void on(const ObjectProgress& event, Context&) { objects.progress(event); }
+  void on(const ObjectFailed& event, Context& context) {
+    objects.failed(event.manifest, event.error, context);
+    for (Slot& slot : slots) slot.object_failed(event.manifest, event.error, context);
+  }
+  void on(const LogCollected& event, Context& context) {
+    if (!session.is_open() || event.request != log_asked) return;
+    pb::ControlRequest request;
+    request.set_id(session.next_id());
+    request.mutable_node_log()->set_request(event.request);
+    for (const std::string& line : event.lines) request.mutable_node_log()->add_lines(line);
+    context.out.sends.push_back(std::move(request));
+  }
+  template <class SlotEvent>
+  void on(const SlotEvent& event, Context& context) {
+    if (Slot* slot = slot_at(event.slot); slot != nullptr) slot->on(event, context);
+  }
+  void on(const Reply& event, Context& context) {
+    const pb::ControlReply& reply = event.reply;
+    switch (reply.body_case()) {
+      case pb::ControlReply::kError:
+        return on_error(reply.id(), reply.error(), context);
+      case pb::ControlReply::kHello:
+        return on_hello(reply.id(), reply.hello(), context);
+      case pb::ControlReply::kHeartbeat:
+        return on_heartbeat(reply.id(), reply.heartbeat(), context);
+      case pb::ControlReply::kAssignment:
+        return on_assignment(reply.id(), reply.assignment(), context);
+      case pb::ControlReply::kCommit:
+        return on_commit(reply.id(), reply.commit(), context);
+      case pb::ControlReply::kAck:
+        session.answered_post(reply.id(), false, context);
+        return;
+      default:
+        return;
+    }
+  }
+
+  // ---- Replies ----
+  void on_error(std::uint64_t id, const pb::Error& error, Context& context) {
+    const bool is_unauthorised = error.code() == to_string(ErrorCode::kUnauthorised);
+    if (session.is_hello(id)) {
+      context.log(LogLevel::kError, "the coordinator refuses this node: " + error.message());
+      if (is_unauthorised) exit_code = kExitConfiguration;
+      return;
+    }
+    if (session.is_heartbeat(id) || session.is_assignment(id)) {
+      session.greet_again(context, kGreetAgain);
+      return;
+    }
+    for (Slot& slot : slots) {
+      if (slot.is_commit(id)) return slot.on_commit_error(error, context);
+    }
+    const bool may_retry =
+        error.code() == to_string(ErrorCode::kUnavailable) || error.code() == to_string(ErrorCode::kConflict);
+    session.answered_post(id, may_retry, context);
+  }
+
+  void on_hello(std::uint64_t id, const pb::HelloReply& reply, Context& context) {
+    if (!session.is_hello(id)) return;
+    if (reply.generation() < generation) {
+      context.log(LogLevel::kError,
+                  text("refused: the coordinator's epochs are of generation ", reply.generation(),
+                       ", this node has seen ", generation,
+                       "; was an old backup put back without `skerry-coordinator restore`?"));
+      session.refuse(context);
+      return;
+    }
+    session.accepted(reply, context);
+    raise_generation(reply.generation(), context);
+    context.log(LogLevel::kInfo, text("connected as ", reply.name(), " (", reply.node_id(), ")"));
+  }
+
+  void raise_generation(std::uint64_t to, Context& context) {
+    if (to <= generation) return;
+    generation = to;
+    generation_ticket = last_ticket + 1;  // the write that this step ends with
+    context.dirty = true;
+  }
+
+  void on_heartbeat(std::uint64_t id, const pb::HeartbeatReply& reply, Context& context) {
+    const std::optional<Duration> until = session.heartbeat_answered(id, reply, context);
+    if (!until) return;
+    for (const pb::RenewedLease& lease : reply.renewed()) {
+      for (Slot& slot : slots) slot.renewed(lease, *until);
+    }
+    if (reply.log_request() == 0) return;
+    if (reply.log_request() == log_asked && context.now.boot < log_asked_at + kLogRetry) return;
+    log_asked = reply.log_request();
+    log_asked_at = context.now.boot;
+    context.out.collect_log = log_asked;
+  }
+
+  void on_assignment(std::uint64_t id, const pb::Assignment& assignment, Context& context) {
+    if (!session.is_assignment(id) && !planted("old_assignment_applied")) return;
+    for (const pb::SlotAssignment& slot : assignment.slots()) {
+      if (Epoch(slot.epoch()).generation() < generation) {
+        context.log(LogLevel::kError,
+                    text("refused: an assignment with epoch ", slot.epoch(), " of an old generation"));
+        session.greet_again(context, kGreetAgain);
+        return;
+      }
+    }
+    if (!session.assignment_answered(assignment.version())) return;
+    answered = true;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const pb::SlotAssignment* next = nullptr;
+      for (const pb::SlotAssignment& slot : assignment.slots()) {
+        if (slot.slot() == config.slots[i].index()) next = &slot;
+      }
+      slots[i].assign(next, draining, context);
+    }
+    for (const pb::SlotAssignment& slot : assignment.slots()) {
+      raise_generation(Epoch(slot.epoch()).generation(), context);
+    }
+  }
+
+  void on_commit(std::uint64_t id, const pb::CommitReply& reply, Context& context) {
+    for (Slot& slot : slots) {
+      if (slot.is_commit(id)) return slot.on_commit(reply, context);
+    }
+  }
+
+  void forget_commit_ids() {
+    for (Slot& slot : slots) slot.connection_lost();
+  }
+
+  // ---- What is due ----
+  void advance(Context& context) {
+    objects.begin_step();
+    for (Slot& slot : slots) slot.advance(context);
+    objects.end_step(answered || planted("collected_unasked"), context);
+    speak(context);
+    if (draining) finish_drain(context);
+    if (leave_now) exit_code = kExitDone;
+  }
+
+  void speak(Context& context) {
+    if (session.heartbeat_due(context)) {
+      pb::ControlRequest request = session.heartbeat(context);
+      request.mutable_heartbeat()->set_draining(draining);
+      for (const Slot& slot : slots) *request.mutable_heartbeat()->add_slots() = slot.status();
+      context.out.sends.push_back(std::move(request));
+    }
+    if (session.hello_due(context)) say_hello(context);
+    const bool is_generation_durable = persisted_ticket >= generation_ticket;
+    if (is_generation_durable && session.assignment_due(context)) {
+      pb::ControlRequest request;
+      request.set_id(session.next_id());
+      request.mutable_get_assignment()->set_have_version(session.applied_version());
+      session.assignment_sent(request.id(), context);
+      context.out.sends.push_back(std::move(request));
+    }
+    session.send_posts(context);
+  }
+
+  void say_hello(Context& context) {
+    pb::ControlRequest request;
+    request.set_id(session.next_id());
+    auto& hello = *request.mutable_hello();
+    hello.mutable_version()->set_major(protocol::kVersionMajor);
+    hello.mutable_version()->set_minor(protocol::kVersionMinor);
+    hello.set_software(config.software);
+    hello.set_incarnation(config.incarnation);
+    hello.set_host_label(config.host_label);
+    hello.set_generation(generation);
+    for (const pb::Slot& slot : config.slots) *hello.add_slots() = slot;
+    for (const Slot& slot : slots) {
+      if (slot.work()) *hello.add_held() = slot.held();
+    }
+    session.hello_sent(request.id(), context);
+    context.out.sends.push_back(std::move(request));
+  }
+
+  void finish_drain(Context& context) {
+    bool is_clear = !session.has_posts();
+    for (const Slot& slot : slots) is_clear = is_clear && slot.is_clear();
+    if (is_clear) {
+      context.log(LogLevel::kInfo, "drained");
+      exit_code = kExitDone;
+    } else if (context.due(drain_until)) {
+      context.log(
+          LogLevel::kWarning,
+          "leaving before the drain was done: its time is up; what is stored is offered at the next start");
+      exit_code = kExitDone;
+    }
+  }
+
+  std::string saved() const {
+    pb::DaemonState state;
+    state.set_format(kStateFormat);
+    state.set_generation(generation);
+    for (const Slot& slot : slots) {
+      if (slot.work()) *state.add_slots() = save(*slot.work());
+    }
+    return state.SerializeAsString();
+  }
+};
+
+Result<Core> Core::make(CoreConfig config, Recovered recovered) {
+  SKERRY_CHECK(config.incarnation != 0, "an incarnation is drawn by the host");
+  pb::DaemonState state;
+  if (!recovered.state.empty()) {
+    if (!state.ParseFromString(recovered.state)) {
+      return fail(ErrorCode::kCorrupt, "the daemon's saved state cannot be read");
+    }
+    if (state.format() != kStateFormat) {
+      return fail(ErrorCode::kCorrupt,
+                  text("the daemon's saved state is of format ", state.format(), ", expected ", kStateFormat,
+                       "; it was written by another version"));
+    }
+  }
+  auto impl = std::make_unique<Impl>(std::move(config), std::move(recovered.objects));
+  impl->generation = state.generation();
+  for (const pb::SavedSlot& slot : state.slots()) {
+    TRY(check_saved(slot));
+    impl->restored.emplace_back(slot.assignment().slot(), load(slot));
+  }
+  return Core(std::move(impl));
+}
+
+Core::Core(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Core::Core(Core&&) noexcept = default;
+Core& Core::operator=(Core&&) noexcept = default;
+Core::~Core() = default;
+
+Effects Core::step(const Event& event, Now now) {
+  Effects out;
+  Context context{out, now};
+  Impl& core = *impl_;
+  if (!core.last_step) {
+    for (auto& [index, work] : std::exchange(core.restored, {})) {
+      if (Slot* slot = core.slot_at(index); slot != nullptr) slot->restore(std::move(work), now.boot);
+    }
+  } else if (const Duration stalled = now.boot - *core.last_step; stalled > kStallExcused) {
+    for (Slot& slot : core.slots) slot.excuse(stalled);
+  }
+  core.last_step = now.boot;
+  std::visit([&](const auto& happened) { core.on(happened, context); }, event);
+  core.advance(context);
+  if (context.dirty) out.writes.push_back({++core.last_ticket, core.saved()});
+  out.exit_code = core.exit_code;
+  return out;
+}
+
+std::vector<SlotView> Core::slots() const {
+  std::vector<SlotView> views;
+  for (const Slot& slot : impl_->slots) views.push_back(slot.view(impl_->last_step.value_or(Duration{})));
+  return views;
+}
+
+bool Core::connected() const { return impl_->session.is_open(); }
+
+}  // namespace skerry::daemon

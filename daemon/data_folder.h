@@ -1,0 +1,46 @@
+// A node's data folder: its lock, its identity and what it was told at enrolment. Used before the event loop; blocks.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "protocol/context.h"
+#include "protocol/identity.h"
+
+namespace skerry::daemon {
+
+class DataFolder {
+ public:
+  // Creates the folder and takes its lock. kConflict: another daemon runs on it. kUnauthorised: no permission.
+  static Result<DataFolder> claim(const std::filesystem::path& path);
+
+  std::string store() const { return (path_ / "store").string(); }
+  std::string shards() const { return (path_ / "shards").string(); }
+  std::filesystem::path context_file() const { return path_ / "node.toml"; }
+  std::filesystem::path identity_file() const { return path_ / "identity"; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  DataFolder(std::filesystem::path path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+  std::filesystem::path path_;
+  UniqueFd lock_;
+};
+
+struct Membership {
+  protocol::Identity identity;
+  protocol::Context context;
+};
+
+// Enrols with the token where that has not happened; on an enrolled folder the token only brings newer addresses of the
+// same coordinator. `token`: the text, file:PATH, or empty. kUnauthorised, kInvalid, kConflict: no retry helps;
+// kTimeout, kUnavailable: one may; the latter also once `stop` can be read.
+Result<Membership> join(const DataFolder& folder, const std::string& token, const std::string& name,
+                        const Clock& clock, Duration timeout, int stop = -1);
+
+// The host's name made fit for a node's, with the start of the node's id, so that two daemons on one host differ.
+std::string default_name(const protocol::Identity& identity);
+
+}  // namespace skerry::daemon

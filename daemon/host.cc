@@ -1,0 +1,192 @@
+#include "daemon/host.h"
+
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "base/log.h"
+#include "daemon/object_jobs.h"
+#include "protocol/validate.h"
+
+namespace skerry::daemon {
+namespace {
+
+constexpr Duration kLongestWait = std::chrono::seconds(1);
+constexpr Duration kBlockedWait = std::chrono::milliseconds(2);  // a full queue towards the coordinator
+
+}  // namespace
+
+Result<std::unique_ptr<Host>> Host::make(HostParts parts, HostOptions options) {
+  CoreConfig config;
+  config.incarnation = options.incarnation;
+  config.software = options.software;
+  config.host_label = options.host_label;
+  config.drain_limit = options.drain_limit;
+  for (const DeviceSlot& slot : options.slots) config.slots.push_back(slot.description);
+  Recovered recovered;
+  ASSIGN_OR_RETURN(const std::optional<std::string> state, parts.store.get(kHostStateKey));
+  recovered.state = state.value_or("");
+  for (const auto& list : {parts.objects.list(), parts.objects.partials()}) {
+    for (const storage::ObjectInfo& object : list) {
+      recovered.objects[object.name] =
+          object.kind == storage::ManifestKind::kCheckpoint ? ObjectKind::kCheckpoint : ObjectKind::kShard;
+    }
+  }
+  ASSIGN_OR_RETURN(Core core, Core::make(std::move(config), std::move(recovered)));
+  ASSIGN_OR_RETURN(Completions completions, Completions::make());
+  return std::unique_ptr<Host>(new Host(parts, std::move(options), std::move(core), std::move(completions)));
+}
+
+Host::Host(HostParts parts, HostOptions options, Core core, Completions completions)
+    : parts_(parts),
+      options_(std::move(options)),
+      core_(std::move(core)),
+      completions_(std::move(completions)),
+      supervisor_(options_.engine_command),
+      shelf_(parts_.objects),
+      exchange_(exchange::Config{.incarnation = options_.incarnation}),
+      disk_(completions_) {}
+
+int Host::run() {
+  parts_.transport.dial(protocol::Endpoint::kControl);
+  parts_.transport.dial(protocol::Endpoint::kBlob);
+  push(Tick{});
+  feed();
+  parts_.notifier.ready();
+  while (!exit_code_) turn();
+  parts_.notifier.stopping();
+  return *exit_code_;  // engines die with the supervisor
+}
+
+void Host::turn() {
+  std::vector<int> readable = supervisor_.descriptors();
+  readable.push_back(completions_.descriptor());
+  readable.push_back(parts_.signals);
+  const auto ready = parts_.transport.poll(
+      wait_limit(), readable, [this](protocol::ClientEvent event) { on_transport(std::move(event)); });
+  if (!ready) return fatal("the transport failed: " + ready.error().message);
+  const auto is_ready = [&](int fd) { return std::find(ready->begin(), ready->end(), fd) != ready->end(); };
+  if (is_ready(completions_.descriptor())) completions_.run();
+  supervisor_.pump();
+  if (is_ready(parts_.signals)) on_signals();
+  take_engine_events();
+  const Now now = parts_.clock.now();
+  if (unsaved_ && unsaved_retry_ <= now.boot) write_state(*std::exchange(unsaved_, std::nullopt));
+  exchange_.tick(now);
+  carry_out_exchange();
+  if (wake_at_ && *wake_at_ <= now.boot) push(Tick{});
+  feed();
+  send_blobs();
+  parts_.notifier.alive(now.boot);
+  parts_.notifier.status(status_line());
+}
+
+Duration Host::wait_limit() const {
+  if (!blobs_.empty()) return kBlockedWait;
+  const Duration now = parts_.clock.now().boot;
+  Duration until = now + kLongestWait;
+  for (const std::optional<Duration>& at : {wake_at_, exchange_.wake_at(), parts_.notifier.next_alive()}) {
+    if (at) until = std::min(until, *at);
+  }
+  // Rounded up, so that the loop does not spin through a poll's last fraction of a millisecond.
+  return until <= now ? Duration{} : until - now + std::chrono::milliseconds(1);
+}
+
+void Host::on_transport(protocol::ClientEvent event) {
+  const Now now = parts_.clock.now();
+  if (const auto* opened = std::get_if<protocol::Opened>(&event)) {
+    refusals_ = 0;
+    if (opened->endpoint == protocol::Endpoint::kControl) push(ConnectionOpened{});
+    if (opened->endpoint == protocol::Endpoint::kBlob) {
+      exchange_.disconnected(kCoordinator, now);
+      blobs_.clear();
+      exchange_.connected(kCoordinator, now);
+    }
+  } else if (const auto* lost = std::get_if<protocol::Lost>(&event)) {
+    if (lost->endpoint == protocol::Endpoint::kControl) push(ConnectionClosed{"closed"});
+    if (lost->endpoint == protocol::Endpoint::kBlob) {
+      exchange_.disconnected(kCoordinator, now);
+      blobs_.clear();
+    }
+  } else if (const auto* refused = std::get_if<protocol::Refused>(&event)) {
+    if (!refused->own_key) {
+      log_warning("the coordinator's key is not the one this node was enrolled with, or it is too busy",
+                  {{"endpoint", protocol::to_string(refused->endpoint)}});
+    } else if (++refusals_ == 1) {
+      log_warning("the coordinator does not know this node's key");
+    } else if (refusals_ >= kRefusalsAllowed) {
+      log_error(
+          "the coordinator refuses this node's key: it was revoked, or the coordinator was set up anew; "
+          "enrol again with a fresh data folder and token");
+      exit_code_ = kExitConfiguration;
+    }
+  } else if (const auto* received = std::get_if<protocol::Received>(&event)) {
+    if (received->endpoint == protocol::Endpoint::kControl) {
+      Result<pb::ControlReply> reply = protocol::parse_control_reply(received->bytes);
+      if (reply) return push(Reply{std::move(*reply)});
+      log_warning("a message from the coordinator was not valid: " + reply.error().message);
+    } else if (received->endpoint == protocol::Endpoint::kBlob) {
+      Result<pb::BlobMessage> message = protocol::parse_blob_message(received->bytes);
+      if (message) return exchange_.received(kCoordinator, std::move(*message), now);
+      log_warning("a blob message from the coordinator was not valid: " + message.error().message);
+    }
+  }
+}
+
+void Host::on_signals() {
+  signalfd_siginfo signal{};
+  while (::read(parts_.signals, &signal, sizeof signal) == sizeof signal) {
+    if (signal.ssi_signo == SIGTERM || signal.ssi_signo == SIGINT) push(DrainRequested{});
+  }
+  // Every child, also those that as process 1 of a container we only inherited.
+  int status = 0;
+  for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) supervisor_.reaped(pid, status);
+}
+
+void Host::take_engine_events() {
+  for (std::string& line : supervisor_.take_lines()) {
+    log_info(line);
+    remember(std::move(line));
+  }
+  for (Event& event : supervisor_.take_events()) push(std::move(event));
+}
+
+void Host::feed() {
+  while (!events_.empty() && !exit_code_) {
+    const Event event = std::move(events_.front());
+    events_.pop_front();
+    // The core has heard all of it: only now may its snapshot go.
+    if (const auto* exited = std::get_if<EngineExited>(&event)) ended_[exited->engine] = exited->slot;
+    const Effects effects = core_.step(event, parts_.clock.now());
+    wake_at_ = effects.wake_at;
+    carry_out(effects);
+    release_snapshots();
+    // Starting an engine may have failed at once.
+    take_engine_events();
+  }
+}
+
+void Host::fatal(const std::string& why) {
+  log_error(why);
+  exit_code_ = kExitRetry;
+}
+
+void Host::remember(std::string line) {
+  log_ring_.push_back(utc_time(parts_.clock.now().unix_ms) + " " + line);
+  if (log_ring_.size() > kLogRing) log_ring_.pop_front();
+}
+
+std::string Host::status_line() const {
+  std::string line = core_.connected() ? "connected" : "coordinator away";
+  for (const SlotView& slot : core_.slots()) {
+    if (!slot.has_lease) continue;
+    line += text("; slot ", slot.slot, ": ", slot.expert, " committed step ", slot.committed_step);
+  }
+  return line;
+}
+
+}  // namespace skerry::daemon

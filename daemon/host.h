@@ -1,0 +1,120 @@
+// The daemon's core with its I/O: one thread that polls the transport, the engines, the disk worker and signals, and feeds
+// the core. Nothing in the loop waits for a disk, so a heartbeat never does.
+//
+// Failure rule: run() returns the process's exit code; a disk that failed ends it with kExitRetry, since only a restart finds
+// out what is on it.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/notify.h"
+#include "base/worker.h"
+#include "daemon/core.h"
+#include "daemon/devices.h"
+#include "daemon/object_jobs.h"
+#include "daemon/supervisor.h"
+#include "exchange/exchange.h"
+#include "exchange/shelf.h"
+#include "protocol/transport.h"
+#include "storage/object_store.h"
+#include "storage/store.h"
+
+namespace skerry::daemon {
+
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitRetry = 75;
+inline constexpr int kExitConfiguration = 78;
+inline constexpr std::size_t kLogRing = 200;
+inline constexpr int kRefusalsAllowed = 20;  // of our own key, in a row; then this node was revoked
+
+// The one blob peer, for now.
+inline const exchange::PeerId kCoordinator{"coordinator"};
+inline constexpr std::string_view kHostStateKey = "daemon/state";
+
+struct HostOptions {
+  std::vector<std::string> engine_command;  // {"/usr/bin/skerry-engine", "train"}
+  std::vector<DeviceSlot> slots;
+  std::string software;
+  std::string host_label;
+  std::uint64_t incarnation = 0;
+  Duration drain_limit = std::chrono::seconds(20);
+};
+
+// What main.cc builds and owns.
+struct HostParts {
+  const Clock& clock;
+  protocol::ClientTransport& transport;
+  storage::Store& store;
+  storage::ObjectStore& objects;
+  Notifier& notifier;
+  int signals = -1;  // a signalfd of SIGTERM, SIGINT and SIGCHLD
+};
+
+class Host {
+ public:
+  // kCorrupt: the saved state cannot be read.
+  static Result<std::unique_ptr<Host>> make(HostParts parts, HostOptions options);
+  int run();
+
+ private:
+  Host(HostParts parts, HostOptions options, Core core, Completions completions);
+
+  // host.cc
+  void turn();
+  Duration wait_limit() const;
+  void on_transport(protocol::ClientEvent event);
+  void on_signals();
+  void take_engine_events();
+  void feed();
+  void push(Event event) { events_.push_back(std::move(event)); }
+  void fatal(const std::string& why);
+  void remember(std::string line);
+  std::string status_line() const;
+
+  // host_effects.cc
+  void carry_out(const Effects& effects);
+  void write_state(const Write& write);
+  void fetch(const FetchObject& order);
+  void start_fetch(const FetchObject& order);
+  void store(const StoreSnapshot& order);
+  void start_engine(const StartEngine& order);
+  void launch(const StartEngine& order, Result<ResumeMemory> resume);
+  void stop_engine(const StopEngine& order);
+  void drop(const DropObject& order);
+  void release_snapshots();
+  void carry_out_exchange();
+  void run_job(exchange::Job job);
+  void send_blobs();
+  bool check_disk(const Error& error);
+
+  HostParts parts_;
+  HostOptions options_;
+  Core core_;
+  Completions completions_;
+  Supervisor supervisor_;
+  exchange::ObjectShelf shelf_;
+  exchange::Exchange exchange_;
+
+  std::deque<Event> events_;
+  std::optional<Duration> wake_at_;
+  std::optional<int> exit_code_;
+  std::map<Hash, FetchObject> wanted_;
+  std::set<Hash> verified_;                   // in this process
+  std::map<std::uint64_t, bool> assembling_;  // engines whose checkpoint is being read → stopped meanwhile
+  std::map<std::uint64_t, std::uint32_t> ended_;  // engine → slot, while its snapshot may still be wanted
+  std::deque<pb::BlobMessage> blobs_;
+  std::deque<std::string> log_ring_;
+  int refusals_ = 0;
+  Write newest_state_;
+  std::optional<Write> unsaved_;  // for want of room
+  Duration unsaved_retry_{};
+  Worker disk_;  // ends before the rest: what it was given is done, the last state among it
+};
+
+}  // namespace skerry::daemon

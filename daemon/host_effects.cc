@@ -1,0 +1,242 @@
+// Host: carrying out what the core and the exchange want.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "daemon/host.h"
+#include "daemon/object_jobs.h"
+#include "daemon/objects.h"
+#include "protocol/limits.h"
+#include "protocol/validate_engine.h"
+
+namespace skerry::daemon {
+namespace {
+constexpr Duration kStateRetry = std::chrono::seconds(2);
+}  // namespace
+
+void Host::carry_out(const Effects& effects) {
+  for (const LogEntry& entry : effects.log) {
+    log_line(entry.level, entry.message);
+    if (entry.level != LogLevel::kDebug) remember(entry.message);
+  }
+  for (const Write& write : effects.writes) write_state(write);
+  for (const pb::ControlRequest& request : effects.sends) {
+    // What cannot be sent now is said again: the core counts on answers, not on sending.
+    const Result<void> sent =
+        parts_.transport.send(protocol::Endpoint::kControl, request.SerializeAsString());
+    if (!sent) log_debug("not sent: " + sent.error().message);
+  }
+  for (const Hash& object : effects.cancels) {
+    wanted_.erase(object);
+    exchange_.cancel(object, parts_.clock.now());
+  }
+  for (const FetchObject& order : effects.fetches) fetch(order);
+  for (const StopEngine& order : effects.stops) stop_engine(order);
+  for (const PlanRound& order : effects.plans) supervisor_.plan(order);
+  for (const StoreSnapshot& order : effects.stores) store(order);
+  for (const StartEngine& order : effects.starts) start_engine(order);
+  for (const DropObject& order : effects.drops) drop(order);
+  if (effects.collect_log) {
+    LogCollected collected{*effects.collect_log, {}};
+    for (const std::string& line : log_ring_) {
+      collected.lines.push_back(protocol::clean_text(line, protocol::kLogLineBytes));
+    }
+    push(std::move(collected));
+  }
+  if (effects.exit_code) exit_code_ = effects.exit_code;
+  carry_out_exchange();
+}
+
+// A store that failed stays failed until the process starts again; a full disk only waits.
+bool Host::check_disk(const Error& error) {
+  if (!parts_.store.failed() && error.code != ErrorCode::kIo) return true;
+  fatal("the disk failed: " + error.message);
+  return false;
+}
+
+void Host::write_state(const Write& write) {
+  newest_state_ = write;
+  disk_.run([this, write]() -> Done {
+    Result<void> outcome = parts_.store.write({{std::string(kHostStateKey), write.state}});
+    return [this, write, outcome = std::move(outcome)] {
+      if (outcome) return push(Persisted{write.ticket});
+      if (!check_disk(outcome.error())) return;
+      log_error("the disk is full: the daemon's state waits for room");
+      unsaved_ = newest_state_;  // never an older one over a newer
+      unsaved_retry_ = parts_.clock.now().boot + kStateRetry;
+    };
+  });
+}
+
+// ---- Objects -------------------------------------------------------------------------------------------------------
+
+void Host::fetch(const FetchObject& order) {
+  const Hash object = name_of(order.object);
+  wanted_[object] = order;
+  // Checkpoints are checked as they are read; a shard is mapped by the engine, so it is checked here, once a process.
+  const bool verify = order.verify || (order.kind == ObjectKind::kShard && !verified_.contains(object));
+  disk_.run([this, object, verify]() -> Done {
+    Result<bool> whole = is_whole(parts_.objects, object, verify);
+    return [this, object, whole = std::move(whole)] {
+      const auto at = wanted_.find(object);
+      if (at == wanted_.end()) return;
+      if (!whole) {
+        if (!check_disk(whole.error())) return;
+        log_warning("an object on disk is damaged: " + whole.error().message);
+      }
+      if (!whole || !*whole) return start_fetch(at->second);
+      verified_.insert(object);
+      wanted_.erase(at);
+      push(ObjectStored{object});
+    };
+  });
+}
+
+void Host::start_fetch(const FetchObject& order) {
+  exchange_.fetch({.object = name_of(order.object),
+                   .manifest_bytes = order.object.manifest_bytes(),
+                   .from = {kCoordinator}},
+                  parts_.clock.now());
+  carry_out_exchange();
+}
+
+void Host::drop(const DropObject& order) {
+  verified_.erase(order.manifest);
+  disk_.run([this, object = order.manifest]() -> Done {
+    Result<void> outcome = parts_.objects.drop(object);
+    return [this, outcome = std::move(outcome)] {
+      if (!outcome && outcome.error().code != ErrorCode::kNotFound) check_disk(outcome.error());
+    };
+  });
+}
+
+// ---- Engines -------------------------------------------------------------------------------------------------------
+
+void Host::start_engine(const StartEngine& order) {
+  assembling_[order.engine] = false;
+  disk_.run([this, order]() -> Done {
+    auto resume = std::make_shared<Result<ResumeMemory>>(ResumeMemory{});
+    if (is_set(order.resume)) *resume = assemble_resume(parts_.objects, name_of(order.resume));
+    return [this, order, resume] { launch(order, std::move(*resume)); };
+  });
+}
+
+void Host::launch(const StartEngine& order, Result<ResumeMemory> resume) {
+  const bool stopped = assembling_[order.engine];
+  assembling_.erase(order.engine);
+  EngineExited never{.slot = order.slot, .engine = order.engine, .how = "it was stopped before it started"};
+  if (stopped) return push(std::move(never));
+  if (!resume) {
+    never.how = "it was not started";
+    never.resume_error = resume.error();
+    return push(std::move(never));
+  }
+  pb::EngineRequest::Start start = order.start;
+  for (const pb::ObjectRef& shard : order.shards) {
+    Result<std::string> path = parts_.objects.path_of(name_of(shard));
+    if (!path) {
+      never.how = "cannot start: " + path.error().message;
+      return push(std::move(never));
+    }
+    start.add_shard_paths(std::move(*path));
+  }
+  start.set_resume_bytes(resume->bytes);
+  start.set_device(-1);
+  for (const DeviceSlot& slot : options_.slots) {
+    if (slot.description.index() == order.slot) start.set_device(slot.device);
+  }
+  supervisor_.start(order, std::move(start), std::move(resume->memory));
+  take_engine_events();
+}
+
+void Host::stop_engine(const StopEngine& order) {
+  if (const auto at = assembling_.find(order.engine); at != assembling_.end()) {
+    at->second = true;
+    return;
+  }
+  supervisor_.stop(order);
+}
+
+void Host::store(const StoreSnapshot& order) {
+  std::shared_ptr<const Snapshot> snapshot = supervisor_.snapshot(order.engine);
+  SKERRY_CHECK(snapshot != nullptr, "a snapshot to store is kept until it is");
+  disk_.run([this, order, snapshot]() -> Done {
+    Result<pb::ObjectRef> stored = store_snapshot(parts_.objects, order, *snapshot);
+    return [this, order, stored = std::move(stored)] {
+      if (stored) {
+        supervisor_.release_snapshot(order.engine);
+        return push(SnapshotStored{order.slot, order.engine, *stored});
+      }
+      if (!check_disk(stored.error())) return;
+      push(SnapshotFailed{order.slot, order.engine, stored.error()});
+    };
+  });
+}
+
+// A snapshot's memory can be as large as the model: that of an engine that is gone is kept only while the core still wants
+// it stored.
+void Host::release_snapshots() {
+  const std::vector<SlotView> slots = core_.slots();
+  std::erase_if(ended_, [&](const auto& ended) {
+    const auto& [engine, index] = ended;
+    const auto stores = [&](const SlotView& slot) { return slot.slot == index && slot.storing; };
+    if (std::ranges::any_of(slots, stores)) return false;
+    supervisor_.release_snapshot(engine);
+    return true;
+  });
+}
+
+// ---- Exchange ------------------------------------------------------------------------------------------------------
+
+void Host::carry_out_exchange() {
+  exchange::Effects effects = exchange_.take_effects();
+  for (exchange::Job& job : effects.jobs) run_job(std::move(job));
+  for (exchange::Send& send : effects.sends) blobs_.push_back(std::move(send.message));
+  send_blobs();
+  for (const auto& [object, progress] : effects.progress) {
+    push(ObjectProgress{object, progress.bytes, progress.total_bytes});
+  }
+  for (const exchange::Completed& completed : effects.completed) {
+    verified_.insert(completed.object);
+    wanted_.erase(completed.object);
+    push(ObjectStored{completed.object});
+  }
+  for (const exchange::Failed& failed : effects.failed) {
+    wanted_.erase(failed.object);
+    push(ObjectFailed{failed.object, failed.error});
+  }
+  for (const exchange::Misbehaved& peer : effects.misbehaved) {
+    log_warning("the coordinator sent wrong bytes: " + peer.reason);
+  }
+}
+
+void Host::run_job(exchange::Job job) {
+  disk_.run([this, job = std::move(job)]() -> Done {
+    auto answer = std::make_shared<exchange::Answer>(exchange::perform(shelf_, job));
+    return [this, answer] {
+      if (parts_.store.failed()) return fatal("the disk failed while chunks were written");
+      if (const auto* read = std::get_if<exchange::ChunkRead>(answer.get());
+          read != nullptr && !read->bytes) {
+        // To the peer the chunk is merely not here; the core must know that what it committed is damaged.
+        const ErrorCode code = read->bytes.error().code;
+        if (code == ErrorCode::kCorrupt || code == ErrorCode::kNotFound) {
+          push(ObjectFailed{read->object, read->bytes.error()});
+        }
+      }
+      exchange_.answered(std::move(*answer), parts_.clock.now());
+      carry_out_exchange();
+    };
+  });
+}
+
+void Host::send_blobs() {
+  while (!blobs_.empty()) {
+    const Result<void> sent =
+        parts_.transport.send(protocol::Endpoint::kBlob, blobs_.front().SerializeAsString());
+    if (!sent && sent.error().code == ErrorCode::kExhausted) return;  // after the next poll
+    blobs_.pop_front();  // lost with its connection, if there is none: the exchange asks again
+  }
+}
+
+}  // namespace skerry::daemon

@@ -1,0 +1,118 @@
+// skerryd: builds what the host needs, and runs it.
+#include <poll.h>
+#include <sys/signalfd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <utility>
+
+#include "base/log.h"
+#include "daemon/data_folder.h"
+#include "daemon/devices.h"
+#include "daemon/host.h"
+#include "daemon/options.h"
+#include "protocol/token.h"
+#include "protocol/zmq_transport.h"
+#include "storage/files.h"
+#include "storage/rocksdb/rocksdb_store.h"
+
+namespace skerry::daemon {
+namespace {
+
+constexpr std::uint64_t kDiskReserveBytes = 32 << 20;
+
+int exit_code_of(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::kTimeout:
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kExhausted:
+    case ErrorCode::kIo:
+      return kExitRetry;
+    default:
+      return kExitConfiguration;
+  }
+}
+
+// ≠ 0, and never the same twice: an earlier life's words must not be taken for this one's.
+std::uint64_t draw_incarnation() {
+  std::uint64_t drawn = 0;
+  const std::string random = protocol::new_token_secret();
+  for (std::size_t i = 0; i < sizeof drawn; ++i) drawn = drawn << 8 | static_cast<unsigned char>(random[i]);
+  return drawn | 1;
+}
+
+// Before any thread is made, so that none of them is interrupted in our place.
+Result<UniqueFd> take_signals(std::initializer_list<int> numbers) {
+  sigset_t wanted;
+  ::sigemptyset(&wanted);
+  for (const int number : numbers) ::sigaddset(&wanted, number);
+  ::sigprocmask(SIG_BLOCK, &wanted, nullptr);
+  UniqueFd fd(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) return storage::system_error("watch", "signals", errno);
+  return fd;
+}
+
+bool can_be_read(const UniqueFd& descriptor) {
+  pollfd waiting{descriptor.get(), POLLIN, 0};
+  return ::poll(&waiting, 1, 0) > 0;
+}
+
+Result<int> run(const Options& options) {
+  std::signal(SIGPIPE, SIG_IGN);
+  // As process 1 of a container no signal ends us by itself: from the start on they are heard. One that `stop` shows is
+  // left to be read from `signals`, by the host.
+  ASSIGN_OR_RETURN(const UniqueFd signals, take_signals({SIGTERM, SIGINT, SIGCHLD}));
+  ASSIGN_OR_RETURN(const UniqueFd stop, take_signals({SIGTERM, SIGINT}));
+  const SystemClock clock;
+  Notifier notifier;
+  ASSIGN_OR_RETURN(const DataFolder folder, DataFolder::claim(options.data));
+  const Result<Membership> member = join(folder, options.token, options.name, clock,
+                                         std::chrono::seconds(options.join_seconds), stop.get());
+  if (!member) {
+    if (!can_be_read(stop)) return member.error();
+    log_info("told to stop before it was enrolled");
+    return kExitDone;
+  }
+  ASSIGN_OR_RETURN(const std::string engine, find_engine(options.engine));
+  HostOptions host_options;
+  host_options.engine_command = {engine, "train"};
+  ASSIGN_OR_RETURN(host_options.slots, find_slots(options.slots));
+  host_options.software = std::string("skerryd ") + SKERRY_VERSION;
+  host_options.host_label = options.host_label;
+  host_options.incarnation = draw_incarnation();
+  host_options.drain_limit = std::chrono::seconds(options.drain_seconds);
+  ASSIGN_OR_RETURN(const auto store,
+                   storage::open_rocksdb_store(folder.store(), {.reserve_bytes = kDiskReserveBytes}));
+  ASSIGN_OR_RETURN(const auto objects, storage::ObjectStore::open(*store, folder.shards()));
+  ASSIGN_OR_RETURN(
+      const auto transport,
+      protocol::make_zmq_client(member->identity, {.endpoints = member->context.endpoints,
+                                                   .coordinator_key = member->context.coordinator_key}));
+  ASSIGN_OR_RETURN(const auto host, Host::make({clock, *transport, *store, *objects, notifier, signals.get()},
+                                               std::move(host_options)));
+  log_info("running", {{"name", member->context.name}, {"coordinator", member->context.endpoints.control}});
+  return host->run();
+}
+
+}  // namespace
+}  // namespace skerry::daemon
+
+int main(int count, char** words) {
+  using namespace skerry;
+  const auto parsed = daemon::parse_options(count, words);
+  if (!parsed) {
+    std::fprintf(stderr, "skerryd: %s\n", parsed.error().message.c_str());
+    return daemon::kExitConfiguration;
+  }
+  if (const auto* print = std::get_if<daemon::PrintAndLeave>(&*parsed)) {
+    std::fputs(print->words.c_str(), stdout);
+    return daemon::kExitDone;
+  }
+  const auto& options = std::get<daemon::Options>(*parsed);
+  init_log("skerryd", options.log_level);
+  const Result<int> code = daemon::run(options);
+  if (code) return *code;
+  std::fprintf(stderr, "skerryd: %s\n", code.error().message.c_str());
+  return daemon::exit_code_of(code.error());
+}

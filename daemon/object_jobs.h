@@ -1,0 +1,26 @@
+// What the disk worker does with objects: each function blocks, and may run on any thread.
+#pragma once
+
+#include "base/result.h"
+#include "daemon/effects.h"
+#include "daemon/supervisor.h"
+#include "storage/object_store.h"
+
+namespace skerry::daemon {
+
+// The snapshot becomes a checkpoint, whole and durable on return. kExhausted: the disk is full, nothing was changed.
+Result<pb::ObjectRef> store_snapshot(storage::ObjectStore& objects, const StoreSnapshot& order,
+                                     const Snapshot& snapshot);
+
+// A checkpoint as the safetensors file that an engine resumes from, in memory. Every chunk is checked.
+struct ResumeMemory {
+  UniqueFd memory;
+  std::uint64_t bytes = 0;
+};
+Result<ResumeMemory> assemble_resume(const storage::ObjectStore& objects, const Hash& checkpoint);
+
+// Whether the object is here whole; with `verify`, every chunk was hashed again. What is not whole any more goes on being
+// received from what is left of it.
+Result<bool> is_whole(storage::ObjectStore& objects, const Hash& object, bool verify);
+
+}  // namespace skerry::daemon

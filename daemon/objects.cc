@@ -1,0 +1,113 @@
+#include "daemon/objects.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace skerry::daemon {
+
+Hash name_of(const pb::ObjectRef& object) {
+  const Result<Hash> hash = Hash::from_raw(object.manifest());
+  SKERRY_CHECK(hash.has_value(), "an object reference that was not validated");
+  return *hash;
+}
+
+Objects::Objects(std::map<Hash, ObjectKind> found) {
+  for (const auto& [hash, kind] : found) entries_[hash] = Entry{.kind = kind, .state = State::kOnDisk};
+}
+
+void Objects::begin_step() {
+  for (auto& [hash, entry] : entries_) entry.used = false;
+}
+
+bool Objects::need(const pb::ObjectRef& object, ObjectKind kind, Context& context) {
+  const Hash hash = name_of(object);
+  const auto at = entries_.try_emplace(hash, Entry{.kind = kind, .state = State::kOnDisk}).first;
+  Entry& entry = at->second;
+  entry.used = true;
+  if (entry.state == State::kStored) return true;
+  if (entry.state == State::kFetching) return false;
+  if (entry.state == State::kWaiting && !context.due(entry.retry_at)) return false;
+  entry.state = State::kFetching;
+  context.log(LogLevel::kInfo, text("fetching ", kind == ObjectKind::kShard ? "shard " : "checkpoint ",
+                                    hash.short_hex(), ", ", human_bytes(object.bytes())));
+  context.out.fetches.push_back({object, kind, entry.verify});
+  return false;
+}
+
+void Objects::keep(const pb::ObjectRef& object) {
+  if (!is_set(object)) return;
+  if (const auto at = entries_.find(name_of(object)); at != entries_.end()) at->second.used = true;
+}
+
+void Objects::end_step(bool may_drop, Context& context) {
+  for (auto at = entries_.begin(); at != entries_.end();) {
+    Entry& entry = at->second;
+    if (!entry.used && entry.state == State::kFetching) {
+      context.out.cancels.push_back(at->first);
+      entry.state = State::kOnDisk;  // in part, or whole if its end crosses the cancel
+    }
+    if (!entry.used && entry.kind == ObjectKind::kCheckpoint && may_drop) {
+      context.out.drops.push_back({at->first, entry.kind});
+      at = entries_.erase(at);
+    } else {
+      ++at;
+    }
+  }
+}
+
+void Objects::stored(const Hash& manifest) {
+  const auto at = entries_.find(manifest);
+  if (at == entries_.end()) return;  // dropped meanwhile
+  at->second.state = State::kStored;
+  at->second.verify = false;
+  at->second.failures = 0;
+}
+
+void Objects::made(const pb::ObjectRef& object) {
+  entries_[name_of(object)] = Entry{.kind = ObjectKind::kCheckpoint, .state = State::kStored};
+}
+
+void Objects::failed(const Hash& manifest, const Error& error, Context& context) {
+  const auto at = entries_.find(manifest);
+  if (at == entries_.end() || at->second.state != State::kFetching) return;
+  Entry& entry = at->second;
+  const Duration wait = std::min(kFetchRetryFirst * (1U << std::min(entry.failures, 10U)), kFetchRetryLast);
+  ++entry.failures;
+  entry.state = State::kWaiting;
+  entry.retry_at = context.now.boot + wait;
+  context.wake(entry.retry_at);
+  context.log(LogLevel::kWarning, text("cannot fetch ", manifest.short_hex(), ": ", error.message,
+                                       "; trying again in ", human_duration(wait)));
+  if (error.code == ErrorCode::kExhausted) drop_unused_shards(context);
+}
+
+void Objects::progress(const ObjectProgress& progress) {
+  if (const auto at = entries_.find(progress.manifest); at != entries_.end()) {
+    at->second.progress = {progress.bytes, progress.total_bytes};
+  }
+}
+
+void Objects::distrust(const Hash& manifest) {
+  if (const auto at = entries_.find(manifest); at != entries_.end() && at->second.state == State::kStored) {
+    at->second.state = State::kOnDisk;
+    at->second.verify = true;
+  }
+}
+
+void Objects::drop_unused_shards(Context& context) {
+  std::erase_if(entries_, [&](const auto& item) {
+    const Entry& entry = item.second;
+    const bool is_idle = entry.state == State::kStored || entry.state == State::kOnDisk;
+    if (entry.kind != ObjectKind::kShard || entry.used || !is_idle) return false;
+    context.out.drops.push_back({item.first, entry.kind});
+    return true;
+  });
+}
+
+Objects::Progress Objects::progress_of(const Hash& manifest) const {
+  const auto at = entries_.find(manifest);
+  return at == entries_.end() ? Progress{} : at->second.progress;
+}
+
+}  // namespace skerry::daemon

@@ -1,0 +1,69 @@
+// The objects that slots need and those that lie on the disk: asks for what is missing, again after a failure, cancels
+// what nobody wants any more, and names what may be dropped. Part of the core.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/context.h"
+#include "daemon/event.h"
+
+namespace skerry::daemon {
+
+inline constexpr Duration kFetchRetryFirst = milliseconds(500);
+inline constexpr Duration kFetchRetryLast = seconds(10);
+
+class Objects {
+ public:
+  explicit Objects(std::map<Hash, ObjectKind> found);
+
+  // Level-triggered: every step, each slot names all that it needs before it can start and all that it merely keeps.
+  void begin_step();
+  // True when it is stored. Asks for it otherwise.
+  bool need(const pb::ObjectRef& object, ObjectKind kind, Context& context);
+  void keep(const pb::ObjectRef& object);
+  // Cancels and drops what no slot named. Nothing is dropped before a coordinator has answered (`may_drop`).
+  void end_step(bool may_drop, Context& context);
+
+  void stored(const Hash& manifest);
+  // A checkpoint that this node made.
+  void made(const pb::ObjectRef& object);
+  void failed(const Hash& manifest, const Error& error, Context& context);
+  void progress(const ObjectProgress& progress);
+  // What is on disk under this name is not to be believed: the next need() asks for it with `verify`.
+  void distrust(const Hash& manifest);
+  // Shards stay for the next turn as long as there is room; a full disk takes them first.
+  void drop_unused_shards(Context& context);
+
+  struct Progress {
+    std::uint64_t bytes = 0;
+    std::uint64_t total_bytes = 0;
+  };
+  Progress progress_of(const Hash& manifest) const;
+
+ private:
+  enum class State {
+    kOnDisk,  // perhaps, perhaps in part: not asked for yet in this process, or cancelled; a fetch goes on from there
+    kFetching,  // waits for ObjectStored or ObjectFailed
+    kWaiting,   // failed; asked again at retry_at
+    kStored,
+  };
+  struct Entry {
+    ObjectKind kind = ObjectKind::kShard;
+    State state = State::kFetching;
+    bool verify = false;
+    bool used = false;
+    unsigned failures = 0;
+    Duration retry_at{};
+    Progress progress;
+  };
+  std::map<Hash, Entry> entries_;
+};
+
+// The name of an object; nothing for an empty reference.
+inline bool is_set(const pb::ObjectRef& object) { return !object.manifest().empty(); }
+Hash name_of(const pb::ObjectRef& object);
+
+}  // namespace skerry::daemon

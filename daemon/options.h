@@ -1,0 +1,33 @@
+// How a person or a container configures the daemon: flags, then SKERRY_*, then a TOML file, then defaults.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "base/log.h"
+#include "base/result.h"
+
+namespace skerry::daemon {
+
+struct Options {
+  std::string data;
+  std::string token;   // the text or file:PATH; empty: none
+  std::string name;    // empty: from the host's
+  std::string engine;  // empty: beside this program, else on PATH
+  std::string host_label;
+  unsigned slots = 0;  // 0: one a GPU, or one
+  unsigned drain_seconds = 20;
+  unsigned join_seconds = 60;
+  LogLevel log_level = LogLevel::kInfo;
+};
+
+// What to print in place of running: --help and --version.
+struct PrintAndLeave {
+  std::string words;
+};
+
+// kInvalid with what is wrong, and for a file with its line.
+Result<std::variant<Options, PrintAndLeave>> parse_options(int count, const char* const* words);
+
+}  // namespace skerry::daemon

@@ -1,0 +1,168 @@
+// The parts around the core: checkpoints from shared memory and back, the data folder, options, devices.
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "base/temp_folder.h"
+#include "daemon/data_folder.h"
+#include "daemon/devices.h"
+#include "daemon/object_jobs.h"
+#include "daemon/options.h"
+#include "protocol/validate.h"
+#include "storage/files.h"
+#include "storage/memory_store.h"
+#include "tests/fake_engine/chain.h"
+
+namespace skerry::daemon {
+namespace {
+
+using testing::HasSubstr;
+
+struct Objects {
+  TempFolder folder;
+  storage::MemoryStore store;
+  std::unique_ptr<storage::ObjectStore> objects = storage::ObjectStore::open(store, folder / "files").value();
+
+  Result<pb::ObjectRef> store_chain(const fake::Chain& chain) {
+    const std::string bytes = chain.encode(300).value();
+    Snapshot snapshot{UniqueFd(::memfd_create("snapshot", MFD_CLOEXEC)), bytes.size()};
+    EXPECT_TRUE(storage::write_all(snapshot.memory.get(), bytes, "snapshot").has_value());
+    return store_snapshot(*objects,
+                          {.run = "r-0000000001", .expert = 2, .epoch = 9, .attempt = 1, .step = chain.step},
+                          snapshot);
+  }
+};
+
+TEST(Checkpoints, ASnapshotComesBackByteForByte) {
+  Objects disk;
+  fake::Chain chain = fake::Chain::start(1, 2);
+  chain.advance(1);
+  const auto ref = disk.store_chain(chain).value();
+  const Hash name = Hash::from_raw(ref.manifest()).value();
+  const auto manifest = disk.objects->manifest(name).value().manifest;
+  EXPECT_EQ(manifest.epoch, Epoch(9));
+  EXPECT_EQ(manifest.step, 1U);
+  const auto resume = assemble_resume(*disk.objects, name).value();
+  const auto file = storage::MappedFile::map(resume.memory.get(), resume.bytes, "resume").value();
+  EXPECT_EQ(file.bytes(), chain.encode(300).value());
+}
+
+TEST(Checkpoints, WhatIsNoSafetensorsIsRefused) {
+  Objects disk;
+  Snapshot snapshot{UniqueFd(::memfd_create("snapshot", MFD_CLOEXEC)), 9};
+  ASSERT_TRUE(storage::write_all(snapshot.memory.get(), "nonsense!", "snapshot").has_value());
+  EXPECT_FALSE(store_snapshot(*disk.objects, {.run = "r-0000000001"}, snapshot).has_value());
+}
+
+TEST(Checkpoints, AnAbsentOneIsNotFound) {
+  Objects disk;
+  EXPECT_EQ(assemble_resume(*disk.objects, blake2b("absent")).error().code, ErrorCode::kNotFound);
+  EXPECT_FALSE(is_whole(*disk.objects, blake2b("absent"), true).value());
+}
+
+TEST(Folder, ASecondDaemonIsTurnedAway) {
+  TempFolder folder;
+  const auto first = DataFolder::claim(folder / "data");
+  ASSERT_TRUE(first.has_value());
+  const auto second = DataFolder::claim(folder / "data");
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code, ErrorCode::kConflict);
+  EXPECT_THAT(second.error().message, HasSubstr("another skerryd"));
+}
+
+TEST(Folder, WithoutATokenItSaysHowToJoin) {
+  TempFolder folder;
+  const auto data = DataFolder::claim(folder / "data").value();
+  const auto member = join(data, "", "", SystemClock(), std::chrono::seconds(1));
+  EXPECT_THAT(member.error().message, HasSubstr("skerryd join TOKEN"));
+}
+
+TEST(Folder, AGarbledTokenIsInvalid) {
+  TempFolder folder;
+  const auto data = DataFolder::claim(folder / "data").value();
+  EXPECT_EQ(join(data, "skerry1.abc", "", SystemClock(), std::chrono::seconds(1)).error().code,
+            ErrorCode::kInvalid);
+  EXPECT_EQ(join(data, "file:/absent", "", SystemClock(), std::chrono::seconds(1)).error().code,
+            ErrorCode::kNotFound);
+}
+
+TEST(Folder, TheDefaultNameIsAValidOne) {
+  EXPECT_TRUE(protocol::validate_name(default_name(protocol::Identity::generate()), "node name").has_value());
+}
+
+class OptionsTest : public testing::Test {
+ protected:
+  ~OptionsTest() override {
+    for (const char* name : {"SKERRY_SLOTS", "SKERRY_DATA", "SKERRY_TOKEN", "SKERRY_HOST_LABEL"})
+      ::unsetenv(name);
+  }
+  Result<Options> parse(std::vector<const char*> words) {
+    words.insert(words.begin(), "skerryd");
+    auto parsed = parse_options(static_cast<int>(words.size()), words.data());
+    if (!parsed) return parsed.error();
+    return std::get<Options>(*parsed);
+  }
+  std::string file(const std::string& words) {
+    const std::string path = folder_ / "skerryd.toml";
+    std::ofstream(path) << words;
+    return path;
+  }
+  TempFolder folder_;
+};
+
+TEST_F(OptionsTest, FlagsComeBeforeTheEnvironmentBeforeTheFile) {
+  const std::string path =
+      file("data = \"from file\"\nslots = 3\nhost_label = \"rack\"\ndrain_seconds = 5\n");
+  ::setenv("SKERRY_SLOTS", "2", 1);
+  ::setenv("SKERRY_HOST_LABEL", "shelf", 1);
+  const auto options = parse({"--config", path.c_str(), "--host-label", "room"}).value();
+  EXPECT_EQ(options.data, "from file");
+  EXPECT_EQ(options.slots, 2U);
+  EXPECT_EQ(options.host_label, "room");
+  EXPECT_EQ(options.drain_seconds, 5U);
+}
+
+TEST_F(OptionsTest, JoinTakesATokenAndTheOptionsAfterIt) {
+  const auto options = parse({"join", "TOKEN", "--data", "d", "--name", "n"}).value();
+  EXPECT_EQ(options.token, "TOKEN");
+  EXPECT_EQ(options.data, "d");
+  EXPECT_EQ(options.name, "n");
+  ::setenv("SKERRY_TOKEN", "ENV", 1);
+  EXPECT_EQ(parse({"--data", "d"}).value().token, "ENV");
+}
+
+TEST_F(OptionsTest, AnUnknownKeyIsNamedWithItsLine) {
+  const std::string path = file("slots = 1\nslotz = 2\n");
+  const auto options = parse({"--data", "d", "--config", path.c_str()});
+  ASSERT_FALSE(options.has_value());
+  EXPECT_THAT(options.error().message, HasSubstr(":2: unknown key slotz"));
+}
+
+TEST_F(OptionsTest, WrongValuesAreRefused) {
+  EXPECT_FALSE(parse({}).has_value());
+  EXPECT_FALSE(parse({"--data", "d", "--slots", "many"}).has_value());
+  EXPECT_FALSE(parse({"--data", "d", "--log-level", "loud"}).has_value());
+  const std::string path = file("slots = \"one\"\n");
+  EXPECT_THAT(parse({"--data", "d", "--config", path.c_str()}).error().message, HasSubstr(":1: slots"));
+}
+
+TEST(Devices, ThereIsAlwaysASlot) {
+  EXPECT_GE(find_slots(0).value().size(), 1U);
+  EXPECT_EQ(find_slots(3).value().size(), 3U);
+  EXPECT_EQ(find_slots(3).value()[2].description.index(), 2U);
+  EXPECT_FALSE(find_slots(65).has_value());
+}
+
+TEST(Devices, HiddenGpusLeaveTheCpu) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  const auto slots = find_slots(0).value();
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  ASSERT_EQ(slots.size(), 1U);
+  EXPECT_EQ(slots[0].device, -1);
+  EXPECT_EQ(slots[0].description.device(), "cpu");
+}
+
+}  // namespace
+}  // namespace skerry::daemon

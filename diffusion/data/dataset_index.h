@@ -1,0 +1,37 @@
+// dataset.json: what a dataset folder holds. Plain values; the JSON library stays in the .cc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "diffusion/data/read_images.h"
+
+namespace skerry::diffusion {
+
+struct DatasetFile {
+  std::string name;
+  std::string role;             // shard, router, partition, fit, test
+  std::int32_t partition = -1;  // of shards and partitions
+  std::uint64_t samples = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct DatasetIndex {
+  std::uint32_t partitions = 0;
+  std::uint64_t samples = 0;  // in the shards: what experts train on
+  int channels = 0;
+  int image_size = 0;
+  std::vector<std::string> classes;
+  std::vector<std::uint64_t> partition_samples;
+  std::uint64_t skipped = 0;
+  std::vector<SkippedImage> skipped_examples;
+  std::vector<DatasetFile> files;
+};
+
+std::string to_json(const DatasetIndex& index);
+// Writes and fsyncs `folder`/dataset.json, and the folder.
+Result<void> write_dataset_index(const std::string& folder, const DatasetIndex& index);
+
+}  // namespace skerry::diffusion

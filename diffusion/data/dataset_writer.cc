@@ -1,0 +1,73 @@
+#include "diffusion/data/dataset_writer.h"
+
+#include <filesystem>
+
+#include "base/text.h"
+#include "storage/safetensors.h"
+
+namespace skerry::diffusion {
+namespace {
+
+template <class T>
+std::string_view bytes_of_values(std::span<const T> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
+}
+
+Result<void> write_samples(const std::string& path, const ImageSet& images,
+                           std::span<const std::uint32_t> rows, const std::vector<std::int32_t>* partitions) {
+  const PixelView& view = images.pixels;
+  std::vector<std::uint8_t> pixels;
+  pixels.reserve(rows.size() * view.dimensions());
+  std::vector<std::int32_t> labels;
+  for (const std::uint32_t row : rows) {
+    const auto image = view.image(row);
+    pixels.insert(pixels.end(), image.begin(), image.end());
+    labels.push_back(images.labels[row]);
+  }
+  const std::uint64_t n = rows.size(), c = static_cast<std::uint64_t>(view.channels),
+                      s = static_cast<std::uint64_t>(view.size);
+  std::vector<storage::TensorView> tensors{
+      {"images", storage::DType::kU8, {n, c, s, s}, bytes_of_values<std::uint8_t>(pixels)},
+      {"labels", storage::DType::kI32, {n}, bytes_of_values<std::int32_t>(labels)}};
+  if (partitions != nullptr) {
+    tensors.push_back({"partitions", storage::DType::kI32, {n}, bytes_of_values<std::int32_t>(*partitions)});
+  }
+  return storage::write_safetensors(path, tensors, {});
+}
+
+}  // namespace
+
+Result<DatasetFile> file_entry(const std::string& folder, std::string name, std::string role,
+                               std::int32_t partition, std::uint64_t samples) {
+  std::error_code error;
+  const std::uint64_t bytes = std::filesystem::file_size(folder + "/" + name, error);
+  if (error) return fail(ErrorCode::kIo, text(folder, "/", name, ": ", error.message()));
+  return DatasetFile{std::move(name), std::move(role), partition, samples, bytes};
+}
+
+Result<void> write_shards(const std::string& folder, const ImageSet& images, std::int32_t partition,
+                          std::span<const std::uint32_t> rows, std::vector<DatasetFile>& files) {
+  const std::uint64_t total = rows.size() * images.pixels.dimensions();
+  const std::size_t shards = std::max<std::size_t>(1, (total + kMaxShardBytes - 1) / kMaxShardBytes);
+  for (std::size_t i = 0; i < shards; ++i) {
+    const std::size_t begin = rows.size() * i / shards, end = rows.size() * (i + 1) / shards;
+    const std::string name = text("shard-", partition, '-', i, ".safetensors");
+    TRY(write_samples(folder + "/" + name, images, rows.subspan(begin, end - begin), nullptr));
+    ASSIGN_OR_RETURN(DatasetFile entry, file_entry(folder, name, "shard", partition, end - begin));
+    files.push_back(std::move(entry));
+  }
+  return {};
+}
+
+Result<void> write_held_back(const std::string& folder, const std::string& role, const ImageSet& images,
+                             std::span<const std::uint32_t> rows, std::span<const std::int32_t> partitions,
+                             std::vector<DatasetFile>& files) {
+  const std::vector<std::int32_t> column(partitions.begin(), partitions.end());
+  const std::string name = role + ".safetensors";
+  TRY(write_samples(folder + "/" + name, images, rows, &column));
+  ASSIGN_OR_RETURN(DatasetFile entry, file_entry(folder, name, role, -1, rows.size()));
+  files.push_back(std::move(entry));
+  return {};
+}
+
+}  // namespace skerry::diffusion

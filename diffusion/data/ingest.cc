@@ -1,0 +1,233 @@
+#include "diffusion/data/ingest.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "base/text.h"
+#include "diffusion/data/algebra.h"
+#include "diffusion/data/dataset_writer.h"
+#include "diffusion/data/linear_baseline.h"
+#include "diffusion/data/read_images.h"
+#include "diffusion/data/split.h"
+#include "diffusion/data/table.h"
+#include "diffusion/router/measure.h"
+#include "diffusion/router/statistics.h"
+
+namespace skerry::diffusion {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kFeatures = 64;
+constexpr std::size_t kPartitionRank = 32;
+constexpr std::size_t kMaxFine = 1024;
+constexpr std::size_t kSamplesPerFine = 20;
+constexpr std::size_t kFinePerExpert = 16;  // fewer leave the table nothing to move
+
+// The folder while it is being written; it and all in it go unless commit() was reached.
+class PartialFolder {
+ public:
+  static Result<PartialFolder> create(const std::string& output) {
+    fs::path final_path = fs::path(output).lexically_normal();
+    if (!final_path.has_filename()) final_path = final_path.parent_path();
+    std::error_code error;
+    if (fs::exists(final_path, error) && !fs::is_empty(final_path, error)) {
+      return fail(ErrorCode::kConflict,
+                  text(output, " exists and is not empty: choose another folder or remove it"));
+    }
+    PartialFolder folder(final_path.string());
+    fs::remove_all(folder.partial_, error);  // of an earlier try that was killed
+    if (!error) fs::create_directories(folder.partial_, error);
+    if (error) return fail(ErrorCode::kIo, text(folder.partial_, ": ", error.message()));
+    return folder;
+  }
+  PartialFolder(PartialFolder&& other) noexcept
+      : final_(std::move(other.final_)), partial_(std::exchange(other.partial_, "")) {}
+  PartialFolder& operator=(PartialFolder&&) = delete;
+  ~PartialFolder() {
+    std::error_code ignored;
+    if (!partial_.empty()) fs::remove_all(partial_, ignored);
+  }
+  const std::string& path() const { return partial_; }
+  Result<void> commit() {
+    std::error_code error;
+    fs::rename(partial_, final_, error);
+    if (error) return fail(ErrorCode::kIo, text(final_, ": ", error.message()));
+    partial_.clear();
+    return {};
+  }
+
+ private:
+  explicit PartialFolder(std::string final_path)
+      : final_(std::move(final_path)), partial_(final_ + ".partial") {}
+  std::string final_;
+  std::string partial_;
+};
+
+struct Partitioned {
+  Split split;
+  RouterFolder statistics;
+  std::vector<std::vector<std::uint32_t>> rows;  // [K] training images of each partition, ascending
+  std::vector<std::int32_t> fit, test;           // partitions of the held-back images
+  bool within_caps = false;
+  double ratio = 1;
+};
+
+Result<void> check_enough(const ImageSet& images, std::uint32_t partitions) {
+  const std::uint64_t n = images.pixels.count;
+  if (n < 3) return fail(ErrorCode::kInvalid, text(n, " images are too few: at least 3 are needed"));
+  if (n > UINT32_MAX) return fail(ErrorCode::kInvalid, text(n, " images are too many for one dataset"));
+  const std::uint64_t training = split_samples(static_cast<std::uint32_t>(n), 0).train.size();
+  if (training >= partitions) return {};
+  return fail(ErrorCode::kInvalid,
+              text("--partitions ", partitions, " is more than the ", training,
+                   " images there are to train on (", n, " without the held-back ones)"));
+}
+
+std::size_t fine_count(std::size_t samples, std::size_t partitions) {
+  const std::size_t wanted = std::max(samples / kSamplesPerFine, kFinePerExpert * partitions);
+  return std::min(samples, std::max(partitions, std::min(wanted, kMaxFine)));
+}
+
+std::vector<std::int32_t> partitions_of(const ImageSet& images, const std::vector<std::uint32_t>& rows,
+                                        const RouterStatistics& shared) {
+  const std::vector<float> features = image_features(images.pixels, rows, shared.whole, shared.feature_count);
+  std::vector<std::int32_t> out;
+  for (const std::uint32_t j : nearest_centroids(features, shared.fine_centroids, shared.feature_count)) {
+    out.push_back(shared.table[j]);
+  }
+  return out;
+}
+
+Result<Partitioned> partition(const ImageSet& images, const IngestOptions& options,
+                              const ProgressFn& progress) {
+  Partitioned out;
+  out.split = split_samples(static_cast<std::uint32_t>(images.pixels.count), options.seed);
+  RouterStatistics& shared = out.statistics.shared;
+  progress({"components", 0, 1});
+  shared.whole = fit_gaussian(images.pixels, out.split.train, kFeatures, options.seed);
+  shared.feature_count = shared.whole.rank();
+  const std::vector<float> features =
+      image_features(images.pixels, out.split.train, shared.whole, shared.feature_count);
+  progress({"components", 1, 1});
+
+  FineClusters fine =
+      fine_clusters(features, shared.feature_count, fine_count(out.split.train.size(), options.partitions),
+                    options.seed, progress);
+  if (fine.counts.size() < options.partitions) {
+    return fail(ErrorCode::kInvalid, text("--partitions ", options.partitions, " is more than the ",
+                                          fine.counts.size(), " groups of images that can be told apart"));
+  }
+  PartitionTable table =
+      build_table(fine.centroids, shared.feature_count, fine.counts, options.partitions, options.seed);
+  shared.fine_centroids = std::move(fine.centroids);
+  shared.table = std::move(table.expert);
+  out.within_caps = table.within_caps;
+  out.ratio = table.ratio();
+  out.rows.resize(options.partitions);
+  for (std::size_t i = 0; i < out.split.train.size(); ++i) {
+    out.rows[static_cast<std::size_t>(shared.table[fine.nearest[i]])].push_back(out.split.train[i]);
+  }
+  out.fit = partitions_of(images, out.split.fit, shared);
+  out.test = partitions_of(images, out.split.test, shared);
+  return out;
+}
+
+std::vector<std::int64_t> count_labels(const ImageSet& images, const std::vector<std::uint32_t>& rows) {
+  std::vector<std::int64_t> counts(images.classes.size() + 1);
+  for (const std::uint32_t row : rows) {
+    const std::int32_t label = images.labels[row];
+    ++counts[label < 0 ? images.classes.size() : static_cast<std::size_t>(label)];
+  }
+  return counts;
+}
+
+void add_statistics(const ImageSet& images, const IngestOptions& options, Partitioned& data,
+                    const ProgressFn& progress) {
+  for (std::size_t k = 0; k < data.rows.size(); ++k) {
+    progress({"statistics", k, data.rows.size()});
+    data.statistics.partitions.push_back(
+        {fit_gaussian(images.pixels, data.rows[k], kPartitionRank, options.seed),
+         count_labels(images, data.rows[k]), static_cast<std::int64_t>(data.rows[k].size())});
+  }
+  progress({"statistics", data.rows.size(), data.rows.size()});
+  fit_linear_baseline(images.pixels, data.split.train, data.statistics.shared);
+  progress({"router", 0, 1});
+  fit_curves(data.statistics, {images.pixels, data.split.fit, data.fit, {}}, options.seed);
+  progress({"router", 1, 1});
+}
+
+Result<void> write_files(const std::string& folder, const ImageSet& images, const Partitioned& data,
+                         std::vector<DatasetFile>& files, const ProgressFn& progress) {
+  for (std::size_t k = 0; k < data.rows.size(); ++k) {
+    progress({"write", k, data.rows.size()});
+    TRY(write_shards(folder, images, static_cast<std::int32_t>(k), data.rows[k], files));
+  }
+  TRY(write_router_statistics(folder + "/router.safetensors", data.statistics.shared));
+  ASSIGN_OR_RETURN(DatasetFile router, file_entry(folder, "router.safetensors", "router", -1, 0));
+  files.push_back(std::move(router));
+  for (std::size_t k = 0; k < data.rows.size(); ++k) {
+    const std::string name = text("partition-", k, ".safetensors");
+    TRY(write_partition_statistics(folder + "/" + name, data.statistics.partitions[k]));
+    ASSIGN_OR_RETURN(DatasetFile entry, file_entry(folder, name, "partition", static_cast<std::int32_t>(k),
+                                                   data.rows[k].size()));
+    files.push_back(std::move(entry));
+  }
+  TRY(write_held_back(folder, "fit", images, data.split.fit, data.fit, files));
+  TRY(write_held_back(folder, "test", images, data.split.test, data.test, files));
+  progress({"write", data.rows.size(), data.rows.size()});
+  return {};
+}
+
+DatasetIndex index_of(const ImageSet& images, const Partitioned& data) {
+  DatasetIndex index{.partitions = static_cast<std::uint32_t>(data.rows.size()),
+                     .samples = data.split.train.size(),
+                     .channels = images.pixels.channels,
+                     .image_size = images.pixels.size,
+                     .classes = images.classes,
+                     .skipped = images.skipped,
+                     .skipped_examples = images.skipped_examples};
+  for (const auto& rows : data.rows) index.partition_samples.push_back(rows.size());
+  return index;
+}
+
+Result<void> check_options(const IngestOptions& options) {
+  if (options.partitions < 1 || options.partitions > kMaxPartitions) {
+    return fail(ErrorCode::kInvalid,
+                text("--partitions must be 1 to ", kMaxPartitions, ", not ", options.partitions));
+  }
+  if (options.image_size != 0 && (options.image_size < kMinImageSize || options.image_size > kMaxImageSize)) {
+    return fail(ErrorCode::kInvalid, text("--image-size must be ", kMinImageSize, " to ", kMaxImageSize,
+                                          ", not ", options.image_size));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<IngestSummary> ingest(const IngestOptions& options, const ProgressFn& progress) {
+  TRY(check_options(options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, open_source(options.input));
+  ASSIGN_OR_RETURN(PartialFolder folder, PartialFolder::create(options.output));
+  set_algebra_threads(options.threads);
+  auto images = read_images(*source, folder.path(), options.image_size, progress);
+  if (!images.has_value()) {
+    return fail(images.error().code, text(options.input, ": ", images.error().message));
+  }
+  TRY(check_enough(*images, options.partitions));
+  ASSIGN_OR_RETURN(Partitioned data, partition(*images, options, progress));
+  add_statistics(*images, options, data, progress);
+  IngestSummary summary{.index = index_of(*images, data),
+                        .fit = data.fit.size(),
+                        .test = data.test.size(),
+                        .fine_centroids = static_cast<std::uint32_t>(data.statistics.shared.table.size()),
+                        .ratio = data.ratio,
+                        .within_caps = data.within_caps};
+  TRY(write_files(folder.path(), *images, data, summary.index.files, progress));
+  TRY(write_dataset_index(folder.path(), summary.index));
+  TRY(folder.commit());
+  return summary;
+}
+
+}  // namespace skerry::diffusion

@@ -1,0 +1,214 @@
+// Ingestion from end to end, on tiny images: what the folder holds, that it is the same every time, and bad input.
+#include "diffusion/data/ingest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+
+#include "diffusion/data/held_back.h"
+#include "diffusion/data/test_images.h"
+#include "diffusion/router/measure.h"
+#include "storage/safetensors.h"
+
+namespace skerry::diffusion {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace testing;
+
+const ProgressFn kQuiet = [](const Progress&) {};
+
+IngestOptions options(const TemporaryFolder& folder, std::uint32_t partitions,
+                      const std::string& out = "out") {
+  return {.input = folder.path("in"), .output = folder.path(out), .partitions = partitions};
+}
+
+std::map<std::string, std::string> contents(const std::string& folder) {
+  std::map<std::string, std::string> out;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    out[entry.path().filename().string()] = read_file(entry.path().string());
+  }
+  return out;
+}
+
+std::multiset<std::string> images_in(const std::string& path) {
+  const auto file = storage::Safetensors::open(path);
+  std::multiset<std::string> out;
+  const auto images = file->tensor("images");
+  const std::size_t bytes = images->data.size() / images->shape[0];
+  for (std::size_t i = 0; i < images->shape[0]; ++i) out.emplace(images->data.substr(i * bytes, bytes));
+  return out;
+}
+
+TEST(Ingest, WritesWhatTheIndexSays) {
+  const TemporaryFolder folder;
+  write_image_folder(folder, "in", 160, 4, 8, 3);
+  const auto summary = ingest(options(folder, 4), kQuiet);
+  ASSERT_TRUE(summary.has_value()) << summary.error().message;
+  const auto json = nlohmann::json::parse(read_file(folder.path("out/dataset.json")));
+  EXPECT_EQ(json["format"], 1);
+  EXPECT_EQ(json["partitions"], 4);
+  EXPECT_EQ(json["samples"], 152);
+  EXPECT_EQ(json["channels"], 3);
+  EXPECT_EQ(json["image_size"], 8);
+  EXPECT_EQ(json["classes"], (std::vector<std::string>{"kind-0", "kind-1", "kind-2", "kind-3"}));
+  std::set<std::string> named{"dataset.json"};
+  std::map<std::string, std::uint64_t> samples;
+  for (const auto& file : json["files"]) {
+    const std::string name = file["name"];
+    named.insert(name);
+    samples[file["role"]] += file["samples"].get<std::uint64_t>();
+    EXPECT_EQ(file["bytes"], std::filesystem::file_size(folder.path("out/" + name)));
+  }
+  std::set<std::string> found;
+  for (const auto& [name, bytes] : contents(folder.path("out"))) found.insert(name);
+  EXPECT_EQ(found, named);
+  EXPECT_EQ(samples["shard"], 152U);
+  EXPECT_EQ(samples["partition"], 152U);
+  EXPECT_EQ(samples["fit"], 4U);
+  EXPECT_EQ(samples["test"], 4U);
+  EXPECT_FALSE(std::filesystem::exists(folder.path("out.partial")));
+}
+
+TEST(Ingest, HeldBackImagesAreInNoShardAndNothingIsLost) {
+  const TemporaryFolder folder;
+  write_image_folder(folder, "in", 120, 3, 8, 1);
+  ASSERT_TRUE(ingest(options(folder, 3), kQuiet).has_value());
+  std::multiset<std::string> all;
+  std::set<std::string> distinct;
+  for (const auto& [name, bytes] : contents(folder.path("out"))) {
+    const bool holds_images =
+        name.starts_with("shard-") || name == "fit.safetensors" || name == "test.safetensors";
+    if (!holds_images) continue;
+    for (const std::string& image : images_in(folder.path("out/" + name))) {
+      all.insert(image);
+      EXPECT_TRUE(distinct.insert(image).second) << "an image of " << name << " is elsewhere too";
+    }
+  }
+  EXPECT_EQ(all.size(), 120U);
+}
+
+TEST(Ingest, TheSameTwiceIsTheSameBytesAndTheSeedMatters) {
+  const TemporaryFolder folder;
+  write_image_folder(folder, "in", 100, 4, 8, 3);
+  IngestOptions first = options(folder, 4, "a"), second = options(folder, 4, "b"),
+                other = options(folder, 4, "c");
+  other.seed = 1;
+  for (const auto& o : {first, second, other}) ASSERT_TRUE(ingest(o, kQuiet).has_value());
+  EXPECT_EQ(contents(folder.path("a")), contents(folder.path("b")));
+  EXPECT_NE(contents(folder.path("a")), contents(folder.path("c")));
+}
+
+TEST(Ingest, KindsThatDifferClearlyBecomePartitions) {
+  const TemporaryFolder folder;
+  write_image_folder(folder, "in", 400, 4, 8, 1);
+  const auto summary = ingest(options(folder, 4), kQuiet);
+  ASSERT_TRUE(summary.has_value());
+  const auto statistics = read_router_folder(folder.path("out"));
+  ASSERT_TRUE(statistics.has_value()) << statistics.error().message;
+  for (const PartitionStatistics& partition : statistics->partitions) {
+    const auto largest = *std::max_element(partition.label_counts.begin(), partition.label_counts.end());
+    EXPECT_GT(largest, partition.samples * 8 / 10);
+    EXPECT_EQ(partition.label_counts.back(), 0);
+  }
+  const auto measured = measure_router(folder.path("out"), {.1, 1.0}, 1000);
+  ASSERT_TRUE(measured.has_value());
+  EXPECT_GT(measured->levels[0].accuracy, 0.8);
+  EXPECT_NEAR(measured->levels[1].cross_entropy, std::log(4.0), 0.1);  // pure noise: only the shares
+}
+
+TEST(Ingest, OneExpertAndFewImages) {
+  const TemporaryFolder folder;
+  write_image_folder(folder, "in", 5, 1, 8, 1);
+  const auto summary = ingest(options(folder, 1), kQuiet);
+  ASSERT_TRUE(summary.has_value()) << summary.error().message;
+  EXPECT_EQ(summary->index.partition_samples, std::vector<std::uint64_t>{3});
+  const auto measured = measure_router(folder.path("out"), {.2}, 10);
+  ASSERT_TRUE(measured.has_value()) << measured.error().message;
+  EXPECT_EQ(measured->levels[0].accuracy, 1);
+  EXPECT_NEAR(measured->levels[0].cross_entropy, 0, 1e-6);
+}
+
+TEST(Ingest, AsManyExpertsAsTheDataCanFillAndNoMore) {
+  const TemporaryFolder folder;
+  write_image_folder(folder, "in", 30, 5, 8, 1);
+  const auto full = ingest(options(folder, 28), kQuiet);
+  ASSERT_TRUE(full.has_value()) << full.error().message;
+  for (const std::uint64_t n : full->index.partition_samples) EXPECT_EQ(n, 1U);
+  const auto over = ingest(options(folder, 29, "more"), kQuiet);
+  ASSERT_FALSE(over.has_value());
+  EXPECT_THAT(over.error().message, HasSubstr("--partitions 29 is more than the 28 images"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path("more.partial")));
+}
+
+TEST(Ingest, ImagesThatAreAllAlikeCannotBeDivided) {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 40; ++i)
+    folder.write("in/" + std::to_string(i) + ".png", png_bytes(picture(8, 8, 1, 1)));
+  EXPECT_TRUE(ingest(options(folder, 1, "one"), kQuiet).has_value());
+  const auto divided = ingest(options(folder, 2), kQuiet);
+  ASSERT_FALSE(divided.has_value());
+  EXPECT_THAT(divided.error().message, HasSubstr("can be told apart"));
+}
+
+TEST(Ingest, OutputThatHoldsSomethingIsLeftAlone) {
+  const TemporaryFolder folder;
+  write_image_folder(folder, "in", 20, 2, 8, 1);
+  folder.write("out/mine.txt", "precious");
+  const auto refused = ingest(options(folder, 1), kQuiet);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
+  EXPECT_EQ(contents(folder.path("out")).size(), 1U);
+  std::filesystem::create_directories(folder.path("empty"));
+  folder.write("empty.partial/left-over", "of a killed try");
+  EXPECT_TRUE(ingest(options(folder, 1, "empty/"), kQuiet).has_value());
+  EXPECT_FALSE(std::filesystem::exists(folder.path("empty/left-over")));
+}
+
+TEST(Ingest, SkippedImagesAreCountedAndNamed) {
+  const TemporaryFolder folder;
+  write_image_folder(folder, "in", 20, 2, 8, 1);
+  folder.write("in/kind-0/broken.jpg", "\xff\xd8\xff\xe0 not much");
+  ASSERT_TRUE(ingest(options(folder, 2), kQuiet).has_value());
+  const auto json = nlohmann::json::parse(read_file(folder.path("out/dataset.json")));
+  EXPECT_EQ(json["skipped"], 1);
+  EXPECT_EQ(json["skipped_examples"][0]["path"], "kind-0/broken.jpg");
+  EXPECT_THAT(json["skipped_examples"][0]["reason"].get<std::string>(), HasSubstr("JPEG"));
+}
+
+TEST(Ingest, LinearBaselineIsTheLeastSquaresSolution) {
+  const TemporaryFolder folder;
+  write_image_folder(folder, "in", 60, 3, 8, 1);
+  ASSERT_TRUE(ingest(options(folder, 1), kQuiet).has_value());
+  const auto statistics = read_router_folder(folder.path("out"));
+  const auto shard = storage::Safetensors::open(folder.path("out/shard-0-0.safetensors"));
+  const auto images = shard->tensor("images");
+  const std::size_t n = images->shape[0], d = 64;
+  const auto pixel = [&](std::size_t i, std::size_t p) {
+    return static_cast<unsigned char>(images->data[i * d + p]) / 127.5 - 1;
+  };
+  // The expected error of a·x_t + b over the noise, as a function of a and b; at the optimum its slopes are zero.
+  for (std::size_t level = 0; level < 3; ++level) {
+    const double t = kLinearTimes[level], alpha = 1 - t, a = statistics->shared.linear_a[level];
+    double slope_a = 0;
+    for (std::size_t p = 0; p < d; ++p) {
+      const double b = statistics->shared.linear_b[level * d + p];
+      double slope_b = 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        const double x0 = pixel(i, p), residual = (a * alpha + 1) * x0 + b;  // of the part without noise
+        slope_b += residual;
+        slope_a += residual * alpha * x0 + (a * t - 1) * t;
+      }
+      EXPECT_NEAR(slope_b / static_cast<double>(n), 0, 1e-5);
+    }
+    EXPECT_NEAR(slope_a / static_cast<double>(n * d), 0, 1e-5);
+  }
+}
+
+}  // namespace
+}  // namespace skerry::diffusion

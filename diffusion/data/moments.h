@@ -1,0 +1,20 @@
+// Mean and variance of each pixel over a set of images, in the model's range. Sums are whole numbers, so exact and the
+// same in any order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "diffusion/data/pixels.h"
+
+namespace skerry::diffusion {
+
+struct PixelMoments {
+  std::vector<double> mean;      // [d]
+  std::vector<double> variance;  // [d]
+};
+// REQUIRES: rows not empty.
+PixelMoments pixel_moments(const PixelView& pixels, std::span<const std::uint32_t> rows);
+
+}  // namespace skerry::diffusion

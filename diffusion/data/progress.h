@@ -1,0 +1,18 @@
+// How far a long piece of work is. Called on the working thread, at most about ten times a second's worth of
+// work.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+
+namespace skerry::diffusion {
+
+struct Progress {
+  std::string_view stage;  // read, components, cluster, write, statistics, router
+  std::uint64_t done = 0;
+  std::uint64_t total = 0;  // 0: unknown
+};
+using ProgressFn = std::function<void(const Progress&)>;
+
+}  // namespace skerry::diffusion

@@ -1,0 +1,68 @@
+#include "diffusion/device.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+
+#include <malloc.h>
+
+#include <cstdlib>
+#include <mutex>
+
+#include "base/text.h"
+#include "diffusion/linear.h"
+#include "diffusion/runtime.h"
+
+namespace skerry::diffusion {
+namespace {
+
+// A training step frees and takes the same blocks again and again; giving them back to the system between costs a sixth
+// of the step in page faults.
+void keep_freed_memory() {
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  ::mallopt(M_TOP_PAD, 64 << 20);
+}
+
+void pin_threads(std::uint32_t threads) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    at::set_num_interop_threads(1);
+    keep_freed_memory();
+  });
+  at::set_num_threads(static_cast<int>(threads));
+}
+
+}  // namespace
+
+Result<torch::Device> open_device(int index, std::uint32_t threads) {
+  pin_threads(threads);
+  const int cards = torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 0;
+  if (index < 0 || cards == 0) return torch::Device(torch::kCPU);
+  if (index >= cards) {
+    return fail(ErrorCode::kInvalid, text("no CUDA device ", index, ": this machine has ", cards));
+  }
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  return torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+std::string runtime_words() {
+  const int cards = torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 0;
+  const std::string devices =
+      cards == 0 ? "no CUDA device" : text(cards, " CUDA device", cards == 1 ? "" : "s");
+  return text("LibTorch ", TORCH_VERSION, ", ", devices);
+}
+
+std::string device_name(torch::Device device) {
+  if (device.is_cpu()) return "cpu";
+  return text("cuda:", device.index());
+}
+
+std::string engine_fingerprint(torch::Device device, std::uint32_t threads, const std::string& precision) {
+  return text("torch ", TORCH_VERSION, " · ", device_name(device), " · ", at::get_cpu_capability(), " ",
+              cpu_linear_name(), " · threads ", threads, " · ", precision);
+}
+
+}  // namespace skerry::diffusion

@@ -1,0 +1,38 @@
+// The device and the numeric settings of the process. Includes LibTorch: for this folder only.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+
+namespace skerry::diffusion {
+
+// CUDA device `index` where the machine has it, the CPU where it has none or index is −1; kInvalid for a card
+// that is not there. Pins the threads that operators use and asks for deterministic kernels: both are part of
+// what makes bits equal.
+Result<torch::Device> open_device(int index, std::uint32_t threads);
+// "NVIDIA H200" or "cpu".
+std::string device_name(torch::Device device);
+// Library, device, threads, precision and what kernels the CPU gets: equal where equal inputs give equal
+// bytes.
+std::string engine_fingerprint(torch::Device device, std::uint32_t threads, const std::string& precision);
+
+// Runs `body`, turning LibTorch's exceptions into errors: kExhausted for a full device, kInvalid for all
+// else.
+template <class Body>
+auto guarded(const Body& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const c10::OutOfMemoryError& error) {
+    return fail(ErrorCode::kExhausted, error.what_without_backtrace());
+  } catch (const c10::Error& error) {
+    return fail(ErrorCode::kInvalid, error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::kExhausted, "out of memory on the host");
+  }
+}
+
+}  // namespace skerry::diffusion

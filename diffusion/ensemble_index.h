@@ -1,0 +1,33 @@
+// What an ensemble folder says about itself, without LibTorch: ensemble.json and the label counts of its
+// partitions. Failure rule: kNotFound for a missing file, kCorrupt for one that contradicts itself; the
+// message names the file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "diffusion/spec.h"
+
+namespace skerry::diffusion {
+
+struct EnsembleIndex {
+  std::string folder;
+  std::vector<std::string> classes;
+  ModelSpec model;
+  // [K][classes + 1] training samples of each label, the last those without one.
+  std::vector<std::vector<std::int64_t>> label_counts;
+
+  std::size_t experts() const { return label_counts.size(); }
+  // One file, or the shards that an index lists.
+  Result<std::vector<std::string>> weights_paths(std::size_t expert) const;
+  std::string router_folder() const;
+
+  // π(k | label), or π(k) for label −1: normalised, [K]. kInvalid for a label that no expert has seen.
+  Result<std::vector<double>> expert_shares(std::int32_t label) const;
+};
+
+Result<EnsembleIndex> read_ensemble_index(const std::string& folder);
+
+}  // namespace skerry::diffusion

@@ -1,0 +1,58 @@
+#include "diffusion/linear.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+namespace skerry::diffusion {
+namespace {
+
+using PointwiseLinear = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
+                                   c10::string_view, c10::List<std::optional<at::Scalar>>,
+                                   std::optional<c10::string_view>);
+
+std::optional<c10::TypedOperatorHandle<PointwiseLinear>> find_one_dnn() {
+  const auto found = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
+  if (!at::globalContext().hasMKLDNN() || !found) return std::nullopt;
+  return found->typed<PointwiseLinear>();
+}
+
+const std::optional<c10::TypedOperatorHandle<PointwiseLinear>>& one_dnn() {
+  static const auto found = find_one_dnn();
+  return found;
+}
+
+// input [n, in] · weight [out, in]ᵀ + bias.
+at::Tensor product(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  return one_dnn()->call(input, weight, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
+}
+
+struct OneDnnLinear : torch::autograd::Function<OneDnnLinear> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& rows,
+                            const at::Tensor& weight, const at::Tensor& bias) {
+    context->save_for_backward({rows, weight});
+    return product(rows, weight, bias);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor gradient = gradients[0].contiguous();  // [n, out]
+    at::Tensor for_rows;
+    if (context->needs_input_grad(0)) for_rows = product(gradient, saved[1].t(), std::nullopt);
+    // inputᵀ · gradient is [in, out]: oneDNN is faster at this than at its transpose.
+    const at::Tensor for_weight = product(saved[0].t(), gradient.t(), std::nullopt).t().contiguous();
+    return {for_rows, for_weight, gradient.sum(0)};
+  }
+};
+
+}  // namespace
+
+at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+  if (!input.is_cpu() || !one_dnn()) return at::linear(input, weight, bias);
+  std::vector<std::int64_t> shape(input.sizes().begin(), input.sizes().end());
+  shape.back() = weight.size(0);
+  return OneDnnLinear::apply(input.reshape({-1, input.size(-1)}), weight, bias).view(shape);
+}
+
+const char* cpu_linear_name() { return one_dnn() ? "oneDNN" : "MKL"; }
+
+}  // namespace skerry::diffusion

@@ -1,0 +1,77 @@
+// The denoiser: a DiT whose parameters bear the names that diffusers' DiTTransformer2DModel gives them, so
+// that an export only copies. What diffusers repeats in every block (time and label embedders) exists once,
+// under block 0. Includes LibTorch: for this folder only. Thread rule: one thread at a time. LibTorch's
+// exceptions pass through; the folder's public entry points turn them into errors.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "diffusion/spec.h"
+#include "storage/safetensors.h"
+
+namespace skerry::diffusion {
+
+struct ParameterShape {
+  std::string name;
+  std::vector<std::int64_t> shape;
+};
+// Every parameter of the model in the order in which training, snapshots and the optimiser keep them.
+std::vector<ParameterShape> parameter_shapes(const ModelSpec& model);
+
+// The initial weights of one expert, a function of (seed, expert, attempt): Xavier for projections, normal
+// for embedders (labels with deviation 1, time with DiT's gain at any width), zero for what gates a block
+// (adaLN-zero). fp32 on the host, in the order of parameter_shapes.
+std::vector<at::Tensor> initial_weights(const ModelSpec& model, std::uint64_t seed, std::uint32_t expert,
+                                        std::uint32_t attempt);
+
+// The weights PREFIX + name of every parameter, checked for type and shape; kCorrupt names the tensor that
+// differs. Copies: the file may go.
+Result<std::vector<at::Tensor>> load_weights(const storage::Safetensors& file, const std::string& prefix,
+                                             const ModelSpec& model);
+// The same from the files that weights are spread over, each tensor in one of them.
+Result<std::vector<at::Tensor>> load_weights(const std::vector<storage::Safetensors>& files,
+                                             const std::string& prefix, const ModelSpec& model);
+
+class Dit {
+ public:
+  // REQUIRES: a validated spec; weights in the order of parameter_shapes, all on `device`.
+  Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device);
+
+  // The velocity v = ε − x0 (arXiv 2501.05450) at x_t [B,C,S,S] fp32, t [B] fp32 in [0,1] with 1 = noise,
+  // labels [B] i64 in [0, null_label]. Returns [B,C,S,S].
+  at::Tensor forward(const at::Tensor& x_t, const at::Tensor& t, const at::Tensor& labels) const;
+
+  const ModelSpec& spec() const { return spec_; }
+  torch::Device device() const { return device_; }
+  std::vector<at::Tensor>& weights() { return weights_; }
+  const std::vector<at::Tensor>& weights() const { return weights_; }
+
+ private:
+  struct Linear {
+    std::size_t weight = 0;  // the bias follows it
+  };
+  struct Block {
+    Linear modulation, to_q, to_k, to_v, to_out, mlp_in, mlp_out;
+  };
+  at::Tensor linear(const at::Tensor& input, Linear layer) const;
+  at::Tensor condition(const at::Tensor& t, const at::Tensor& labels) const;
+  at::Tensor attention(const at::Tensor& input, const Block& block) const;
+  at::Tensor run_block(at::Tensor hidden, const at::Tensor& activated, const Block& block) const;
+  at::Tensor patchify(const at::Tensor& images) const;
+  at::Tensor unpatchify(const at::Tensor& rows) const;
+
+  ModelSpec spec_;
+  torch::Device device_;
+  std::vector<at::Tensor> weights_;
+  Linear patches_, time_in_, time_out_, final_modulation_, final_;
+  std::size_t label_table_ = 0;
+  std::vector<Block> blocks_;
+  at::Tensor positions_;    // [1,T,width]
+  at::Tensor frequencies_;  // [128]
+};
+
+}  // namespace skerry::diffusion

@@ -1,0 +1,47 @@
+// Fitting the router's curves on held-back images, and measuring it on others. No LibTorch shows here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "diffusion/data/held_back.h"
+#include "diffusion/data/pixels.h"
+#include "diffusion/router/statistics.h"
+
+namespace skerry::diffusion {
+
+// Images with their partitions, by index into a view that another object owns.
+struct RoutedImages {
+  PixelView pixels;
+  std::vector<std::uint32_t> rows;
+  std::vector<std::int32_t> partitions;  // [rows]
+  std::vector<std::int32_t> labels;      // [rows], or empty
+};
+// All images of a test half, checked against the router's size and number of experts. Views into `test`.
+Result<RoutedImages> test_images(const std::string& dataset_folder, const HeldBack& test,
+                                 const RouterFolder& statistics);
+
+// Fills levels, curve_gaussian and curve_feature of `statistics.shared`. With no images the curves are a mild
+// guess.
+void fit_curves(RouterFolder& statistics, const RoutedImages& images, std::uint64_t seed);
+
+struct RouterLevel {
+  double t = 0;
+  double accuracy = 0;
+  double cross_entropy = 0;
+};
+struct RouterMeasurement {
+  std::uint64_t images = 0;
+  std::vector<RouterLevel> levels;
+  double mean_cross_entropy() const;
+};
+// Label-blind, on at most `limit` images of test.safetensors, spread evenly, with the statistics of the same
+// folder.
+Result<RouterMeasurement> measure_router(const std::string& dataset_folder, const std::vector<double>& levels,
+                                         std::uint64_t limit);
+// The levels that ddm.md's tables show.
+std::vector<double> usual_levels();
+
+}  // namespace skerry::diffusion

@@ -1,0 +1,62 @@
+// What the analytic router knows, as plain values: the statistics of the whole set, shared by all experts,
+// and of each partition. An expert can join or leave with nothing but its own PartitionStatistics. No
+// LibTorch shows here. Failure rule: a file whose tensors are missing, of another type or contradict each
+// other is kCorrupt and named.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace skerry::diffusion {
+
+// N(mean, U·diag(variances)·Uᵀ + residual·(I − UUᵀ)): the leading principal components, and one variance for
+// the rest.
+struct GaussianStatistics {
+  std::vector<float> mean;        // [d]
+  std::vector<float> components;  // U [d, r], orthonormal columns, by falling variance
+  std::vector<float> variances;   // [r]
+  float residual = 0;
+  std::size_t dimensions() const { return mean.size(); }
+  std::size_t rank() const { return variances.size(); }
+};
+
+struct RouterStatistics {
+  // A feature is the first `feature_count` coordinates of (x − mean) in the basis, scaled to length 1.
+  GaussianStatistics whole;
+  std::size_t feature_count = 0;
+  std::vector<float> fine_centroids;  // [F, feature_count]
+  std::vector<std::int32_t> table;    // [F] expert of each fine centroid
+  // log p(k | x_t, t) = log π_k + a(t)·Gaussian view + b(t)·feature view + const, a and b by levels of t,
+  // ascending.
+  std::vector<float> levels;
+  std::vector<float> curve_gaussian;
+  std::vector<float> curve_feature;
+  // The best predictor a·x_t + b of the velocity at t = kLinearTimes: a scalar a, one b a pixel.
+  std::vector<float> linear_a;  // [3]
+  std::vector<float> linear_b;  // [3, d]
+};
+inline constexpr double kLinearTimes[] = {.2, .5, .8};
+
+struct PartitionStatistics {
+  GaussianStatistics gaussian;
+  std::vector<std::int64_t> label_counts;  // [classes + 1], the last: unlabelled
+  std::int64_t samples = 0;
+};
+
+Result<void> write_router_statistics(const std::string& path, const RouterStatistics& statistics);
+Result<void> write_partition_statistics(const std::string& path, const PartitionStatistics& statistics);
+Result<RouterStatistics> read_router_statistics(const std::string& path);
+Result<PartitionStatistics> read_partition_statistics(const std::string& path);
+
+struct RouterFolder {
+  RouterStatistics shared;
+  std::vector<PartitionStatistics> partitions;  // [K]
+};
+// router.safetensors and partition-0 … partition-<K−1>.safetensors of a dataset folder or an ensemble's
+// router/.
+Result<RouterFolder> read_router_folder(const std::string& folder);
+
+}  // namespace skerry::diffusion

@@ -1,0 +1,109 @@
+#include "diffusion/router/velocity.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "diffusion/data/held_back.h"
+#include "diffusion/device.h"
+#include "diffusion/ensemble.h"
+#include "diffusion/router/analytic.h"
+#include "diffusion/router/noised.h"
+
+namespace skerry::diffusion {
+namespace {
+
+constexpr std::uint64_t kMeasureSeed = 2;
+
+// Sums over pixels and images.
+struct Errors {
+  double linear = 0, full = 0, top1 = 0, own = 0;
+};
+
+double squared(const at::Tensor& difference) { return difference.square().sum(torch::kF64).item<double>(); }
+
+at::Tensor column(const std::vector<std::int32_t>& values, std::size_t begin, std::int64_t count) {
+  const auto first = values.begin() + static_cast<std::ptrdiff_t>(begin);
+  return torch::tensor(std::vector<std::int64_t>(first, first + count), torch::kI64);
+}
+
+class Judge {
+ public:
+  Judge(const Ensemble& ensemble, AnalyticRouter& router, const RouterStatistics& shared,
+        const RoutedImages& images)
+      : ensemble_(ensemble), router_(router), shared_(shared), images_(images) {}
+
+  VelocityLevel at_level(std::size_t level) {
+    const double t = kLinearTimes[level];
+    Errors errors;
+    for_noised(images_, t, kMeasureSeed, level,
+               [&](std::size_t begin, const NoisedImages& noisy) { add_block(level, begin, noisy, errors); });
+    const double scale = 1.0 / static_cast<double>(images_.rows.size() * images_.pixels.dimensions());
+    return {t, errors.linear * scale, errors.full * scale, errors.top1 * scale, errors.own * scale};
+  }
+
+ private:
+  void add_block(std::size_t level, std::size_t begin, const NoisedImages& noisy, Errors& errors) {
+    const double t = kLinearTimes[level];
+    const std::int64_t n = noisy.x_t.size(0), size = images_.pixels.size;
+    const auto d = static_cast<std::int64_t>(images_.pixels.dimensions());
+    const at::Tensor b =
+        torch::tensor(shared_.linear_b, torch::kF32).view({-1, d})[static_cast<std::int64_t>(level)];
+    errors.linear += squared(shared_.linear_a[level] * noisy.x_t + b - noisy.velocity);
+
+    const at::Tensor x_t = noisy.x_t.view({n, -1, size, size}).to(ensemble_.device());
+    const at::Tensor labels = column(images_.labels, begin, n).to(ensemble_.device());
+    std::vector<at::Tensor> outputs;
+    for (std::size_t k = 0; k < ensemble_.experts(); ++k) {
+      outputs.push_back(ensemble_.velocity(k, x_t, t, labels).flatten(1).to(torch::kCPU));
+    }
+    const at::Tensor velocities = torch::stack(outputs, 1);  // [n, K, d]
+    const at::Tensor log_p = router_.log_probabilities(noisy.x_t, t, labels.to(torch::kCPU));
+    const auto chosen = [&](const at::Tensor& expert) {
+      return velocities.gather(1, expert.view({n, 1, 1}).expand({n, 1, d})).squeeze(1);
+    };
+    errors.full += squared((log_p.exp().unsqueeze(2) * velocities).sum(1) - noisy.velocity);
+    errors.top1 += squared(chosen(log_p.argmax(1)) - noisy.velocity);
+    errors.own += squared(chosen(column(images_.partitions, begin, n)) - noisy.velocity);
+  }
+
+  const Ensemble& ensemble_;
+  AnalyticRouter& router_;
+  const RouterStatistics& shared_;
+  const RoutedImages& images_;
+};
+
+Result<VelocityMeasurement> measure(const std::string& ensemble_folder, const std::string& dataset_folder,
+                                    std::uint64_t limit, int device) {
+  ASSIGN_OR_RETURN(const Ensemble ensemble, Ensemble::load(ensemble_folder, device));
+  ASSIGN_OR_RETURN(const RouterFolder statistics, read_router_folder(ensemble_folder + "/router"));
+  ASSIGN_OR_RETURN(const HeldBack test, read_held_back(dataset_folder + "/test.safetensors"));
+  ASSIGN_OR_RETURN(RoutedImages images, test_images(dataset_folder, test, statistics));
+  if (statistics.partitions.size() != ensemble.experts()) {
+    return fail(ErrorCode::kInvalid, text(ensemble_folder, ": ", ensemble.experts(),
+                                          " experts, but a router of ", statistics.partitions.size()));
+  }
+  images = thinned(images, limit);
+  AnalyticRouter router(statistics);
+  Judge judge(ensemble, router, statistics.shared, images);
+  VelocityMeasurement out{images.rows.size(), {}};
+  for (std::size_t level = 0; level < std::size(kLinearTimes); ++level)
+    out.levels.push_back(judge.at_level(level));
+  return out;
+}
+
+}  // namespace
+
+bool VelocityMeasurement::below_linear() const {
+  return std::all_of(levels.begin(), levels.end(), [](const VelocityLevel& l) { return l.full < l.linear; });
+}
+
+Result<VelocityMeasurement> measure_velocity(const std::string& ensemble_folder,
+                                             const std::string& dataset_folder, std::uint64_t limit,
+                                             int device) {
+  const torch::NoGradGuard no_grad;
+  return guarded([&] { return measure(ensemble_folder, dataset_folder, limit, device); });
+}
+
+}  // namespace skerry::diffusion

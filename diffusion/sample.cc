@@ -1,0 +1,202 @@
+#include "diffusion/sample.h"
+
+#include <algorithm>
+
+#include "base/random.h"
+#include "base/text.h"
+#include "diffusion/device.h"
+#include "diffusion/ensemble.h"
+#include "diffusion/router.h"
+#include "diffusion/router/analytic.h"
+#include "diffusion/solver.h"
+
+namespace skerry::diffusion {
+namespace {
+
+Stream stream_of(const SampleSpec& spec, std::size_t image, Purpose purpose) {
+  return Stream({.seed = spec.seed,
+                 .expert = 0,
+                 .attempt = 0,
+                 .step = 0,
+                 .sample = static_cast<std::uint32_t>(image),
+                 .purpose = purpose});
+}
+
+Result<std::vector<std::int32_t>> assign_labels(const SampleSpec& spec, const EnsembleIndex& index) {
+  const auto classes = static_cast<std::int32_t>(index.classes.size());
+  std::vector<std::int32_t> labels(spec.count, -1);
+  if (spec.label) {
+    if (*spec.label < -1 || *spec.label >= classes) {
+      return fail(ErrorCode::kInvalid, text("label ", *spec.label, " is not one of the ensemble's ", classes,
+                                            " classes (0 to ", classes - 1, ", or −1 for none)"));
+    }
+    std::fill(labels.begin(), labels.end(), *spec.label);
+  } else if (classes > 0) {
+    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i) % classes;
+  }
+  return labels;
+}
+
+Result<std::vector<std::int32_t>> draw_experts(const SampleSpec& spec, const EnsembleIndex& index,
+                                               const std::vector<std::int32_t>& labels) {
+  std::vector<std::int32_t> experts;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    ASSIGN_OR_RETURN(const std::vector<double> shares, index.expert_shares(labels[i]));
+    double left = stream_of(spec, i, Purpose::kAncestral).uniform();
+    std::size_t chosen = 0;
+    for (std::size_t k = 0; k < shares.size(); ++k) {
+      if (shares[k] <= 0) continue;
+      chosen = k;  // the last with a share takes what rounding leaves
+      if (left < shares[k]) break;
+      left -= shares[k];
+    }
+    experts.push_back(static_cast<std::int32_t>(chosen));
+  }
+  return experts;
+}
+
+class Sampler {
+ public:
+  Sampler(const SampleSpec& spec, const Ensemble& ensemble, Router* router, const SampleProgress& progress)
+      : spec_(spec), ensemble_(ensemble), router_(router), progress_(progress) {}
+
+  void draw_all(Samples& samples);
+
+ private:
+  using Rows = std::vector<std::size_t>;
+  std::vector<Rows> batches(const Samples& samples) const;
+  void draw_batch(const Rows& rows, Samples& samples);
+  at::Tensor initial_noise(const Rows& rows, const Samples& samples) const;
+  at::Tensor guided(std::size_t expert, const at::Tensor& x, double t, const at::Tensor& labels) const;
+  at::Tensor mixed(const at::Tensor& x, double t, const at::Tensor& labels) const;
+
+  const SampleSpec& spec_;
+  const Ensemble& ensemble_;
+  Router* router_;
+  const SampleProgress& progress_;
+  std::uint64_t steps_done_ = 0, steps_total_ = 0;
+};
+
+// Images of one expert share a batch where each keeps its expert.
+std::vector<Sampler::Rows> Sampler::batches(const Samples& samples) const {
+  std::vector<Rows> by_expert(ensemble_.experts());
+  for (std::size_t i = 0; i < samples.labels.size(); ++i) {
+    by_expert[router_ == nullptr ? static_cast<std::size_t>(samples.experts[i]) : 0].push_back(i);
+  }
+  std::vector<Rows> result;
+  for (const Rows& rows : by_expert) {
+    for (std::size_t begin = 0; begin < rows.size(); begin += spec_.batch_size) {
+      const std::size_t end = std::min(rows.size(), begin + spec_.batch_size);
+      result.emplace_back(rows.begin() + static_cast<std::ptrdiff_t>(begin),
+                          rows.begin() + static_cast<std::ptrdiff_t>(end));
+    }
+  }
+  return result;
+}
+
+at::Tensor Sampler::initial_noise(const Rows& rows, const Samples& samples) const {
+  const std::int64_t size = samples.image_size;
+  const auto noise =
+      at::empty({static_cast<std::int64_t>(rows.size()), samples.channels, size, size}, at::kFloat);
+  const std::size_t pixels = static_cast<std::size_t>(noise.numel()) / rows.size();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    stream_of(spec_, rows[i], Purpose::kSample).fill_normal({noise.data_ptr<float>() + i * pixels, pixels});
+  }
+  return noise;
+}
+
+at::Tensor Sampler::guided(std::size_t expert, const at::Tensor& x, double t,
+                           const at::Tensor& labels) const {
+  if (spec_.guidance == 1 || ensemble_.index().classes.empty())
+    return ensemble_.velocity(expert, x, t, labels);
+  const auto both =
+      ensemble_.velocity(expert, at::cat({x, x}), t, at::cat({labels, at::full_like(labels, -1)}));
+  const auto halves = both.chunk(2);
+  return guide(halves[0], halves[1], spec_.guidance);
+}
+
+// The same experts and weights, those of the label, serve both branches of the guidance.
+at::Tensor Sampler::mixed(const at::Tensor& x, double t, const at::Tensor& labels) const {
+  const auto experts = static_cast<std::int64_t>(ensemble_.experts());
+  const std::int64_t keep = spec_.route == Route::kTop1   ? 1
+                            : spec_.route == Route::kTop2 ? std::min<std::int64_t>(2, experts)
+                                                          : experts;
+  const auto log_p = router_->log_probabilities(x.to(at::kCPU), t, labels).to(at::kFloat);  // [B,K]
+  const auto best = at::topk(log_p, keep, 1);
+  const auto kept = at::full_like(log_p, -INFINITY).scatter(1, std::get<1>(best), std::get<0>(best));
+  const auto weights = at::softmax(kept, 1);  // [B,K], zero for the experts left out
+  auto velocity = at::zeros_like(x);
+  for (std::int64_t k = 0; k < experts; ++k) {
+    const auto rows = at::nonzero(weights.select(1, k)).squeeze(1);  // [b]
+    if (rows.numel() == 0) continue;
+    const auto on_device = rows.to(x.device());
+    const auto part =
+        guided(static_cast<std::size_t>(k), x.index_select(0, on_device), t, labels.index_select(0, rows));
+    const auto share = weights.select(1, k).index_select(0, rows).view({-1, 1, 1, 1}).to(x.device());
+    velocity.index_add_(0, on_device, part * share);
+  }
+  return velocity;
+}
+
+void Sampler::draw_batch(const Rows& rows, Samples& samples) {
+  const auto labels = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
+  for (std::size_t i = 0; i < rows.size(); ++i) labels.data_ptr<std::int64_t>()[i] = samples.labels[rows[i]];
+  const VelocityField field = [&](const at::Tensor& x, double t) {
+    if (router_ != nullptr) return mixed(x, t, labels);
+    return guided(static_cast<std::size_t>(samples.experts[rows[0]]), x, t, labels);
+  };
+  const auto images =
+      integrate(spec_.solver, spec_.steps, initial_noise(rows, samples).to(ensemble_.device()), field,
+                [&](std::uint32_t) {
+                  if (progress_) progress_(++steps_done_, steps_total_);
+                });
+  const auto bytes = at::clamp(at::round((images + 1) * 127.5), 0, 255).to(at::kCPU, at::kByte).contiguous();
+  const std::size_t pixels = static_cast<std::size_t>(bytes.numel()) / rows.size();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::copy_n(bytes.data_ptr<std::uint8_t>() + i * pixels, pixels,
+                samples.pixels.data() + rows[i] * pixels);
+  }
+  if (samples.values.empty()) return;
+  const auto values = images.to(at::kCPU).contiguous();
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    std::copy_n(values.data_ptr<float>() + i * pixels, pixels, samples.values.data() + rows[i] * pixels);
+  }
+}
+
+void Sampler::draw_all(Samples& samples) {
+  const at::NoGradGuard no_grad;
+  const std::vector<Rows> all = batches(samples);
+  steps_total_ = all.size() * spec_.steps;
+  for (const Rows& rows : all) draw_batch(rows, samples);
+}
+
+}  // namespace
+
+Result<Samples> sample_ensemble(const std::string& folder, const SampleSpec& spec,
+                                const SampleProgress& progress) {
+  TRY(validate(spec));
+  return guarded([&]() -> Result<Samples> {
+    TRY(open_device(spec.device, spec.threads));
+    ASSIGN_OR_RETURN(const Ensemble ensemble, Ensemble::load(folder, spec.device));
+    const EnsembleIndex& index = ensemble.index();
+    Samples samples;
+    samples.channels = index.model.channels;
+    samples.image_size = index.model.image_size;
+    samples.classes = index.classes;
+    samples.pixels.resize(spec.count * index.model.pixels());
+    if (spec.keep_values) samples.values.resize(samples.pixels.size());
+    ASSIGN_OR_RETURN(samples.labels, assign_labels(spec, index));
+    std::unique_ptr<Router> router;
+    if (spec.route == Route::kAncestral) {
+      ASSIGN_OR_RETURN(samples.experts, draw_experts(spec, index, samples.labels));
+    } else {
+      ASSIGN_OR_RETURN(router, load_analytic_router(index.router_folder()));
+      for (const std::int32_t label : samples.labels) TRY(index.expert_shares(label));
+      samples.experts.assign(spec.count, -1);
+    }
+    Sampler(spec, ensemble, router.get(), progress).draw_all(samples);
+    return samples;
+  });
+}
+
+}  // namespace skerry::diffusion

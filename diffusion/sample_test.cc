@@ -1,0 +1,225 @@
+#include "diffusion/sample.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "diffusion/ensemble.h"
+#include "diffusion/solver.h"
+#include "diffusion/testing.h"
+#include "diffusion/train.h"
+
+namespace skerry::diffusion {
+namespace {
+
+using namespace testing;
+
+// N(0, s²) data: v = (t − (1−t)·s²)/(t² + (1−t)²s²) · x carries N(0,1) at t = 1 to N(0,s²), so x(0) = s·x(1).
+double gaussian_error(Solver solver, std::uint32_t steps) {
+  constexpr double kDeviation = 0.3;
+  const auto start = at::linspace(-2, 2, 9, at::kDouble);
+  const auto end = integrate(
+      solver, steps, start,
+      [&](const at::Tensor& x, double t) {
+        const double variance = kDeviation * kDeviation;
+        return x * ((t - (1 - t) * variance) / (t * t + (1 - t) * (1 - t) * variance));
+      },
+      nullptr);
+  return (end - start * kDeviation).abs().max().item<double>();
+}
+
+TEST(Solver, ConvergesAtItsOrder) {
+  EXPECT_LT(gaussian_error(Solver::kEuler, 200), 0.05);
+  EXPECT_NEAR(gaussian_error(Solver::kEuler, 100) / gaussian_error(Solver::kEuler, 200), 2, 0.3);
+  EXPECT_LT(gaussian_error(Solver::kHeun, 50), gaussian_error(Solver::kEuler, 100) / 4);
+}
+
+TEST(Solver, CallsBackAfterEachStep) {
+  std::vector<std::uint32_t> seen;
+  (void)integrate(
+      Solver::kHeun, 3, at::zeros({1}), [](const at::Tensor& x, double) { return x; },
+      [&](std::uint32_t done) { seen.push_back(done); });
+  EXPECT_EQ(seen, (std::vector<std::uint32_t>{1, 2, 3}));
+}
+
+TEST(Guidance, ExtrapolatesFromNullToLabel) {
+  const auto label = at::full({1}, 3.0), null = at::full({1}, 1.0);
+  EXPECT_EQ(guide(label, null, 0).item<double>(), 1);
+  EXPECT_EQ(guide(label, null, 1).item<double>(), 3);
+  EXPECT_EQ(guide(label, null, 2.5).item<double>(), 6);
+}
+
+// Two experts: the first has seen labels 0 and 1, the second labels 1 and 2, where it has three times as many
+// of 1.
+class EnsembleTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directories(folder_ / "router");
+    std::ofstream(folder_ / "ensemble.json")
+        << R"({"format":1,"run":"r","run_id":"r-0","dataset":"d","classes":["a","b","c"],"image_size":8,"channels":1,)"
+        << R"("experts":[{"index":0},{"index":1}],"model":{"width":16,"depth":2,"heads":2,"patch_size":4}})";
+    write_counts(0, {10, 10, 0, 0});
+    write_counts(1, {0, 30, 10, 0});
+    for (const std::uint32_t k : {0U, 1U}) write_expert(k);
+  }
+  void write_counts(int expert, const std::vector<std::int64_t>& counts) {
+    const std::string_view bytes(reinterpret_cast<const char*>(counts.data()), counts.size() * 8);
+    ASSERT_TRUE(storage::write_safetensors(folder_ / text("router/partition-", expert, ".safetensors"),
+                                           {{"label_counts", storage::DType::kI64, {counts.size()}, bytes}},
+                                           {}));
+  }
+  void write_expert(std::uint32_t expert) {
+    std::filesystem::create_directories(folder_ / text("expert_", expert));
+    std::vector<storage::TensorView> views;
+    at::manual_seed(expert);
+    std::vector<at::Tensor> weights;
+    for (const auto& parameter : parameter_shapes(tiny_model())) {
+      weights.push_back(at::randn(parameter.shape) * 0.1);
+      views.push_back({parameter.name,
+                       storage::DType::kF32,
+                       {parameter.shape.begin(), parameter.shape.end()},
+                       {static_cast<const char*>(weights.back().data_ptr()), weights.back().nbytes()}});
+    }
+    ASSERT_TRUE(
+        storage::write_safetensors(folder_ / text("expert_", expert, "/diffusion_pytorch_model.safetensors"),
+                                   views, {{"format", "pt"}}));
+  }
+  Samples draw(const SampleSpec& spec) {
+    auto samples = sample_ensemble(folder_.path(), spec, nullptr);
+    EXPECT_TRUE(samples) << (samples ? "" : samples.error().message);
+    return samples ? *samples : Samples{};
+  }
+  static SampleSpec spec() {
+    SampleSpec spec;
+    spec.count = 12;
+    spec.steps = 4;
+    spec.seed = 5;
+    spec.device = -1;
+    return spec;
+  }
+  TempFolder folder_;
+};
+
+TEST_F(EnsembleTest, LabelsCycleAndExpertsHaveSeenThem) {
+  SampleSpec many = spec();
+  many.count = 300;
+  many.steps = 1;
+  const Samples samples = draw(many);
+  int second_of_label_one = 0;
+  for (std::size_t i = 0; i < samples.labels.size(); ++i) {
+    EXPECT_EQ(samples.labels[i], static_cast<std::int32_t>(i % 3));
+    EXPECT_TRUE(samples.labels[i] != 0 || samples.experts[i] == 0) << i;
+    EXPECT_TRUE(samples.labels[i] != 2 || samples.experts[i] == 1) << i;
+    if (samples.labels[i] == 1) second_of_label_one += samples.experts[i];
+  }
+  EXPECT_NEAR(second_of_label_one, 75, 20);
+}
+
+TEST_F(EnsembleTest, AnImageDependsOnItsNumberAndSeedOnly) {
+  const Samples all = draw(spec());
+  SampleSpec smaller = spec();
+  smaller.count = 5;
+  smaller.batch_size = 2;
+  const Samples few = draw(smaller);
+  ASSERT_EQ(few.pixels.size(), 5U * 64);
+  for (std::size_t i = 0; i < few.pixels.size(); ++i) EXPECT_NEAR(few.pixels[i], all.pixels[i], 1) << i;
+  SampleSpec reseeded = spec();
+  ++reseeded.seed;
+  EXPECT_NE(draw(reseeded).pixels, all.pixels);
+}
+
+TEST_F(EnsembleTest, ValuesAreWhatPixelsWereRoundedFrom) {
+  EXPECT_TRUE(draw(spec()).values.empty());
+  SampleSpec kept = spec();
+  kept.keep_values = true;
+  const Samples samples = draw(kept);
+  ASSERT_EQ(samples.values.size(), samples.pixels.size());
+  for (std::size_t i = 0; i < samples.pixels.size(); ++i) {
+    EXPECT_NEAR(std::clamp((samples.values[i] + 1) * 127.5F, 0.F, 255.F), samples.pixels[i], 0.51) << i;
+  }
+}
+
+// Two shards, and an index that says which tensor is where, in place of expert 1's one file.
+TEST_F(EnsembleTest, ReadsShardsWhereAnExpertHasThem) {
+  const std::vector<std::uint8_t> whole = draw(spec()).pixels;
+  const std::string weights = folder_ / "expert_1/diffusion_pytorch_model.safetensors";
+  nlohmann::json index;
+  {
+    const auto file = storage::Safetensors::open(weights).value();
+    std::vector<storage::TensorView> halves[2];
+    const std::string names[] = {"a-00001-of-00002.safetensors", "a-00002-of-00002.safetensors"};
+    for (const auto& info : file.header().tensors) {
+      const std::size_t half = info.begin * 2 < file.header().total_bytes ? 0 : 1;
+      halves[half].push_back(file.view(info));
+      index["weight_map"][info.name] = names[half];
+    }
+    for (const std::size_t half : {0U, 1U})
+      ASSERT_TRUE(storage::write_safetensors(folder_ / ("expert_1/" + names[half]), halves[half], {}));
+  }
+  std::filesystem::remove(weights);
+  std::ofstream(weights + ".index.json") << index;
+  EXPECT_EQ(draw(spec()).pixels, whole);
+
+  index["weight_map"]["proj_out_1.bias"] = "../expert_0/diffusion_pytorch_model.safetensors";
+  std::ofstream(weights + ".index.json") << index;
+  const auto outside = sample_ensemble(folder_.path(), spec(), nullptr);
+  ASSERT_FALSE(outside);
+  EXPECT_NE(outside.error().message.find("outside its folder"), std::string::npos);
+}
+
+// Copies of a fetched folder may lose its links.
+TEST_F(EnsembleTest, FindsExpertsAndRouterInTheModelsFolder) {
+  const std::vector<std::uint8_t> linked = draw(spec()).pixels;
+  std::filesystem::create_directories(folder_ / "transformer");
+  for (const std::string name : {"expert_0", "expert_1", "router"})
+    std::filesystem::rename(folder_ / name, folder_ / ("transformer/" + name));
+  EXPECT_EQ(draw(spec()).pixels, linked);
+}
+
+TEST_F(EnsembleTest, GuidanceOfOneIsTheLabelAndZeroTheNull) {
+  SampleSpec labelled = spec();
+  labelled.label = 1;
+  const Samples plain = draw(labelled);
+  SampleSpec guided = labelled;
+  guided.guidance = 1 + 1e-12;
+  const Samples same = draw(guided);
+  for (std::size_t i = 0; i < plain.pixels.size(); ++i) EXPECT_NEAR(plain.pixels[i], same.pixels[i], 1);
+  guided.guidance = 5;
+  EXPECT_NE(draw(guided).pixels, plain.pixels);
+}
+
+TEST_F(EnsembleTest, BadQuestionsGetClearAnswers) {
+  SampleSpec bad = spec();
+  bad.label = 3;
+  EXPECT_FALSE(sample_ensemble(folder_.path(), bad, nullptr));
+  bad = spec();
+  bad.steps = 0;
+  EXPECT_FALSE(sample_ensemble(folder_.path(), bad, nullptr));
+  const auto learned = parse_route("learned");
+  ASSERT_FALSE(learned);
+  EXPECT_NE(learned.error().message.find("analytic"), std::string::npos);
+  std::filesystem::remove(folder_ / "expert_1/diffusion_pytorch_model.safetensors");
+  const auto missing = sample_ensemble(folder_.path(), spec(), nullptr);
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message.find("expert_1"), std::string::npos);
+}
+
+TEST_F(EnsembleTest, NearestImagesTellTheirLabel) {
+  const auto shard = write_shard(folder_ / "shard", tiny_model(), 30);
+  Samples samples;
+  samples.channels = 1;
+  samples.image_size = 8;
+  samples.classes = {"a", "b", "c"};
+  samples.labels = {0, 1, 2, 2, -1};
+  for (const int label : {0, 1, 2, 0, 0}) {
+    for (int p = 0; p < 64; ++p) samples.pixels.push_back(p % 8 <= 2 * label ? 220 : 40);
+  }
+  const auto agreement = nearest_label_agreement(samples, shard, 30);
+  ASSERT_TRUE(agreement) << agreement.error().message;
+  EXPECT_EQ(agreement->labelled, 4U);
+  EXPECT_EQ(agreement->agree, 3U);
+}
+
+}  // namespace
+}  // namespace skerry::diffusion

@@ -1,0 +1,67 @@
+// What is trained and how: the shape of a model and the recipe of its training, as plain values.
+// Everything here is checked by validate() before a tensor exists; nothing else in the folder checks it
+// again.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace skerry::diffusion {
+
+// The shape of a DiT (Peebles & Xie, "Scalable Diffusion Models with Transformers"). No LibTorch shows here.
+struct ModelSpec {
+  std::uint32_t image_size = 28;
+  std::uint32_t channels = 1;
+  std::uint32_t patch_size = 4;
+  std::uint32_t width = 128;
+  std::uint32_t depth = 4;
+  std::uint32_t heads = 4;
+  std::uint32_t classes = 0;  // 0: unlabelled
+
+  bool operator==(const ModelSpec&) const = default;
+
+  // Unlabelled models keep one unused class, because the exported model must name at least one.
+  std::uint32_t table_classes() const { return classes == 0 ? 1 : classes; }
+  std::uint32_t null_label() const { return table_classes(); }  // the last row of the label table
+  std::uint32_t tokens() const { return (image_size / patch_size) * (image_size / patch_size); }
+  std::uint64_t pixels() const { return std::uint64_t{channels} * image_size * image_size; }
+};
+
+// "S/2" … "XL/8": width, depth, heads and patch size of the paper; the other fields keep their defaults.
+Result<ModelSpec> model_preset(std::string_view name);
+Result<void> validate(const ModelSpec& model);
+
+enum class Schedule { kConstant, kLinear, kCosine };
+Result<Schedule> parse_schedule(std::string_view name);  // constant, linear, cosine
+const char* to_string(Schedule schedule);
+
+struct TrainSpec {
+  std::uint64_t seed = 0;
+  std::uint32_t expert = 0;
+  std::uint32_t attempt = 0;  // raised after a non-finite weight, so that other numbers are drawn
+  std::uint64_t steps = 2000;
+  std::uint32_t batch_size = 64;
+  double learning_rate = 1e-4;
+  Schedule schedule = Schedule::kConstant;
+  std::uint64_t warmup_steps = 0;
+  double clip = 0;  // limit of the global gradient norm; 0: none
+  double ema = 0.9999;
+  double label_dropout = 0.1;
+  double weight_decay = 0;
+  std::uint32_t threads = 1;
+  std::string precision = "fp32";
+  int device = 0;  // CUDA device where there is one; −1: the CPU
+};
+
+Result<void> validate(const TrainSpec& train);
+
+// The rate of step `step` (0 is the first): linear warm-up, then constant, or down to 0 at `steps`.
+double learning_rate_at(const TrainSpec& train, std::uint64_t step);
+// The EMA's decay at step `step` (0 is the first): min(ema, (1+s)/(10+s)), so that the initial weights are
+// forgotten.
+double ema_decay_at(const TrainSpec& train, std::uint64_t step);
+
+}  // namespace skerry::diffusion

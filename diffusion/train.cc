@@ -1,0 +1,140 @@
+#include "diffusion/train.h"
+
+#include <cmath>
+
+#include "base/text.h"
+#include "diffusion/device.h"
+#include "diffusion/train_batch.h"
+#include "diffusion/train_state.h"
+
+namespace skerry::diffusion {
+
+struct Trainer::Impl {
+  Impl(const ModelSpec& model_spec, const TrainSpec& train_spec, TrainingSet training_set,
+       TrainState train_state, torch::Device on)
+      : model(model_spec),
+        train(train_spec),
+        set(std::move(training_set)),
+        order(train_spec, set.size()),
+        state(std::move(train_state)),
+        dit(model_spec, state.raw, on),
+        device(diffusion::device_name(on)),
+        fingerprint(engine_fingerprint(on, train_spec.threads, train_spec.precision)) {
+    for (at::Tensor& weight : state.raw) weight.set_requires_grad(true);  // shared with `dit`
+  }
+
+  StepMetrics step();
+
+  ModelSpec model;
+  TrainSpec train;
+  TrainingSet set;
+  SampleOrder order;
+  TrainState state;
+  Dit dit;
+  std::string device, fingerprint;
+  std::optional<std::string> bad_loss;
+};
+
+StepMetrics Trainer::Impl::step() {
+  const torch::Device on = dit.device();
+  const Batch batch = make_batch(set, order, model, train, state.step, 0, train.batch_size);
+  const at::Tensor velocity = dit.forward(batch.x_t.to(on), batch.t.to(on), batch.labels.to(on));
+  const at::Tensor loss = at::mse_loss(velocity, batch.target.to(on));
+  std::vector<at::Tensor> gradients = torch::autograd::grad({loss}, state.raw);
+  StepMetrics metrics;
+  metrics.learning_rate = learning_rate_at(train, state.step);
+  metrics.gradient_norm = apply_gradients(state, gradients, train);
+  metrics.step = state.step;
+  metrics.loss = loss.item<double>();
+  if (!std::isfinite(metrics.loss) && !bad_loss) bad_loss = text("the loss of step ", state.step);
+  return metrics;
+}
+
+Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Trainer::Trainer(Trainer&&) noexcept = default;
+Trainer& Trainer::operator=(Trainer&&) noexcept = default;
+Trainer::~Trainer() = default;
+
+Result<Trainer> Trainer::make(const ModelSpec& model, const TrainSpec& train,
+                              const std::vector<std::string>& shard_paths,
+                              const storage::Safetensors* checkpoint, const Progress& progress) {
+  TRY(validate(model));
+  TRY(validate(train));
+  const auto begin = [&](const char* phase) {
+    if (progress) progress(phase);
+  };
+  return guarded([&]() -> Result<Trainer> {
+    begin("opening the device");
+    ASSIGN_OR_RETURN(const torch::Device device, open_device(train.device, train.threads));
+    begin("reading the shards");
+    ASSIGN_OR_RETURN(TrainingSet set, TrainingSet::open(shard_paths, model));
+    begin("loading the weights");
+    TrainState state;
+    if (checkpoint == nullptr) {
+      state = initial_state(model, train, device);
+    } else {
+      ASSIGN_OR_RETURN(state, load_state(*checkpoint, model, train, device));
+    }
+    return Trainer(std::make_unique<Impl>(model, train, std::move(set), std::move(state), device));
+  });
+}
+
+Result<Trainer> Trainer::create(const ModelSpec& model, const TrainSpec& train,
+                                const std::vector<std::string>& shard_paths, const Progress& progress) {
+  return make(model, train, shard_paths, nullptr, progress);
+}
+
+Result<Trainer> Trainer::resume(const ModelSpec& model, const TrainSpec& train,
+                                const std::vector<std::string>& shard_paths,
+                                const storage::Safetensors& checkpoint, const Progress& progress) {
+  return make(model, train, shard_paths, &checkpoint, progress);
+}
+
+Result<StepMetrics> Trainer::step() {
+  return guarded([&]() -> Result<StepMetrics> { return impl_->step(); });
+}
+
+std::uint64_t Trainer::steps_done() const { return impl_->state.step; }
+
+std::optional<std::string> Trainer::non_finite() {
+  std::optional<std::string> found = std::exchange(impl_->bad_loss, std::nullopt);
+  const at::NoGradGuard no_grad;
+  return found ? found : first_non_finite(impl_->state, impl_->model);
+}
+
+Result<std::uint64_t> Trainer::write_snapshot(int descriptor) const {
+  return guarded([&]() -> Result<std::uint64_t> {
+    const at::NoGradGuard no_grad;
+    return write_snapshot_image(
+        descriptor, snapshot_tensors(impl_->state, impl_->model),
+        snapshot_metadata(impl_->state, impl_->model, impl_->train, impl_->fingerprint));
+  });
+}
+
+Result<void> Trainer::write_checkpoint(const std::string& path) const {
+  return guarded([&]() -> Result<void> {
+    const at::NoGradGuard no_grad;
+    return write_snapshot_file(
+        path, snapshot_tensors(impl_->state, impl_->model),
+        snapshot_metadata(impl_->state, impl_->model, impl_->train, impl_->fingerprint));
+  });
+}
+
+std::uint64_t Trainer::snapshot_bytes() const {
+  const Result<std::uint64_t> bytes =
+      snapshot_image_bytes(snapshot_tensors(impl_->state, impl_->model),
+                           snapshot_metadata(impl_->state, impl_->model, impl_->train, impl_->fingerprint));
+  return bytes.value_or(0);
+}
+
+std::uint64_t Trainer::parameter_count() const {
+  std::uint64_t count = 0;
+  for (const at::Tensor& weight : impl_->state.raw) count += static_cast<std::uint64_t>(weight.numel());
+  return count;
+}
+
+std::uint64_t Trainer::sample_count() const { return impl_->set.size(); }
+const std::string& Trainer::device_name() const { return impl_->device; }
+const std::string& Trainer::fingerprint() const { return impl_->fingerprint; }
+
+}  // namespace skerry::diffusion

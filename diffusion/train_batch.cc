@@ -1,0 +1,59 @@
+#include "diffusion/train_batch.h"
+
+#include "base/random.h"
+
+namespace skerry::diffusion {
+namespace {
+
+Stream stream_at(const TrainSpec& train, std::uint64_t step, std::uint32_t row, Purpose purpose) {
+  return Stream({.seed = train.seed,
+                 .expert = train.expert,
+                 .attempt = train.attempt,
+                 .step = step,
+                 .sample = row,
+                 .purpose = purpose});
+}
+
+std::int64_t draw_label(const ModelSpec& model, const TrainSpec& train, std::uint64_t step, std::uint32_t row,
+                        std::int32_t label) {
+  const bool dropped = stream_at(train, step, row, Purpose::kLabelDropout).uniform() < train.label_dropout;
+  return dropped || label < 0 ? std::int64_t{model.null_label()} : std::int64_t{label};
+}
+
+// ε is drawn into `x_t` and mixed in place.
+void fill_row(const unsigned char* pixels, float t, std::span<float> x_t, std::span<float> target,
+              Stream noise) {
+  noise.fill_normal(x_t);
+  for (std::size_t i = 0; i < x_t.size(); ++i) {
+    const float x0 = static_cast<float>(pixels[i]) / 127.5F - 1.0F;
+    const float epsilon = x_t[i];
+    x_t[i] = (1.0F - t) * x0 + t * epsilon;
+    target[i] = epsilon - x0;
+  }
+}
+
+}  // namespace
+
+Batch make_batch(const TrainingSet& set, SampleOrder& order, const ModelSpec& model, const TrainSpec& train,
+                 std::uint64_t step, std::uint32_t first, std::uint32_t rows) {
+  const std::int64_t size = model.image_size;
+  Batch batch;
+  batch.x_t = at::empty({rows, model.channels, size, size}, at::kFloat);
+  batch.target = at::empty_like(batch.x_t);
+  batch.t = at::empty({rows}, at::kFloat);
+  batch.labels = at::empty({rows}, at::kLong);
+  const std::size_t pixels = model.pixels();
+  for (std::uint32_t i = 0; i < rows; ++i) {
+    const std::uint32_t row = first + i;
+    const std::uint64_t index = order.at(step * train.batch_size + row);
+    const float t = static_cast<float>(stream_at(train, step, row, Purpose::kTime).uniform());
+    batch.t.data_ptr<float>()[i] = t;
+    batch.labels.data_ptr<std::int64_t>()[i] = draw_label(model, train, step, row, set.label(index));
+    fill_row(set.image(index), t, {batch.x_t.data_ptr<float>() + i * pixels, pixels},
+             {batch.target.data_ptr<float>() + i * pixels, pixels},
+             stream_at(train, step, row, Purpose::kNoise));
+  }
+  return batch;
+}
+
+}  // namespace skerry::diffusion

@@ -1,0 +1,98 @@
+#include "diffusion/training_set.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "base/text.h"
+
+namespace skerry::diffusion {
+
+Result<TrainingSet::Shard> TrainingSet::open_shard(const std::string& path, const ModelSpec& model) {
+  ASSIGN_OR_RETURN(storage::Safetensors file, storage::Safetensors::open(path));
+  ASSIGN_OR_RETURN(const storage::TensorView images, file.tensor("images"));
+  ASSIGN_OR_RETURN(const storage::TensorView labels, file.tensor("labels"));
+  const std::uint64_t count = images.shape.empty() ? 0 : images.shape[0];
+  const std::vector<std::uint64_t> expected{count, model.channels, model.image_size, model.image_size};
+  if (images.dtype != storage::DType::kU8 || images.shape != expected) {
+    return fail(ErrorCode::kInvalid, text(path, ": images must be U8 [n,", model.channels, ",",
+                                          model.image_size, ",", model.image_size, "], as the model is"));
+  }
+  if (labels.dtype != storage::DType::kI32 || labels.shape != std::vector<std::uint64_t>{count}) {
+    return fail(ErrorCode::kInvalid, text(path, ": labels must be I32 [", count, "], one for each image"));
+  }
+  Shard shard;
+  shard.images = reinterpret_cast<const unsigned char*>(images.data.data());
+  shard.labels = labels.data.data();
+  shard.begin = count;  // the count, until open() sums up
+  shard.file = std::move(file);
+  return shard;
+}
+
+Result<TrainingSet> TrainingSet::open(const std::vector<std::string>& paths, const ModelSpec& model) {
+  TrainingSet set;
+  set.image_bytes_ = model.pixels();
+  for (const std::string& path : paths) {
+    ASSIGN_OR_RETURN(Shard shard, open_shard(path, model));
+    const std::uint64_t count = shard.begin;
+    shard.begin = set.total_;
+    set.total_ += count;
+    set.shards_.push_back(std::move(shard));
+    for (std::uint64_t i = set.total_ - count; i < set.total_; ++i) {
+      const std::int32_t label = set.label(i);
+      if (label >= -1 && label < static_cast<std::int32_t>(model.classes)) continue;
+      return fail(ErrorCode::kInvalid,
+                  text(path, ": label ", label, " is outside the model's ", model.classes, " classes"));
+    }
+  }
+  if (set.total_ == 0)
+    return fail(ErrorCode::kInvalid, "no samples to train on: the shards given are empty or none");
+  if (set.total_ > UINT32_MAX) return fail(ErrorCode::kInvalid, "more than 2^32 samples in one partition");
+  return set;
+}
+
+const TrainingSet::Shard& TrainingSet::shard_of(std::uint64_t index) const {
+  SKERRY_CHECK(index < total_, index, " of ", total_);
+  const auto after = std::upper_bound(shards_.begin(), shards_.end(), index,
+                                      [](std::uint64_t i, const Shard& shard) { return i < shard.begin; });
+  return *std::prev(after);
+}
+
+const unsigned char* TrainingSet::image(std::uint64_t index) const {
+  const Shard& shard = shard_of(index);
+  return shard.images + (index - shard.begin) * image_bytes_;
+}
+
+std::int32_t TrainingSet::label(std::uint64_t index) const {
+  const Shard& shard = shard_of(index);
+  std::int32_t label = 0;
+  std::memcpy(&label, shard.labels + (index - shard.begin) * sizeof(label), sizeof(label));
+  return label;
+}
+
+SampleOrder::SampleOrder(const TrainSpec& train, std::uint64_t samples)
+    : seed_(train.seed), expert_(train.expert), attempt_(train.attempt), order_(samples) {}
+
+void SampleOrder::shuffle(std::uint64_t pass) {
+  std::iota(order_.begin(), order_.end(), 0U);
+  Stream stream({.seed = seed_,
+                 .expert = expert_,
+                 .attempt = attempt_,
+                 .step = pass,
+                 .sample = 0,
+                 .purpose = Purpose::kOrder});
+  for (std::uint64_t left = order_.size(); left > 1; --left) {
+    std::swap(order_[left - 1], order_[stream.below(left)]);
+  }
+  pass_ = pass;
+}
+
+std::uint64_t SampleOrder::at(std::uint64_t number) {
+  const std::uint64_t pass = number / order_.size();
+  if (pass != pass_) shuffle(pass);
+  return order_[number % order_.size()];
+}
+
+}  // namespace skerry::diffusion

@@ -1,0 +1,32 @@
+#include "engine/dataset_folder.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+
+namespace skerry::engine {
+
+Result<DatasetFolder> open_dataset_folder(const std::string& folder, std::uint32_t partition) try {
+  const std::string path = folder + "/dataset.json";
+  std::ifstream file(path);
+  if (!file)
+    return fail(ErrorCode::kNotFound, text("cannot read ", path, ": `skerry-engine ingest` makes it"));
+  const auto index = nlohmann::json::parse(file);
+  DatasetFolder dataset;
+  dataset.image_size = index.at("image_size").get<std::uint32_t>();
+  dataset.channels = index.at("channels").get<std::uint32_t>();
+  dataset.classes = static_cast<std::uint32_t>(index.at("classes").size());
+  for (const auto& entry : index.at("files")) {
+    if (entry.at("role") != "shard" || entry.at("partition") != partition) continue;
+    dataset.shards.push_back(folder + "/" + entry.at("name").get<std::string>());
+  }
+  if (dataset.shards.empty()) {
+    return fail(ErrorCode::kNotFound, text(path, " lists no shard of partition ", partition));
+  }
+  return dataset;
+} catch (const nlohmann::json::exception& error) {
+  return fail(ErrorCode::kCorrupt, text(folder, "/dataset.json: ", error.what()));
+}
+
+}  // namespace skerry::engine

@@ -1,0 +1,23 @@
+// What a command of the engine exits with: the numbers that `skerry` uses for the same errors.
+#pragma once
+
+#include "base/result.h"
+
+namespace skerry::engine {
+
+constexpr int kExitOk = 0;
+
+constexpr int exit_code_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalid:
+      return 2;
+    case ErrorCode::kNotFound:
+      return 3;
+    case ErrorCode::kConflict:
+      return 6;
+    default:
+      return 1;
+  }
+}
+
+}  // namespace skerry::engine

@@ -1,0 +1,131 @@
+#include "engine/ingest_command.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "diffusion/data/ingest.h"
+#include "engine/exit_code.h"
+
+namespace skerry::engine {
+namespace {
+
+using diffusion::IngestOptions;
+using diffusion::IngestSummary;
+using diffusion::Progress;
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  IngestOptions ingest;
+  std::string features = "pca";
+  std::string progress = "text";
+};
+
+std::string safe_dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+// A line a report on stdout, for programs.
+void report_json(const Progress& p) {
+  const Json json{{"stage", p.stage}, {"done", p.done}, {"total", p.total}};
+  std::printf("%s\n", safe_dump(json).c_str());
+  std::fflush(stdout);
+}
+
+// One changing line on a terminal, one line a finished stage elsewhere; both on stderr.
+void report_text(const Progress& p) {
+  static const bool terminal = isatty(STDERR_FILENO) == 1;
+  const bool last = p.total > 0 && p.done == p.total;
+  if (!terminal && !last) return;
+  const std::string of = p.total > 0 ? text(" of ", p.total) : "";
+  std::fprintf(stderr, "%s%-12s %llu%s%s", terminal ? "\r\033[K" : "", std::string(p.stage).c_str(),
+               static_cast<unsigned long long>(p.done), of.c_str(), last ? "\n" : "");
+}
+
+Json summary_json(const IngestSummary& s, const std::string& output) {
+  return Json{{"stage", "done"},
+              {"output", output},
+              {"samples", s.index.samples},
+              {"fit", s.fit},
+              {"test", s.test},
+              {"channels", s.index.channels},
+              {"image_size", s.index.image_size},
+              {"classes", s.index.classes.size()},
+              {"partition_samples", s.index.partition_samples},
+              {"fine_centroids", s.fine_centroids},
+              {"ratio", s.ratio},
+              {"balanced", s.within_caps},
+              {"skipped", s.index.skipped}};
+}
+
+void print_skipped(const IngestSummary& s) {
+  if (s.index.skipped == 0) return;
+  std::fprintf(stderr, "%llu skipped:\n", static_cast<unsigned long long>(s.index.skipped));
+  for (const auto& image : s.index.skipped_examples) {
+    std::fprintf(stderr, "  %s: %s\n", image.path.c_str(), image.reason.c_str());
+  }
+  if (s.index.skipped > s.index.skipped_examples.size()) std::fprintf(stderr, "  …\n");
+}
+
+void print_summary(const IngestSummary& s, const std::string& output) {
+  std::string sizes;
+  for (const std::uint64_t n : s.index.partition_samples) sizes += text(sizes.empty() ? "" : " ", n);
+  print_skipped(s);
+  std::printf(
+      "%s: %llu images of %dx%dx%d, %zu classes; %llu + %llu held back; partitions %s (largest ÷ smallest "
+      "%.2f%s)\n",
+      output.c_str(), static_cast<unsigned long long>(s.index.samples), s.index.channels, s.index.image_size,
+      s.index.image_size, s.index.classes.size(), static_cast<unsigned long long>(s.fit),
+      static_cast<unsigned long long>(s.test), sizes.c_str(), s.ratio,
+      s.within_caps ? "" : ", outside the caps 0.92 to 1.08");
+}
+
+int run(const Arguments& arguments) {
+  const bool json = arguments.progress == "json";
+  const auto summary = diffusion::ingest(arguments.ingest, json ? report_json : report_text);
+  if (!summary.has_value()) {
+    std::fprintf(stderr, "ingest: %s\n", summary.error().message.c_str());
+    return exit_code_of(summary.error().code);
+  }
+  if (json) {
+    print_skipped(*summary);
+    std::printf("%s\n", safe_dump(summary_json(*summary, arguments.ingest.output)).c_str());
+  } else {
+    print_summary(*summary, arguments.ingest.output);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void register_ingest_command(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  IngestOptions& options = arguments->ingest;
+  CLI::App* command =
+      app.add_subcommand("ingest", "Turn images into a dataset folder: shards, partitions, router");
+  command
+      ->add_option("path", options.input,
+                   "Folder of images, IDX file (or its folder), WebDataset tar (or a folder of them)")
+      ->required();
+  command->add_option("--out", options.output, "Folder to write; must not exist or be empty")->required();
+  command->add_option("--partitions", options.partitions, "Number of experts K")
+      ->required()
+      ->check(CLI::Range(1U, diffusion::kMaxPartitions));
+  command
+      ->add_option("--image-size", options.image_size,
+                   "Side of the square images; default: that of the first image if it is a square of at most "
+                   "64 pixels, else 64")
+      ->check(CLI::Range(diffusion::kMinImageSize, diffusion::kMaxImageSize));
+  command
+      ->add_option("--features", arguments->features,
+                   "What images are grouped by: pca (principal components of the pixels)")
+      ->check(CLI::IsMember({"pca"}));
+  command->add_option("--seed", options.seed, "Same images, seed and threads: same bytes");
+  command->add_option("--threads", options.threads, "Threads of matrix products")->check(CLI::Range(1, 256));
+  command->add_option("--progress", arguments->progress, "text (on stderr) or json (lines on stdout)")
+      ->check(CLI::IsMember({"text", "json"}));
+  command->callback([arguments, &exit_code] { exit_code = run(*arguments); });
+}
+
+}  // namespace skerry::engine

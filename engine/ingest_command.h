@@ -1,0 +1,11 @@
+// skerry-engine ingest: images to a dataset folder.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace skerry::engine {
+
+// Adds the command. It runs while `app` parses and leaves the program's exit code in `exit_code`.
+void register_ingest_command(CLI::App& app, int& exit_code);
+
+}  // namespace skerry::engine

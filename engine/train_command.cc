@@ -1,0 +1,94 @@
+#include "engine/train_command.h"
+
+#include <cstdio>
+#include <memory>
+
+#include "base/log.h"
+#include "engine/exit_code.h"
+#include "engine/train_channel.h"
+#include "engine/train_standalone.h"
+
+namespace skerry::engine {
+namespace {
+
+struct Arguments {
+  int channel = -1;
+  bool standalone = false;
+  std::string preset;
+  std::string schedule = "constant";
+  StandaloneOptions options;
+};
+
+Result<void> run_standalone(Arguments& arguments) {
+  StandaloneOptions& options = arguments.options;
+  if (options.dataset.empty() || options.output.empty()) {
+    return fail(ErrorCode::kInvalid, "--standalone needs --dataset DIR and --out FILE");
+  }
+  if (!arguments.preset.empty()) {
+    ASSIGN_OR_RETURN(options.model, diffusion::model_preset(arguments.preset));
+  }
+  ASSIGN_OR_RETURN(options.train.schedule, diffusion::parse_schedule(arguments.schedule));
+  return train_standalone(options);
+}
+
+int run(Arguments& arguments) {
+  if (arguments.channel >= 0) return train_channel(arguments.channel);
+  if (!arguments.standalone) {
+    std::fprintf(stderr, "train: expected --standalone, or --channel FD from a daemon\n");
+    return exit_code_of(ErrorCode::kInvalid);
+  }
+  const Result<void> done = run_standalone(arguments);
+  if (done) return kExitOk;
+  std::fprintf(stderr, "train: %s\n", done.error().message.c_str());
+  return exit_code_of(done.error().code);
+}
+
+void add_model_options(CLI::App& command, Arguments& arguments) {
+  diffusion::ModelSpec& model = arguments.options.model;
+  command.add_option("--preset", arguments.preset,
+                     "Shape by name: S, B, L or XL with patch size 2, 4 or 8, as S/2");
+  command.add_option("--width", model.width, "Width of the model")->capture_default_str();
+  command.add_option("--depth", model.depth, "Blocks")->capture_default_str();
+  command.add_option("--heads", model.heads, "Attention heads")->capture_default_str();
+  command.add_option("--patch-size", model.patch_size, "Side of a patch in pixels")->capture_default_str();
+}
+
+void add_training_options(CLI::App& command, Arguments& arguments) {
+  diffusion::TrainSpec& train = arguments.options.train;
+  command.add_option("--seed", train.seed, "The run's seed")->capture_default_str();
+  command.add_option("--attempt", train.attempt, "Raised after a diverged attempt")->capture_default_str();
+  command.add_option("--steps", train.steps, "Optimiser steps in all")->capture_default_str();
+  command.add_option("--batch-size", train.batch_size, "Samples a step")->capture_default_str();
+  command.add_option("--learning-rate", train.learning_rate, "AdamW's rate")->capture_default_str();
+  command.add_option("--schedule", arguments.schedule, "constant, linear or cosine")->capture_default_str();
+  command.add_option("--warmup-steps", train.warmup_steps, "Linear warm-up")->capture_default_str();
+  command.add_option("--clip", train.clip, "Limit of the gradient norm, 0 for none")->capture_default_str();
+  command.add_option("--ema", train.ema, "Decay of the mean of weights")->capture_default_str();
+  command.add_option("--label-dropout", train.label_dropout, "Share of labels hidden")->capture_default_str();
+  command.add_option("--weight-decay", train.weight_decay, "AdamW's weight decay")->capture_default_str();
+  command.add_option("--threads", train.threads, "CPU threads, part of what makes bits equal")
+      ->capture_default_str();
+  command.add_option("--device", train.device, "CUDA device where there is one; -1: the CPU")
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void register_train_command(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  StandaloneOptions& options = arguments->options;
+  CLI::App* command = app.add_subcommand("train", "Train one expert");
+  auto* channel =
+      command->add_option("--channel", arguments->channel, "Descriptor of the socket to the daemon");
+  command->add_flag("--standalone", arguments->standalone, "Train here, without a daemon")->excludes(channel);
+  command->add_option("--dataset", options.dataset, "Dataset folder, from `skerry-engine ingest`");
+  command->add_option("--expert", options.train.expert, "Which partition to learn")->capture_default_str();
+  command->add_option("--out", options.output, "Checkpoint to write (safetensors)");
+  command->add_option("--resume", options.resume, "Checkpoint to go on from");
+  command->add_option("--stop-after", options.stop_after, "Leave at this step");
+  add_model_options(*command, *arguments);
+  add_training_options(*command, *arguments);
+  command->callback([arguments, &exit_code] { exit_code = run(*arguments); });
+}
+
+}  // namespace skerry::engine

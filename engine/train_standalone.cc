@@ -1,0 +1,88 @@
+#include "engine/train_standalone.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "base/text.h"
+#include "diffusion/train.h"
+#include "engine/dataset_folder.h"
+
+namespace skerry::engine {
+namespace {
+
+using diffusion::StepMetrics;
+using diffusion::Trainer;
+using std::chrono::duration;
+using std::chrono::steady_clock;
+
+class ProgressLine {
+ public:
+  ProgressLine(std::uint64_t begin, std::uint64_t target, std::uint32_t batch)
+      : begin_(begin), target_(target), batch_(batch) {}
+
+  void step(const StepMetrics& metrics) {
+    losses_ += metrics.loss;
+    ++count_;
+    if (::isatty(STDERR_FILENO) != 1 || steady_clock::now() - shown_ < std::chrono::milliseconds(500)) return;
+    std::fprintf(stderr, "\r\033[K%s", line(metrics.step).c_str());
+    shown_ = steady_clock::now();
+    losses_ = 0;
+    count_ = 0;
+  }
+  void finish(std::uint64_t step) const {
+    std::fprintf(stderr, "%s%s\n", ::isatty(STDERR_FILENO) == 1 ? "\r\033[K" : "", line(step).c_str());
+  }
+
+ private:
+  std::string line(std::uint64_t step) const {
+    const double seconds = duration<double>(steady_clock::now() - start_).count();
+    const double samples = static_cast<double>((step - begin_) * batch_);
+    return text("step ", step, " of ", target_, " · loss ",
+                losses_ / static_cast<double>(std::max<std::uint64_t>(count_, 1)), " · ",
+                static_cast<std::uint64_t>(samples / std::max(seconds, 1e-9)), " images/s");
+  }
+  std::uint64_t begin_, target_;
+  std::uint32_t batch_;
+  double losses_ = 0;
+  std::uint64_t count_ = 0;
+  steady_clock::time_point start_ = steady_clock::now(), shown_ = start_;
+};
+
+Result<Trainer> open_trainer(const StandaloneOptions& options) {
+  ASSIGN_OR_RETURN(const DatasetFolder dataset, open_dataset_folder(options.dataset, options.train.expert));
+  diffusion::ModelSpec model = options.model;
+  model.image_size = dataset.image_size;
+  model.channels = dataset.channels;
+  model.classes = dataset.classes;
+  if (options.resume.empty()) return Trainer::create(model, options.train, dataset.shards);
+  ASSIGN_OR_RETURN(const storage::Safetensors checkpoint, storage::Safetensors::open(options.resume));
+  return Trainer::resume(model, options.train, dataset.shards, checkpoint);
+}
+
+}  // namespace
+
+Result<void> train_standalone(const StandaloneOptions& options) {
+  ASSIGN_OR_RETURN(Trainer trainer, open_trainer(options));
+  const std::uint64_t target =
+      std::min(options.stop_after.value_or(options.train.steps), options.train.steps);
+  std::fprintf(stderr, "%llu parameters, %llu samples, %s\n",
+               static_cast<unsigned long long>(trainer.parameter_count()),
+               static_cast<unsigned long long>(trainer.sample_count()), trainer.fingerprint().c_str());
+  ProgressLine progress(trainer.steps_done(), target, options.train.batch_size);
+  while (trainer.steps_done() < target) {
+    ASSIGN_OR_RETURN(const StepMetrics metrics, trainer.step());
+    progress.step(metrics);
+  }
+  progress.finish(trainer.steps_done());
+  if (const auto found = trainer.non_finite()) {
+    return fail(ErrorCode::kInvalid, text("training diverged: ", *found,
+                                          " is not finite; try a lower learning rate, "
+                                          "a clip, or the next --attempt"));
+  }
+  return trainer.write_checkpoint(options.output);
+}
+
+}  // namespace skerry::engine

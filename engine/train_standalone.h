@@ -1,0 +1,25 @@
+// Training one expert of a dataset folder to its end, with no daemon: for direct use, benchmarks and tests.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "diffusion/spec.h"
+
+namespace skerry::engine {
+
+struct StandaloneOptions {
+  std::string dataset;         // folder
+  std::string output;          // checkpoint file
+  std::string resume;          // checkpoint file to go on from; empty: none
+  diffusion::ModelSpec model;  // image_size, channels and classes are the dataset's
+  diffusion::TrainSpec train;
+  std::optional<std::uint64_t> stop_after;  // leaves at this step, short of train.steps
+};
+
+// Progress goes to stderr: a changing line on a terminal, a last line with the speed elsewhere.
+Result<void> train_standalone(const StandaloneOptions& options);
+
+}  // namespace skerry::engine

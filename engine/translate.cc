@@ -1,0 +1,65 @@
+#include "engine/translate.h"
+
+#include <algorithm>
+
+namespace skerry::engine {
+namespace {
+
+diffusion::Schedule schedule_of(pb::Schedule schedule) {
+  switch (schedule) {
+    case pb::SCHEDULE_LINEAR:
+      return diffusion::Schedule::kLinear;
+    case pb::SCHEDULE_COSINE:
+      return diffusion::Schedule::kCosine;
+    default:
+      return diffusion::Schedule::kConstant;
+  }
+}
+
+}  // namespace
+
+diffusion::ModelSpec model_of(const pb::ModelSpec& message) {
+  return {.image_size = message.image_size(),
+          .channels = message.channels(),
+          .patch_size = message.patch_size(),
+          .width = message.width(),
+          .depth = message.depth(),
+          .heads = message.heads(),
+          .classes = message.classes()};
+}
+
+diffusion::TrainSpec training_of(const pb::EngineRequest::Start& start) {
+  const pb::TrainSpec& message = start.train();
+  diffusion::TrainSpec train;
+  train.seed = message.seed();
+  train.expert = start.expert();
+  train.attempt = start.attempt();
+  train.steps = message.steps();
+  train.batch_size = message.batch_size();
+  train.learning_rate = message.learning_rate();
+  train.schedule = schedule_of(message.schedule());
+  train.warmup_steps = message.warmup_steps();
+  train.clip = message.clip();
+  train.ema = message.ema();
+  train.label_dropout = message.label_dropout();
+  train.weight_decay = message.weight_decay();
+  train.threads = std::max(1U, message.threads());
+  if (!message.precision().empty()) train.precision = message.precision();
+  train.device = start.device();
+  return train;
+}
+
+pb::EngineEvent::Failure failure_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kExhausted:
+      return pb::EngineEvent::FAILURE_OUT_OF_MEMORY;
+    case ErrorCode::kInvalid:
+    case ErrorCode::kNotFound:
+    case ErrorCode::kCorrupt:
+      return pb::EngineEvent::FAILURE_BAD_INPUT;
+    default:
+      return pb::EngineEvent::FAILURE_INTERNAL;
+  }
+}
+
+}  // namespace skerry::engine

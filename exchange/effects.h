@@ -1,0 +1,53 @@
+// What an exchange wants done. Jobs first, then sends, then what the host should know, in their order here.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/result.h"
+#include "exchange/jobs.h"
+#include "protocol/skerry.pb.h"
+
+namespace skerry::exchange {
+
+struct Send {
+  PeerId peer;
+  pb::BlobMessage message;
+};
+
+struct Progress {
+  std::uint64_t bytes = 0;  // stored of the wanted parts, what was there before included
+  std::uint64_t total_bytes = 0;
+};
+
+// Every wanted chunk is sealed on disk: now it may be announced (S7).
+struct Completed {
+  Hash object;
+};
+
+struct Failed {
+  Hash object;
+  Error error;
+  bool may_retry = true;  // false: the object itself is wrong, no peer can help
+};
+
+// A peer broke the rules; it serves this object no more. Zero object: any.
+struct Misbehaved {
+  PeerId peer;
+  Hash object;
+  std::string reason;
+};
+
+struct Effects {
+  std::vector<Job> jobs;
+  std::vector<Send> sends;
+  std::map<Hash, Progress> progress;
+  std::vector<Completed> completed;
+  std::vector<Failed> failed;
+  std::vector<Misbehaved> misbehaved;
+};
+
+}  // namespace skerry::exchange

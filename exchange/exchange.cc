@@ -1,0 +1,70 @@
+#include "exchange/exchange.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "protocol/limits.h"
+#include "protocol/validate.h"
+
+namespace skerry::exchange {
+
+static_assert(storage::kMaxChunkBytes == protocol::kChunkBytes, "a chunk fits into a message");
+
+Exchange::Exchange(const Config& config)
+    : config_(config), fetching_(config_, effects_), serving_(config_, effects_) {}
+
+void Exchange::connected(const PeerId& peer, Now now) {
+  if (peers_.contains(peer)) disconnected(peer, now);
+  peers_[peer] = PeerPhase::kNew;
+  Send& send = effects_.sends.emplace_back();
+  send.peer = peer;
+  pb::BlobHello& hello = *send.message.mutable_hello();
+  *hello.mutable_version() = protocol::own_version();
+  hello.set_incarnation(config_.incarnation);
+}
+
+void Exchange::disconnected(const PeerId& peer, Now now) {
+  if (peers_.erase(peer) == 0) return;
+  serving_.disconnected(peer);
+  fetching_.peer_gone(peer, now);
+}
+
+void Exchange::greeted(const PeerId& peer, const pb::BlobHello& hello, Now now) {
+  if (!protocol::compatible(hello.version())) {
+    peers_[peer] = PeerPhase::kRefused;
+    effects_.misbehaved.push_back(
+        {peer, {}, text("speaks version ", hello.version().major(), ".", hello.version().minor())});
+    return;
+  }
+  peers_[peer] = PeerPhase::kReady;
+  fetching_.peer_ready(peer, now);
+}
+
+void Exchange::received(const PeerId& peer, pb::BlobMessage message, Now now) {
+  const auto known = peers_.find(peer);
+  if (known == peers_.end()) return;
+  if (message.has_hello()) {
+    if (known->second == PeerPhase::kNew) greeted(peer, message.hello(), now);
+    return;
+  }
+  if (known->second != PeerPhase::kReady) return;
+  if (message.has_request()) serving_.requested(peer, message.request());
+  if (message.has_reply()) fetching_.replied(peer, std::move(*message.mutable_reply()), now);
+}
+
+void Exchange::fetch(const Want& want, Now now) { fetching_.fetch(want, now); }
+
+void Exchange::cancel(const Hash& object, Now now) { fetching_.cancel(object, now); }
+
+void Exchange::answered(Answer answer, Now now) {
+  if (auto* opened = std::get_if<ObjectOpened>(&answer)) fetching_.opened(std::move(*opened), now);
+  if (const auto* written = std::get_if<ChunkWritten>(&answer)) fetching_.written(*written, now);
+  if (const auto* sealed = std::get_if<ObjectSealed>(&answer)) fetching_.sealed(*sealed);
+  if (auto* read = std::get_if<ChunkRead>(&answer)) serving_.read(std::move(*read));
+}
+
+void Exchange::tick(Now now) { fetching_.tick(now); }
+
+Effects Exchange::take_effects() { return std::exchange(effects_, {}); }
+
+}  // namespace skerry::exchange

@@ -1,0 +1,67 @@
+// What an exchange asks of the disk, and the disk's answers. A host runs each job, in order for one object, on whatever
+// thread it likes, and hands the answer back; every job has exactly one answer.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "storage/manifest.h"
+
+namespace skerry::exchange {
+
+// The other side of a blob connection, named by the host: a node's id where the transport proved one.
+using PeerId = StringId<struct PeerTag>;
+
+struct OpenObject {
+  storage::NamedManifest object;
+  std::vector<std::string> parts;  // none: all
+};
+// The bytes are what the hash says.
+struct WriteChunk {
+  Hash object;
+  Hash chunk;
+  std::string bytes;
+};
+struct SealObject {
+  Hash object;
+};
+// chunk == object asks for the manifest.
+struct ReadChunk {
+  PeerId peer;
+  std::uint64_t request = 0;
+  Hash object;
+  Hash chunk;
+};
+using Job = std::variant<OpenObject, WriteChunk, SealObject, ReadChunk>;
+
+struct ObjectOpened {
+  Hash object;
+  Result<std::vector<Hash>> present;  // chunks that need not be fetched
+};
+struct ChunkWritten {
+  Hash object;
+  Hash chunk;
+  Result<void> outcome;
+};
+struct ObjectSealed {
+  Hash object;
+  Result<void> outcome;
+};
+struct ChunkRead {
+  PeerId peer;
+  std::uint64_t request = 0;
+  Hash object;
+  Hash chunk;
+  Result<std::string> bytes;
+};
+using Answer = std::variant<ObjectOpened, ChunkWritten, ObjectSealed, ChunkRead>;
+
+// The answer to a job that is not run: the peer may not read this, the disk is failing.
+Answer refuse(const Job& job, const Error& error);
+
+}  // namespace skerry::exchange

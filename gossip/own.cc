@@ -1,0 +1,83 @@
+#include "gossip/own.h"
+
+#include <tuple>
+
+#include "protocol/limits.h"
+
+namespace skerry::gossip {
+namespace {
+
+// What a body says, without who, when and how often.
+std::string fact_bytes(pb::RecordBody body) {
+  body.clear_author();
+  body.clear_incarnation();
+  body.clear_counter();
+  body.clear_issued_unix_ms();
+  body.clear_lifetime_ms();
+  return body.SerializeAsString();
+}
+
+}  // namespace
+
+Duration Own::lifetime() const {
+  return config_.certificate.body().empty() ? config_.coordinator_lifetime : config_.node_lifetime;
+}
+
+// Spread, so that a fleet that started at once does not sign at once for ever.
+Duration Own::until_again(Stream& random) const {
+  return std::chrono::duration_cast<Duration>(lifetime() / 4 * (1 - random.uniform() / 4));
+}
+
+void Own::say(const Key& key, const pb::RecordBody& body, const Record* held, Duration age, Now now,
+              Stream& random) {
+  auto [found, added] = facts_.try_emplace(key);
+  Fact& fact = found->second;
+  if (added) {
+    fact.incarnation = config_.incarnation;
+    if (held != nullptr && held->version.incarnation >= fact.incarnation) {
+      fact.incarnation = held->version.incarnation;
+      fact.counter = held->version.counter;
+    }
+    fact.body = held != nullptr ? held->body : pb::RecordBody();
+    fact.changed = held == nullptr;
+    fact.again_at = now.boot + until_again(random) - age;
+  }
+  if (fact_bytes(fact.body) == fact_bytes(body)) return;
+  fact.body = body;
+  fact.changed = true;
+}
+
+bool Own::overtaken(const Record& record) {
+  const auto found = facts_.find(record.key);
+  if (found == facts_.end()) return false;
+  Fact& fact = found->second;
+  const auto theirs = std::tuple(record.version.incarnation, record.version.counter);
+  if (theirs < std::tuple(fact.incarnation, fact.counter)) return false;
+  std::tie(fact.incarnation, fact.counter) = theirs;
+  if (fact.counter >= protocol::kRecordVersion) {
+    ++fact.incarnation;
+    fact.counter = 0;
+  }
+  fact.changed = true;
+  return true;
+}
+
+std::vector<pb::RecordBody> Own::due(Now now, Stream& random) {
+  std::vector<pb::RecordBody> bodies;
+  for (auto& [key, fact] : facts_) {
+    const bool may = !fact.signed_at || now.boot >= *fact.signed_at + config_.update_least;
+    if (!may || (!fact.changed && now.boot < fact.again_at)) continue;
+    fact.again_at = now.boot + until_again(random);
+    fact.signed_at = now.boot;
+    fact.changed = false;
+    fact.body.set_incarnation(fact.incarnation);
+    fact.body.set_counter(++fact.counter);
+    fact.body.set_issued_unix_ms(now.unix_ms);
+    fact.body.set_lifetime_ms(static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(lifetime()).count()));
+    bodies.push_back(fact.body);
+  }
+  return bodies;
+}
+
+}  // namespace skerry::gossip

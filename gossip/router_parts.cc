@@ -1,0 +1,128 @@
+#include "gossip/router_parts.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "base/text.h"
+
+namespace skerry::gossip {
+namespace {
+
+constexpr std::size_t kHoldBytes = 8;
+
+bool holds(const pb::NodeRecord& node, std::string_view manifest) {
+  const std::string_view wanted = manifest.substr(0, kHoldBytes);
+  for (std::size_t i = 0; i + kHoldBytes <= node.holds().size(); i += kHoldBytes) {
+    if (std::string_view(node.holds()).substr(i, kHoldBytes) == wanted) return true;
+  }
+  return false;
+}
+
+std::string short_name(const pb::ObjectRef& object) { return to_hex(object.manifest().substr(0, 6)); }
+
+Part part(const Table& table, const pb::ObjectRef& object, Now now) {
+  return {object, holders_of(table, object.manifest(), now)};
+}
+
+void miss_part(const std::optional<Part>& part, std::string_view what, std::vector<std::string>& missing) {
+  if (!part) {
+    missing.push_back(text(what, ": no record names it"));
+  } else if (part->holders.empty()) {
+    missing.push_back(text(what, ": no node says that it holds ", short_name(part->object)));
+  }
+}
+
+struct Candidate {
+  RecordPtr record;
+  std::vector<Holder> holders;
+
+  const pb::ExpertRecord& expert() const { return record->body.expert(); }
+  // Greater: better.
+  auto rank() const {
+    return std::tuple(!holders.empty(), record->by_coordinator, expert().epoch(), expert().step());
+  }
+};
+
+bool is_better(const Candidate& a, const Candidate& b) {
+  if (a.rank() != b.rank()) return a.rank() > b.rank();
+  return a.expert().checkpoint().manifest() < b.expert().checkpoint().manifest();
+}
+
+ExpertSource source_of(const Table& table, std::vector<Candidate> candidates, Now now) {
+  std::ranges::sort(candidates, is_better);
+  const Candidate& best = candidates.front();
+  ExpertSource source{.index = best.expert().expert(),
+                      .best = best.expert(),
+                      .acknowledged = best.record->by_coordinator,
+                      .holders = best.holders,
+                      .statistics = {}};
+  for (const Candidate& each : candidates) {
+    if (!each.expert().has_statistics()) continue;
+    source.statistics = part(table, each.expert().statistics(), now);
+    break;
+  }
+  return source;
+}
+
+void miss_expert(const ExpertSource& source, std::vector<std::string>& missing) {
+  const std::string what = text("expert ", source.index);
+  if (source.holders.empty()) {
+    missing.push_back(text(what, ": no node says that it holds its checkpoint ",
+                           short_name(source.best.checkpoint()), " of step ", source.best.step()));
+  }
+  miss_part(source.statistics, text("statistics of partition ", source.index), missing);
+}
+
+}  // namespace
+
+std::vector<Holder> holders_of(const Table& table, std::string_view manifest, Now now) {
+  std::vector<Holder> found;
+  table.for_each(now, [&](const Entry& entry) {
+    const pb::RecordBody& body = entry.record->body;
+    if (!body.has_node() || body.withdrawn() || !holds(body.node(), manifest)) return;
+    found.push_back({entry.record->key.author, body.node().address(), entry.record});
+  });
+  return found;
+}
+
+Result<RouterParts> router_parts(const Table& table, const RunId& run, Now now) {
+  const Entry* about = table.find_run(run, now);
+  if (about == nullptr || about->record->body.withdrawn()) {
+    return fail(ErrorCode::kNotFound, text("no record tells of run ", run));
+  }
+  RouterParts parts{.run = run, .about = about->record->body.run()};
+  parts.spec = part(table, parts.about.spec(), now);
+  if (parts.about.has_router()) parts.router = part(table, parts.about.router(), now);
+  miss_part(parts.spec, "specification", parts.missing);
+  miss_part(parts.router, "router", parts.missing);
+
+  std::map<ExpertIndex, std::vector<Candidate>> candidates;
+  table.for_each(now, [&](const Entry& entry) {
+    const Record& record = *entry.record;
+    if (record.key.kind != Kind::kExpert || record.key.run != run || record.body.withdrawn()) return;
+    const std::string& manifest = record.body.expert().checkpoint().manifest();
+    candidates[record.key.expert].push_back({entry.record, holders_of(table, manifest, now)});
+  });
+  for (ExpertIndex index = 0; index < parts.about.experts(); ++index) {
+    if (std::ranges::count(parts.about.without(), index) != 0) continue;
+    if (!candidates.contains(index)) {
+      parts.missing.push_back(text("expert ", index, ": no record tells of a checkpoint"));
+      continue;
+    }
+    parts.experts.push_back(source_of(table, candidates[index], now));
+    miss_expert(parts.experts.back(), parts.missing);
+  }
+  return parts;
+}
+
+std::vector<pb::RunRecord> known_runs(const Table& table, Now now) {
+  std::vector<pb::RunRecord> runs;
+  table.for_each(now, [&](const Entry& entry) {
+    const pb::RecordBody& body = entry.record->body;
+    if (body.has_run() && !body.withdrawn()) runs.push_back(body.run());
+  });
+  return runs;
+}
+
+}  // namespace skerry::gossip

@@ -1,0 +1,55 @@
+// From records alone: the experts of a run, where the best checkpoint of each lives, and the objects that make its router. It
+// says what is missing rather than guessing.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gossip/table.h"
+
+namespace skerry::gossip {
+
+// A node that says it has an object. Dead or alive is not known here: try them.
+struct Holder {
+  NodeId node;
+  std::string address;  // empty: it only dials out, reach it over a connection that it made
+  RecordPtr record;
+};
+
+struct Part {
+  pb::ObjectRef object;
+  std::vector<Holder> holders;
+};
+
+struct ExpertSource {
+  ExpertIndex index = 0;
+  pb::ExpertRecord best;      // as its author says
+  bool acknowledged = false;  // the author is the coordinator
+  std::vector<Holder> holders;
+  std::optional<Part> statistics;
+};
+
+struct RouterParts {
+  RunId run;
+  pb::RunRecord about;
+  Part spec;
+  std::optional<Part> router;
+  std::vector<ExpertSource>
+      experts;  // of the ensemble, growing; those of which nothing is known are not among them
+  std::vector<std::string> missing;  // a sentence for each; empty: an ensemble can be fetched
+};
+
+// Who says that it holds the object named `manifest`.
+std::vector<Holder> holders_of(const Table& table, std::string_view manifest, Now now);
+
+// Of several records about one expert the coordinator's counts, since what it acknowledged is what the run promised and a node
+// can say anything; where it said nothing, or nobody holds what it said, the one of the highest epoch, then the furthest step,
+// then the smallest manifest. One whose checkpoint somebody holds counts before one whose nobody does. kNotFound where no record
+// tells of the run.
+Result<RouterParts> router_parts(const Table& table, const RunId& run, Now now);
+
+// Every run that a record tells of.
+std::vector<pb::RunRecord> known_runs(const Table& table, Now now);
+
+}  // namespace skerry::gossip

@@ -1,0 +1,54 @@
+// Says whether a record is genuine: signed by the key of a certificate that the coordinator signed, about something its
+// author may speak of. What was found genuine is remembered, so that each signature is checked once per process however
+// often its record comes.
+//
+// Whether the author is revoked, the record newer or still alive is the table's business.
+// Thread rule: one thread. Memory is bounded by the constructor's numbers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+#include "gossip/record.h"
+
+namespace skerry::gossip {
+
+// Clocks may be apart by this much in all: author and receiver each an hour.
+inline constexpr Duration kClockSlack = std::chrono::hours(2);
+
+class Verifier {
+ public:
+  explicit Verifier(std::string coordinator_key, std::size_t remembered = 8192);
+
+  const NodeId& coordinator() const { return coordinator_; }
+
+  // Opened but not yet checked; or checked earlier, which costs a hash. kInvalid as open_record.
+  Result<RecordPtr> open(const pb::SignedRecord& wire) const;
+  // kCorrupt where a signature is wrong or its author may not say this: whoever handed it on has not checked it, or made it
+  // up. kUnauthorised where the certificate is over (by more than the slack), which two clocks may see differently.
+  Result<RecordPtr> check(RecordPtr opened, std::int64_t now_unix_ms);
+
+  std::uint64_t signatures_checked() const { return signatures_checked_; }
+  std::size_t remembered() const { return fresh_.size() + old_.size() + keys_.size(); }
+
+ private:
+  struct Holder {
+    std::string key;
+    std::int64_t until_unix_ms = 0;
+  };
+
+  RecordPtr find(const Hash& body) const;
+  Result<Holder> holder_of(const pb::Certificate& certificate, const NodeId& author);
+  Result<std::string> key_of(Record& record);
+
+  std::string coordinator_key_;
+  NodeId coordinator_;
+  std::size_t most_;
+  std::unordered_map<Hash, RecordPtr> fresh_;  // full: becomes the old one
+  std::unordered_map<Hash, RecordPtr> old_;
+  std::unordered_map<Hash, Holder> keys_;  // by the hash of the certificate; full: emptied
+  std::uint64_t signatures_checked_ = 0;
+};
+
+}  // namespace skerry::gossip

@@ -1,0 +1,145 @@
+#include "protocol/client.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "protocol/validate.h"
+#include "protocol/zmq_transport.h"
+
+namespace skerry::protocol {
+namespace {
+
+constexpr int kRefusalsToGiveUp = 3;  // one can be a coordinator that is just restarting
+constexpr Duration kRetryInterval = std::chrono::seconds(3);
+constexpr std::uint64_t kHelloId = 0;
+
+// Requests that would do their work a second time.
+bool only_once(const pb::AdminRequest& request) {
+  return request.body_case() == pb::AdminRequest::kTokenCreate ||
+         request.body_case() == pb::AdminRequest::kRunCreate;
+}
+
+std::string hello_bytes(const std::string& software) {
+  pb::ControlRequest request;
+  request.set_id(kHelloId);
+  *request.mutable_hello()->mutable_version() = own_version();
+  request.mutable_hello()->set_software(software);
+  return request.SerializeAsString();
+}
+
+Endpoint endpoint_of(const ClientEvent& event) {
+  return std::visit([](const auto& kind) { return kind.endpoint; }, event);
+}
+
+}  // namespace
+
+Client::Client(std::unique_ptr<ClientTransport> transport, const Clock& clock, std::string software)
+    : transport_(std::move(transport)), clock_(&clock), software_(std::move(software)) {}
+
+Result<Client> Client::open(const std::filesystem::path& context_path, const Clock& clock,
+                            std::string software) {
+  ASSIGN_OR_RETURN(const Context context, read_context(context_path));
+  ASSIGN_OR_RETURN(const Identity identity, identity_of(context, context_path));
+  ASSIGN_OR_RETURN(auto transport, make_zmq_client(identity, {context.endpoints, context.coordinator_key}));
+  return Client(std::move(transport), clock, std::move(software));
+}
+
+Result<pb::AdminReply> Client::call(const pb::AdminRequest& request, Duration timeout) {
+  const Duration deadline = clock_->now().boot + timeout;
+  pb::ControlRequest envelope;
+  envelope.set_id(next_id_++);
+  *envelope.mutable_admin() = request;
+  pending_ = Pending{};
+  pending_.id = envelope.id();
+  pending_.bytes = envelope.SerializeAsString();
+  pending_.once = only_once(request);
+  refusals_ = 0;
+  transport_->dial(Endpoint::kControl);
+  send_pending();
+  while (!pending_.done) {
+    const Duration now = clock_->now().boot;
+    if (now >= deadline) {
+      finish(fail(ErrorCode::kTimeout, text("no answer from the coordinator within ", human_duration(timeout),
+                                            open_ ? "" : ": cannot reach it (is it running?)")));
+      break;
+    }
+    TRY(poll(std::min(deadline - now, kRetryInterval)));
+    if (!pending_.once && clock_->now().boot - pending_.sent_at >= kRetryInterval) pending_.sent = false;
+    send_pending();
+  }
+  return std::move(pending_.answer);
+}
+
+Result<void> Client::poll(Duration timeout) {
+  auto polled = transport_->poll(timeout, {}, [this](ClientEvent event) { on_event(std::move(event)); });
+  if (!polled) return polled.error();
+  return {};
+}
+
+void Client::on_event(ClientEvent event) {
+  if (endpoint_of(event) != Endpoint::kControl) {
+    if (blob_handler_) blob_handler_(std::move(event));
+    return;
+  }
+  if (std::holds_alternative<Opened>(event)) {
+    on_opened();
+  } else if (const auto* received = std::get_if<Received>(&event)) {
+    on_reply(received->bytes);
+  } else if (std::holds_alternative<Lost>(event)) {
+    open_ = false;
+    if (pending_.sent && pending_.once && !pending_.done) {
+      finish(fail(ErrorCode::kUnavailable,
+                  "the connection was lost after the request was sent: it may have been done. Look before "
+                  "you repeat it"));
+    }
+    pending_.sent = false;
+  } else if (const auto* refused = std::get_if<Refused>(&event);
+             refused != nullptr && ++refusals_ >= kRefusalsToGiveUp) {
+    finish(fail(
+        ErrorCode::kUnauthorised,
+        refused->own_key
+            ? "the coordinator does not accept this context's key: it was never enrolled there, or is revoked"
+            : "the server at the context's address is not the coordinator whose key the context holds"));
+  }
+}
+
+void Client::on_opened() {
+  open_ = transport_->send(Endpoint::kControl, hello_bytes(software_)).has_value();
+  pending_.sent = false;
+  send_pending();
+}
+
+void Client::send_pending() {
+  if (!open_ || pending_.sent || pending_.done || pending_.bytes.empty()) return;
+  pending_.sent = transport_->send(Endpoint::kControl, pending_.bytes).has_value();
+  pending_.sent_at = clock_->now().boot;
+}
+
+void Client::on_reply(const std::string& bytes) {
+  auto reply = parse_control_reply(bytes);
+  if (!reply) return finish(reply.error());
+  if (reply->id() == kHelloId) {
+    if (reply->has_error()) return finish(from_message(reply->error()));
+    if (!reply->has_hello()) return;
+    hello_ = reply->hello();
+    if (!compatible(hello_.version())) {
+      finish(fail(ErrorCode::kInvalid,
+                  text("the coordinator speaks version ", hello_.version().major(), ".",
+                       hello_.version().minor(), ", this program ", own_version().major(), ".",
+                       own_version().minor(), ": use a release one minor version away at most")));
+    }
+    return;
+  }
+  if (reply->id() != pending_.id || pending_.done) return;
+  if (reply->has_error()) return finish(from_message(reply->error()));
+  if (reply->has_admin()) return finish(std::move(*reply->mutable_admin()));
+  finish(fail(ErrorCode::kInvalid, "the coordinator's answer is of a kind that this version does not know"));
+}
+
+void Client::finish(Result<pb::AdminReply> answer) {
+  if (pending_.done) return;
+  pending_.answer = std::move(answer);
+  pending_.done = true;
+}
+
+}  // namespace skerry::protocol

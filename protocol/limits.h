@@ -1,0 +1,67 @@
+// Every limit on what comes from outside, in one place. A message that breaks one is refused with the name of
+// the field.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace skerry::protocol {
+
+inline constexpr std::uint32_t kVersionMajor = 1;
+inline constexpr std::uint32_t kVersionMinor = 0;  // spoken with one minor version away in either direction
+
+inline constexpr std::size_t kEnrolMessageBytes = 4 << 10;
+inline constexpr std::size_t kControlMessageBytes = 256 << 10;
+inline constexpr std::size_t kChunkBytes = 4 << 20;
+inline constexpr std::size_t kBlobMessageBytes = kChunkBytes + 4096;
+inline constexpr std::size_t kEngineMessageBytes = 1 << 20;
+
+inline constexpr std::size_t kChannelQueueBytes = 4 << 20;  // waiting for an engine that does not read
+
+// Messages that wait for one peer, per direction, before the sender is held back or refused.
+inline constexpr int kEnrolQueue = 4;
+inline constexpr int kControlQueue = 32;
+inline constexpr int kBlobSendQueue = 16;  // at least the requests that a receiver keeps open
+inline constexpr int kBlobReceiveQueue = 4;
+
+// The enrol endpoint is open to strangers: the oldest connection makes room, and one that sends more is
+// thrown out.
+inline constexpr std::size_t kEnrolConnections = 128;
+inline constexpr std::uint64_t kEnrolConnectionBytes = 64 << 10;
+
+inline constexpr std::size_t kNameBytes = 63;  // names of nodes, runs, datasets: [a-z0-9][a-z0-9._-]*
+inline constexpr std::size_t kReasonBytes = 1024;
+inline constexpr std::size_t kLogLines = 200;
+inline constexpr std::size_t kLogLineBytes = 512;
+inline constexpr std::size_t kSlots = 64;
+inline constexpr std::uint32_t kGenerations = 0xffff;  // of epochs: 16 bits
+inline constexpr std::size_t kPageItems = 500;
+inline constexpr std::size_t kClasses = 2000;
+inline constexpr std::uint32_t kPartitions = 1024;
+inline constexpr std::size_t kDatasetFiles = 1000;
+inline constexpr std::uint64_t kSteps = 1'000'000'000;
+inline constexpr std::uint64_t kTokenUses = 1'000'000;
+inline constexpr std::uint64_t kTokenTtlSeconds = 10ULL * 365 * 86400;
+
+// Gossip: one record, one message, what one author may have, and what a table holds. Beyond a number of records the least
+// important goes first (gossip/table.h says which).
+inline constexpr std::size_t kRecordBytes = 2048;  // of a body
+inline constexpr std::size_t kCertificateBytes = 512;
+inline constexpr std::size_t kRecordHolds = 64;
+inline constexpr std::size_t kRecordTextBytes = 128;  // an address, a host label, a device's name
+inline constexpr std::uint64_t kRecordLifetimeLeastMs = 60'000;
+inline constexpr std::uint64_t kRecordLifetimeMs = 11ULL * 365 * 86'400'000;  // longer than a certificate
+inline constexpr std::uint64_t kNodeLifetimeMs = 7ULL * 86'400'000;           // of what a node signs
+inline constexpr std::uint64_t kRecordVersion = std::uint64_t{1} << 62;
+inline constexpr std::size_t kGossipMessageBytes = 192 << 10;
+inline constexpr std::size_t kGossipBuckets = 256;
+inline constexpr std::size_t kGossipHeads = 2048;  // of one message
+inline constexpr std::size_t kGossipListings = 16;
+inline constexpr std::size_t kGossipWants = 256;
+inline constexpr std::size_t kGossipMessageRecords = 64;
+inline constexpr std::size_t kGossipRecords = 32'768;
+inline constexpr std::size_t kGossipTableBytes = 64 << 20;
+inline constexpr std::size_t kGossipAuthorRecords = 64;
+inline constexpr std::size_t kGossipRunRecords = 4096;  // about the experts of one run
+
+}  // namespace skerry::protocol

@@ -1,0 +1,228 @@
+// What people send, and what the coordinator answers them.
+#include "protocol/fields.h"
+#include "protocol/identity.h"
+#include "protocol/limits.h"
+#include "protocol/validate.h"
+#include "protocol/validate_parts.h"
+
+namespace skerry::protocol::parts {
+namespace {
+
+using namespace fields;
+
+constexpr std::size_t kClassNameBytes = 256;
+constexpr std::uint64_t kSamples = std::uint64_t{1} << 40;
+
+Result<void> validate_list(const pb::ListRequest& list) {
+  TRY(text_at_most("after", list.after(), kNameBytes));
+  return in_range<std::uint32_t>("limit", list.limit(), 0, kPageItems);
+}
+
+Result<void> validate_named(const pb::Named& named) { return validate_name(named.name(), "name"); }
+
+Result<void> validate_token(const pb::TokenCreate& create) {
+  if (!pb::Role_IsValid(create.role()) || create.role() == pb::ROLE_NONE) {
+    return bad("role", "node, viewer or admin", text(static_cast<int>(create.role())));
+  }
+  TRY(in_range<std::uint64_t>("uses", create.uses(), 1, kTokenUses));
+  return in_range<std::uint64_t>("ttl_seconds", create.ttl_seconds(), 1, kTokenTtlSeconds);
+}
+
+Result<void> validate_dataset(const pb::DatasetAdd& add) {
+  TRY(validate_name(add.name(), "dataset name"));
+  TRY(in_range<std::uint32_t>("dataset.partitions", add.partitions(), 1, kPartitions));
+  TRY(in_range<std::uint64_t>("dataset.samples", add.samples(), 1, kSamples));
+  TRY(in_range<std::uint32_t>("dataset.channels", add.channels(), 1, 64));
+  TRY(in_range<std::uint32_t>("dataset.image_size", add.image_size(), 4, 1024));
+  TRY(count_at_most("dataset.classes", add.classes_size(), kClasses));
+  for (const std::string& name : add.classes()) TRY(text_at_most("dataset.classes", name, kClassNameBytes));
+  TRY(count_at_most("dataset.files", add.files_size(), kDatasetFiles));
+  for (const pb::DatasetFile& file : add.files()) {
+    TRY(validate(file));
+    TRY(in_range<std::int32_t>("dataset.files.partition", file.partition(), -1,
+                               static_cast<std::int32_t>(add.partitions()) - 1));
+  }
+  return {};
+}
+
+Result<void> validate_files(const google::protobuf::RepeatedPtrField<pb::DatasetFile>& files) {
+  TRY(count_at_most("files", files.size(), kDatasetFiles));
+  for (const pb::DatasetFile& file : files) TRY(validate(file));
+  return {};
+}
+
+Result<void> validate_info(const pb::DatasetInfo& info) {
+  TRY(in_range<std::uint32_t>("dataset.partitions", info.partitions(), 1, kPartitions));
+  return validate_files(info.files());
+}
+
+Result<void> validate_role(std::string_view field, pb::Role role) {
+  if (pb::Role_IsValid(role)) return {};
+  return bad(field, "a known role", text(static_cast<int>(role)));
+}
+
+Result<void> validate_token_info(const pb::TokenInfo& info) {
+  return validate_role("token.role", info.role());
+}
+
+// What the coordinator tells of a run that it accepted: only what no reader could bear is refused here.
+Result<void> validate_spec(const pb::RunSpec& spec) {
+  const pb::TrainSpec& train = spec.train();
+  if (!pb::Schedule_IsValid(train.schedule())) {
+    return bad("train.schedule", "a known schedule", text(static_cast<int>(train.schedule())));
+  }
+  for (const double number : {spec.round_seconds(), train.learning_rate(), train.clip(), train.ema(),
+                              train.label_dropout(), train.weight_decay()}) {
+    TRY(finite("run.spec", number));
+  }
+  return {};
+}
+
+Result<void> validate_run(const pb::RunInfo& run) {
+  TRY(validate_spec(run.spec()));
+  TRY(finite("run.samples_per_second", run.samples_per_second()));
+  TRY(count_at_most("run.experts", run.experts_size(), kPartitions));
+  for (const pb::ExpertInfo& expert : run.experts()) {
+    TRY(finite("expert.loss", expert.loss()));
+    TRY(finite("expert.samples_per_second", expert.samples_per_second()));
+    TRY(length_or_empty("expert.checkpoint", expert.checkpoint(), kKeyBytes));
+  }
+  return finite("run.eta_seconds", run.eta_seconds());
+}
+
+Result<void> validate_node(const pb::NodeInfo& node) {
+  TRY(validate_role("node.role", node.role()));
+  TRY(validate_slots(node.slots()));
+  TRY(count_at_most("node.status", node.status_size(), kSlots));
+  for (const pb::SlotStatus& status : node.status()) TRY(validate(status));
+  return {};
+}
+
+Result<void> validate_ensemble(const pb::EnsembleReply& reply) {
+  TRY(validate_run(reply.run()));
+  TRY(validate_info(reply.dataset()));
+  TRY(validate_files(reply.router()));
+  TRY(count_at_most("ensemble.experts", reply.experts_size(), kPartitions));
+  for (const pb::EnsembleExpert& expert : reply.experts()) {
+    if (!expert.checkpoint().manifest().empty()) TRY(validate(expert.checkpoint()));
+  }
+  return {};
+}
+
+template <class Items, class Check>
+Result<void> each(std::string_view field, const Items& items, std::size_t limit, Check check) {
+  TRY(count_at_most(field, items.size(), limit));
+  for (const auto& item : items) TRY(check(item));
+  return {};
+}
+
+}  // namespace
+
+Result<void> validate(const pb::DatasetFile& file) {
+  TRY(validate(file.object()));
+  TRY(validate_name(file.object().name(), "file name"));
+  for (const std::string_view role : {"shard", "router", "partition", "fit", "test", "index"}) {
+    if (file.role() == role) return {};
+  }
+  return bad("file.role", "shard, router, partition, fit, test or index", file.role().substr(0, 32));
+}
+
+Result<void> validate(const pb::AdminRequest& request) {
+  switch (request.body_case()) {
+    case pb::AdminRequest::kTokenCreate:
+      return validate_token(request.token_create());
+    case pb::AdminRequest::kTokenList:
+      return validate_list(request.token_list());
+    case pb::AdminRequest::kTokenRevoke:
+      return validate_named(request.token_revoke());
+    case pb::AdminRequest::kNodeList:
+      return validate_list(request.node_list());
+    case pb::AdminRequest::kNodeShow:
+      return validate_named(request.node_show());
+    case pb::AdminRequest::kNodeCordon:
+      return validate_named(request.node_cordon());
+    case pb::AdminRequest::kNodeUncordon:
+      return validate_named(request.node_uncordon());
+    case pb::AdminRequest::kNodeDrain:
+      return validate_named(request.node_drain());
+    case pb::AdminRequest::kNodeEvict:
+      return validate_named(request.node_evict());
+    case pb::AdminRequest::kNodeRevoke:
+      return validate_named(request.node_revoke());
+    case pb::AdminRequest::kNodeLogs:
+      return validate_named(request.node_logs());
+    case pb::AdminRequest::kDatasetAdd:
+      return validate_dataset(request.dataset_add());
+    case pb::AdminRequest::kDatasetList:
+      return validate_list(request.dataset_list());
+    case pb::AdminRequest::kDatasetShow:
+      return validate_named(request.dataset_show());
+    case pb::AdminRequest::kDatasetDelete:
+      return validate_named(request.dataset_delete());
+    case pb::AdminRequest::kRunCreate:
+      return validate_run_spec(request.run_create().spec());
+    case pb::AdminRequest::kRunList:
+      return validate_list(request.run_list());
+    case pb::AdminRequest::kRunShow:
+      return validate_named(request.run_show());
+    case pb::AdminRequest::kRunPause:
+      return validate_named(request.run_pause());
+    case pb::AdminRequest::kRunResume:
+      return validate_named(request.run_resume());
+    case pb::AdminRequest::kRunStop:
+      return validate_named(request.run_stop());
+    case pb::AdminRequest::kRunExtend:
+      TRY(validate_name(request.run_extend().run(), "run"));
+      return in_range<std::uint64_t>("steps", request.run_extend().steps(), 1, kSteps);
+    case pb::AdminRequest::kRunDelete:
+      return validate_named(request.run_delete());
+    case pb::AdminRequest::kRunWhy:
+      return validate_named(request.run_why());
+    case pb::AdminRequest::kShardList:
+      return validate_named(request.shard_list());
+    case pb::AdminRequest::kEventList:
+      if (!request.event_list().run().empty()) TRY(validate_name(request.event_list().run(), "run"));
+      return in_range<std::uint32_t>("limit", request.event_list().limit(), 0, kPageItems);
+    case pb::AdminRequest::kEnsemble:
+      return validate_named(request.ensemble());
+    case pb::AdminRequest::kStatus:
+      return validate_list(request.status());
+    case pb::AdminRequest::BODY_NOT_SET:
+      break;
+  }
+  return fail(ErrorCode::kInvalid, "admin request: of a kind that this version does not know");
+}
+
+Result<void> validate(const pb::AdminReply& reply) {
+  switch (reply.body_case()) {
+    case pb::AdminReply::kTokenCreated:
+      TRY(validate_token_info(reply.token_created().info()));
+      return length("token.secret", reply.token_created().secret(), kKeyBytes);
+    case pb::AdminReply::kTokens:
+      return each("tokens", reply.tokens().tokens(), kPageItems, validate_token_info);
+    case pb::AdminReply::kNodes:
+      return each("nodes", reply.nodes().nodes(), kPageItems, validate_node);
+    case pb::AdminReply::kLogs:
+      return count_at_most("logs", reply.logs().lines_size(), kLogLines);
+    case pb::AdminReply::kDatasets:
+      return each("datasets", reply.datasets().datasets(), kPageItems, validate_info);
+    case pb::AdminReply::kRuns:
+      return each("runs", reply.runs().runs(), kPageItems, validate_run);
+    case pb::AdminReply::kShards:
+      return each("shards", reply.shards().shards(), kDatasetFiles,
+                  [](const pb::ShardInfo& shard) { return validate(shard.object()); });
+    case pb::AdminReply::kEvents:
+      return count_at_most("events", reply.events().events_size(), kPageItems);
+    case pb::AdminReply::kEnsemble:
+      return validate_ensemble(reply.ensemble());
+    case pb::AdminReply::kWhy:
+    case pb::AdminReply::kAck:
+    case pb::AdminReply::kStatus:
+      return {};
+    case pb::AdminReply::BODY_NOT_SET:
+      break;
+  }
+  return fail(ErrorCode::kInvalid, "admin reply: of a kind that this version does not know");
+}
+
+}  // namespace skerry::protocol::parts

@@ -1,0 +1,196 @@
+#include "protocol/validate_engine.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "protocol/fields.h"
+#include "protocol/limits.h"
+
+namespace skerry::protocol {
+namespace {
+
+using namespace fields;
+
+constexpr std::uint64_t kTensorBytes = std::uint64_t{1} << 42;
+constexpr std::size_t kPathBytes = 4096;
+
+template <class Message>
+Result<Message> parse(std::string_view bytes) {
+  Message message;
+  if (bytes.size() > kEngineMessageBytes) {
+    return bad("engine message", text("at most ", kEngineMessageBytes, " bytes"),
+               text(bytes.size(), " bytes"));
+  }
+  if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return fail(ErrorCode::kInvalid, "engine message: not a message of this protocol");
+  }
+  return message;
+}
+
+Result<void> validate_plan(const pb::EngineRequest::RoundPlan& plan) {
+  TRY(in_range<std::uint64_t>("round_steps", plan.round_steps(), 0, kSteps));
+  return not_negative("round_seconds", plan.round_seconds());
+}
+
+Result<void> validate_start(const pb::EngineRequest::Start& start) {
+  TRY(validate_model(start.model()));
+  TRY(validate_train(start.train()));
+  TRY(validate_plan(start.plan()));
+  TRY(in_range<std::uint32_t>("expert", start.expert(), 0, kPartitions));
+  TRY(count_at_most("shard_paths", start.shard_paths_size(), kDatasetFiles));
+  for (const std::string& path : start.shard_paths()) TRY(text_at_most("shard_paths", path, kPathBytes));
+  TRY(in_range<std::uint64_t>("resume_bytes", start.resume_bytes(), 0, kTensorBytes));
+  return in_range<std::int32_t>("device", start.device(), -1, static_cast<std::int32_t>(kSlots));
+}
+
+Result<void> validate_snapshot(const pb::EngineEvent::Snapshot& snapshot) {
+  TRY(in_range<std::uint64_t>("snapshot.to_step", snapshot.to_step(), 1, kSteps));
+  if (snapshot.from_step() >= snapshot.to_step()) {
+    return bad("snapshot.from_step", "less than to_step", text(snapshot.from_step()));
+  }
+  TRY(in_range<std::uint64_t>("snapshot.bytes", snapshot.bytes(), 1, kTensorBytes));
+  TRY(finite("snapshot.loss", snapshot.loss()));
+  TRY(finite("snapshot.gradient_norm", snapshot.gradient_norm()));
+  return not_negative("snapshot.train_seconds", snapshot.train_seconds());
+}
+
+Result<void> validate_ready(const pb::EngineEvent::Ready& ready) {
+  TRY(text_at_most("ready.fingerprint", ready.fingerprint(), kReasonBytes));
+  TRY(text_at_most("ready.device", ready.device(), kReasonBytes));
+  return in_range<std::uint64_t>("ready.snapshot_bytes", ready.snapshot_bytes(), 0, kTensorBytes);
+}
+
+double finite_or_largest(double value) {
+  return std::isfinite(value) || planted("progress_not_finite") ? value : std::numeric_limits<double>::max();
+}
+
+void make_finite(pb::EngineEvent::Progress& progress) {
+  progress.set_loss(finite_or_largest(progress.loss()));
+  progress.set_gradient_norm(finite_or_largest(progress.gradient_norm()));
+  progress.set_samples_per_second(finite_or_largest(progress.samples_per_second()));
+}
+
+// Bytes of the character that begins here, 0 where none does (RFC 3629).
+std::size_t character_bytes(std::string_view rest) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(rest[i]); };
+  const auto tail = [&](std::size_t i) { return i < rest.size() && (byte(i) & 0xC0) == 0x80; };
+  if (byte(0) < 0x80) return 1;
+  if (byte(0) >= 0xC2 && byte(0) <= 0xDF) return tail(1) ? 2 : 0;
+  if (byte(0) >= 0xE0 && byte(0) <= 0xEF && tail(1) && tail(2)) {
+    const bool overlong = byte(0) == 0xE0 && byte(1) < 0xA0;
+    const bool surrogate = byte(0) == 0xED && byte(1) >= 0xA0;
+    return overlong || surrogate ? 0 : 3;
+  }
+  if (byte(0) >= 0xF0 && byte(0) <= 0xF4 && tail(1) && tail(2) && tail(3)) {
+    const bool overlong = byte(0) == 0xF0 && byte(1) < 0x90;
+    const bool beyond = byte(0) == 0xF4 && byte(1) >= 0x90;
+    return overlong || beyond ? 0 : 4;
+  }
+  return 0;
+}
+
+Result<void> validate_failed(const pb::EngineEvent::Failed& failed) {
+  if (!pb::EngineEvent::Failure_IsValid(failed.failure())) {
+    return bad("failed.failure", "a known kind", text(static_cast<int>(failed.failure())));
+  }
+  return text_at_most("failed.reason", failed.reason(), kEngineMessageBytes);
+}
+
+}  // namespace
+
+std::string clean_text(std::string_view line, std::size_t limit_bytes) {
+  std::string clean;
+  while (!line.empty()) {
+    const std::size_t size = character_bytes(line);
+    if (clean.size() + std::max<std::size_t>(size, 1) > limit_bytes) break;
+    if (size == 0) {
+      clean += '?';
+    } else {
+      clean += line.substr(0, size);
+    }
+    line.remove_prefix(std::max<std::size_t>(size, 1));
+  }
+  return clean;
+}
+
+Result<void> validate_model(const pb::ModelSpec& model) {
+  TRY(in_range<std::uint32_t>("model.image_size", model.image_size(), 4, 1024));
+  TRY(in_range<std::uint32_t>("model.channels", model.channels(), 1, 64));
+  TRY(in_range<std::uint32_t>("model.patch_size", model.patch_size(), 1, 64));
+  TRY(in_range<std::uint32_t>("model.width", model.width(), 8, 8192));
+  TRY(in_range<std::uint32_t>("model.depth", model.depth(), 1, 128));
+  TRY(in_range<std::uint32_t>("model.heads", model.heads(), 1, 128));
+  TRY(in_range<std::uint32_t>("model.classes", model.classes(), 0, static_cast<std::uint32_t>(kClasses)));
+  if (model.width() % model.heads() != 0) {
+    return bad("model.heads", text("a divisor of width ", model.width()), text(model.heads()));
+  }
+  if (model.image_size() % model.patch_size() != 0) {
+    return bad("model.patch_size", text("a divisor of image size ", model.image_size()),
+               text(model.patch_size()));
+  }
+  return {};
+}
+
+Result<void> validate_train(const pb::TrainSpec& train) {
+  TRY(in_range<std::uint64_t>("train.steps", train.steps(), 1, kSteps));
+  TRY(in_range<std::uint32_t>("train.batch_size", train.batch_size(), 1, 65536));
+  TRY(in_range("train.learning_rate", train.learning_rate(), 1e-12, 10.0));
+  if (!pb::Schedule_IsValid(train.schedule())) {
+    return bad("train.schedule", "constant, linear or cosine", text(static_cast<int>(train.schedule())));
+  }
+  TRY(in_range<std::uint64_t>("train.warmup_steps", train.warmup_steps(), 0, kSteps));
+  TRY(in_range("train.clip", train.clip(), 0.0, 1e9));
+  TRY(in_range("train.ema", train.ema(), 0.0, 0.9999999));
+  TRY(in_range("train.label_dropout", train.label_dropout(), 0.0, 1.0));
+  TRY(in_range("train.weight_decay", train.weight_decay(), 0.0, 10.0));
+  if (train.precision() != "fp32") {
+    return bad("train.precision", "\"fp32\"", text('"', train.precision().substr(0, 16), '"'));
+  }
+  return in_range<std::uint32_t>("train.threads", train.threads(), 1, 1024);
+}
+
+Result<pb::EngineRequest> parse_engine_request(std::string_view bytes) {
+  ASSIGN_OR_RETURN(pb::EngineRequest request, parse<pb::EngineRequest>(bytes));
+  switch (request.body_case()) {
+    case pb::EngineRequest::kStart:
+      TRY(validate_start(request.start()));
+      break;
+    case pb::EngineRequest::kPlan:
+      TRY(validate_plan(request.plan()));
+      break;
+    case pb::EngineRequest::kSnapshotDone:
+    case pb::EngineRequest::kStop:
+      break;
+    case pb::EngineRequest::BODY_NOT_SET:
+      return fail(ErrorCode::kInvalid, "engine request: of a kind that this version does not know");
+  }
+  return request;
+}
+
+Result<pb::EngineEvent> parse_engine_event(std::string_view bytes) {
+  ASSIGN_OR_RETURN(pb::EngineEvent event, parse<pb::EngineEvent>(bytes));
+  switch (event.body_case()) {
+    case pb::EngineEvent::kReady:
+      TRY(validate_ready(event.ready()));
+      break;
+    case pb::EngineEvent::kSnapshot:
+      TRY(validate_snapshot(event.snapshot()));
+      break;
+    case pb::EngineEvent::kFailed:
+      TRY(validate_failed(event.failed()));
+      break;
+    case pb::EngineEvent::kStarting:
+      TRY(text_at_most("starting.phase", event.starting().phase(), kNameBytes));
+      break;
+    case pb::EngineEvent::kProgress:
+      make_finite(*event.mutable_progress());
+      break;
+    case pb::EngineEvent::kFinished:
+      break;
+    case pb::EngineEvent::BODY_NOT_SET:
+      return fail(ErrorCode::kInvalid, "engine event: of a kind that this version does not know");
+  }
+  return event;
+}
+
+}  // namespace skerry::protocol

@@ -1,0 +1,28 @@
+// Bytes of the engine channel to messages whose every field has been checked: the engine's own view of
+// validate.h, without what only the network needs.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "protocol/engine.pb.h"
+
+namespace skerry::protocol {
+
+Result<pb::EngineRequest> parse_engine_request(std::string_view bytes);
+// A loss, norm or speed in Progress that is not finite becomes the largest finite number: an engine that diverges says
+// so itself, with Failed, and must be heard.
+Result<pb::EngineEvent> parse_engine_event(std::string_view bytes);
+
+// A line that came from a process or a file, fit for a string field: valid UTF-8 (anything else becomes '?'), cut to the
+// limit between characters.
+std::string clean_text(std::string_view line, std::size_t limit_bytes);
+
+// Ranges of a model and of training, with messages that name the key as run.toml does ("model.width",
+// "train.steps").
+Result<void> validate_model(const pb::ModelSpec& model);
+Result<void> validate_train(const pb::TrainSpec& train);
+
+}  // namespace skerry::protocol

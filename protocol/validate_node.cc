@@ -1,0 +1,164 @@
+// What daemons send, and what the coordinator answers them.
+#include "protocol/fields.h"
+#include "protocol/identity.h"
+#include "protocol/limits.h"
+#include "protocol/validate.h"
+#include "protocol/validate_parts.h"
+
+namespace skerry::protocol::parts {
+namespace {
+
+using namespace fields;
+
+constexpr std::uint64_t kObjectBytes = std::uint64_t{1} << 44;
+
+Result<void> validate_lines(std::string_view field,
+                            const google::protobuf::RepeatedPtrField<std::string>& lines) {
+  TRY(count_at_most(field, lines.size(), kLogLines));
+  for (const std::string& line : lines) TRY(text_at_most(field, line, kLogLineBytes));
+  return {};
+}
+
+Result<void> validate_slot_number(std::uint32_t slot) {
+  return in_range<std::uint32_t>("slot", slot, 0, static_cast<std::uint32_t>(kSlots) - 1);
+}
+
+Result<void> validate_step(std::string_view field, std::uint64_t step) {
+  return in_range<std::uint64_t>(field, step, 0, kSteps);
+}
+
+Result<void> validate_held(const pb::HeldLease& held) {
+  TRY(validate_expert(held.run(), held.expert()));
+  TRY(validate_slot_number(held.slot()));
+  TRY(validate_step("held.step", held.step()));
+  return length_or_empty("held.head", held.head(), kKeyBytes);
+}
+
+Result<void> validate_slot_assignment(const pb::SlotAssignment& slot) {
+  TRY(validate_slot_number(slot.slot()));
+  TRY(validate_expert(slot.run(), slot.expert()));
+  TRY(validate_run_spec(slot.spec()));
+  TRY(validate_model(slot.model()));
+  TRY(count_at_most("assignment.shards", slot.shards_size(), kDatasetFiles));
+  for (const pb::ObjectRef& shard : slot.shards()) TRY(validate(shard));
+  if (!slot.head().manifest().empty()) TRY(validate(slot.head()));
+  TRY(validate_step("assignment.head_step", slot.head_step()));
+  return validate_step("assignment.steps_target", slot.steps_target());
+}
+
+}  // namespace
+
+Result<void> validate_expert(std::string_view run, std::uint32_t expert) {
+  TRY(validate_name(run, "run"));
+  return in_range<std::uint32_t>("expert", expert, 0,
+                                 kPartitions);  // one past the partitions: the router's job
+}
+
+Result<void> validate(const pb::ObjectRef& object) {
+  TRY(length("object.manifest", object.manifest(), kKeyBytes));
+  TRY(in_range<std::uint64_t>("object.manifest_bytes", object.manifest_bytes(), 1, kChunkBytes));
+  TRY(in_range<std::uint64_t>("object.bytes", object.bytes(), 0, kObjectBytes));
+  if (object.name().empty()) return {};
+  return validate_name(object.name(), "object name");
+}
+
+Result<void> validate_slots(const google::protobuf::RepeatedPtrField<pb::Slot>& slots) {
+  TRY(count_at_most("slots", slots.size(), kSlots));
+  for (const pb::Slot& slot : slots) {
+    TRY(validate_slot_number(slot.index()));
+    TRY(text_at_most("slot.device", slot.device(), kLogLineBytes));
+  }
+  return {};
+}
+
+Result<void> validate(const pb::Hello& hello) {
+  // Whether the version is spoken is the answer's business: it says which one is.
+  TRY(text_at_most("hello.software", hello.software(), kLogLineBytes));
+  TRY(text_at_most("hello.host_label", hello.host_label(), kLogLineBytes));
+  TRY(in_range<std::uint64_t>("hello.generation", hello.generation(), 0, kGenerations));
+  TRY(validate_slots(hello.slots()));
+  TRY(count_at_most("hello.held", hello.held_size(), kSlots));
+  for (const pb::HeldLease& held : hello.held()) TRY(validate_held(held));
+  return {};
+}
+
+Result<void> validate(const pb::SlotStatus& status) {
+  TRY(validate_slot_number(status.slot()));
+  if (!status.run().empty()) TRY(validate_expert(status.run(), status.expert()));
+  if (!pb::SlotPhase_IsValid(status.phase())) {
+    return bad("slot.phase", "a known phase", text(static_cast<int>(status.phase())));
+  }
+  TRY(validate_step("slot.step", status.step()));
+  TRY(finite("slot.loss", status.loss()));
+  return not_negative("slot.samples_per_second", status.samples_per_second());
+}
+
+Result<void> validate(const pb::Heartbeat& heartbeat) {
+  TRY(count_at_most("heartbeat.slots", heartbeat.slots_size(), kSlots));
+  for (const pb::SlotStatus& status : heartbeat.slots()) TRY(validate(status));
+  return {};
+}
+
+Result<void> validate(const pb::Commit& commit) {
+  TRY(validate_expert(commit.run(), commit.expert()));
+  TRY(in_range<std::uint64_t>("commit.to_step", commit.to_step(), 1, kSteps));
+  if (commit.from_step() >= commit.to_step()) {
+    return bad("commit.from_step", text("less than to_step ", commit.to_step()), text(commit.from_step()));
+  }
+  TRY(length_or_empty("commit.parent", commit.parent(), kKeyBytes));
+  TRY(validate(commit.manifest()));
+  TRY(finite("commit.metrics.loss", commit.metrics().loss()));
+  TRY(finite("commit.metrics.gradient_norm", commit.metrics().gradient_norm()));
+  TRY(not_negative("commit.metrics.train_seconds", commit.metrics().train_seconds()));
+  return text_at_most("commit.fingerprint", commit.fingerprint(), kReasonBytes);
+}
+
+Result<void> validate(const pb::ReturnLease& lease) {
+  TRY(validate_expert(lease.run(), lease.expert()));
+  return text_at_most("return_lease.reason", lease.reason(), kReasonBytes);
+}
+
+Result<void> validate(const pb::EngineReport& report) {
+  TRY(validate_expert(report.run(), report.expert()));
+  if (!pb::EngineEvent::Failure_IsValid(report.failure())) {
+    return bad("engine_report.failure", "a known kind", text(static_cast<int>(report.failure())));
+  }
+  TRY(text_at_most("engine_report.reason", report.reason(), kReasonBytes));
+  return validate_lines("engine_report.last_lines", report.last_lines());
+}
+
+Result<void> validate(const pb::NodeLog& log) { return validate_lines("node_log.lines", log.lines()); }
+
+Result<void> validate(const pb::HelloReply& reply) {
+  TRY(in_range<std::uint64_t>("hello.generation", reply.generation(), 0, kGenerations));
+  TRY(in_range<std::uint32_t>("hello.heartbeat_ms", reply.heartbeat_ms(), 1, 3'600'000));
+  TRY(in_range<std::uint32_t>("hello.lease_ms", reply.lease_ms(), 1, 86'400'000));
+  if (!pb::Role_IsValid(reply.role()))
+    return bad("hello.role", "a known role", text(static_cast<int>(reply.role())));
+  return text_at_most("hello.name", reply.name(), kNameBytes);
+}
+
+Result<void> validate(const pb::HeartbeatReply& reply) {
+  TRY(count_at_most("heartbeat.renewed", reply.renewed_size(), kSlots));
+  for (const pb::RenewedLease& renewed : reply.renewed())
+    TRY(validate_expert(renewed.run(), renewed.expert()));
+  return {};
+}
+
+Result<void> validate(const pb::Assignment& assignment) {
+  TRY(count_at_most("assignment.slots", assignment.slots_size(), kSlots));
+  for (const pb::SlotAssignment& slot : assignment.slots()) TRY(validate_slot_assignment(slot));
+  return {};
+}
+
+Result<void> validate(const pb::CommitReply& reply) {
+  if (!pb::CommitStatus_IsValid(reply.status()) || reply.status() == pb::COMMIT_UNSPECIFIED) {
+    return bad("commit.status", "a known status", text(static_cast<int>(reply.status())));
+  }
+  TRY(validate_expert(reply.run(), reply.expert()));
+  if (!reply.head().manifest().empty()) TRY(validate(reply.head()));
+  TRY(validate_step("commit.head_step", reply.head_step()));
+  return text_at_most("commit.reason", reply.reason(), kReasonBytes);
+}
+
+}  // namespace skerry::protocol::parts

@@ -1,0 +1,65 @@
+// run.toml's ranges; every message names the key as the file does.
+#include <charconv>
+
+#include "protocol/fields.h"
+#include "protocol/limits.h"
+#include "protocol/validate.h"
+
+namespace skerry::protocol {
+namespace {
+
+using namespace fields;
+
+bool is_preset(std::string_view preset) {
+  const auto slash = preset.find('/');
+  if (slash == std::string_view::npos) return false;
+  const std::string_view size = preset.substr(0, slash);
+  const std::string_view patch = preset.substr(slash + 1);
+  if (size != "S" && size != "B" && size != "L" && size != "XL") return false;
+  return patch == "1" || patch == "2" || patch == "4" || patch == "8" || patch == "16";
+}
+
+Result<void> validate_shape(const pb::RunSpec& spec) {
+  const bool any = spec.width() != 0 || spec.depth() != 0 || spec.heads() != 0 || spec.patch_size() != 0;
+  if (!spec.preset().empty()) {
+    if (any) return bad("model.preset", "either a preset or width, depth, heads and patch_size", "both");
+    if (is_preset(spec.preset())) return {};
+    return bad("model.preset", "S, B, L or XL, a slash and a patch size of 1, 2, 4, 8 or 16, as in \"S/2\"",
+               text('"', spec.preset().substr(0, 16), '"'));
+  }
+  if (!any) return bad("model.preset", "a preset, or width, depth, heads and patch_size", "neither");
+  TRY(in_range<std::uint32_t>("model.width", spec.width(), 8, 8192));
+  TRY(in_range<std::uint32_t>("model.depth", spec.depth(), 1, 128));
+  TRY(in_range<std::uint32_t>("model.heads", spec.heads(), 1, 128));
+  TRY(in_range<std::uint32_t>("model.patch_size", spec.patch_size(), 1, 64));
+  if (spec.width() % spec.heads() == 0) return {};
+  return bad("model.heads", text("a divisor of width ", spec.width()), text(spec.heads()));
+}
+
+Result<void> validate_checkpoint(const pb::RunSpec& spec) {
+  TRY(in_range<std::uint64_t>("checkpoint.round_steps", spec.round_steps(), 0, kSteps));
+  if (spec.round_steps() == 0) TRY(in_range("checkpoint.round_seconds", spec.round_seconds(), 0.01, 86400.0));
+  TRY(finite("checkpoint.round_seconds", spec.round_seconds()));
+  TRY(in_range<std::uint32_t>("checkpoint.offline_rounds", spec.offline_rounds(), 0, 100'000));
+  TRY(in_range<std::uint32_t>("checkpoint.copies", spec.copies(), 1, 16));
+  return in_range<std::uint32_t>("checkpoint.keep", spec.keep(), 1, 1000);
+}
+
+}  // namespace
+
+Result<void> validate_run_spec(const pb::RunSpec& spec) {
+  TRY(validate_name(spec.name(), "name"));
+  TRY(validate_name(spec.dataset(), "dataset"));
+  TRY(validate_shape(spec));
+  TRY(validate_train(spec.train()));
+  TRY(validate_checkpoint(spec));
+  TRY(in_range<std::uint32_t>("schedule.turn_rounds", spec.turn_rounds(), 1, 1'000'000));
+  if (spec.router_kind() == "learned") {
+    return fail(ErrorCode::kInvalid,
+                "router.kind: \"learned\" cannot be trained by this version; use \"analytic\"");
+  }
+  if (spec.router_kind() == "analytic") return {};
+  return bad("router.kind", "\"analytic\"", text('"', spec.router_kind().substr(0, 16), '"'));
+}
+
+}  // namespace skerry::protocol

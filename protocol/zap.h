@@ -1,0 +1,26 @@
+// Answers ZeroMQ's question of every handshake: may this key come in (RFC 27)? Polled by the server's own loop.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "protocol/zmq_socket.h"
+
+namespace skerry::protocol {
+
+class ZapHandler {
+ public:
+  // `domain` is the endpoint's word, `key` the raw public key that the handshake proved. The answer's user id is the
+  // key in hexadecimal.
+  using Decide = std::function<bool(std::string_view domain, std::string_view key)>;
+  ZapHandler(const std::shared_ptr<void>& context, Decide decide);
+  ZmqSocket& socket() { return socket_; }
+  void answer_all();
+
+ private:
+  ZmqSocket socket_;
+  Decide decide_;
+};
+
+}  // namespace skerry::protocol

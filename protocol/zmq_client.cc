@@ -1,0 +1,219 @@
+// The dialling side of the transport. See zmq_transport.h.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <optional>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "protocol/zmq_socket.h"
+#include "protocol/zmq_transport.h"
+
+namespace skerry::protocol {
+namespace {
+
+constexpr Duration kBackoffFirst = std::chrono::milliseconds(100);
+constexpr Duration kBackoffMost = std::chrono::seconds(2);
+constexpr int kConnectTimeoutMs = 5'000;
+constexpr int kBurst = 64;
+constexpr int kEvents = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                        ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                        ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
+
+// One socket's life. A key that is refused ends it: ZeroMQ would never dial again.
+struct Socket {
+  Socket(const std::shared_ptr<void>& context, const std::string& name)
+      : dealer(context, ZMQ_DEALER), monitor(context, dealer, name, kEvents) {}
+  ZmqSocket dealer;
+  ZmqMonitor monitor;
+  bool open = false;
+};
+
+struct Dialled {
+  std::unique_ptr<Socket> socket;  // none while waiting to dial again
+  Duration again_at{};
+  Duration backoff = kBackoffFirst;
+};
+
+class ZmqClient final : public ClientTransport {
+ public:
+  ZmqClient(const Identity& identity, ClientOptions options, std::string server_key)
+      : identity_(identity),
+        options_(std::move(options)),
+        server_key_(std::move(server_key)),
+        context_(make_zmq_context()),
+        jitter_({.seed = std::hash<std::string>{}(identity.x25519_key()), .purpose = Purpose::kId}) {}
+
+  ~ZmqClient() override {
+    for (const Endpoint endpoint : kAllEndpoints) hang_up(endpoint);
+  }
+
+  void dial(Endpoint endpoint) override {
+    if (of(endpoint)) return;
+    of(endpoint).emplace();
+    connect(endpoint);
+  }
+
+  void hang_up(Endpoint endpoint) override { of(endpoint).reset(); }
+
+  Result<void> send(Endpoint endpoint, std::string_view bytes) override;
+  Result<std::vector<int>> poll(Duration timeout, std::span<const int> readable,
+                                const Handler& handle) override;
+
+ private:
+  std::optional<Dialled>& of(Endpoint endpoint) { return dialled_[static_cast<std::size_t>(endpoint)]; }
+  Socket* socket_of(Endpoint endpoint) { return of(endpoint) ? of(endpoint)->socket.get() : nullptr; }
+  Duration now() const { return clock_.now().boot; }
+  void connect(Endpoint endpoint);
+  void connect_due();
+  Duration until_due(Duration timeout);
+  void refuse(Endpoint endpoint);
+  void drain_monitor(Endpoint endpoint, const Handler& handle);
+  bool apply(Endpoint endpoint, const ZmqMonitorEvent& event, const Handler& handle);
+  void receive_some(Endpoint endpoint, const Handler& handle);
+
+  const Identity identity_;
+  const ClientOptions options_;
+  const std::string server_key_;
+  SystemClock clock_;
+  std::shared_ptr<void> context_;
+  Stream jitter_;
+  std::uint64_t sockets_ = 0;
+  std::array<std::optional<Dialled>, kEndpointCount> dialled_;
+};
+
+void ZmqClient::connect(Endpoint endpoint) {
+  auto socket = std::make_unique<Socket>(context_, text(to_string(endpoint), ++sockets_));
+  ZmqSocket& dealer = socket->dealer;
+  set_connection_options(dealer, endpoint, identity_);
+  dealer.set(ZMQ_CURVE_SERVERKEY, server_key_);
+  // Nothing is kept for a server that is away: it would meet the next one, stale.
+  dealer.set(ZMQ_IMMEDIATE, 1);
+  dealer.set(ZMQ_RECONNECT_IVL, static_cast<int>(poll_milliseconds(kBackoffFirst)));  // ZeroMQ adds jitter
+  dealer.set(ZMQ_RECONNECT_IVL_MAX, static_cast<int>(poll_milliseconds(kBackoffMost)));
+  dealer.set(ZMQ_CONNECT_TIMEOUT, kConnectTimeoutMs);
+  SKERRY_CHECK(zmq_connect(dealer.get(), options_.endpoints.of(endpoint).c_str()) == 0,
+               "the address was checked: ", zmq_strerror(zmq_errno()));
+  of(endpoint)->socket = std::move(socket);
+}
+
+void ZmqClient::connect_due() {
+  for (const Endpoint endpoint : kAllEndpoints) {
+    if (of(endpoint) && !of(endpoint)->socket && now() >= of(endpoint)->again_at) connect(endpoint);
+  }
+}
+
+Duration ZmqClient::until_due(Duration timeout) {
+  for (const Endpoint endpoint : kAllEndpoints) {
+    if (!of(endpoint) || of(endpoint)->socket) continue;
+    const Duration left = std::max(Duration::zero(), of(endpoint)->again_at - now());
+    if (timeout < Duration::zero() || left < timeout) timeout = left;
+  }
+  return timeout;
+}
+
+void ZmqClient::refuse(Endpoint endpoint) {
+  Dialled& dialled = *of(endpoint);
+  dialled.socket.reset();
+  const auto spread = std::chrono::duration_cast<Duration>(dialled.backoff * (0.5 + jitter_.uniform()));
+  dialled.again_at = now() + spread;
+  dialled.backoff = std::min(2 * dialled.backoff, kBackoffMost);
+}
+
+Result<void> ZmqClient::send(Endpoint endpoint, std::string_view bytes) {
+  if (bytes.size() > limit_bytes(endpoint)) {
+    return fail(ErrorCode::kInvalid, text("a message of ", bytes.size(), " bytes is over the limit of ",
+                                          to_string(endpoint), ", ", limit_bytes(endpoint)));
+  }
+  Socket* socket = socket_of(endpoint);
+  if (socket == nullptr || !socket->open)
+    return fail(ErrorCode::kUnavailable, "not connected to the coordinator");
+  // Asking first takes in a connection that is ready but not yet known to this thread.
+  if (!socket->dealer.can(ZMQ_POLLOUT) || ZmqFrame(bytes).send(socket->dealer) != 0) {
+    return fail(ErrorCode::kExhausted, "the queue to the coordinator is full");
+  }
+  return {};
+}
+
+// False: the socket is gone, and with it what is left of its events.
+bool ZmqClient::apply(Endpoint endpoint, const ZmqMonitorEvent& event, const Handler& handle) {
+  Socket* const before = socket_of(endpoint);
+  switch (event.kind) {
+    case ZMQ_EVENT_HANDSHAKE_SUCCEEDED:
+      before->open = true;
+      of(endpoint)->backoff = kBackoffFirst;
+      handle(Opened{endpoint});
+      break;
+    case ZMQ_EVENT_DISCONNECTED:
+      if (!std::exchange(before->open, false)) return true;
+      handle(Lost{endpoint});
+      break;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+      refuse(endpoint);
+      handle(Refused{endpoint, true});
+      return false;
+    default:
+      handle(Refused{endpoint, false});
+  }
+  return socket_of(endpoint) == before;
+}
+
+void ZmqClient::drain_monitor(Endpoint endpoint, const Handler& handle) {
+  Socket* socket = socket_of(endpoint);
+  if (socket == nullptr) return;
+  for (const ZmqMonitorEvent& event : socket->monitor.drain()) {
+    if (!apply(endpoint, event, handle)) return;
+  }
+}
+
+void ZmqClient::receive_some(Endpoint endpoint, const Handler& handle) {
+  Socket* const socket = socket_of(endpoint);
+  for (int i = 0; i < kBurst && socket != nullptr && socket_of(endpoint) == socket; ++i) {
+    ZmqFrame frame;
+    if (!frame.receive(socket->dealer)) return;
+    bool more = frame.more();
+    const bool whole = !more;
+    while (more) {
+      ZmqFrame rest;
+      more = rest.receive(socket->dealer) && rest.more();
+    }
+    drain_monitor(endpoint, handle);
+    if (whole && socket_of(endpoint) == socket) handle(Received{endpoint, std::string(frame.bytes())});
+  }
+}
+
+Result<std::vector<int>> ZmqClient::poll(Duration timeout, std::span<const int> readable,
+                                         const Handler& handle) {
+  connect_due();
+  std::vector<zmq_pollitem_t> items;
+  for (const Endpoint endpoint : kAllEndpoints) {
+    Socket* socket = socket_of(endpoint);
+    if (socket == nullptr) continue;
+    items.push_back({socket->dealer.get(), 0, ZMQ_POLLIN, 0});
+    items.push_back({socket->monitor.socket().get(), 0, ZMQ_POLLIN, 0});
+  }
+  add_descriptors(items, readable);
+  const long wait = poll_milliseconds(until_due(timeout));
+  if (zmq_poll(items.data(), static_cast<int>(items.size()), wait) < 0 && zmq_errno() != EINTR) {
+    return zmq_error("waiting for messages");
+  }
+  std::vector<int> ready = ready_descriptors(items);
+  for (const Endpoint endpoint : {Endpoint::kControl, Endpoint::kEnrol, Endpoint::kBlob}) {
+    drain_monitor(endpoint, handle);
+    receive_some(endpoint, handle);
+  }
+  return ready;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ClientTransport>> make_zmq_client(const Identity& identity,
+                                                         const ClientOptions& options) {
+  for (const Endpoint endpoint : kAllEndpoints) TRY(check_url(options.endpoints.of(endpoint)));
+  ASSIGN_OR_RETURN(std::string server_key, x25519_of(options.coordinator_key));
+  return std::unique_ptr<ClientTransport>(
+      std::make_unique<ZmqClient>(identity, options, std::move(server_key)));
+}
+
+}  // namespace skerry::protocol

@@ -1,0 +1,263 @@
+#include "protocol/zmq_server.h"
+
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "protocol/limits.h"
+#include "protocol/zmq_bind.h"
+
+namespace skerry::protocol {
+namespace {
+
+constexpr int kZapEnforceDomain = 93;  // missing from the header, known to the library
+constexpr int kLingerMs = 1'000;
+constexpr int kBacklog = 1024;
+constexpr Duration kGuardInterval = std::chrono::milliseconds(200);
+constexpr std::size_t kOtherDescriptors = 256;  // the process's own files, sockets and libraries
+
+// Messages taken from one endpoint before the others have their turn: a heartbeat never waits behind blobs.
+int burst_of(Endpoint endpoint) {
+  if (endpoint == Endpoint::kControl) return 256;
+  return endpoint == Endpoint::kBlob ? 4 : 16;
+}
+
+// A node holds one connection to control and one to blob, and as many again may be in their handshakes.
+Result<void> ensure_descriptors(std::size_t connections) {
+  const rlim_t wanted = 4 * connections + kEnrolConnections + kOtherDescriptors;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur >= wanted) return {};
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, std::max<rlim_t>(wanted, limit.rlim_cur));
+  if (limit.rlim_cur >= wanted && ::setrlimit(RLIMIT_NOFILE, &limit) == 0) return {};
+  return fail(ErrorCode::kExhausted,
+              text(connections, " connections need ", wanted, " descriptors, the system allows ",
+                   limit.rlim_max, ": raise LimitNOFILE (ulimit -n) or lower the number of connections"));
+}
+
+// Whether the descriptor is still a connection of this port: the I/O thread may have closed it, and someone else may
+// have opened another file under its number.
+bool is_connection_of(int descriptor, std::uint16_t port) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return false;
+  if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port) == port;
+  return address.ss_family == AF_INET6 && ntohs(reinterpret_cast<sockaddr_in6&>(address).sin6_port) == port;
+}
+
+// As people write it: a listener for both families sees IPv4 peers as mapped ones.
+std::string plain_address(std::string address) {
+  constexpr std::string_view kMapped = "::ffff:";
+  if (address.starts_with(kMapped) && address.find('.') != std::string::npos)
+    address.erase(0, kMapped.size());
+  return address;
+}
+
+}  // namespace
+
+ZmqServer::Port::Port(const std::shared_ptr<void>& context, Endpoint which, const Identity& identity,
+                      std::size_t strangers_limit)
+    : endpoint(which),
+      router(context, ZMQ_ROUTER),
+      monitor(context, router, to_string(which),
+              ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_ACCEPT_FAILED),
+      strangers(strangers_limit) {
+  set_connection_options(router, which, identity);
+  router.set(ZMQ_ROUTER_MANDATORY, 1);
+  router.set(ZMQ_BACKLOG, kBacklog);
+  router.set(ZMQ_CURVE_SERVER, 1);
+  router.set(ZMQ_ZAP_DOMAIN, std::string_view(to_string(which)));
+  router.set(kZapEnforceDomain, 1);
+}
+
+ZmqServer::ZmqServer(const Identity& identity, std::size_t connections)
+    : context_(make_zmq_context()), zap_(context_, [this](std::string_view domain, std::string_view key) {
+        return domain == to_string(Endpoint::kEnrol) || allowed_.contains(std::string(key));
+      }) {
+  for (const Endpoint endpoint : kAllEndpoints) {
+    const std::size_t strangers = endpoint == Endpoint::kEnrol ? kEnrolConnections : connections;
+    ports_[static_cast<std::size_t>(endpoint)] =
+        std::make_unique<Port>(context_, endpoint, identity, strangers);
+  }
+}
+
+ZmqServer::~ZmqServer() {
+  for (const auto& port : ports_) {
+    zmq_socket_monitor(port->router.get(), nullptr, 0);
+    port->router.set(ZMQ_LINGER, kLingerMs);  // answers that are on their way still leave
+  }
+}
+
+Result<std::unique_ptr<ServerTransport>> ZmqServer::make(const Identity& identity,
+                                                         const ServerOptions& options) {
+  TRY(ensure_descriptors(options.connections));
+  ASSIGN_OR_RETURN(const Address address, parse_address(options.listen));
+  ASSIGN_OR_RETURN(const std::string host, resolve_listen_host(address.host));
+  std::unique_ptr<ZmqServer> server(new ZmqServer(identity, options.connections));
+  std::array<std::uint16_t, kEndpointCount> numbers{};
+  for (std::size_t i = 0; i < kEndpointCount; ++i) {
+    Port& port = *server->ports_[i];
+    ASSIGN_OR_RETURN(port.number, bind_port(port.router, port.endpoint, host, address.ports[i]));
+    numbers[i] = port.number;
+  }
+  ASSIGN_OR_RETURN(server->endpoints_, advertised(options.advertise, host, numbers));
+  return std::unique_ptr<ServerTransport>(std::move(server));
+}
+
+bool ZmqServer::is_allowed(Endpoint endpoint, const std::string& key) const {
+  return endpoint == Endpoint::kEnrol || allowed_.contains(key);
+}
+
+void ZmqServer::set_allowed(std::unordered_set<std::string> keys) {
+  allowed_ = std::move(keys);
+  std::erase_if(events_, [this](const ServerEvent& event) {
+    const auto* incoming = std::get_if<Incoming>(&event);
+    return incoming != nullptr && !is_allowed(incoming->connection.endpoint, incoming->public_key);
+  });
+  for (const auto& port : ports_) {
+    for (const Peer& peer : port->peers.peers()) {
+      if (!is_allowed(port->endpoint, peer.public_key)) throw_out(*port, peer);
+    }
+  }
+}
+
+void ZmqServer::throw_out(Port& port, const Peer& peer) {
+  if (peer.descriptor >= 0 && is_connection_of(peer.descriptor, port.number))
+    ::shutdown(peer.descriptor, SHUT_RDWR);
+  if (const auto over = port.peers.forget(peer.connection)) announce(port, {*over});
+}
+
+void ZmqServer::close(const Connection& connection) {
+  Port& port = port_of(connection.endpoint);
+  drain_monitor(port);
+  const Peer* peer = port.peers.find(connection.id);
+  if (peer != nullptr) throw_out(port, Peer(*peer));
+}
+
+Result<void> ZmqServer::send(const Connection& connection, std::string_view bytes) {
+  Port& port = port_of(connection.endpoint);
+  if (bytes.size() > limit_bytes(connection.endpoint)) {
+    return fail(ErrorCode::kInvalid,
+                text("a message of ", bytes.size(), " bytes is over the limit of ",
+                     to_string(connection.endpoint), ", ", limit_bytes(connection.endpoint)));
+  }
+  if (port.peers.is_over(connection.id)) return fail(ErrorCode::kUnavailable, "the peer is gone");
+  ZmqFrame address(connection.id);
+  const int refused = address.send(port.router, true);
+  if (refused == EAGAIN) return fail(ErrorCode::kExhausted, "the peer's queue is full");
+  if (refused != 0) return fail(ErrorCode::kUnavailable, "the peer is gone");
+  const int lost = ZmqFrame(bytes).send(port.router);
+  if (lost != 0) return fail(ErrorCode::kUnavailable, "the peer is gone");
+  return {};
+}
+
+void ZmqServer::announce(const Port& port, const std::vector<Peer>& over) {
+  for (const Peer& peer : over) events_.push_back(Closed{{port.endpoint, peer.connection}, peer.public_key});
+}
+
+void ZmqServer::drain_monitor(Port& port) {
+  for (const ZmqMonitorEvent& event : port.monitor.drain()) {
+    if (event.kind == ZMQ_EVENT_ACCEPT_FAILED) {
+      log_error("cannot accept a connection",
+                {{"endpoint", to_string(port.endpoint)}, {"errno", event.value}});
+    } else if (event.kind == ZMQ_EVENT_ACCEPTED) {
+      port.strangers.accepted(event.value);
+      announce(port, port.peers.accepted(event.value));
+    } else if (event.kind == ZMQ_EVENT_DISCONNECTED) {
+      port.strangers.leaves(event.value);
+      announce(port, port.peers.disconnected(event.value));
+    }
+  }
+}
+
+bool ZmqServer::receive_one(Port& port) {
+  ZmqFrame from;
+  if (!from.receive(port.router)) return false;
+  ZmqFrame body;
+  if (!from.more() || !body.receive(port.router)) return true;
+  bool last = !body.more();
+  const bool whole = last && body.bytes().size() <= limit_bytes(port.endpoint);
+  while (!last) {
+    ZmqFrame rest;
+    last = !rest.receive(port.router) || !rest.more();
+  }
+  Peer peer{std::string(from.bytes()), {}, body.descriptor()};
+  if (auto key = from_hex(body.property("User-Id"))) peer.public_key = std::move(*key);
+  // What happened to descriptors before this message is told first.
+  drain_monitor(port);
+  if (whole && peer.public_key.size() == kKeyBytes) {
+    accept_message(port, std::move(peer), plain_address(body.property("Peer-Address")),
+                   std::string(body.bytes()));
+  } else {
+    throw_out(port, peer);
+  }
+  return true;
+}
+
+void ZmqServer::accept_message(Port& port, Peer peer, std::string address, std::string bytes) {
+  if (port.peers.is_over(peer.connection)) return;
+  if (!is_allowed(port.endpoint, peer.public_key)) return throw_out(port, peer);
+  if (port.endpoint != Endpoint::kEnrol) port.strangers.leaves(peer.descriptor);
+  const std::vector<Peer> over = port.peers.message(peer);
+  Incoming incoming{{port.endpoint, peer.connection}, peer.public_key, std::move(address), std::move(bytes)};
+  const auto own = std::find_if(over.begin(), over.end(),
+                                [&](const Peer& one) { return one.connection == peer.connection; });
+  if (own == over.end()) announce(port, over);
+  events_.push_back(std::move(incoming));
+  if (own != over.end()) announce(port, over);
+}
+
+void ZmqServer::deliver(const Handler& handle) {
+  while (!events_.empty()) {
+    ServerEvent event = std::move(events_.front());
+    events_.pop_front();
+    handle(std::move(event));
+  }
+}
+
+void ZmqServer::receive_some(Port& port, const Handler& handle) {
+  for (int i = 0; i < burst_of(port.endpoint) && receive_one(port); ++i) deliver(handle);
+}
+
+Result<std::vector<int>> ZmqServer::wait(Duration timeout, std::span<const int> readable) {
+  if (!events_.empty()) timeout = Duration::zero();
+  if (!enrol_guard().idle() && (timeout < Duration::zero() || timeout > kGuardInterval))
+    timeout = kGuardInterval;
+  std::vector<zmq_pollitem_t> items;
+  items.push_back({zap_.socket().get(), 0, ZMQ_POLLIN, 0});
+  for (const auto& port : ports_) {
+    items.push_back({port->router.get(), 0, ZMQ_POLLIN, 0});
+    items.push_back({port->monitor.socket().get(), 0, ZMQ_POLLIN, 0});
+  }
+  add_descriptors(items, readable);
+  if (zmq_poll(items.data(), static_cast<int>(items.size()), poll_milliseconds(timeout)) < 0 &&
+      zmq_errno() != EINTR) {
+    return zmq_error("waiting for messages");
+  }
+  return ready_descriptors(items);
+}
+
+Result<std::vector<int>> ZmqServer::poll(Duration timeout, std::span<const int> readable,
+                                         const Handler& handle) {
+  ASSIGN_OR_RETURN(std::vector<int> ready, wait(timeout, readable));
+  zap_.answer_all();
+  enrol_guard().check_bytes(kEnrolConnectionBytes);
+  for (const auto& port : ports_) drain_monitor(*port);
+  deliver(handle);
+  for (const Endpoint endpoint : {Endpoint::kControl, Endpoint::kEnrol, Endpoint::kBlob}) {
+    receive_some(port_of(endpoint), handle);
+  }
+  return ready;
+}
+
+Result<std::unique_ptr<ServerTransport>> make_zmq_server(const Identity& identity,
+                                                         const ServerOptions& options) {
+  return ZmqServer::make(identity, options);
+}
+
+}  // namespace skerry::protocol

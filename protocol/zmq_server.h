@@ -1,0 +1,66 @@
+// The server's side of the transport. See zmq_transport.h.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "protocol/peer_table.h"
+#include "protocol/stranger_guard.h"
+#include "protocol/zap.h"
+#include "protocol/zmq_socket.h"
+#include "protocol/zmq_transport.h"
+
+namespace skerry::protocol {
+
+class ZmqServer final : public ServerTransport {
+ public:
+  static Result<std::unique_ptr<ServerTransport>> make(const Identity& identity,
+                                                       const ServerOptions& options);
+  ~ZmqServer() override;
+
+  const Endpoints& endpoints() const override { return endpoints_; }
+  void set_allowed(std::unordered_set<std::string> keys) override;
+  void allow(const std::string& key) override { allowed_.insert(key); }
+  Result<void> send(const Connection& connection, std::string_view bytes) override;
+  void close(const Connection& connection) override;
+  Result<std::vector<int>> poll(Duration timeout, std::span<const int> readable,
+                                const Handler& handle) override;
+
+ private:
+  struct Port {
+    Port(const std::shared_ptr<void>& context, Endpoint which, const Identity& identity,
+         std::size_t strangers_limit);
+    Endpoint endpoint;
+    ZmqSocket router;
+    ZmqMonitor monitor;
+    PeerTable peers;
+    StrangerGuard strangers;  // at enrol, everybody
+    std::uint16_t number = 0;
+  };
+  ZmqServer(const Identity& identity, std::size_t connections);
+
+  Port& port_of(Endpoint endpoint) { return *ports_[static_cast<std::size_t>(endpoint)]; }
+  bool is_allowed(Endpoint endpoint, const std::string& key) const;
+  Result<std::vector<int>> wait(Duration timeout, std::span<const int> readable);
+  StrangerGuard& enrol_guard() { return port_of(Endpoint::kEnrol).strangers; }
+  void drain_monitor(Port& port);
+  void receive_some(Port& port, const Handler& handle);
+  bool receive_one(Port& port);
+  void accept_message(Port& port, Peer peer, std::string address, std::string bytes);
+  void announce(const Port& port, const std::vector<Peer>& over);
+  void deliver(const Handler& handle);
+  void throw_out(Port& port, const Peer& peer);
+
+  std::shared_ptr<void> context_;
+  ZapHandler zap_;
+  std::array<std::unique_ptr<Port>, kEndpointCount> ports_;
+  Endpoints endpoints_;
+  std::unordered_set<std::string> allowed_;
+  std::deque<ServerEvent> events_;
+};
+
+}  // namespace skerry::protocol

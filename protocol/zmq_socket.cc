@@ -1,0 +1,182 @@
+#include "protocol/zmq_socket.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "protocol/limits.h"
+
+namespace skerry::protocol {
+namespace {
+
+constexpr int kMaxSockets = 128;
+constexpr std::int64_t kSealBytes = 64;  // CURVE's own, around each frame: at least 33
+constexpr int kHandshakeMs = 30'000;     // shorter ones throw work away when everybody dials at once
+constexpr int kHeartbeatMs = 1'000;
+constexpr int kHeartbeatTimeoutMs = 3'000;
+
+struct Queues {
+  int send;
+  int receive;
+};
+
+Queues queues_of(Endpoint endpoint) {
+  if (endpoint == Endpoint::kEnrol) return {kEnrolQueue, kEnrolQueue};
+  if (endpoint == Endpoint::kControl) return {kControlQueue, kControlQueue};
+  return {kBlobSendQueue, kBlobReceiveQueue};
+}
+
+}  // namespace
+
+Error zmq_error(std::string_view doing) {
+  return fail(ErrorCode::kIo, text(doing, ": ", zmq_strerror(zmq_errno())));
+}
+
+std::shared_ptr<void> make_zmq_context() {
+  void* context = zmq_ctx_new();
+  SKERRY_CHECK(context != nullptr, "no ZeroMQ context");
+  zmq_ctx_set(context, ZMQ_IO_THREADS, 1);  // monitor events and messages then come in one order
+  zmq_ctx_set(context, ZMQ_MAX_SOCKETS, kMaxSockets);
+  return {context, [](void* ended) {
+            while (zmq_ctx_term(ended) != 0 && zmq_errno() == EINTR) {
+            }
+          }};
+}
+
+ZmqSocket::ZmqSocket(std::shared_ptr<void> context, int type)
+    : context_(std::move(context)), socket_(zmq_socket(context_.get(), type)) {
+  SKERRY_CHECK(socket_ != nullptr, "no ZeroMQ socket: ", zmq_strerror(zmq_errno()));
+  set(ZMQ_LINGER, 0);
+}
+
+ZmqSocket::ZmqSocket(ZmqSocket&& other) noexcept
+    : context_(std::move(other.context_)), socket_(std::exchange(other.socket_, nullptr)) {}
+
+ZmqSocket& ZmqSocket::operator=(ZmqSocket&& other) noexcept {
+  if (this != &other) {
+    close();
+    context_ = std::move(other.context_);
+    socket_ = std::exchange(other.socket_, nullptr);
+  }
+  return *this;
+}
+
+void ZmqSocket::close() {
+  if (socket_ != nullptr) zmq_close(std::exchange(socket_, nullptr));
+}
+
+void ZmqSocket::set(int option, int value) {
+  SKERRY_CHECK(zmq_setsockopt(socket_, option, &value, sizeof value) == 0, "ZeroMQ option ", option, ": ",
+               zmq_strerror(zmq_errno()));
+}
+
+void ZmqSocket::set(int option, std::string_view value) {
+  SKERRY_CHECK(zmq_setsockopt(socket_, option, value.data(), value.size()) == 0, "ZeroMQ option ", option,
+               ": ", zmq_strerror(zmq_errno()));
+}
+
+void ZmqSocket::set_int64(int option, std::int64_t value) {
+  SKERRY_CHECK(zmq_setsockopt(socket_, option, &value, sizeof value) == 0, "ZeroMQ option ", option, ": ",
+               zmq_strerror(zmq_errno()));
+}
+
+bool ZmqSocket::can(short events) {
+  int ready = 0;
+  std::size_t size = sizeof ready;
+  return zmq_getsockopt(socket_, ZMQ_EVENTS, &ready, &size) == 0 && (ready & events) == events;
+}
+
+ZmqFrame::ZmqFrame() { zmq_msg_init(&message_); }
+
+ZmqFrame::ZmqFrame(std::string_view bytes) {
+  SKERRY_CHECK(zmq_msg_init_size(&message_, bytes.size()) == 0, "no memory for a message");
+  if (!bytes.empty()) std::memcpy(zmq_msg_data(&message_), bytes.data(), bytes.size());
+}
+
+bool ZmqFrame::receive(ZmqSocket& socket) {
+  int got = 0;
+  do {
+    got = zmq_msg_recv(&message_, socket.get(), ZMQ_DONTWAIT);
+  } while (got < 0 && zmq_errno() == EINTR);
+  return got >= 0;
+}
+
+int ZmqFrame::send(ZmqSocket& socket, bool more) {
+  while (zmq_msg_send(&message_, socket.get(), ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) < 0) {
+    if (zmq_errno() != EINTR) return zmq_errno();
+  }
+  return 0;
+}
+
+std::string_view ZmqFrame::bytes() {
+  return {static_cast<const char*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)};
+}
+
+std::string ZmqFrame::property(const char* name) {
+  const char* value = zmq_msg_gets(&message_, name);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+int ZmqFrame::descriptor() { return zmq_msg_get(&message_, ZMQ_SRCFD); }
+
+void set_connection_options(ZmqSocket& socket, Endpoint endpoint, const Identity& identity) {
+  socket.set(ZMQ_SNDHWM, queues_of(endpoint).send);
+  socket.set(ZMQ_RCVHWM, queues_of(endpoint).receive);
+  socket.set_int64(ZMQ_MAXMSGSIZE, static_cast<std::int64_t>(limit_bytes(endpoint)) + kSealBytes);
+  socket.set(ZMQ_HANDSHAKE_IVL, kHandshakeMs);
+  socket.set(ZMQ_HEARTBEAT_IVL, kHeartbeatMs);
+  socket.set(ZMQ_HEARTBEAT_TIMEOUT, kHeartbeatTimeoutMs);
+  socket.set(ZMQ_HEARTBEAT_TTL, kHeartbeatTimeoutMs);
+  socket.set(ZMQ_IPV6, 1);
+  socket.set(ZMQ_CURVE_PUBLICKEY, identity.x25519_key());
+  socket.set(ZMQ_CURVE_SECRETKEY, identity.x25519_secret());
+}
+
+ZmqMonitor::ZmqMonitor(const std::shared_ptr<void>& context, ZmqSocket& watched, const std::string& name,
+                       int events)
+    : socket_(context, ZMQ_PAIR) {
+  const std::string address = "inproc://monitor-" + name;
+  // Without a limit on the reading side, and before it connects: at a limit the I/O thread itself would wait.
+  socket_.set(ZMQ_RCVHWM, 0);
+  SKERRY_CHECK(zmq_socket_monitor(watched.get(), address.c_str(), events) == 0, zmq_strerror(zmq_errno()));
+  SKERRY_CHECK(zmq_connect(socket_.get(), address.c_str()) == 0, zmq_strerror(zmq_errno()));
+}
+
+std::vector<ZmqMonitorEvent> ZmqMonitor::drain() {
+  std::vector<ZmqMonitorEvent> events;
+  while (true) {
+    ZmqFrame event;
+    if (!event.receive(socket_)) return events;
+    ZmqFrame address;
+    if (event.more()) address.receive(socket_);
+    if (event.bytes().size() < 6) continue;
+    std::uint16_t kind = 0;
+    std::uint32_t value = 0;
+    std::memcpy(&kind, event.bytes().data(), sizeof kind);
+    std::memcpy(&value, event.bytes().data() + sizeof kind, sizeof value);
+    events.push_back({kind, static_cast<int>(value)});
+  }
+}
+
+long poll_milliseconds(Duration timeout) {
+  if (timeout < Duration::zero()) return -1;
+  constexpr Duration kLongest = std::chrono::hours(1);
+  return std::chrono::ceil<std::chrono::milliseconds>(std::min(timeout, kLongest)).count();
+}
+
+void add_descriptors(std::vector<zmq_pollitem_t>& items, std::span<const int> readable) {
+  for (const int fd : readable) items.push_back({nullptr, fd, ZMQ_POLLIN, 0});
+}
+
+std::vector<int> ready_descriptors(std::span<const zmq_pollitem_t> items) {
+  std::vector<int> ready;
+  for (const zmq_pollitem_t& item : items) {
+    if (item.socket == nullptr && item.revents != 0) ready.push_back(item.fd);
+  }
+  return ready;
+}
+
+}  // namespace skerry::protocol

@@ -1,0 +1,90 @@
+// ZeroMQ's C interface as values with one owner. Private to this folder; one thread at a time but for the context.
+#pragma once
+
+#include <zmq.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "protocol/endpoints.h"
+#include "protocol/identity.h"
+
+namespace skerry::protocol {
+
+Error zmq_error(std::string_view doing);  // from zmq_errno
+
+// Ends with its last owner, once every socket is closed and what lingers has left or given up.
+std::shared_ptr<void> make_zmq_context();
+
+class ZmqSocket {
+ public:
+  ZmqSocket(std::shared_ptr<void> context, int type);
+  ~ZmqSocket() { close(); }
+  ZmqSocket(ZmqSocket&& other) noexcept;
+  ZmqSocket& operator=(ZmqSocket&& other) noexcept;
+
+  void* get() const { return socket_; }
+  void close();
+  void set(int option, int value);
+  void set(int option, std::string_view value);
+  void set_int64(int option, std::int64_t value);
+  bool can(short events);  // ZMQ_POLLIN, ZMQ_POLLOUT; also takes in what the I/O thread has announced
+
+ private:
+  std::shared_ptr<void> context_;
+  void* socket_ = nullptr;
+};
+
+// One frame.
+class ZmqFrame {
+ public:
+  ZmqFrame();
+  explicit ZmqFrame(std::string_view bytes);
+  ~ZmqFrame() { zmq_msg_close(&message_); }
+  ZmqFrame(const ZmqFrame&) = delete;
+  ZmqFrame& operator=(const ZmqFrame&) = delete;
+
+  bool receive(ZmqSocket& socket);  // false: nothing there
+  int send(ZmqSocket& socket,
+           bool more = false);  // 0, or the error number; the frame stays with the caller then
+  bool more() const { return zmq_msg_more(&message_) != 0; }
+  std::string_view bytes();
+  std::string property(const char* name);  // "User-Id", "Peer-Address"; empty: none
+  int descriptor();                        // of the connection; −1: unknown. Body frames only
+
+ private:
+  zmq_msg_t message_;
+};
+
+// Options both sides share: queues, sizes, handshake, heartbeats, CURVE keys.
+void set_connection_options(ZmqSocket& socket, Endpoint endpoint, const Identity& identity);
+
+// What happens to a socket's connections, by its monitor. Everything is drained in the order in which it happened.
+struct ZmqMonitorEvent {
+  int kind = 0;   // ZMQ_EVENT_…
+  int value = 0;  // descriptor or error
+};
+
+class ZmqMonitor {
+ public:
+  // `name` is unique within the context.
+  ZmqMonitor(const std::shared_ptr<void>& context, ZmqSocket& watched, const std::string& name, int events);
+  ZmqSocket& socket() { return socket_; }
+  std::vector<ZmqMonitorEvent> drain();
+
+ private:
+  ZmqSocket socket_;
+};
+
+// Milliseconds for zmq_poll, rounded up; −1 for a negative duration.
+long poll_milliseconds(Duration timeout);
+// Adds descriptors to wait for, and reads afterwards which are ready.
+void add_descriptors(std::vector<zmq_pollitem_t>& items, std::span<const int> readable);
+std::vector<int> ready_descriptors(std::span<const zmq_pollitem_t> items);
+
+}  // namespace skerry::protocol

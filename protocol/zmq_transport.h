@@ -1,0 +1,34 @@
+// The transport over ZeroMQ: ROUTER and DEALER sockets, CURVE always on, ZAP deciding by key.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "protocol/identity.h"
+#include "protocol/transport.h"
+
+namespace skerry::protocol {
+
+struct ServerOptions {
+  std::string listen = "127.0.0.1:0";  // see parse_address
+  std::string advertise;  // what others dial, where it differs (rented hosts remap ports); see parse_address
+  std::size_t connections = 512;  // must fit the process's descriptor limit, which is raised where allowed
+};
+
+// Binds the three endpoints. kConflict names a port in use; kInvalid an address that cannot be; kExhausted a
+// descriptor limit that is too low. Destroying it gives replies that are on their way at most a second to leave.
+Result<std::unique_ptr<ServerTransport>> make_zmq_server(const Identity& identity,
+                                                         const ServerOptions& options);
+
+struct ClientOptions {
+  Endpoints endpoints;
+  std::string coordinator_key;  // Ed25519, raw: pins the server
+};
+
+// Dials nothing yet.
+Result<std::unique_ptr<ClientTransport>> make_zmq_client(const Identity& identity,
+                                                         const ClientOptions& options);
+
+}  // namespace skerry::protocol

@@ -1,0 +1,139 @@
+#include "storage/chunk_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "storage/files.h"
+
+namespace skerry::storage {
+namespace {
+
+// Fewer bytes than asked for where the file ends.
+Result<std::string> read_at(int descriptor, const Placement& placement, const std::string& shown_as) {
+  std::string bytes(placement.chunk.bytes, '\0');
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const auto offset = static_cast<off_t>(placement.offset + done);
+    const ssize_t count = ::pread(descriptor, bytes.data() + done, bytes.size() - done, offset);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return system_error("read", shown_as, errno);
+    if (count == 0) break;
+    done += static_cast<std::size_t>(count);
+  }
+  bytes.resize(done);
+  return bytes;
+}
+
+}  // namespace
+
+Result<ChunkWriter> ChunkWriter::open(const std::string& path, Layout layout) {
+  const std::string partial = path + ".partial";
+  const int descriptor = ::open(partial.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor < 0) return system_error("create", partial, errno);
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) {
+    const int error = errno;
+    ::close(descriptor);
+    return system_error("inspect", partial, error);
+  }
+  ChunkWriter writer(path, std::move(layout), descriptor, status.st_size == 0);
+  if (::ftruncate(descriptor, static_cast<off_t>(writer.layout_.total_bytes)) != 0) {
+    return system_error("size", partial, errno);
+  }
+  TRY(write_at(descriptor, 0, writer.layout_.prefix, partial));
+  return writer;
+}
+
+ChunkWriter::ChunkWriter(std::string path, Layout layout, int descriptor, bool is_new)
+    : path_(std::move(path)), layout_(std::move(layout)), descriptor_(descriptor), is_new_(is_new) {
+  for (std::size_t i = 0; i < layout_.placements.size(); ++i)
+    by_hash_[layout_.placements[i].chunk.hash].push_back(i);
+}
+
+ChunkWriter::ChunkWriter(ChunkWriter&& other) noexcept
+    : path_(std::move(other.path_)),
+      layout_(std::move(other.layout_)),
+      by_hash_(std::move(other.by_hash_)),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      is_new_(other.is_new_) {}
+
+ChunkWriter::~ChunkWriter() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Result<std::vector<Hash>> ChunkWriter::present() const {
+  std::vector<Hash> intact;
+  if (is_new_) return intact;
+  for (const auto& [hash, places] : by_hash_) {
+    bool whole = true;
+    for (const std::size_t place : places) {
+      ASSIGN_OR_RETURN(const std::string bytes, read_at(descriptor_, layout_.placements[place], path_));
+      whole = whole && blake2b(bytes) == hash;
+    }
+    if (whole) intact.push_back(hash);
+  }
+  return intact;
+}
+
+Result<void> ChunkWriter::put(const Hash& hash, std::string_view bytes) {
+  const auto found = by_hash_.find(hash);
+  if (found == by_hash_.end())
+    return fail(ErrorCode::kInvalid, text("chunk ", hash.short_hex(), " is not of ", path_));
+  for (const std::size_t place : found->second) {
+    TRY(write_at(descriptor_, layout_.placements[place].offset, bytes, path_ + ".partial"));
+  }
+  return {};
+}
+
+Result<void> ChunkWriter::commit() {
+  SKERRY_CHECK(descriptor_ >= 0, "commit is called once");
+  const std::string partial = path_ + ".partial";
+  if (::fsync(descriptor_) != 0) return system_error("sync", partial, errno);
+  if (::rename(partial.c_str(), path_.c_str()) != 0) return system_error("rename", partial, errno);
+  ::close(std::exchange(descriptor_, -1));
+  return sync_folder(std::filesystem::path(path_).parent_path().string());
+}
+
+Result<void> ChunkWriter::discard(const std::string& path) {
+  const std::string partial = path + ".partial";
+  if (::unlink(partial.c_str()) != 0 && errno != ENOENT) return system_error("remove", partial, errno);
+  return {};
+}
+
+Result<ChunkReader> ChunkReader::open(const std::string& path, const Layout& layout) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return system_error("open", path, errno);
+  ChunkReader reader(path, descriptor);
+  for (const Placement& placement : layout.placements)
+    reader.by_hash_.try_emplace(placement.chunk.hash, placement);
+  return reader;
+}
+
+ChunkReader::ChunkReader(ChunkReader&& other) noexcept
+    : path_(std::move(other.path_)),
+      by_hash_(std::move(other.by_hash_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+ChunkReader::~ChunkReader() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+Result<std::string> ChunkReader::read(const Hash& hash) const {
+  const auto found = by_hash_.find(hash);
+  if (found == by_hash_.end())
+    return fail(ErrorCode::kNotFound, text("chunk ", hash.short_hex(), " is not of ", path_));
+  ASSIGN_OR_RETURN(std::string bytes, read_at(descriptor_, found->second, path_));
+  if (blake2b(bytes) != hash) {
+    return fail(ErrorCode::kCorrupt, text("chunk ", hash.short_hex(), " of ", path_, " is damaged on disk"));
+  }
+  return bytes;
+}
+
+}  // namespace skerry::storage

@@ -1,0 +1,57 @@
+// Files as chunks: one that is being received, in any order and over restarts, and one that is served.
+// Thread rule: a ChunkWriter belongs to one thread at a time; a ChunkReader may be read by many. Failure rule: as files.h.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/result.h"
+#include "storage/layout.h"
+
+namespace skerry::storage {
+
+// PATH.partial, until commit() gives it its name. Destroyed before, it stays, for the next open() to go on with.
+class ChunkWriter {
+ public:
+  static Result<ChunkWriter> open(const std::string& path, Layout layout);
+  ChunkWriter(ChunkWriter&& other) noexcept;
+  ChunkWriter& operator=(ChunkWriter&&) = delete;
+  ~ChunkWriter();
+  // The chunks that an earlier life left behind intact; reads the whole file unless it is new.
+  Result<std::vector<Hash>> present() const;
+  // Writes the chunk everywhere it belongs. REQUIRES: blake2b(bytes) == hash. kInvalid: not of this file.
+  Result<void> put(const Hash& hash, std::string_view bytes);
+  // REQUIRES: every chunk was put or present. Durable under its name on return.
+  Result<void> commit();
+  static Result<void> discard(const std::string& path);  // the partial file, if there is one
+
+ private:
+  ChunkWriter(std::string path, Layout layout, int descriptor, bool is_new);
+  std::string path_;
+  Layout layout_;
+  std::unordered_map<Hash, std::vector<std::size_t>> by_hash_;  // into layout_.placements
+  int descriptor_ = -1;
+  bool is_new_ = false;
+};
+
+// A file on disk with the layout that it is known by. Each chunk is checked as it is read: a damaged one is refused.
+class ChunkReader {
+ public:
+  static Result<ChunkReader> open(const std::string& path, const Layout& layout);
+  ChunkReader(ChunkReader&& other) noexcept;
+  ChunkReader& operator=(ChunkReader&&) = delete;
+  ~ChunkReader();
+  // kNotFound: not of this file. kCorrupt: the file holds other bytes now.
+  Result<std::string> read(const Hash& hash) const;
+
+ private:
+  ChunkReader(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  std::string path_;
+  std::unordered_map<Hash, Placement> by_hash_;
+  int descriptor_ = -1;
+};
+
+}  // namespace skerry::storage

@@ -1,0 +1,162 @@
+#include "storage/files.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+
+namespace skerry::storage {
+namespace {
+
+ErrorCode code_of(int error_number) {
+  switch (error_number) {
+    case ENOENT:
+    case ENOTDIR:
+      return ErrorCode::kNotFound;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return ErrorCode::kUnauthorised;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return ErrorCode::kExhausted;
+    default:
+      return ErrorCode::kIo;
+  }
+}
+
+}  // namespace
+
+Error system_error(std::string_view action, const std::string& path, int error_number) {
+  return fail(code_of(error_number), text("cannot ", action, " ", path, ": ", std::strerror(error_number)));
+}
+
+Result<MappedFile> MappedFile::open(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return system_error("open", path, errno);
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) {
+    const int error = errno;
+    ::close(descriptor);
+    return system_error("inspect", path, error);
+  }
+  if (!S_ISREG(status.st_mode)) {
+    ::close(descriptor);
+    return fail(ErrorCode::kInvalid, text(path, " is not a regular file"));
+  }
+  auto mapped = map(descriptor, static_cast<std::uint64_t>(status.st_size), path);
+  ::close(descriptor);
+  return mapped;
+}
+
+Result<MappedFile> MappedFile::map(int descriptor, std::uint64_t bytes, const std::string& shown_as) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) return system_error("inspect", shown_as, errno);
+  // A page beyond the end would be a SIGBUS at the first read.
+  if (static_cast<std::uint64_t>(status.st_size) < bytes) {
+    return fail(ErrorCode::kCorrupt,
+                text(shown_as, " holds ", status.st_size, " bytes where ", bytes, " were announced"));
+  }
+  MappedFile file;
+  if (bytes == 0) return file;
+  void* address = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, descriptor, 0);
+  if (address == MAP_FAILED) return system_error("map", shown_as, errno);
+  file.address_ = address;
+  file.size_ = bytes;
+  return file;
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : address_(std::exchange(other.address_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(address_, other.address_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (address_ != nullptr) ::munmap(address_, size_);
+}
+
+void MappedFile::release(std::uint64_t offset, std::uint64_t length) const {
+  static const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t begin = (offset + page - 1) / page * page;
+  const std::uint64_t end = std::min<std::uint64_t>(offset + length, size_) / page * page;
+  if (begin < end) ::madvise(static_cast<char*>(address_) + begin, end - begin, MADV_DONTNEED);
+}
+
+Result<void> write_all(int descriptor, std::string_view bytes, const std::string& shown_as) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return system_error("write", shown_as, errno);
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return {};
+}
+
+Result<void> write_at(int descriptor, std::uint64_t offset, std::string_view bytes,
+                      const std::string& shown_as) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::pwrite(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return system_error("write", shown_as, errno);
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+    offset += static_cast<std::uint64_t>(written);
+  }
+  return {};
+}
+
+Result<void> sync_folder(const std::string& folder) {
+  const std::string shown = folder.empty() ? "." : folder;
+  const int descriptor = ::open(shown.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) return system_error("open folder", shown, errno);
+  const int outcome = ::fsync(descriptor);
+  const int error = errno;
+  ::close(descriptor);
+  if (outcome != 0) return system_error("sync folder", shown, error);
+  return {};
+}
+
+Result<PartialFile> PartialFile::create(const std::string& path) {
+  const std::string partial = path + ".partial";
+  const int descriptor = ::open(partial.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) return system_error("create", partial, errno);
+  return PartialFile(path, descriptor);
+}
+
+PartialFile::PartialFile(std::string path, int descriptor)
+    : path_(std::move(path)), partial_(path_ + ".partial"), descriptor_(descriptor) {}
+
+PartialFile::PartialFile(PartialFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      partial_(std::move(other.partial_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+PartialFile::~PartialFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(partial_.c_str());
+}
+
+Result<void> PartialFile::append(std::string_view bytes) { return write_all(descriptor_, bytes, partial_); }
+
+Result<void> PartialFile::commit() {
+  SKERRY_CHECK(descriptor_ >= 0, "commit is called once");
+  if (::fsync(descriptor_) != 0) return system_error("sync", partial_, errno);
+  if (::rename(partial_.c_str(), path_.c_str()) != 0) return system_error("rename", partial_, errno);
+  ::close(std::exchange(descriptor_, -1));
+  return sync_folder(std::filesystem::path(path_).parent_path().string());
+}
+
+}  // namespace skerry::storage

@@ -1,0 +1,65 @@
+// Files at the edge of the operating system: mapped for reading, written whole or not at all.
+// Failure rule: kNotFound, kUnauthorised (permission), kExhausted (disk or quota full), else kIo; each
+// message names the file. Thread rule: one thread at a time per object, except that a MappedFile may be read
+// by many.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace skerry::storage {
+
+// "cannot <action> <path>: <what the system said>", with the code that fits `error_number`.
+Error system_error(std::string_view action, const std::string& path, int error_number);
+
+// A read-only mapping, closed with the object. An empty file is an empty view.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  static Result<MappedFile> open(const std::string& path);
+  // Maps the first `bytes` of a descriptor that stays the caller's. kCorrupt if the file is shorter.
+  static Result<MappedFile> map(int descriptor, std::uint64_t bytes, const std::string& shown_as);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+  std::string_view bytes() const { return {static_cast<const char*>(address_), size_}; }
+  // Tells the kernel that these pages will not be read again soon, so that a long read does not fill memory.
+  void release(std::uint64_t offset, std::uint64_t length) const;
+
+ private:
+  void* address_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+// Writes all bytes to a descriptor, at its position or at an offset.
+Result<void> write_all(int descriptor, std::string_view bytes, const std::string& shown_as);
+Result<void> write_at(int descriptor, std::uint64_t offset, std::string_view bytes,
+                      const std::string& shown_as);
+
+// A file that appears under its name only when it is complete: PATH.partial, fsync, rename, fsync of the
+// folder. Destroyed without commit(), it leaves nothing.
+class PartialFile {
+ public:
+  static Result<PartialFile> create(const std::string& path);
+  PartialFile(PartialFile&& other) noexcept;
+  PartialFile& operator=(PartialFile&&) = delete;
+  ~PartialFile();
+  Result<void> append(std::string_view bytes);
+  Result<void> commit();  // once; on failure the file is removed
+  int descriptor() const { return descriptor_; }
+
+ private:
+  PartialFile(std::string path, int descriptor);
+  std::string path_;
+  std::string partial_;
+  int descriptor_ = -1;
+};
+
+// Makes a rename or a new name in `folder` durable.
+Result<void> sync_folder(const std::string& folder);
+
+}  // namespace skerry::storage

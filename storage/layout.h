@@ -1,0 +1,52 @@
+// Where an object's chunks lie in a file: how manifests are built from files, and files from manifests.
+// Failure rule: as files.h; kCorrupt where a source gives wrong bytes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "storage/manifest.h"
+#include "storage/safetensors.h"
+
+namespace skerry::storage {
+
+struct Placement {
+  std::uint64_t offset = 0;
+  Chunk chunk;
+};
+
+struct Layout {
+  std::string prefix;                 // the bytes before the first chunk
+  std::vector<Placement> placements;  // in order of offset, without gaps; one chunk may stand at several
+  std::uint64_t total_bytes = 0;
+};
+
+// A file's bytes as they were. REQUIRES: kind is kFile.
+Layout file_layout(const Manifest& manifest);
+// A checkpoint as a safetensors file of these parts (none: all), in the order of the file that it was made from; all parts
+// give that file byte for byte if this library wrote it. REQUIRES: kind is kCheckpoint.
+Result<Layout> safetensors_layout(const Manifest& manifest, const std::vector<std::string>& parts = {});
+
+// The manifest of a checkpoint in memory: `facts` with its parts and metadata filled in. Every tensor named ema/… is part
+// "ema", the rest part "state"; chunks never span tensors.
+Result<NamedManifest> build_checkpoint_manifest(const Safetensors& tensors, Manifest facts);
+// The manifest of a file on disk; `name` is what others will see.
+Result<NamedManifest> build_file_manifest(const std::string& path, const std::string& name);
+
+using ChunkSink = std::function<Result<void>(const Hash& hash, std::string_view bytes)>;
+using ChunkSource = std::function<Result<std::string>(const Hash& hash)>;
+
+// Gives each distinct chunk once, from the tensors that the manifest was built from.
+Result<void> for_each_chunk(const Manifest& manifest, const Safetensors& tensors, const ChunkSink& sink);
+
+// Writes the whole file to a descriptor from its offset 0. Each chunk that the source gives is checked.
+Result<void> assemble(const Layout& layout, const ChunkSource& source, int descriptor,
+                      const std::string& shown_as);
+// The same to PATH, which appears only when it is whole.
+Result<void> assemble_file(const Layout& layout, const ChunkSource& source, const std::string& path);
+
+}  // namespace skerry::storage

@@ -1,0 +1,89 @@
+// A manifest names an object, a checkpoint or a file, by the hashes of its chunks; its own hash is the object's name.
+// Values only. Bytes that come from outside are checked whole before anything is handed out: kCorrupt for bytes that are
+// no manifest or contradict themselves, kInvalid for a version that this program does not know.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "storage/safetensors.h"
+#include "storage/store.h"
+
+namespace skerry::storage {
+
+// A manifest travels as one chunk.
+inline constexpr std::size_t kMaxManifestBytes = kMaxChunkBytes;
+inline constexpr std::size_t kMaxTensors = 20'000;
+inline constexpr std::size_t kMaxDimensions = 16;
+
+inline constexpr std::string_view kPartEma = "ema";      // of a checkpoint: what an ensemble needs
+inline constexpr std::string_view kPartState = "state";  // of a checkpoint: the rest of what training needs
+inline constexpr std::string_view kPartFile = "file";    // of a file: its bytes
+
+enum class ManifestKind { kCheckpoint, kFile };
+
+struct Chunk {
+  Hash hash;
+  std::uint32_t bytes = 0;  // 1 … kMaxChunkBytes
+  auto operator<=>(const Chunk&) const = default;
+};
+
+struct ManifestTensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<std::uint64_t> shape;
+  std::uint32_t position = 0;  // in the file it came from, over all parts
+  std::vector<Chunk> chunks;
+  auto operator<=>(const ManifestTensor&) const = default;
+};
+
+struct ManifestPart {
+  std::string name;
+  std::vector<ManifestTensor> tensors;  // of a checkpoint
+  std::vector<Chunk> chunks;            // of a file
+  auto operator<=>(const ManifestPart&) const = default;
+};
+
+struct Manifest {
+  ManifestKind kind = ManifestKind::kFile;
+  std::string name;  // of a file: no folder in it
+  // Of a checkpoint:
+  RunId run;
+  ExpertIndex expert = 0;
+  Step step = 0;
+  Step from_step = 0;
+  Epoch epoch;
+  std::uint32_t attempt = 0;
+  std::optional<Hash> parent;
+  std::string fingerprint;  // of the engine that made it
+  std::optional<Hash> spec;
+  std::map<std::string, std::string> metadata;
+  std::vector<ManifestPart> parts;
+
+  const ManifestPart* part(std::string_view part_name) const;  // null where there is none
+  std::uint64_t bytes() const;  // of all parts, chunks that occur twice counted twice
+  bool operator==(const Manifest&) const = default;
+};
+
+// A checked manifest with the bytes that its name is the hash of.
+struct NamedManifest {
+  Hash name;
+  std::string encoded;
+  Manifest manifest;
+};
+
+// The same manifest gives the same bytes. Refuses what decode would refuse.
+Result<NamedManifest> encode_manifest(Manifest manifest);
+Result<NamedManifest> decode_manifest(std::string encoded);
+
+// Every chunk of these parts once (no parts: of all), in order of first appearance.
+std::vector<Chunk> distinct_chunks(const Manifest& manifest, const std::vector<std::string>& parts = {});
+
+}  // namespace skerry::storage

@@ -1,0 +1,357 @@
+#include "storage/object_store.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <filesystem>
+#include <set>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "storage/files.h"
+
+namespace skerry::storage {
+namespace {
+
+constexpr std::string_view kWholePrefix = "object/";
+constexpr std::string_view kPartialPrefix = "partial/";
+constexpr std::size_t kMaxOpenReaders = 32;
+constexpr std::string_view kPartialSuffix = ".partial";
+
+std::string whole_key(const Hash& object) { return std::string(kWholePrefix) + object.hex(); }
+std::string partial_key(const Hash& object) { return std::string(kPartialPrefix) + object.hex(); }
+
+// By the attempt that made it and the bytes that it holds: two epochs can produce the same round.
+FamilyName family_of(const Manifest& facts, const Hash& name) {
+  return FamilyName(text("ckpt-", facts.run, "-", facts.expert, "-", facts.step, "-", facts.epoch, "-",
+                         facts.attempt, "-", name.short_hex()));
+}
+
+ObjectInfo info_of(const NamedManifest& named) {
+  ObjectInfo info{named.name, named.manifest.kind, named.encoded.size(), named.manifest.bytes(),
+                  named.manifest};
+  info.facts.parts.clear();
+  return info;
+}
+
+// A file that has its final name but no commit marker: a crash came in between, or it was found damaged.
+Result<void> take_back(const std::string& path) {
+  const std::string partial = path + std::string(kPartialSuffix);
+  if (::access(partial.c_str(), F_OK) == 0 || ::access(path.c_str(), F_OK) != 0) return {};
+  if (::rename(path.c_str(), partial.c_str()) != 0) return system_error("rename", path, errno);
+  return {};
+}
+
+Result<void> create_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return system_error("create folder", folder, error.value());
+  return {};
+}
+
+}  // namespace
+
+struct ObjectStore::Object {
+  ObjectInfo info;
+  std::atomic<State> state = State::kPartial;
+  FamilyName family;                    // of a checkpoint
+  std::unordered_set<Hash> missing;     // while it is being received, once begun in this life
+  std::unique_ptr<ChunkWriter> writer;  // of a file that is being received
+  bool begun = false;
+};
+
+Result<std::unique_ptr<ObjectStore>> ObjectStore::open(Store& store, const std::string& folder) {
+  TRY(create_folder(folder));
+  std::unique_ptr<ObjectStore> objects(new ObjectStore(store, folder));
+  TRY(objects->load(kPartialPrefix, State::kPartial));
+  TRY(objects->load(kWholePrefix, State::kWhole));
+  TRY(objects->drop_unnamed());
+  return objects;
+}
+
+Result<std::unique_ptr<const ObjectStore>> ObjectStore::view(Store& store, const std::string& folder) {
+  std::unique_ptr<ObjectStore> objects(new ObjectStore(store, folder));
+  TRY(objects->load(kWholePrefix, State::kWhole));
+  return std::unique_ptr<const ObjectStore>(std::move(objects));
+}
+
+Result<void> ObjectStore::load(std::string_view prefix, State state) {
+  ASSIGN_OR_RETURN(std::vector<Entry> entries, store_.scan(prefix));
+  for (Entry& entry : entries) {
+    ASSIGN_OR_RETURN(const NamedManifest named, decode_manifest(std::move(entry.value)));
+    if (entry.key != std::string(prefix) + named.name.hex()) {
+      return fail(ErrorCode::kCorrupt,
+                  text("the manifest under ", entry.key, " is damaged; restore from a backup"));
+    }
+    auto object = std::make_shared<Object>();
+    object->info = info_of(named);
+    object->state = state;
+    if (named.manifest.kind == ManifestKind::kCheckpoint)
+      object->family = family_of(named.manifest, named.name);
+    objects_[named.name] = std::move(object);
+  }
+  return {};
+}
+
+Result<void> ObjectStore::drop_unnamed() {
+  std::set<FamilyName> families;
+  std::set<std::string> files;
+  for (const auto& [name, object] : objects_) {
+    if (object->info.kind == ManifestKind::kCheckpoint) families.insert(object->family);
+    files.insert(name.hex());
+    if (object->state == State::kPartial) files.insert(name.hex() + std::string(kPartialSuffix));
+  }
+  for (const FamilyName& family : store_.families()) {
+    if (families.contains(family)) continue;
+    log_info("dropping chunks that no manifest names", {{"family", family}});
+    TRY(store_.drop_family(family));
+  }
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
+    if (files.contains(entry.path().filename().string())) continue;
+    log_info("removing a file that no manifest names", {{"file", entry.path().string()}});
+    std::filesystem::remove(entry.path(), error);
+    if (error) return system_error("remove", entry.path().string(), error.value());
+  }
+  if (error) return system_error("list", folder_, error.value());
+  return {};
+}
+
+Result<ObjectStore::ObjectPtr> ObjectStore::find(const Hash& object) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = objects_.find(object);
+  if (found == objects_.end()) return fail(ErrorCode::kNotFound, text("no object ", object.short_hex()));
+  return found->second;
+}
+
+Result<ObjectStore::ObjectPtr> ObjectStore::find_partial(const Hash& object) const {
+  ASSIGN_OR_RETURN(ObjectPtr found, find(object));
+  if (found->state != State::kPartial || !found->begun) {
+    return fail(ErrorCode::kNotFound, text("object ", object.short_hex(), " is not being received"));
+  }
+  return found;
+}
+
+std::string ObjectStore::path_to(const Hash& object) const { return folder_ + "/" + object.hex(); }
+
+std::vector<ObjectInfo> ObjectStore::list_in(State state) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<ObjectInfo> listed;
+  for (const auto& [name, object] : objects_) {
+    if (object->state == state) listed.push_back(object->info);
+  }
+  return listed;
+}
+
+std::vector<ObjectInfo> ObjectStore::list() const { return list_in(State::kWhole); }
+std::vector<ObjectInfo> ObjectStore::partials() const { return list_in(State::kPartial); }
+
+bool ObjectStore::has(const Hash& object) const {
+  const auto found = find(object);
+  return found.has_value() && (*found)->state == State::kWhole;
+}
+
+Result<ObjectInfo> ObjectStore::info(const Hash& object) const {
+  ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
+  return found->info;
+}
+
+Result<NamedManifest> ObjectStore::manifest(const Hash& object) const {
+  ASSIGN_OR_RETURN(auto encoded, store_.get(whole_key(object)));
+  if (!encoded) return fail(ErrorCode::kNotFound, text("no object ", object.short_hex()));
+  ASSIGN_OR_RETURN(NamedManifest named, decode_manifest(std::move(*encoded)));
+  if (named.name != object)
+    return fail(ErrorCode::kCorrupt, text("manifest ", object.short_hex(), " is damaged on disk"));
+  return named;
+}
+
+Result<std::vector<Hash>> ObjectStore::begin(const NamedManifest& named) {
+  const std::vector<Chunk> chunks = distinct_chunks(named.manifest);
+  std::vector<Hash> present;
+  if (has(named.name)) {
+    for (const Chunk& chunk : chunks) present.push_back(chunk.hash);
+    return present;
+  }
+  auto known = find(named.name);
+  if (!known) {
+    // The key first: what it names survives the next start, what no key names does not.
+    TRY(store_.write({{partial_key(named.name), named.encoded}}));
+    auto fresh = std::make_shared<Object>();
+    fresh->info = info_of(named);
+    const std::lock_guard lock(mutex_);
+    known = objects_.emplace(named.name, std::move(fresh)).first->second;
+  }
+  Object& object = **known;
+  if (named.manifest.kind == ManifestKind::kCheckpoint) {
+    object.family = family_of(named.manifest, named.name);
+    if (!store_.has_family(object.family)) TRY(store_.create_family(object.family));
+    ASSIGN_OR_RETURN(present, store_.chunks(object.family));
+  } else {
+    if (!object.writer) {
+      TRY(take_back(path_to(named.name)));
+      ASSIGN_OR_RETURN(ChunkWriter writer,
+                       ChunkWriter::open(path_to(named.name), file_layout(named.manifest)));
+      object.writer = std::make_unique<ChunkWriter>(std::move(writer));
+    }
+    ASSIGN_OR_RETURN(present, object.writer->present());
+  }
+  object.missing.clear();
+  for (const Chunk& chunk : chunks) object.missing.insert(chunk.hash);
+  for (const Hash& hash : present) object.missing.erase(hash);
+  object.begun = true;
+  return present;
+}
+
+Result<void> ObjectStore::put(const Hash& object, const Hash& chunk, std::string_view bytes) {
+  ASSIGN_OR_RETURN(const ObjectPtr found, find_partial(object));
+  if (found->writer) {
+    TRY(store_.has_room(bytes.size(), false));
+    TRY(found->writer->put(chunk, bytes));
+  } else {
+    TRY(store_.put_chunk(found->family, chunk, bytes));
+  }
+  found->missing.erase(chunk);
+  return {};
+}
+
+Result<void> ObjectStore::flush(const Hash& object) {
+  ASSIGN_OR_RETURN(const ObjectPtr found, find_partial(object));
+  if (found->writer) return {};  // a file's chunks are hashed again after a restart
+  return store_.flush(found->family);
+}
+
+Result<void> ObjectStore::seal(const Hash& object) {
+  if (has(object)) return {};
+  ASSIGN_OR_RETURN(const ObjectPtr found, find_partial(object));
+  if (!found->missing.empty()) {
+    return fail(ErrorCode::kConflict,
+                text("object ", object.short_hex(), " lacks ", found->missing.size(), " chunks"));
+  }
+  if (found->writer) {
+    TRY(found->writer->commit());
+  } else {
+    TRY(store_.flush(found->family));
+  }
+  ASSIGN_OR_RETURN(auto encoded, store_.get(partial_key(object)));
+  SKERRY_CHECK(encoded.has_value(), "an object that is being received has its key");
+  TRY(store_.write({{whole_key(object), std::move(encoded)}, {partial_key(object), std::nullopt}}));
+  found->writer.reset();
+  found->state = State::kWhole;
+  return {};
+}
+
+Result<std::shared_ptr<ChunkReader>> ObjectStore::reader_of(const Object& object) const {
+  const Hash& name = object.info.name;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found =
+        std::find_if(readers_.begin(), readers_.end(), [&](const auto& r) { return r.first == name; });
+    if (found != readers_.end()) {
+      readers_.splice(readers_.begin(), readers_, found);
+      return readers_.front().second;
+    }
+  }
+  ASSIGN_OR_RETURN(const NamedManifest named, manifest(name));
+  ASSIGN_OR_RETURN(ChunkReader opened, ChunkReader::open(path_to(name), file_layout(named.manifest)));
+  auto reader = std::make_shared<ChunkReader>(std::move(opened));
+  const std::lock_guard lock(mutex_);
+  readers_.emplace_front(name, reader);
+  if (readers_.size() > kMaxOpenReaders) readers_.pop_back();
+  return reader;
+}
+
+Result<std::string> ObjectStore::read_stored(const Object& object, const Hash& chunk) const {
+  if (object.info.kind == ManifestKind::kCheckpoint) return store_.get_chunk(object.family, chunk);
+  ASSIGN_OR_RETURN(const auto reader, reader_of(object));
+  return reader->read(chunk);
+}
+
+Result<std::string> ObjectStore::read(const Hash& object, const Hash& chunk) const {
+  ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
+  if (found->state != State::kWhole)
+    return fail(ErrorCode::kNotFound, text("object ", object.short_hex(), " is not whole"));
+  if (chunk == object)
+    return manifest(object).map([](NamedManifest named) { return std::move(named.encoded); });
+  return read_stored(*found, chunk);
+}
+
+Result<std::string> ObjectStore::path_of(const Hash& object) const {
+  ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
+  if (found->state != State::kWhole)
+    return fail(ErrorCode::kNotFound, text("object ", object.short_hex(), " is not whole"));
+  if (found->info.kind != ManifestKind::kFile) return fail(ErrorCode::kInvalid, "a checkpoint has no file");
+  return path_to(object);
+}
+
+Result<bool> ObjectStore::verify(const Hash& object) {
+  if (!has(object)) return fail(ErrorCode::kNotFound, text("no object ", object.short_hex()));
+  ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
+  ASSIGN_OR_RETURN(const NamedManifest named, manifest(object));
+  bool whole = true;
+  for (const Chunk& chunk : distinct_chunks(named.manifest)) {
+    whole = whole && read_stored(*found, chunk.hash).has_value();
+  }
+  if (whole) return true;
+  log_warning("an object is damaged on disk", {{"object", object.short_hex()}});
+  TRY(store_.write({{partial_key(object), named.encoded}, {whole_key(object), std::nullopt}}));
+  found->state = State::kPartial;
+  found->begun = false;
+  const std::lock_guard lock(mutex_);
+  readers_.remove_if([&](const auto& reader) { return reader.first == object; });
+  return false;
+}
+
+Result<void> ObjectStore::drop(const Hash& object) {
+  ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
+  // The key first: a crash in between leaves what no key names, and the next start drops it.
+  TRY(store_.write({{whole_key(object), std::nullopt}, {partial_key(object), std::nullopt}}));
+  {
+    const std::lock_guard lock(mutex_);
+    objects_.erase(object);
+    readers_.remove_if([&](const auto& reader) { return reader.first == object; });
+  }
+  if (found->info.kind == ManifestKind::kCheckpoint) {
+    return store_.has_family(found->family) ? store_.drop_family(found->family) : Result<void>();
+  }
+  found->writer.reset();
+  const std::string path = path_to(object);
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return system_error("remove", path, errno);
+  return ChunkWriter::discard(path);
+}
+
+Result<NamedManifest> ObjectStore::store_checkpoint(const Safetensors& tensors, Manifest facts) {
+  ASSIGN_OR_RETURN(NamedManifest named, build_checkpoint_manifest(tensors, std::move(facts)));
+  ASSIGN_OR_RETURN(const std::vector<Hash> present, begin(named));
+  const std::unordered_set<Hash> have(present.begin(), present.end());
+  TRY(for_each_chunk(named.manifest, tensors, [&](const Hash& hash, std::string_view bytes) -> Result<void> {
+    if (have.contains(hash)) return {};
+    return put(named.name, hash, bytes);
+  }));
+  TRY(seal(named.name));
+  return named;
+}
+
+std::vector<Hash> beyond_last(const std::vector<ObjectInfo>& objects, std::size_t keep,
+                              const std::unordered_set<Hash>& pinned) {
+  std::map<ExpertId, std::vector<const ObjectInfo*>> by_expert;
+  for (const ObjectInfo& info : objects) {
+    if (info.kind == ManifestKind::kCheckpoint)
+      by_expert[{info.facts.run, info.facts.expert}].push_back(&info);
+  }
+  std::vector<Hash> beyond;
+  for (auto& [expert, checkpoints] : by_expert) {
+    std::sort(checkpoints.begin(), checkpoints.end(), [](const ObjectInfo* a, const ObjectInfo* b) {
+      return std::tie(a->facts.step, a->facts.epoch, a->name) >
+             std::tie(b->facts.step, b->facts.epoch, b->name);
+    });
+    for (std::size_t i = keep; i < checkpoints.size(); ++i) {
+      if (!pinned.contains(checkpoints[i]->name)) beyond.push_back(checkpoints[i]->name);
+    }
+  }
+  return beyond;
+}
+
+}  // namespace skerry::storage

@@ -1,0 +1,103 @@
+// Every object on one disk, checkpoints and files, behind one set of words: begin, put, seal, read, drop. A checkpoint is
+// a family of the Store, a file is a plain file in a folder; for both, a metadata key with the manifest is the commit
+// marker (S6). An object that is being received keeps what was flushed, so that after a restart the transfer goes on.
+//
+// Keys: "object/<hex>" → manifest of a whole object, "partial/<hex>" → manifest of one that is being received. What lies
+// on the disk and neither names is dropped at open().
+//
+// Thread rule: any thread; calls for one object must not overlap, except reads. Failure rule: as store.h and files.h; after
+// kIo, or kExhausted with the store failed, the process must end.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/result.h"
+#include "storage/chunk_file.h"
+#include "storage/manifest.h"
+#include "storage/store.h"
+
+namespace skerry::storage {
+
+// What is known of an object without reading its manifest again.
+struct ObjectInfo {
+  Hash name;
+  ManifestKind kind = ManifestKind::kFile;
+  std::uint64_t manifest_bytes = 0;
+  std::uint64_t bytes = 0;
+  Manifest facts;  // the manifest without its parts
+};
+
+class ObjectStore {
+ public:
+  // `store` must outlive this; `folder` is created. kCorrupt: a manifest in the store does not fit its name.
+  static Result<std::unique_ptr<ObjectStore>> open(Store& store, const std::string& folder);
+  // The same, to be read only: of a store that belongs to somebody else, and is left as it is.
+  static Result<std::unique_ptr<const ObjectStore>> view(Store& store, const std::string& folder);
+
+  // Whole objects, in order of name; and those that are being received.
+  std::vector<ObjectInfo> list() const;
+  std::vector<ObjectInfo> partials() const;
+  bool has(const Hash& object) const;  // whole
+  Result<ObjectInfo> info(const Hash& object) const;
+  // Of a whole object. kNotFound, kCorrupt.
+  Result<NamedManifest> manifest(const Hash& object) const;
+
+  // Makes the object known; the chunks that are there already come back (all of them if it is whole).
+  Result<std::vector<Hash>> begin(const NamedManifest& object);
+  // REQUIRES: begun, and blake2b(bytes) == chunk. kNotFound: not being received. kInvalid: a chunk that is not of it.
+  Result<void> put(const Hash& object, const Hash& chunk, std::string_view bytes);
+  // Makes what was put so far survive a crash, without sealing. For long transfers, now and then.
+  Result<void> flush(const Hash& object);
+  // On return the object is whole and durable, manifest and every chunk: only now may anyone be told (S7). Sealing what is
+  // whole does nothing. kConflict: chunks are missing. kNotFound: not begun.
+  Result<void> seal(const Hash& object);
+
+  // A chunk of a whole object, or its manifest where chunk == object; its hash is checked. kNotFound, kCorrupt.
+  Result<std::string> read(const Hash& object, const Hash& chunk) const;
+  // Where a file lies, for mapping. Stable until it is dropped. kNotFound; kInvalid: a checkpoint.
+  Result<std::string> path_of(const Hash& object) const;
+  // Hashes every chunk again. An object that is not whole any more becomes one that is being received: begin() then says
+  // what is left of it. True: it is whole.
+  Result<bool> verify(const Hash& object);
+  // Whole or not. Gives its space back. kNotFound.
+  Result<void> drop(const Hash& object);
+
+  // Makes a checkpoint of tensors in memory, whole and durable on return; the same again is the same object.
+  Result<NamedManifest> store_checkpoint(const Safetensors& tensors, Manifest facts);
+
+ private:
+  enum class State { kPartial, kWhole };
+  struct Object;
+  using ObjectPtr = std::shared_ptr<Object>;
+
+  ObjectStore(Store& store, std::string folder) : store_(store), folder_(std::move(folder)) {}
+  Result<void> load(std::string_view prefix, State state);
+  Result<void> drop_unnamed();
+  Result<ObjectPtr> find(const Hash& object) const;
+  Result<ObjectPtr> find_partial(const Hash& object) const;
+  std::string path_to(const Hash& object) const;
+  Result<void> open_writer(Object& object);
+  Result<std::shared_ptr<ChunkReader>> reader_of(const Object& object) const;
+  Result<std::string> read_stored(const Object& object, const Hash& chunk) const;
+  std::vector<ObjectInfo> list_in(State state) const;
+
+  Store& store_;
+  std::string folder_;
+  mutable std::mutex mutex_;  // of the maps, never held over I/O
+  std::map<Hash, ObjectPtr> objects_;
+  mutable std::list<std::pair<Hash, std::shared_ptr<ChunkReader>>> readers_;  // the latest first
+};
+
+// The checkpoints of each (run, expert) beyond its `keep` latest steps, except pinned ones.
+std::vector<Hash> beyond_last(const std::vector<ObjectInfo>& objects, std::size_t keep,
+                              const std::unordered_set<Hash>& pinned);
+
+}  // namespace skerry::storage

@@ -1,0 +1,301 @@
+#include "storage/object_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/temp_folder.h"
+#include "storage/faulty_store.h"
+#include "storage/memory_store.h"
+#include "storage/testing.h"
+
+namespace skerry::storage {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class ObjectStoreTest : public testing::Test {
+ protected:
+  ObjectStoreTest() { restart(); }
+
+  // What a new process finds. A crash loses what was not flushed.
+  void restart() {
+    objects_.reset();
+    store_.crash(++crashes_);
+    objects_ = value_of(ObjectStore::open(store_, folder_ / "files"));
+  }
+
+  NamedManifest make_file(const std::string& name, std::size_t bytes, std::uint64_t seed) {
+    contents_ = random_bytes(bytes, seed);
+    std::ofstream(folder_ / name, std::ios::binary) << contents_;
+    return value_of(build_file_manifest(folder_ / name, name));
+  }
+
+  // Puts every chunk but the last `left_out`.
+  void put_file(const NamedManifest& named, std::size_t left_out = 0) {
+    const Layout layout = file_layout(named.manifest);
+    for (std::size_t i = 0; i + left_out < layout.placements.size(); ++i) {
+      const Placement& place = layout.placements[i];
+      value_of(
+          objects_->put(named.name, place.chunk.hash, contents_.substr(place.offset, place.chunk.bytes)));
+    }
+  }
+
+  NamedManifest store(Step step, std::uint64_t seed = 1) {
+    return value_of(objects_->store_checkpoint(snapshot(seed), checkpoint_facts(step)));
+  }
+
+  static std::string read_back(const ObjectStore& objects, const NamedManifest& named) {
+    TempFolder folder;
+    const auto source = [&](const Hash& hash) { return objects.read(named.name, hash); };
+    value_of(assemble_file(value_of(safetensors_layout(named.manifest)), source, folder / "out"));
+    return std::string(value_of(Safetensors::open(folder / "out")).file());
+  }
+
+  TempFolder folder_;
+  MemoryStore disk_;
+  FaultyStore store_{disk_};
+  std::uint64_t crashes_ = 0;
+  std::string contents_;
+  std::unique_ptr<ObjectStore> objects_;
+};
+
+TEST_F(ObjectStoreTest, a_sealed_checkpoint_survives_a_crash_whole) {
+  const NamedManifest named = store(100);
+  restart();
+  ASSERT_TRUE(objects_->has(named.name));
+  EXPECT_EQ(read_back(*objects_, named), snapshot_bytes(1));
+  EXPECT_EQ(value_of(objects_->read(named.name, named.name)), named.encoded);
+  const ObjectInfo info = value_of(objects_->info(named.name));
+  EXPECT_EQ(info.facts.step, 100U);
+  EXPECT_EQ(info.bytes, named.manifest.bytes());
+  EXPECT_EQ(info.manifest_bytes, named.encoded.size());
+  EXPECT_TRUE(info.facts.parts.empty());
+}
+
+TEST_F(ObjectStoreTest, the_same_checkpoint_twice_is_one_object) {
+  const NamedManifest named = store(100);
+  EXPECT_EQ(store(100).name, named.name);
+  EXPECT_THAT(objects_->list(), SizeIs(1));
+}
+
+TEST_F(ObjectStoreTest, two_epochs_with_the_same_bytes_do_not_share_a_family) {
+  const NamedManifest old = value_of(objects_->store_checkpoint(snapshot(1), checkpoint_facts(100, 7)));
+  const NamedManifest fresh = value_of(objects_->store_checkpoint(snapshot(1), checkpoint_facts(100, 8)));
+  ASSERT_NE(old.name, fresh.name);
+  value_of(objects_->drop(old.name));
+  EXPECT_EQ(read_back(*objects_, fresh), snapshot_bytes(1));
+}
+
+TEST_F(ObjectStoreTest, nothing_is_visible_before_it_is_sealed) {
+  const Safetensors tensors = snapshot(1);
+  const NamedManifest named = value_of(build_checkpoint_manifest(tensors, checkpoint_facts()));
+  EXPECT_THAT(value_of(objects_->begin(named)), IsEmpty());
+  const Hash first = distinct_chunks(named.manifest).front().hash;
+  EXPECT_EQ(objects_->seal(named.name).error().code, ErrorCode::kConflict);
+  value_of(for_each_chunk(named.manifest, tensors, [&](const Hash& hash, std::string_view bytes) {
+    return objects_->put(named.name, hash, bytes);
+  }));
+  EXPECT_FALSE(objects_->has(named.name));
+  EXPECT_EQ(objects_->read(named.name, first).error().code, ErrorCode::kNotFound);
+  EXPECT_THAT(objects_->list(), IsEmpty());
+  EXPECT_THAT(objects_->partials(), SizeIs(1));
+  value_of(objects_->seal(named.name));
+  EXPECT_TRUE(objects_->has(named.name));
+  EXPECT_THAT(objects_->partials(), IsEmpty());
+}
+
+TEST_F(ObjectStoreTest, an_interrupted_checkpoint_goes_on_from_what_was_flushed) {
+  const Safetensors tensors = snapshot(1);
+  const NamedManifest named = value_of(build_checkpoint_manifest(tensors, checkpoint_facts()));
+  value_of(objects_->begin(named));
+  std::size_t puts = 0;
+  value_of(
+      for_each_chunk(named.manifest, tensors, [&](const Hash& hash, std::string_view bytes) -> Result<void> {
+        return ++puts > 4 ? Result<void>() : objects_->put(named.name, hash, bytes);
+      }));
+  value_of(objects_->flush(named.name));
+  restart();
+  EXPECT_FALSE(objects_->has(named.name));
+  EXPECT_THAT(objects_->partials(), SizeIs(1));
+  const std::vector<Hash> present = value_of(objects_->begin(named));
+  EXPECT_THAT(present, SizeIs(4));
+  value_of(
+      for_each_chunk(named.manifest, tensors, [&](const Hash& hash, std::string_view bytes) -> Result<void> {
+        const bool is_there = std::find(present.begin(), present.end(), hash) != present.end();
+        return is_there ? Result<void>() : objects_->put(named.name, hash, bytes);
+      }));
+  value_of(objects_->seal(named.name));
+  EXPECT_EQ(read_back(*objects_, named), snapshot_bytes(1));
+}
+
+// Whatever operation fails, and whether or not it took effect: after the restart the checkpoint is whole or not there, the
+// older one is untouched, and storing it again works.
+TEST_F(ObjectStoreTest, a_failure_at_any_point_of_storing_loses_nothing_that_was_sealed) {
+  const NamedManifest before = store(50, 9);
+  unsigned failures = 0;
+  for (const StoreOperation operation : {StoreOperation::kWrite, StoreOperation::kPutChunk,
+                                         StoreOperation::kFlush, StoreOperation::kCreateFamily}) {
+    for (const FailedEffect effect : {FailedEffect::kNone, FailedEffect::kApplied}) {
+      for (unsigned nth = 1; nth <= 3; ++nth) {
+        store_.fail_at(operation, nth, ErrorCode::kIo, effect);
+        const auto stored = objects_->store_checkpoint(snapshot(2), checkpoint_facts(100));
+        EXPECT_EQ(store_.failed(), !stored.has_value());
+        failures += !stored.has_value();
+        restart();
+        EXPECT_EQ(read_back(*objects_, before), snapshot_bytes(9));
+        const NamedManifest named = store(100, 2);
+        EXPECT_EQ(read_back(*objects_, named), snapshot_bytes(2));
+        value_of(objects_->drop(named.name));
+      }
+    }
+  }
+  EXPECT_GE(failures, 14U);
+}
+
+TEST_F(ObjectStoreTest, start_up_drops_what_no_manifest_names) {
+  const NamedManifest named = store(100);
+  value_of(disk_.create_family(FamilyName("ckpt-orphan")));
+  std::ofstream(folder_ / "files/stray") << "x";
+  std::ofstream(folder_ / "files/stray.partial") << "x";
+  restart();
+  EXPECT_THAT(disk_.families(), SizeIs(1));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "files"));
+  EXPECT_TRUE(objects_->has(named.name));
+}
+
+TEST_F(ObjectStoreTest, a_dropped_object_is_gone_after_a_restart_too) {
+  const NamedManifest kept = store(50);
+  const NamedManifest dropped = store(100);
+  value_of(objects_->drop(dropped.name));
+  EXPECT_EQ(objects_->drop(dropped.name).error().code, ErrorCode::kNotFound);
+  restart();
+  EXPECT_FALSE(objects_->has(dropped.name));
+  EXPECT_TRUE(objects_->has(kept.name));
+  EXPECT_THAT(disk_.families(), SizeIs(1));
+}
+
+TEST_F(ObjectStoreTest, a_crash_while_dropping_leaves_it_whole_or_gone) {
+  const NamedManifest named = store(100);
+  store_.fail_at(StoreOperation::kDropFamily, 1);
+  EXPECT_FALSE(objects_->drop(named.name).has_value());
+  restart();
+  EXPECT_FALSE(objects_->has(named.name));
+  EXPECT_THAT(disk_.families(), IsEmpty());
+}
+
+TEST_F(ObjectStoreTest, a_file_is_received_sealed_and_mapped) {
+  const NamedManifest named = make_file("shard", 3 * kMaxChunkBytes + 12, 5);
+  EXPECT_THAT(value_of(objects_->begin(named)), IsEmpty());
+  put_file(named);
+  EXPECT_EQ(objects_->path_of(named.name).error().code, ErrorCode::kNotFound);
+  value_of(objects_->seal(named.name));
+  restart();
+  EXPECT_EQ(std::filesystem::file_size(value_of(objects_->path_of(named.name))), contents_.size());
+  for (const Placement& place : file_layout(named.manifest).placements) {
+    EXPECT_EQ(value_of(objects_->read(named.name, place.chunk.hash)),
+              contents_.substr(place.offset, place.chunk.bytes));
+  }
+  value_of(objects_->drop(named.name));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ / "files"));
+}
+
+TEST_F(ObjectStoreTest, an_interrupted_file_goes_on) {
+  const NamedManifest named = make_file("shard", 3 * kMaxChunkBytes, 5);
+  value_of(objects_->begin(named));
+  put_file(named, 1);
+  restart();
+  EXPECT_THAT(value_of(objects_->begin(named)), SizeIs(2));
+  EXPECT_EQ(objects_->seal(named.name).error().code, ErrorCode::kConflict);
+  put_file(named);
+  value_of(objects_->seal(named.name));
+  EXPECT_TRUE(objects_->has(named.name));
+}
+
+TEST_F(ObjectStoreTest, a_file_that_was_renamed_but_not_marked_is_not_fetched_again) {
+  const NamedManifest named = make_file("shard", kMaxChunkBytes + 4, 5);
+  value_of(objects_->begin(named));
+  put_file(named);
+  store_.fail_at(StoreOperation::kWrite, 1);
+  EXPECT_FALSE(objects_->seal(named.name).has_value());
+  restart();
+  EXPECT_FALSE(objects_->has(named.name));
+  EXPECT_THAT(value_of(objects_->begin(named)), SizeIs(2));
+  value_of(objects_->seal(named.name));
+  EXPECT_TRUE(objects_->has(named.name));
+}
+
+TEST_F(ObjectStoreTest, a_damaged_file_is_refused_found_and_fetched_again) {
+  const NamedManifest named = make_file("shard", 2 * kMaxChunkBytes, 5);
+  value_of(objects_->begin(named));
+  put_file(named);
+  value_of(objects_->seal(named.name));
+  EXPECT_TRUE(value_of(objects_->verify(named.name)));
+  std::fstream(value_of(objects_->path_of(named.name)), std::ios::in | std::ios::out | std::ios::binary)
+      .write("XXXX", 4);
+  const auto read = objects_->read(named.name, file_layout(named.manifest).placements[0].chunk.hash);
+  EXPECT_EQ(read.error().code, ErrorCode::kCorrupt);
+  EXPECT_FALSE(value_of(objects_->verify(named.name)));
+  EXPECT_FALSE(objects_->has(named.name));
+  restart();
+  EXPECT_THAT(value_of(objects_->begin(named)), SizeIs(1));
+  put_file(named);
+  value_of(objects_->seal(named.name));
+  EXPECT_TRUE(value_of(objects_->verify(named.name)));
+}
+
+TEST_F(ObjectStoreTest, a_damaged_checkpoint_is_refused_found_and_fetched_again) {
+  const NamedManifest named = store(100);
+  const Hash damaged = distinct_chunks(named.manifest).back().hash;
+  disk_.damage_chunk(disk_.families().front(), damaged);
+  EXPECT_EQ(objects_->read(named.name, damaged).error().code, ErrorCode::kCorrupt);
+  EXPECT_FALSE(value_of(objects_->verify(named.name)));
+  EXPECT_EQ(objects_->read(named.name, damaged).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(store(100).name, named.name);
+  EXPECT_EQ(read_back(*objects_, named), snapshot_bytes(1));
+}
+
+TEST_F(ObjectStoreTest, a_full_disk_refuses_and_goes_on_later) {
+  disk_.set_capacity(0);
+  EXPECT_EQ(objects_->store_checkpoint(snapshot(1), checkpoint_facts()).error().code, ErrorCode::kExhausted);
+  const NamedManifest file = make_file("shard", 1000, 5);
+  EXPECT_EQ(objects_->begin(file).error().code, ErrorCode::kExhausted);
+  EXPECT_FALSE(store_.failed());
+  disk_.set_capacity(SIZE_MAX);
+  EXPECT_EQ(read_back(*objects_, store(100)), snapshot_bytes(1));
+}
+
+TEST_F(ObjectStoreTest, a_damaged_manifest_refuses_to_start) {
+  const NamedManifest named = store(100);
+  Manifest other = named.manifest;
+  other.step += 1;
+  value_of(disk_.write({{"object/" + named.name.hex(), value_of(encode_manifest(other)).encoded}}));
+  EXPECT_EQ(objects_->manifest(named.name).error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(ObjectStore::open(disk_, folder_ / "files").error().code, ErrorCode::kCorrupt);
+}
+
+TEST(BeyondLast, keeps_the_latest_of_each_expert_and_what_is_pinned) {
+  std::vector<ObjectInfo> objects;
+  const auto add = [&](ExpertIndex expert, Step step) {
+    ObjectInfo info{.name = blake2b(std::to_string(expert * 1000 + step)), .kind = ManifestKind::kCheckpoint};
+    info.facts = checkpoint_facts(step + 50);
+    info.facts.expert = expert;
+    objects.push_back(info);
+    return info.name;
+  };
+  const Hash oldest = add(0, 10);
+  const Hash pinned = add(0, 20);
+  add(0, 40);
+  add(0, 30);
+  add(1, 5);
+  objects.push_back({.name = blake2b("file"), .kind = ManifestKind::kFile});
+  EXPECT_THAT(beyond_last(objects, 2, {pinned}), ElementsAre(oldest));
+  EXPECT_THAT(beyond_last(objects, 9, {}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace skerry::storage

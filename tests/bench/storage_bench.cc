@@ -1,0 +1,141 @@
+// storage_bench FOLDER [MIB]: one checkpoint of about 500 MB through the object store, as the daemon stores a snapshot: from
+// shared memory, hashed, written, sealed; read back and dropped. Prints; the last line is JSON.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <thread>
+
+#include "base/check.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "storage/files.h"
+#include "storage/layout.h"
+#include "storage/object_store.h"
+#include "storage/rocksdb/rocksdb_store.h"
+
+namespace skerry::storage {
+namespace {
+
+template <class T>
+T value_of(Result<T> result) {
+  SKERRY_CHECK(result.has_value(), result.has_value() ? std::string() : result.error().message);
+  if constexpr (!std::is_void_v<T>) return std::move(*result);
+}
+
+double anonymous_mib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssAnon:")) return std::strtod(line.c_str() + 8, nullptr) / 1024;
+  }
+  return 0;
+}
+
+// The highest anonymous memory while it lives.
+class Peak {
+ public:
+  Peak() {
+    thread_ = std::thread([this] {
+      while (!done_) {
+        peak_ = std::max(peak_.load(), anonymous_mib());
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      }
+    });
+  }
+  ~Peak() {
+    done_ = true;
+    thread_.join();
+  }
+  double mib() const { return peak_; }
+
+ private:
+  std::atomic<bool> done_ = false;
+  std::atomic<double> peak_ = 0;
+  std::thread thread_;
+};
+
+double seconds_of(const auto& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// `mib` MiB in tensors of 6 MiB, no two chunks equal.
+int make_snapshot(std::uint64_t mib, std::uint64_t& bytes) {
+  const std::uint64_t each = 6 << 20;
+  std::vector<TensorView> views;
+  for (std::uint64_t i = 0; i * 6 < mib; ++i) {
+    views.push_back({(i % 4 == 0 ? "ema/" : "raw/") + std::to_string(i), DType::kU8, {each}, {}});
+  }
+  const std::string header = value_of(safetensors_header(views, {}));
+  const int descriptor = ::memfd_create("snapshot", MFD_CLOEXEC);
+  value_of(write_all(descriptor, header, "snapshot"));
+  std::string block(each, '\0');
+  Stream random(Position{.seed = 1, .purpose = Purpose::kSimulation});
+  for (std::size_t i = 0; i + 8 <= block.size(); i += 8) {
+    const std::uint64_t word = random.u64();
+    block.replace(i, 8, reinterpret_cast<const char*>(&word), 8);
+  }
+  for (std::uint64_t i = 0; i < views.size(); ++i) {
+    block.replace(0, 8, reinterpret_cast<const char*>(&i), 8);
+    block.replace(kMaxChunkBytes, 8, reinterpret_cast<const char*>(&i), 8);
+    value_of(write_all(descriptor, block, "snapshot"));
+  }
+  bytes = header.size() + each * views.size();
+  return descriptor;
+}
+
+int run(const std::string& folder, std::uint64_t mib) {
+  std::uint64_t bytes = 0;
+  const int descriptor = make_snapshot(mib, bytes);
+  const Peak peak;
+  const auto store = value_of(open_rocksdb_store(folder + "/store"));
+  const auto objects = value_of(ObjectStore::open(*store, folder + "/files"));
+  const double idle_mib = anonymous_mib();
+  const Safetensors tensors = value_of(Safetensors::map(descriptor, bytes));
+  Manifest facts;
+  facts.run = RunId("r-bench");
+  facts.step = 100;
+  NamedManifest named;
+  const double hash_s = seconds_of([&] { named = value_of(build_checkpoint_manifest(tensors, facts)); });
+  const double write_s = seconds_of([&] {
+    value_of(objects->begin(named));
+    value_of(for_each_chunk(named.manifest, tensors, [&](const Hash& hash, std::string_view chunk) {
+      return objects->put(named.name, hash, chunk);
+    }));
+    value_of(objects->seal(named.name));
+  });
+  const double write_peak_mib = peak.mib();
+  const double read_s = seconds_of([&] {
+    for (const Chunk& chunk : distinct_chunks(named.manifest))
+      value_of(objects->read(named.name, chunk.hash));
+  });
+  const double drop_s = seconds_of([&] { value_of(objects->drop(named.name)); });
+  ::close(descriptor);
+  const double megabytes = static_cast<double>(bytes) / 1e6;
+  std::cout << "checkpoint " << megabytes << " MB: hash " << megabytes / hash_s << " MB/s, write and seal "
+            << megabytes / write_s << " MB/s, read and verify " << megabytes / read_s << " MB/s, drop "
+            << drop_s << " s\nanonymous memory: idle " << idle_mib << " MiB, peak " << peak.mib()
+            << " MiB (writing " << write_peak_mib << ")\n"
+            << text("{\"bytes\":", bytes, ",\"hash_mb_s\":", megabytes / hash_s,
+                    ",\"seal_mb_s\":", megabytes / write_s, ",\"read_mb_s\":", megabytes / read_s,
+                    ",\"drop_seconds\":", drop_s, ",\"idle_anon_mib\":", idle_mib,
+                    ",\"peak_anon_mib\":", peak.mib(), "}\n");
+  return 0;
+}
+
+}  // namespace
+}  // namespace skerry::storage
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::cerr << "usage: storage_bench FOLDER [MIB]\n";
+    return 2;
+  }
+  return skerry::storage::run(argv[1], argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 480);
+}

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""./dev crash --minutes M: kills the real programs again and again, and looks for what is lost. The last line is JSON.
+
+Clusters of a coordinator and daemons, with a fake engine that trains a hash chain, live side by side. Each is struck by
+SIGKILL at drawn moments, SIGSTOP, failing and full disks, resets, delays and lost packets, then left to heal; then every
+step that a daemon was told is committed must be in the coordinator's events and whole on its disk, with the weights
+that an unbroken run has, and every expert must go on. Verdicts depend on no time but the hang limit.
+"""
+import argparse
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+import machine
+import proxy
+from real import RealStory
+from story import HANG_LIMIT, Failure, Lost, Story, Stuck, Tally, EXPERTS
+from cluster import write_idx
+
+STORY_SECONDS = 60
+
+
+class Tools:
+    """What all stories share."""
+
+    def __init__(self, bin_dir):
+        self.bin = pathlib.Path(bin_dir).resolve()
+        for program in ("skerry", "skerryd", "skerry-coordinator", "skerry-engine", "skerry-fake-engine", "skerry-inspect-store"):
+            if not (self.bin / program).exists():
+                sys.exit(f"{self.bin / program} is missing: ./dev build")
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="skerry-crash-"))
+        self.machine = machine.Machine(self.root)
+        preload = self.bin / "skerry_fail_disk.so"
+        self.fail_disk = preload if preload.exists() else None
+        if self.fail_disk is None:
+            self.machine.skipped.append("failing disks (skerry_fail_disk.so is not built)")
+        self.loop = proxy.Loop()
+        self.dataset = self.root / "dataset"
+        write_idx(self.root / "images", 200)
+        subprocess.run([self.bin / "skerry-engine", "ingest", self.root / "images", "--out", self.dataset,
+                        "--partitions", str(EXPERTS)], check=True, capture_output=True)
+
+
+class Soak:
+    def __init__(self, args, tools):
+        self.args, self.tools, self.tally = args, tools, Tally()
+        self.until = time.monotonic() + args.minutes * 60
+        self.stop = threading.Event()
+        self.lock = threading.Lock()
+        self.next_seed = args.seed
+        self.failures = []
+
+    def run(self):
+        threads = [threading.Thread(target=self.tell_stories) for _ in range(self.args.clusters)]
+        if self.args.real:
+            threads.append(threading.Thread(target=self.tell_real_story))
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:  # what was done so far counts
+            self.stop.set()
+            for thread in threads:
+                thread.join()
+        return self.result()
+
+    def tell_stories(self):
+        while time.monotonic() < self.until and not self.stop.is_set():
+            with self.lock:
+                seed, self.next_seed = self.next_seed, self.next_seed + 1
+            self.tell(lambda seed=seed: Story(seed, self.tools, self.tally, self.args.hang_seconds), seed,
+                      min(self.until, time.monotonic() + STORY_SECONDS))
+
+    def tell_real_story(self):
+        self.tell(lambda: RealStory(self.args.seed, self.tools, self.tally), self.args.seed, self.until)
+
+    def tell(self, make, seed, until):
+        story = None
+        try:
+            story = make()
+            story.live(until, self.stop)
+            self.tally.add("stories")
+            story.forget()
+        except Exception as error:  # a story that fails stops the soak, whatever it was
+            self.stop.set()
+            with self.lock:
+                self.failures.append(error)
+                self.tell_failure(story, seed, error)
+
+    def tell_failure(self, story, seed, error):
+        kind = "lost" if isinstance(error, Lost) else "stuck" if isinstance(error, Stuck) else "failed"
+        self.tally.add(kind)
+        expected = isinstance(error, Failure)
+        print(f"\n*** {kind}: story {seed}: {error if expected else traceback.format_exc()}", file=sys.stderr)
+        if story is None:
+            return
+        transcript = (story.root / "transcript").read_text().splitlines() if (story.root / "transcript").exists() else []
+        print("\n".join(transcript[-25:]),
+              f"\nEverything it left is in {story.root}: transcript (what was done, when), coordinator.log, d*.log (lines carry the "
+              f"time), and the data folders;\nskerry-inspect-store {story.root}/coordinator objects 7 reads what is on a disk.\n"
+              f"The same faults in the same order, at other moments: ./dev crash --seed {seed} --clusters 1 --minutes 1",
+              file=sys.stderr, flush=True)
+
+    def result(self):
+        counts = self.tally.counts
+        kills = max(1, counts["coordinator_kills"] + counts["daemon_kills"])
+        return {"crash": "soak", "minutes": self.args.minutes, "seed": self.args.seed,
+                **{name: counts[name] for name in ("coordinator_kills", "daemon_kills", "acknowledged", "lost", "stuck", "failed")},
+                "in_flight_share": round(counts["kills_in_flight"] / kills, 2),
+                **{name: counts[name] for name in ("stories", "examinations", "stops", "disk_failures", "disks_filled",
+                                                   "connections_reset", "delays", "holds", "packet_losses", "real_kills", "libzmq_aborts")},
+                "skipped": self.tools.machine.skipped}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", default="build/bin")
+    parser.add_argument("--minutes", type=float, default=2)
+    parser.add_argument("--seed", type=int, default=1, help="of the first story; the others count on from it")
+    parser.add_argument("--clusters", type=int, default=3, help="that live side by side")
+    parser.add_argument("--real", action=argparse.BooleanOptionalAction, default=None,
+                        help="also one run of the real engine, its weights compared (in ten minutes or more)")
+    parser.add_argument("--hang-seconds", type=float, default=HANG_LIMIT)
+    args = parser.parse_args()
+    if args.real is None:
+        args.real = args.minutes >= 10
+    machine.isolate()
+    tools = Tools(args.bin)
+    for skipped in tools.machine.skipped:
+        print(f"skipped here: {skipped}", file=sys.stderr)
+    soak = Soak(args, tools)
+    result = soak.run()
+    if not soak.failures:
+        shutil.rmtree(tools.root, ignore_errors=True)
+    print(json.dumps(result))
+    sys.exit(1 if soak.failures else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""Bad input gets a clear error and loses nothing: each line of that promise, against the real programs."""
+import os
+import pathlib
+import shutil
+import subprocess
+import unittest
+
+from case import BIN, EndToEnd
+from cluster import write_idx
+
+# Exit codes of `skerry`.
+USAGE_OR_ERROR, NOT_FOUND, UNREACHABLE, AUTH, CONFLICT = (1, 2), 3, 4, 5, 6
+BAD_CONFIGURATION = 78
+
+
+def leave(command, limit=60, **arguments):
+    """Runs a program that is expected to refuse by itself."""
+    return subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=limit, **arguments)
+
+
+class Data(EndToEnd):
+    @classmethod
+    def setUpClass(cls):
+        cls.engine = BIN / "skerry-engine"
+
+    def ingest(self, path, out, *args):
+        return leave([self.engine, "ingest", path, "--out", out, *args])
+
+    def folder(self):
+        import tempfile
+        made = pathlib.Path(tempfile.mkdtemp(prefix="skerry-bad-"))
+        self.addCleanup(shutil.rmtree, made, ignore_errors=True)
+        return made
+
+    def test_empty_folder(self):
+        top = self.folder()
+        (top / "images").mkdir()
+        done = self.ingest(top / "images", top / "out", "--partitions", 2)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, "(?i)empty|no image|nothing")
+        self.assertFalse((top / "out").exists())
+
+    def test_unknown_format(self):
+        top = self.folder()
+        (top / "notes.xyz").write_text("not an image")
+        done = self.ingest(top / "notes.xyz", top / "out", "--partitions", 2)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, "(?i)format|expected|understood")
+
+    def test_more_partitions_than_images(self):
+        top = self.folder()
+        write_idx(top / "images", 20)
+        done = self.ingest(top / "images", top / "out", "--partitions", 64)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("64", done.stderr)
+
+    def test_truncated_idx(self):
+        top = self.folder()
+        write_idx(top / "images", 200)
+        images = top / "images/train-images-idx3-ubyte"
+        images.write_bytes(images.read_bytes()[:-1000])
+        done = self.ingest(top / "images", top / "out", "--partitions", 2)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, "(?i)bytes|truncated|short|end")
+
+    def test_corrupt_image_is_skipped_counted_and_named(self):
+        from demo import generated_images
+        top = self.folder()
+        generated_images(top / "images", per_class=30)
+        (top / "images/disc/broken.png").write_bytes(b"\x89PNG\r\n\x1a\nnonsense")
+        done = self.ingest(top / "images", top / "out", "--partitions", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        import json
+        index = json.loads((top / "out/dataset.json").read_text())
+        self.assertEqual(index["skipped"], 1)
+        self.assertIn("broken.png", index["skipped_examples"][0]["path"])
+        self.assertIn("broken.png", done.stderr)
+
+
+class Administration(EndToEnd):
+    """One cluster without daemons for all of these: none of them may harm it."""
+
+    def setUp(self):
+        self.it = self.cluster()
+        self.it.start_coordinator()
+
+    def refused(self, *args, code=None):
+        done = self.it.run(*args, check=False)
+        self.assertNotEqual(done.returncode, 0, f"{args} was accepted: {done.stdout}")
+        if code is not None:
+            self.assertIn(done.returncode, code if isinstance(code, tuple) else (code,), done.stderr)
+        self.assertTrue(done.stderr.strip(), "an error is said")
+        return done.stderr
+
+    def run_file(self, text):
+        path = self.it.root / "bad.toml"
+        path.write_text(text)
+        return path
+
+    def test_run_files(self):
+        message = self.refused("run", "create", "-f", self.run_file('name = "x"\ndataset = "y"\n[train]\nsteps = = 3\n'))
+        self.assertIn("bad.toml:4", message)
+        message = self.refused("run", "create", "-f", self.run_file('name = "x"\ndataset = "y"\n[train]\nstep = 3\n'))
+        self.assertIn("bad.toml:4", message)
+        self.assertIn("steps", message)
+        message = self.refused("run", "create", "-f", self.run_file('name = "x"\ndataset = "y"\n[train]\nsteps = "many"\n'))
+        self.assertIn("bad.toml:4", message)
+        message = self.refused("run", "create", "-f", self.it.root / "absent.toml")
+        self.assertIn("absent.toml", message)
+        self.refused("run", "create", "-f", self.run_file('name = "x"\ndataset = "absent"\n[train]\nsteps = 3\n'),
+                     code=NOT_FOUND)
+
+    def test_names_that_are_not_there(self):
+        for args in (("run", "show", "absent"), ("node", "show", "absent"), ("dataset", "show", "absent"),
+                     ("ensemble", "fetch", "absent", "-o", self.it.root / "e")):
+            self.refused(*args, code=NOT_FOUND)
+
+    def test_tokens(self):
+        token = self.it.json("token", "create", "--role", "node", "--uses", 1)["token"]
+        def join(text, name):
+            return leave([BIN / "skerryd", "join", text, "--data", self.it.root / name, "--name", name])
+        garbled = join(token[:40] + ("a" if token[40] != "a" else "b") + token[41:], "garbled")
+        self.assertEqual(garbled.returncode, BAD_CONFIGURATION, garbled.stderr)
+        self.assertRegex(garbled.stderr, "(?i)garbled|damaged|copied")
+        self.it.start_daemon("first")  # with a token of its own
+        spent = self.it.json("token", "create", "--role", "node", "--uses", 1)["token"]
+        one = self.it.join(spent, "one")
+        self.addCleanup(one.kill)
+        self.it.wait(lambda: any(n["name"] == "one" for n in self.it.items("node", "list")), "one to join", one)
+        two = join(spent, "two")
+        self.assertEqual(two.returncode, BAD_CONFIGURATION, two.stderr)
+        self.assertRegex(two.stderr, "(?i)used|spent")
+
+        other = self.cluster()
+        other.start_coordinator()
+        # A token of one coordinator at another's address: the pinned key does not fit, nobody answers as it should.
+        revoked = self.it.json("token", "create", "--role", "node")
+        self.it.run("token", "revoke", revoked["id"])
+        gone = join(revoked["token"], "gone")
+        self.assertEqual(gone.returncode, BAD_CONFIGURATION, gone.stderr)
+        self.assertRegex(gone.stderr, "(?i)revoked")
+
+    def test_roles(self):
+        token = self.it.json("token", "create", "--role", "viewer")["token"]
+        env = {**os.environ, "XDG_CONFIG_HOME": str(self.it.root / "config"), "NO_COLOR": "1"}
+        env.pop("SKERRY_CONTEXT", None)
+        done = leave([BIN / "skerry", "login", token], env=env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(leave([BIN / "skerry", "node", "list"], env=env).returncode, 0)
+        done = leave([BIN / "skerry", "token", "create", "--role", "admin"], env=env)
+        self.assertEqual(done.returncode, AUTH, done.stderr)
+        self.assertIn("viewer", done.stderr)
+
+    def test_port_in_use(self):
+        done = leave([BIN / "skerry-coordinator", "--data", self.it.root / "second", "--listen", f"127.0.0.1:{self.it.port}"])
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(str(self.it.port), done.stderr)
+
+    def test_folder_in_use(self):
+        done = leave([BIN / "skerry-coordinator", "--data", self.it.root / "coordinator", "--listen", "127.0.0.1:0"])
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, "(?i)another|in use|lock")
+
+    def test_nobody_there(self):
+        self.it.coordinator.kill()
+        done = self.it.run("node", "list", check=False)
+        self.assertEqual(done.returncode, UNREACHABLE, done.stderr)
+        self.assertIn(str(self.it.port), done.stderr)
+
+
+class Disk(EndToEnd):
+    def tmpfs(self, size):
+        import tempfile
+        where = pathlib.Path(tempfile.mkdtemp(prefix="skerry-disk-"))
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", where], capture_output=True).returncode:
+            where.rmdir()
+            self.skipTest("cannot mount a small tmpfs here")
+        def release():
+            subprocess.run(["umount", "-l", where], check=False)
+            where.rmdir()
+        self.addCleanup(release)
+        return where
+
+    def test_full_disk_of_a_daemon_resumes_by_itself(self):
+        cluster = self.cluster()
+        cluster.start_coordinator()
+        cluster.add_dataset(partitions=1)
+        disk = self.tmpfs("96m")
+        filler = disk / "filler"
+        token = cluster.json("token", "create", "--role", "node")["token"]
+        process = cluster.join(token, "small", data=disk / "data", env={"SKERRY_FAKE_STEP_MS": "20"})
+        cluster.create_run("run", train={"steps": 400})
+        cluster.wait_event(kind="committed", run="run")
+        with open(filler, "wb") as out:
+            try:
+                while True:
+                    out.write(bytes(1 << 16))
+                    out.flush()
+            except OSError:
+                pass
+        cluster.wait(lambda: "full" in process.log_text() or "No space" in process.log_text() or "room" in process.log_text(),
+                     "the daemon to say that its disk is full")
+        filler.unlink()
+        cluster.wait_run("run")
+        process.stop()
+
+    def test_corrupt_shard_is_fetched_again(self):
+        cluster = self.cluster(fake=False)
+        cluster.start_coordinator()
+        cluster.add_dataset(partitions=1)
+        cluster.start_daemon("one")
+        cluster.create_run("run", train={"steps": 20})
+        cluster.wait_run("run")
+        cluster.daemons["one"].stop()
+        shards = [p for p in (cluster.root / "one").rglob("*") if p.is_file() and "shard" in str(p) and p.stat().st_size > 100000]
+        self.assertTrue(shards, "the daemon keeps its shards")
+        for path in shards:
+            with open(path, "r+b") as f:
+                f.seek(path.stat().st_size // 2)
+                byte = f.read(1)
+                f.seek(-1, os.SEEK_CUR)
+                f.write(bytes([byte[0] ^ 1]))
+        cluster.start_daemon("one")
+        cluster.create_run("again", train={"steps": 20})
+        cluster.wait_run("again")
+        a, b = (cluster.experts(run)[0] for run in ("run", "again"))
+        self.assertEqual(a["step"], b["step"])
+
+    def test_ensemble_folder_that_exists(self):
+        cluster = self.cluster(fake=False)
+        cluster.start_coordinator()
+        cluster.add_dataset(partitions=1)
+        cluster.start_daemon("one")
+        cluster.create_run("run", train={"steps": 20})
+        cluster.wait_run("run")
+        out = cluster.root / "ensemble"
+        cluster.run("ensemble", "fetch", "run", "-o", out)
+        mark = (out / "ensemble.json").read_bytes()
+        done = cluster.run("ensemble", "fetch", "run", "-o", out, check=False)
+        self.assertEqual(done.returncode, CONFLICT, done.stderr)
+        self.assertEqual((out / "ensemble.json").read_bytes(), mark)
+        self.assertEqual(leave(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=out).returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,23 @@
+"""What the end-to-end tests share: where the programs are, and clusters that are torn down whatever happens."""
+import os
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from cluster import Cluster, Failure  # noqa: E402,F401
+
+BIN = pathlib.Path(os.environ.get("SKERRY_BIN", "build/bin")).resolve()
+FAKE_ENGINE = BIN / "skerry-fake-engine"
+
+
+class EndToEnd(unittest.TestCase):
+    def cluster(self, fake=True, **arguments):
+        """The fake engine trains in no time and deterministically; it stands in where the engine is not the matter."""
+        made = Cluster(BIN, engine=FAKE_ENGINE if fake else None, **arguments)
+        self.addCleanup(self._close, made)
+        return made
+
+    def _close(self, made):
+        failed = any(error for _, error in self._outcome.errors) if hasattr(self._outcome, "errors") else False
+        made.__exit__(Failure if failed else None)

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""A disk that fills up, at the coordinator and at a daemon: it says so, acknowledges nothing that it cannot keep, and goes
+on by itself when there is room (L6). Real file systems of a few megabytes, which only root can mount."""
+import os
+import pathlib
+import subprocess
+import threading
+import unittest
+
+from case import EndToEnd
+
+MEGABYTE = 1 << 20
+
+
+class FullDisk(EndToEnd):
+    def small_disk(self, folder, megabytes):
+        if os.geteuid() != 0:
+            self.skipTest("only root can mount a small file system")
+        folder.mkdir(parents=True)
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "tmpfs", folder],
+                                 capture_output=True, text=True)
+        if mounted.returncode != 0:
+            self.skipTest(f"cannot mount a tmpfs here: {mounted.stderr.strip()}")
+        # Cleanups run in reverse: the cluster, made before, would be closed after this.
+        self.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
+
+    def fill(self, folder, leave_megabytes):
+        free = os.statvfs(folder)
+        size = free.f_bavail * free.f_frsize - leave_megabytes * MEGABYTE
+        with open(folder / "filler", "wb") as filler:
+            os.posix_fallocate(filler.fileno(), 0, size)
+
+    def cluster_in_training(self, coordinator_disk=None, daemon_disk=None):
+        cluster = self.cluster(coordinator_args=["--lease-seconds", "1"])
+        if coordinator_disk:
+            self.small_disk(cluster.root / "coordinator", coordinator_disk)
+        cluster.start_coordinator()
+        cluster.add_dataset(partitions=1)
+        if daemon_disk:
+            self.small_disk(cluster.root / "one", daemon_disk)
+        token = cluster.json("token", "create", "--role", "node")["token"]
+        cluster.join(token, "one", env={"SKERRY_FAKE_STEP_MS": "20"})
+        cluster.create_run("run", train={"steps": 100000})
+        cluster.wait_event(kind="committed", run="run")
+        return cluster
+
+    def committed(self, cluster):
+        return len(cluster.events(kind="committed", run="run"))
+
+    def goes_on(self, cluster, since):
+        cluster.wait(lambda: self.committed(cluster) > since + 2, "commits to go on", cluster.coordinator)
+
+    def test_coordinator(self):
+        cluster = self.cluster_in_training(coordinator_disk=192)
+        disk, pid = cluster.root / "coordinator", cluster.coordinator.pid
+
+        self.fill(disk, leave_megabytes=40)  # below the reserve: no objects, but events and tokens
+        full = cluster.wait_event(kind="disk_full")
+        self.assertRegex(full["reason"], "40|39")
+        head = cluster.experts("run")[0]["step"]
+        cluster.run("token", "create", "--role", "viewer")
+        (disk / "filler").unlink()
+        cluster.wait_event(kind="disk_room")
+        self.goes_on(cluster, self.committed(cluster))
+        self.assertGreater(cluster.experts("run")[0]["step"], head)
+
+        self.fill(disk, leave_megabytes=2)  # not even a state
+        made = []
+        person = threading.Thread(target=lambda: made.append(cluster.json("token", "create", "--role", "viewer")))
+        person.start()
+        cluster.wait(lambda: "waits for room" in cluster.coordinator.log_text(), "it to say so", cluster.coordinator)
+        self.assertEqual(made, [], "nothing is acknowledged that is not on disk")
+        (disk / "filler").unlink()
+        person.join()
+        self.assertEqual(len(made), 1)
+        since = self.committed(cluster)
+        self.goes_on(cluster, since)
+        self.assertEqual(cluster.coordinator.pid, pid)
+        self.assertEqual(cluster.events(kind="lease_lost"), [], "a full disk costs nobody a lease")
+
+        cluster.coordinator.kill()
+        cluster.start_coordinator()
+        tokens = [token["id"] for token in cluster.items("token", "list")]
+        self.assertIn(made[0]["id"], tokens)
+
+    def test_daemon(self):
+        cluster = self.cluster_in_training(daemon_disk=96)
+        disk, pid = cluster.root / "one", cluster.daemons["one"].pid
+        self.fill(disk, leave_megabytes=4)
+        cluster.wait_event(kind="engine_failed", run="run")
+        told = [event["reason"] for event in cluster.events(kind="engine_failed", run="run")]
+        self.assertTrue(any("disk is full" in reason for reason in told), told)
+        before = self.committed(cluster)
+        (disk / "filler").unlink()
+        self.goes_on(cluster, before)
+        self.assertEqual(cluster.daemons["one"].pid, pid)
+        self.assertTrue(cluster.daemons["one"].alive())
+        self.assertEqual(cluster.daemons["one"].stop(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

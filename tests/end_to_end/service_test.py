@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""The programs as services: their units, what a service manager hears of them, and as process 1 of a container."""
+import configparser
+import ctypes
+import errno
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+
+from case import BIN, EndToEnd
+from cluster import Process
+
+UNITS = pathlib.Path(__file__).resolve().parents[2] / "systemd"
+SECCOMP_ALLOW, SECCOMP_ERRNO, COMPARE_EQUAL = 0x7FFF0000, 0x00050000, 4
+
+
+def unit(name):
+    """The last value of each key, which is all that these tests need."""
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str
+    parser.read(UNITS / f"{name}.service")
+    return parser["Service"]
+
+
+def system_calls(group):
+    """A group of system calls, such as @system-service, by name."""
+    lines = subprocess.run(["systemd-analyze", "syscall-filter", "--no-pager", group], check=True, capture_output=True,
+                           text=True).stdout.splitlines()
+    names = [line.strip() for line in lines[1:] if line.startswith("    ") and not line.strip().startswith("#")]
+    return {each for name in names for each in (system_calls(name) if name.startswith("@") else [name])}
+
+
+class Argument(ctypes.Structure):
+    _fields_ = [("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64)]
+
+
+def confinement(service):
+    """A function that confines the process that calls it as the unit's RestrictAddressFamilies and SystemCallFilter do."""
+    library = ctypes.CDLL("libseccomp.so.2", use_errno=True)
+    library.seccomp_init.restype = ctypes.c_void_p
+    filters = []
+    families = {getattr(socket, name) for name in service["RestrictAddressFamilies"].split()}
+    by_family = ctypes.c_void_p(library.seccomp_init(SECCOMP_ALLOW))
+    for family in set(range(46)) - {int(f) for f in families}:
+        equal = Argument(arg=0, op=COMPARE_EQUAL, a=family, b=0)
+        library.seccomp_rule_add(by_family, SECCOMP_ERRNO | errno.EAFNOSUPPORT,
+                                 library.seccomp_syscall_resolve_name(b"socket"), 1, equal)
+    filters.append(by_family)
+    if "SystemCallFilter" in service:
+        by_name = ctypes.c_void_p(library.seccomp_init(SECCOMP_ERRNO | errno.EPERM))
+        # What a manager needs itself to start the program is allowed by its default group.
+        for name in system_calls(service["SystemCallFilter"]) | system_calls("@default") | {"seccomp", "prctl"}:
+            number = library.seccomp_syscall_resolve_name(name.encode())
+            if number >= 0:
+                library.seccomp_rule_add(by_name, SECCOMP_ALLOW, number, 0)
+        filters.append(by_name)
+
+    def confine():
+        for each in filters:
+            if library.seccomp_load(each) != 0:
+                os._exit(126)
+    return confine
+
+
+class Manager:
+    """The socket on which a service manager listens."""
+
+    def __init__(self, folder):
+        self.path = str(folder / "notify")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+        self.socket.settimeout(120)  # a hang limit
+        self.environment = {**os.environ, "NOTIFY_SOCKET": self.path, "WATCHDOG_USEC": "300000"}
+
+    def hears(self, word):
+        while True:
+            said = self.socket.recv(4096).decode()
+            if word in said:
+                return said
+
+
+@unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is not installed")
+class Units(EndToEnd):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="skerry-units-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def test_are_accepted(self):
+        for name in ("skerry-coordinator", "skerryd"):
+            text = (UNITS / f"{name}.service").read_text().replace("/usr/bin/", f"{BIN}/")
+            copy = self.folder / f"{name}.service"
+            copy.write_text(text.replace("file:///usr/share/doc/skerry/README.md", "https://example.org/"))
+            done = subprocess.run(["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stderr.strip()), (0, ""))
+
+    def start(self, name, command):
+        try:
+            confine = confinement(unit(name))
+        except OSError:
+            self.skipTest("libseccomp is not installed")
+        manager = Manager(self.folder)
+        self.addCleanup(manager.socket.close)
+        log = open(self.folder / f"{name}.log", "w")
+        process = subprocess.Popen([str(word) for word in command], env=manager.environment, preexec_fn=confine,
+                                   stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self.addCleanup(log.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return manager, process
+
+    def serves_as_its_unit_says(self, name, command):
+        manager, process = self.start(name, command)
+        try:
+            manager.hears("READY=1")
+            manager.hears("STATUS=")
+            for _ in range(3):
+                manager.hears("WATCHDOG=1")
+            process.terminate()
+            manager.hears("STOPPING=1")
+        except TimeoutError:
+            self.fail((self.folder / f"{name}.log").read_text())
+        self.assertEqual(process.wait(), 0)
+
+    def test_the_coordinator_runs_confined_and_feeds_its_watchdog(self):
+        self.serves_as_its_unit_says("skerry-coordinator", [BIN / "skerry-coordinator", "--data", self.folder / "data",
+                                                            "--listen", "0.0.0.0:0", "--advertise", "localhost:7600"])
+
+    def test_the_daemon_runs_confined_and_feeds_its_watchdog(self):
+        cluster = self.cluster()
+        cluster.start_coordinator()
+        token = cluster.json("token", "create", "--role", "node")["token"]
+        self.serves_as_its_unit_says("skerryd", [BIN / "skerryd", "join", token, "--data", self.folder / "data",
+                                                 "--engine", cluster.engine])
+
+
+class ProcessOne(EndToEnd):
+    """A process 1 has no default signal actions: what does not listen is not ended."""
+
+    def setUp(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can make a process namespace")
+        self.made = self.cluster()
+        self.made.start_coordinator()
+        self.token = self.made.json("token", "create", "--role", "node")["token"]
+
+    def join(self):
+        command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", BIN / "skerryd", "join", self.token,
+                   "--data", self.made.root / "one", "--engine", self.made.engine]
+        self.daemon = self.made.daemons["one"] = Process("one", command, self.made.root / "one.log")
+
+    def leaves_when_told(self):
+        os.kill(self.daemon.children()[0], signal.SIGTERM)
+        self.assertEqual(self.daemon.popen.wait(300), 0, self.daemon.tail())
+
+    def test_a_daemon_that_enrols_leaves_at_once(self):
+        self.made.coordinator.kill()
+        self.join()
+        self.made.wait(lambda: "enrolling" in self.daemon.log_text(), "it to enrol", self.daemon)
+        self.leaves_when_told()
+        self.assertRegex(self.daemon.log_text(), "told to stop")
+
+    def test_a_daemon_drains(self):
+        self.join()
+        self.made.wait(lambda: self.made.items("node", "list"), "it to join", self.daemon)
+        self.leaves_when_told()
+        self.assertRegex(self.daemon.log_text(), "drained")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,68 @@
+#include <filesystem>
+
+#include "base/check.h"
+#include "base/temp_folder.h"
+#include "diffusion/data/source.h"
+#include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/targets.h"
+
+namespace skerry::fuzz {
+namespace {
+
+using namespace diffusion;
+
+// Two files by the names that MNIST gives them, since labels are found by name.
+struct Files {
+  TempFolder folder;
+  MemoryFile images;
+  MemoryFile labels;
+  std::string images_path = folder / "images-idx3-ubyte";
+  std::string labels_path = folder / "labels-idx1-ubyte";
+  bool has_labels = false;
+  Files() { std::filesystem::create_symlink(images.path(), images_path); }
+
+  void set_labels(std::string_view bytes, bool present) {
+    labels.set(bytes);
+    if (present == has_labels) return;
+    has_labels = present;
+    if (present) {
+      std::filesystem::create_symlink(labels.path(), labels_path);
+    } else {
+      std::filesystem::remove(labels_path);
+    }
+  }
+};
+
+}  // namespace
+
+// The length of the labels file in two bytes (0: there is none), the labels file, the images file.
+Verdict idx(std::string_view input) {
+  if (input.size() < 2) return Verdict::kRefused;
+  static Files files;
+  const std::size_t label_bytes = std::size_t{static_cast<unsigned char>(input[0])} |
+                                  std::size_t{static_cast<unsigned char>(input[1])} << 8;
+  input.remove_prefix(2);
+  const std::string_view labels = input.substr(0, label_bytes);
+  files.set_labels(labels, label_bytes > 0);
+  files.images.set(input.substr(labels.size()));
+
+  auto source = open_idx_source(files.images_path);
+  if (!source) return Verdict::kRefused;
+  std::uint64_t count = 0;
+  for (;; ++count) {
+    const auto sample = (*source)->next();
+    if (!sample) return Verdict::kRefused;
+    if (!*sample) break;
+    const Image& image = (*sample)->image.value();
+    SKERRY_CHECK(image.width > 0 && image.height > 0 && image.channels == 1, "an image without size");
+    SKERRY_CHECK(
+        image.pixels.size() == static_cast<std::size_t>(image.width) * static_cast<std::size_t>(image.height),
+        "pixels do not fill the image");
+    SKERRY_CHECK((*sample)->label.has_value() == (label_bytes > 0), "a label out of nothing, or lost");
+  }
+  SKERRY_CHECK(count == (*source)->expected_samples(), count, " samples, announced were ",
+               (*source)->expected_samples());
+  return Verdict::kAccepted;
+}
+
+}  // namespace skerry::fuzz

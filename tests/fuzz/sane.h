@@ -1,0 +1,30 @@
+// What validate.h promises of every message it lets through, checked by walking the message's description instead of
+// naming fields: finite numbers, known enumerators, hashes and keys of their length, names that are names.
+#pragma once
+
+#include <google/protobuf/message.h>
+
+namespace skerry::fuzz {
+
+// Aborts and names the field that breaks a promise.
+void check_sane(const google::protobuf::Message& message);
+
+// Aborts unless `message`, serialised and given to `parse`, comes back accepted and the same.
+template <class Message, class Parse>
+void check_comes_back(const Message& message, Parse parse);
+
+}  // namespace skerry::fuzz
+
+#include "base/check.h"
+
+namespace skerry::fuzz {
+
+template <class Message, class Parse>
+void check_comes_back(const Message& message, Parse parse) {
+  const std::string bytes = message.SerializeAsString();
+  const auto again = parse(bytes);
+  SKERRY_CHECK(again.has_value(), "refused when encoded again: ", again.error().message);
+  SKERRY_CHECK(again->SerializeAsString() == bytes, "differs when encoded again");
+}
+
+}  // namespace skerry::fuzz

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Holds the arrows between folders: reads what each object file really included, as the compiler told ninja.
+
+usage: include_test.py BUILD_DIR SOURCE_DIR
+"""
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+# folder -> folders it may include from. tests/ may see everything.
+ARROWS = {
+    "base": {"base"},
+    "protocol": {"base", "protocol"},
+    "storage": {"base", "storage"},
+    "exchange": {"base", "protocol", "storage", "exchange"},
+    "gossip": {"base", "protocol", "gossip"},
+    "coordinator": {"base", "protocol", "storage", "exchange", "gossip", "coordinator"},
+    "daemon": {"base", "protocol", "storage", "exchange", "gossip", "daemon"},
+    "cli": {"base", "protocol", "storage", "exchange", "gossip", "cli"},
+    "diffusion": {"base", "storage", "diffusion"},
+    "engine": {"base", "protocol", "storage", "diffusion", "engine"},
+}
+# Sees more than its folder: (file prefix) -> what it may not see all the same.
+NO_ROCKSDB = ("diffusion", "engine", "protocol", "exchange", "gossip", "cli")
+SHIPPED_BY_TORCH = re.compile(r"(^|/)(google/protobuf|fmt|spdlog)/")
+
+
+def is_torch(path):
+    return "/torch/include/" in path or "/c10/" in path
+
+
+def complaints(source, dependencies):
+    """source: path of the file within the tree; dependencies: paths within the tree, or absolute for what is outside."""
+    folder = source.split("/")[0]
+    found = []
+    inside = [d for d in dependencies if not d.startswith("/")]
+    torch = [d for d in dependencies if is_torch(d)]
+    rivals = [d for d in dependencies if not is_torch(d) and (SHIPPED_BY_TORCH.search(d) or d.endswith(".pb.h"))]
+    if torch and rivals:
+        found.append(f"{source} sees both LibTorch ({torch[0]}) and {rivals[0]}, which collide")
+    allowed = ARROWS.get(folder)
+    if allowed is None:
+        return found
+    if source.endswith("_test.cc"):
+        allowed = allowed | {"tests"}
+    for path in inside:
+        if path.split("/")[0] not in allowed:
+            found.append(f"{source} includes {path}: {folder} may include from {', '.join(sorted(allowed))} only")
+    if folder in NO_ROCKSDB:
+        for path in dependencies:
+            if path.startswith("storage/rocksdb/") or "/include/rocksdb/" in path:
+                found.append(f"{source} includes {path}: {folder} must not see RocksDB")
+    return found
+
+
+def read_dependencies(build, source_dir):
+    """Yields (source, dependencies) of each compiled file of ours."""
+    text = subprocess.run(["ninja", "-C", build, "-t", "deps"], check=True, capture_output=True, text=True).stdout
+    generated = os.path.join(os.path.realpath(build), "generated") + "/"
+    root = os.path.realpath(source_dir) + "/"
+    for block in text.split("\n\n"):
+        lines = block.strip().splitlines()
+        if not lines or ": #deps" not in lines[0] or "(STALE)" in lines[0]:
+            continue
+        paths = []
+        for line in lines[1:]:
+            path = line.strip()
+            path = os.path.normpath(path if path.startswith("/") else os.path.join(os.path.realpath(build), path))
+            if path.startswith(generated):
+                path = path[len(generated):]
+            elif path.startswith(os.path.realpath(build) + "/"):
+                continue
+            elif path.startswith(root):
+                path = path[len(root):]
+            paths.append(path)
+        source = next((p for p in paths if p.endswith((".cc", ".cu"))), None)
+        if source and not source.startswith("/"):
+            yield source, paths
+
+
+class Rules(unittest.TestCase):
+    def test_allowed(self):
+        self.assertEqual(complaints("coordinator/core.cc", ["coordinator/core.cc", "base/ids.h", "protocol/skerry.pb.h"]), [])
+
+    def test_coordinator_reaches_daemon(self):
+        self.assertEqual(len(complaints("coordinator/core.cc", ["coordinator/core.cc", "daemon/core.h"])), 1)
+
+    def test_diffusion_reaches_protocol(self):
+        self.assertEqual(len(complaints("diffusion/model.cc", ["diffusion/model.cc", "protocol/limits.h"])), 1)
+
+    def test_only_tests_see_what_tests_share(self):
+        self.assertEqual(complaints("daemon/host_test.cc", ["daemon/host_test.cc", "tests/fake_engine/chain.h"]), [])
+        self.assertEqual(len(complaints("daemon/host.cc", ["daemon/host.cc", "tests/fake_engine/chain.h"])), 1)
+
+    def test_torch_beside_protobuf(self):
+        torch = "/x/site-packages/torch/include/torch/torch.h"
+        self.assertEqual(len(complaints("engine/a.cc", ["engine/a.cc", torch, "/usr/include/google/protobuf/message.h"])), 1)
+        self.assertEqual(len(complaints("tests/a.cc", ["tests/a.cc", torch, "/usr/include/spdlog/spdlog.h"])), 1)
+        self.assertEqual(complaints("engine/a.cc", ["engine/a.cc", torch]), [])
+
+    def test_rocksdb_stays_in_its_room(self):
+        self.assertEqual(len(complaints("diffusion/a.cc", ["diffusion/a.cc", "/usr/include/rocksdb/db.h"])), 1)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    build_dir, source_root = sys.argv[1:]
+    result = unittest.TextTestRunner(verbosity=0).run(unittest.defaultTestLoader.loadTestsFromTestCase(Rules))
+    if not result.wasSuccessful():
+        sys.exit(1)
+    files, problems = 0, []
+    for file, includes in read_dependencies(build_dir, source_root):
+        files += 1
+        problems += complaints(file, includes)
+    print("\n".join(problems))
+    if files == 0:
+        sys.exit(f"no compiled file of ours in {build_dir}: build first")
+    print(f"{files} files, {len(problems)} forbidden includes")
+    sys.exit(1 if problems else 0)

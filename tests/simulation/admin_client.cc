@@ -1,0 +1,107 @@
+#include "tests/simulation/admin_client.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "protocol/validate.h"
+
+namespace skerry::simulation {
+namespace {
+constexpr char kAddress[] = "admin";
+constexpr Duration kRetry = seconds(2);
+}  // namespace
+
+pb::AdminRequest smallest_run(const std::string& name, const std::string& dataset) {
+  pb::AdminRequest request;
+  pb::RunSpec& spec = *request.mutable_run_create()->mutable_spec();
+  spec.set_name(name);
+  spec.set_dataset(dataset);
+  spec.set_width(32);
+  spec.set_depth(1);
+  spec.set_heads(2);
+  spec.set_patch_size(4);
+  spec.set_copies(1);
+  spec.set_router_kind("analytic");
+  auto& train = *spec.mutable_train();
+  train.set_batch_size(8);
+  train.set_learning_rate(1e-3);
+  train.set_clip(1);
+  train.set_ema(0.999);
+  train.set_label_dropout(0.1);
+  train.set_precision("fp32");
+  train.set_threads(1);
+  return request;
+}
+
+AdminClient::AdminClient(World& world, Identity identity) : world_(world), identity_(std::move(identity)) {
+  world_.sources[identity_.id] = {kAddress, this};
+}
+
+void AdminClient::start() { world_.network.dial(kAddress, Endpoint::kControl, identity_.x25519_key, *this); }
+
+void AdminClient::ask(pb::AdminRequest request, Done done) {
+  asked_.push_back({std::move(request), std::move(done)});
+  if (asked_.size() == 1 && greeted_) say_next();
+}
+
+void AdminClient::send(const pb::ControlRequest& request) {
+  world_.network.send_to_server(kAddress, Endpoint::kControl, request.SerializeAsString());
+  again_later();
+}
+
+void AdminClient::again_later() {
+  world_.timeline.after(kRetry, [this, retry = ++retry_] {
+    if (retry != retry_) return;
+    greeted_ ? say_next() : say_hello();
+  });
+}
+
+void AdminClient::say_hello() {
+  pb::ControlRequest request;
+  request.set_id(hello_id_ = ++last_id_);
+  *request.mutable_hello()->mutable_version() = protocol::own_version();
+  request.mutable_hello()->set_software("skerry");
+  send(request);
+}
+
+void AdminClient::say_next() {
+  if (asked_.empty()) return;
+  pb::ControlRequest request;
+  request.set_id(waits_for_ = ++last_id_);
+  *request.mutable_admin() = asked_.front().request;
+  send(request);
+}
+
+void AdminClient::opened(Endpoint) {
+  greeted_ = false;
+  say_hello();
+}
+
+void AdminClient::received(Endpoint, const std::string& bytes) {
+  auto reply = protocol::parse_control_reply(bytes);
+  if (!reply)
+    return world_.violated("wire", "the coordinator says what no client reads: " + reply.error().message);
+  if (reply->id() == hello_id_) {
+    if (!reply->has_hello() || greeted_) return;
+    greeted_ = true;
+    ++retry_;
+    return say_next();
+  }
+  if (asked_.empty() || reply->id() != waits_for_) return;
+  if (reply->has_error()) {
+    const std::string& code = reply->error().code();
+    if (reply->error().message() == coordinator::kHelloFirst) {
+      greeted_ = false;
+      return say_hello();
+    }
+    if (code == to_string(ErrorCode::kUnavailable)) return;  // the retry that is planned asks again
+  }
+  ++retry_;
+  waits_for_ = 0;
+  const Asked answered = std::move(asked_.front());
+  asked_.pop_front();
+  if (answered.done) answered.done(*reply);
+  if (!asked_.empty() && waits_for_ == 0) say_next();
+}
+
+}  // namespace skerry::simulation

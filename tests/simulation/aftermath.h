@@ -1,0 +1,52 @@
+// The liveness rules, once everything works again: looked at every second of the virtual clock.
+//
+//   L2, L4  every daemon that runs is heard by the coordinator again
+//   L5      somebody commits, and the run comes to its end
+//   L6      what waited for a full disk is stored
+//   turns   where an expert waits behind one whose turn is over, somebody is told to give way
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/simulation/cluster.h"
+
+namespace skerry::simulation {
+
+std::string where_it_stands(Cluster& cluster);
+
+class Aftermath final : public Watcher {
+ public:
+  explicit Aftermath(Cluster& cluster) : cluster_(cluster) { cluster_.world().watchers.push_back(this); }
+  ~Aftermath() override { cluster_.world().watchers.pop_back(); }
+
+  void before_healing();
+  // Everything was healed: the looks begin.
+  void begin();
+  Duration healed() const { return healed_; }
+  Duration longest_wait() const { return longest_wait_; }
+
+ private:
+  struct Stuck {
+    DaemonHost* daemon = nullptr;
+    std::uint64_t life = 0;
+    std::uint64_t stored = 0;
+  };
+  void look();
+  void check_commits();
+  void check_connections();
+  void check_disks();
+  void check_turns();
+  bool is_kept_waiting(const std::vector<coordinator::ExpertView>& experts);
+
+  Cluster& cluster_;
+  Duration healed_{};
+  Duration longest_wait_{};
+  std::vector<Stuck> stuck_;
+  std::map<std::size_t, std::pair<std::uint64_t, Duration>> lives_;  // daemon → life, silent since
+  Duration kept_since_{};
+};
+
+}  // namespace skerry::simulation

@@ -1,0 +1,210 @@
+// One fault at a time, at a time drawn from the seed, on clocks that drift: how long until it is noticed and repaired.
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "base/text.h"
+#include "tests/simulation/cluster.h"
+
+namespace skerry::simulation {
+namespace {
+
+constexpr std::uint64_t kSeeds = 40;
+constexpr double kDrift = 0.005;
+
+class Bounds : public testing::TestWithParam<std::uint64_t>, public Watcher {
+ public:
+  void coordinator_stepped(const coordinator::Core& core, const coordinator::Event* event,
+                           const coordinator::Effects&, const Durable&) override {
+    if (event != nullptr && std::holds_alternative<coordinator::Closed>(*event) && !closed_)
+      closed_ = cluster().world().timeline.now();
+    for (const coordinator::ExpertView& view : core.experts()) {
+      if (view.id.index == watched_ && view.lease && !view.lease->lapsed && view.epoch > epoch_ &&
+          !regranted_) {
+        regranted_ = cluster().world().timeline.now();
+        old_holder_may_commit_ =
+            victim_ != nullptr && victim_->core() != nullptr && may_commit(*victim_->core());
+      }
+    }
+  }
+
+ protected:
+  static bool may_commit(const daemon::Core& core) {
+    bool may = false;
+    for (const daemon::SlotView& slot : core.slots()) may = may || (slot.has_lease && slot.may_commit);
+    return may;
+  }
+  Dice dice() const { return {GetParam(), "bounds"}; }
+
+  // `spares` nodes more than experts, all of them training or waiting, some commits in.
+  void begin(std::uint32_t experts, std::uint32_t spares) {
+    Dice chance(GetParam(), "bounds of");
+    ClusterOptions options;
+    options.seed = GetParam();
+    options.experts = experts;
+    options.steps = 4000;
+    options.round_steps = chance.between(5, 20);
+    options.offline_rounds = 1000;
+    options.coordinator_drift = chance.real(-kDrift, kDrift);
+    for (std::uint32_t i = 0; i < experts + spares; ++i) {
+      options.nodes.push_back({text("n", i), 1, milliseconds(100), chance.real(-kDrift, kDrift)});
+    }
+    cluster_ = std::make_unique<Cluster>(options);
+    cluster().world().watchers.push_back(this);
+    cluster().start();
+    cluster().start_daemons();
+    const auto all_committed = [&] {
+      for (std::uint32_t i = 0; i < experts; ++i) {
+        if (cluster().expert(i).head_step == 0) return false;
+      }
+      return true;
+    };
+    ASSERT_TRUE(cluster().run_until(all_committed, seconds(60)));
+    cluster().run_for(seconds(10) + chance.duration({}, seconds(2)));
+    epoch_ = cluster().expert(watched_).epoch;
+    victim_ = cluster().holder(watched_);
+    closed_.reset();
+    regranted_.reset();
+    ASSERT_NE(victim_, nullptr);
+  }
+  Cluster& cluster() { return *cluster_; }
+  void expect_sound() {
+    for (const Violation& violation : cluster().invariants().violations())
+      ADD_FAILURE() << violation.id << ": " << violation.what;
+  }
+
+  std::unique_ptr<Cluster> cluster_;
+  ExpertIndex watched_ = 0;
+  DaemonHost* victim_ = nullptr;
+  Epoch epoch_;
+  std::optional<Duration> closed_;
+  std::optional<Duration> regranted_;
+  bool old_holder_may_commit_ = false;
+};
+
+TEST_P(Bounds, L1AKilledNodesExpertIsReassignedASecondAfterItsConnectionClosed) {
+  begin(2, 1);
+  victim_->kill(DaemonHost::Death::kKilled);
+  ASSERT_TRUE(cluster().run_until([&] { return regranted_.has_value(); }, seconds(20)));
+  ASSERT_TRUE(closed_.has_value());
+  EXPECT_GE(*regranted_ - *closed_, milliseconds(990));
+  EXPECT_LE(*regranted_ - *closed_, milliseconds(1300));
+  expect_sound();
+}
+
+// Never while the old holder may still commit: its own margin is wider than two clocks drift apart (S1).
+TEST_P(Bounds, L1ASilentNodesExpertIsReassignedWithinLeaseAndGrace) {
+  begin(2, 1);
+  const Duration silent = cluster().world().timeline.now();
+  // Nobody is told that the connection is gone: only the silence counts.
+  Weather& weather = cluster().world().network.weather(victim_->name());
+  weather.to_server_cut = true;
+  weather.to_client_cut = GetParam() % 2 == 0;
+  ASSERT_TRUE(cluster().run_until([&] { return regranted_.has_value(); }, seconds(20)));
+  EXPECT_LE(*regranted_ - silent, seconds(6) + seconds(2) + milliseconds(500));
+  EXPECT_LE(*regranted_ - silent, seconds(12));
+  EXPECT_FALSE(old_holder_may_commit_);
+  expect_sound();
+}
+
+TEST_P(Bounds, S1NobodyMayCommitAnyMoreWhenAPausedNodesExpertIsGivenAway) {
+  begin(2, 1);
+  victim_->pause(seconds(30));
+  cluster().run_for(milliseconds(1));
+  ASSERT_TRUE(cluster().run_until([&] { return regranted_.has_value(); }, seconds(20)));
+  // The stopped core's clock has not moved; asked at this moment it would see its lease gone.
+  ASSERT_TRUE(cluster().run_until([&] { return !victim_->is_paused(); }, seconds(60)));
+  EXPECT_FALSE(victim_->core() != nullptr && may_commit(*victim_->core()));
+  cluster().run_for(seconds(5));
+  expect_sound();
+}
+
+// Half of the fleet at once, as spot markets do it: early ends are bounded, the others run into their leases.
+TEST_P(Bounds, L1HalfOfTheFleetIsReassignedWithin15Seconds) {
+  begin(4, 4);
+  const Duration gone = cluster().world().timeline.now();
+  std::set<NodeId> dead;
+  for (ExpertIndex i = 0; i < 4; ++i) {
+    DaemonHost* holder = cluster().holder(i);
+    ASSERT_NE(holder, nullptr);
+    dead.insert(holder->id());
+    holder->kill(dice().chance(0.5) ? DaemonHost::Death::kKilled : DaemonHost::Death::kVanished);
+  }
+  const auto all_held = [&] {
+    for (ExpertIndex i = 0; i < 4; ++i) {
+      const auto lease = cluster().expert(i).lease;
+      if (!lease || lease->lapsed || dead.contains(lease->node)) return false;
+    }
+    return true;
+  };
+  ASSERT_TRUE(cluster().run_until(all_held, seconds(60)));
+  EXPECT_LE(cluster().world().timeline.now() - gone, seconds(15));
+  expect_sound();
+}
+
+TEST_P(Bounds, L4ARestartedCoordinatorCostsNoHealthyNodeItsLeaseOrAStep) {
+  begin(3, 1);
+  std::vector<Epoch> epochs;
+  std::vector<std::uint64_t> engines;
+  for (ExpertIndex i = 0; i < 3; ++i) epochs.push_back(cluster().expert(i).epoch);
+  for (std::size_t i = 0; i < cluster().daemons(); ++i)
+    engines.push_back(cluster().daemon(i).engine_starts());
+  cluster().coordinator().kill();
+  cluster().run_for(dice().duration(milliseconds(100), seconds(30)));
+  const std::uint64_t commits = cluster().invariants().commits();
+  cluster().coordinator().start();
+  const Duration started = cluster().world().timeline.now();
+  ASSERT_TRUE(cluster().run_until([&] { return cluster().invariants().commits() > commits; }, seconds(60)));
+  EXPECT_LE(cluster().world().timeline.now() - started, seconds(5));
+  cluster().run_for(seconds(20));
+  for (ExpertIndex i = 0; i < 3; ++i) EXPECT_EQ(cluster().expert(i).epoch, epochs[i]) << "expert " << i;
+  for (std::size_t i = 0; i < cluster().daemons(); ++i) {
+    EXPECT_EQ(cluster().daemon(i).engine_starts(), engines[i])
+        << "an engine of " << cluster().daemon(i).name();
+  }
+  expect_sound();
+}
+
+// Its loop or its disk stands still for longer than a lease: its own fault, and nobody else's loss.
+TEST_P(Bounds, L4ASlowCoordinatorCostsNoHealthyNodeItsLease) {
+  begin(3, 1);
+  std::vector<Epoch> epochs;
+  for (ExpertIndex i = 0; i < 3; ++i) epochs.push_back(cluster().expert(i).epoch);
+  if (GetParam() % 2 == 0) {
+    cluster().coordinator().pause(dice().duration(seconds(1), seconds(30)));
+  } else {
+    cluster().coordinator().disk().write_min = cluster().coordinator().disk().write_max = seconds(12);
+  }
+  cluster().run_for(seconds(60));
+  for (ExpertIndex i = 0; i < 3; ++i) EXPECT_EQ(cluster().expert(i).epoch, epochs[i]) << "expert " << i;
+  expect_sound();
+}
+
+TEST_P(Bounds, L2ANodeThatRejoinsWorksAgainWithinTenSeconds) {
+  begin(2, 0);
+  victim_->kill(dice().chance(0.5) ? DaemonHost::Death::kKilled : DaemonHost::Death::kVanished);
+  cluster().run_for(dice().duration(milliseconds(10), seconds(30)));
+  const std::uint64_t engines = victim_->engine_starts();
+  const Duration back = cluster().world().timeline.now();
+  victim_->start(cluster().token());
+  ASSERT_TRUE(cluster().run_until([&] { return victim_->engine_starts() > engines; }, seconds(60)));
+  EXPECT_LE(cluster().world().timeline.now() - back, seconds(10));
+  expect_sound();
+}
+
+TEST_P(Bounds, L6ANodeWhoseDiskWasFullResumesWithinThirtySeconds) {
+  begin(1, 0);
+  victim_->disk().full = true;
+  cluster().run_for(dice().duration(seconds(5), seconds(60)));
+  const Step before = cluster().expert(0).head_step;
+  victim_->disk().full = false;
+  const Duration room = cluster().world().timeline.now();
+  ASSERT_TRUE(cluster().run_until([&] { return cluster().expert(0).head_step > before; }, seconds(120)));
+  EXPECT_LE(cluster().world().timeline.now() - room, seconds(30));
+  expect_sound();
+}
+
+INSTANTIATE_TEST_SUITE_P(Seed, Bounds, testing::Range<std::uint64_t>(1, kSeeds + 1));
+
+}  // namespace
+}  // namespace skerry::simulation

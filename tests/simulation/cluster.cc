@@ -1,0 +1,219 @@
+#include "tests/simulation/cluster.h"
+
+#include "base/check.h"
+#include "base/text.h"
+
+namespace skerry::simulation {
+namespace {
+
+constexpr char kDataset[] = "images";
+constexpr std::uint64_t kShardBytes = 8 << 20;
+
+pb::DatasetFile file(const Object& object, const std::string& role, std::int32_t partition) {
+  pb::DatasetFile out;
+  *out.mutable_object() = object.ref();
+  out.set_role(role);
+  out.set_partition(partition);
+  out.set_samples(role == "shard" ? 1000 : 0);
+  return out;
+}
+
+}  // namespace
+
+Cluster::Cluster(ClusterOptions options)
+    : options_(std::move(options)),
+      world_(options_.seed, options_.keep),
+      invariants_(world_),
+      lease_rules_(world_, options_.config),
+      coordinator_(world_, options_.config),
+      admin_(world_, coordinator_.admin()),
+      steps_target_(options_.steps) {
+  world_.watchers = {&invariants_, &lease_rules_};
+  world_.event_limit = options_.config.events;
+  world_.run_seed = options_.seed ^ 0x5eed;
+  world_.non_finite_one_in = options_.non_finite_one_in;
+  world_.non_finite_steps = options_.steps;
+  coordinator_.set_drift(options_.coordinator_drift);
+  if (options_.steady) {
+    coordinator_.disk() = {milliseconds(2), milliseconds(2), milliseconds(50), milliseconds(50), false};
+    world_.network.weather("admin").delay_min = world_.network.weather("admin").delay_max = milliseconds(1);
+  }
+  for (const ClusterOptions::Node& node : options_.nodes) {
+    daemons_.push_back(std::make_unique<DaemonHost>(
+        world_, coordinator_,
+        DaemonHost::Settings{
+            .name = node.name, .slots = node.slots, .step_time = node.step_time, .drift = node.drift}));
+    if (!options_.steady) continue;
+    daemons_.back()->disk() = coordinator_.disk();
+    world_.network.weather(node.name).delay_min = world_.network.weather(node.name).delay_max =
+        milliseconds(1);
+  }
+}
+
+void Cluster::start() {
+  coordinator_.start();
+  SKERRY_CHECK(coordinator_.first_start().has_value(), "the first start made no token");
+  token_ = coordinator_.first_start()->token;
+  admin_.start();
+  add_dataset();
+}
+
+void Cluster::start_daemons() {
+  for (const auto& daemon : daemons_) daemon->start(token_);
+}
+
+void Cluster::add_dataset() {
+  pb::AdminRequest request;
+  auto& dataset = *request.mutable_dataset_add();
+  dataset.set_name(kDataset);
+  dataset.set_index_json("{}");
+  dataset.set_partitions(options_.experts);
+  dataset.set_samples(1000 * options_.experts);
+  dataset.set_channels(1);
+  dataset.set_image_size(28);
+  const auto add = [&](const std::string& name, std::uint64_t bytes, const std::string& role,
+                       std::int32_t partition) {
+    const Object& object = world_.library.add_file(name, bytes);
+    world_.trace.name_object(object.name, name);
+    admin_.add_file(object.name);
+    *dataset.add_files() = file(object, role, partition);
+  };
+  add("router.safetensors", 1 << 20, "router", -1);
+  for (std::uint32_t k = 0; k < options_.experts; ++k) {
+    add(text("shard-", k, "-0.safetensors"), kShardBytes, "shard", static_cast<std::int32_t>(k));
+    add(text("partition-", k, ".safetensors"), 1 << 18, "partition", static_cast<std::int32_t>(k));
+  }
+  admin_.ask(request, [this](const pb::ControlReply& reply) {
+    SKERRY_CHECK(reply.has_admin(), "the dataset is refused: ", reply.error().message());
+    wait_for_dataset();
+  });
+}
+
+void Cluster::wait_for_dataset() {
+  pb::AdminRequest request;
+  request.mutable_dataset_show()->set_name(kDataset);
+  admin_.ask(request, [this](const pb::ControlReply& reply) {
+    const bool ready = reply.admin().datasets().datasets_size() == 1 &&
+                       reply.admin().datasets().datasets(0).state() == "ready";
+    if (ready) return create_run();
+    world_.timeline.after(milliseconds(500), [this] { wait_for_dataset(); });
+  });
+}
+
+void Cluster::create_run() {
+  pb::AdminRequest request = smallest_run(kRunName, kDataset);
+  pb::RunSpec& spec = *request.mutable_run_create()->mutable_spec();
+  spec.set_round_steps(options_.round_steps);
+  spec.set_round_seconds(options_.round_seconds > 0 ? options_.round_seconds : 60);
+  spec.set_offline_rounds(options_.offline_rounds);
+  spec.set_keep(options_.checkpoints_kept);
+  spec.set_turn_rounds(options_.turn_rounds);
+  auto& train = *spec.mutable_train();
+  train.set_seed(world_.run_seed);
+  train.set_steps(options_.steps);
+  admin_.ask(request, [this](const pb::ControlReply& reply) {
+    SKERRY_CHECK(reply.has_admin(), "the run is refused: ", reply.error().message());
+    const pb::RunInfo& run = reply.admin().runs().runs(0);
+    world_.trace.name_run(run.id(), run.spec().name());
+    run_state_ = run.state();
+    watch_run();
+  });
+}
+
+void Cluster::watch_run() {
+  pb::AdminRequest request;
+  request.mutable_run_show()->set_name(kRunName);
+  admin_.ask(request, [this](const pb::ControlReply& reply) {
+    if (reply.admin().runs().runs_size() == 1) {
+      run_state_ = reply.admin().runs().runs(0).state();
+      run_reason_ = reply.admin().runs().runs(0).reason();
+    }
+    world_.timeline.after(seconds(3), [this] { watch_run(); });
+  });
+}
+
+void Cluster::ask_named(void (*set)(pb::AdminRequest&, const std::string&), const std::string& name,
+                        AdminClient::Done done) {
+  pb::AdminRequest request;
+  set(request, name);
+  admin_.ask(std::move(request), std::move(done));
+}
+
+void Cluster::run_for(Duration time) {
+  world_.timeline.run_until(world_.timeline.now() + time, [this] { return !is_sound(); });
+}
+
+bool Cluster::run_until(const std::function<bool()>& condition, Duration limit) {
+  bool holds = false;
+  world_.timeline.run_until(world_.timeline.now() + limit,
+                            [&] { return (holds = condition()) || !is_sound(); });
+  return holds || condition();
+}
+
+DaemonHost& Cluster::copy(DaemonHost& daemon) {
+  DaemonHost::Settings settings = daemon.settings();
+  settings.name += text("-copy-", copies_.size() + 1);
+  settings.original = &daemon;
+  copies_.push_back(std::make_unique<DaemonHost>(world_, coordinator_, settings));
+  copies_.back()->copy_disk(daemon);
+  return *copies_.back();
+}
+
+void Cluster::kill_copies() {
+  for (const auto& copy : copies_) copy->kill(DaemonHost::Death::kKilled);
+}
+
+DaemonHost& Cluster::daemon(const std::string& name) {
+  for (const auto& each : daemons_) {
+    if (each->name() == name) return *each;
+  }
+  SKERRY_CHECK(false, "no daemon ", name);
+}
+
+coordinator::ExpertView Cluster::expert(ExpertIndex index) const {
+  if (coordinator_.core() == nullptr) return {};
+  for (const coordinator::ExpertView& view : coordinator_.core()->experts()) {
+    if (view.id.index == index) return view;
+  }
+  return {};
+}
+
+DaemonHost* Cluster::holder(ExpertIndex index) {
+  const coordinator::ExpertView view = expert(index);
+  if (!view.lease) return nullptr;
+  for (const auto& each : daemons_) {
+    if (each->id() == view.lease->node) return each.get();
+  }
+  return nullptr;
+}
+
+ClusterOptions draw_options(std::uint64_t seed) {
+  Dice dice(seed, "options");
+  ClusterOptions options;
+  options.seed = seed;
+  const std::vector<std::string> names = {"ada", "bob", "cid", "dot", "eve",
+                                          "fay", "gil", "hal", "ivy", "joe"};
+  const std::uint64_t nodes = dice.between(3, names.size());
+  std::uint64_t slots = 0;
+  for (std::uint64_t i = 0; i < nodes; ++i) {
+    ClusterOptions::Node node{names[i], static_cast<std::uint32_t>(dice.chance(0.2) ? 2 : 1),
+                              dice.duration(milliseconds(80), milliseconds(500)), dice.real(-0.005, 0.005)};
+    slots += node.slots;
+    options.nodes.push_back(node);
+  }
+  options.coordinator_drift = dice.real(-0.005, 0.005);
+  options.config.events = dice.between(50, 1000);
+  // More experts than slots, as many, or fewer.
+  const std::uint64_t most = std::min<std::uint64_t>(slots + 2, 8);
+  options.experts = static_cast<std::uint32_t>(dice.between(1, most));
+  options.round_steps = dice.chance(0.2) ? 0 : dice.between(5, 40);
+  options.round_seconds = dice.real(1, 8);
+  options.steps = dice.between(300, 900) * slots / std::max<std::uint64_t>(slots, options.experts);
+  options.turn_rounds = static_cast<std::uint32_t>(dice.between(1, 5));
+  options.offline_rounds = static_cast<std::uint32_t>(dice.between(0, 20));
+  options.checkpoints_kept = static_cast<std::uint32_t>(dice.between(1, 3));
+  options.non_finite_one_in = dice.chance(0.3) ? 4 : 0;
+  return options;
+}
+
+}  // namespace skerry::simulation

@@ -1,0 +1,106 @@
+// One simulated cluster: a coordinator, a person's client and any number of daemons, all cores of the product, on one
+// virtual clock from one seed. Tests and the fault schedule drive it; Invariants watch it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/admin_client.h"
+#include "tests/simulation/coordinator_host.h"
+#include "tests/simulation/daemon_host.h"
+#include "tests/simulation/invariants.h"
+#include "tests/simulation/lease_rules.h"
+#include "tests/simulation/world.h"
+
+namespace skerry::simulation {
+
+struct ClusterOptions {
+  std::uint64_t seed = 1;
+  Trace::Keep keep = Trace::Keep::kLast;
+  coordinator::Config config;
+  struct Node {
+    std::string name;
+    std::uint32_t slots = 1;
+    Duration step_time = milliseconds(100);
+    double drift = 0;
+  };
+  std::vector<Node> nodes;
+  std::uint32_t experts = 2;
+  Step steps = 20;
+  Step round_steps = 5;
+  double round_seconds = 0;  // where round_steps is 0
+  std::uint32_t turn_rounds = 5;
+  std::uint32_t offline_rounds = 20;
+  std::uint32_t checkpoints_kept = 2;
+  double coordinator_drift = 0;
+  std::uint64_t non_finite_one_in = 0;
+  bool steady = false;  // every delay and write takes the same time: for stories
+};
+
+inline constexpr char kRunName[] = "demo";
+
+class Cluster {
+ public:
+  explicit Cluster(ClusterOptions options);
+
+  // The coordinator, the person's client, the dataset and the run; then every daemon.
+  void start();
+  void start_daemons();
+  // Until the dataset is there and the run was created. REQUIRES: start().
+  void run_for(Duration time);
+  // True once the condition holds, at the latest at `limit` from now; stops at the first violation.
+  bool run_until(const std::function<bool()>& condition, Duration limit);
+
+  World& world() { return world_; }
+  CoordinatorHost& coordinator() { return coordinator_; }
+  AdminClient& admin() { return admin_; }
+  Invariants& invariants() { return invariants_; }
+  DaemonHost& daemon(std::size_t index) { return *daemons_[index]; }
+  DaemonHost& daemon(const std::string& name);
+  std::size_t daemons() const { return daemons_.size(); }
+  // Another process with this one's key and a copy of its disk, not started yet.
+  DaemonHost& copy(DaemonHost& daemon);
+  // Ends every copy for good.
+  void kill_copies();
+  const ClusterOptions& options() const { return options_; }
+  const pb::TokenCreated& token() const { return token_; }
+  bool is_sound() const { return invariants_.violations().empty(); }
+
+  void ask_named(void (*set)(pb::AdminRequest&, const std::string&), const std::string& name,
+                 AdminClient::Done done = {});
+  // As the person's client saw it last: "" before the run exists.
+  const std::string& run_state() const { return run_state_; }
+  const std::string& run_reason() const { return run_reason_; }
+  bool is_done() const { return run_state_ == "done" || run_state_ == "failed"; }
+  Step steps_target() const { return steps_target_; }
+  void set_steps_target(Step steps) { steps_target_ = steps; }
+  // Of the first run, or an empty view.
+  coordinator::ExpertView expert(ExpertIndex index) const;
+  // Whoever holds it, or nullptr.
+  DaemonHost* holder(ExpertIndex index);
+
+ private:
+  void add_dataset();
+  void wait_for_dataset();
+  void create_run();
+  void watch_run();
+
+  ClusterOptions options_;
+  World world_;
+  Invariants invariants_;
+  LeaseRules lease_rules_;
+  CoordinatorHost coordinator_;
+  AdminClient admin_;
+  std::vector<std::unique_ptr<DaemonHost>> daemons_;
+  std::vector<std::unique_ptr<DaemonHost>> copies_;
+  pb::TokenCreated token_;
+  std::string run_state_;
+  std::string run_reason_;
+  Step steps_target_ = 0;
+};
+
+// A shape drawn from the seed: 3 to 10 nodes, with or without spares or turns.
+ClusterOptions draw_options(std::uint64_t seed);
+
+}  // namespace skerry::simulation

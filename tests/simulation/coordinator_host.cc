@@ -1,0 +1,419 @@
+#include "tests/simulation/coordinator_host.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/planted.h"
+#include "base/text.h"
+#include "protocol/limits.h"
+#include "protocol/validate.h"
+#include "tests/simulation/batch_log.h"
+#include "tests/simulation/describe.h"
+
+namespace skerry::simulation {
+namespace {
+
+constexpr std::int64_t kEpochStart = 1'800'000'000'000;  // of the simulated wall clock
+constexpr Duration kSourceTimeout = seconds(1);
+
+std::chrono::nanoseconds cpu_time() {
+  timespec spent{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &spent);
+  return std::chrono::seconds(spent.tv_sec) + std::chrono::nanoseconds(spent.tv_nsec);
+}
+
+}  // namespace
+
+void CoordinatorHost::CountedRng::fill(std::span<unsigned char> out) {
+  for (unsigned char& byte : out) byte = static_cast<unsigned char>(dice_.u64());
+}
+
+CoordinatorHost::CoordinatorHost(World& world, coordinator::Config config)
+    : world_(world), config_(config), dice_(world.seed, "coordinator") {
+  SKERRY_CHECK(config_.check().has_value(), "a configuration whose times do not fit");
+  world_.trace.name_node(admin_.id, "admin");
+  world_.key_names[admin_.x25519_key] = "admin";
+  world_.is_stored = [this](const Hash& manifest) { return has_object(manifest); };
+}
+
+Now CoordinatorHost::now() const {
+  const Duration time = world_.timeline.now();
+  const auto drifted = static_cast<std::int64_t>(static_cast<double>(time.count()) * (1 + drift_));
+  return {seconds(1000) + Duration(drifted), kEpochStart + time / milliseconds(1) + wall_offset_ms_};
+}
+
+void CoordinatorHost::start() {
+  SKERRY_CHECK(!is_up(), "it runs already");
+  ++life_;
+  batches_.clear();
+  held_sends_.clear();
+  held_drops_.clear();
+  inbox_.clear();
+  peers_.clear();
+  allowed_.clear();
+  transfers_.clear();
+  writing_ = paused_ = false;
+  persisted_ = 0;
+  rng_ = std::make_unique<CountedRng>(
+      Dice(world_.seed, "coordinator's random", static_cast<std::uint32_t>(life_)));
+  std::vector<coordinator::KeyValue> state;
+  for (const auto& [key, value] : durable_) state.push_back({key, value});
+  auto loaded = coordinator::Core::load(config_, *rng_, authority_, state, now());
+  if (!loaded) {
+    world_.violated("S16", "the coordinator refuses its own state: " + loaded.error().message);
+    return;
+  }
+  core_ = std::move(*loaded);
+  world_.trace.add("coordinator", "start");
+  world_.trace.line([&] { return std::string("coordinator starts"); });
+  for (const coordinator::NamedObject& object : core_->objects()) {
+    if (object.complete && !has_object(object.manifest)) {
+      world_.violated("S4",
+                      text(object.needed_by, " is named by the durable state and not whole on the disk"));
+    }
+  }
+  const bool is_first = core_->is_empty();
+  coordinator::Effects effects = core_->start(now());
+  world_.tell([&](Watcher& watcher) { watcher.coordinator_started(*core_, durable_); });
+  const auto carry_out_first = [this](coordinator::Effects first) {
+    world_.tell([&](Watcher& watcher) { watcher.coordinator_stepped(*core_, nullptr, first, durable_); });
+    carry_out(std::move(first));
+  };
+  world_.network.server_up(*this);
+  carry_out_first(std::move(effects));
+  if (is_first) {
+    coordinator::Effects first;
+    const coordinator::FirstAdmin admin{admin_.id, admin_.ed25519_key, admin_.x25519_key, "admin"};
+    first_start_ = core_->first_start(admin, now(), first);
+    carry_out_first(std::move(first));
+  }
+  feed(coordinator::DiskFree{free_bytes_});
+  for (const auto& [manifest, checkpoint] : std::map(objects_)) feed(stored_event(manifest));
+}
+
+void CoordinatorHost::kill() {
+  if (!is_up()) return;
+  world_.trace.add("coordinator", "killed");
+  world_.trace.line([&] { return std::string("coordinator is killed"); });
+  crash_disk();
+  core_.reset();
+  ++life_;
+  world_.network.server_down();
+  world_.tell([](Watcher& watcher) { watcher.coordinator_stopped(); });
+}
+
+// What was not synced may have reached the disk up to any byte; a torn record at the end is known by its hash.
+void CoordinatorHost::crash_disk() {
+  std::string log;
+  for (const Batch& batch : batches_) log += encode_batch(batch.writes);
+  if (planted("batches_reordered") && batches_.size() > 1) {
+    became_durable(batches_[1]);
+  } else {
+    log.resize(dice_.between(0, log.size()));
+    for (const auto& writes : decode_batches(log)) became_durable({0, writes});
+  }
+  batches_.clear();
+}
+
+void CoordinatorHost::set_free_bytes(std::uint64_t bytes) {
+  free_bytes_ = bytes;
+  deliver([this] { feed(coordinator::DiskFree{free_bytes_}); });
+}
+
+void CoordinatorHost::restore(const Backup& backup) {
+  SKERRY_CHECK(!is_up(), "it runs already");
+  std::vector<coordinator::KeyValue> state;
+  for (const auto& [key, value] : backup.state) state.push_back({key, value});
+  // On another machine, whose clock is right.
+  auto raised = coordinator::Core::restored(state, kEpochStart + world_.timeline.now() / milliseconds(1));
+  if (!raised) return world_.violated("S16", "a backup cannot be restored: " + raised.error().message);
+  durable_.clear();
+  for (auto& [key, value] : *raised) durable_[key] = std::move(value);
+  objects_ = backup.objects;
+  broken_.clear();
+  world_.trace.line([&] { return std::string("coordinator is restored from a backup"); });
+  world_.tell([&](Watcher& watcher) { watcher.coordinator_restored(durable_); });
+}
+
+void CoordinatorHost::pause(Duration length) {
+  if (!is_up() || paused_) return;
+  paused_ = true;
+  paused_at_ = world_.timeline.now();
+  world_.trace.line([&] { return text("coordinator stands still for ", seconds_text(length), " s"); });
+  world_.timeline.after(length, [this, life = life_] {
+    if (life != life_) return;
+    paused_ = false;
+    const Duration lag = world_.timeline.now() - paused_at_;
+    world_.tell([&](Watcher& watcher) { watcher.coordinator_stood_still(lag); });
+    feed(coordinator::LoopLag{lag});
+    while (!inbox_.empty() && life == life_ && !paused_) {
+      const auto action = std::move(inbox_.front());
+      inbox_.pop_front();
+      action();
+    }
+  });
+}
+
+void CoordinatorHost::deliver(std::function<void()> action) {
+  if (paused_) {
+    inbox_.push_back(std::move(action));
+  } else {
+    action();
+  }
+}
+
+void CoordinatorHost::feed(const coordinator::Event& event) {
+  if (!is_up()) return;
+  const std::chrono::nanoseconds before = measures_ ? cpu_time() : std::chrono::nanoseconds{};
+  coordinator::Effects effects = core_->step(event, now());
+  if (measures_) core_time_ += cpu_time() - before;
+  world_.tell([&](Watcher& watcher) { watcher.coordinator_stepped(*core_, &event, effects, durable_); });
+  carry_out(std::move(effects));
+}
+
+void CoordinatorHost::carry_out(coordinator::Effects effects) {
+  if (effects.batch != 0) {
+    for (const auto& write : effects.writes)
+      world_.trace.add("coordinator", write.key, write.value.value_or(""));
+    batches_.push_back({effects.batch, std::move(effects.writes)});
+    write_next();
+  }
+  // What must wait holds nothing back that need not.
+  for (auto& message : effects.sends) {
+    if (message.after_batch <= persisted_) {
+      send(message);
+    } else {
+      held_sends_.push_back(std::move(message));
+    }
+  }
+  for (const auto& order : effects.fetches) fetch(order);
+  for (const Hash& manifest : effects.cancel_fetches) transfers_.erase(manifest);
+  for (const auto& order : effects.drops) {
+    if (order.after_batch <= persisted_) {
+      drop(order);
+    } else {
+      held_drops_.push_back(order);
+    }
+  }
+  for (const auto& change : effects.roster) {
+    if (change.allowed) {
+      allowed_.insert(change.key);
+    } else {
+      allowed_.erase(change.key);
+    }
+  }
+  for (const auto& connection : effects.disconnects) world_.network.disconnect(connection);
+  plan_tick(effects.next);
+}
+
+void CoordinatorHost::plan_tick(Duration boot) {
+  const std::uint64_t tick = ++tick_;
+  const Duration wait = std::max(boot - now().boot, Duration(milliseconds(1)));
+  world_.timeline.after(wait, [this, tick, life = life_] {
+    if (life != life_ || tick != tick_) return;
+    deliver([this] { feed(coordinator::Tick{}); });
+  });
+}
+
+// ---- Disk ----
+
+void CoordinatorHost::write_next() {
+  if (writing_ || batches_.empty()) return;
+  writing_ = true;
+  world_.timeline.after(dice_.duration(disk_.write_min, disk_.write_max), [this, life = life_] {
+    if (life != life_) return;
+    writing_ = false;
+    const bool fails = std::exchange(disk_.sync_fails, false);
+    if (fails && !planted("sync_retried")) {
+      world_.trace.line([&] { return std::string("coordinator cannot sync its disk and ends"); });
+      return kill();
+    }
+    const Batch batch = std::move(batches_.front());
+    batches_.pop_front();
+    if (!fails) became_durable(batch);
+    write_next();
+    deliver([this, number = batch.number] {
+      persisted_ = number;
+      release_sends();
+      while (!held_drops_.empty() && held_drops_.front().after_batch <= persisted_) {
+        drop(held_drops_.front());
+        held_drops_.pop_front();
+      }
+      feed(coordinator::Persisted{number});
+    });
+  });
+}
+
+void CoordinatorHost::became_durable(const Batch& batch) {
+  for (const auto& write : batch.writes) {
+    if (write.value) {
+      durable_[write.key] = *write.value;
+    } else {
+      durable_.erase(write.key);
+    }
+  }
+}
+
+void CoordinatorHost::drop(const coordinator::Drop& order) {
+  world_.tell([&](Watcher& watcher) { watcher.coordinator_drops(order.manifest, *core_, durable_); });
+  world_.trace.add("coordinator", "drops", order.manifest.raw());
+  objects_.erase(order.manifest);
+  broken_.erase(order.manifest);
+}
+
+// ---- Network ----
+
+bool CoordinatorHost::admits(Endpoint endpoint, const std::string& key) const {
+  return is_up() && (endpoint == Endpoint::kEnrol || allowed_.contains(key));
+}
+
+void CoordinatorHost::received(const ConnectionId& connection, Endpoint endpoint, const std::string& key,
+                               const std::string& bytes) {
+  peers_[connection].key = key;
+  if (endpoint == Endpoint::kEnrol) {
+    auto request = protocol::parse_enrol_request(bytes);
+    if (!request)
+      return world_.violated("wire",
+                             "a client enrols by what no coordinator reads: " + request.error().message);
+    world_.trace.line([&] { return text(request->name(), " → coordinator: Enrol"); });
+    peers_[connection].enrol = *request;
+    return deliver([this, connection, key, message = std::move(*request)] {
+      feed(coordinator::EnrolReceived{connection, key, message});
+    });
+  }
+  auto request = protocol::parse_control_request(bytes);
+  if (!request)
+    return world_.violated("wire", "a client says what no coordinator reads: " + request.error().message);
+  world_.trace.line([&] {
+    const std::string what = describe(*request, world_.trace);
+    return what.empty() ? what : text(world_.name_of_key(key), " → coordinator: ", what);
+  });
+  world_.tell([&](Watcher& watcher) { watcher.coordinator_hears(connection, key, *request); });
+  deliver([this, connection, key, message = std::move(*request)] {
+    feed(coordinator::Received{connection, key, message});
+  });
+}
+
+void CoordinatorHost::closed(const ConnectionId& connection) {
+  world_.trace.line([&] {
+    const auto peer = peers_.find(connection);
+    const bool is_control = peer != peers_.end() && !peer->second.enrol;
+    return is_control ? world_.name_of_key(peer->second.key) + "'s connection is closed" : std::string();
+  });
+  world_.tell([&](Watcher& watcher) { watcher.coordinator_loses(connection); });
+  deliver([this, connection] { feed(coordinator::Closed{connection}); });
+}
+
+// The batches that they wait for never go down from one to the next.
+void CoordinatorHost::release_sends() {
+  while (!held_sends_.empty() && held_sends_.front().after_batch <= persisted_) {
+    const coordinator::Send message = std::move(held_sends_.front());
+    held_sends_.pop_front();
+    send(message);
+  }
+}
+
+void CoordinatorHost::send(const coordinator::Send& message) {
+  const auto peer = peers_.find(message.connection);
+  if (peer == peers_.end())
+    return world_.violated("wire", "the coordinator answers a connection that never spoke");
+  if (message.endpoint == Endpoint::kEnrol) {
+    const auto& reply = std::get<pb::EnrolReply>(message.message);
+    world_.tell([&](Watcher& watcher) {
+      watcher.coordinator_sends(peer->second.key, peer->second.enrol.value_or(pb::EnrolRequest()), reply,
+                                durable_);
+    });
+    world_.trace.line([&] {
+      const std::string name = peer->second.enrol ? peer->second.enrol->name() : "a stranger";
+      return text("coordinator → ", name, ": ",
+                  reply.has_error() ? "Error " + reply.error().code() + ": " + reply.error().message()
+                                    : "Certificate");
+    });
+    return world_.network.send_to_client(message.connection, reply.SerializeAsString());
+  }
+  const auto& reply = std::get<pb::ControlReply>(message.message);
+  world_.tell([&](Watcher& watcher) { watcher.coordinator_sends(peer->second.key, reply, durable_); });
+  const std::string bytes = reply.SerializeAsString();
+  if (bytes.size() > protocol::kControlMessageBytes) world_.violated("S15", "a reply over the size limit");
+  world_.trace.line([&] {
+    const std::string what = describe(reply, world_.trace);
+    return what.empty() ? what : text("coordinator → ", world_.name_of_key(peer->second.key), ": ", what);
+  });
+  world_.network.send_to_client(message.connection, bytes);
+}
+
+// ---- Objects ----
+
+bool CoordinatorHost::may_serve(const NodeId& node, const Hash& manifest) const {
+  return is_up() && !paused_ && objects_.contains(manifest) && core_->may_read(node, manifest);
+}
+
+coordinator::ObjectStored CoordinatorHost::stored_event(const Hash& manifest) const {
+  const Object& object = world_.library.at(manifest);
+  coordinator::ObjectStored event{manifest, object.manifest_bytes, object.bytes, object.checkpoint, {}};
+  event.facts = object.facts;
+  return event;
+}
+
+void CoordinatorHost::fetch(const coordinator::Fetch& order) {
+  if (objects_.contains(order.manifest)) {
+    world_.timeline.after(milliseconds(1), [this, life = life_, manifest = order.manifest] {
+      if (life == life_)
+        deliver([this, manifest] {
+          if (objects_.contains(manifest)) feed(stored_event(manifest));
+        });
+    });
+    return;
+  }
+  if (transfers_.contains(order.manifest)) return;  // goes on where it is
+  const std::uint64_t transfer = transfers_[order.manifest] = ++next_transfer_;
+  const auto reached = [this, order] {
+    const auto source = world_.sources.find(order.from);
+    const bool is_cut = source == world_.sources.end() || !world_.network.can_reach(source->second.first);
+    return is_cut ? BlobSource::Answer::kSilent : source->second.second->asked_for(order.manifest);
+  };
+  const auto known = world_.sources.find(order.from);
+  const bool flipped = known != world_.sources.end() && dice_.chance(known->second.second->flips());
+  if (flipped && planted("hash_not_checked")) broken_.insert(order.manifest);
+  const bool fails = reached() != BlobSource::Answer::kHas || dice_.chance(world_.transfers_fail) ||
+                     (flipped && !planted("hash_not_checked"));
+  const Duration takes = fails ? kSourceTimeout : world_.transfer_time(order.bytes);
+  world_.timeline.after(takes, [this, life = life_, transfer, order, fails, reached] {
+    const auto open = transfers_.find(order.manifest);
+    if (life != life_ || open == transfers_.end() || open->second != transfer) return;
+    const BlobSource::Answer answer = reached();
+    if (!fails && answer == BlobSource::Answer::kHas) {
+      return fetched(order.manifest, order.purpose == coordinator::Purpose::kCheckpoint);
+    }
+    transfers_.erase(open);
+    if (answer == BlobSource::Answer::kMissing)
+      world_.sources.at(order.from).second->found_missing(order.manifest);
+    const coordinator::ObjectFailed event{order.manifest, "its source has not got it or does not answer",
+                                          true};
+    deliver([this, event] { feed(event); });
+  });
+}
+
+void CoordinatorHost::fetched(const Hash& manifest, bool checkpoint) {
+  if (planted("manifest_first") && !objects_.contains(manifest)) {
+    objects_[manifest] = checkpoint;
+    broken_.insert(manifest);
+  }
+  deliver([this, manifest] {
+    feed(coordinator::ObjectProgress{manifest, world_.library.at(manifest).bytes});
+  });
+  world_.timeline.after(dice_.duration(disk_.object_min, disk_.object_max), [this, life = life_, manifest,
+                                                                             checkpoint] {
+    if (life != life_ || transfers_.erase(manifest) == 0) return;
+    objects_[manifest] = checkpoint;
+    if (planted("manifest_first")) broken_.erase(manifest);
+    world_.trace.add("coordinator", "stored", manifest.raw());
+    world_.trace.line([&] { return text("coordinator has stored ", world_.trace.object(manifest.raw())); });
+    deliver([this, manifest] { feed(stored_event(manifest)); });
+  });
+}
+
+}  // namespace skerry::simulation

@@ -1,0 +1,137 @@
+// The coordinator's host in a simulation: its core, a disk that forgets what was not durable, the server side of the
+// network and the fetching of objects. Carries out effects in the order in which the core's header states them.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "coordinator/core.h"
+#include "tests/simulation/authority.h"
+#include "tests/simulation/world.h"
+
+namespace skerry::simulation {
+
+class CoordinatorHost final : public NetworkServer {
+ public:
+  struct Backup {
+    Durable state;
+    std::map<Hash, bool> objects;
+  };
+
+  CoordinatorHost(World& world, coordinator::Config config);
+
+  void start();
+  // SIGKILL: batches on their way become durable or not, in order; transfers are lost.
+  void kill();
+  // SIGSTOP and SIGCONT: events wait; the loop's lag is told first, as the host does.
+  void pause(Duration length);
+  bool is_up() const { return core_ != nullptr; }
+  // Of this thread's CPU time in the core's steps, measured from now on.
+  void measure() { measures_ = true; }
+  std::chrono::nanoseconds core_time() const { return core_time_; }
+  bool is_paused() const { return paused_; }
+
+  Backup backup() const { return {durable_, objects_}; }
+  // REQUIRES: !is_up(). The next start is from the backup, its generation raised; it may be restored again.
+  void restore(const Backup& backup);
+
+  DiskWeather& disk() { return disk_; }
+  void set_drift(double drift) { drift_ = drift; }
+  const coordinator::Core* core() const { return core_.get(); }
+  const Durable& durable() const { return durable_; }
+  const std::optional<coordinator::FirstStart>& first_start() const { return first_start_; }
+  const Identity& admin() const { return admin_; }
+  // Whole, every hash right.
+  bool has_object(const Hash& manifest) const {
+    return objects_.contains(manifest) && !broken_.contains(manifest);
+  }
+  double flips() const { return disk_.flips; }
+  void set_wall_offset(std::int64_t ms) { wall_offset_ms_ = ms; }
+  // As the host finds it in its regular look.
+  void set_free_bytes(std::uint64_t bytes);
+  // For the client side of blob.
+  bool may_serve(const NodeId& node, const Hash& manifest) const;
+
+  // NetworkServer
+  bool admits(Endpoint endpoint, const std::string& key) const override;
+  void received(const ConnectionId& connection, Endpoint endpoint, const std::string& key,
+                const std::string& bytes) override;
+  void closed(const ConnectionId& connection) override;
+
+ private:
+  class CountedRng final : public coordinator::Rng {
+   public:
+    explicit CountedRng(Dice dice) : dice_(std::move(dice)) {}
+    void fill(std::span<unsigned char> out) override;
+
+   private:
+    Dice dice_;
+  };
+  struct Batch {
+    std::uint64_t number = 0;
+    std::vector<coordinator::Write> writes;
+  };
+  struct Peer {
+    std::string key;
+    std::optional<pb::EnrolRequest> enrol;
+  };
+
+  Now now() const;
+  void deliver(std::function<void()> action);
+  void feed(const coordinator::Event& event);
+  void carry_out(coordinator::Effects effects);
+  void write_next();
+  void became_durable(const Batch& batch);
+  void crash_disk();
+  void release_sends();
+  void send(const coordinator::Send& message);
+  void fetch(const coordinator::Fetch& order);
+  void fetched(const Hash& manifest, bool checkpoint);
+  void drop(const coordinator::Drop& order);
+  void plan_tick(Duration boot);
+  coordinator::ObjectStored stored_event(const Hash& manifest) const;
+
+  World& world_;
+  coordinator::Config config_;
+  SimulatedAuthority authority_;
+  Dice dice_;
+  Identity admin_ = identity_of("admin");
+  double drift_ = 0;
+  std::int64_t wall_offset_ms_ = 0;
+
+  // On disk.
+  Durable durable_;
+  std::map<Hash, bool> objects_;  // → is a checkpoint
+  std::set<Hash> broken_;         // of them: visible, but not whole; only planted bugs leave such
+  std::uint64_t free_bytes_ = 1ULL << 40;
+
+  // Of this process.
+  std::uint64_t life_ = 0;
+  std::unique_ptr<CountedRng> rng_;
+  std::unique_ptr<coordinator::Core> core_;
+  DiskWeather disk_;
+  bool paused_ = false;
+  Duration paused_at_{};
+  std::deque<std::function<void()>> inbox_;
+  std::deque<Batch> batches_;
+  bool writing_ = false;
+  std::uint64_t persisted_ = 0;
+  std::deque<coordinator::Send> held_sends_;
+  std::deque<coordinator::Drop> held_drops_;
+  std::map<ConnectionId, Peer> peers_;
+  std::set<std::string> allowed_;
+  std::map<Hash, std::uint64_t> transfers_;
+  std::uint64_t next_transfer_ = 0;
+  std::uint64_t tick_ = 0;
+  bool measures_ = false;
+  std::chrono::nanoseconds core_time_{};
+  std::optional<coordinator::FirstStart> first_start_;
+};
+
+}  // namespace skerry::simulation

@@ -1,0 +1,153 @@
+// A daemon's host in a simulation: its core, its identity and disk, its control connection, its engines and the
+// fetching of objects. A name stays for ever; a node whose disk is lost enrols anew under another key.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "daemon/core.h"
+#include "tests/simulation/authority.h"
+#include "tests/simulation/coordinator_host.h"
+#include "tests/simulation/fake_engine.h"
+#include "tests/simulation/world.h"
+
+namespace skerry::simulation {
+
+class DaemonHost final : public NetworkClient, public BlobSource, public Believer {
+ public:
+  struct Settings {
+    std::string name;
+    std::uint32_t slots = 1;
+    Duration step_time = milliseconds(100);
+    Duration drain_limit = seconds(20);
+    double drift = 0;
+    DaemonHost* original = nullptr;  // of whose disk this one's is a copy
+  };
+  enum class Death {
+    kKilled,    // SIGKILL: the system closes its connections
+    kVanished,  // the machine is gone: nobody is told
+  };
+
+  DaemonHost(World& world, const CoordinatorHost& coordinator, Settings settings);
+  ~DaemonHost() override;
+
+  // With what the disk holds; enrols first where it holds no certificate, by this token.
+  void start(const pb::TokenCreated& token);
+  void kill(Death death);
+  // REQUIRES: !is_up().
+  void wipe_disk();
+  // REQUIRES: !is_up(). Its saved state can be read no more; found out at the next start (S16).
+  void damage_state();
+  // REQUIRES: !is_up(). The same key and the same disk as the other, as a folder that was copied.
+  void copy_disk(const DaemonHost& other);
+  void pause(Duration length);
+  void drain();
+  bool is_up() const { return life_up_; }
+  bool is_paused() const { return paused_; }
+  bool has_failed() const { return failed_; }  // it ended by itself and refuses to run
+  void clear_failure() { failed_ = false; }
+  // An engine of this daemon dies or stops answering. False where none runs.
+  bool break_engine(bool hangs, bool for_memory);
+  // Bytes of one stored checkpoint are lost; found out when it is needed. False where there is none.
+  bool lose_object();
+  bool lose_object(const Hash& manifest);
+
+  DiskWeather& disk() { return disk_; }
+  const std::string& name() const { return settings_.name; }
+  const Settings& settings() const { return settings_; }
+  const NodeId& id() const { return identity_.id; }
+  const Identity& identity() const { return identity_; }
+  const daemon::Core* core() const { return core_.get(); }
+  bool is_enrolled() const { return enrolled_; }
+  std::uint64_t life() const { return life_; }
+  std::uint64_t engine_starts() const { return engine_starts_; }
+  // Says something in this node's name, as a broken or hostile daemon might.
+  void forge(const pb::ControlRequest& request);
+  const std::optional<pb::Commit>& last_commit() const { return last_commit_; }
+  // Once, as its next commit leaves.
+  void when_it_commits(std::function<void(const pb::Commit&)> action) { at_commit_ = std::move(action); }
+  std::uint64_t snapshots_stored() const { return snapshots_stored_; }
+  void set_wall_offset(std::int64_t ms) { wall_offset_ms_ = ms; }
+
+  // NetworkClient
+  void opened(Endpoint endpoint) override;
+  void lost(Endpoint endpoint) override;
+  void refused(Endpoint endpoint) override;
+  void received(Endpoint endpoint, const std::string& bytes) override;
+  // BlobSource
+  Answer asked_for(const Hash& manifest) const override;
+  void found_missing(const Hash& manifest) override;
+  double flips() const override { return disk_.flips; }
+  // Believer
+  bool believes(const ExpertId& expert, Epoch epoch, std::uint64_t incarnation) const override;
+
+ private:
+  struct StoredSnapshot {
+    daemon::StoreSnapshot order;
+    Training training;
+  };
+
+  Now now() const;
+  Duration until(Duration boot) const;
+  void new_identity();
+  void run_core();
+  void enrol();
+  void deliver(std::function<void()> action);
+  void feed(daemon::Event event);
+  void carry_out(daemon::Effects effects);
+  void write_next();
+  void fetch(const daemon::FetchObject& order);
+  void finish_fetch(const Hash& manifest, daemon::ObjectKind kind);
+  void store_snapshot(const daemon::StoreSnapshot& order);
+  void keep_snapshot(const daemon::StoreSnapshot& order, const Training& training);
+  void start_engine(const daemon::StartEngine& order);
+  void stop_engine(const daemon::StopEngine& order);
+  FakeEngine* engine(std::uint32_t slot, std::uint64_t number);
+  void sweep_engines();
+  void end_process(Death death);
+
+  World& world_;
+  const CoordinatorHost& coordinator_;
+  Settings settings_;
+  Dice dice_;
+  Identity identity_;
+  std::uint32_t disks_ = 0;  // how many this name has had
+  DiskWeather disk_;
+
+  // On disk.
+  bool enrolled_ = false;
+  std::string state_;
+  std::map<Hash, daemon::ObjectKind> objects_;
+  std::set<Hash> damaged_;
+  bool state_damaged_ = false;
+
+  // Of this process.
+  std::uint64_t incarnation_ = 0;
+  bool life_up_ = false;
+  bool failed_ = false;
+  std::uint64_t life_ = 0;
+  pb::TokenCreated token_;
+  std::unique_ptr<daemon::Core> core_;
+  bool paused_ = false;
+  std::deque<std::function<void()>> inbox_;
+  std::deque<daemon::Write> writes_;
+  bool writing_ = false;
+  std::map<std::uint32_t, std::unique_ptr<FakeEngine>> engines_;
+  std::vector<std::unique_ptr<FakeEngine>> ended_engines_;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, Training> memories_;  // snapshots that wait to be stored
+  std::map<Hash, std::uint64_t> transfers_;
+  std::uint64_t next_transfer_ = 0;
+  std::uint64_t wake_ = 0;
+  std::uint64_t engine_starts_ = 0;
+  std::uint64_t snapshots_stored_ = 0;
+  std::int64_t wall_offset_ms_ = 0;
+  std::optional<pb::Commit> last_commit_;
+  std::function<void(const pb::Commit&)> at_commit_;
+};
+
+}  // namespace skerry::simulation

@@ -1,0 +1,33 @@
+// What the coordinator's disk must hold after a crash: the state after some whole batch, at least the last that was
+// reported durable (S6, S7). Keeps its own account of the batches, beside the disk's.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/watcher.h"
+
+namespace skerry::simulation {
+
+class DiskRules {
+ public:
+  void stepped(const coordinator::Event* event, const coordinator::Effects& effects);
+  // What is wrong with what a start finds; nothing if it is right.
+  std::string started(const Durable& durable);
+  void restored(const Durable& durable);
+  std::size_t events(const Durable& durable);
+
+ private:
+  struct Batch {
+    std::uint64_t number = 0;
+    std::vector<coordinator::Write> writes;
+  };
+  void apply_first();
+
+  Durable sure_;               // as of the last batch that was reported durable
+  std::deque<Batch> pending_;  // handed to the disk since
+};
+
+}  // namespace skerry::simulation

@@ -1,0 +1,414 @@
+#include "tests/simulation/invariants.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "protocol/limits.h"
+#include "tests/simulation/durable.h"
+#include "tests/simulation/fake_engine.h"
+
+namespace skerry::simulation {
+namespace {
+
+bool same_lease(const coordinator::LeaseView& a, const coordinator::LeaseView& b) {
+  return a.node == b.node && a.slot == b.slot && a.incarnation == b.incarnation;
+}
+
+std::string raw(const std::optional<Hash>& hash) { return hash ? hash->raw() : ""; }
+
+}  // namespace
+
+void Invariants::violated(const std::string& id, const std::string& what) {
+  violations_.push_back({id, world_.trace.readable(what), world_.timeline.now()});
+  world_.trace.line([&] { return text("*** ", id, " is violated: ", world_.trace.readable(what)); });
+}
+
+std::string Invariants::node_of(const std::string& key) const {
+  const auto found = node_keys_.find(key);
+  return found == node_keys_.end() ? "" : found->second;
+}
+
+// ---- The coordinator's state, step by step ----
+
+void Invariants::coordinator_stepped(const coordinator::Core& core, const coordinator::Event* event,
+                                     const coordinator::Effects& effects, const Durable& durable) {
+  disk_.stepped(event, effects);
+  if (event != nullptr && std::holds_alternative<coordinator::Persisted>(*event)) {
+    const std::size_t events = disk_.events(durable);
+    fail_if(events > world_.event_limit, "S15", "the event log holds ", events, " events");
+  }
+  if (const auto* received = std::get_if<coordinator::Received>(event)) {
+    const auto gave_up = [&](const auto& word) {
+      gave_up_.insert({ExpertId{RunId(word.run()), word.expert()}, NodeId(node_of(received->key))});
+    };
+    if (received->request.has_return_lease()) gave_up(received->request.return_lease());
+    if (received->request.engine_report().gives_up()) gave_up(received->request.engine_report());
+    if (received->request.has_commit())
+      senders_[received->request.commit().manifest().manifest()].insert(received->key);
+  }
+  for (const coordinator::ExpertView& view : core.experts()) {
+    if (const auto* received = std::get_if<coordinator::Received>(event)) check_word(*received, view);
+    look_at(view);
+  }
+}
+
+// What a node says of an expert that another holds changes nothing for the other.
+void Invariants::check_word(const coordinator::Received& event, const coordinator::ExpertView& now) {
+  const pb::ControlRequest& request = event.request;
+  ExpertId about;
+  if (request.has_commit()) about = {RunId(request.commit().run()), request.commit().expert()};
+  if (request.has_return_lease())
+    about = {RunId(request.return_lease().run()), request.return_lease().expert()};
+  if (request.has_engine_report())
+    about = {RunId(request.engine_report().run()), request.engine_report().expert()};
+  const Expert& expert = experts_[now.id];
+  const auto& before = expert.view.lease;
+  if (about != now.id || !expert.seen || !before || before->lapsed ||
+      node_of(event.key) == before->node.str())
+    return;
+  const bool is_same = now.lease && same_lease(*now.lease, *before) && now.epoch == expert.view.epoch &&
+                       now.attempt == expert.view.attempt && now.head == expert.view.head;
+  fail_if(!is_same, "S12", now.id, ": a word of ", node_of(event.key), " changes what ", before->node,
+          " holds");
+}
+
+void Invariants::look_at(const coordinator::ExpertView& now) {
+  Expert& expert = experts_[now.id];
+  const coordinator::ExpertView before = expert.view;
+  if (expert.seen) {
+    fail_if(now.epoch < before.epoch, "S3", now.id, ": the epoch goes back from ", before.epoch, " to ",
+            now.epoch);
+    const bool changed_hands = now.lease && before.lease && !same_lease(*now.lease, *before.lease);
+    const bool granted = now.lease && !before.lease;
+    fail_if((changed_hands || granted) && now.epoch <= before.epoch, "S1", now.id,
+            ": a new holder under epoch ", now.epoch, ", which was another's");
+    if (now.head != before.head) applied(expert, now);
+  }
+  fail_if(now.lease && now.epoch < expert.told, "S3", now.id, ": epoch ", now.epoch, " is current after ",
+          expert.told, " was made known");
+  expert.view = now;
+  expert.seen = true;
+}
+
+void Invariants::applied(Expert& expert, const coordinator::ExpertView& now) {
+  const coordinator::ExpertView& before = expert.view;
+  ++commits_;
+  last_commit_ = world_.timeline.now();
+  if (!now.head) return violated("S5", text(now.id, ": the head is gone"));
+  const Object& object = world_.library.at(*now.head);
+  const coordinator::ObjectFacts& facts = object.facts;
+  fail_if(facts.parent != before.head, "S5", now.id, ": step ", facts.step,
+          " is applied on another head than its parent");
+  fail_if(facts.step <= before.head_step || facts.step != now.head_step, "S5", now.id, ": step ",
+          now.head_step, " is applied after step ", before.head_step);
+  fail_if(facts.run != now.id.run.str() || facts.expert != now.id.index, "S5", now.id,
+          ": another expert's checkpoint is applied");
+  fail_if(facts.attempt != before.attempt, "S5", now.id, ": a checkpoint of attempt ", facts.attempt,
+          " is applied in attempt ", before.attempt);
+  fail_if(facts.epoch != before.epoch.value(), "S2", now.id, ": a write of epoch ", facts.epoch,
+          " is applied under epoch ", before.epoch);
+  if (before.lease) {
+    const std::set<std::string>& keys = senders_[now.head->raw()];
+    const bool holder_sent =
+        std::ranges::any_of(keys, [&](const auto& key) { return node_of(key) == before.lease->node.str(); });
+    fail_if(!holder_sent, "S12", now.id, ": a commit is applied that its holder ", before.lease->node,
+            " never sent");
+    const bool is_revoked = std::ranges::any_of(
+        revoked_, [&](const auto& key) { return node_of(key) == before.lease->node.str(); });
+    fail_if(is_revoked, "S14", now.id, ": a commit of the revoked node ", before.lease->node, " is applied");
+  } else {
+    violated("S2", text(now.id, ": a commit is applied while nobody holds the expert"));
+  }
+  check_weights(expert, now);
+  expert.history.push_back({now.head->raw(), now.head_step, before.lease ? before.lease->node.str() : ""});
+}
+
+void Invariants::check_weights(const Expert& expert, const coordinator::ExpertView& now) {
+  const Object& object = world_.library.at(*now.head);
+  Training training{.seed = world_.run_seed,
+                    .expert = now.id.index,
+                    .attempt = object.facts.attempt,
+                    .step = 0,
+                    .weights = {}};
+  if (expert.view.head) {
+    const Object& parent = world_.library.at(*expert.view.head);
+    training.step = parent.facts.step;
+    training.weights = parent.weights;
+  }
+  const Step last = object.facts.step;
+  bool is_finite = true;
+  while (training.step < last) {
+    train_step(training);
+    is_finite = is_finite && !is_non_finite(training, world_.non_finite_one_in, world_.non_finite_steps);
+  }
+  fail_if(training.weights != object.weights, "weights", now.id, ": the weights of step ", last,
+          " are not those of an unbroken run");
+  fail_if(!is_finite, "weights", now.id, ": weights that are not finite were committed at step ", last);
+}
+
+void Invariants::coordinator_started(const coordinator::Core& core, const Durable& durable) {
+  if (const std::string wrong = disk_.started(durable); !wrong.empty()) violated("S7", wrong);
+  for (const std::string& key : revoked_) {
+    const auto node = read<stored::Node>(durable, coordinator::kNodePrefix + node_of(key));
+    fail_if(!node || !node->revoked(), "S14", "the revocation of ", node_of(key), " is gone after a start");
+  }
+  for (const coordinator::ExpertView& view : core.experts()) look_after_start(view);
+}
+
+// What the last life knew may be gone; what it said may not.
+void Invariants::look_after_start(const coordinator::ExpertView& now) {
+  Expert& expert = experts_[now.id];
+  // Without a lease the epoch is a memory only, and a restored one may be old: the next grant must be higher.
+  fail_if(now.lease && now.epoch < expert.told, "S3", now.id, ": after a start epoch ", now.epoch,
+          " is current, and ", expert.told, " was made known before");
+  const std::string head = raw(now.head);
+  std::size_t kept = 0;
+  for (std::size_t i = expert.history.size(); i > 0 && kept == 0; --i) {
+    if (expert.history[i - 1].manifest == head) kept = i;
+  }
+  fail_if(kept == 0 && !head.empty(), "S5", now.id, ": after a start the head is one that was never applied");
+  fail_if(kept < expert.acknowledged, "S7", now.id, ": an acknowledged commit of step ",
+          kept < expert.acknowledged ? expert.history[expert.acknowledged - 1].step : 0,
+          " is gone after a restart");
+  expert.history.resize(kept);
+  expert.view = now;
+  expert.seen = true;
+}
+
+void Invariants::coordinator_stopped() {
+  for (auto& [id, expert] : experts_) expert.seen = false;
+}
+
+// A backup takes everyone back to its day, but not below an epoch that was ever told.
+void Invariants::coordinator_restored(const Durable& durable) {
+  disk_.restored(durable);
+  revoked_.clear();
+  drains_.clear();
+  for (auto& [id, expert] : experts_) {
+    const auto record = read<stored::Expert>(durable, coordinator::expert_key(id));
+    std::size_t kept = 0;
+    for (std::size_t i = 0; record && record->checkpoints_size() > 0 && i < expert.history.size(); ++i) {
+      if (expert.history[i].manifest == record->checkpoints(0).manifest()) kept = i + 1;
+    }
+    expert.history.resize(kept);
+    expert.acknowledged = std::min(expert.acknowledged, kept);
+  }
+  std::set<std::string> known;
+  each<stored::Node>(durable, coordinator::kNodePrefix,
+                     [&](const stored::Node& node) { known.insert(node.x25519_key()); });
+  for (auto& [token, keys] : enrolled_by_)
+    std::erase_if(keys, [&](const auto& key) { return !known.contains(key); });
+}
+
+// ---- What the coordinator says ----
+
+void Invariants::epoch_told(const ExpertId& id, std::uint64_t epoch, const char* how,
+                            const Durable& durable) {
+  Expert& expert = experts_[id];
+  fail_if(Epoch(epoch) < expert.told, "S3", id, ": ", how, " names epoch ", epoch, " after ", expert.told);
+  const auto record = read<stored::Expert>(durable, coordinator::expert_key(id));
+  fail_if(!record || record->epoch() < epoch, "S7", id, ": ", how, " names epoch ", epoch,
+          " before it is durable");
+  expert.told = std::max(expert.told, Epoch(epoch));
+}
+
+void Invariants::head_told(const ExpertId& id, const std::string& manifest, const Durable& durable) {
+  if (manifest.empty()) return;
+  Expert& expert = experts_[id];
+  const auto at =
+      std::ranges::find_if(expert.history, [&](const Head& head) { return head.manifest == manifest; });
+  if (at == expert.history.end()) return violated("S5", text(id, ": a head is told that was never applied"));
+  const auto record = read<stored::Expert>(durable, coordinator::expert_key(id));
+  const Step durable_step = record && record->checkpoints_size() > 0 ? record->checkpoints(0).step() : 0;
+  fail_if(durable_step < at->step, "S7", id, ": step ", at->step,
+          " is told as committed before it is durable");
+  fail_if(!world_.is_stored(*Hash::from_raw(manifest)), "S4", id, ": step ", at->step,
+          " is told as committed, and the coordinator has not got it whole");
+  for (int i = 0; record && i < record->checkpoints_size(); ++i) {
+    const stored::Checkpoint& checkpoint = record->checkpoints(i);
+    const Step before = i + 1 < record->checkpoints_size() ? record->checkpoints(i + 1).step() : 0;
+    fail_if(checkpoint.step() <= before, "S5", id, ": step ", checkpoint.step(),
+            " stands in its history after ", before);
+    fail_if(i + 1 < record->checkpoints_size() && checkpoint.from_step() != before, "S9", id, ": steps ",
+            before, " to ", checkpoint.from_step(), " are in no commit");
+    fail_if(checkpoint.manifest() == manifest && checkpoint.node() != at->node, "S12", id, ": step ",
+            at->step, " was applied in the name of ", checkpoint.node(), ", which did not hold the expert");
+  }
+  expert.acknowledged =
+      std::max(expert.acknowledged, static_cast<std::size_t>(at - expert.history.begin()) + 1);
+}
+
+void Invariants::check_assignment(const std::string& node, const pb::Assignment& assignment,
+                                  const Durable& durable) {
+  for (const pb::SlotAssignment& slot : assignment.slots()) {
+    const ExpertId id{RunId(slot.run()), slot.expert()};
+    epoch_told(id, slot.epoch(), "an assignment", durable);
+    head_told(id, slot.head().manifest(), durable);
+    const auto record = read<stored::Expert>(durable, coordinator::expert_key(id));
+    const Holder holder{node, slot.slot(), record ? record->lease().incarnation() : 0};
+    const auto [known, fresh] = holders_.try_emplace({id, slot.epoch()}, holder);
+    fail_if(!fresh && known->second != holder, "S1", id, ": epoch ", slot.epoch(), " is given to ", node,
+            " slot ", slot.slot(), " and was given to ", known->second.node, " slot ", known->second.slot);
+  }
+}
+
+void Invariants::coordinator_sends(const std::string& key, const pb::ControlReply& reply,
+                                   const Durable& durable) {
+  const std::string node = node_of(key);
+  fail_if(revoked_.contains(key) && !reply.has_error(), "S14", "the revoked node ", node,
+          " is told more than an error");
+  if (reply.has_assignment()) check_assignment(node, reply.assignment(), durable);
+  for (const pb::RenewedLease& lease : reply.heartbeat().renewed()) {
+    const ExpertId id{RunId(lease.run()), lease.expert()};
+    epoch_told(id, lease.epoch(), "a renewal", durable);
+    const auto known = holders_.find({id, lease.epoch()});
+    fail_if(known != holders_.end() && known->second.node != node, "S1", id, ": epoch ", lease.epoch(),
+            " is renewed for ", node, ", which does not hold it");
+  }
+  if (reply.has_commit()) {
+    const pb::CommitReply& commit = reply.commit();
+    const ExpertId id{RunId(commit.run()), commit.expert()};
+    if (commit.status() == pb::COMMIT_ACCEPTED) {
+      fail_if(commit.head().manifest().empty(), "S5", id, ": accepted, but no head");
+      fail_if(!senders_[commit.head().manifest()].contains(key), "S5", id, ": accepted for ", node,
+              ", which never sent this head");
+    }
+    if (commit.status() != pb::COMMIT_REFUSED) head_told(id, commit.head().manifest(), durable);
+  }
+}
+
+void Invariants::coordinator_sends(const std::string& key, const pb::EnrolRequest& request,
+                                   const pb::EnrolReply& reply, const Durable& durable) {
+  if (!reply.has_certificate()) return;
+  pb::CertificateBody body;
+  fail_if(!body.ParseFromString(reply.certificate().body()) || body.x25519_key() != key, "S12",
+          "a certificate for another key than the peer's");
+  node_keys_[key] = body.node_id();
+  const auto node = read<stored::Node>(durable, coordinator::kNodePrefix + body.node_id());
+  fail_if(!node || node->x25519_key() != key, "S7", "a certificate leaves before its node is durable");
+  fail_if(revoked_.contains(key), "S14", "a revoked key is given a certificate");
+  const std::string token_id = node ? node->token() : request.token_id();
+  enrolled_by_[token_id].insert(key);
+  const auto token = read<stored::Token>(durable, coordinator::kTokenPrefix + token_id);
+  fail_if(!token || enrolled_by_[token_id].size() > token->info().uses(), "S13", "token ", token_id,
+          " has enrolled ", enrolled_by_[token_id].size(), " keys");
+  fail_if(token && token->info().used() < enrolled_by_[token_id].size(), "S13", "token ", token_id,
+          " has enrolled ", enrolled_by_[token_id].size(), " keys, and only ", token->info().used(),
+          " uses are durable");
+}
+
+void Invariants::coordinator_drops(const Hash& manifest, const coordinator::Core& core,
+                                   const Durable& durable) {
+  const std::string name = manifest.raw();
+  bool is_named = false;
+  each<stored::Expert>(durable, coordinator::kExpertPrefix, [&](const stored::Expert& expert) {
+    for (const auto& checkpoint : expert.checkpoints()) is_named = is_named || checkpoint.manifest() == name;
+  });
+  each<stored::Dataset>(durable, coordinator::kDatasetPrefix, [&](const stored::Dataset& dataset) {
+    for (const auto& file : dataset.content().files())
+      is_named = is_named || file.object().manifest() == name;
+  });
+  const auto objects = core.objects();
+  is_named = is_named ||
+             std::ranges::any_of(objects, [&](const auto& object) { return object.manifest == manifest; });
+  fail_if(is_named, "S8", "the coordinator drops ", world_.trace.object(name), ", which is still named");
+}
+
+// ---- Daemons ----
+
+void Invariants::daemon_stepped(const DaemonStep& step) {
+  const std::vector<daemon::SlotView> slots = step.core.slots();
+  check_drain(step);
+  for (const pb::ControlRequest& request : step.effects.sends) {
+    fail_if(request.ByteSizeLong() > protocol::kControlMessageBytes, "S15", step.id,
+            " sends a message over the size limit");
+    // What was stored can be read again, and stands where it was said to stand, unless the disk loses bytes.
+    const bool is_bad_input = request.engine_report().failure() == pb::EngineEvent::FAILURE_BAD_INPUT;
+    const bool may_be = world_.faults.contains("object_lost") || world_.faults.contains("bit_flips");
+    fail_if(is_bad_input && !may_be, "engine", step.id,
+            " cannot use its own input: ", request.engine_report().reason());
+    if (request.has_commit()) check_commit(step, slots, request.commit());
+    if (request.has_hello()) applied_versions_[step.name] = 0;
+    if (!request.has_heartbeat()) continue;
+    std::uint64_t& applied = applied_versions_[step.name];
+    fail_if(request.heartbeat().assignment_version() < applied, "assignment", step.id,
+            " has gone back from version ", applied, " to ", request.heartbeat().assignment_version());
+    applied = request.heartbeat().assignment_version();
+  }
+  std::set<std::string> needed;
+  for (const daemon::SlotView& slot : slots) {
+    if (!slot.has_lease) continue;
+    auto& waiting = sent_[step.name];
+    if (!slot.head.empty()) needed.insert(slot.head);
+    if (slot.commit_in_flight && waiting.contains(slot.expert)) needed.insert(waiting[slot.expert]);
+    const auto expert = experts_.find(slot.expert);
+    if (!slot.may_commit || expert == experts_.end() || expert->second.told != slot.epoch) continue;
+    const auto holder = holders_.find({slot.expert, slot.epoch.value()});
+    const Holder itself{step.id.str(), slot.slot, step.incarnation};
+    fail_if(holder == holders_.end() || holder->second != itself, "S1", slot.expert, ": ", step.id,
+            " may commit under epoch ", slot.epoch, ", which it does not hold");
+  }
+  if (const auto* reply = std::get_if<daemon::Reply>(&step.event); reply && reply->reply.has_assignment())
+    assigned_.insert(step.name);
+  for (const daemon::DropObject& drop : step.effects.drops) {
+    const std::string object = world_.trace.object(drop.manifest.raw());
+    fail_if(needed.contains(drop.manifest.raw()), "S8", step.id, " drops ", object, ", which it still needs");
+    fail_if(drop.kind == daemon::ObjectKind::kCheckpoint && !assigned_.contains(step.name), "S8", step.id,
+            " drops ", object, " before any coordinator has answered it");
+  }
+}
+
+// A node commits only while its lease lasts, on the head it knows, one after the other.
+void Invariants::check_commit(const DaemonStep& step, const std::vector<daemon::SlotView>& slots,
+                              const pb::Commit& commit) {
+  const ExpertId id{RunId(commit.run()), commit.expert()};
+  sent_[step.name][id] = commit.manifest().manifest();
+  const auto slot = std::ranges::find_if(
+      slots, [&](const daemon::SlotView& each) { return each.has_lease && each.expert == id; });
+  fail_if(slot == slots.end() || !slot->may_commit, "S1", id, ": ", step.id,
+          " commits without a valid lease");
+  const Object* object = world_.library.find(*Hash::from_raw(commit.manifest().manifest()));
+  const std::string parent = object == nullptr ? "" : raw(object->facts.parent);
+  fail_if(object == nullptr || parent != commit.parent(), "S5", id, ": ", step.id, " commits ",
+          world_.trace.object(commit.manifest().manifest()), " on another parent than its own");
+}
+
+void Invariants::daemon_drains(const std::string& name, const daemon::SlotView& slot, Step trained) {
+  if (slot.has_lease) drains_[name].try_emplace(slot.slot, Drain{slot.expert, slot.epoch, trained});
+}
+
+// A lease that a drain gives back leaves no step behind, unless an engine, a disk or another epoch took the work.
+void Invariants::check_drain(const DaemonStep& step) {
+  const auto draining = drains_.find(step.name);
+  if (draining == drains_.end()) return;
+  const auto* exited = std::get_if<daemon::EngineExited>(&step.event);
+  const auto* reply = std::get_if<daemon::Reply>(&step.event);
+  const bool is_excused = std::holds_alternative<daemon::EngineFailed>(step.event) ||
+                          std::holds_alternative<daemon::ObjectFailed>(step.event) ||
+                          (exited != nullptr && exited->how == kBrokenEngine) ||
+                          (reply != nullptr && reply->reply.commit().status() > pb::COMMIT_ACCEPTED);
+  if (is_excused) {
+    drains_.erase(draining);
+    return;
+  }
+  for (const pb::ControlRequest& request : step.effects.sends) {
+    const pb::ReturnLease& lease = request.return_lease();
+    for (const auto& [slot, drain] : draining->second) {
+      if (lease.reason() != "drain" || drain.expert != ExpertId{RunId(lease.run()), lease.expert()} ||
+          drain.epoch.value() != lease.epoch())
+        continue;
+      const auto& history = experts_[drain.expert].history;
+      fail_if((history.empty() ? 0 : history.back().step) < drain.trained, "drain", drain.expert, ": ",
+              step.id, " gives it back and had trained to step ", drain.trained);
+    }
+  }
+}
+
+void Invariants::daemon_stopped(const std::string& name) {
+  sent_.erase(name);
+  assigned_.erase(name);
+  applied_versions_.erase(name);
+  drains_.erase(name);
+}
+
+}  // namespace skerry::simulation

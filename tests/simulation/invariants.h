@@ -1,0 +1,131 @@
+// What must hold after every step of every core, by the ids of docs/reliability.md. Written from the rules alone: it
+// keeps its own account of what was granted, committed, acknowledged, revoked and enrolled, and compares.
+//
+//   S1       one holder for each (expert, epoch), and a process that may commit under the current epoch is that holder;
+//            nobody commits past its lease
+//   S2       what is applied carries the epoch that is current, by the node that holds it
+//   S3       epochs that were made known never go back and are never given twice, over restarts and restores too
+//   S4       what durable state names is on the disk (checked by the hosts)
+//   S5       a head is followed by its child only, each once; a head once acknowledged never goes back
+//   S6       after a crash the disk holds whole batches and whole objects
+//   S7       what is said is durable: grants, renewals, acceptances, enrolments, revocations
+//   S8       nothing is dropped that durable or pending state names; a daemon keeps its head and what it has sent, and
+//            drops nothing before a coordinator has answered it
+//   S9       the spans of an expert's commits follow upon each other without a gap
+//   S12      a commit is applied in the name of the node whose key sent it
+//   S13      a token enrols at most its number of keys
+//   S14      a revoked key is told nothing but errors once its revocation was acknowledged, and nothing of its is applied
+//   engine   an engine is given what it can use, while no disk loses bytes
+//   S15      messages and the event log keep their bounds
+//   S16      a state that was saved can be loaded (checked by the hosts)
+//   assignment  a node never goes back to an older assignment between two Hellos
+//   drain    a node that drains gives back no lease whose work it has not committed
+//   weights  each head's weights are its parent's, trained by exactly the steps between, and no other
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/disk_rules.h"
+#include "tests/simulation/world.h"
+
+namespace skerry::simulation {
+
+struct Violation {
+  std::string id;
+  std::string what;
+  Duration at{};
+};
+
+class Invariants final : public Watcher {
+ public:
+  explicit Invariants(World& world) : world_(world) {}
+
+  const std::vector<Violation>& violations() const { return violations_; }
+  // A person has been told that this X25519 key is revoked.
+  void revocation_acknowledged(const std::string& key) { revoked_.insert(key); }
+  std::uint64_t commits() const { return commits_; }
+  Duration last_commit() const { return last_commit_; }
+  // This node has said so of this expert: it may be avoided for a while.
+  bool gave_up(const ExpertId& expert, const NodeId& node) const { return gave_up_.contains({expert, node}); }
+
+  void coordinator_stepped(const coordinator::Core& core, const coordinator::Event* event,
+                           const coordinator::Effects& effects, const Durable& durable) override;
+  void coordinator_started(const coordinator::Core& core, const Durable& durable) override;
+  void coordinator_stopped() override;
+  void coordinator_restored(const Durable& durable) override;
+  void coordinator_sends(const std::string& key, const pb::ControlReply& reply,
+                         const Durable& durable) override;
+  void coordinator_sends(const std::string& key, const pb::EnrolRequest& request, const pb::EnrolReply& reply,
+                         const Durable& durable) override;
+  void coordinator_drops(const Hash& manifest, const coordinator::Core& core,
+                         const Durable& durable) override;
+  void daemon_stepped(const DaemonStep& step) override;
+  void daemon_drains(const std::string& name, const daemon::SlotView& slot, Step trained) override;
+  void daemon_stopped(const std::string& name) override;
+  void violated(const std::string& id, const std::string& what) override;
+
+ private:
+  struct Head {
+    std::string manifest;
+    Step step = 0;
+    std::string node;  // that held the lease
+  };
+  struct Expert {
+    Epoch told;                    // the highest that left the coordinator
+    std::vector<Head> history;     // every applied commit, the last one is the head
+    std::size_t acknowledged = 0;  // so many of them were acknowledged
+    coordinator::ExpertView view;  // after the coordinator's last step
+    bool seen = false;
+  };
+  struct Holder {
+    std::string node;
+    std::uint32_t slot = 0;
+    std::uint64_t incarnation = 0;
+    auto operator<=>(const Holder&) const = default;
+  };
+  struct Drain {
+    ExpertId expert;
+    Epoch epoch;
+    Step trained = 0;
+  };
+  template <class... Parts>
+  void fail_if(bool broken, const char* id, const Parts&... parts) {
+    if (broken) violated(id, text(parts...));
+  }
+  void look_at(const coordinator::ExpertView& now);
+  void check_word(const coordinator::Received& event, const coordinator::ExpertView& now);
+  void look_after_start(const coordinator::ExpertView& now);
+  void applied(Expert& expert, const coordinator::ExpertView& now);
+  void check_weights(const Expert& expert, const coordinator::ExpertView& now);
+  void epoch_told(const ExpertId& id, std::uint64_t epoch, const char* how, const Durable& durable);
+  void head_told(const ExpertId& id, const std::string& manifest, const Durable& durable);
+  void check_assignment(const std::string& node, const pb::Assignment& assignment, const Durable& durable);
+  void check_commit(const DaemonStep& step, const std::vector<daemon::SlotView>& slots,
+                    const pb::Commit& commit);
+  void check_drain(const DaemonStep& step);
+  std::string node_of(const std::string& key) const;
+
+  World& world_;
+  std::vector<Violation> violations_;
+  std::uint64_t commits_ = 0;
+  Duration last_commit_{};
+  std::map<ExpertId, Expert> experts_;
+  std::map<std::pair<ExpertId, std::uint64_t>, Holder> holders_;  // as made known by assignments
+  std::map<std::string, std::set<std::string>> senders_;         // manifest → keys that sent a commit of it
+  std::map<std::string, std::set<std::string>> enrolled_by_;     // token → keys with a certificate
+  std::map<std::string, std::string> node_keys_;                 // X25519 key → node id
+  std::set<std::string> revoked_;                                // acknowledged; keys
+  std::map<std::string, std::map<ExpertId, std::string>> sent_;  // daemon → the commits it waits for
+  std::set<std::string> assigned_;                               // daemons that were answered in this life
+  std::map<std::string, std::map<std::uint32_t, Drain>> drains_;  // daemon → slots that trained when it began
+  std::set<std::pair<ExpertId, NodeId>> gave_up_;
+  std::map<std::string, std::uint64_t> applied_versions_;  // daemon → of its assignment, since its last Hello
+  DiskRules disk_;
+};
+
+}  // namespace skerry::simulation

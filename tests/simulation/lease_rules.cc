@@ -1,0 +1,208 @@
+#include "tests/simulation/lease_rules.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "tests/simulation/durable.h"
+
+namespace skerry::simulation {
+namespace {
+
+Duration less(Duration time, double share) {
+  return Duration(static_cast<std::int64_t>(static_cast<double>(time.count()) * (1 - share)));
+}
+
+bool same_holder(const coordinator::LeaseView& a, const coordinator::LeaseView& b) {
+  return a.node == b.node && a.slot == b.slot && a.incarnation == b.incarnation;
+}
+
+}  // namespace
+
+void LeaseRules::coordinator_started(const coordinator::Core& core, const Durable& durable) {
+  started_ = world_.timeline.now();
+  has_lagged_ = false;
+  nodes_.clear();
+  connections_.clear();
+  early_ends_.clear();
+  draining_.clear();
+  cordoned_.clear();
+  views_.clear();
+  each<stored::Node>(durable, coordinator::kNodePrefix, [&](const stored::Node& node) {
+    if (node.cordoned() || node.draining()) cordoned_.insert(node.id());
+  });
+  silent_.clear();
+  for (const coordinator::ExpertView& view : core.experts()) {
+    views_[view.id] = view;
+    // A grant that never was durable never was.
+    std::erase_if(over_,
+                  [&](const auto& ended) { return ended.first == view.id && ended.second >= view.epoch; });
+  }
+}
+
+void LeaseRules::coordinator_stopped() { views_.clear(); }
+
+void LeaseRules::coordinator_stood_still(Duration lag) {
+  if (lag <= config_.loop_lag) return;
+  has_lagged_ = true;
+  lagged_ = world_.timeline.now();
+}
+
+// ---- What was heard ----
+
+void LeaseRules::coordinator_hears(const coordinator::ConnectionId& connection, const std::string&,
+                                   const pb::ControlRequest& request) {
+  const auto greeted = connections_.find(connection);
+  if (greeted == connections_.end() || !request.has_heartbeat()) return;
+  Node& node = nodes_[greeted->second];
+  const pb::Heartbeat& beat = request.heartbeat();
+  if (node.connection != connection || beat.incarnation() != node.incarnation ||
+      beat.sequence() <= node.sequence)
+    return;
+  node.sequence = beat.sequence();
+  node.heard = world_.timeline.now();
+}
+
+void LeaseRules::coordinator_loses(const coordinator::ConnectionId& connection) {
+  const auto greeted = connections_.find(connection);
+  if (greeted == connections_.end()) return;
+  Node& node = nodes_[greeted->second];
+  if (node.connection == connection) {
+    node.connection.clear();
+    node.closed = world_.timeline.now();
+  }
+  connections_.erase(greeted);
+}
+
+void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Received& event,
+                           const coordinator::Effects& effects) {
+  const pb::ControlRequest& request = event.request;
+  const bool is_answered = std::ranges::any_of(effects.sends, [&](const coordinator::Send& send) {
+    const auto* reply = std::get_if<pb::ControlReply>(&send.message);
+    return send.connection == event.connection && reply != nullptr && !reply->has_error();
+  });
+  const std::optional<NodeId> id = core.node_of_key(event.key);
+  if (!id || !is_answered) return;
+  if (request.has_admin()) return take_admin(request.admin());
+  Node& node = nodes_[id->str()];
+  if (request.has_heartbeat()) {
+    if (request.heartbeat().draining()) {
+      draining_.insert(id->str());
+    } else {
+      draining_.erase(id->str());
+    }
+  }
+  if (!request.has_hello()) return;
+  if (node.incarnation != request.hello().incarnation()) {
+    node.incarnation = request.hello().incarnation();
+    node.sequence = 0;
+    draining_.erase(id->str());
+  }
+  node.connection = event.connection;
+  node.heard = world_.timeline.now();
+  connections_[event.connection] = id->str();
+}
+
+void LeaseRules::take_admin(const pb::AdminRequest& request) {
+  if (request.has_node_cordon()) cordoned_.insert(request.node_cordon().name());
+  if (request.has_node_drain()) cordoned_.insert(request.node_drain().name());
+  if (request.has_node_evict()) cordoned_.insert(request.node_evict().name());
+  if (request.has_node_uncordon()) cordoned_.erase(request.node_uncordon().name());
+}
+
+// ---- What became of the leases ----
+
+void LeaseRules::coordinator_stepped(const coordinator::Core& core, const coordinator::Event* event,
+                                     const coordinator::Effects& effects, const Durable&) {
+  // A person's word counts in the step that answers it: before its grants are looked at.
+  if (const auto* received = event == nullptr ? nullptr : std::get_if<coordinator::Received>(event))
+    take_word(core, *received, effects);
+  const bool is_tick = event != nullptr && std::holds_alternative<coordinator::Tick>(*event);
+  look_at(core, is_tick);
+}
+
+void LeaseRules::look_at(const coordinator::Core& core, bool is_tick) {
+  std::set<std::pair<NodeId, std::uint32_t>> taken;
+  for (coordinator::ExpertView& now : core.experts()) {
+    coordinator::ExpertView& before = views_[now.id];
+    if (now.lease && !now.lease->lapsed && !taken.insert({now.lease->node, now.lease->slot}).second) {
+      world_.violated("slot", text(now.id, ": slot ", now.lease->slot, " of ", now.lease->node,
+                                   " trains another expert already"));
+    }
+    const bool is_same = before.lease && now.lease && same_holder(*before.lease, *now.lease);
+    if (is_same && now.lease->lapsed && !before.lease->lapsed) lapsed(now);
+    if (now.lease && (!is_same || now.epoch != before.epoch)) {
+      // One that ends and goes to another within one step was not seen as lapsed.
+      if (before.lease && !before.lease->lapsed && is_tick) lapsed(before);
+      if (silent_.erase({now.id, before.epoch}) > 0) over_.insert({now.id, before.epoch});
+      granted(now);
+    }
+    if (is_same && !now.lease->lapsed) silent_.erase({now.id, now.epoch});
+    before = std::move(now);
+  }
+}
+
+void LeaseRules::lapsed(const coordinator::ExpertView& expert) {
+  const Duration now = world_.timeline.now();
+  const Duration silence = less(config_.lease + config_.grace, kDrift);
+  const NodeId& id = expert.lease->node;
+  const auto known = nodes_.find(id.str());
+  if (now - started_ < silence) {
+    return world_.violated("L4", text(expert.id, ": ", id, " loses its lease in the recovery window, ",
+                                      human_duration(now - started_), " after the coordinator's start"));
+  }
+  if (known == nodes_.end()) return;  // not heard since the start
+  const Node& holder = known->second;
+  if (now - holder.heard < silence && holder.incarnation == expert.lease->incarnation) {
+    if (!holder.connection.empty()) {
+      return world_.violated("L4", text(expert.id, ": ", id, " loses its lease, and was heard ",
+                                        human_duration(now - holder.heard), " before"));
+    }
+    return ended_early(expert, holder);
+  }
+  silent_.insert({expert.id, expert.epoch});
+  for (const Believer* believer : world_.believers) {
+    if (believer->believes(expert.id, expert.epoch, expert.lease->incarnation)) {
+      world_.violated("S1", text(expert.id, ": ", id, " loses its lease of epoch ", expert.epoch,
+                                 " and still counts on it"));
+    }
+  }
+}
+
+void LeaseRules::ended_early(const coordinator::ExpertView& expert, const Node& holder) {
+  const Duration now = world_.timeline.now();
+  const std::string id = expert.lease->node.str();
+  if (now - holder.closed < less(config_.reconnect, kDrift)) {
+    return world_.violated("L4", text(expert.id, ": ", id, " has only just closed its connection"));
+  }
+  if (has_lagged_ && now - lagged_ < less(config_.early_end_window, kDrift)) {
+    return world_.violated("L4", text(expert.id, ": ", id, " loses its lease while the coordinator lagged"));
+  }
+  while (!early_ends_.empty() && now - early_ends_.front().first > less(config_.early_end_window, kDrift))
+    early_ends_.pop_front();
+  std::set<std::string> ended{id};
+  for (const auto& [when, node] : early_ends_) ended.insert(node);
+  early_ends_.emplace_back(now, id);
+  if (ended.size() > config_.early_ends) {
+    world_.violated("L4", text(expert.id, ": ", ended.size(), " nodes lost their leases early within ",
+                               human_duration(config_.early_end_window)));
+  }
+}
+
+void LeaseRules::daemon_stepped(const DaemonStep& step) {
+  if (over_.empty()) return;
+  for (const daemon::SlotView& slot : step.core.slots()) {
+    if (slot.has_lease && slot.may_commit && over_.contains({slot.expert, slot.epoch})) {
+      world_.violated("S1", text(slot.expert, ": ", step.id, " counts on epoch ", slot.epoch,
+                                 ", which ended by its silence and is another's by now"));
+    }
+  }
+}
+
+void LeaseRules::granted(const coordinator::ExpertView& expert) {
+  const std::string id = expert.lease->node.str();
+  if (cordoned_.contains(id) || draining_.contains(id)) {
+    world_.violated("cordon", text(expert.id, ": is given to ", id, ", which is cordoned or drains"));
+  }
+}
+
+}  // namespace skerry::simulation

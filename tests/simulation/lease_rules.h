@@ -1,0 +1,68 @@
+// When a lease may end, and who may be given one, from what reached the coordinator's process and what it answered (S1,
+// L1, L4), beside the core's own account. The times are Config's; clocks may drift by kDrift.
+//
+//   S1      a lease that ends by silence is believed in by nobody any more, then and later
+//   L4      a lease ends by silence only after its time and the grace, or a second after its connection closed; never in the
+//           recovery window, never because the coordinator itself stood still, and only few of them at once
+//   cordon  nothing is given to a node that is cordoned or drains
+//   slot    a slot has one lease at most
+#pragma once
+
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+
+#include "tests/simulation/world.h"
+
+namespace skerry::simulation {
+
+class LeaseRules final : public Watcher {
+ public:
+  LeaseRules(World& world, const coordinator::Config& config) : world_(world), config_(config) {}
+
+  void coordinator_started(const coordinator::Core& core, const Durable& durable) override;
+  void coordinator_stopped() override;
+  void coordinator_stepped(const coordinator::Core& core, const coordinator::Event* event,
+                           const coordinator::Effects& effects, const Durable& durable) override;
+  void coordinator_hears(const coordinator::ConnectionId& connection, const std::string& key,
+                         const pb::ControlRequest& request) override;
+  void coordinator_loses(const coordinator::ConnectionId& connection) override;
+  void coordinator_stood_still(Duration lag) override;
+  void daemon_stepped(const DaemonStep& step) override;
+
+ private:
+  static constexpr double kDrift = 0.01;
+  // A node as its messages tell of it.
+  struct Node {
+    coordinator::ConnectionId connection;  // that was greeted; empty: closed
+    std::uint64_t incarnation = 0;
+    std::uint64_t sequence = 0;
+    Duration heard{};
+    Duration closed{};
+  };
+  void take_word(const coordinator::Core& core, const coordinator::Received& event,
+                 const coordinator::Effects& effects);
+  void take_admin(const pb::AdminRequest& request);
+  void look_at(const coordinator::Core& core, bool is_tick);
+  void lapsed(const coordinator::ExpertView& expert);
+  void ended_early(const coordinator::ExpertView& expert, const Node& holder);
+  void granted(const coordinator::ExpertView& expert);
+
+  World& world_;
+  const coordinator::Config& config_;
+  Duration started_{};
+  Duration lagged_{};
+  bool has_lagged_ = false;
+  std::map<std::string, std::string> ids_;                        // key → node
+  std::map<std::string, Node> nodes_;                             // by id
+  std::map<coordinator::ConnectionId, std::string> connections_;  // greeted → node
+  std::set<std::string> cordoned_;
+  std::set<std::string> draining_;
+  std::map<ExpertId, coordinator::ExpertView> views_;
+  std::set<std::pair<ExpertId, Epoch>> silent_;  // lapsed by silence
+  std::set<std::pair<ExpertId, Epoch>> over_;    // and given to another since
+  std::deque<std::pair<Duration, std::string>> early_ends_;
+};
+
+}  // namespace skerry::simulation

@@ -1,0 +1,591 @@
+#include "tests/simulation/nemesis.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "tests/simulation/faults.h"
+
+namespace skerry::simulation {
+namespace {
+constexpr std::uint64_t kRoom = 1ULL << 40;
+}
+
+// Enrols by a token, twice, and is never heard again.
+class Stranger final : public NetworkClient {
+ public:
+  Stranger(World& world, std::string name, pb::TokenCreated token)
+      : world_(world), name_(std::move(name)), identity_(identity_of(name_)), token_(std::move(token)) {
+    world_.network.dial(name_, Endpoint::kEnrol, identity_.x25519_key, *this);
+  }
+  void opened(Endpoint) override {
+    for (int i = 0; i < 2; ++i) {
+      world_.network.send_to_server(name_, Endpoint::kEnrol,
+                                    enrol_request(identity_, name_, token_).SerializeAsString());
+    }
+  }
+  void lost(Endpoint) override {}
+  void refused(Endpoint) override {}
+  void received(Endpoint, const std::string&) override {}
+
+ private:
+  World& world_;
+  std::string name_;
+  Identity identity_;
+  pb::TokenCreated token_;
+};
+
+const std::vector<Nemesis::Fault>& Nemesis::faults() {
+  static const std::vector<Fault> kFaults = {
+      {"bad_weather", 3, &Nemesis::bad_weather},
+      {"slow_link", 2, &Nemesis::slow_link},
+      {"partition", 2, &Nemesis::cut_both},
+      {"one_way_partition", 2, &Nemesis::cut_one_way},
+      {"reset", 2, &Nemesis::reset},
+      {"silent_redial", 1.5, &Nemesis::redial_silently},
+      {"daemon_kill", 3, &Nemesis::kill},
+      {"machine_gone", 1.5, &Nemesis::vanish},
+      {"disk_lost", 1.5, &Nemesis::wipe},
+      {"daemon_pause", 2.5, &Nemesis::pause},
+      {"drain", 1.5, &Nemesis::drain},
+      {"same_key_twice", 1.5, &Nemesis::copy},
+      {"state_damaged", 1, &Nemesis::damage_state},
+      {"engine_crash", 2, &Nemesis::engine_crash},
+      {"engine_hang", 1.5, &Nemesis::engine_hang},
+      {"disk_slow", 1.5, &Nemesis::disk_slow},
+      {"disk_full", 1.5, &Nemesis::disk_full},
+      {"sync_fails", 1.5, &Nemesis::sync_fails},
+      {"bit_flips", 1.5, &Nemesis::bit_flips},
+      {"object_lost", 1.5, &Nemesis::object_lost},
+      {"transfers_fail", 1.5, &Nemesis::transfers_fail},
+      {"wall_clock", 1, &Nemesis::wall_clock},
+      {"coordinator_kill", 3, &Nemesis::coordinator_kill},
+      {"coordinator_pause", 1.5, &Nemesis::coordinator_pause},
+      {"coordinator_disk_stall", 1.5, &Nemesis::coordinator_disk_stall},
+      {"coordinator_disk_full", 1.5, &Nemesis::coordinator_disk_full},
+      {"coordinator_sync_fails", 1.5, &Nemesis::coordinator_sync_fails},
+      {"coordinator_restore", 1, &Nemesis::coordinator_restore},
+      {"forged_word", 2.5, &Nemesis::forge},
+      {"replayed_commit", 1.5, &Nemesis::replay},
+      {"spent_token", 1.5, &Nemesis::spend_token},
+      {"revoked_key", 1, &Nemesis::revoke},
+      {"evict", 1, &Nemesis::evict},
+      {"cordon", 1, &Nemesis::cordon},
+      {"run_pause", 1, &Nemesis::run_pause},
+      {"run_extend", 1, &Nemesis::run_extend},
+  };
+  return kFaults;
+}
+
+const std::vector<std::string>& Nemesis::kinds() {
+  static const std::vector<std::string> kKinds = [] {
+    std::vector<std::string> names;
+    for (const Fault& fault : faults()) names.push_back(fault.kind);
+    return names;
+  }();
+  return kKinds;
+}
+
+Nemesis::Nemesis(Cluster& cluster, std::optional<std::set<std::uint32_t>> only)
+    : cluster_(cluster), only_(std::move(only)), dice_(cluster.options().seed, "fault") {}
+Nemesis::~Nemesis() = default;
+
+void Nemesis::rage(Duration until) {
+  std::vector<double> weights;
+  for (const Fault& fault : faults()) weights.push_back(fault.weight);
+  const Duration now = cluster_.world().timeline.now();
+  for (const PlannedFault& planned : plan_faults(cluster_.options().seed, weights, now, until)) {
+    if (only_ && !only_->contains(planned.number)) continue;
+    later(planned.at - now, [this, planned] { attempt(planned.kind, planned.number, 0); });
+  }
+}
+
+void Nemesis::attempt(std::size_t kind, std::uint32_t number, unsigned tries) {
+  constexpr unsigned kTries = 5;
+  const Fault& fault = faults()[kind];
+  dice_ = Dice(cluster_.options().seed, "fault", number);
+  cluster_.world().trace.line([&] { return text("# ", number, " ", fault.kind); });
+  if ((this->*fault.cause)()) {
+    ++cluster_.world().faults[fault.kind];
+    cluster_.world().trace.add("nemesis", fault.kind);
+    took_place_.push_back(number);
+  } else if (tries < kTries) {
+    later(seconds(2), [this, kind, number, tries] { attempt(kind, number, tries + 1); });
+  }
+}
+
+void Nemesis::later(Duration delay, std::function<void()> action) {
+  cluster_.world().timeline.after(delay, [this, action = std::move(action)] {
+    if (!healed_) action();
+  });
+}
+
+DaemonHost& Nemesis::any() { return cluster_.daemon(dice_.between(0, cluster_.daemons() - 1)); }
+
+std::vector<DaemonHost*> Nemesis::some() {
+  const std::uint64_t fleet = cluster_.daemons();
+  const std::uint64_t count = dice_.chance(0.7)   ? 1
+                              : dice_.chance(0.5) ? (fleet + 1) / 2
+                                                  : dice_.between(1, fleet);
+  std::set<std::uint64_t> drawn;
+  while (drawn.size() < count) drawn.insert(dice_.between(0, fleet - 1));
+  std::vector<DaemonHost*> out;
+  for (const std::uint64_t index : drawn) out.push_back(&cluster_.daemon(index));
+  return out;
+}
+
+void Nemesis::start_later(DaemonHost& daemon, Duration delay) {
+  later(delay, [this, &daemon] {
+    if (!daemon.is_up()) daemon.start(cluster_.token());
+  });
+}
+
+// ---- Network ----
+
+bool Nemesis::bad_weather() {
+  const double loss = dice_.chance(0.7) ? dice_.real(0, 0.3) : 0;
+  const double duplicate = dice_.chance(0.7) ? dice_.real(0, 0.5) : 0;
+  const double reorder = dice_.chance(0.7) ? dice_.real(0, 0.5) : 0;
+  const Duration lasts = dice_.duration(seconds(2), seconds(30));
+  for (DaemonHost* daemon : some()) {
+    Weather& weather = cluster_.world().network.weather(daemon->name());
+    weather.loss = loss;
+    weather.duplicate = duplicate;
+    weather.reorder = reorder;
+    weather.delay_max = dice_.duration(milliseconds(5), milliseconds(300));
+    later(lasts, [this, daemon] { cluster_.world().network.heal(daemon->name()); });
+  }
+  return true;
+}
+
+bool Nemesis::slow_link() {
+  for (DaemonHost* daemon : some()) {
+    Weather& weather = cluster_.world().network.weather(daemon->name());
+    weather.delay_min = dice_.duration(milliseconds(50), seconds(1));
+    weather.delay_max = weather.delay_min + dice_.duration({}, seconds(4));
+    later(dice_.duration(seconds(2), seconds(30)),
+          [this, daemon] { cluster_.world().network.heal(daemon->name()); });
+  }
+  return true;
+}
+
+bool Nemesis::cut_both() {
+  const Duration lasts = dice_.duration(milliseconds(500), seconds(25));
+  for (DaemonHost* daemon : some()) {
+    cluster_.world().trace.line([&] { return daemon->name() + " is cut off"; });
+    cluster_.world().network.cut(daemon->name(), true, true);
+    later(lasts, [this, daemon] { cluster_.world().network.heal(daemon->name()); });
+  }
+  return true;
+}
+
+bool Nemesis::cut_one_way() {
+  const bool to_server = dice_.chance(0.5);
+  const Duration lasts = dice_.duration(milliseconds(500), seconds(25));
+  for (DaemonHost* daemon : some()) {
+    cluster_.world().trace.line(
+        [&] { return text(daemon->name(), to_server ? " is not heard" : " hears nothing"); });
+    cluster_.world().network.cut(daemon->name(), to_server, !to_server);
+    later(lasts, [this, daemon] { cluster_.world().network.heal(daemon->name()); });
+  }
+  return true;
+}
+
+bool Nemesis::reset() {
+  for (DaemonHost* daemon : some()) cluster_.world().network.reset(daemon->name());
+  return true;
+}
+
+bool Nemesis::redial_silently() {
+  for (DaemonHost* daemon : some()) cluster_.world().network.redial_silently(daemon->name());
+  return true;
+}
+
+// ---- Daemons ----
+
+bool Nemesis::kill() {
+  for (DaemonHost* daemon : some()) {
+    daemon->kill(DaemonHost::Death::kKilled);
+    start_later(*daemon, dice_.duration(milliseconds(10), dice_.chance(0.5) ? seconds(2) : seconds(40)));
+  }
+  return true;
+}
+
+bool Nemesis::vanish() {
+  for (DaemonHost* daemon : some()) {
+    daemon->kill(DaemonHost::Death::kVanished);
+    start_later(*daemon, dice_.duration(seconds(1), seconds(40)));
+  }
+  return true;
+}
+
+bool Nemesis::wipe() {
+  for (DaemonHost* daemon : some()) {
+    daemon->kill(dice_.chance(0.5) ? DaemonHost::Death::kKilled : DaemonHost::Death::kVanished);
+    if (!daemon->is_up()) daemon->wipe_disk();
+    start_later(*daemon, dice_.duration(milliseconds(10), seconds(20)));
+  }
+  return true;
+}
+
+bool Nemesis::pause() {
+  for (DaemonHost* daemon : some()) daemon->pause(dice_.duration(milliseconds(100), seconds(20)));
+  return true;
+}
+
+bool Nemesis::drain() {
+  for (DaemonHost* daemon : some()) {
+    if (!daemon->is_up()) continue;
+    daemon->drain();
+    if (dice_.chance(0.2)) later(dice_.duration({}, seconds(3)), [daemon] { daemon->drain(); });
+    later(dice_.duration(seconds(5), seconds(40)), [this, daemon] {
+      if (!daemon->is_up()) daemon->start(cluster_.token());
+    });
+  }
+  return true;
+}
+
+// A second process with the same key, from a copy of the disk; the first learns that its place is taken, and may take it
+// back.
+bool Nemesis::copy() {
+  DaemonHost& daemon = any();
+  if (!daemon.is_enrolled() || daemon.has_failed()) return false;
+  DaemonHost& copy = cluster_.copy(daemon);
+  if (dice_.chance(0.3))
+    daemon.kill(dice_.chance(0.5) ? DaemonHost::Death::kKilled : DaemonHost::Death::kVanished);
+  copy.start(cluster_.token());
+  later(dice_.duration(seconds(1), seconds(25)), [&copy] { copy.kill(DaemonHost::Death::kKilled); });
+  later(dice_.duration(seconds(1), seconds(35)), [this, &daemon] {
+    if (daemon.is_up()) return;
+    daemon.clear_failure();
+    daemon.start(cluster_.token());
+  });
+  return true;
+}
+
+bool Nemesis::damage_state() {
+  DaemonHost& daemon = any();
+  if (!daemon.is_up()) return false;
+  daemon.kill(DaemonHost::Death::kKilled);
+  daemon.damage_state();
+  start_later(daemon, dice_.duration(milliseconds(10), seconds(2)));
+  later(dice_.duration(seconds(5), seconds(20)), [this, &daemon] {
+    if (daemon.is_up() || !daemon.has_failed()) return;
+    daemon.wipe_disk();
+    daemon.clear_failure();
+    daemon.start(cluster_.token());
+  });
+  return true;
+}
+
+bool Nemesis::engine_crash() { return any().break_engine(false, dice_.chance(0.5)); }
+bool Nemesis::engine_hang() { return any().break_engine(true, false); }
+
+bool Nemesis::disk_slow() {
+  for (DaemonHost* daemon : some()) {
+    daemon->disk().write_max = dice_.duration(milliseconds(100), seconds(5));
+    daemon->disk().object_max = dice_.duration(seconds(1), seconds(10));
+    later(dice_.duration(seconds(2), seconds(30)), [daemon] { daemon->disk() = DiskWeather{}; });
+  }
+  return true;
+}
+
+bool Nemesis::disk_full() {
+  for (DaemonHost* daemon : some()) {
+    daemon->disk().full = true;
+    later(dice_.duration(seconds(1), seconds(25)), [daemon] { daemon->disk().full = false; });
+  }
+  return true;
+}
+
+bool Nemesis::sync_fails() {
+  for (DaemonHost* daemon : some()) {
+    daemon->disk().sync_fails = true;
+    later(seconds(20), [daemon] { daemon->disk().sync_fails = false; });
+    for (const Duration wait : {seconds(7), seconds(14), seconds(21)}) start_later(*daemon, wait);
+  }
+  return true;
+}
+
+bool Nemesis::bit_flips() {
+  const double share = dice_.real(0.1, 0.8);
+  const Duration lasts = dice_.duration(seconds(2), seconds(20));
+  for (DaemonHost* daemon : some()) {
+    daemon->disk().flips = share;
+    later(lasts, [daemon] { daemon->disk().flips = 0; });
+  }
+  if (dice_.chance(0.3)) {
+    cluster_.coordinator().disk().flips = share;
+    later(lasts, [this] { cluster_.coordinator().disk().flips = 0; });
+  }
+  return true;
+}
+
+// At rest on one disk; half of the time just what its node has sent and the coordinator does not have yet.
+bool Nemesis::object_lost() {
+  DaemonHost& daemon = any();
+  if (dice_.chance(0.5)) return daemon.lose_object();
+  if (!daemon.is_up()) return false;
+  daemon.when_it_commits([&daemon](const pb::Commit& commit) {
+    daemon.lose_object(*Hash::from_raw(commit.manifest().manifest()));
+  });
+  return true;
+}
+
+bool Nemesis::transfers_fail() {
+  cluster_.world().transfers_fail = dice_.real(0.1, 0.9);
+  later(dice_.duration(seconds(1), seconds(20)), [this] { cluster_.world().transfers_fail = 0; });
+  return true;
+}
+
+// The time of day is set, to and fro: leases must not care.
+bool Nemesis::wall_clock() {
+  const auto jump = [this] { return static_cast<std::int64_t>(dice_.real(-7.2e6, 7.2e6)); };
+  for (DaemonHost* daemon : some()) {
+    daemon->set_wall_offset(jump());
+    later(dice_.duration(seconds(1), seconds(60)), [daemon] { daemon->set_wall_offset(0); });
+  }
+  if (dice_.chance(0.7)) {
+    cluster_.coordinator().set_wall_offset(jump());
+    later(dice_.duration(seconds(1), seconds(60)), [this] { cluster_.coordinator().set_wall_offset(0); });
+  }
+  return true;
+}
+
+// ---- Coordinator ----
+
+void Nemesis::start_coordinator_later(Duration delay) {
+  later(delay, [this] {
+    if (!cluster_.coordinator().is_up()) cluster_.coordinator().start();
+  });
+}
+
+bool Nemesis::coordinator_kill() {
+  if (!cluster_.coordinator().is_up()) return false;
+  if (!backup_ && !cluster_.run_state().empty()) backup_ = cluster_.coordinator().backup();
+  cluster_.coordinator().kill();
+  start_coordinator_later(dice_.duration(milliseconds(100), dice_.chance(0.6) ? seconds(3) : seconds(30)));
+  return true;
+}
+
+bool Nemesis::coordinator_pause() {
+  if (!cluster_.coordinator().is_up() || cluster_.coordinator().is_paused()) return false;
+  cluster_.coordinator().pause(dice_.duration(milliseconds(100), seconds(15)));
+  return true;
+}
+
+bool Nemesis::coordinator_disk_stall() {
+  DiskWeather& disk = cluster_.coordinator().disk();
+  disk.write_min = dice_.duration(milliseconds(10), seconds(1));
+  disk.write_max = disk.write_min + dice_.duration({}, seconds(10));
+  later(dice_.duration(seconds(1), seconds(20)), [this] { cluster_.coordinator().disk() = DiskWeather{}; });
+  return true;
+}
+
+bool Nemesis::coordinator_disk_full() {
+  cluster_.coordinator().set_free_bytes(dice_.between(0, 64 << 20));
+  later(dice_.duration(seconds(1), seconds(25)), [this] { cluster_.coordinator().set_free_bytes(kRoom); });
+  return true;
+}
+
+bool Nemesis::coordinator_sync_fails() {
+  if (!cluster_.coordinator().is_up()) return false;
+  cluster_.coordinator().disk().sync_fails = true;
+  for (const Duration wait : {seconds(3), seconds(9), seconds(20)}) start_coordinator_later(wait);
+  return true;
+}
+
+// Its disk is lost; what a backup held comes back, under a higher generation.
+bool Nemesis::coordinator_restore() {
+  if (!cluster_.coordinator().is_up()) return false;
+  if (!backup_) {
+    if (!cluster_.run_state().empty()) backup_ = cluster_.coordinator().backup();
+    return false;
+  }
+  cluster_.coordinator().kill();
+  cluster_.coordinator().restore(*backup_);
+  if (dice_.chance(0.5)) backup_.reset();
+  start_coordinator_later(dice_.duration(seconds(1), seconds(10)));
+  return true;
+}
+
+// ---- Enemies and people ----
+
+// As a hostile node would: another's commit in its own name, just as the other sends it.
+void Nemesis::forge_next(DaemonHost& forger, DaemonHost& victim) {
+  victim.when_it_commits([&forger, number = dice_.u64() >> 8](const pb::Commit& commit) {
+    pb::ControlRequest request;
+    request.set_id(1ULL << 60 | number);
+    *request.mutable_commit() = commit;
+    forger.forge(request);
+  });
+}
+
+// A node says that another's work is its own, that the other's lease is, or that the other's engine has failed.
+bool Nemesis::forge() {
+  DaemonHost& victim = any();
+  DaemonHost& forger = any();
+  if (&victim == &forger || !victim.last_commit() || !forger.is_up()) return false;
+  const pb::Commit said = *victim.last_commit();
+  pb::ControlRequest request;
+  request.set_id(1ULL << 60 | dice_.u64() >> 8);
+  switch (dice_.between(0, 5)) {
+    case 0:
+      *request.mutable_commit() = said;
+      break;
+    case 1:
+      *request.mutable_commit() = said;
+      request.mutable_commit()->set_epoch(said.epoch() + 1);
+      break;
+    case 2:
+      request.mutable_return_lease()->set_run(said.run());
+      request.mutable_return_lease()->set_expert(said.expert());
+      request.mutable_return_lease()->set_epoch(said.epoch());
+      break;
+    case 3: {
+      auto& report = *request.mutable_engine_report();
+      report.set_run(said.run());
+      report.set_expert(said.expert());
+      report.set_epoch(said.epoch());
+      report.set_attempt(said.attempt());
+      report.set_failure(pb::EngineEvent::FAILURE_NON_FINITE);
+      report.set_reason("said another node");
+      break;
+    }
+    case 4:  // its own lease, with what the other has trained
+      forger.when_it_commits([&forger, said, id = request.id()](const pb::Commit& own) {
+        pb::ControlRequest mixed;
+        mixed.set_id(id);
+        *mixed.mutable_commit() = own;
+        *mixed.mutable_commit()->mutable_manifest() = said.manifest();
+        forger.forge(mixed);
+      });
+      return true;
+    default:
+      forge_next(forger, victim);
+      return true;
+  }
+  forger.forge(request);
+  return true;
+}
+
+// A commit comes a second time, long after it was decided.
+bool Nemesis::replay() {
+  DaemonHost& daemon = any();
+  if (!daemon.last_commit()) return false;
+  pb::ControlRequest request;
+  request.set_id(1ULL << 60 | dice_.u64() >> 8);
+  *request.mutable_commit() = *daemon.last_commit();
+  later(dice_.duration({}, seconds(15)), [&daemon, request] { daemon.forge(request); });
+  return true;
+}
+
+bool Nemesis::spend_token() {
+  pb::AdminRequest request;
+  request.mutable_token_create()->set_role(pb::ROLE_NODE);
+  request.mutable_token_create()->set_uses(static_cast<std::uint32_t>(dice_.between(1, 2)));
+  request.mutable_token_create()->set_ttl_seconds(86400);
+  cluster_.admin().ask(request, [this, dice = dice_](const pb::ControlReply& reply) mutable {
+    if (!reply.admin().has_token_created()) return;
+    const pb::TokenCreated token = reply.admin().token_created();
+    for (std::uint64_t i = dice.between(2, 5); i > 0; --i) {
+      later(dice.duration({}, seconds(5)), [this, token] {
+        strangers_.push_back(
+            std::make_unique<Stranger>(cluster_.world(), text("stranger", ++stranger_count_), token));
+      });
+    }
+  });
+  return true;
+}
+
+// Its key is worth nothing from then on; its person wipes the disk and joins it anew.
+bool Nemesis::revoke() {
+  DaemonHost& victim = any();
+  if (!victim.is_enrolled()) return false;
+  const std::string key = victim.identity().x25519_key;
+  const Duration rejoins = dice_.duration({}, seconds(20));
+  cluster_.ask_named(
+      [](pb::AdminRequest& r, const std::string& name) { r.mutable_node_revoke()->set_name(name); },
+      victim.id().str(),
+      [this, key, rejoins, &victim](const pb::ControlReply& reply) {
+        if (!reply.admin().has_ack()) return;
+        cluster_.invariants().revocation_acknowledged(key);
+        later(rejoins, [this, key, &victim] {
+          if (victim.identity().x25519_key != key) return;
+          victim.kill(DaemonHost::Death::kKilled);
+          victim.wipe_disk();
+          victim.start(cluster_.token());
+        });
+      });
+  return true;
+}
+
+bool Nemesis::evict() {
+  cluster_.ask_named(
+      [](pb::AdminRequest& r, const std::string& name) { r.mutable_node_evict()->set_name(name); },
+      any().id().str());
+  return true;
+}
+
+bool Nemesis::cordon() {
+  const std::string name = any().id().str();
+  if (dice_.chance(0.5)) {
+    cluster_.ask_named(
+        [](pb::AdminRequest& r, const std::string& n) { r.mutable_node_cordon()->set_name(n); }, name);
+  } else {
+    cluster_.ask_named([](pb::AdminRequest& r, const std::string& n) { r.mutable_node_drain()->set_name(n); },
+                       name);
+  }
+  later(dice_.duration(seconds(1), seconds(30)), [this, name] {
+    cluster_.ask_named(
+        [](pb::AdminRequest& r, const std::string& n) { r.mutable_node_uncordon()->set_name(n); }, name);
+  });
+  return true;
+}
+
+bool Nemesis::run_pause() {
+  if (cluster_.run_state().empty()) return false;
+  cluster_.ask_named([](pb::AdminRequest& r, const std::string& n) { r.mutable_run_pause()->set_name(n); },
+                     kRunName);
+  later(dice_.duration(seconds(1), seconds(20)), [this] {
+    cluster_.ask_named([](pb::AdminRequest& r, const std::string& n) { r.mutable_run_resume()->set_name(n); },
+                       kRunName);
+  });
+  return true;
+}
+
+bool Nemesis::run_extend() {
+  if (cluster_.run_state().empty()) return false;
+  cluster_.set_steps_target(cluster_.steps_target() + dice_.between(1, 50));
+  pb::AdminRequest request;
+  request.mutable_run_extend()->set_run(kRunName);
+  request.mutable_run_extend()->set_steps(cluster_.steps_target());
+  cluster_.admin().ask(request);
+  return true;
+}
+
+void Nemesis::heal() {
+  healed_ = true;
+  World& world = cluster_.world();
+  world.trace.line([] { return std::string("everything heals"); });
+  world.transfers_fail = 0;
+  cluster_.kill_copies();
+  cluster_.coordinator().disk() = DiskWeather{};
+  cluster_.coordinator().set_wall_offset(0);
+  if (!cluster_.coordinator().is_up()) cluster_.coordinator().start();
+  cluster_.coordinator().set_free_bytes(kRoom);
+  for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
+    DaemonHost& daemon = cluster_.daemon(i);
+    world.network.heal(daemon.name());
+    daemon.disk() = DiskWeather{};
+    daemon.set_wall_offset(0);
+    daemon.when_it_commits({});
+    const std::string id = daemon.id().str();
+    cluster_.ask_named(
+        [](pb::AdminRequest& r, const std::string& n) { r.mutable_node_uncordon()->set_name(n); }, id);
+  }
+  cluster_.ask_named([](pb::AdminRequest& r, const std::string& n) { r.mutable_run_resume()->set_name(n); },
+                     kRunName);
+}
+
+}  // namespace skerry::simulation

@@ -1,0 +1,97 @@
+// What goes wrong in a simulation, and when: bursts of faults drawn from the seed, some of them on half of the fleet at
+// once as real spot reclaims are. Then everything heals.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/cluster.h"
+
+namespace skerry::simulation {
+
+class Stranger;  // a client that enrols and says nothing else
+
+class Nemesis {
+ public:
+  // Without `only`, every fault that the seed plans; with it, those of these numbers.
+  Nemesis(Cluster& cluster, std::optional<std::set<std::uint32_t>> only);
+  ~Nemesis();
+  // Plans faults from now until then.
+  void rage(Duration until);
+  // Everything works again and everybody is back; nothing more goes wrong.
+  void heal();
+
+  // The numbers of those that took place.
+  const std::vector<std::uint32_t>& took_place() const { return took_place_; }
+  static const std::vector<std::string>& kinds();
+
+ private:
+  // Returns false where it finds nothing to do its harm to: tried again a little later.
+  using Cause = bool (Nemesis::*)();
+  struct Fault {
+    std::string kind;
+    double weight = 1;
+    Cause cause;
+  };
+  static const std::vector<Fault>& faults();
+
+  void attempt(std::size_t kind, std::uint32_t number, unsigned tries);
+  DaemonHost& any();
+  std::vector<DaemonHost*> some();  // one, a few, or half of the fleet
+  void later(Duration delay, std::function<void()> action);
+  void start_later(DaemonHost& daemon, Duration delay);
+  void start_coordinator_later(Duration delay);
+  void forge_next(DaemonHost& forger, DaemonHost& victim);
+
+  bool bad_weather();
+  bool slow_link();
+  bool cut_both();
+  bool cut_one_way();
+  bool reset();
+  bool redial_silently();
+  bool kill();
+  bool vanish();
+  bool wipe();
+  bool pause();
+  bool drain();
+  bool copy();
+  bool damage_state();
+  bool engine_crash();
+  bool engine_hang();
+  bool disk_slow();
+  bool disk_full();
+  bool sync_fails();
+  bool bit_flips();
+  bool object_lost();
+  bool transfers_fail();
+  bool wall_clock();
+  bool coordinator_kill();
+  bool coordinator_pause();
+  bool coordinator_disk_stall();
+  bool coordinator_disk_full();
+  bool coordinator_sync_fails();
+  bool coordinator_restore();
+  bool forge();
+  bool replay();
+  bool spend_token();
+  bool revoke();
+  bool evict();
+  bool cordon();
+  bool run_pause();
+  bool run_extend();
+
+  Cluster& cluster_;
+  std::optional<std::set<std::uint32_t>> only_;
+  Dice dice_;  // of the fault under way
+  bool healed_ = false;
+  std::vector<std::uint32_t> took_place_;
+  std::optional<CoordinatorHost::Backup> backup_;
+  std::vector<std::unique_ptr<Stranger>> strangers_;
+  std::uint64_t stranger_count_ = 0;
+};
+
+}  // namespace skerry::simulation

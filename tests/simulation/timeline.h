@@ -1,0 +1,42 @@
+// The virtual clock of a simulation and everything that is to happen on it, in one thread. Events of one moment happen
+// in the order in which they were planned.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace skerry::simulation {
+
+class Timeline {
+ public:
+  using Action = std::function<void()>;
+
+  Duration now() const { return now_; }
+  void at(Duration when, Action action);
+  void after(Duration delay, Action action) { at(now_ + delay, std::move(action)); }
+  // Carries out the next event. False if there is none.
+  bool run_next();
+  // Everything up to and at `end`, unless `stop` says so before an event; the clock then stands at `end`.
+  void run_until(Duration end, const std::function<bool()>& stop);
+  std::uint64_t events() const { return events_; }
+
+ private:
+  struct Planned {
+    Duration when;
+    std::uint64_t number;
+    Action action;
+    bool operator>(const Planned& other) const {
+      return when != other.when ? when > other.when : number > other.number;
+    }
+  };
+  Duration now_{};
+  std::uint64_t planned_ = 0;
+  std::uint64_t events_ = 0;
+  std::priority_queue<Planned, std::vector<Planned>, std::greater<>> queue_;
+};
+
+}  // namespace skerry::simulation

@@ -1,0 +1,282 @@
+// The stories of the protocol, told by the cores themselves: one line for each message and effect that matters, compared
+// with the file of that name in transcripts/. SKERRY_UPDATE_TRANSCRIPTS=1 writes the files anew; a commit that changes
+// one explains the change.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <stdexcept>
+
+#include "base/text.h"
+#include "tests/simulation/cluster.h"
+
+namespace skerry::simulation {
+namespace {
+
+namespace fs = std::filesystem;
+
+ClusterOptions story(std::vector<std::string> names, std::uint32_t experts, Step steps) {
+  ClusterOptions options;
+  options.seed = 7;
+  options.keep = Trace::Keep::kAll;
+  options.steady = true;
+  options.experts = experts;
+  options.steps = steps;
+  options.round_steps = 5;
+  for (std::string& name : names) options.nodes.push_back({std::move(name), 1, milliseconds(400), 0});
+  return options;
+}
+
+class Story : public testing::Test {
+ protected:
+  void begin(const ClusterOptions& options) {
+    cluster_ = std::make_unique<Cluster>(options);
+    cluster_->start();
+  }
+  Cluster& cluster() { return *cluster_; }
+  void until(const std::function<bool()>& condition) {
+    if (!cluster_->run_until(condition, seconds(120)))
+      throw std::runtime_error("the story does not go on:\n" + told());
+  }
+  void until_done() {
+    until([this] {
+      const Step target = cluster_->steps_target();
+      for (ExpertIndex i = 0; i < cluster_->options().experts; ++i) {
+        if (head(i) < target) return false;
+      }
+      return true;
+    });
+    cluster_->run_for(seconds(2));
+  }
+  void ada_commits_then_bob_joins() {
+    cluster_->daemon("ada").start(cluster_->token());
+    until([&] { return head(0) == 5; });
+    cluster_->daemon("bob").start(cluster_->token());
+  }
+  // What was told so far is left out: the story begins here.
+  void chapter() { from_ = cluster_->world().trace.lines().size(); }
+  Step head(ExpertIndex expert) { return cluster_->expert(expert).head_step; }
+
+  std::string told() const {
+    std::string out;
+    const auto& lines = cluster_->world().trace.lines();
+    for (std::size_t i = from_; i < lines.size(); ++i) out += lines[i] + "\n";
+    return out;
+  }
+
+  void expect_as_written(const std::string& name, const std::string& about) {
+    for (const Violation& violation : cluster_->invariants().violations())
+      ADD_FAILURE() << violation.id << ": " << violation.what;
+    const fs::path path = fs::path(SKERRY_TRANSCRIPTS) / (name + ".txt");
+    const std::string now = about + "\n\n" + told();
+    if (std::getenv("SKERRY_UPDATE_TRANSCRIPTS") != nullptr) {
+      std::ofstream(path) << now;
+      return;
+    }
+    std::ifstream file(path);
+    std::stringstream written;
+    written << file.rdbuf();
+    EXPECT_EQ(now, written.str()) << "the story has changed: see " << path
+                                  << "; SKERRY_UPDATE_TRANSCRIPTS=1 writes it anew";
+  }
+
+ private:
+  std::unique_ptr<Cluster> cluster_;
+  std::size_t from_ = 0;
+};
+
+TEST_F(Story, Join) {
+  begin(story({"ada"}, 1, 5));
+  cluster().run_for(seconds(5));
+  chapter();
+  cluster().start_daemons();
+  until([&] { return cluster().holder(0) != nullptr && cluster().daemon(0).engine_starts() > 0; });
+  expect_as_written(
+      "join",
+      "A node joins by a token: its key is enrolled, it says Hello, and is given the expert that waits.");
+}
+
+TEST_F(Story, GrantAndCommit) {
+  begin(story({"ada"}, 1, 10));
+  cluster().start_daemons();
+  until([&] { return cluster().daemon(0).engine_starts() > 0; });
+  chapter();
+  until_done();
+  expect_as_written(
+      "commit",
+      "Two rounds. After each the node stores a checkpoint and asks for its commit; the coordinator pulls "
+      "the\nobject, and once it and the new head are durable it says so, under the id that asked.");
+}
+
+TEST_F(Story, DuplicateCommit) {
+  begin(story({"ada"}, 1, 5));
+  cluster().start_daemons();
+  until([&] { return cluster().daemon(0).last_commit().has_value(); });
+  chapter();
+  pb::ControlRequest again;
+  again.set_id(1ULL << 60);
+  *again.mutable_commit() = *cluster().daemon(0).last_commit();
+  until([&] { return head(0) == 5; });
+  cluster().daemon(0).forge(again);
+  cluster().run_for(milliseconds(100));
+  expect_as_written("duplicate_commit", "The same commit twice: applied once, answered twice (S5).");
+}
+
+TEST_F(Story, FencedCommit) {
+  begin(story({"ada", "bob"}, 1, 60));
+  ada_commits_then_bob_joins();
+  cluster().run_for(seconds(1));
+  chapter();
+  Weather& weather = cluster().world().network.weather("ada");
+  weather.delay_min = weather.delay_max = seconds(12);
+  cluster().run_for(seconds(3));
+  weather.delay_min = weather.delay_max = milliseconds(1);
+  until([&] { return cluster().holder(0) == &cluster().daemon("bob") && head(0) > 5; });
+  cluster().run_for(seconds(3));
+  expect_as_written(
+      "fenced_commit",
+      "A commit takes 12 s to arrive. Its sender was silent for longer than its lease and the grace, so "
+      "the expert is another's\nby then, at the next epoch: the commit is fenced and changes nothing "
+      "(S2).");
+}
+
+TEST_F(Story, StoppedDaemon) {
+  begin(story({"ada", "bob"}, 1, 60));
+  ada_commits_then_bob_joins();
+  cluster().run_for(seconds(1));
+  chapter();
+  cluster().daemon("ada").pause(seconds(13));
+  until([&] { return cluster().holder(0) == &cluster().daemon("bob") && head(0) > 5; });
+  until([&] { return !cluster().daemon("ada").is_paused(); });
+  cluster().run_for(milliseconds(500));
+  expect_as_written(
+      "stopped_daemon",
+      "A daemon is stopped (SIGSTOP) until another has its expert. When it goes on its lease is over by its "
+      "own clock: it\ncommits nothing, learns that it lost the expert, and is ready for other work.");
+}
+
+TEST_F(Story, SilentDeath) {
+  begin(story({"ada", "bob"}, 1, 15));
+  ada_commits_then_bob_joins();
+  cluster().run_for(seconds(1));
+  chapter();
+  cluster().daemon("ada").kill(DaemonHost::Death::kVanished);
+  until_done();
+  expect_as_written(
+      "silent_death",
+      "A machine vanishes without a word: its lease (6 s) and the grace (2 s) run out, then a spare goes on "
+      "from the last\ncommit.");
+}
+
+TEST_F(Story, KilledNode) {
+  begin(story({"ada", "bob"}, 1, 60));
+  ada_commits_then_bob_joins();
+  cluster().run_for(seconds(8));
+  chapter();
+  const Step before = head(0);
+  cluster().daemon("ada").kill(DaemonHost::Death::kKilled);
+  until([&] { return head(0) > before; });
+  expect_as_written(
+      "killed_node",
+      "A daemon is killed (SIGKILL): its connection closes, and a second later a spare has its expert.");
+}
+
+TEST_F(Story, CoordinatorRestart) {
+  begin(story({"ada"}, 1, 60));
+  cluster().start_daemons();
+  until([&] { return head(0) == 10; });
+  chapter();
+  cluster().coordinator().kill();
+  cluster().run_for(seconds(3));
+  cluster().coordinator().start();
+  until([&] { return head(0) > 20; });
+  expect_as_written(
+      "coordinator_restart",
+      "The coordinator is killed and comes back 3 s later. The node trains on, offers its work again in "
+      "Hello, and commits\nthe longer span under the same epoch: nothing is lost (L4).");
+}
+
+TEST_F(Story, LapsedLeaseOverARestart) {
+  begin(story({"ada", "bob"}, 1, 60));
+  cluster().daemon("ada").start(cluster().token());
+  until([&] { return head(0) == 5; });
+  cluster().run_for(seconds(8));
+  const Step before = head(0);
+  chapter();
+  cluster().daemon("ada").kill(DaemonHost::Death::kKilled);
+  cluster().run_for(seconds(2));
+  cluster().coordinator().kill();
+  cluster().coordinator().start();
+  cluster().daemon("bob").start(cluster().token());
+  until([&] { return head(0) > before; });
+  expect_as_written(
+      "lapsed_lease_over_a_restart",
+      "A lease has lapsed and nobody was free to take its expert when the coordinator is killed. The lease "
+      "lapses again\nafter the recovery window, and a node that joined meanwhile goes on (found by seed "
+      "776).");
+}
+
+TEST_F(Story, DamagedCheckpoint) {
+  begin(story({"ada"}, 1, 60));
+  cluster().start_daemons();
+  until([&] { return head(0) == 5; });
+  cluster().world().transfers_fail = 1;
+  until([&] { return cluster().daemon(0).last_commit()->to_step() == 10; });
+  chapter();
+  ASSERT_TRUE(cluster().daemon(0).lose_object(
+      *Hash::from_raw(cluster().daemon(0).last_commit()->manifest().manifest())));
+  cluster().world().transfers_fail = 0;
+  until([&] { return head(0) > 5; });
+  cluster().run_for(milliseconds(200));
+  expect_as_written(
+      "damaged_checkpoint",
+      "A checkpoint is damaged on its node's disk before the coordinator has fetched it. The node finds out "
+      "while it serves it,\nforgets it, and commits the longer span with its next one: the engine still "
+      "has every step (found by seed 585).");
+}
+
+TEST_F(Story, Drain) {
+  begin(story({"ada", "bob"}, 1, 15));
+  ada_commits_then_bob_joins();
+  cluster().run_for(milliseconds(200));
+  chapter();
+  cluster().daemon("ada").drain();
+  until_done();
+  expect_as_written(
+      "drain",
+      "A daemon is told to leave (SIGTERM): it snapshots where it stands, commits, gives the lease back and "
+      "ends; the next\nnode loses no step.");
+}
+
+TEST_F(Story, Turns) {
+  ClusterOptions options = story({"ada"}, 2, 10);
+  options.turn_rounds = 1;
+  begin(options);
+  cluster().start_daemons();
+  until([&] { return cluster().holder(0) != nullptr || cluster().holder(1) != nullptr; });
+  chapter();
+  until_done();
+  expect_as_written("turns",
+                    "One node, two experts: they take turns, the one that is furthest behind first. A turn "
+                    "ends at a commit.");
+}
+
+TEST_F(Story, RevokedKey) {
+  begin(story({"ada"}, 1, 40));
+  cluster().start_daemons();
+  until([&] { return head(0) == 5; });
+  chapter();
+  const std::string key = cluster().daemon(0).identity().x25519_key;
+  cluster().ask_named(
+      [](pb::AdminRequest& r, const std::string& name) { r.mutable_node_revoke()->set_name(name); }, "ada",
+      [&](const pb::ControlReply&) { cluster().invariants().revocation_acknowledged(key); });
+  cluster().run_for(seconds(3));
+  expect_as_written("revoked_key",
+                    "A node's key is revoked: its connection ends and it is let in no more (S14).");
+}
+
+}  // namespace
+}  // namespace skerry::simulation

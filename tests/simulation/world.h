@@ -1,0 +1,93 @@
+// What every part of a simulated cluster shares. Owned by Cluster, outlives all parts.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/dice.h"
+#include "tests/simulation/library.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/timeline.h"
+#include "tests/simulation/trace.h"
+#include "tests/simulation/watcher.h"
+
+namespace skerry::simulation {
+
+// A disk as seen by one process: what was asked for becomes durable after a while, in order.
+struct DiskWeather {
+  Duration write_min = milliseconds(1);
+  Duration write_max = milliseconds(5);
+  Duration object_min = milliseconds(20);  // a chunked object's flush
+  Duration object_max = milliseconds(100);
+  bool full = false;
+  bool sync_fails = false;  // the next one; the process ends by it
+  double flips = 0;         // the share of reads that bring wrong bytes
+};
+
+// Whoever can serve an object over blob.
+class BlobSource {
+ public:
+  virtual ~BlobSource() = default;
+  enum class Answer {
+    kHas,
+    kMissing,  // it answers that it has not got it, or not whole any more
+    kSilent,
+  };
+  virtual Answer asked_for(const Hash& manifest) const = 0;
+  // It has just answered kMissing, and so knows it.
+  virtual void found_missing(const Hash&) {}
+  // The share of its reads that bring wrong bytes.
+  virtual double flips() const { return 0; }
+};
+
+// A process that may believe that it holds an expert.
+class Believer {
+ public:
+  virtual ~Believer() = default;
+  // By its own clock, at this moment.
+  virtual bool believes(const ExpertId& expert, Epoch epoch, std::uint64_t incarnation) const = 0;
+};
+
+struct World {
+  World(std::uint64_t the_seed, Trace::Keep keep)
+      : seed(the_seed), trace(timeline, keep), network(timeline, trace, the_seed) {}
+
+  std::uint64_t seed;
+  Timeline timeline;
+  Trace trace;
+  Network network;
+  Library library;
+  std::vector<Watcher*> watchers;
+  std::map<NodeId, std::pair<std::string, BlobSource*>> sources;  // address and disk of each node and person
+  double bytes_per_second = 50e6;
+  double transfers_fail = 0;  // the share of transfers that break down
+  std::uint64_t non_finite_one_in = 0;
+  Step non_finite_steps = 1;                     // somewhere among so many
+  std::size_t event_limit = 0;                   // of the coordinator's log
+  std::uint64_t run_seed = 1;                    // of the weights
+  std::map<std::string, std::string> key_names;  // X25519 key → name, for lines
+  std::map<std::string, std::uint64_t> faults;   // by kind, as they took place
+  std::vector<const Believer*> believers;        // every daemon
+  std::function<bool(const Hash&)> is_stored;    // whole and undamaged on the coordinator's disk
+
+  template <class Tell>
+  void tell(Tell&& tell) {
+    for (Watcher* watcher : watchers) tell(*watcher);
+  }
+  void violated(const std::string& id, const std::string& what) {
+    tell([&](Watcher& watcher) { watcher.violated(id, what); });
+  }
+  std::string name_of_key(const std::string& key) const {
+    const auto found = key_names.find(key);
+    return found == key_names.end() ? "a stranger" : found->second;
+  }
+  Duration transfer_time(std::uint64_t bytes) const {
+    return Duration(static_cast<std::int64_t>(static_cast<double>(bytes) / bytes_per_second * 1e9)) +
+           milliseconds(5);
+  }
+};
+
+}  // namespace skerry::simulation
