@@ -40,6 +40,12 @@ rocksdb::Slice key_of(const Hash& hash) {
 
 rocksdb::Slice slice_of(std::string_view bytes) { return {bytes.data(), bytes.size()}; }
 
+Result<std::uint64_t> free_bytes(const std::string& folder) {
+  struct statvfs status {};
+  if (::statvfs(folder.c_str(), &status) != 0) return system_error("inspect", folder, errno);
+  return std::uint64_t{status.f_bavail} * status.f_frsize;
+}
+
 class RocksDbStore final : public Store {
  public:
   // A reader may hold a family while another thread drops it; the handle goes back when the last one lets go.
@@ -65,10 +71,7 @@ class RocksDbStore final : public Store {
   }
 
   Result<void> has_room(std::size_t bytes, bool metadata) const override {
-    struct statvfs status {};
-    if (::statvfs(folder_.path().c_str(), &status) != 0)
-      return system_error("inspect", folder_.path(), errno);
-    const std::uint64_t free = std::uint64_t{status.f_bavail} * status.f_frsize;
+    ASSIGN_OR_RETURN(const std::uint64_t free, free_bytes(folder_.path()));
     const std::uint64_t kept = metadata ? options_.reserve_bytes / 4 : options_.reserve_bytes;
     if (free >= kept && free - kept >= bytes) return {};
     return fail(ErrorCode::kExhausted, text("the disk of ", folder_.path(), " is full: ", human_bytes(free),
@@ -201,6 +204,20 @@ bool holds_data(const std::string& database) {
   return false;
 }
 
+// RocksDB 7.8 ends the process by an assertion when it cannot write its log while it opens.
+// https://github.com/facebook/rocksdb/pull/12448
+Result<void> has_room_to_open(const StoreFolder& folder) {
+  std::uint64_t wanted = 1 << 20;  // a manifest and the options
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.database(), error)) {
+    if (entry.path().extension() == ".log") wanted += entry.file_size(error);  // written anew as a table
+  }
+  ASSIGN_OR_RETURN(const std::uint64_t free, free_bytes(folder.path()));
+  if (free >= wanted) return {};
+  return fail(ErrorCode::kExhausted, text("the disk of ", folder.path(), " is full: ", human_bytes(free),
+                                          " free, ", human_bytes(wanted), " are needed to open it; make room"));
+}
+
 Result<std::vector<rocksdb::ColumnFamilyDescriptor>> known_families(const std::string& database,
                                                                     const RocksDbOptions& options) {
   std::vector<std::string> names;
@@ -223,6 +240,7 @@ Result<std::vector<rocksdb::ColumnFamilyDescriptor>> known_families(const std::s
 
 Result<std::unique_ptr<Store>> open_rocksdb_store(const std::string& path, const RocksDbOptions& options) {
   ASSIGN_OR_RETURN(StoreFolder folder, StoreFolder::claim(path));
+  TRY(has_room_to_open(folder));
   ASSIGN_OR_RETURN(const auto families, known_families(folder.database(), options));
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* database = nullptr;

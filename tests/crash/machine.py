@@ -70,11 +70,13 @@ class Disk:
 
     def __init__(self, folder, mebibytes):
         self.folder, self.filler = pathlib.Path(folder), pathlib.Path(folder) / "filler"
+        self.filled = False
         self.folder.mkdir(mode=0o700)
         subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m,mode=0700", "tmpfs", folder], check=True)
 
     def fill(self, leave):
         """All but `leave` bytes."""
+        self.filled = True
         at = os.statvfs(self.folder)
         with open(self.filler, "wb") as out:
             if (most := at.f_bavail * at.f_frsize - leave) > 0:
@@ -83,6 +85,7 @@ class Disk:
 
     def free(self):
         self.filler.unlink(missing_ok=True)
+        self.filled = False
 
     def close(self):
         subprocess.run(["umount", "-l", self.folder], check=True)

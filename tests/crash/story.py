@@ -213,6 +213,8 @@ class Story(Cluster):
     def start_again(self, program, env=None):
         self.witness.started(program.name)
         program.start(env)
+        if program.name in self.disks and self.disks[program.name].filled:
+            program.excused = True
 
     def kill_coordinator(self):
         self.strike(self.coordinator)

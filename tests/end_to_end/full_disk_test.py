@@ -97,6 +97,22 @@ class FullDisk(EndToEnd):
         self.assertTrue(cluster.daemons["one"].alive())
         self.assertEqual(cluster.daemons["one"].stop(), 0)
 
+    def test_start(self):
+        """What starts on a full disk says so and leaves, to be started again by systemd; nothing is lost by that."""
+        cluster = self.cluster_in_training(coordinator_disk=192, daemon_disk=96)
+        for program in [cluster.coordinator, cluster.daemons["one"]]:
+            program.kill()
+            disk = cluster.root / program.name
+            self.fill(disk, leave_megabytes=0)
+            program.start()
+            code = program.popen.wait(60)
+            self.assertIn(code, (1, 75), program.tail())
+            self.assertRegex(program.tail(2), "the disk of .* is full: .* free, .* are needed to open it; make room")
+            (disk / "filler").unlink()
+            program.start()
+        cluster.wait(lambda: cluster.try_json("node", "list") is not None, "the coordinator to answer", cluster.coordinator)
+        self.goes_on(cluster, self.committed(cluster))
+
 
 if __name__ == "__main__":
     unittest.main()
