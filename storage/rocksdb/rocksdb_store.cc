@@ -214,8 +214,9 @@ Result<void> has_room_to_open(const StoreFolder& folder) {
   }
   ASSIGN_OR_RETURN(const std::uint64_t free, free_bytes(folder.path()));
   if (free >= wanted) return {};
-  return fail(ErrorCode::kExhausted, text("the disk of ", folder.path(), " is full: ", human_bytes(free),
-                                          " free, ", human_bytes(wanted), " are needed to open it; make room"));
+  return fail(ErrorCode::kExhausted,
+              text("the disk of ", folder.path(), " is full: ", human_bytes(free), " free, ",
+                   human_bytes(wanted), " are needed to open it; make room"));
 }
 
 Result<std::vector<rocksdb::ColumnFamilyDescriptor>> known_families(const std::string& database,
