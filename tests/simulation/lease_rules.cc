@@ -59,6 +59,7 @@ void LeaseRules::coordinator_hears(const coordinator::ConnectionId& connection, 
       beat.sequence() <= node.sequence)
     return;
   node.sequence = beat.sequence();
+  node.silence = std::max(node.silence, world_.timeline.now() - node.heard);
   node.heard = world_.timeline.now();
 }
 
@@ -85,6 +86,7 @@ void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Rec
   if (request.has_admin()) return take_admin(request.admin());
   Node& node = nodes_[id->str()];
   if (request.has_heartbeat()) {
+    node.silence = {};
     if (request.heartbeat().draining()) {
       draining_.insert(id->str());
     } else {
@@ -99,6 +101,7 @@ void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Rec
   }
   node.connection = event.connection;
   node.heard = world_.timeline.now();
+  node.silence = {};
   connections_[event.connection] = id->str();
 }
 
@@ -152,7 +155,8 @@ void LeaseRules::lapsed(const coordinator::ExpertView& expert) {
   }
   if (known == nodes_.end()) return;  // not heard since the start
   const Node& holder = known->second;
-  if (now - holder.heard < silence && holder.incarnation == expert.lease->incarnation) {
+  const bool was_silent = std::max(holder.silence, now - holder.heard) >= silence;
+  if (!was_silent && holder.incarnation == expert.lease->incarnation) {
     if (!holder.connection.empty()) {
       return world_.violated("L4", text(expert.id, ": ", id, " loses its lease, and was heard ",
                                         human_duration(now - holder.heard), " before"));

@@ -3,7 +3,9 @@
 //
 //   S1      a lease that ends by silence is believed in by nobody any more, then and later
 //   L4      a lease ends by silence only after its time and the grace, or a second after its connection closed; never in the
-//           recovery window, never because the coordinator itself stood still, and only few of them at once
+//           recovery window, never because the coordinator itself stood still, and only few of them at once. What counts
+//           is when words reached the process: those that queue up while it stands still end a silence too, but do not
+//           undo one that was longer than the lease before them
 //   cordon  nothing is given to a node that is cordoned or drains
 //   slot    a slot has one lease at most
 #pragma once
@@ -39,6 +41,7 @@ class LeaseRules final : public Watcher {
     std::uint64_t incarnation = 0;
     std::uint64_t sequence = 0;
     Duration heard{};
+    Duration silence{};  // the longest between two of its words since the last one that the core has read
     Duration closed{};
   };
   void take_word(const coordinator::Core& core, const coordinator::Received& event,
