@@ -3,6 +3,7 @@
 // one explains the change.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 
 #include "base/text.h"
 #include "tests/simulation/cluster.h"
+#include "tests/simulation/simulate.h"
 
 namespace skerry::simulation {
 namespace {
@@ -28,6 +30,19 @@ ClusterOptions story(std::vector<std::string> names, std::uint32_t experts, Step
   options.round_steps = 5;
   for (std::string& name : names) options.nodes.push_back({std::move(name), 1, milliseconds(400), 0});
   return options;
+}
+
+void expect_as_file(const std::string& name, const std::string& now) {
+  const fs::path path = fs::path(SKERRY_TRANSCRIPTS) / (name + ".txt");
+  if (std::getenv("SKERRY_UPDATE_TRANSCRIPTS") != nullptr) {
+    std::ofstream(path) << now;
+    return;
+  }
+  std::ifstream file(path);
+  std::stringstream written;
+  written << file.rdbuf();
+  EXPECT_EQ(now, written.str()) << name << " has changed: see " << path
+                                << "; SKERRY_UPDATE_TRANSCRIPTS=1 writes it anew";
 }
 
 class Story : public testing::Test {
@@ -70,17 +85,7 @@ class Story : public testing::Test {
   void expect_as_written(const std::string& name, const std::string& about) {
     for (const Violation& violation : cluster_->invariants().violations())
       ADD_FAILURE() << violation.id << ": " << violation.what;
-    const fs::path path = fs::path(SKERRY_TRANSCRIPTS) / (name + ".txt");
-    const std::string now = about + "\n\n" + told();
-    if (std::getenv("SKERRY_UPDATE_TRANSCRIPTS") != nullptr) {
-      std::ofstream(path) << now;
-      return;
-    }
-    std::ifstream file(path);
-    std::stringstream written;
-    written << file.rdbuf();
-    EXPECT_EQ(now, written.str()) << "the story has changed: see " << path
-                                  << "; SKERRY_UPDATE_TRANSCRIPTS=1 writes it anew";
+    expect_as_file(name, about + "\n\n" + told());
   }
 
  private:
@@ -276,6 +281,47 @@ TEST_F(Story, RevokedKey) {
   cluster().run_for(seconds(3));
   expect_as_written("revoked_key",
                     "A node's key is revoked: its connection ends and it is let in no more (S14).");
+}
+
+TEST_F(Story, SpentToken) {
+  begin(story({"ada", "bob"}, 1, 40));
+  cluster().run_for(seconds(2));
+  chapter();
+  std::optional<pb::TokenCreated> token;
+  pb::AdminRequest request;
+  request.mutable_token_create()->set_role(pb::ROLE_NODE);
+  request.mutable_token_create()->set_uses(1);
+  request.mutable_token_create()->set_ttl_seconds(3600);
+  cluster().admin().ask(request,
+                        [&](const pb::ControlReply& reply) { token = reply.admin().token_created(); });
+  until([&] { return token.has_value(); });
+  Network& network = cluster().world().network;
+  const std::string key = cluster().daemon("ada").identity().x25519_key;
+  cluster().daemon("ada").start(*token);
+  until([&] { return cluster().coordinator().core()->node_of_key(key).has_value(); });
+  network.weather("ada").to_client_cut = true;
+  cluster().run_for(seconds(1));
+  network.weather("ada").to_client_cut = false;
+  until([&] { return cluster().daemon("ada").core() != nullptr; });
+  cluster().daemon("bob").start(*token);
+  cluster().run_for(seconds(1));
+  EXPECT_FALSE(cluster().daemon("bob").is_enrolled());
+  expect_as_written("spent_token",
+                    "A token of one use. The answer to the first node is lost; it asks again, gets the same "
+                    "certificate, and "
+                    "that is no\nsecond use. Another node is refused, and told what to do (S13).");
+}
+
+// Not a story, but known in the same way: what debug and release builds must both come to, on every machine.
+TEST(Hashes, S17EveryBuildComesToTheSame) {
+  std::string now = "The trace hashes of whole simulations by seed, the same in every build (S17).\n\n";
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    char line[32];
+    std::snprintf(line, sizeof line, "%2llu  %016llx\n", static_cast<unsigned long long>(seed),
+                  static_cast<unsigned long long>(simulate({.seed = seed}).trace_hash));
+    now += line;
+  }
+  expect_as_file("hashes", now);
 }
 
 }  // namespace
