@@ -322,8 +322,8 @@ void Table::expire(Now now) {
   }
   while (!dead_order_.empty() &&
          (dead_order_.front().first <= now.boot || dead_order_.size() > limits_.remembered_dead)) {
-    const auto [until, position] = dead_order_.front();
-    const auto [first, last] = dead_.equal_range(position);
+    const Duration until = dead_order_.front().first;
+    const auto [first, last] = dead_.equal_range(dead_order_.front().second);
     const auto found =
         std::find_if(first, last, [&](const auto& each) { return each.second.until == until; });
     if (found != last) dead_.erase(found);
