@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cli/run_file.h"
 #include "diffusion/data/test_images.h"
+#include "gossip/testing.h"
 #include "protocol/context.h"
 #include "protocol/enrol.h"
 #include "storage/layout.h"
@@ -166,8 +167,8 @@ void write_identity(const Folder& folder) {
   body.set_role(token.role);
   body.set_expires_unix_ms(token.expires_unix_ms);
   folder.write("token", "body", 'b' + body.SerializeAsString());
-  folder.write("record", "certificate", a_certificate().SerializeAsString());
-  folder.write("record", "body", 'b' + a_certificate().body());
+  folder.write("certificate", "whole", a_certificate().SerializeAsString());
+  folder.write("certificate", "body", 'b' + a_certificate().body());
   folder.write("control", "enrol",
                'e' + protocol::build_enrol_request(identity('n'), token, "node-1", 7).SerializeAsString());
   pb::EnrolReply reply;
@@ -183,6 +184,40 @@ void write_identity(const Folder& folder) {
   folder.write("context", "node", protocol::format_context(context));
   context.certificate.Clear();
   folder.write("context", "bare", protocol::format_context(context));
+}
+
+// ---- Records ---------------------------------------------------------------------------------------------------------
+
+void write_records(const Folder& folder) {
+  using namespace gossip;
+  const Author coordinator(0);
+  const Author node(1);
+  pb::RecordBody run = run_fact("r-1", 4);
+  run.mutable_run()->add_without(1);
+  run.mutable_run()->add_without(3);
+  const std::vector<pb::SignedRecord> all{
+      node.sign(node_fact("tcp://host:7700", {"a", "b"}), 1), coordinator.sign(run, 1),
+      node.sign(expert_fact("r-1", 2, 100, "checkpoint"), 2),
+      coordinator.sign(revocation_fact(Author(2).id()), 1), node.sign(withdrawn(node_fact("")), 3)};
+  const char* const names[] = {"node", "run", "expert", "revocation", "withdrawn"};
+  pb::GossipMessage message;
+  Verifier verifier(the_coordinator().ed25519_key());
+  Table table(coordinator.id());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    folder.write("record", text(names[i], "-body"), (all[i].has_certificate() ? 'n' : 'c') + all[i].body());
+    folder.write("record", names[i], 'r' + all[i].SerializeAsString());
+    *message.add_records() = all[i];
+    const RecordPtr record = genuine(verifier, all[i]);
+    table.put(record, {}, at({}));
+    add_head(*message.mutable_offer(), *record);
+  }
+  folder.write("record", "table", 't' + save_table(table, at({})));
+  message.set_digest(encode_fingerprints(table.fingerprints()));
+  pb::Listing& listing = *message.add_listings();
+  listing.set_last(~gossip::Position{0});
+  *listing.mutable_heads() = message.offer();
+  message.add_wants(1);
+  folder.write("record", "message", 'g' + message.SerializeAsString());
 }
 
 // ---- Storage ---------------------------------------------------------------------------------------------------------
@@ -248,6 +283,7 @@ void write_all(const Folder& folder) {
   folder.write("engine", "frames", std::string("f\x02\0\0\0ab\0\0\0\0\x01\0\0\0c", 16));
   folder.write("engine", "text", "tloss \xc3\xa9 0.5 \xff");
   write_identity(folder);
+  write_records(folder);
   write_storage(folder);
   write_images(folder);
   folder.write("run_file", "example", cli::example_run_file());

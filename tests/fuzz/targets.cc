@@ -6,17 +6,19 @@
 namespace skerry::fuzz {
 namespace {
 
-constexpr std::array kTargets{Target{"control", "numbers_not_checked", control},
-                              Target{"engine", "progress_not_finite", engine},
-                              Target{"token", "secret_of_any_size", token},
-                              Target{"record", "foreign_id_certified", record},
-                              Target{"manifest", "positions_with_holes", manifest},
-                              Target{"safetensors", "data_left_over", safetensors},
-                              Target{"idx", "labels_not_counted", idx},
-                              Target{"tar", "unexplained_sample", tar},
-                              Target{"image", "broken_jpeg_accepted", image},
-                              Target{"run_file", "range_without_end", run_file},
-                              Target{"context", "key_not_checked", context}};
+constexpr std::array kTargets{
+    Target{"control", "numbers_not_checked", control, Holds::kMessageAfterByte},
+    Target{"engine", "progress_not_finite", engine, Holds::kMessageAfterByte},
+    Target{"token", "secret_of_any_size", token, Holds::kMessageAfterByte},
+    Target{"certificate", "foreign_id_certified", certificate, Holds::kMessageAfterByte},
+    Target{"record", "numbers_not_checked", record, Holds::kMessageAfterByte},
+    Target{"manifest", "positions_with_holes", manifest, Holds::kMessage},
+    Target{"safetensors", "data_left_over", safetensors},
+    Target{"idx", "labels_not_counted", idx},
+    Target{"tar", "unexplained_sample", tar},
+    Target{"image", "broken_jpeg_accepted", image},
+    Target{"run_file", "range_without_end", run_file},
+    Target{"context", "key_not_checked", context}};
 
 }  // namespace
 

@@ -11,10 +11,11 @@ namespace skerry::fuzz {
 
 enum class Verdict { kRefused, kAccepted };
 
-// The first byte chooses the message: "eErRbB…" see control.cc and engine.cc; the rest is the message.
+// Where there are several things to decode, the first byte chooses; the sources say how.
 Verdict control(std::string_view input);
 Verdict engine(std::string_view input);
 Verdict token(std::string_view input);
+Verdict certificate(std::string_view input);
 Verdict record(std::string_view input);
 Verdict manifest(std::string_view input);
 Verdict safetensors(std::string_view input);
@@ -24,10 +25,14 @@ Verdict image(std::string_view input);
 Verdict run_file(std::string_view input);
 Verdict context(std::string_view input);
 
+// Whether an input is a protobuf message, which can be changed field by field.
+enum class Holds { kNoMessage, kMessage, kMessageAfterByte };
+
 struct Target {
   std::string_view name;     // also of its corpus folder
   std::string_view planted;  // the bug that base/planted.h has for its decoder
   Verdict (*run)(std::string_view input);
+  Holds holds = Holds::kNoMessage;
 };
 std::span<const Target> targets();
 const Target* find_target(std::string_view name);
