@@ -390,11 +390,13 @@ Table load_table(const std::string& bytes, Verifier& verifier, Limits limits, No
   Table table(verifier.coordinator(), limits);
   pb::SavedRecords saved;
   if (!saved.ParseFromString(bytes)) return table;
-  const milliseconds since(
-      std::clamp<std::int64_t>(now.unix_ms - saved.unix_ms(), 0, protocol::kRecordLifetimeMs));
+  constexpr auto kLongest = static_cast<std::int64_t>(protocol::kRecordLifetimeMs);
+  const milliseconds since(now.unix_ms -
+                           std::clamp<std::int64_t>(saved.unix_ms(), now.unix_ms - kLongest, now.unix_ms));
   // Runs and revocations first, since the others depend on them.
   for (const bool coordinator : {true, false}) {
     for (const pb::SignedRecord& wire : saved.records()) {
+      if (wire.age_ms() > protocol::kRecordLifetimeMs) continue;
       const auto opened = verifier.open(wire);
       if (!opened || (*opened)->by_coordinator != coordinator) continue;
       const auto checked = verifier.check(*opened, now.unix_ms);

@@ -137,6 +137,9 @@ Result<pb::CertificateBody> verify_certificate(const pb::Certificate& certificat
   if (!x25519 || *x25519 != body.x25519_key() || !own_id || body.coordinator_key() != coordinator_key) {
     return fail(ErrorCode::kCorrupt, "certificate: its keys and its id do not belong together");
   }
+  if (!pb::Role_IsValid(body.role())) {
+    return fail(ErrorCode::kCorrupt, "certificate: of a role that is not known here");
+  }
   if (now_unix_ms >= body.expires_unix_ms()) {
     return fail(ErrorCode::kUnauthorised, text("certificate: expired at ", utc_time(body.expires_unix_ms())));
   }
