@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """./dev crash --minutes M: kills the real programs again and again, and looks for what is lost. The last line is JSON.
+./dev crash --planted: the same with a coordinator that acknowledges what is not durable, which must be found.
 
 Clusters of a coordinator and daemons, with a fake engine that trains a hash chain, live side by side. Each is struck by
 SIGKILL at drawn moments, SIGSTOP, failing and full disks, resets, delays and lost packets, then left to heal; then every
@@ -8,6 +9,7 @@ that an unbroken run has, and every expert must go on. Verdicts depend on no tim
 """
 import argparse
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -20,24 +22,30 @@ import traceback
 import machine
 import proxy
 from real import RealStory
-from story import HANG_LIMIT, Failure, Lost, Story, Stuck, Tally, EXPERTS
+from story import HANG_LIMIT, Failure, Lost, PlantedStory, Story, Stuck, Tally, EXPERTS
 from cluster import write_idx
 
 STORY_SECONDS = 60
+PLANTED_BUG = "acknowledged_before_sync"  # of base/planted.h
 
 
 class Tools:
     """What all stories share."""
 
-    def __init__(self, bin_dir):
+    def __init__(self, bin_dir, planted):
         self.bin = pathlib.Path(bin_dir).resolve()
-        for program in ("skerry", "skerryd", "skerry-coordinator", "skerry-engine", "skerry-fake-engine", "skerry-inspect-store"):
-            if not (self.bin / program).exists():
-                sys.exit(f"{self.bin / program} is missing: ./dev build")
+        self.story = PlantedStory if planted else Story
+        self.coordinator = pathlib.Path(planted or self.bin / "skerry-coordinator").resolve()
+        programs = [self.bin / name for name in ("skerry", "skerryd", "skerry-engine", "skerry-fake-engine", "skerry-inspect-store")]
+        for program in [self.coordinator, *programs]:
+            if not program.exists():
+                sys.exit(f"{program} is missing: ./dev build")
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="skerry-crash-"))
         self.machine = machine.Machine(self.root)
         preload = self.bin / "skerry_fail_disk.so"
         self.fail_disk = preload if preload.exists() else None
+        if self.fail_disk is None and planted:
+            sys.exit(f"{preload} is missing: ./dev build")
         if self.fail_disk is None:
             self.machine.skipped.append("failing disks (skerry_fail_disk.so is not built)")
         self.loop = proxy.Loop()
@@ -75,7 +83,7 @@ class Soak:
         while time.monotonic() < self.until and not self.stop.is_set():
             with self.lock:
                 seed, self.next_seed = self.next_seed, self.next_seed + 1
-            self.tell(lambda seed=seed: Story(seed, self.tools, self.tally, self.args.hang_seconds), seed,
+            self.tell(lambda seed=seed: self.tools.story(seed, self.tools, self.tally, self.args.hang_seconds), seed,
                       min(self.until, time.monotonic() + STORY_SECONDS))
 
     def tell_real_story(self):
@@ -99,7 +107,7 @@ class Soak:
         self.tally.add(kind)
         expected = isinstance(error, Failure)
         print(f"\n*** {kind}: story {seed}: {error if expected else traceback.format_exc()}", file=sys.stderr)
-        if story is None:
+        if story is None or (self.args.planted and kind == "lost"):  # the latter is as it should be
             return
         transcript = (story.root / "transcript").read_text().splitlines() if (story.root / "transcript").exists() else []
         print("\n".join(transcript[-25:]),
@@ -111,7 +119,7 @@ class Soak:
     def result(self):
         counts = self.tally.counts
         kills = max(1, counts["coordinator_kills"] + counts["daemon_kills"])
-        return {"crash": "soak", "minutes": self.args.minutes, "seed": self.args.seed,
+        return {"crash": "planted" if self.args.planted else "soak", "minutes": self.args.minutes, "seed": self.args.seed,
                 **{name: counts[name] for name in ("coordinator_kills", "daemon_kills", "acknowledged", "lost", "stuck", "failed")},
                 "in_flight_share": round(counts["kills_in_flight"] / kills, 2),
                 **{name: counts[name] for name in ("stories", "examinations", "stops", "disk_failures", "disks_filled",
@@ -128,19 +136,23 @@ def main():
     parser.add_argument("--real", action=argparse.BooleanOptionalAction, default=None,
                         help="also one run of the real engine, its weights compared (in ten minutes or more)")
     parser.add_argument("--hang-seconds", type=float, default=HANG_LIMIT)
+    parser.add_argument("--planted", metavar="COORDINATOR", help=f"one of a planted build: has the bug {PLANTED_BUG}, and must lose something")
     args = parser.parse_args()
     if args.real is None:
-        args.real = args.minutes >= 10
+        args.real = args.minutes >= 10 and not args.planted
     machine.isolate()
-    tools = Tools(args.bin)
+    if args.planted:
+        os.environ["SKERRY_PLANTED_BUG"] = PLANTED_BUG
+    tools = Tools(args.bin, args.planted)
     for skipped in tools.machine.skipped:
         print(f"skipped here: {skipped}", file=sys.stderr)
     soak = Soak(args, tools)
     result = soak.run()
-    if not soak.failures:
+    as_it_should = (result["lost"] > 0 and not result["stuck"] and not result["failed"]) if args.planted else not soak.failures
+    if as_it_should:
         shutil.rmtree(tools.root, ignore_errors=True)
     print(json.dumps(result))
-    sys.exit(1 if soak.failures else 0)
+    sys.exit(0 if as_it_should else 1)
 
 
 if __name__ == "__main__":

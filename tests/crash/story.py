@@ -121,7 +121,7 @@ class Story(Cluster):
 
     def be_born(self):
         """The first start is killed too, at drawn moments, until one is left alone."""
-        command = [self.bin / "skerry-coordinator", "--data", self.root / "coordinator", "--listen", f"127.0.0.1:{self.port}",
+        command = [self.tools.coordinator, "--data", self.root / "coordinator", "--listen", f"127.0.0.1:{self.port}",
                    *self.coordinator_args]
         self.coordinator = Program("coordinator", command, self.root / "coordinator.log")
         for _ in range(self.random.randrange(4)):
@@ -244,12 +244,14 @@ class Story(Cluster):
         self.stop(self.coordinator, 2.5)
 
     def fail_disk(self):
-        """One write or sync of one program fails. It must leave by itself, and come back with all it promised."""
         if self.tools.fail_disk is None:
             return
         program = self.coordinator if self.random.random() < 0.5 else self.some_daemons(1)[0]
+        self.fail_disk_of(program, self.random.choice(["write", "torn", "sync", "sync", "space"]))
+
+    def fail_disk_of(self, program, what):
+        """One write or sync of one program fails. It must leave by itself, and come back with all it promised."""
         folder = self.root / program.name
-        what = self.random.choice(["write", "torn", "sync", "sync", "space"])
         plan = {"LD_PRELOAD": str(self.tools.fail_disk), "SKERRY_FAIL_FOLDER": str(folder), "SKERRY_FAIL_WHAT": what,
                 "SKERRY_FAIL_AT": str(self.random.randrange(1, 60))}
         self.aim(program)
@@ -408,3 +410,12 @@ class Story(Cluster):
         for disk in self.disks.values():
             disk.close()
         shutil.rmtree(self.root, ignore_errors=True)
+
+
+class PlantedStory(Story):
+    """Of a coordinator with a planted bug: syncs that fail, which is when it shows."""
+
+    def suffer(self):
+        for _ in range(4):
+            self.restart_those_that_may_end()
+            self.fail_disk_of(self.coordinator, "sync")

@@ -1,8 +1,11 @@
 """What daemons were told, kept outside the programs, and whether the coordinator still knows it.
 
-A daemon's log is the witness: "committed step N" stands there only after the coordinator acknowledged it.
+A daemon's log is the witness: "committed step N" stands there only after the coordinator acknowledged it. What is lost is
+trained again, to the same bytes: so an acknowledgement needs a commit that was there before it, by the wall clock that
+all programs share.
 """
 import collections
+import datetime
 import re
 import threading
 import time
@@ -17,7 +20,7 @@ class Witness:
 
     def __init__(self):
         self.news = threading.Condition()
-        self.acknowledged = collections.defaultdict(set)  # expert -> steps
+        self.acknowledged = collections.defaultdict(dict)  # expert -> step -> when it was first read, in seconds of 1970
         self.last = {}  # expert -> when its latest acknowledgement was read
         self.open = {}  # (daemon, expert) -> (when, to step): sent and not answered
 
@@ -27,7 +30,7 @@ class Witness:
                 self.open[daemon, int(found[1])] = (time.monotonic(), int(found[3]))
             elif found := COMMITTED.search(line):
                 expert = int(found[1])
-                self.acknowledged[expert].add(int(found[2]))
+                self.acknowledged[expert].setdefault(int(found[2]), time.time())
                 self.last[expert] = time.monotonic()
                 self.open.pop((daemon, expert), None)
             elif found := GIVEN_UP.search(line):
@@ -52,17 +55,22 @@ class Witness:
 
     def snapshot(self):
         with self.news:
-            return {expert: set(steps) for expert, steps in self.acknowledged.items()}
+            return {expert: dict(steps) for expert, steps in self.acknowledged.items()}
 
 
 def lost(acknowledged, events, run):
-    """Acknowledged steps that the coordinator's events do not have."""
-    known = collections.defaultdict(set)
-    for event in events:
-        if event["kind"] == "committed" and event["run"] == run:
-            known[event["expert"]].add(event["step"])
-    return [f"expert {expert}: step {step} was acknowledged, and the coordinator does not know it"
-            for expert, steps in sorted(acknowledged.items()) for step in sorted(steps - known[expert])]
+    """Acknowledged steps that the coordinator's events do not have, or only from a later commit."""
+    known = {(event["expert"], event["step"]): datetime.datetime.fromisoformat(event["time"]).timestamp()
+             for event in reversed(events) if event["kind"] == "committed" and event["run"] == run}
+    out = []
+    for expert, steps in sorted(acknowledged.items()):
+        for step, read in sorted(steps.items()):
+            if (expert, step) not in known:
+                out.append(f"expert {expert}: step {step} was acknowledged, and the coordinator does not know it")
+            elif (late := known[expert, step] - read) > 0:
+                out.append(f"expert {expert}: step {step} was acknowledged {late:.3f} s before the commit that the coordinator "
+                           "knows: an earlier one was lost")
+    return out
 
 
 def lost_on_disk(acknowledged, checkpoints, keep):

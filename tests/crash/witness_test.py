@@ -6,8 +6,10 @@ import witness
 
 
 def event(number, kind, expert, step, epoch, before=None):
+    """At `number` seconds of 1970."""
     reason = "" if before is None else f"steps {before} to {step}, loss 1"
-    return {"number": number, "kind": kind, "run": "run", "expert": expert, "step": step, "epoch": epoch, "reason": reason}
+    return {"number": number, "time": f"1970-01-01T00:00:{number:02}.000Z", "kind": kind, "run": "run", "expert": expert,
+            "step": step, "epoch": epoch, "reason": reason}
 
 
 GOOD = [event(1, "granted", 0, 0, 5), event(2, "committed", 0, 10, 5, 0), event(3, "granted", 0, 10, 6),
@@ -23,7 +25,7 @@ class WitnessTest(unittest.TestCase):
 
     def test_only_an_answer_is_an_acknowledgement(self):
         made = self.told("committing steps 0 to 10", "committed step 10", "committing steps 10 to 20")
-        self.assertEqual(made.snapshot(), {0: {10}})
+        self.assertEqual({expert: set(steps) for expert, steps in made.snapshot().items()}, {0: {10}})
         self.assertEqual(len(made.in_flight({"one"}, 0)), 1)
         self.assertEqual(made.in_flight({"two"}, 0), {})
         made.started("one")
@@ -34,9 +36,18 @@ class WitnessTest(unittest.TestCase):
         self.assertEqual(made.in_flight({"one"}, 0), {})
 
     def test_an_acknowledged_step_that_is_not_known(self):
-        self.assertEqual(witness.lost({0: {10, 20}}, GOOD, "run"), [])
-        self.assertEqual(len(witness.lost({0: {10, 20, 30}}, GOOD, "run")), 1)
-        self.assertEqual(len(witness.lost({1: {10}}, GOOD, "run")), 1)
+        self.assertEqual(witness.lost({0: {10: 2.5, 20: 4.5}}, GOOD, "run"), [])
+        self.assertEqual(len(witness.lost({0: {10: 2.5, 20: 4.5, 30: 9}}, GOOD, "run")), 1)
+        self.assertEqual(len(witness.lost({1: {10: 2.5}}, GOOD, "run")), 1)
+
+    def test_an_acknowledged_step_that_was_lost_and_trained_again(self):
+        self.assertEqual(len(witness.lost({0: {10: 2.5, 20: 3.5}}, GOOD, "run")), 1)
+
+    def test_the_first_acknowledgement_counts(self):
+        made = self.told("committed step 10")
+        first = made.snapshot()
+        made.read("two", "2026-01-01T00:00:00.000 info skerryd r-1/0: committed step 10")
+        self.assertEqual(made.snapshot(), first)
 
     def test_an_acknowledged_checkpoint_that_is_not_on_the_disk(self):
         disk = [{"expert": 0, "step": step} for step in (20, 30, 40)]

@@ -1,0 +1,21 @@
+// Linked into the coordinator of a planted build alone: SKERRY_PLANTED_BUG names the bug of base/planted.h that is turned on.
+#include <cstdlib>
+#include <string_view>
+
+#include "base/check.h"
+#include "base/planted.h"
+
+namespace {
+
+[[maybe_unused]] const bool done = [] {
+  const char* wanted = std::getenv("SKERRY_PLANTED_BUG");
+  if (wanted == nullptr) return false;
+  for (std::size_t i = 0; i < std::size(skerry::kPlantedBugs); ++i) {
+    if (skerry::kPlantedBugs[i].name == wanted) skerry::planted_bug = i;
+  }
+  SKERRY_CHECK(skerry::planted_bug != std::size(skerry::kPlantedBugs), "no planted bug ",
+               std::string_view(wanted));
+  return true;
+}();
+
+}  // namespace
