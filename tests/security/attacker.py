@@ -5,6 +5,7 @@ Uses the libraries that the programs use themselves, through ctypes; nothing of 
 import base64
 import ctypes
 import hashlib
+import itertools
 import os
 import pathlib
 import re
@@ -186,6 +187,8 @@ class Context:
 
 
 class Socket:
+    numbers = itertools.count()
+
     def __init__(self, context, kind, url, key, server=None):
         self.context, self.key = context, key
         self.handle = zmq.zmq_socket(context.handle, kind)
@@ -200,11 +203,12 @@ class Socket:
             assert zmq.zmq_bind(self.handle, url.encode()) == 0
             return
         self.set(CURVE_SERVERKEY, curve_of(server))
-        name = f"inproc://events-{id(self)}".encode()
-        zmq.zmq_socket_monitor(self.handle, name, EVERY_EVENT)
+        # A name that no other socket had: a closed one gives its own free only after a while.
+        name = f"inproc://events-{next(self.numbers)}".encode()
+        assert zmq.zmq_socket_monitor(self.handle, name, EVERY_EVENT) == 0
         self.events = zmq.zmq_socket(context.handle, PAIR)
         zmq.zmq_setsockopt(self.events, RCVHWM, struct.pack("i", 0), 4)
-        zmq.zmq_connect(self.events, name)
+        assert zmq.zmq_connect(self.events, name) == 0
         self.happened = []
         zmq.zmq_connect(self.handle, url.encode())
 
