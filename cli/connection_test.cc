@@ -63,6 +63,7 @@ class Coordinator {
       if (exchange.is_connected(peer)) exchange.disconnected(peer, clock.now());
       return;
     }
+    if (std::holds_alternative<protocol::TurnedAway>(event)) return;
     auto& got = std::get<protocol::Incoming>(event);
     if (got.connection.endpoint == Endpoint::kControl) return answer(got);
     const exchange::PeerId peer(got.connection.id);

@@ -35,6 +35,7 @@ void Machine::admin(Node& person, const Received& event) {
   if (role != pb::ROLE_ADMIN && !(role == pb::ROLE_VIEWER && is_read(request))) {
     const char* who = role == pb::ROLE_VIEWER ? "a viewer may only read" : "a node may not ask this";
     reply_error(connection, id, fail(ErrorCode::kUnauthorised, text(who, ": log in with an admin's token")));
+    turn_away({event.key, event.address, "control: asked for what only an admin may do", {}, {}});
     return;
   }
   AdminResult result = admin_request(person, request);

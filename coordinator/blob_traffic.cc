@@ -57,8 +57,13 @@ void BlobTraffic::incoming(const protocol::Incoming& message) {
   const std::optional<NodeId> node = hooks_.node_of_key(message.public_key);
   Result<pb::BlobMessage> parsed = protocol::parse_blob_message(message.bytes);
   if (!node || !parsed) {
-    if (!parsed)
-      log_warning("a blob message was refused", {{"from", message.address}, {"why", parsed.error().message}});
+    if (!parsed) {
+      hooks_.tell(TurnedAway{message.public_key,
+                             message.address,
+                             "blob: sent what breaks the protocol",
+                             parsed.error().message,
+                             {}});
+    }
     transport_.close(message.connection);
     return;
   }
@@ -152,6 +157,8 @@ void BlobTraffic::carry_out() {
   for (const exchange::Misbehaved& peer : effects.misbehaved) {
     log_warning("a peer broke the rules of the exchange",
                 {{"node", peer.peer}, {"object", peer.object.short_hex()}, {"why", peer.reason}});
+    hooks_.tell(
+        TurnedAway{{}, {}, "blob: broke the rules of the exchange", peer.reason, NodeId(peer.peer.str())});
   }
   for (const auto& [object, progress] : effects.progress) hooks_.tell(ObjectProgress{object, progress.bytes});
   for (const exchange::Completed& done : effects.completed) {

@@ -65,6 +65,7 @@ Effects Machine::step(const Event& event, Now at) {
   std::visit(Overloaded{
                  [&](const Received& e) { received(e); },
                  [&](const EnrolReceived& e) { enrol(e); },
+                 [&](const TurnedAway& e) { turn_away(e); },
                  [&](const Closed& e) { closed(e.connection); },
                  [&](const Persisted& e) { persisted = std::max(persisted, e.batch); },
                  [&](const ObjectStored& e) { object_stored(e); },
@@ -98,6 +99,7 @@ void Machine::tick() {
   end_early();
   expire();
   drop_unclaimed();
+  tell_turned_away();
   for (auto& [name, dataset] : datasets) pump(dataset);
   for (auto& [id, run] : runs) {
     for (Expert& expert : run.experts) {
@@ -189,6 +191,7 @@ void Machine::received(const Received& event) {
     refuse(ErrorCode::kUnauthorised, key == node_keys.end()
                                          ? "this key is not rostered: join with a token first"
                                          : "this key is revoked");
+    turn_away({event.key, event.address, "control: its key is not known", {}, {}});
     effects.disconnects.push_back(event.connection);
     return;
   }
@@ -223,6 +226,7 @@ void Machine::dispatch(Node& node, const Received& event) {
   }
   if (!node.is_node()) {
     reply_error(event.connection, request.id(), fail(ErrorCode::kUnauthorised, "only a node may say this"));
+    turn_away({event.key, event.address, "control: said what only a node may say", {}, {}});
     return;
   }
   switch (request.body_case()) {

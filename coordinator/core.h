@@ -68,6 +68,16 @@ struct EnrolReceived {
   ConnectionId connection;
   std::string key;
   pb::EnrolRequest request;
+  std::string address;  // as above
+};
+
+// Somebody was refused before the core heard anything. What the core itself refuses for want of a right is told alike.
+struct TurnedAway {
+  std::string key;      // X25519; empty: not known, or known by `node`
+  std::string address;  // may be empty
+  std::string why;      // one of a few phrases: the same ones are told together, by the minute
+  std::string detail;   // of this one
+  NodeId node;
 };
 
 struct Closed {
@@ -122,7 +132,7 @@ struct DiskFree {
   std::uint64_t bytes = 0;
 };
 
-using Event = std::variant<Received, EnrolReceived, Closed, Persisted, ObjectStored, ObjectFailed,
+using Event = std::variant<Received, EnrolReceived, TurnedAway, Closed, Persisted, ObjectStored, ObjectFailed,
                            ObjectProgress, Tick, LoopLag, DiskFree>;
 
 // ---- What is to be done ----------------------------------------------------------------------------------

@@ -42,16 +42,21 @@ void Machine::tell_run(const std::string& kind, const std::string& reason, const
   append(std::move(event));
 }
 
-// Written with the batch of what it tells. The oldest make room.
+// Written with the batch of what it tells. The oldest make room, and those who were turned away for their like.
 void Machine::append(pb::Event event) {
   event.set_number(next_event++);
   event.set_unix_ms(now.unix_ms);
   other_writes[event_key(event.number())] = event.SerializeAsString();
+  turned_away_events += event.kind() == kTurnedAway ? 1 : 0;
   events.push_back(std::move(event));
-  while (events.size() > config.events && !planted("events_never_trimmed")) {
-    other_writes[event_key(events.front().number())] = std::nullopt;
-    events.pop_front();
-  }
+  const auto drop_oldest = [&](auto oldest) {
+    turned_away_events -= oldest->kind() == kTurnedAway ? 1 : 0;
+    other_writes[event_key(oldest->number())] = std::nullopt;
+    events.erase(oldest);
+  };
+  if (turned_away_events > config.turned_away_events)
+    drop_oldest(std::ranges::find_if(events, [](const auto& e) { return e.kind() == kTurnedAway; }));
+  while (events.size() > config.events && !planted("events_never_trimmed")) drop_oldest(events.begin());
 }
 
 AdminResult Machine::event_list(const pb::EventList& request) const {

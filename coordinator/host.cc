@@ -204,6 +204,10 @@ void Host::handle(protocol::ServerEvent event) {
     if (closed->connection.endpoint == protocol::Endpoint::kBlob) blob_->closed(closed->connection);
     return;
   }
+  if (const auto* away = std::get_if<protocol::TurnedAway>(&event)) {
+    return feed(TurnedAway{
+        away->public_key, away->address, text(protocol::to_string(away->endpoint), ": ", away->why), {}, {}});
+  }
   const auto& message = std::get<protocol::Incoming>(event);
   switch (message.connection.endpoint) {
     case protocol::Endpoint::kEnrol:
@@ -218,7 +222,11 @@ void Host::handle(protocol::ServerEvent event) {
 void Host::control(const protocol::Incoming& message) {
   Result<pb::ControlRequest> request = protocol::parse_control_request(message.bytes);
   if (!request) {
-    log_warning("a request was refused", {{"from", message.address}, {"why", request.error().message}});
+    feed(TurnedAway{message.public_key,
+                    message.address,
+                    "control: sent what breaks the protocol",
+                    request.error().message,
+                    {}});
     pb::ControlRequest unchecked;
     pb::ControlReply reply;
     if (unchecked.ParseFromString(message.bytes)) reply.set_id(unchecked.id());
@@ -237,10 +245,15 @@ void Host::enrol(const protocol::Incoming& message) {
     pb::EnrolReply reply;
     *reply.mutable_error() = protocol::to_message(request.error());
     send({message.connection.id, Endpoint::kEnrol, std::move(reply), 0});
+    feed(TurnedAway{message.public_key,
+                    message.address,
+                    "enrol: sent what breaks the protocol",
+                    request.error().message,
+                    {}});
     return;
   }
   if (unwritten_.size() > kBatchesUnderWay || waiting_.size() > kWaiting) return;
-  feed(EnrolReceived{message.connection.id, message.public_key, std::move(*request)});
+  feed(EnrolReceived{message.connection.id, message.public_key, std::move(*request), message.address});
 }
 
 void Host::feed(const Event& event) { carry_out(core_->step(event, surroundings_.clock.now())); }

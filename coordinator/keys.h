@@ -16,6 +16,8 @@ inline constexpr char kRunPrefix[] = "run/";
 inline constexpr char kExpertPrefix[] = "expert/";
 inline constexpr char kEventPrefix[] = "event/";
 
+inline constexpr char kTurnedAway[] = "turned_away";  // the kind of event
+
 std::string number_text(std::uint64_t number);
 std::string expert_key(const ExpertId& id);
 std::string event_key(std::uint64_t number);

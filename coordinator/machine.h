@@ -114,6 +114,13 @@ struct Reader {
   Duration until{};
 };
 
+// Who was turned away for the same reason, told once, and again with their number when a minute is over.
+struct TurnedAwayOnes {
+  Duration since{};
+  std::uint64_t more = 0;
+  TurnedAway last;
+};
+
 using AdminResult = Result<pb::AdminReply>;
 
 // The answer to an admin's request that says no more than that it was done.
@@ -145,6 +152,8 @@ struct Machine {
   std::map<Hash, std::uint32_t> named;  // how often durable state names an object
   std::map<Hash, Duration> unclaimed;   // stored, named by nothing, since when
   std::map<ConnectionId, Reader> reading;
+  std::map<std::pair<std::string, std::string>, TurnedAwayOnes> turned_away;  // by who and why
+  std::size_t turned_away_events = 0;                                         // of `events`
 
   Now now;
   std::uint64_t batch = 0;  // the last one handed out
@@ -192,6 +201,10 @@ struct Machine {
   Result<void> load(std::span<const KeyValue> state);
   Result<void> load_entry(const KeyValue& entry);
   Result<void> check_links();
+
+  // turned_away.cc
+  void turn_away(const TurnedAway& event);
+  void tell_turned_away();
 
   // events.cc
   void tell(const std::string& kind, const std::string& reason, const std::string& node = "",

@@ -26,6 +26,7 @@ void Machine::enrol(const EnrolReceived& event) {
   } else {
     message.mutable_error()->set_code(to_string(certificate.error().code));
     message.mutable_error()->set_message(certificate.error().message);
+    turn_away({event.key, event.address, "enrol: refused", certificate.error().message, {}});
   }
   effects.sends.push_back({event.connection, Endpoint::kEnrol, std::move(message), 0});
 }

@@ -28,6 +28,11 @@ inline constexpr int kBlobReceiveQueue = 4;
 // thrown out.
 inline constexpr std::size_t kEnrolConnections = 128;
 inline constexpr std::uint64_t kEnrolConnectionBytes = 64 << 10;
+// On control and blob, what connections without a message may have sent together, and what all connections of one member
+// may have sent that is no whole message yet: more than the queues above hold, and than a receiver asks a peer for at once.
+inline constexpr std::uint64_t kStrangersBytes = 64 << 20;
+inline constexpr std::uint64_t kControlUnreadBytes = 12 << 20;
+inline constexpr std::uint64_t kBlobUnreadBytes = 40 << 20;
 
 inline constexpr std::size_t kNameBytes = 63;  // names of nodes, runs, datasets: [a-z0-9][a-z0-9._-]*
 inline constexpr std::size_t kReasonBytes = 1024;

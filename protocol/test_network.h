@@ -63,6 +63,7 @@ struct TestServer {
   std::unique_ptr<ServerTransport> transport;
   std::vector<Incoming> incoming;
   std::vector<Closed> closed;
+  std::vector<TurnedAway> turned_away;
   bool echo = false;
 
   void poll(Duration timeout = Duration::zero()) {
@@ -70,8 +71,10 @@ struct TestServer {
       if (auto* got = std::get_if<Incoming>(&event)) {
         EXPECT_TRUE(!echo || transport->send(got->connection, got->bytes));
         incoming.push_back(std::move(*got));
+      } else if (auto* over = std::get_if<Closed>(&event)) {
+        closed.push_back(std::move(*over));
       } else {
-        closed.push_back(std::get<Closed>(std::move(event)));
+        turned_away.push_back(std::get<TurnedAway>(std::move(event)));
       }
     });
     EXPECT_TRUE(polled);

@@ -43,7 +43,15 @@ struct Closed {
   std::string public_key;
 };
 
-using ServerEvent = std::variant<Incoming, Closed>;
+// Somebody whom the transport refused or ended by itself. For people; as many may come as are refused.
+struct TurnedAway {
+  Endpoint endpoint = Endpoint::kEnrol;
+  std::string public_key;  // raw; empty: not known
+  std::string address;     // may be empty
+  std::string why;         // one of a few phrases
+};
+
+using ServerEvent = std::variant<Incoming, Closed, TurnedAway>;
 
 class ServerTransport {
  public:

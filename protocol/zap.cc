@@ -40,7 +40,7 @@ void ZapHandler::answer_all() {
     if (request.empty()) return;
     const bool known = request.size() == kRequestFrames && request[0] == kVersion && request[5] == "CURVE" &&
                        request[6].size() == kKeyBytes;
-    const bool allowed = known && decide_(request[2], request[6]);
+    const bool allowed = known && decide_(request[2], request[6], request[3]);
     const std::string user = allowed ? to_hex(request[6]) : std::string();
     const std::string_view id = request.size() > 1 ? std::string_view(request[1]) : std::string_view();
     const std::string_view answer[] = {kVersion, id, allowed ? "200" : "400", allowed ? "OK" : "not known",

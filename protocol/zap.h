@@ -11,9 +11,9 @@ namespace skerry::protocol {
 
 class ZapHandler {
  public:
-  // `domain` is the endpoint's word, `key` the raw public key that the handshake proved. The answer's user id is the
-  // key in hexadecimal.
-  using Decide = std::function<bool(std::string_view domain, std::string_view key)>;
+  // `domain` is the endpoint's word, `key` the raw public key that the handshake proved, `address` the peer's. The
+  // answer's user id is the key in hexadecimal.
+  using Decide = std::function<bool(std::string_view domain, std::string_view key, std::string_view address)>;
   ZapHandler(const std::shared_ptr<void>& context, Decide decide);
   ZmqSocket& socket() { return socket_; }
   void answer_all();

@@ -1,10 +1,12 @@
 #include "protocol/zmq_server.h"
 
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "base/check.h"
@@ -18,8 +20,10 @@ namespace {
 constexpr int kZapEnforceDomain = 93;  // missing from the header, known to the library
 constexpr int kLingerMs = 1'000;
 constexpr int kBacklog = 1024;
-constexpr Duration kGuardInterval = std::chrono::milliseconds(200);
-constexpr std::size_t kOtherDescriptors = 256;  // the process's own files, sockets and libraries
+constexpr Duration kCheckInterval = std::chrono::milliseconds(200);
+constexpr int kCheckShare = 50;  // looking at connections takes at most a fiftieth of the thread's time
+constexpr Duration kSilence = std::chrono::seconds(25);  // ZeroMQ gives a handshake 30 s
+constexpr std::size_t kOtherDescriptors = 256;           // the process's own files, sockets and libraries
 
 // Messages taken from one endpoint before the others have their turn: a heartbeat never waits behind blobs.
 int burst_of(Endpoint endpoint) {
@@ -58,15 +62,36 @@ std::string plain_address(std::string address) {
   return address;
 }
 
+GuardLimits guard_limits(Endpoint endpoint, std::size_t connections) {
+  if (endpoint == Endpoint::kEnrol)
+    return {kEnrolConnections, kEnrolConnectionBytes, kEnrolConnections * kEnrolConnectionBytes, 0, {}};
+  const std::uint64_t first = limit_bytes(endpoint) + kEnrolConnectionBytes;  // one message, and a handshake
+  return {connections, first, kStrangersBytes,
+          endpoint == Endpoint::kControl ? kControlUnreadBytes : kBlobUnreadBytes, kSilence};
+}
+
+// Of a connection's other end, without its port; empty where it is gone.
+std::string address_of(int descriptor) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  std::array<char, NI_MAXHOST> name{};
+  if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&address), size, name.data(), name.size(), nullptr, 0,
+                    NI_NUMERICHOST) != 0) {
+    return {};
+  }
+  return plain_address(name.data());
+}
+
 }  // namespace
 
 ZmqServer::Port::Port(const std::shared_ptr<void>& context, Endpoint which, const Identity& identity,
-                      std::size_t strangers_limit)
+                      std::size_t connections)
     : endpoint(which),
       router(context, ZMQ_ROUTER),
       monitor(context, router, to_string(which),
               ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_ACCEPT_FAILED),
-      strangers(strangers_limit) {
+      guard(guard_limits(which, connections)) {
   set_connection_options(router, which, identity);
   router.set(ZMQ_ROUTER_MANDATORY, 1);
   router.set(ZMQ_BACKLOG, kBacklog);
@@ -76,13 +101,13 @@ ZmqServer::Port::Port(const std::shared_ptr<void>& context, Endpoint which, cons
 }
 
 ZmqServer::ZmqServer(const Identity& identity, std::size_t connections)
-    : context_(make_zmq_context()), zap_(context_, [this](std::string_view domain, std::string_view key) {
-        return domain == to_string(Endpoint::kEnrol) || allowed_.contains(std::string(key));
+    : context_(make_zmq_context()),
+      zap_(context_, [this](std::string_view domain, std::string_view key, std::string_view address) {
+        return may_enter(domain, key, address);
       }) {
   for (const Endpoint endpoint : kAllEndpoints) {
-    const std::size_t strangers = endpoint == Endpoint::kEnrol ? kEnrolConnections : connections;
     ports_[static_cast<std::size_t>(endpoint)] =
-        std::make_unique<Port>(context_, endpoint, identity, strangers);
+        std::make_unique<Port>(context_, endpoint, identity, connections);
   }
 }
 
@@ -107,6 +132,14 @@ Result<std::unique_ptr<ServerTransport>> ZmqServer::make(const Identity& identit
   }
   ASSIGN_OR_RETURN(server->endpoints_, advertised(options.advertise, host, numbers));
   return std::unique_ptr<ServerTransport>(std::move(server));
+}
+
+bool ZmqServer::may_enter(std::string_view domain, std::string_view key, std::string_view address) {
+  if (domain == to_string(Endpoint::kEnrol) || allowed_.contains(std::string(key))) return true;
+  const Endpoint endpoint = domain == to_string(Endpoint::kBlob) ? Endpoint::kBlob : Endpoint::kControl;
+  events_.push_back(
+      TurnedAway{endpoint, std::string(key), plain_address(std::string(address)), "its key is not known"});
+  return false;
 }
 
 bool ZmqServer::is_allowed(Endpoint endpoint, const std::string& key) const {
@@ -161,18 +194,40 @@ void ZmqServer::announce(const Port& port, const std::vector<Peer>& over) {
 }
 
 void ZmqServer::drain_monitor(Port& port) {
+  const Duration now = clock_.now().boot;
   for (const ZmqMonitorEvent& event : port.monitor.drain()) {
     if (event.kind == ZMQ_EVENT_ACCEPT_FAILED) {
       log_error("cannot accept a connection",
                 {{"endpoint", to_string(port.endpoint)}, {"errno", event.value}});
     } else if (event.kind == ZMQ_EVENT_ACCEPTED) {
-      port.strangers.accepted(event.value);
       announce(port, port.peers.accepted(event.value));
+      if (const auto oldest = port.guard.accepted(event.value, address_of(event.value), now))
+        end(port, *oldest);
     } else if (event.kind == ZMQ_EVENT_DISCONNECTED) {
-      port.strangers.leaves(event.value);
+      if (const auto stranger = port.guard.ended(event.value, now)) tell(port, *stranger);
       announce(port, port.peers.disconnected(event.value));
     }
   }
+}
+
+void ZmqServer::tell(const Port& port, const Offender& offender) {
+  events_.push_back(TurnedAway{port.endpoint, offender.public_key, offender.address, offender.why});
+}
+
+// Its disconnection is told by the monitor.
+void ZmqServer::end(Port& port, const Offender& offender) {
+  if (!is_connection_of(offender.descriptor, port.number)) return;
+  ::shutdown(offender.descriptor, SHUT_RDWR);
+  tell(port, offender);
+}
+
+void ZmqServer::check_connections() {
+  const Duration now = clock_.now().boot;
+  if (now < next_check_) return;
+  for (const auto& port : ports_) {
+    for (const Offender& offender : port->guard.check(now)) end(*port, offender);
+  }
+  next_check_ = now + std::max(kCheckInterval, kCheckShare * (clock_.now().boot - now));
 }
 
 bool ZmqServer::receive_one(Port& port) {
@@ -194,6 +249,8 @@ bool ZmqServer::receive_one(Port& port) {
     accept_message(port, std::move(peer), plain_address(body.property("Peer-Address")),
                    std::string(body.bytes()));
   } else {
+    events_.push_back(TurnedAway{port.endpoint, peer.public_key, plain_address(body.property("Peer-Address")),
+                                 "sent a message of several frames, or too long a one"});
     throw_out(port, peer);
   }
   return true;
@@ -202,7 +259,7 @@ bool ZmqServer::receive_one(Port& port) {
 void ZmqServer::accept_message(Port& port, Peer peer, std::string address, std::string bytes) {
   if (port.peers.is_over(peer.connection)) return;
   if (!is_allowed(port.endpoint, peer.public_key)) return throw_out(port, peer);
-  if (port.endpoint != Endpoint::kEnrol) port.strangers.leaves(peer.descriptor);
+  if (port.endpoint != Endpoint::kEnrol) port.guard.heard(peer.descriptor, peer.public_key, bytes.size());
   const std::vector<Peer> over = port.peers.message(peer);
   Incoming incoming{{port.endpoint, peer.connection}, peer.public_key, std::move(address), std::move(bytes)};
   const auto own = std::find_if(over.begin(), over.end(),
@@ -226,8 +283,8 @@ void ZmqServer::receive_some(Port& port, const Handler& handle) {
 
 Result<std::vector<int>> ZmqServer::wait(Duration timeout, std::span<const int> readable) {
   if (!events_.empty()) timeout = Duration::zero();
-  if (!enrol_guard().idle() && (timeout < Duration::zero() || timeout > kGuardInterval))
-    timeout = kGuardInterval;
+  const bool idle = std::ranges::all_of(ports_, [](const auto& port) { return port->guard.idle(); });
+  if (!idle && (timeout < Duration::zero() || timeout > kCheckInterval)) timeout = kCheckInterval;
   std::vector<zmq_pollitem_t> items;
   items.push_back({zap_.socket().get(), 0, ZMQ_POLLIN, 0});
   for (const auto& port : ports_) {
@@ -246,8 +303,8 @@ Result<std::vector<int>> ZmqServer::poll(Duration timeout, std::span<const int> 
                                          const Handler& handle) {
   ASSIGN_OR_RETURN(std::vector<int> ready, wait(timeout, readable));
   zap_.answer_all();
-  enrol_guard().check_bytes(kEnrolConnectionBytes);
   for (const auto& port : ports_) drain_monitor(*port);
+  check_connections();
   deliver(handle);
   for (const Endpoint endpoint : {Endpoint::kControl, Endpoint::kEnrol, Endpoint::kBlob}) {
     receive_some(port_of(endpoint), handle);

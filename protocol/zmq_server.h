@@ -8,8 +8,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "protocol/connection_guard.h"
 #include "protocol/peer_table.h"
-#include "protocol/stranger_guard.h"
 #include "protocol/zap.h"
 #include "protocol/zmq_socket.h"
 #include "protocol/zmq_transport.h"
@@ -33,12 +33,12 @@ class ZmqServer final : public ServerTransport {
  private:
   struct Port {
     Port(const std::shared_ptr<void>& context, Endpoint which, const Identity& identity,
-         std::size_t strangers_limit);
+         std::size_t connections);
     Endpoint endpoint;
     ZmqSocket router;
     ZmqMonitor monitor;
     PeerTable peers;
-    StrangerGuard strangers;  // at enrol, everybody
+    ConnectionGuard guard;  // at enrol, everybody stays a stranger
     std::uint16_t number = 0;
   };
   ZmqServer(const Identity& identity, std::size_t connections);
@@ -46,7 +46,10 @@ class ZmqServer final : public ServerTransport {
   Port& port_of(Endpoint endpoint) { return *ports_[static_cast<std::size_t>(endpoint)]; }
   bool is_allowed(Endpoint endpoint, const std::string& key) const;
   Result<std::vector<int>> wait(Duration timeout, std::span<const int> readable);
-  StrangerGuard& enrol_guard() { return port_of(Endpoint::kEnrol).strangers; }
+  bool may_enter(std::string_view domain, std::string_view key, std::string_view address);
+  void check_connections();
+  void end(Port& port, const Offender& offender);
+  void tell(const Port& port, const Offender& offender);
   void drain_monitor(Port& port);
   void receive_some(Port& port, const Handler& handle);
   bool receive_one(Port& port);
@@ -61,6 +64,8 @@ class ZmqServer final : public ServerTransport {
   Endpoints endpoints_;
   std::unordered_set<std::string> allowed_;
   std::deque<ServerEvent> events_;
+  SystemClock clock_;
+  Duration next_check_{};
 };
 
 }  // namespace skerry::protocol

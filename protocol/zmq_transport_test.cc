@@ -88,6 +88,49 @@ TEST_F(ZmqServerTest, AStrangerWhoSendsTooMuchIsCutOff) {
   ASSERT_TRUE(until({&server}, {}, [&] { return server.closed.size() == 1; }));
 }
 
+// Frames within their limit, of one message that is not, from somebody who is known by an earlier one. ZeroMQ sends no part of
+// a message before its end, so here it may have come whole before the bytes were looked at: it is refused either way.
+struct MessageOfManyFrames : ZmqServerTest, ::testing::WithParamInterface<Endpoint> {};
+
+TEST_P(MessageOfManyFrames, EndsItsConnectionAndNamesItsSender) {
+  server.transport->set_allowed({ada.x25519_key()});
+  RawPeer peer = raw(GetParam());
+  peer.send("small");
+  ASSERT_TRUE(until({&server}, {}, [&] { return server.incoming.size() == 1; }));
+  const std::uint64_t limit = GetParam() == Endpoint::kControl ? kControlUnreadBytes : kBlobUnreadBytes;
+  const std::string part(limit_bytes(GetParam()), 'x');
+  for (std::uint64_t sent = 0; sent <= 2 * limit; sent += part.size()) peer.send(part, true);
+  peer.send("the end");
+  ASSERT_TRUE(until({&server}, {}, [&] { return server.closed.size() == 1; }));
+  ASSERT_FALSE(server.turned_away.empty());
+  EXPECT_EQ(server.turned_away[0].public_key, ada.x25519_key());
+  EXPECT_EQ(server.turned_away[0].address, "127.0.0.1");
+  EXPECT_EQ(server.turned_away[0].endpoint, GetParam());
+  EXPECT_EQ(server.incoming.size(), 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MessageOfManyFrames, ::testing::Values(Endpoint::kControl, Endpoint::kBlob),
+                         [](const auto& each) { return std::string(to_string(each.param)); });
+
+TEST_F(ZmqServerTest, LargeMessagesOneAfterAnotherEndNothing) {
+  server.transport->set_allowed({ada.x25519_key()});
+  RawPeer peer = raw(Endpoint::kBlob);
+  const std::string chunk(kChunkBytes, 'c');
+  constexpr std::size_t kChunks = 40;  // several times what may be unread
+  for (std::size_t i = 0; i < kChunks; ++i) peer.send(chunk);
+  ASSERT_TRUE(
+      until({&server}, {}, [&] { return server.incoming.size() == kChunks || !server.closed.empty(); }));
+  EXPECT_TRUE(server.closed.empty());
+  EXPECT_TRUE(server.turned_away.empty());
+}
+
+TEST_F(ZmqServerTest, AKeyThatIsNotKnownIsToldWithItsAddress) {
+  RawPeer peer = raw(Endpoint::kControl);
+  ASSERT_TRUE(until({&server}, {}, [&] { return !server.turned_away.empty(); }));
+  EXPECT_EQ(server.turned_away[0].public_key, ada.x25519_key());
+  EXPECT_EQ(server.turned_away[0].address, "127.0.0.1");
+}
+
 // The first of each has its handshake behind it: no other limit would end it.
 TEST_F(ZmqServerTest, StrangersMakeRoomForEachOther) {
   TestClient first(network.make_client(ada, network.coordinator.ed25519_key()));

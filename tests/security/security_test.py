@@ -46,6 +46,12 @@ class Attacked(EndToEnd):
         error = fields(answer[2][0])
         self.assertEqual(error[1][0].decode(), code, error[2][0].decode())
 
+    def assert_told(self, why, node=""):
+        """Who was turned away is an event."""
+        def found():
+            return next((e for e in self.it.events(kind="turned_away", node=node or None) if why in e["reason"]), None)
+        return self.it.wait(found, f"the event that {node or 'a stranger'} was turned away: {why}", self.it.coordinator)
+
     def assert_serves(self):
         self.assertIsNotNone(self.it.try_json("node", "list"))
 
@@ -74,6 +80,7 @@ class Keys(Attacked):
             peer = self.dial(endpoint, token, Key())
             peer.wait_for(attacker.REFUSED_KEY)
             self.assertNotIn(attacker.HANDSHAKE_DONE, peer.look())
+            self.assertIn("127.0.0.1", self.assert_told(f"{endpoint}: its key is not known")["reason"])
 
     def test_revoked_key(self):
         token, key, peer = self.member("mallory")
@@ -81,6 +88,7 @@ class Keys(Attacked):
         peer.wait_for(attacker.DISCONNECTED)
         self.dial("control", token, key).wait_for(attacker.REFUSED_KEY)
         self.dial("blob", token, key).wait_for(attacker.REFUSED_KEY)
+        self.assert_told("blob: its key is not known", node="mallory")
         again = self.dial("enrol", token, key).ask(attacker.enrol_request(key, token, "mallory"))
         self.assert_refused(again)
         self.assertEqual(self.it.events(kind="revoked")[0]["node"], "mallory")
@@ -96,6 +104,8 @@ class Keys(Attacked):
         self.assert_refused(peer.ask(heartbeat(1)))  # nor may she say what nodes say
         self.assertIn(8, peer.ask(request(9, message((4, b"")))))  # node list: she may read
         self.assertEqual(self.it.events(kind="revoked"), [])
+        self.assert_told("control: asked for what only an admin may do", node="eve")
+        self.assert_told("control: said what only a node may say", node="eve")
 
     def test_replayed_enrolment(self):
         token = self.token(uses=2)
@@ -122,6 +132,7 @@ class Keys(Attacked):
         guess = self.token()
         guess.secret = os.urandom(32)
         self.assert_refused(self.dial("enrol", guess, late).ask(attacker.enrol_request(late, guess, "late")))
+        self.assert_told("enrol: refused")
 
 
 class Certificates(Attacked):
@@ -218,8 +229,7 @@ class Training(Attacked):
             self.assertEqual(asked[2][0], manifest)
             lie = message((1, asked[1][0]), (2, asked[3][0]), (4, b"\0" * (4 << 20)))
             blob.send(message((2, lie)))
-            it.wait(lambda: "broke the rules of the exchange" in it.coordinator.log_text(), "the lie to be named",
-                    it.coordinator)
+            self.assert_told("blob: broke the rules of the exchange", node="mallory")
         self.assertEqual(it.events(kind="committed"), [])
         peer.close()
         it.start_daemon("one")
@@ -272,11 +282,17 @@ class Floods(Attacked):
 
     def test_strangers_message_of_many_frames(self):
         self.message_of_many_frames(self.dial("enrol", self.token(), Key()), b"x" * 4000, 80_000)
+        self.assert_told("enrol: sent too much before it was known")
 
-    @unittest.expectedFailure  # docs/security.md, "What is not protected": the guard on bytes is at enrol only
     def test_members_message_of_many_frames(self):
-        _, _, peer = self.member("mallory")
+        token, key, peer = self.member("mallory")
+        blob = self.dial("blob", token, key)
+        blob.wait_for(attacker.HANDSHAKE_DONE)
+        blob.send(message((3, message((1, attacker.VERSION), (2, 7)))))
+        self.message_of_many_frames(blob, b"x" * (4 << 20), 80)
+        self.assert_told("blob: sent a message that does not end", node="mallory")
         self.message_of_many_frames(peer, b"x" * 250_000, 1_280)
+        self.assert_told("control: sent a message that does not end", node="mallory")
 
     def test_half_open_handshakes(self):
         token = self.token()
@@ -289,6 +305,7 @@ class Floods(Attacked):
             # At enrol all but the newest have been thrown out.
             wait(lambda: sum(attacker.is_closed(each) for each in held[:600]) >= 472, "the oldest to make room")
             attacker.enrolled(self.context, token, "between-them")
+            self.assert_told("enrol: too many connections that had said nothing")
         self.it.start_daemon("one")
         for each in held:
             each.close()
