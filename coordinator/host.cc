@@ -184,6 +184,7 @@ void Host::every_now_and_then() {
   }
   if (now >= next_report_) {
     next_report_ = now + kReportEvery;
+    rate_.forget(now);
     if (const auto bytes = free_bytes(surroundings_.folder)) feed(DiskFree{*bytes});
     if (options_.report) {
       const auto experts = core_->experts();
@@ -219,7 +220,21 @@ void Host::handle(protocol::ServerEvent event) {
   }
 }
 
+bool Host::is_heard(const protocol::Incoming& message) {
+  const auto verdict = rate_.ask(message.public_key, surroundings_.clock.now().boot);
+  if (verdict == RequestRate::Verdict::kFirstDropped) {
+    feed(TurnedAway{message.public_key,
+                    message.address,
+                    text("control: asks more than ", std::chrono::seconds(1) / kRequestInterval,
+                         " times a second: what is more is not heard"),
+                    {},
+                    {}});
+  }
+  return verdict == RequestRate::Verdict::kHeard;
+}
+
 void Host::control(const protocol::Incoming& message) {
+  if (!is_heard(message)) return;
   Result<pb::ControlRequest> request = protocol::parse_control_request(message.bytes);
   if (!request) {
     feed(TurnedAway{message.public_key,

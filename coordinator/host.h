@@ -18,6 +18,7 @@
 #include "base/worker.h"
 #include "coordinator/blob_traffic.h"
 #include "coordinator/core.h"
+#include "coordinator/request_rate.h"
 #include "protocol/identity.h"
 #include "protocol/transport.h"
 #include "storage/object_store.h"
@@ -71,6 +72,7 @@ class Host {
   Result<void> write_now(Effects effects);
 
   void handle(protocol::ServerEvent event);
+  bool is_heard(const protocol::Incoming& message);
   void control(const protocol::Incoming& message);
   void enrol(const protocol::Incoming& message);
   void feed(const Event& event);
@@ -93,6 +95,7 @@ class Host {
   std::unique_ptr<Core> core_;
   std::optional<FirstStart> first_start_;
   std::unordered_set<std::string> allowed_;
+  RequestRate rate_;
   std::deque<Send> waiting_;  // for their batches, in the order of these
   std::deque<Drop> drops_;
   std::deque<Batch> unwritten_;  // the first one is at the disk, or waits for room on it

@@ -294,6 +294,23 @@ class Floods(Attacked):
         self.message_of_many_frames(peer, b"x" * 250_000, 1_280)
         self.assert_told("control: sent a message that does not end", node="mallory")
 
+    def test_member_who_asks_without_end(self):
+        """Every Hello of another process of a node costs a write. Others are answered meanwhile, and the flood is not
+        carried out."""
+        count = 20_000
+        _, _, mallory = self.member("mallory")
+        _, _, ada = self.member("ada")
+        with self.bounded():
+            for start in range(0, count, count // 4):
+                for incarnation in range(start, start + count // 4):
+                    mallory.send(hello(incarnation=8 + incarnation))
+                ada.send(heartbeat(1 + start, number=100 + start))
+                wait(lambda: any(4 in m and m[1] == [100 + start] for m in iter_messages(ada)), "ada's heartbeat")
+                self.assert_serves()
+            self.assert_told("control: asks more than", node="mallory")
+        self.assertLess(len(self.it.events(kind="node_joined", node="mallory")), count / 2)
+
+
     def test_half_open_handshakes(self):
         token = self.token()
         greeting = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"CURVE".ljust(20, b"\0")
