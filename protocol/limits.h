@@ -22,7 +22,9 @@ inline constexpr std::size_t kChannelQueueBytes = 4 << 20;  // waiting for an en
 inline constexpr int kEnrolQueue = 4;
 inline constexpr int kControlQueue = 32;
 inline constexpr int kBlobSendQueue = 16;  // at least the requests that a receiver keeps open
-inline constexpr int kBlobReceiveQueue = 4;
+// As many as a receiver asks a peer for at once, and some: where a queue is full, libzmq 4.3.4 may stop the process when the
+// connection then breaks (its issue 4364).
+inline constexpr int kBlobReceiveQueue = 16;
 
 // The enrol endpoint is open to strangers: the oldest connection makes room, and one that sends more is
 // thrown out.
