@@ -42,7 +42,7 @@ class ZmqClient final : public ClientTransport {
       : identity_(identity),
         options_(std::move(options)),
         server_key_(std::move(server_key)),
-        context_(make_zmq_context()),
+        context_(options_.context ? options_.context : make_zmq_context()),
         jitter_({.seed = std::hash<std::string>{}(identity.x25519_key()), .purpose = Purpose::kId}) {}
 
   ~ZmqClient() override {
@@ -84,7 +84,8 @@ class ZmqClient final : public ClientTransport {
 };
 
 void ZmqClient::connect(Endpoint endpoint) {
-  auto socket = std::make_unique<Socket>(context_, text(to_string(endpoint), ++sockets_));
+  // The clients of a shared context are told apart by their addresses.
+  auto socket = std::make_unique<Socket>(context_, text(this, to_string(endpoint), ++sockets_));
   ZmqSocket& dealer = socket->dealer;
   set_connection_options(dealer, endpoint, identity_);
   dealer.set(ZMQ_CURVE_SERVERKEY, server_key_);
@@ -206,7 +207,13 @@ Result<std::vector<int>> ZmqClient::poll(Duration timeout, std::span<const int> 
   return ready;
 }
 
+constexpr std::size_t kSocketsOfClient = 3 * kEndpointCount;  // each with both ends of its monitor
+
 }  // namespace
+
+std::shared_ptr<void> share_zmq_context(std::size_t clients) {
+  return make_zmq_context(static_cast<int>(clients * kSocketsOfClient));
+}
 
 Result<std::unique_ptr<ClientTransport>> make_zmq_client(const Identity& identity,
                                                          const ClientOptions& options) {

@@ -12,7 +12,6 @@
 namespace skerry::protocol {
 namespace {
 
-constexpr int kMaxSockets = 128;
 constexpr std::int64_t kSealBytes = 64;  // CURVE's own, around each frame: at least 33
 constexpr int kHandshakeMs = 30'000;     // shorter ones throw work away when everybody dials at once
 constexpr int kHeartbeatMs = 1'000;
@@ -35,11 +34,11 @@ Error zmq_error(std::string_view doing) {
   return fail(ErrorCode::kIo, text(doing, ": ", zmq_strerror(zmq_errno())));
 }
 
-std::shared_ptr<void> make_zmq_context() {
+std::shared_ptr<void> make_zmq_context(int sockets) {
   void* context = zmq_ctx_new();
   SKERRY_CHECK(context != nullptr, "no ZeroMQ context");
   zmq_ctx_set(context, ZMQ_IO_THREADS, 1);  // monitor events and messages then come in one order
-  zmq_ctx_set(context, ZMQ_MAX_SOCKETS, kMaxSockets);
+  zmq_ctx_set(context, ZMQ_MAX_SOCKETS, sockets);
   return {context, [](void* ended) {
             while (zmq_ctx_term(ended) != 0 && zmq_errno() == EINTR) {
             }

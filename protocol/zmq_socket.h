@@ -19,7 +19,8 @@ namespace skerry::protocol {
 Error zmq_error(std::string_view doing);  // from zmq_errno
 
 // Ends with its last owner, once every socket is closed and what lingers has left or given up.
-std::shared_ptr<void> make_zmq_context();
+inline constexpr int kContextSockets = 128;
+std::shared_ptr<void> make_zmq_context(int sockets = kContextSockets);
 
 class ZmqSocket {
  public:

@@ -22,9 +22,13 @@ struct ServerOptions {
 Result<std::unique_ptr<ServerTransport>> make_zmq_server(const Identity& identity,
                                                          const ServerOptions& options);
 
+// Threads and descriptors that many clients of one process may have in common. All of them then belong to one thread.
+std::shared_ptr<void> share_zmq_context(std::size_t clients);
+
 struct ClientOptions {
   Endpoints endpoints;
-  std::string coordinator_key;  // Ed25519, raw: pins the server
+  std::string coordinator_key;              // Ed25519, raw: pins the server
+  std::shared_ptr<void> context = nullptr;  // a shared one; none: its own
 };
 
 // Dials nothing yet.

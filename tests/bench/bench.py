@@ -6,6 +6,8 @@
   train       images a second of one engine on one thread, its start included
   storage     one checkpoint of 503 MB into RocksDB and back
   export      what diffusers computes from an exported ensemble, against the engine: largest absolute differences
+  fleet       --nodes N with CURVE connections that beat once a second, 16 of them with a lease: how long an answer takes, what
+              the coordinator needs; then it is killed and started again under that load
   gossip      rounds for 100 records to reach 10,000 simulated nodes, and what an idle one sends and receives (4 GB of memory)
 """
 import argparse
@@ -13,6 +15,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import signal
 import statistics
 import subprocess
@@ -160,14 +163,110 @@ def gossip(args):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+LEASES = 16
+LEASE_SECONDS = 8  # with its grace
+NODES_OF_PROCESS = 1250
+MEASURE_SECONDS = 10
+
+
+class FleetPart:
+    """A process of many nodes: fleet_bench.cc."""
+
+    def __init__(self, args, token, first, count):
+        self.popen = subprocess.Popen([pathlib.Path(args.bin) / "fleet_bench", token, str(first), str(count)],
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def tell(self, line):
+        self.popen.stdin.write(line + "\n")
+        self.popen.stdin.flush()
+
+    def hear(self):
+        line = self.popen.stdout.readline().strip()
+        if not line:
+            sys.exit(f"a part of the fleet left with {self.popen.wait()}")
+        return line
+
+
+def cpu_seconds(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def idle_seconds():
+    return int(pathlib.Path("/proc/stat").read_text().split()[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def leases(cluster):
+    return {e["index"]: (e["node"], e["epoch"]) for e in cluster.experts("run") if e["node"]}
+
+
+def fleet(args):
+    # A coordinator keeps four descriptors ready for each node, and some for itself (protocol/zmq_server.cc).
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    most, limited = (hard - 384) // 4 - 16, ["the number asked for"]
+    nodes = args.nodes
+    if nodes > most:
+        nodes, limited = most, [f"descriptors: {hard} for a process (ulimit -Hn) suffice for {most} nodes"]
+    print(f"{nodes} nodes, {os.cpu_count()} cores, {hard} descriptors for a process", flush=True)
+    with Cluster(args.bin, engine=pathlib.Path(args.bin) / "skerry-fake-engine",
+                 coordinator_args=["--connections", nodes + 16]) as cluster:
+        cluster.start_coordinator()
+        start = time.monotonic()
+        cluster.add_dataset(partitions=min(LEASES, nodes), images=1600)
+        token = cluster.json("token", "create", "--role", "node", "--uses", nodes)["token"]
+        parts = [FleetPart(args, token, first, min(NODES_OF_PROCESS, nodes - first))
+                 for first in range(0, nodes, NODES_OF_PROCESS)]
+        try:
+            for part in parts:
+                part.hear()
+            print(f"all enrolled, connected and answered after {time.monotonic() - start:.1f} s", flush=True)
+            cluster.create_run("run", train={"steps": 1000000})
+            cluster.wait(lambda: len(leases(cluster)) == min(LEASES, nodes), "the leases", cluster.coordinator)
+
+            pid, cores = cluster.coordinator.pid, os.cpu_count()
+            cpu, idle, start = cpu_seconds(pid), idle_seconds(), time.monotonic()
+            for part in parts:
+                part.tell(f"measure {MEASURE_SECONDS}")
+            took = sorted(us / 1000 for part in parts for us in json.loads(part.hear()))
+            seconds = time.monotonic() - start
+            used = (cpu_seconds(pid) - cpu) / seconds
+            spare = (idle_seconds() - idle) / seconds / cores
+            if spare < 0.1:
+                limited.append(f"CPU: {spare:.0%} of the {cores} cores were idle, which the fleet shares with its coordinator")
+            rss = memory_mib(pid, "VmRSS")
+            print(f"{len(took) / seconds:.0f} heartbeats a second answered; {spare:.0%} of the CPU idle", flush=True)
+
+            before = leases(cluster)
+            cluster.coordinator.kill()
+            killed = time.monotonic()
+            for part in parts:
+                part.tell("killed")
+            cluster.start_coordinator()
+            served = max(int(part.hear().split()[1]) for part in parts) / 1e9 - killed
+            print(f"all served {served:.2f} s after the kill", flush=True)
+            time.sleep(2 * LEASE_SECONDS)  # a lease that was not renewed has run out by now
+            after = leases(cluster)
+            lost = [e for e in before if after.get(e) != before[e]]
+        finally:
+            for part in parts:
+                part.popen.stdin.close()
+                part.popen.wait()
+    return {"nodes": nodes, "heartbeats": len(took), "p50_ms": round(statistics.median(took), 2),
+            "p99_ms": round(took[int(len(took) * 0.99)], 2), "coordinator_cpu": round(used, 3),
+            "coordinator_rss": round(rss, 1), "leases": len(before), "seconds_to_all_served": round(served, 2),
+            "leases_lost": len(lost), "limited_by": "; ".join(limited)}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?")
     parser.add_argument("--bin", default="build/bin")
     parser.add_argument("--megabytes", type=int, default=500)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--nodes", type=int, default=200)
     args = parser.parse_args()
-    benches = {"size": size, "detection": detection, "train": train, "storage": storage, "export": export, "gossip": gossip}
+    benches = {"size": size, "detection": detection, "train": train, "storage": storage, "export": export, "fleet": fleet,
+               "gossip": gossip}
     if args.name not in benches:
         print(__doc__)
         sys.exit(0 if args.name is None else f"no benchmark '{args.name}'")
