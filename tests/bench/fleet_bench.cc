@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <deque>
 #include <iostream>
 #include <memory>
@@ -32,6 +33,7 @@ using std::chrono::seconds;
 
 constexpr Duration kBeat = seconds(1);
 constexpr Duration kSweep = milliseconds(20);  // how often those without a connection are looked at
+constexpr std::size_t kDials = 16;             // at a time, of one process
 constexpr Duration kRetry = seconds(2);
 constexpr Duration kEnrolLimit = seconds(120);
 
@@ -143,12 +145,11 @@ class Fleet {
     return {};
   }
 
-  // Dials are spread over a time in which the coordinator shakes so many hands.
+  // A few at a time: where all dial at once, the handshakes of a machine that is too small for them time out, and begin again.
   void dial() {
-    const Duration start = monotonic();
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      const Duration due = start + static_cast<long>(i) * (kBeat / 500);
-      while (monotonic() < due) turn();
+      Duration due = monotonic();
+      for (; unsettled() >= kDials; due = monotonic()) turn();
       nodes_[i]->dial(due);
       order_.push_back(i);
     }
@@ -173,6 +174,11 @@ class Fleet {
     }
     if (now >= next_sweep_) sweep(now);
     listen();
+  }
+
+  std::size_t unsettled() const {
+    return static_cast<std::size_t>(
+        std::count_if(order_.begin(), order_.end(), [&](std::size_t i) { return !nodes_[i]->is_settled(); }));
   }
 
   void sweep(Duration now) {
