@@ -81,7 +81,7 @@ std::string new_token_secret() { return random_bytes(kKeyBytes); }
 TokenId new_token_id() { return TokenId(to_hex(random_bytes(6))); }
 Hash token_secret_hash(std::string_view secret) { return blake2b(text("skerry token secret 1", secret)); }
 
-std::string format_token(const JoinToken& token) {
+pb::JoinTokenBody token_body(const JoinToken& token) {
   pb::JoinTokenBody body;
   body.mutable_endpoints()->set_enrol(token.endpoints.enrol);
   body.mutable_endpoints()->set_control(token.endpoints.control);
@@ -91,7 +91,11 @@ std::string format_token(const JoinToken& token) {
   body.set_secret(token.secret);
   body.set_role(token.role);
   body.set_expires_unix_ms(token.expires_unix_ms);
-  const std::string bytes = body.SerializeAsString();
+  return body;
+}
+
+std::string format_token(const JoinToken& token) {
+  const std::string bytes = token_body(token).SerializeAsString();
   return text(kPrefix, encode(bytes + checksum(bytes)));
 }
 

@@ -29,6 +29,8 @@ TokenId new_token_id();
 // What the coordinator stores in place of the secret.
 Hash token_secret_hash(std::string_view secret);
 
+// What a token's text carries.
+pb::JoinTokenBody token_body(const JoinToken& token);
 // "skerry1." + base64url.
 std::string format_token(const JoinToken& token);
 // kInvalid: not a token, garbled, or of another version; kUnauthorised: expired. Surrounding blanks are

@@ -157,16 +157,7 @@ pb::Certificate a_certificate() {
 void write_identity(const Folder& folder) {
   const protocol::JoinToken token = a_token();
   folder.write("token", "text", protocol::format_token(token));
-  pb::JoinTokenBody body;
-  body.mutable_endpoints()->set_enrol(token.endpoints.enrol);
-  body.mutable_endpoints()->set_control(token.endpoints.control);
-  body.mutable_endpoints()->set_blob(token.endpoints.blob);
-  body.set_coordinator_key(token.coordinator_key);
-  body.set_token_id(token.id.str());
-  body.set_secret(token.secret);
-  body.set_role(token.role);
-  body.set_expires_unix_ms(token.expires_unix_ms);
-  folder.write("token", "body", 'b' + body.SerializeAsString());
+  folder.write("token", "body", 'b' + protocol::token_body(token).SerializeAsString());
   folder.write("certificate", "whole", a_certificate().SerializeAsString());
   folder.write("certificate", "body", 'b' + a_certificate().body());
   folder.write("control", "enrol",
