@@ -9,6 +9,8 @@
 namespace skerry::protocol {
 namespace {
 
+constexpr std::uint16_t kHighestFirstPort = 65535 - (kEndpointCount - 1);
+
 Error bad_address(std::string_view address) {
   return fail(ErrorCode::kInvalid,
               text("address \"", address,
@@ -40,20 +42,15 @@ bool split(std::string_view address, std::string_view& host, std::string_view& p
          host.find_first_of(" \t\n/") == std::string_view::npos;
 }
 
-bool parse_ports(std::string_view list, std::array<std::uint16_t, kEndpointCount>& ports) {
+// How many are there: one or all; 0 for what is neither.
+std::size_t parse_ports(std::string_view list, std::array<std::uint16_t, kEndpointCount>& ports) {
   std::size_t count = 0;
   while (true) {
     const auto comma = list.find(',');
-    if (count == kEndpointCount || !parse_port(list.substr(0, comma), ports[count++])) return false;
-    if (comma == std::string_view::npos) break;
+    if (count == kEndpointCount || !parse_port(list.substr(0, comma), ports[count++])) return 0;
+    if (comma == std::string_view::npos) return count == 1 || count == kEndpointCount ? count : 0;
     list.remove_prefix(comma + 1);
   }
-  if (count == kEndpointCount) return true;
-  if (count != 1 || ports[0] > 65533) return false;
-  if (ports[0] == 0) return true;
-  ports[1] = static_cast<std::uint16_t>(ports[0] + 1);
-  ports[2] = static_cast<std::uint16_t>(ports[0] + 2);
-  return true;
 }
 
 }  // namespace
@@ -89,9 +86,17 @@ Result<Address> parse_address(std::string_view address) {
   std::string_view ports;
   Address parsed;
   const std::string standard = text(kDefaultPort);
-  if (!split(address, host, ports) || !parse_ports(ports.empty() ? standard : ports, parsed.ports)) {
-    return bad_address(address);
+  const std::size_t count =
+      split(address, host, ports) ? parse_ports(ports.empty() ? standard : ports, parsed.ports) : 0;
+  if (count == 0) return bad_address(address);
+  if (count == 1 && parsed.ports[0] > kHighestFirstPort) {
+    return fail(
+        ErrorCode::kInvalid,
+        text("address \"", address, "\": control and blob have the two ports above this one, so it may be ",
+             kHighestFirstPort, " at most; or name all three: HOST:ENROL,CONTROL,BLOB"));
   }
+  for (std::size_t i = count; i < kEndpointCount && parsed.ports[0] != 0; ++i)
+    parsed.ports[i] = static_cast<std::uint16_t>(parsed.ports[0] + i);
   parsed.host = host;
   parsed.has_ports = !ports.empty();
   return parsed;

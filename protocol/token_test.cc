@@ -107,6 +107,16 @@ TEST(Address, HostAndPorts) {
   }
 }
 
+TEST(Address, SaysWhatIsTheHighestPort) {
+  for (const char* high : {"h:65534", "h:65535"}) {
+    const auto refused = parse_address(high);
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find("65533 at most"), std::string::npos) << refused.error().message;
+  }
+  EXPECT_EQ(parse_address("h:65536").error().message.find("at most"), std::string::npos);
+  EXPECT_TRUE(parse_address("h:65535,65534,65533"));
+}
+
 TEST(Address, Urls) {
   EXPECT_EQ(tcp_url("::1", 7), "tcp://[::1]:7");
   EXPECT_TRUE(check_url("tcp://[::1]:7"));

@@ -56,6 +56,11 @@ Error bind_error(Endpoint endpoint, const std::string& host, std::uint16_t port)
 
 }  // namespace
 
+Result<Address> parse_flag(const char* flag, const std::string& address) {
+  return parse_address(address).map_error(
+      [flag](const Error& error) { return fail(error.code, text(flag, ": ", error.message)); });
+}
+
 Result<std::string> resolve_listen_host(const std::string& host) {
   if (host == "*") return std::string("0.0.0.0");
   addrinfo hints{};
@@ -92,10 +97,10 @@ Result<Endpoints> advertised(const std::string& advertise, const std::string& ho
                              const std::array<std::uint16_t, kEndpointCount>& ports) {
   Address address{is_any(host) ? own_address() : host, ports, true};
   if (!advertise.empty()) {
-    ASSIGN_OR_RETURN(Address given, parse_address(advertise));
+    ASSIGN_OR_RETURN(const Address given, parse_flag("--advertise", advertise));
     if (given.has_ports && std::count(given.ports.begin(), given.ports.end(), 0) > 0) {
       return fail(ErrorCode::kInvalid,
-                  text("advertised address \"", advertise, "\": port 0 cannot be dialled"));
+                  text("--advertise: address \"", advertise, "\": port 0 cannot be dialled"));
     }
     address.host = given.host;
     if (given.has_ports) address.ports = given.ports;

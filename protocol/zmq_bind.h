@@ -9,6 +9,8 @@
 
 namespace skerry::protocol {
 
+// parse_address, with an error that begins with the flag's name.
+Result<Address> parse_flag(const char* flag, const std::string& address);
 // The numeric form of a host to listen at; "*" is every address. kInvalid where it cannot be resolved.
 Result<std::string> resolve_listen_host(const std::string& host);
 // Binds and returns the port (the system's pick for 0). kConflict names a port in use.

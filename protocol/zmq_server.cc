@@ -121,7 +121,7 @@ ZmqServer::~ZmqServer() {
 Result<std::unique_ptr<ServerTransport>> ZmqServer::make(const Identity& identity,
                                                          const ServerOptions& options) {
   TRY(ensure_descriptors(options.connections));
-  ASSIGN_OR_RETURN(const Address address, parse_address(options.listen));
+  ASSIGN_OR_RETURN(const Address address, parse_flag("--listen", options.listen));
   ASSIGN_OR_RETURN(const std::string host, resolve_listen_host(address.host));
   std::unique_ptr<ZmqServer> server(new ZmqServer(identity, options.connections));
   std::array<std::uint16_t, kEndpointCount> numbers{};
