@@ -9,6 +9,7 @@
 #include "cli/output.h"
 #include "cli/run_file.h"
 #include "cli/testing.h"
+#include "cli/version.h"
 #include "protocol/token.h"
 
 namespace skerry::cli {
@@ -257,6 +258,7 @@ pb::AdminReply node_reply(const std::string& state, bool busy) {
   status.set_expert(2);
   status.set_step(40);
   status.set_phase(pb::SLOT_TRAINING);
+  (*node.mutable_run_names())["r-0123456789"] = "fashion";
   return reply;
 }
 
@@ -273,9 +275,16 @@ TEST(Node, ListHasTheFieldsThatScriptsRead) {
   EXPECT_EQ(node["last_seen"], "2025-06-15T15:06:37.000Z");
   EXPECT_EQ(node["slots"][0]["device"], "cpu");
   EXPECT_EQ(node["slots"][0]["step"], 40);
+  for (const Json& work : {node, node["slots"][0]}) {
+    EXPECT_EQ(work["run"], "r-0123456789");
+    EXPECT_EQ(work["run_name"], "fashion");
+  }
   ASSERT_EQ(around({"node", "list"}), kExitOk);
   EXPECT_THAT(around.printed(),
-              AllOf(HasSubstr("anna"), HasSubstr("r-0123456789/2 training at 40"), HasSubstr("3.0 s ago")));
+              AllOf(HasSubstr("anna"), HasSubstr("fashion/2 training at 40"), HasSubstr("3.0 s ago")));
+  around.coordinator.answer(Body::kNodeShow, node_reply("training", true));
+  ASSERT_EQ(around({"node", "show", "anna"}), kExitOk);
+  EXPECT_THAT(around.printed(), HasSubstr("fashion/2"));
 }
 
 TEST(Node, ListFollowsEveryPage) {
@@ -331,6 +340,20 @@ TEST(Run, CreateSendsTheFileAndSaysWhatItMade) {
   ASSERT_EQ(around({"run", "create", "-f", folder / "run.toml", "-o", "json"}), kExitOk);
   EXPECT_FALSE(around.coordinator.asked[1].run_create().dry_run());
   EXPECT_EQ(json(around)["id"], "r-0123456789");
+  EXPECT_EQ(json(around)["created"], true);
+}
+
+TEST(Run, CreateOfWhatIsThereSaysSo) {
+  const TempFolder folder;
+  std::ofstream(folder / "run.toml") << example_run_file();
+  FakeSurroundings around;
+  pb::AdminReply there = run_reply("running");
+  there.mutable_runs()->set_existed(true);
+  around.coordinator.answer(Body::kRunCreate, there);
+  EXPECT_EQ(around({"run", "create", "-f", folder / "run.toml"}), kExitOk);
+  EXPECT_THAT(around.printed(), AllOf(HasSubstr("is there already: running"), Not(HasSubstr("created"))));
+  EXPECT_EQ(around({"run", "create", "-f", folder / "run.toml", "-o", "json"}), kExitOk);
+  EXPECT_EQ(json(around)["created"], false);
 }
 
 TEST(Run, CreateWithABadFileAsksNobody) {
@@ -465,7 +488,23 @@ TEST(Event, ListFollowsEveryPageAndHasNullsWhereThereIsNothing) {
   EXPECT_EQ(items[4]["number"], 5);
   EXPECT_EQ(items[0]["kind"], "node_joined");
   EXPECT_EQ(items[0]["time"], "2025-06-15T15:06:40.000Z");
-  for (const auto key : {"run", "expert", "node", "reason"}) EXPECT_TRUE(items[0][key].is_null()) << key;
+  for (const auto key : {"run", "expert", "node", "reason", "step", "epoch"})
+    EXPECT_TRUE(items[0][key].is_null()) << key;
+}
+
+TEST(Event, AnExpertsStepIsANumberAlsoWhereItIsTheFirst) {
+  FakeSurroundings around;
+  pb::AdminReply reply = events_reply(1, 1);
+  pb::Event& event = *reply.mutable_events()->mutable_events(0);
+  event.set_expert(0);
+  event.set_epoch(7);
+  around.coordinator.answers[Body::kEventList] = [&](const pb::AdminRequest& request) {
+    return Result<pb::AdminReply>(request.event_list().after() == 0 ? reply : events_reply(2, 1));
+  };
+  ASSERT_EQ(around({"event", "list", "-o", "json"}), kExitOk);
+  const Json shown = json(around)["items"][0];
+  EXPECT_EQ(shown["step"], 0);
+  EXPECT_EQ(shown["epoch"], 7);
 }
 
 TEST(Event, FollowPrintsOneObjectALine) {
@@ -520,6 +559,7 @@ TEST(Sample, HandsOverToTheEngineWithTheSameFlags) {
 TEST(Doctor, IsHealthyUnlessSomethingFailed) {
   FakeSurroundings around;
   pb::AdminReply reply;
+  reply.mutable_status()->set_version(own_version());
   reply.mutable_status()->set_now_unix_ms(around.now_unix_ms + 100);
   around.coordinator.answer(Body::kStatus, reply);
   around.programs["nvidia-smi"] = true;
@@ -534,6 +574,13 @@ TEST(Doctor, IsHealthyUnlessSomethingFailed) {
   EXPECT_EQ(checks["gpu"]["status"], "ok");
   EXPECT_EQ(checks["engine"]["status"], "warning");
   EXPECT_EQ(checks["clock"]["status"], "ok");
+  EXPECT_EQ(checks["versions"]["status"], "ok");
+  reply.mutable_status()->set_version("0.0.0");
+  reply.mutable_status()->set_software("skerry-coordinator 0.0.0");
+  around.coordinator.answer(Body::kStatus, reply);
+  ASSERT_EQ(around({"doctor"}), kExitOk);
+  EXPECT_THAT(around.printed(),
+              AllOf(HasSubstr(own_software()), HasSubstr("coordinator 0.0.0: they differ")));
   reply.mutable_status()->set_now_unix_ms(around.now_unix_ms - 60'000);
   around.coordinator.answer(Body::kStatus, reply);
   ASSERT_EQ(around({"doctor"}), kExitOk);

@@ -5,6 +5,7 @@
 
 namespace skerry::cli {
 
-inline std::string own_software() { return std::string("skerry ") + SKERRY_VERSION; }
+inline std::string own_version() { return SKERRY_VERSION; }
+inline std::string own_software() { return "skerry " + own_version(); }
 
 }  // namespace skerry::cli

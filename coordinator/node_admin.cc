@@ -28,7 +28,11 @@ pb::NodeInfo Machine::node_info(const Node& node) const {
   info.set_state(node_state(node));
   info.set_role(node.record.role());
   for (const pb::Slot& slot : node.slots) *info.add_slots() = slot;
-  for (const pb::SlotStatus& status : node.status) *info.add_status() = status;
+  for (const pb::SlotStatus& status : node.status) {
+    *info.add_status() = status;
+    if (const auto run = runs.find(status.run()); run != runs.end())
+      (*info.mutable_run_names())[status.run()] = run->second.record.spec().name();
+  }
   info.set_last_seen_unix_ms(node.seen_unix_ms);
   info.set_joined_unix_ms(node.record.joined_unix_ms());
   info.set_software(node.software);

@@ -124,6 +124,7 @@ AdminResult Machine::run_create(const pb::RunCreate& request) {
                   text("a run named ", spec.name(), " exists; choose another name or delete it"));
     }
     *answer.add_runs() = run_info(same, true);
+    answer.set_existed(true);
     return reply;
   }
   if (runs.size() >= config.runs) return fail(ErrorCode::kExhausted, "too many runs; delete some first");

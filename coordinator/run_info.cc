@@ -153,8 +153,9 @@ AdminResult Machine::ensemble(const pb::Named& request) {
 AdminResult Machine::status() const {
   pb::AdminReply reply;
   auto& answer = *reply.mutable_status();
-  answer.set_software(
-      text("skerry-coordinator, protocol ", protocol::kVersionMajor, ".", protocol::kVersionMinor));
+  answer.set_software(text("skerry-coordinator ", SKERRY_VERSION, ", protocol ", protocol::kVersionMajor, ".",
+                           protocol::kVersionMinor));
+  answer.set_version(SKERRY_VERSION);
   answer.set_started_unix_ms(started_unix_ms);
   answer.set_nodes(static_cast<std::uint32_t>(
       std::ranges::count_if(nodes, [&](const auto& node) { return is_live(node.second); })));

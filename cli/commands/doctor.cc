@@ -206,6 +206,14 @@ Check check_clock(std::int64_t coordinator_unix_ms, std::int64_t before, std::in
   return {"clock", "ok", found, ""};
 }
 
+// That the two can speak with each other was settled when the connection greeted.
+Check check_versions(const pb::StatusReply& status) {
+  const std::string found =
+      text("this is ", own_software(), ", the coordinator ", or_dash(printable(status.software())));
+  if (status.version() == own_version()) return {"versions", "ok", found, ""};
+  return {"versions", "warning", found + ": they differ", "use the same release on both sides"};
+}
+
 void check_coordinator(Command& command, std::vector<Check>& checks) {
   const Result<AdminClient*> client = command.client();
   if (!client.has_value()) {
@@ -242,10 +250,7 @@ void check_coordinator(Command& command, std::vector<Check>& checks) {
        slow                  ? "the way to it is slow: heartbeats want less"
        : status.recovering() ? "wait a few seconds: leases are left alone until then"
                              : ""});
-  // That the two versions go together was settled when the connection greeted.
-  checks.push_back(
-      {"versions", "ok",
-       text("this is ", own_software(), ", the coordinator ", or_dash(printable(status.software()))), ""});
+  checks.push_back(check_versions(status));
   checks.push_back(check_clock(status.now_unix_ms(), before, after));
   if (auto bandwidth = check_bandwidth(command, **client)) checks.push_back(std::move(*bandwidth));
 }

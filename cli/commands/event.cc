@@ -19,16 +19,18 @@ struct EventOptions {
   std::uint64_t after = 0;
 };
 
+// Steps and epochs are an expert's; 0 is a step like any other, but no epoch.
 Json to_json(const pb::Event& event) {
+  const bool of_expert = event.expert() >= 0;
   return {{"time", time_or_null(event.unix_ms())},
           {"kind", event.kind()},
           {"run", text_or_null(event.run())},
-          {"expert", event.expert() < 0 ? Json() : Json(event.expert())},
+          {"expert", of_expert ? Json(event.expert()) : Json()},
           {"node", text_or_null(event.node())},
           {"reason", text_or_null(event.reason())},
           {"number", event.number()},
-          {"step", event.step()},
-          {"epoch", event.epoch()}};
+          {"step", of_expert ? Json(event.step()) : Json()},
+          {"epoch", of_expert && event.epoch() > 0 ? Json(event.epoch()) : Json()}};
 }
 
 Paint paint_of_kind(const std::string& kind) {

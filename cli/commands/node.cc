@@ -25,12 +25,20 @@ const pb::SlotStatus* status_of(const pb::NodeInfo& node, std::uint32_t slot) {
   return found == node.status().end() ? nullptr : &*found;
 }
 
-Json slot_json(const pb::Slot& slot, const pb::SlotStatus* status) {
+// What people call a run; its id where the coordinator does not know it any more.
+std::string run_name(const pb::NodeInfo& node, const pb::SlotStatus& status) {
+  const auto found = node.run_names().find(status.run());
+  return found == node.run_names().end() ? status.run() : found->second;
+}
+
+Json slot_json(const pb::NodeInfo& node, const pb::Slot& slot) {
+  const pb::SlotStatus* status = status_of(node, slot.index());
   Json out = {{"index", slot.index()},
               {"device", printable(slot.device())},
               {"memory_bytes", slot.memory_bytes()},
               {"phase", nullptr},
               {"run", nullptr},
+              {"run_name", nullptr},
               {"expert", nullptr},
               {"epoch", nullptr},
               {"step", nullptr},
@@ -40,6 +48,7 @@ Json slot_json(const pb::Slot& slot, const pb::SlotStatus* status) {
   out["phase"] = phase_name(status->phase());
   if (status->run().empty()) return out;
   out["run"] = status->run();
+  out["run_name"] = printable(run_name(node, *status));
   out["expert"] = status->expert();
   out["epoch"] = status->epoch();
   out["step"] = status->step();
@@ -59,7 +68,7 @@ const pb::SlotStatus* first_busy(const pb::NodeInfo& node) {
 
 Json to_json(const pb::NodeInfo& node) {
   Json slots = Json::array();
-  for (const pb::Slot& slot : node.slots()) slots.push_back(slot_json(slot, status_of(node, slot.index())));
+  for (const pb::Slot& slot : node.slots()) slots.push_back(slot_json(node, slot));
   const pb::SlotStatus* busy = first_busy(node);
   return {{"id", node.id()},
           {"name", text_or_null(node.name())},
@@ -67,6 +76,7 @@ Json to_json(const pb::NodeInfo& node) {
           {"role", role_name(node.role())},
           {"slots", std::move(slots)},
           {"run", busy == nullptr ? Json() : Json(busy->run())},
+          {"run_name", busy == nullptr ? Json() : Json(printable(run_name(node, *busy)))},
           {"expert", busy == nullptr ? Json() : Json(busy->expert())},
           {"last_seen", time_or_null(node.last_seen_unix_ms())},
           {"joined_at", time_or_null(node.joined_unix_ms())},
@@ -97,8 +107,8 @@ std::string work_of(const pb::NodeInfo& node) {
   std::string out;
   for (const pb::SlotStatus& status : node.status()) {
     if (status.run().empty()) continue;
-    out += text(out.empty() ? "" : ", ", status.run(), "/", status.expert(), " ", phase_name(status.phase()),
-                " at ", status.step());
+    out += text(out.empty() ? "" : ", ", run_name(node, status), "/", status.expert(), " ",
+                phase_name(status.phase()), " at ", status.step());
   }
   return or_dash(out);
 }
@@ -164,8 +174,8 @@ Result<int> show_node(Command& command, const std::string& name) {
     const bool busy = status != nullptr && !status->run().empty();
     table.add({text(slot.index()), slot.device(), human_bytes(slot.memory_bytes()),
                status == nullptr ? "-" : phase_name(status->phase()),
-               busy ? text(status->run(), "/", status->expert()) : "-", busy ? text(status->step()) : "-",
-               busy && status->step() > 0 ? fixed(status->loss(), 4) : "-",
+               busy ? text(run_name(node, *status), "/", status->expert()) : "-",
+               busy ? text(status->step()) : "-", busy && status->step() > 0 ? fixed(status->loss(), 4) : "-",
                busy ? fixed(status->samples_per_second(), 1) : "-"});
   }
   table.print(out, command.colour());

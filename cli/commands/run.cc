@@ -45,14 +45,18 @@ Result<int> create_run(Command& command, const CreateOptions& options) {
   ASSIGN_OR_RETURN(const pb::AdminReply reply, command.ask(request));
   const bool described = reply.runs().runs_size() == 1;
   const pb::RunInfo run = described ? reply.runs().runs(0) : pb::RunInfo();
+  const bool existed = reply.runs().existed();
   if (command.json()) {
     Json out = described ? run_show_json(run) : Json{{"name", spec.name()}, {"spec", spec_json(spec)}};
     out["dry_run"] = options.dry_run;
+    out["created"] = !options.dry_run && !existed;
     print_object(command.out(), std::move(out));
   } else if (options.dry_run) {
     command.out() << "the coordinator would start this run:\n" << spec_json(spec).dump(2) << '\n';
   } else {
-    command.out() << "created " << spec.name() << (described ? text(" (", run.id(), ")") : "") << '\n';
+    const std::string name = text(spec.name(), described ? text(" (", run.id(), ")") : "");
+    command.out() << (existed ? text(name, " is there already: ", run.state()) : text("created ", name))
+                  << '\n';
     command.tell(text("`skerry run watch ", spec.name(), "` follows it"));
   }
   return kExitOk;
@@ -204,7 +208,10 @@ void add_create(CLI::App& group, Command& command) {
   create->add_flag("--example", options->example,
                    "print a run file with every key, its default and its meaning");
   create->footer(
-      "Example:\n  skerry run create --example > run.toml\n  skerry run create -f run.toml --dry-run");
+      "Example:\n  skerry run create --example > run.toml\n  skerry run create -f run.toml --dry-run\n"
+      "The same file again changes nothing, and says that the run is there already; another run of that name "
+      "is "
+      "an error.");
   create->callback([&command, options] {
     command.chosen = [&command, options] { return create_run(command, *options); };
   });
