@@ -185,10 +185,11 @@ TEST_F(Commits, StayWhileSomebodyFetchesThem) {
   EXPECT_TRUE(dropped());
 }
 
-TEST_F(Commits, ALeaseThatEndsAtACommitStillAnswersItsDuplicate) {
+TEST_F(Commits, ALeaseThatIsGivenBackStillAnswersItsLastCommitsDuplicate) {
   harness.admin_ask([](pb::AdminRequest& request) { request.mutable_run_pause()->set_name("fashion"); });
   const pb::Commit commit = testing::next_commit(slot());
   EXPECT_EQ(harness.commit(node, commit).status(), pb::COMMIT_ACCEPTED);
+  harness.return_lease(node, slot(), "turn over");
   EXPECT_FALSE(expert().lease);
   EXPECT_EQ(harness.commit(node, commit).status(), pb::COMMIT_ACCEPTED);
   EXPECT_EQ(harness.assignment(node).slots_size(), 0);

@@ -224,8 +224,6 @@ void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit,
       set_wanted(runs.at(record.run()), stored::WANTED_DONE,
                  text("every expert has reached step ", commit.to_step()));
     }
-  } else if (expert.yield) {
-    release(expert, "lease_returned", expert.why);
   }
 }
 

@@ -19,8 +19,8 @@
 //   - A commit that needs a fetch is answered COMMIT_FETCHING, and once decided again under the same request
 //     id, as given by the last asker. Asking again is always right.
 //   - An error of code "unavailable" is for now: retry.
-//   - A lease ends at the commit that follows yield_after_commit, in the same batch; ReturnLease after it is
-//     acknowledged.
+//   - A holder that is told yield_after_commit stops, commits all that it has trained, and then says ReturnLease: no
+//     commit ends a lease but an expert's last, so that none is cut off from the steps that followed it.
 #pragma once
 
 #include <cstdint>

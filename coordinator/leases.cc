@@ -54,7 +54,7 @@ void Machine::release(Expert& expert, const std::string& kind, const std::string
   expert.record.set_last_node(node.record.id());
   expert.record.clear_lease();
   expert.lapsed = false;
-  expert.yield = false;
+  expert.yield = expert.asked_back = false;
   dirty_experts.insert(expert.id());
   unsettled = true;
   lost.push_back({expert.id(), kind, node.record.name(), reason});

@@ -61,6 +61,7 @@ struct Expert {
   bool lapsed = false;
   std::uint64_t grant_batch = 0;  // renewals wait for it
   bool yield = false;
+  bool asked_back = false;  // yield, at some time in this lease
   std::string why = "not looked at yet";
   std::optional<PendingCommit> pending;
   std::map<std::string, Avoided> avoid;

@@ -28,10 +28,11 @@ void Machine::return_lease(Node& node, const Received& event) {
   const bool anyones = planted("anyone_returns") && expert != nullptr && expert->has_lease();
   if (expert != nullptr && (holds(*expert, node, returned.epoch()) || anyones)) {
     const Run& run = runs.at(returned.run());
-    const bool asked = expert->yield || node.record.draining() || node.self_draining || !run.active();
+    const bool asked = expert->asked_back || node.record.draining() || node.self_draining || !run.active();
     // Given back unasked: it cannot train this one, so another node is tried before it.
     if (!asked) expert->avoid[node.record.id()] = {node.record.incarnation(), now.boot + config.avoid};
-    release(*expert, "lease_returned", returned.reason().empty() ? "it gave no reason" : returned.reason());
+    const std::string& reason = expert->yield ? expert->why : returned.reason();
+    release(*expert, "lease_returned", reason.empty() ? "it gave no reason" : std::string(reason));
   }
   acknowledge(event.connection, event.request.id());
 }

@@ -146,6 +146,7 @@ TEST(Run, GoesThroughItsStates) {
   EXPECT_EQ(ask(pause), "");
   EXPECT_EQ(harness.run("fashion").state(), "paused");
   harness.commit_round(node);
+  harness.return_lease(node, "turn over");
   EXPECT_FALSE(harness.core().experts()[0].lease);
   harness.restart();
   harness.reconnect(node);

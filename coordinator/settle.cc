@@ -105,7 +105,7 @@ void Machine::grant(Expert& expert, const Grant& granted) {
   lease.set_rounds(0);
   expert.record.set_last_node(node.record.id());
   expert.lapsed = false;
-  expert.yield = false;
+  expert.yield = expert.asked_back = false;
   expert.why = granted.reason;
   node.leases.insert(expert.id());
   regranted.insert(expert.id());
@@ -126,6 +126,7 @@ void Machine::apply_yields(const Schedule& planned) {
       const bool wanted = expert.held() && yields.contains(expert.id());
       if (expert.yield == wanted) continue;
       expert.yield = wanted;
+      expert.asked_back |= wanted;
       if (expert.has_lease()) assignment_changed(expert.record.lease().node());
     }
   }

@@ -289,6 +289,19 @@ class Harness {
     }
   }
 
+  pb::ControlReply return_lease(const Who& who, const pb::SlotAssignment& slot, const std::string& reason) {
+    pb::ControlRequest request;
+    auto& lease = *request.mutable_return_lease();
+    lease.set_run(slot.run());
+    lease.set_expert(slot.expert());
+    lease.set_epoch(slot.epoch());
+    lease.set_reason(reason);
+    return ask(who, std::move(request));
+  }
+  pb::ControlReply return_lease(const Who& who, const std::string& reason) {
+    return return_lease(who, assignment(who).slots(0), reason);
+  }
+
   pb::CommitReply send_commit(const Who& who, const pb::Commit& commit) {
     pb::ControlRequest request;
     *request.mutable_commit() = commit;

@@ -19,8 +19,10 @@ TEST(Turn, SparesWaitAndTurnsEndAtACommit) {
   harness.create_run("fashion", 2, 200);
   std::vector<std::uint32_t> order;
   for (int i = 0; i < 15; ++i) {
-    order.push_back(harness.assignment(node).slots(0).expert());
+    const pb::SlotAssignment slot = harness.assignment(node).slots(0);
+    order.push_back(slot.expert());
     EXPECT_EQ(harness.commit_round(node).status(), pb::COMMIT_ACCEPTED);
+    if (slot.yield_after_commit()) harness.return_lease(node, "turn over");
   }
   EXPECT_EQ(order, (std::vector<std::uint32_t>{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0}));
   Who spare = harness.join("n2");
@@ -43,6 +45,8 @@ TEST(Turn, ATurnIsAnnouncedBeforeItEnds) {
   }
   EXPECT_TRUE(harness.assignment(node).slots(0).yield_after_commit());
   harness.commit_round(node);
+  EXPECT_TRUE(held_by(harness, node, 0));  // what it had trained on the side may follow
+  harness.return_lease(node, "turn over");
   EXPECT_THAT(harness.events("lease_returned").at(0).reason(), HasSubstr("its turn of 5 rounds"));
 }
 
@@ -63,6 +67,7 @@ TEST(Turn, ADrainEndsAtTheCommitAndIsTold) {
   EXPECT_TRUE(held_by(harness, node));
   EXPECT_TRUE(harness.assignment(node).slots(0).yield_after_commit());
   EXPECT_EQ(harness.commit_round(node).status(), pb::COMMIT_ACCEPTED);
+  harness.return_lease(node, "turn over");
   EXPECT_TRUE(held_by(harness, spare));
   EXPECT_EQ(state(), "cordoned");
   EXPECT_EQ(harness.events("drained").size(), 1U);
@@ -77,17 +82,46 @@ TEST(Turn, ANodeThatDrainsItselfGivesItBack) {
   Who node = harness.join("n1");
   harness.create_run("fashion", 1);
   Who spare = harness.join("n2");
-  const std::uint64_t epoch = harness.assignment(node).slots(0).epoch();
+  const pb::SlotAssignment held = harness.assignment(node).slots(0);
   harness.heartbeat(node, true);
-  pb::ControlRequest back;
-  back.mutable_return_lease()->set_run(harness.assignment(node).slots(0).run());
-  back.mutable_return_lease()->set_epoch(epoch);
-  back.mutable_return_lease()->set_reason("draining");
-  EXPECT_TRUE(harness.ask(node, back).has_ack());
+  EXPECT_TRUE(harness.return_lease(node, held, "drain").has_ack());
   EXPECT_TRUE(held_by(harness, spare));
-  EXPECT_TRUE(harness.ask(node, back).has_ack());  // said twice
+  EXPECT_TRUE(harness.return_lease(node, held, "drain").has_ack());  // said twice
   EXPECT_TRUE(held_by(harness, spare));
   EXPECT_EQ(harness.events("drained").size(), 1U);
+}
+
+// Its commit is on its way when it is told to leave: what it has trained since then counts as well.
+TEST(Turn, ACommitOnItsWayDoesNotEndTheLease) {
+  Harness harness;
+  Who node = harness.join("n1");
+  harness.create_run("fashion", 1);
+  Who spare = harness.join("n2");
+  const pb::Commit commit = testing::next_commit(harness.assignment(node).slots(0));
+  EXPECT_EQ(harness.send_commit(node, commit).status(), pb::COMMIT_FETCHING);
+  harness.heartbeat(node, true);
+  EXPECT_TRUE(harness.assignment(node).slots(0).yield_after_commit());
+  harness.store(testing::object_of(commit));
+  EXPECT_EQ(expert(harness).head_step, 10U);
+  EXPECT_TRUE(held_by(harness, node));
+  EXPECT_EQ(harness.commit_round(node, 0, 3).status(), pb::COMMIT_ACCEPTED);
+  harness.return_lease(node, "drain");
+  EXPECT_TRUE(held_by(harness, spare));
+  EXPECT_EQ(harness.assignment(spare).slots(0).head_step(), 13U);
+}
+
+// It was told to give way, and need not any more when its word arrives: that is no sign that it cannot train.
+TEST(Turn, ALeaseGivenBackAsAskedIsNoReasonToAvoidTheNode) {
+  Harness harness;
+  Who node = harness.join("n1");
+  harness.create_run("fashion", 2, 200);
+  for (int i = 0; i < 4; ++i) harness.commit_round(node);
+  EXPECT_TRUE(harness.assignment(node).slots(0).yield_after_commit());
+  const pb::SlotAssignment asked = harness.assignment(node).slots(0);
+  Who second = harness.join("n2");  // takes the expert that waits
+  EXPECT_FALSE(harness.assignment(node).slots(0).yield_after_commit());
+  harness.return_lease(node, asked, "turn over");
+  EXPECT_TRUE(held_by(harness, node));  // again: nobody else is free
 }
 
 TEST(Turn, AnEvictionFencesAtOnce) {

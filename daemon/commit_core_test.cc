@@ -237,6 +237,25 @@ TEST(Yield, SnapshotsCommitsAndReturnsTheLease) {
   EXPECT_FALSE(node.has_sent(kIsReturn));
 }
 
+TEST(Yield, WhatFollowsACommitOnItsWayIsCommittedToo) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  ASSERT_EQ(node.last_sent(kIsCommit).commit().to_step(), 10U);
+  auto next = node.grant();
+  next.set_yield_after_commit(true);
+  node.assign({next});
+  node.round(10, 13);
+  node.finish_engine(13);
+  node.answer_heartbeat();
+  node.pass(seconds(3));  // and so is asked for again
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  EXPECT_FALSE(node.has_sent(kIsReturn));
+  EXPECT_EQ(node.last_sent(kIsCommit).commit().to_step(), 13U);
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  EXPECT_TRUE(node.has_sent(kIsReturn));
+}
+
 TEST(Drain, CommitsReturnsAndExits) {
   Harness node;
   node.train();

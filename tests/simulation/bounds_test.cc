@@ -1,7 +1,9 @@
 // One fault at a time, at a time drawn from the seed, on clocks that drift: how long until it is noticed and repaired.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "base/text.h"
 #include "tests/simulation/cluster.h"
@@ -11,6 +13,7 @@ namespace {
 
 constexpr std::uint64_t kSeeds = 40;
 constexpr double kDrift = 0.005;
+constexpr double kSlow = 2e6;  // bytes a second: a checkpoint takes about as long as a round
 
 class Bounds : public testing::TestWithParam<std::uint64_t>, public Watcher {
  public:
@@ -22,10 +25,24 @@ class Bounds : public testing::TestWithParam<std::uint64_t>, public Watcher {
       if (view.id.index == watched_ && view.lease && !view.lease->lapsed && view.epoch > epoch_ &&
           !regranted_) {
         regranted_ = cluster().world().timeline.now();
+        regranted_at_ = view.head_step;
         old_holder_may_commit_ =
             victim_ != nullptr && victim_->core() != nullptr && may_commit(*victim_->core());
       }
     }
+  }
+
+  // What a lease's holder has trained beyond the head when the lease ends is lost.
+  void daemon_stepped(const DaemonStep& step) override {
+    const daemon::SlotView slot = step.core.slots().at(0);
+    const daemon::SlotView before = std::exchange(held_before_[step.name], slot);
+    if (!before.has_lease || (slot.has_lease && slot.expert == before.expert)) return;
+    ++ended_leases_;
+    const Step head = cluster().expert(before.expert.index).head_step;
+    dropped_steps_ += before.step - std::min(before.step, head);
+  }
+  void daemon_drains(const std::string&, const daemon::SlotView& slot, Step trained) override {
+    if (slot.expert.index == watched_) trained_ = trained;
   }
 
  protected:
@@ -79,6 +96,11 @@ class Bounds : public testing::TestWithParam<std::uint64_t>, public Watcher {
   Epoch epoch_;
   std::optional<Duration> closed_;
   std::optional<Duration> regranted_;
+  Step regranted_at_ = 0;
+  std::map<std::string, daemon::SlotView> held_before_;  // by daemon
+  std::uint64_t ended_leases_ = 0;
+  Step dropped_steps_ = 0;
+  Step trained_ = 0;  // by the victim, when it was told to drain
   bool old_holder_may_commit_ = false;
 };
 
@@ -177,6 +199,43 @@ TEST_P(Bounds, L4ASlowCoordinatorCostsNoHealthyNodeItsLease) {
   }
   cluster().run_for(seconds(60));
   for (ExpertIndex i = 0; i < 3; ++i) EXPECT_EQ(cluster().expert(i).epoch, epochs[i]) << "expert " << i;
+  expect_sound();
+}
+
+// Whatever is on its way at that moment: the lease ends with the commit of the last step.
+TEST_P(Bounds, ADrainLosesNoStep) {
+  begin(1, 1);
+  cluster().world().bytes_per_second = kSlow;
+  cluster().run_for(seconds(5) + dice().duration({}, seconds(5)));
+  victim_->drain();
+  ASSERT_TRUE(cluster().run_until([&] { return regranted_.has_value(); }, seconds(60)));
+  EXPECT_GT(trained_, 0U);
+  EXPECT_GE(regranted_at_, trained_);
+  expect_sound();
+}
+
+// One node, two experts, rounds shorter than a commit takes: what was trained when a turn ends is in its last commit.
+TEST_P(Bounds, ATurnLosesNoStep) {
+  ClusterOptions options;
+  options.seed = GetParam();
+  options.experts = 2;
+  options.steps = 400;
+  options.round_steps = dice().between(5, 20);
+  options.turn_rounds = 2;
+  options.nodes.push_back({"n", 1, milliseconds(100), dice().real(-kDrift, kDrift)});
+  cluster_ = std::make_unique<Cluster>(options);
+  cluster().world().watchers.push_back(this);
+  cluster().start();
+  cluster().start_daemons();
+  const auto both_begun = [&] {
+    return cluster().expert(0).head_step > 0 && cluster().expert(1).head_step > 0;
+  };
+  ASSERT_TRUE(cluster().run_until(both_begun, seconds(60)));
+  cluster().world().bytes_per_second = kSlow;
+  const auto done = [&] { return cluster().is_done(); };
+  ASSERT_TRUE(cluster().run_until(done, seconds(600)));
+  EXPECT_GE(ended_leases_, 4U);
+  EXPECT_EQ(dropped_steps_, 0U);
   expect_sound();
 }
 
