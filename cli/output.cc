@@ -107,7 +107,7 @@ Paint paint_of_state(std::string_view state) {
   for (const auto good : {"running", "ready", "training", "done", "committing", "ok"}) {
     if (state == good) return Paint::kGood;
   }
-  for (const auto bad : {"failed", "lost", "revoked"}) {
+  for (const auto bad : {"failed", "lost", "revoked", "damaged"}) {
     if (state == bad) return Paint::kBad;
   }
   for (const auto warning : {"paused", "stopped", "draining", "cordoned", "uploading", "warning"}) {

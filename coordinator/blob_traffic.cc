@@ -198,10 +198,22 @@ void BlobTraffic::run_job(exchange::Job job) {
         log_error("a stored chunk is damaged and is not served", {{"object", chunk->object.hex()},
                                                                   {"chunk", chunk->chunk.hex()},
                                                                   {"why", chunk->bytes.error().message}});
+        check(chunk->object);
       }
       exchange_.answered(std::move(*answer), clock_.now());
       carry_out();
     };
+  });
+}
+
+// Whether what was read wrongly once is wrong on the disk. If so, nothing of the object is served until it is mended.
+void BlobTraffic::check(const Hash& object) {
+  worker_.run([this, object]() -> Done {
+    const Result<bool> whole = objects_.verify(object);
+    if (!whole && store_.failed()) return [this, error = whole.error()] { hooks_.fatal(error); };
+    const bool damaged = whole ? !*whole : whole.error().code == ErrorCode::kCorrupt;
+    if (!damaged) return {};
+    return [this, object] { hooks_.tell(ObjectDamaged{object}); };
   });
 }
 

@@ -45,6 +45,7 @@ class BlobTraffic {
  private:
   void carry_out();
   void run_job(exchange::Job job);
+  void check(const Hash& object);
   void send(const exchange::PeerId& peer, std::string bytes);
   void flush();
   void disconnect(const exchange::PeerId& peer);

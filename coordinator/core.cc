@@ -70,6 +70,7 @@ Effects Machine::step(const Event& event, Now at) {
                  [&](const Persisted& e) { persisted = std::max(persisted, e.batch); },
                  [&](const ObjectStored& e) { object_stored(e); },
                  [&](const ObjectFailed& e) { object_failed(e); },
+                 [&](const ObjectDamaged& e) { object_damaged(e); },
                  [&](const ObjectProgress& e) {
                    for (auto& [name, dataset] : datasets) {
                      if (dataset.fetching.contains(e.manifest))

@@ -116,6 +116,12 @@ struct ObjectFailed {
   bool may_retry = true;  // false: the bytes themselves are wrong
 };
 
+// A stored object whose chunks were hashed again has one that is wrong: the object is served no more. A file is mended by
+// a new upload, which ObjectStored reports.
+struct ObjectDamaged {
+  Hash manifest;
+};
+
 struct ObjectProgress {
   Hash manifest;
   std::uint64_t received_bytes = 0;  // so far, of this object
@@ -133,7 +139,7 @@ struct DiskFree {
 };
 
 using Event = std::variant<Received, EnrolReceived, TurnedAway, Closed, Persisted, ObjectStored, ObjectFailed,
-                           ObjectProgress, Tick, LoopLag, DiskFree>;
+                           ObjectDamaged, ObjectProgress, Tick, LoopLag, DiskFree>;
 
 // ---- What is to be done ----------------------------------------------------------------------------------
 

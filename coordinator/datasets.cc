@@ -87,9 +87,9 @@ AdminResult Machine::dataset_add(const pb::DatasetAdd& request, const Node& pers
   return reply;
 }
 
-// Keeps a few fetches open until all files are there.
+// Keeps a few fetches open until all files are there; again where one was found damaged.
 void Machine::pump(Dataset& dataset) {
-  if (dataset.record.ready() || dataset.source.empty()) return;
+  if (dataset.source.empty()) return;
   for (const pb::DatasetFile& file : dataset.record.content().files()) {
     if (dataset.fetching.size() >= config.fetches_of_dataset) return;
     const Hash manifest = *Hash::from_raw(file.object().manifest());
@@ -99,15 +99,19 @@ void Machine::pump(Dataset& dataset) {
   }
 }
 
+bool Machine::is_whole(const Dataset& dataset) const {
+  return std::ranges::all_of(dataset.record.content().files(), [&](const pb::DatasetFile& file) {
+    return stored_objects.contains(*Hash::from_raw(file.object().manifest()));
+  });
+}
+
 void Machine::check_ready(Dataset& dataset) {
-  if (dataset.record.ready()) return;
-  for (const pb::DatasetFile& file : dataset.record.content().files()) {
-    if (!stored_objects.contains(*Hash::from_raw(file.object().manifest()))) return;
-  }
-  dataset.record.set_ready(true);
+  if (!is_whole(dataset)) return;
   dataset.source = NodeId();
   dataset.fetching.clear();
   dataset.progress.clear();
+  if (dataset.record.ready()) return;
+  dataset.record.set_ready(true);
   dirty_datasets.insert(dataset.record.content().name());
   tell("dataset_ready", text(dataset.record.content().name(), " is here, every hash verified"));
 }
@@ -116,7 +120,8 @@ pb::DatasetInfo Machine::dataset_info(const Dataset& dataset, bool with_files) c
   const pb::DatasetAdd& content = dataset.record.content();
   pb::DatasetInfo info;
   info.set_name(content.name());
-  info.set_state(dataset.record.ready() ? "ready" : "uploading");
+  const bool is_left_damaged = dataset.record.ready() && dataset.source.empty();
+  info.set_state(is_whole(dataset) ? "ready" : is_left_damaged ? "damaged" : "uploading");
   info.set_partitions(content.partitions());
   info.set_samples(content.samples());
   info.set_channels(content.channels());
@@ -129,7 +134,7 @@ pb::DatasetInfo Machine::dataset_info(const Dataset& dataset, bool with_files) c
   for (const pb::DatasetFile& file : content.files()) {
     bytes += file.object().bytes();
     const Hash manifest = *Hash::from_raw(file.object().manifest());
-    if (dataset.record.ready() || stored_objects.contains(manifest)) {
+    if (stored_objects.contains(manifest)) {
       received += file.object().bytes();
     } else if (const auto partly = dataset.progress.find(manifest); partly != dataset.progress.end()) {
       received += std::min(partly->second, file.object().bytes());

@@ -43,7 +43,8 @@ Result<std::vector<KeyValue>> read_state(const storage::Store& store) {
 
 Result<void> check_objects(const Core& core, const storage::ObjectStore& objects) {
   for (const NamedObject& object : core.objects()) {
-    if (!object.complete || objects.has(object.manifest)) continue;
+    // One that is known but not whole was found damaged in an earlier life: people were told, and may mend it.
+    if (!object.complete || objects.info(object.manifest)) continue;
     return fail(ErrorCode::kCorrupt, text("object ", object.manifest.hex(), " of ", object.needed_by,
                                           " is missing from the data folder; restore a backup"));
   }
@@ -101,6 +102,9 @@ Result<void> Host::start() {
     TRY(write_now(std::move(started)));
   }
   for (const storage::ObjectInfo& info : surroundings_.objects.list()) feed(stored_event(info));
+  for (const NamedObject& object : core_->objects()) {
+    if (object.complete && !surroundings_.objects.has(object.manifest)) feed(ObjectDamaged{object.manifest});
+  }
   surroundings_.transport.set_allowed(allowed_);
   return {};
 }

@@ -152,6 +152,7 @@ struct Machine {
   std::map<Hash, StoredObject> stored_objects;
   std::map<Hash, std::uint32_t> named;  // how often durable state names an object
   std::map<Hash, Duration> unclaimed;   // stored, named by nothing, since when
+  std::set<Hash> damaged;               // of the named ones: on disk, but not whole
   std::map<ConnectionId, Reader> reading;
   std::map<std::pair<std::string, std::string>, TurnedAwayOnes> turned_away;  // by who and why
   std::size_t turned_away_events = 0;                                         // of `events`
@@ -299,6 +300,9 @@ struct Machine {
   // objects.cc
   void object_stored(const ObjectStored& event);
   void object_failed(const ObjectFailed& event);
+  void object_damaged(const ObjectDamaged& event);
+  void tell_of_object(const std::string& kind, const Hash& manifest);
+  std::vector<std::string> damages(const Run& run) const;
   void name_object(const std::string& manifest);
   void unname_object(const std::string& manifest, Purpose purpose);
   void drop_unclaimed();
@@ -319,6 +323,7 @@ struct Machine {
   AdminResult dataset_delete(const pb::Named& request);
   pb::DatasetInfo dataset_info(const Dataset& dataset, bool with_files) const;
   void pump(Dataset& dataset);
+  bool is_whole(const Dataset& dataset) const;
   void check_ready(Dataset& dataset);
   const Run* user_of(const std::string& dataset) const;
 

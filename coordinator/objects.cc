@@ -4,6 +4,24 @@
 #include "coordinator/machine.h"
 
 namespace skerry::coordinator {
+namespace {
+
+constexpr char kDamaged[] = " is damaged on the coordinator's disk and is not served: ";
+
+std::string words_of(const stored::Checkpoint& checkpoint, bool is_damaged) {
+  const std::string what = text("the checkpoint of step ", checkpoint.step());
+  if (!is_damaged) return what + " is whole again";
+  return text(what, kDamaged, "restore a backup (`skerry-coordinator restore`)");
+}
+
+std::string words_of(const std::string& dataset, const pb::DatasetFile& file, bool is_damaged) {
+  const std::string what = text("the file ", file.object().name(), " of dataset ", dataset);
+  if (!is_damaged) return what + " is whole again";
+  return text(what, kDamaged, "`skerry dataset add ", dataset,
+              "` of the same images mends it, or restore a backup");
+}
+
+}  // namespace
 
 void Machine::name_object(const std::string& manifest) {
   const Hash hash = *Hash::from_raw(manifest);
@@ -17,6 +35,7 @@ void Machine::unname_object(const std::string& manifest, Purpose purpose) {
   SKERRY_CHECK(found != named.end(), "an object is named no more often than it was named");
   if (--found->second > 0) return;
   named.erase(found);
+  damaged.erase(hash);
   if (is_being_read(hash)) {
     unclaimed[hash] = now.boot;  // goes once its reader has gone
     return;
@@ -36,6 +55,7 @@ bool Machine::is_wanted(const Hash& manifest) const {
 
 void Machine::object_stored(const ObjectStored& event) {
   stored_objects[event.manifest] = {event.manifest_bytes, event.bytes, event.checkpoint, event.facts};
+  if (damaged.erase(event.manifest) > 0) tell_of_object("object_mended", event.manifest);
   for (auto& [id, run] : runs) {
     for (Expert& expert : run.experts) {
       if (expert.pending && expert.pending->manifest == event.manifest) commit_stored(expert);
@@ -68,6 +88,64 @@ void Machine::object_failed(const ObjectFailed& event) {
       reply(pending.asker, std::move(message));
     }
   }
+}
+
+// Told once until it is mended, to all whose work it keeps from going on.
+void Machine::object_damaged(const ObjectDamaged& event) {
+  if (!named.contains(event.manifest) || !damaged.insert(event.manifest).second) return;
+  stored_objects.erase(event.manifest);
+  tell_of_object("object_damaged", event.manifest);
+}
+
+void Machine::tell_of_object(const std::string& kind, const Hash& manifest) {
+  const bool is_damaged = damaged.contains(manifest);
+  const std::string raw = manifest.raw();
+  for (const auto& [id, run] : runs) {
+    for (const Expert& expert : run.experts) {
+      for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
+        if (checkpoint.manifest() == raw)
+          tell(kind, words_of(checkpoint, is_damaged), "", &expert, checkpoint.step());
+      }
+    }
+  }
+  for (const auto& [name, dataset] : datasets) {
+    for (const pb::DatasetFile& file : dataset.record.content().files()) {
+      if (file.object().manifest() != raw) continue;
+      const std::string words = words_of(name, file, is_damaged);
+      bool is_used = false;
+      for (const auto& [id, run] : runs) {
+        if (run.record.spec().dataset() != name) continue;
+        is_used = true;
+        if (file.role() == "shard") {
+          const Expert& expert = run.experts[static_cast<std::size_t>(file.partition())];
+          tell(kind, words, "", &expert, expert.step());
+        } else {
+          tell_run(kind, words, run);
+        }
+      }
+      if (!is_used) tell(kind, words);
+    }
+  }
+}
+
+// What keeps this run from going on or from being fetched, as `run why` says it.
+std::vector<std::string> Machine::damages(const Run& run) const {
+  std::vector<std::string> found;
+  if (damaged.empty()) return found;
+  const auto is_damaged = [&](const std::string& raw) { return damaged.contains(*Hash::from_raw(raw)); };
+  for (const Expert& expert : run.experts) {
+    for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
+      if (is_damaged(checkpoint.manifest()))
+        found.push_back(text("expert ", expert.record.index(), ": ", words_of(checkpoint, true)));
+    }
+  }
+  const std::string& dataset = run.record.spec().dataset();
+  for (const pb::DatasetFile& file : datasets.at(dataset).record.content().files()) {
+    if (!is_damaged(file.object().manifest())) continue;
+    const std::string whose = file.role() == "shard" ? text("expert ", file.partition(), ": ") : "";
+    found.push_back(whose + words_of(dataset, file, true));
+  }
+  return found;
 }
 
 void Machine::keep_for_reader(const NodeId& person, const ConnectionId& connection,

@@ -109,6 +109,7 @@ AdminResult Machine::run_why(const pb::Named& request) {
     why.add_reasons(text("expert ", each.expert.index, ": ", each.reason,
                          expert.lapsed ? " (its last holder may still come back to it)" : ""));
   }
+  for (std::string& damage : damages(*run)) why.add_reasons(std::move(damage));
   why.add_reasons(text(planned.spares, planned.spares == 1 ? " slot is spare" : " slots are spare"));
   return reply;
 }

@@ -65,6 +65,70 @@ TEST(Dataset, IsDeletedOnlyWhenNoRunUsesIt) {
   EXPECT_TRUE(harness.core().objects().empty());
 }
 
+std::string why(Harness& harness) {
+  const auto reply =
+      harness.admin_ask([](pb::AdminRequest& request) { request.mutable_run_why()->set_name("fashion"); });
+  std::string all;
+  for (const std::string& reason : reply.why().reasons()) all += reason + "\n";
+  return all;
+}
+
+TEST(Damage, OfAShardIsToldWithItsRunAndMendedByTheSameDatasetAgain) {
+  Harness harness;
+  harness.create_run("fashion", 2);
+  const pb::DatasetAdd content = testing::dataset("data", 2);
+  const auto add = [&] {
+    return harness.admin_ask([&](pb::AdminRequest& request) { *request.mutable_dataset_add() = content; })
+        .datasets()
+        .datasets(0)
+        .state();
+  };
+  const auto state = [&] {
+    return harness.admin_ask([](pb::AdminRequest& request) { request.mutable_dataset_list(); })
+        .datasets()
+        .datasets(0)
+        .state();
+  };
+  const pb::ObjectRef& shard = content.files(3).object();
+  ASSERT_EQ(shard.name(), "shard-1-0.safetensors");
+  const ObjectDamaged damaged{*Hash::from_raw(shard.manifest())};
+  for (int i = 0; i < 2; ++i) harness.step(damaged);
+  const auto told = harness.events("object_damaged");
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].run(), "fashion");
+  EXPECT_EQ(told[0].expert(), 1);
+  EXPECT_THAT(told[0].reason(), HasSubstr("shard-1-0.safetensors of dataset data"));
+  EXPECT_THAT(why(harness), HasSubstr("expert 1: the file shard-1-0.safetensors of dataset data is damaged"));
+  EXPECT_THAT(why(harness), HasSubstr("`skerry dataset add data` of the same images mends it"));
+  EXPECT_EQ(state(), "damaged");
+
+  EXPECT_EQ(add(), "uploading");
+  ASSERT_EQ(harness.fetches.size(), 1U);
+  EXPECT_EQ(harness.fetches[0].manifest, damaged.manifest);
+  harness.store_fetched_files();
+  EXPECT_EQ(state(), "ready");
+  EXPECT_EQ(harness.events("object_mended").size(), 1U);
+  EXPECT_THAT(why(harness), ::testing::Not(HasSubstr("damaged")));
+  harness.step(damaged);  // once more
+  EXPECT_EQ(harness.events("object_damaged").size(), 2U);
+}
+
+TEST(Damage, OfACheckpointNamesItsExpertAndStep) {
+  Harness harness;
+  Who node = harness.join("n1");
+  harness.create_run("fashion", 1);
+  harness.commit_round(node);
+  const Hash head = *harness.core().experts()[0].head;
+  harness.step(ObjectDamaged{head});
+  harness.step(ObjectDamaged{blake2b("nobody's")});
+  const auto told = harness.events("object_damaged");
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].expert(), 0);
+  EXPECT_EQ(told[0].step(), 10U);
+  EXPECT_THAT(why(harness), HasSubstr("expert 0: the checkpoint of step 10 is damaged"));
+  EXPECT_EQ(harness.commit_round(node).status(), pb::COMMIT_ACCEPTED);  // its holder has it
+}
+
 TEST(Run, IsValidatedAgainstTheDataset) {
   Harness harness;
   harness.add_dataset("data", 2);

@@ -34,7 +34,7 @@ Json to_json(const pb::Event& event) {
 }
 
 Paint paint_of_kind(const std::string& kind) {
-  for (const auto bad : {"node_lost", "engine_failed", "refused", "fenced", "lease_lost"}) {
+  for (const auto bad : {"node_lost", "engine_failed", "refused", "fenced", "lease_lost", "object_damaged"}) {
     if (kind == bad) return Paint::kBad;
   }
   return kind == "committed" || kind == "granted" || kind == "node_joined" ? Paint::kGood : Paint::kPlain;

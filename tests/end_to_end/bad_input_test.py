@@ -228,6 +228,32 @@ class Disk(EndToEnd):
         a, b = (cluster.experts(run)[0] for run in ("run", "again"))
         self.assertEqual(a["step"], b["step"])
 
+    def test_shard_damaged_on_the_coordinator_is_told_and_mended(self):
+        cluster = self.cluster()
+        cluster.start_coordinator()
+        cluster.add_dataset(partitions=1)
+        shard = max((cluster.root / "coordinator/objects").iterdir(), key=lambda path: path.stat().st_size)
+        with open(shard, "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            byte = file.read(1)
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([byte[0] ^ 1]))
+        cluster.start_daemon("one")
+        cluster.create_run("run", train={"steps": 20})
+        told = cluster.wait_event(kind="object_damaged")
+        self.assertEqual((told["run"], told["expert"]), ("run", 0))
+        self.assertIn("shapes", told["reason"])
+        why = cluster.run("run", "why", "run").stdout
+        self.assertIn("dataset add shapes", why)
+        self.assertEqual(cluster.json("dataset", "show", "shapes")["state"], "damaged")
+        cluster.coordinator.kill()
+        cluster.start_coordinator()  # it knows it still, and starts
+        cluster.wait_event(kind="object_damaged", count=2)
+        cluster.run("dataset", "add", "shapes", cluster.root / "shapes-images", "--partitions", 1)
+        cluster.wait_run("run")
+        self.assertEqual(len(cluster.events(kind="object_mended")), 1)
+        self.assertNotIn("damaged", cluster.run("run", "why", "run").stdout)
+
     def test_ensemble_folder_that_exists(self):
         cluster = self.cluster(fake=False)
         cluster.start_coordinator()
