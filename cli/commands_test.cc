@@ -311,6 +311,8 @@ TEST(Node, DrainWaitsUntilTheWorkIsBack) {
 
   around.coordinator.answer(Body::kNodeShow, node_reply("lost", true));
   EXPECT_EQ(around({"node", "drain", "anna"}), kExitUnreachable);
+  around.coordinator.answer(Body::kNodeShow, node_reply("left", false));
+  EXPECT_EQ(around({"node", "drain", "anna"}), kExitOk);
 }
 
 TEST(Node, LogsAreAskedForUntilTheyAreThereOrTooLate) {

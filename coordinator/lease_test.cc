@@ -141,6 +141,56 @@ TEST(Lease, AClosedConnectionEndsItWithinAboutASecond) {
   EXPECT_TRUE(held_by(harness, spare));
 }
 
+TEST(Lease, ANodeThatDrainedAndLeftIsNotLost) {
+  Harness harness;
+  Who node = harness.join("n1");
+  harness.create_run("fashion", 1);
+  const auto state = [&] {
+    return harness.admin_ask([](pb::AdminRequest& request) { request.mutable_node_show()->set_name("n1"); })
+        .nodes()
+        .nodes(0)
+        .state();
+  };
+  harness.heartbeat(node, true);
+  harness.return_lease(node, "drain");
+  EXPECT_EQ(state(), "draining");
+  harness.step(Closed{node.connection});
+  EXPECT_EQ(state(), "left");
+  harness.run_for(seconds(20));
+  harness.restart();
+  harness.run_for(seconds(20));
+  EXPECT_EQ(state(), "left");
+  EXPECT_TRUE(harness.events("node_lost").empty());
+  EXPECT_EQ(harness.events("node_left").size(), 1U);
+
+  ++node.incarnation;
+  node.sequence = 0;
+  harness.reconnect(node);
+  EXPECT_EQ(state(), "training");
+  EXPECT_EQ(harness.events("node_joined").size(), 2U);
+}
+
+TEST(Lease, ANodeThatLeavesWithALeaseIsLost) {
+  Harness harness;
+  Who node = harness.join("n1");
+  harness.create_run("fashion", 1);
+  harness.heartbeat(node, true);
+  harness.step(Closed{node.connection});
+  harness.run_for(seconds(2));
+  EXPECT_EQ(harness.events("node_lost").size(), 1U);
+  EXPECT_EQ(harness.events("lease_lost").size(), 1U);
+  EXPECT_TRUE(harness.events("node_left").empty());
+}
+
+TEST(Lease, ADrainedNodeWhoseEndNobodySawHasLeft) {
+  Harness harness;
+  Who node = harness.join("n1");
+  harness.heartbeat(node, true);
+  harness.run_for(seconds(10));
+  EXPECT_EQ(harness.events("node_left").size(), 1U);
+  EXPECT_TRUE(harness.events("node_lost").empty());
+}
+
 TEST(Lease, AReconnectWithinASecondKeepsIt) {
   Harness harness;
   Who node = harness.join("n1");

@@ -135,6 +135,10 @@ void Machine::expire() {
   for (auto& [id, node] : nodes) {
     if (now.boot < node.seen + silence) continue;
     if (!node.record.present() && (node.leases.empty() || planted("lapsed_forgotten"))) continue;
+    if (node.record.present() && has_drained(node)) {
+      leave(node);
+      continue;
+    }
     const std::string reason =
         text(node.record.name(), " has been silent for ", human_duration(now.boot - node.seen));
     if (node.record.present()) {

@@ -234,6 +234,8 @@ struct Machine {
   void forget_connection(const ConnectionId& connection);
   void greet_node(Node& node, const pb::Hello& hello);
   void check_drained(Node& node);
+  void leave(Node& node);
+  static bool has_drained(const Node& node);
   bool is_live(const Node& node) const;
   std::string node_state(const Node& node) const;
   std::string unusable_because(const Node& node) const;

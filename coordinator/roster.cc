@@ -104,6 +104,7 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
   }
   if (!same || !record.present()) {
     record.set_present(true);
+    record.set_left(false);
     dirty_nodes.insert(record.id());
     tell("node_joined",
          text(hello.slots_size(), hello.slots_size() == 1 ? " slot: " : " slots: ", hello.slots(0).device()),
@@ -147,6 +148,7 @@ void Machine::heartbeat(Node& node, const Received& event) {
       beat.slots().begin() + std::min<int>(beat.slots_size(), static_cast<int>(protocol::kSlots)));
   if (!node.record.present()) {
     node.record.set_present(true);
+    node.record.set_left(false);
     dirty_nodes.insert(node.record.id());
     tell("node_joined", "heard again after a silence", node.record.name());
   }
@@ -186,7 +188,21 @@ void Machine::forget_connection(const ConnectionId& connection) {
   peers.erase(peer);
   if (node.connection != connection) return;
   node.connection.clear();
-  if (node.record.present()) closing[node.record.id()] = now.boot;
+  if (!node.record.present()) return;
+  if (has_drained(node)) return leave(node);
+  closing[node.record.id()] = now.boot;
+}
+
+bool Machine::has_drained(const Node& node) { return node.self_draining && node.leases.empty(); }
+
+// It said that it would, and held nothing any more: nothing is lost by it.
+void Machine::leave(Node& node) {
+  node.record.set_present(false);
+  node.record.set_left(true);
+  node.status.clear();
+  dirty_nodes.insert(node.record.id());
+  closing.erase(node.record.id());
+  tell("node_left", "it gave its work back and left", node.record.name());
 }
 
 bool Machine::is_live(const Node& node) const {
@@ -195,6 +211,7 @@ bool Machine::is_live(const Node& node) const {
 
 std::string Machine::unusable_because(const Node& node) const {
   if (node.record.revoked()) return "revoked";
+  if (node.record.left()) return "no longer here";
   if (node.record.draining() || node.self_draining) return "draining";
   if (node.record.cordoned()) return "cordoned";
   if (!is_live(node)) return node.record.present() ? "silent" : "lost";
@@ -203,6 +220,7 @@ std::string Machine::unusable_because(const Node& node) const {
 
 std::string Machine::node_state(const Node& node) const {
   if (node.record.revoked()) return "revoked";
+  if (node.record.left()) return "left";
   if (node.is_node() && (!node.record.present() || closing.contains(node.record.id()))) return "lost";
   if (node.record.draining() || node.self_draining) return "draining";
   if (node.record.cordoned()) return "cordoned";

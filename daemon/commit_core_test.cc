@@ -262,6 +262,7 @@ TEST(Drain, CommitsReturnsAndExits) {
   node.step(DrainRequested{});
   EXPECT_EQ(node.last.stops.at(0).kind, StopKind::kSnapshotNow);
   EXPECT_TRUE(node.last_sent(kIsHeartbeat).heartbeat().draining());
+  node.answer_keeping();
   node.round(0, 4);
   node.finish_engine(4);
   node.answer_commit(pb::COMMIT_ACCEPTED);
@@ -288,9 +289,18 @@ TEST(Drain, ASecondSignalLeavesAtOnce) {
   EXPECT_EQ(node.last.exit_code, 0);
 }
 
-TEST(Drain, AnIdleNodeLeavesAtOnce) {
+TEST(Drain, AnIdleNodeLeavesOnceItIsHeard) {
   Harness node;
   node.connect();
+  node.step(DrainRequested{});
+  EXPECT_FALSE(node.last.exit_code.has_value());
+  EXPECT_TRUE(node.last_sent(kIsHeartbeat).heartbeat().draining());
+  node.answer_heartbeat();
+  EXPECT_EQ(node.last.exit_code, 0);
+}
+
+TEST(Drain, AnIdleNodeThatNobodyHearsLeavesAtOnce) {
+  Harness node;
   node.step(DrainRequested{});
   EXPECT_EQ(node.last.exit_code, 0);
 }

@@ -35,6 +35,8 @@ struct Core::Impl {
   bool answered = false;                // an assignment was applied in this process
   bool draining = false;
   Duration drain_until = kNever;
+  std::uint64_t drain_told = 0;  // the first heartbeat that said so; 0: none yet
+  bool drain_heard = false;
   bool leave_now = false;
   std::optional<int> exit_code;
   std::optional<Duration> last_step;
@@ -163,6 +165,7 @@ struct Core::Impl {
   void on_heartbeat(std::uint64_t id, const pb::HeartbeatReply& reply, Context& context) {
     const std::optional<Duration> until = session.heartbeat_answered(id, reply, context);
     if (!until) return;
+    if (drain_told != 0 && id >= drain_told) drain_heard = true;
     for (const pb::RenewedLease& lease : reply.renewed()) {
       for (Slot& slot : slots) slot.renewed(lease, *until);
     }
@@ -221,6 +224,7 @@ struct Core::Impl {
     if (session.heartbeat_due(context)) {
       pb::ControlRequest request = session.heartbeat(context);
       request.mutable_heartbeat()->set_draining(draining);
+      if (draining && drain_told == 0) drain_told = request.id();
       for (const Slot& slot : slots) *request.mutable_heartbeat()->add_slots() = slot.status();
       context.out.sends.push_back(std::move(request));
     }
@@ -255,7 +259,8 @@ struct Core::Impl {
   }
 
   void finish_drain(Context& context) {
-    bool is_clear = !session.has_posts();
+    // Whoever leaves without having said so is taken for lost.
+    bool is_clear = !session.has_posts() && (drain_heard || !session.is_open());
     for (const Slot& slot : slots) is_clear = is_clear && slot.is_clear();
     if (is_clear) {
       context.log(LogLevel::kInfo, "drained");

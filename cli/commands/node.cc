@@ -207,6 +207,7 @@ Result<int> drain_node(Command& command, const std::string& name) {
     patience.answered();
     const pb::NodeInfo& node = *answer;
     const bool busy = first_busy(node) != nullptr;
+    if (node.state() == "left") break;  // it drained, and its program has ended
     if (node.state() == "lost" || node.state() == "revoked") {
       return fail(ErrorCode::kUnavailable, text(name, " was ", node.state(),
                                                 " while it drained: its experts start "

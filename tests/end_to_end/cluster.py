@@ -162,7 +162,7 @@ class Cluster:
             process = self.daemons[name] = Process(name, command, self.root / f"{name}.log", env)
         else:
             process = self.join(self.json("token", "create", "--role", "node")["token"], name, env=env, args=args)
-        self.wait(lambda: any(n["name"] == name and n["state"] != "lost" for n in self.items("node", "list")),
+        self.wait(lambda: any(n["name"] == name and n["state"] not in ("left", "lost") for n in self.items("node", "list")),
                   f"{name} to join", process)
         return process
 
