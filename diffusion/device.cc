@@ -5,8 +5,10 @@
 #include <ATen/Version.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 
+#include <dlfcn.h>
 #include <malloc.h>
 
+#include <array>
 #include <cstdlib>
 #include <mutex>
 
@@ -34,6 +36,20 @@ void pin_threads(std::uint32_t threads) {
   at::set_num_threads(static_cast<int>(threads));
 }
 
+// Asked of the driver, which LibTorch has loaded by now: its headers for this need a CUDA toolkit. Empty: not known.
+std::string card_name(int index) {
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (driver == nullptr) return "";
+  const auto device_of = reinterpret_cast<int (*)(int*, int)>(::dlsym(driver, "cuDeviceGet"));
+  const auto name_of = reinterpret_cast<int (*)(char*, int, int)>(::dlsym(driver, "cuDeviceGetName"));
+  int device = 0;
+  std::array<char, 128> name{};
+  const bool known = device_of && name_of && device_of(&device, index) == 0 &&
+                     name_of(name.data(), static_cast<int>(name.size()), device) == 0;
+  ::dlclose(driver);
+  return known ? name.data() : "";
+}
+
 }  // namespace
 
 Result<torch::Device> open_device(int index, std::uint32_t threads) {
@@ -57,7 +73,8 @@ std::string runtime_words() {
 
 std::string device_name(torch::Device device) {
   if (device.is_cpu()) return "cpu";
-  return text("cuda:", device.index());
+  const std::string name = card_name(device.index());
+  return name.empty() ? text("cuda:", device.index()) : name;
 }
 
 std::string engine_fingerprint(torch::Device device, std::uint32_t threads, const std::string& precision) {
