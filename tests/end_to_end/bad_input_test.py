@@ -135,7 +135,13 @@ class Administration(EndToEnd):
 
         other = self.cluster()
         other.start_coordinator()
-        # A token of one coordinator at another's address: the pinned key does not fit, nobody answers as it should.
+        foreign = join(other.json("token", "create", "--role", "node")["token"], "first")
+        self.assertEqual(foreign.returncode, BAD_CONFIGURATION, foreign.stderr)
+        self.assertRegex(foreign.stderr, "another skerryd is running")
+        self.it.daemons["first"].stop()
+        foreign = join(other.json("token", "create", "--role", "node")["token"], "first")
+        self.assertEqual(foreign.returncode, BAD_CONFIGURATION, foreign.stderr)
+        self.assertRegex(foreign.stderr, "belongs to another coordinator.*fresh --data")
         revoked = self.it.json("token", "create", "--role", "node")
         self.it.run("token", "revoke", revoked["id"])
         gone = join(revoked["token"], "gone")
@@ -157,6 +163,28 @@ class Administration(EndToEnd):
         done = leave([BIN / "skerry-coordinator", "--data", self.it.root / "second", "--listen", f"127.0.0.1:{self.it.port}"])
         self.assertNotEqual(done.returncode, 0)
         self.assertIn(str(self.it.port), done.stderr)
+
+    def test_addresses(self):
+        for flag, value, said in (("--listen", "127.0.0.1:65535", "65533 at most"),
+                                  ("--listen", "127.0.0.1:65536", "ports up to 65535"),
+                                  ("--advertise", "host:1,2", "HOST:ENROL,CONTROL,BLOB"),
+                                  ("--advertise", "host:1,2,x", "HOST:ENROL,CONTROL,BLOB"),
+                                  ("--advertise", "host:1,2,3,4", "HOST:ENROL,CONTROL,BLOB"),
+                                  ("--advertise", "host:1,2,0", "port 0 cannot be dialled")):
+            listen = [] if flag == "--listen" else ["--listen", "127.0.0.1:0"]
+            done = leave([BIN / "skerry-coordinator", "--data", self.it.root / "addresses", *listen, flag, value])
+            self.assertEqual(done.returncode, BAD_CONFIGURATION, (flag, value, done.stderr))
+            self.assertIn(flag + ": ", done.stderr)
+            self.assertIn(said, done.stderr)
+
+    def test_an_interrupted_command(self):
+        import signal
+        follow = subprocess.Popen([BIN / "skerry", "event", "list", "--follow", "-o", "json"], stdout=subprocess.PIPE,
+                                  env={**os.environ, "SKERRY_CONTEXT": str(self.it.root / "coordinator/admin.toml")})
+        follow.stdout.readline()  # it follows
+        follow.send_signal(signal.SIGINT)
+        self.assertEqual(follow.wait(60), 130)
+        follow.stdout.close()
 
     def test_folder_in_use(self):
         done = leave([BIN / "skerry-coordinator", "--data", self.it.root / "coordinator", "--listen", "127.0.0.1:0"])
