@@ -36,7 +36,7 @@ warmup_steps = 50
 clip = 0.5
 ema = 0.995
 label_dropout = 0.2
-precision = "fp32"
+precision = "bf16"
 threads = 2
 [checkpoint]
 round_seconds = 30
@@ -62,7 +62,7 @@ kind = "analytic"
   EXPECT_EQ(spec->train().clip(), 0.5);
   EXPECT_EQ(spec->train().ema(), 0.995);
   EXPECT_EQ(spec->train().label_dropout(), 0.2);
-  EXPECT_EQ(spec->train().precision(), "fp32");
+  EXPECT_EQ(spec->train().precision(), "bf16");
   EXPECT_EQ(spec->train().threads(), 2U);
   EXPECT_EQ(spec->round_seconds(), 30);
   EXPECT_EQ(spec->round_steps(), 0U);
@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{kLeast + kModel + kTrain + "schedule = \"step\"\n", ":7:12",
             "\"constant\", \"linear\" or \"cosine\""},
         Bad{kLeast + kModel + kTrain + "warmup_steps = 3000\n", ":7:16", "at most train.steps = 2000"},
-        Bad{kLeast + kModel + kTrain + "precision = \"bf16\"\n", ":7:13", "bf16 is not supported yet"},
+        Bad{kLeast + kModel + kTrain + "precision = \"fp16\"\n", ":7:13", "expected \"fp32\" or \"bf16\""},
         Bad{kLeast + kModel + kTrain + "threads = []\n", ":7:11", "found an array"},
         Bad{kLeast + kModel + kTrain + "[checkpoint]\ncopies = 2\n", ":8:10", "not supported yet"},
         Bad{kLeast + kModel + kTrain + "[checkpoint]\nround_seconds=5\nround_steps=5\n", ":9:13",

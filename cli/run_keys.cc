@@ -43,11 +43,8 @@ Result<void> set_preset(pb::RunSpec& spec, const Value& value) {
 }
 
 Result<void> set_precision(pb::RunSpec& spec, const Value& value) {
-  if (words(value) == "bf16" || words(value) == "fp16") {
-    return fail(ErrorCode::kInvalid, text(words(value), " is not supported yet: write precision = \"fp32\""));
-  }
-  if (words(value) != "fp32") return fail(ErrorCode::kInvalid, "");
-  spec.mutable_train()->set_precision("fp32");
+  if (words(value) != "fp32" && words(value) != "bf16") return fail(ErrorCode::kInvalid, "");
+  spec.mutable_train()->set_precision(words(value));
   return {};
 }
 
@@ -136,8 +133,8 @@ const std::array kKeys{
            SET(spec.mutable_train()->set_label_dropout(number(value)))},
     RunKey{"train", "weight_decay", Kind::kNumber, "a number from 0 to 10", 0, 10, "0.0", "", "of AdamW",
            SET(spec.mutable_train()->set_weight_decay(number(value)))},
-    RunKey{"train", "precision", Kind::kText, "\"fp32\"", 0, 0, "\"fp32\"", "", "the only one for now",
-           set_precision},
+    RunKey{"train", "precision", Kind::kText, "\"fp32\" or \"bf16\"", 0, 0, "\"fp32\"", "",
+           "bf16: matrix products in bf16; weights, moments and their mean stay fp32", set_precision},
     RunKey{"train", "threads", Kind::kWhole, "a whole number from 1 to 1024", 1, 1024, "1", "",
            "CPU threads of one engine, part of what makes bits equal",
            SET(spec.mutable_train()->set_threads(u32(value)))},

@@ -49,9 +49,9 @@ Result<void> check_train(const pb::TrainSpec& train) {
     return invalid("train.clip must be 0 (off) or above");
   if (!(train.weight_decay() >= 0) || !std::isfinite(train.weight_decay()))
     return invalid("train.weight_decay must be 0 or above");
-  if (train.precision() != "fp32")
+  if (train.precision() != "fp32" && train.precision() != "bf16")
     return invalid(
-        text("train.precision \"", train.precision(), "\" is not known: this version trains in fp32"));
+        text("train.precision \"", train.precision(), "\" is not known: use \"fp32\" or \"bf16\""));
   return {};
 }
 

@@ -143,8 +143,8 @@ TEST(Run, IsValidatedAgainstTheDataset) {
   EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_preset("S/8"); }),
               HasSubstr("must divide the image size"));
   EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_width(64); }), HasSubstr("not both"));
-  EXPECT_THAT(error([](pb::RunSpec& spec) { spec.mutable_train()->set_precision("bf16"); }),
-              HasSubstr("fp32"));
+  EXPECT_THAT(error([](pb::RunSpec& spec) { spec.mutable_train()->set_precision("fp16"); }),
+              HasSubstr("use \"fp32\" or \"bf16\""));
   EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_router_kind("learned"); }),
               HasSubstr("\"learned\" is not there yet"));
   EXPECT_THAT(error([](pb::RunSpec& spec) { spec.mutable_train()->set_steps(0); }), HasSubstr("train.steps"));

@@ -13,7 +13,7 @@
 #include <mutex>
 
 #include "base/text.h"
-#include "diffusion/linear.h"
+#include "diffusion/product.h"
 #include "diffusion/runtime.h"
 
 namespace skerry::diffusion {
@@ -78,8 +78,9 @@ std::string device_name(torch::Device device) {
 }
 
 std::string engine_fingerprint(torch::Device device, std::uint32_t threads, const std::string& precision) {
+  const bool rounded = precision == "bf16" && device.is_cpu() && !cpu_multiplies_bf16();
   return text("torch ", TORCH_VERSION, " · ", device_name(device), " · ", at::get_cpu_capability(), " ",
-              cpu_linear_name(), " · threads ", threads, " · ", precision);
+              cpu_linear_name(), " · threads ", threads, " · ", precision, rounded ? " rounded" : "");
 }
 
 }  // namespace skerry::diffusion

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "diffusion/linear.h"
+#include "diffusion/product.h"
 
 namespace skerry::diffusion {
 namespace {
@@ -186,8 +186,8 @@ at::Tensor Dit::attention(const at::Tensor& input, const Block& block) const {
   const auto query = split(linear(input, block.to_q)) * (1.0 / std::sqrt(static_cast<double>(head)));
   const auto key = split(linear(input, block.to_k));
   const auto value = split(linear(input, block.to_v));
-  const auto weights = at::softmax(at::bmm(query, key.transpose(1, 2)), -1);  // [B·heads,T,T]
-  const auto mixed = at::bmm(weights, value).view({batch, heads, tokens, head}).transpose(1, 2);
+  const auto weights = at::softmax(diffusion::bmm(query, key.transpose(1, 2)), -1);  // [B·heads,T,T]
+  const auto mixed = diffusion::bmm(weights, value).view({batch, heads, tokens, head}).transpose(1, 2);
   return linear(mixed.reshape({batch, tokens, spec_.width}), block.to_out);
 }
 

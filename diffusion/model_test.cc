@@ -1,7 +1,11 @@
 #include "diffusion/model.h"
 
+#include <ATen/autocast_mode.h>
+
 #include <set>
 
+#include "diffusion/autocast.h"
+#include "diffusion/product.h"
 #include "diffusion/testing.h"
 
 namespace skerry::diffusion {
@@ -82,6 +86,54 @@ TEST(Dit, EveryParameterMatters) {
     if (shapes[i].name.ends_with("to_k.bias")) continue;
     EXPECT_GT(gradients[i].abs().max().item<float>(), 0) << shapes[i].name;
   }
+}
+
+double relative_error(const at::Tensor& found, const at::Tensor& expected) {
+  return ((found - expected).norm() / expected.norm()).item<double>();
+}
+
+// bf16 keeps eight bits, so a term is off by up to 0.4 %.
+TEST(Dit, Bf16IsNearFp32ForwardAndBackward) {
+  const ModelSpec spec = tiny_model();
+  const Dit model = random_model(spec, true);
+  const auto x = at::randn({4, 1, 8, 8});
+  const auto t = at::rand({4});
+  const auto labels = at::arange(4, at::kLong);
+  const auto gradients = [&](const at::Tensor& out) {
+    return torch::autograd::grad({out.to(at::kFloat).square().mean()}, model.weights());
+  };
+  const auto exact = model.forward(x, t, labels);
+  const auto rounded = [&] {
+    const Autocast autocast(kCpu, true);
+    return model.forward(x, t, labels);
+  }();
+  EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+  EXPECT_EQ(rounded.scalar_type(), at::kBFloat16);
+  EXPECT_GT(relative_error(rounded, exact), 1e-4);
+  EXPECT_LT(relative_error(rounded, exact), 0.03);
+  const auto expected = gradients(exact), found = gradients(rounded);
+  const auto shapes = parameter_shapes(spec);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const std::string& name = shapes[i].name;
+    EXPECT_EQ(found[i].scalar_type(), at::kFloat) << name;
+    if (name.ends_with("to_k.bias")) continue;  // zero but for rounding
+    EXPECT_LT(relative_error(found[i], expected[i]), 0.06) << name;
+  }
+}
+
+TEST(Product, Bf16RoundsOperandsAndResult) {
+  const auto left = at::randn({2, 3, 64}), right = at::randn({2, 64, 5});
+  const auto weight = right[0].t().contiguous(), bias = at::randn({5});
+  const auto bf16 = [](const at::Tensor& tensor) { return tensor.to(at::kBFloat16).to(at::kFloat); };
+  const Autocast autocast(kCpu, true);
+  const auto products = diffusion::bmm(left, right), rows = diffusion::linear(left, weight, bias);
+  ASSERT_EQ(products.scalar_type(), at::kBFloat16);
+  ASSERT_EQ(rows.scalar_type(), at::kBFloat16);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast_dispatch_keyset);
+  // One unit in the last place of bf16 apart at most, where sums were taken in another order.
+  EXPECT_TRUE(at::allclose(products.to(at::kFloat), bf16(at::bmm(bf16(left), bf16(right))), 0.008, 1e-3));
+  EXPECT_TRUE(
+      at::allclose(rows.to(at::kFloat), bf16(at::linear(bf16(left), bf16(weight), bf16(bias))), 0.008, 1e-3));
 }
 
 TEST(Dit, RowsOfABatchDoNotMeet) {

@@ -101,8 +101,8 @@ Result<void> validate(const TrainSpec& train) {
   TRY(check("label_dropout", train.label_dropout, 0, 1));
   TRY(check("weight_decay", train.weight_decay, 0, 10));
   TRY(check("threads", train.threads, 1, kMostThreads));
-  if (train.precision != "fp32") {
-    return fail(ErrorCode::kInvalid, text("precision must be fp32, found '", train.precision, "'"));
+  if (train.precision != "fp32" && train.precision != "bf16") {
+    return fail(ErrorCode::kInvalid, text("precision must be fp32 or bf16, found '", train.precision, "'"));
   }
   return {};
 }

@@ -52,7 +52,8 @@ struct TrainSpec {
   double label_dropout = 0.1;
   double weight_decay = 0;
   std::uint32_t threads = 1;
-  std::string precision = "fp32";
+  std::string precision =
+      "fp32";      // or bf16: matrix products in it; weights, moments and their mean stay fp32
   int device = 0;  // CUDA device where there is one; −1: the CPU
 };
 

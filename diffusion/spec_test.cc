@@ -41,6 +41,8 @@ TEST(Spec, RecipesThatCannotBeAreRefused) {
   EXPECT_TRUE(validate(TrainSpec{}));
   TrainSpec train;
   train.precision = "bf16";
+  EXPECT_TRUE(validate(train));
+  train.precision = "fp16";
   EXPECT_FALSE(validate(train));
   train = {};
   train.learning_rate = 0;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "diffusion/autocast.h"
 #include "diffusion/device.h"
 #include "diffusion/train_batch.h"
 #include "diffusion/train_state.h"
@@ -24,6 +25,7 @@ struct Trainer::Impl {
   }
 
   StepMetrics step();
+  at::Tensor loss_of(const Batch& batch) const;
 
   ModelSpec model;
   TrainSpec train;
@@ -35,11 +37,16 @@ struct Trainer::Impl {
   std::optional<std::string> bad_loss;
 };
 
-StepMetrics Trainer::Impl::step() {
+at::Tensor Trainer::Impl::loss_of(const Batch& batch) const {
   const torch::Device on = dit.device();
-  const Batch batch = make_batch(set, order, model, train, state.step, 0, train.batch_size);
+  const Autocast autocast(on, train.precision == "bf16");
   const at::Tensor velocity = dit.forward(batch.x_t.to(on), batch.t.to(on), batch.labels.to(on));
-  const at::Tensor loss = at::mse_loss(velocity, batch.target.to(on));
+  return at::mse_loss(velocity, batch.target.to(on));
+}
+
+StepMetrics Trainer::Impl::step() {
+  const Batch batch = make_batch(set, order, model, train, state.step, 0, train.batch_size);
+  const at::Tensor loss = loss_of(batch);
   std::vector<at::Tensor> gradients = torch::autograd::grad({loss}, state.raw);
   StepMetrics metrics;
   metrics.learning_rate = learning_rate_at(train, state.step);

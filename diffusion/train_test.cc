@@ -40,17 +40,45 @@ class TrainTest : public ::testing::Test {
                                    write_shard(folder_ / "b", model_, 13)};
 };
 
-TEST_F(TrainTest, AResumedTrainingEndsInTheSameBytes) {
-  Trainer unbroken = fresh(tiny_training());
+class ResumeTest : public TrainTest, public ::testing::WithParamInterface<TrainSpec> {};
+
+TEST_P(ResumeTest, AResumedTrainingEndsInTheSameBytes) {
+  Trainer unbroken = fresh(GetParam());
   run(unbroken, 14);
-  Trainer first = fresh(tiny_training());
+  Trainer first = fresh(GetParam());
   run(first, 7);
   const auto checkpoint = snapshot(first);
-  auto second = Trainer::resume(model_, tiny_training(), shards_, checkpoint);
+  auto second = Trainer::resume(model_, GetParam(), shards_, checkpoint);
   ASSERT_TRUE(second) << second.error().message;
   EXPECT_EQ(second->steps_done(), 7U);
   run(*second, 7);
   EXPECT_EQ(snapshot(*second).file(), snapshot(unbroken).file());
+}
+
+TrainSpec tiny_bf16() {
+  TrainSpec train = tiny_training();
+  train.precision = "bf16";
+  return train;
+}
+INSTANTIATE_TEST_SUITE_P(Recipes, ResumeTest, ::testing::Values(tiny_training(), tiny_bf16()),
+                         [](const auto& info) { return info.param.precision; });
+
+TEST_F(TrainTest, Bf16TrainsOtherwiseButToTheSameEnd) {
+  Trainer exact = fresh(tiny_training());
+  Trainer rounded = fresh(tiny_bf16());
+  EXPECT_NE(exact.fingerprint(), rounded.fingerprint());
+  double exact_loss = 0, rounded_loss = 0;
+  for (int i = 0; i < 100; ++i) {
+    const auto a = exact.step(), b = rounded.step();
+    ASSERT_TRUE(a && b);
+    if (i == 5) {
+      EXPECT_NE(a->loss, b->loss);
+    }
+    if (i < 80) continue;
+    exact_loss += a->loss;
+    rounded_loss += b->loss;
+  }
+  EXPECT_NEAR(rounded_loss, exact_loss, 0.05 * exact_loss);
 }
 
 TEST_F(TrainTest, AnotherSeedExpertOrAttemptTrainsOtherwise) {

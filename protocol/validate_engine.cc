@@ -143,8 +143,8 @@ Result<void> validate_train(const pb::TrainSpec& train) {
   TRY(in_range("train.ema", train.ema(), 0.0, 0.9999999));
   TRY(in_range("train.label_dropout", train.label_dropout(), 0.0, 1.0));
   TRY(in_range("train.weight_decay", train.weight_decay(), 0.0, 10.0));
-  if (train.precision() != "fp32") {
-    return bad("train.precision", "\"fp32\"", text('"', train.precision().substr(0, 16), '"'));
+  if (train.precision() != "fp32" && train.precision() != "bf16") {
+    return bad("train.precision", "\"fp32\" or \"bf16\"", text('"', train.precision().substr(0, 16), '"'));
   }
   return in_range<std::uint32_t>("train.threads", train.threads(), 1, 1024);
 }

@@ -185,7 +185,7 @@ const Case kCases[] = {
        spec(r).set_depth(1);
      }},
     {"train.steps", run_create, [](auto& r) { spec(r).mutable_train()->set_steps(0); }},
-    {"train.precision", run_create, [](auto& r) { spec(r).mutable_train()->set_precision("bf16"); }},
+    {"train.precision", run_create, [](auto& r) { spec(r).mutable_train()->set_precision("fp16"); }},
     {"checkpoint.round_seconds", run_create, [](auto& r) { spec(r).set_round_seconds(0); }},
     {"checkpoint.round_seconds", run_create, [](auto& r) { spec(r).set_round_seconds(kNan); }},
     {"checkpoint.round_steps", run_create, [](auto& r) { spec(r).set_round_steps(kSteps + 1); }},

@@ -1,4 +1,8 @@
-// The linear layer, which is where training spends its time. Includes LibTorch: for this folder only.
+// The matrix products, which are where training spends its time. Includes LibTorch: for this folder only.
+//
+// Under autocast to bf16 operands and results are bf16, and so are the gradients of operands. A CPU that cannot multiply
+// bf16 rounds them to it and multiplies in fp32, which is what such a product sums in: LibTorch's own fallback there is a
+// plain loop.
 #pragma once
 
 #include <torch/torch.h>
@@ -11,7 +15,12 @@ namespace skerry::diffusion {
 // Zen 5, 230 GFLOP/s against 100 of the MKL that at::linear calls. Elsewhere, and in a LibTorch without it, at::linear.
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias);
 
+// left [B,n,k] · right [B,k,m], with its gradients.
+at::Tensor bmm(const at::Tensor& left, const at::Tensor& right);
+
 // Which of the two the CPU has: part of what makes bits equal.
 const char* cpu_linear_name();
+// Whether it multiplies bf16: likewise.
+bool cpu_multiplies_bf16();
 
 }  // namespace skerry::diffusion

@@ -1,5 +1,6 @@
-#include "diffusion/linear.h"
+#include "diffusion/product.h"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 namespace skerry::diffusion {
@@ -20,8 +21,22 @@ const std::optional<c10::TypedOperatorHandle<PointwiseLinear>>& one_dnn() {
   return found;
 }
 
+bool ask_for_bf16() {
+  const auto found = c10::Dispatcher::singleton().findSchema({"mkldnn::_is_mkldnn_bf16_supported", ""});
+  return at::globalContext().hasMKLDNN() && found && found->typed<bool()>().call();
+}
+
+// Autocast to bf16 on a CPU that cannot multiply it.
+bool rounds(const at::Tensor& input) {
+  return input.is_cpu() && at::autocast::is_autocast_enabled(at::kCPU) && !cpu_multiplies_bf16();
+}
+
 // input [n, in] · weight [out, in]ᵀ + bias.
 at::Tensor product(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  if (input.scalar_type() == at::kBFloat16) {
+    const auto wide_bias = bias ? std::optional(bias->to(at::kFloat)) : std::nullopt;
+    return product(input.to(at::kFloat), weight.to(at::kFloat), wide_bias).to(at::kBFloat16);
+  }
   return one_dnn()->call(input, weight, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
 }
 
@@ -47,12 +62,27 @@ struct OneDnnLinear : torch::autograd::Function<OneDnnLinear> {
 }  // namespace
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
-  if (!input.is_cpu() || !one_dnn()) return at::linear(input, weight, bias);
+  const bool native_bf16 = at::autocast::is_autocast_enabled(at::kCPU) && cpu_multiplies_bf16();
+  if (!input.is_cpu() || !one_dnn() || native_bf16) return at::linear(input, weight, bias);
   std::vector<std::int64_t> shape(input.sizes().begin(), input.sizes().end());
   shape.back() = weight.size(0);
-  return OneDnnLinear::apply(input.reshape({-1, input.size(-1)}), weight, bias).view(shape);
+  const auto type = rounds(input) ? at::kBFloat16 : input.scalar_type();
+  return OneDnnLinear::apply(input.reshape({-1, input.size(-1)}).to(type), weight.to(type), bias.to(type))
+      .view(shape);
+}
+
+at::Tensor bmm(const at::Tensor& left, const at::Tensor& right) {
+  if (!rounds(left)) return at::bmm(left, right);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast_dispatch_keyset);
+  const auto rounded = [](const at::Tensor& operand) { return operand.to(at::kBFloat16).to(at::kFloat); };
+  return at::bmm(rounded(left), rounded(right)).to(at::kBFloat16);
 }
 
 const char* cpu_linear_name() { return one_dnn() ? "oneDNN" : "MKL"; }
+
+bool cpu_multiplies_bf16() {
+  static const bool found = ask_for_bf16();
+  return found;
+}
 
 }  // namespace skerry::diffusion
