@@ -77,10 +77,11 @@ std::string device_name(torch::Device device) {
   return name.empty() ? text("cuda:", device.index()) : name;
 }
 
-std::string engine_fingerprint(torch::Device device, std::uint32_t threads, const std::string& precision) {
-  const bool rounded = precision == "bf16" && device.is_cpu() && !cpu_multiplies_bf16();
+std::string engine_fingerprint(torch::Device device, const TrainSpec& train) {
+  const bool rounded = train.precision == "bf16" && device.is_cpu() && !cpu_multiplies_bf16();
   return text("torch ", TORCH_VERSION, " · ", device_name(device), " · ", at::get_cpu_capability(), " ",
-              cpu_linear_name(), " · threads ", threads, " · ", precision, rounded ? " rounded" : "");
+              cpu_linear_name(), " · threads ", train.threads, " · ", train.precision,
+              rounded ? " rounded" : "", train.kernels == Kernels::kFast ? " · fast" : "");
 }
 
 }  // namespace skerry::diffusion

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "diffusion/spec.h"
 
 namespace skerry::diffusion {
 
@@ -16,9 +17,9 @@ namespace skerry::diffusion {
 Result<torch::Device> open_device(int index, std::uint32_t threads);
 // "NVIDIA H200" or "cpu".
 std::string device_name(torch::Device device);
-// Library, device, threads, precision and what kernels the CPU gets: equal where equal inputs give equal
+// Library, device, threads, precision and kernels: equal where equal inputs give equal
 // bytes.
-std::string engine_fingerprint(torch::Device device, std::uint32_t threads, const std::string& precision);
+std::string engine_fingerprint(torch::Device device, const TrainSpec& train);
 
 // Runs `body`, turning LibTorch's exceptions into errors: kExhausted for a full device, kInvalid for all
 // else.

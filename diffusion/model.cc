@@ -1,11 +1,14 @@
 #include "diffusion/model.h"
 
+#include <ATen/autocast_mode.h>
+
 #include <cmath>
 #include <functional>
 #include <numbers>
 
 #include "base/check.h"
 #include "base/text.h"
+#include "diffusion/fused.h"
 #include "diffusion/product.h"
 
 namespace skerry::diffusion {
@@ -69,11 +72,6 @@ void fill_initial(const std::string& name, std::span<float> values, const std::v
   const double in = static_cast<double>(values.size()) / out;
   const double bound = std::sqrt(6.0 / (in + out));
   for (float& value : values) value = static_cast<float>((2 * stream.uniform() - 1) * bound);
-}
-
-at::Tensor modulate(const at::Tensor& input, const at::Tensor& shift, const at::Tensor& scale) {
-  const auto normal = at::layer_norm(input, {input.size(-1)}, {}, {}, kNormEpsilon);
-  return at::addcmul(shift, normal, scale + 1);
 }
 
 }  // namespace
@@ -146,8 +144,11 @@ Result<std::vector<at::Tensor>> load_weights(const std::vector<storage::Safetens
   return weights;
 }
 
-Dit::Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device)
-    : spec_(model), device_(device), weights_(std::move(weights)) {
+Dit::Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device, Kernels kernels)
+    : spec_(model),
+      device_(device),
+      kernels_(device.is_cpu() ? kernels : Kernels::kReference),
+      weights_(std::move(weights)) {
   const std::size_t block_tensors = 14;
   SKERRY_CHECK(weights_.size() == 7 + block_tensors * model.depth + 4, "weights of another shape");
   patches_ = {0};
@@ -167,7 +168,7 @@ Dit::Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device 
 }
 
 at::Tensor Dit::linear(const at::Tensor& input, Linear layer) const {
-  return diffusion::linear(input, weights_[layer.weight], weights_[layer.weight + 1]);
+  return diffusion::linear(input, weights_[layer.weight], weights_[layer.weight + 1], kernels_);
 }
 
 at::Tensor Dit::condition(const at::Tensor& t, const at::Tensor& labels) const {
@@ -177,7 +178,34 @@ at::Tensor Dit::condition(const at::Tensor& t, const at::Tensor& labels) const {
   return time + at::embedding(weights_[label_table_], labels);
 }
 
+at::Tensor Dit::modulate(const at::Tensor& input, const at::Tensor& shift, const at::Tensor& scale) const {
+  if (kernels_ == Kernels::kFast) return fused::modulate(input, shift, scale);
+  const auto normal = at::layer_norm(input, {input.size(-1)}, {}, {}, kNormEpsilon);
+  return at::addcmul(shift, normal, scale + 1);
+}
+
+at::Tensor Dit::add_gated(const at::Tensor& hidden, const at::Tensor& part, const at::Tensor& gate) const {
+  return kernels_ == Kernels::kFast ? fused::add_gated(hidden, part, gate) : at::addcmul(hidden, part, gate);
+}
+
+at::Tensor Dit::gelu(const at::Tensor& input) const {
+  return kernels_ == Kernels::kFast ? fused::gelu(input) : at::gelu(input, "tanh");
+}
+
+// The three projections are one product. Where the CPU multiplies bf16, its two products are worth more than a fused
+// softmax.
+at::Tensor Dit::fused_attention(const at::Tensor& input, const Block& block) const {
+  const auto joined = [&](std::size_t offset) {
+    return at::cat({weights_[block.to_q.weight + offset], weights_[block.to_k.weight + offset],
+                    weights_[block.to_v.weight + offset]});
+  };
+  const auto rows = diffusion::linear(input, joined(0), joined(1), kernels_);  // [B,T,3·width]
+  return linear(fused::attention(rows, spec_.heads), block.to_out);
+}
+
 at::Tensor Dit::attention(const at::Tensor& input, const Block& block) const {
+  const bool bf16_products = at::autocast::is_autocast_enabled(at::kCPU) && cpu_multiplies_bf16();
+  if (kernels_ == Kernels::kFast && !bf16_products) return fused_attention(input, block);
   const std::int64_t batch = input.size(0), tokens = input.size(1), heads = spec_.heads;
   const std::int64_t head = spec_.width / heads;
   const auto split = [&](const at::Tensor& rows) {
@@ -193,9 +221,9 @@ at::Tensor Dit::attention(const at::Tensor& input, const Block& block) const {
 
 at::Tensor Dit::run_block(at::Tensor hidden, const at::Tensor& activated, const Block& block) const {
   const auto parts = linear(activated, block.modulation).unsqueeze(1).chunk(6, 2);  // six of [B,1,width]
-  hidden = at::addcmul(hidden, attention(modulate(hidden, parts[0], parts[1]), block), parts[2]);
-  const auto inner = at::gelu(linear(modulate(hidden, parts[3], parts[4]), block.mlp_in), "tanh");
-  return at::addcmul(hidden, linear(inner, block.mlp_out), parts[5]);
+  hidden = add_gated(hidden, attention(modulate(hidden, parts[0], parts[1]), block), parts[2]);
+  const auto inner = gelu(linear(modulate(hidden, parts[3], parts[4]), block.mlp_in));
+  return add_gated(hidden, linear(inner, block.mlp_out), parts[5]);
 }
 
 at::Tensor Dit::patchify(const at::Tensor& images) const {
@@ -216,7 +244,7 @@ at::Tensor Dit::forward(const at::Tensor& x_t, const at::Tensor& t, const at::Te
   const auto embedded = condition(t, labels);
   const auto activated = at::silu(embedded);
   const auto projection = weights_[patches_.weight].view({spec_.width, -1});
-  auto hidden = diffusion::linear(patchify(x_t), projection, weights_[patches_.weight + 1]) +
+  auto hidden = diffusion::linear(patchify(x_t), projection, weights_[patches_.weight + 1], kernels_) +
                 positions_;  // [B,T,width]
   for (const Block& block : blocks_) hidden = run_block(hidden, activated, block);
   const auto parts = linear(activated, final_modulation_).unsqueeze(1).chunk(2, 2);  // shift, scale

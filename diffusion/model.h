@@ -38,8 +38,9 @@ Result<std::vector<at::Tensor>> load_weights(const std::vector<storage::Safetens
 
 class Dit {
  public:
-  // REQUIRES: a validated spec; weights in the order of parameter_shapes, all on `device`.
-  Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device);
+  // REQUIRES: a validated spec; weights in the order of parameter_shapes, all on `device`. A GPU computes the reference.
+  Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device,
+      Kernels kernels = Kernels::kReference);
 
   // The velocity v = ε − x0 (arXiv 2501.05450) at x_t [B,C,S,S] fp32, t [B] fp32 in [0,1] with 1 = noise,
   // labels [B] i64 in [0, null_label]. Returns [B,C,S,S].
@@ -59,13 +60,18 @@ class Dit {
   };
   at::Tensor linear(const at::Tensor& input, Linear layer) const;
   at::Tensor condition(const at::Tensor& t, const at::Tensor& labels) const;
+  at::Tensor modulate(const at::Tensor& input, const at::Tensor& shift, const at::Tensor& scale) const;
+  at::Tensor add_gated(const at::Tensor& hidden, const at::Tensor& part, const at::Tensor& gate) const;
+  at::Tensor gelu(const at::Tensor& input) const;
   at::Tensor attention(const at::Tensor& input, const Block& block) const;
+  at::Tensor fused_attention(const at::Tensor& input, const Block& block) const;
   at::Tensor run_block(at::Tensor hidden, const at::Tensor& activated, const Block& block) const;
   at::Tensor patchify(const at::Tensor& images) const;
   at::Tensor unpatchify(const at::Tensor& rows) const;
 
   ModelSpec spec_;
   torch::Device device_;
+  Kernels kernels_;
   std::vector<at::Tensor> weights_;
   Linear patches_, time_in_, time_out_, final_modulation_, final_;
   std::size_t label_table_ = 0;

@@ -1,5 +1,6 @@
 #include "diffusion/product.h"
 
+#include <ATen/Version.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -26,6 +27,11 @@ bool ask_for_bf16() {
   return at::globalContext().hasMKLDNN() && found && found->typed<bool()>().call();
 }
 
+bool has_avx512() {
+  static const bool found = at::get_cpu_capability().starts_with("AVX512");
+  return found;
+}
+
 // Autocast to bf16 on a CPU that cannot multiply it.
 bool rounds(const at::Tensor& input) {
   return input.is_cpu() && at::autocast::is_autocast_enabled(at::kCPU) && !cpu_multiplies_bf16();
@@ -42,8 +48,9 @@ at::Tensor product(const at::Tensor& input, const at::Tensor& weight, const std:
 
 struct OneDnnLinear : torch::autograd::Function<OneDnnLinear> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& rows,
-                            const at::Tensor& weight, const at::Tensor& bias) {
+                            const at::Tensor& weight, const at::Tensor& bias, bool weights_by_mkl) {
     context->save_for_backward({rows, weight});
+    context->saved_data["by_mkl"] = weights_by_mkl;
     return product(rows, weight, bias);
   }
 
@@ -53,21 +60,31 @@ struct OneDnnLinear : torch::autograd::Function<OneDnnLinear> {
     const at::Tensor gradient = gradients[0].contiguous();  // [n, out]
     at::Tensor for_rows;
     if (context->needs_input_grad(0)) for_rows = product(gradient, saved[1].t(), std::nullopt);
+    const bool by_mkl = context->saved_data["by_mkl"].toBool();
+    return {for_rows, for_weight(saved[0], gradient, by_mkl), gradient.sum(0), at::Tensor()};
+  }
+
+ private:
+  static at::Tensor for_weight(const at::Tensor& rows, const at::Tensor& gradient, bool by_mkl) {
+    if (by_mkl) {
+      return at::mm(gradient.to(at::kFloat).t(), rows.to(at::kFloat)).to(rows.scalar_type());  // [out, in]
+    }
     // inputᵀ · gradient is [in, out]: oneDNN is faster at this than at its transpose.
-    const at::Tensor for_weight = product(saved[0].t(), gradient.t(), std::nullopt).t().contiguous();
-    return {for_rows, for_weight, gradient.sum(0)};
+    return product(rows.t(), gradient.t(), std::nullopt).t().contiguous();
   }
 };
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                  Kernels kernels) {
   const bool native_bf16 = at::autocast::is_autocast_enabled(at::kCPU) && cpu_multiplies_bf16();
   if (!input.is_cpu() || !one_dnn() || native_bf16) return at::linear(input, weight, bias);
   std::vector<std::int64_t> shape(input.sizes().begin(), input.sizes().end());
   shape.back() = weight.size(0);
   const auto type = rounds(input) ? at::kBFloat16 : input.scalar_type();
-  return OneDnnLinear::apply(input.reshape({-1, input.size(-1)}).to(type), weight.to(type), bias.to(type))
+  return OneDnnLinear::apply(input.reshape({-1, input.size(-1)}).to(type), weight.to(type), bias.to(type),
+                             kernels == Kernels::kFast && !has_avx512())
       .view(shape);
 }
 

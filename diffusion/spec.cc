@@ -33,6 +33,14 @@ Result<void> check(std::string_view name, double value, double low, double high)
   return {};
 }
 
+template <class Enum>
+Result<Enum> parse_name(std::string_view expected, std::string_view name, std::initializer_list<Enum> known) {
+  for (const Enum value : known) {
+    if (name == to_string(value)) return value;
+  }
+  return fail(ErrorCode::kInvalid, text("expected ", expected, ", found '", name, "'"));
+}
+
 }  // namespace
 
 Result<ModelSpec> model_preset(std::string_view name) {
@@ -72,11 +80,8 @@ Result<void> validate(const ModelSpec& model) {
 }
 
 Result<Schedule> parse_schedule(std::string_view name) {
-  for (const Schedule schedule : {Schedule::kConstant, Schedule::kLinear, Schedule::kCosine}) {
-    if (name == to_string(schedule)) return schedule;
-  }
-  return fail(ErrorCode::kInvalid,
-              text("expected a schedule constant, linear or cosine, found '", name, "'"));
+  return parse_name("a schedule constant, linear, cosine or cyclic", name,
+                    {Schedule::kConstant, Schedule::kLinear, Schedule::kCosine, Schedule::kCyclic});
 }
 
 const char* to_string(Schedule schedule) {
@@ -85,17 +90,37 @@ const char* to_string(Schedule schedule) {
       return "linear";
     case Schedule::kCosine:
       return "cosine";
+    case Schedule::kCyclic:
+      return "cyclic";
     case Schedule::kConstant:
       break;
   }
   return "constant";
 }
 
+Result<TimeDistribution> parse_time_distribution(std::string_view name) {
+  return parse_name("a distribution of t uniform or lognormal", name,
+                    {TimeDistribution::kUniform, TimeDistribution::kLogNormal});
+}
+
+const char* to_string(TimeDistribution distribution) {
+  return distribution == TimeDistribution::kLogNormal ? "lognormal" : "uniform";
+}
+
+Result<Kernels> parse_kernels(std::string_view name) {
+  return parse_name("kernels reference or fast", name, {Kernels::kReference, Kernels::kFast});
+}
+
+const char* to_string(Kernels kernels) { return kernels == Kernels::kFast ? "fast" : "reference"; }
+
 Result<void> validate(const TrainSpec& train) {
   TRY(check("steps", static_cast<double>(train.steps), 1, 1e9));
   TRY(check("batch_size", train.batch_size, 1, kLargestBatch));
   TRY(check("learning_rate", train.learning_rate, 1e-9, 1));
   TRY(check("warmup_steps", static_cast<double>(train.warmup_steps), 0, static_cast<double>(train.steps)));
+  if (train.schedule == Schedule::kCyclic) {
+    TRY(check("cycle_steps", static_cast<double>(train.cycle_steps), 1, 1e9));
+  }
   TRY(check("clip", train.clip, 0, 1e9));
   TRY(check("ema", train.ema, 0, 0.999999999));
   TRY(check("label_dropout", train.label_dropout, 0, 1));
@@ -112,8 +137,10 @@ double learning_rate_at(const TrainSpec& train, std::uint64_t step) {
     return train.learning_rate * static_cast<double>(step + 1) / static_cast<double>(train.warmup_steps);
   }
   if (train.schedule == Schedule::kConstant || train.steps <= train.warmup_steps) return train.learning_rate;
-  const double span = static_cast<double>(train.steps - train.warmup_steps);
-  const double done = std::min(1.0, static_cast<double>(step - train.warmup_steps) / span);
+  const bool cyclic = train.schedule == Schedule::kCyclic;
+  const std::uint64_t after = step - train.warmup_steps;
+  const double span = static_cast<double>(cyclic ? train.cycle_steps : train.steps - train.warmup_steps);
+  const double done = std::min(1.0, static_cast<double>(cyclic ? after % train.cycle_steps : after) / span);
   if (train.schedule == Schedule::kLinear) return train.learning_rate * (1 - done);
   return train.learning_rate * 0.5 * (1 + std::cos(std::numbers::pi * done));
 }

@@ -34,9 +34,21 @@ struct ModelSpec {
 Result<ModelSpec> model_preset(std::string_view name);
 Result<void> validate(const ModelSpec& model);
 
-enum class Schedule { kConstant, kLinear, kCosine };
-Result<Schedule> parse_schedule(std::string_view name);  // constant, linear, cosine
+enum class Schedule { kConstant, kLinear, kCosine, kCyclic };
+Result<Schedule> parse_schedule(std::string_view name);  // constant, linear, cosine, cyclic
 const char* to_string(Schedule schedule);
+
+// Of the noise level t: uniform in [0,1), or t = 1 / (1 + e^−n) with n normal, which Stable Diffusion 3 trains with
+// (arXiv 2403.03206, "rf/lognorm(0.00, 1.00)"): fewer samples near the ends.
+enum class TimeDistribution { kUniform, kLogNormal };
+Result<TimeDistribution> parse_time_distribution(std::string_view name);  // uniform, lognormal
+const char* to_string(TimeDistribution distribution);
+
+// What computes a training step. The reference is a composition of LibTorch's operators that a small PyTorch program
+// repeats bit for bit (tests/oracle); the fast kernels are the same mathematics with other roundings.
+enum class Kernels { kReference, kFast };
+Result<Kernels> parse_kernels(std::string_view name);  // reference, fast
+const char* to_string(Kernels kernels);
 
 struct TrainSpec {
   std::uint64_t seed = 0;
@@ -47,19 +59,24 @@ struct TrainSpec {
   double learning_rate = 1e-4;
   Schedule schedule = Schedule::kConstant;
   std::uint64_t warmup_steps = 0;
-  double clip = 0;  // limit of the global gradient norm; 0: none
+  std::uint64_t cycle_steps = 0;  // of the cyclic schedule
+  double clip = 0;                // limit of the global gradient norm; 0: none
   double ema = 0.9999;
   double label_dropout = 0.1;
   double weight_decay = 0;
+  TimeDistribution t_distribution = TimeDistribution::kUniform;
+  bool flip = false;  // mirrors half of the images left to right
   std::uint32_t threads = 1;
   std::string precision =
-      "fp32";      // or bf16: matrix products in it; weights, moments and their mean stay fp32
+      "fp32";  // or bf16: matrix products in it; weights, moments and their mean stay fp32
+  Kernels kernels = Kernels::kReference;
   int device = 0;  // CUDA device where there is one; −1: the CPU
 };
 
 Result<void> validate(const TrainSpec& train);
 
-// The rate of step `step` (0 is the first): linear warm-up, then constant, or down to 0 at `steps`.
+// The rate of step `step` (0 is the first): linear warm-up, then constant, or down to 0 at `steps`,
+// or down by a cosine in each cycle_steps after the warm-up, from the top anew.
 double learning_rate_at(const TrainSpec& train, std::uint64_t step);
 // The EMA's decay at step `step` (0 is the first): min(ema, (1+s)/(10+s)), so that the initial weights are
 // forgotten.

@@ -84,11 +84,35 @@ TEST(Schedule, WarmsUpThenStaysOrFalls) {
   EXPECT_NEAR(learning_rate_at(train, 60), 0.5, 1e-12);
 }
 
+TEST(Schedule, ACycleFallsByACosineAndBeginsAnew) {
+  TrainSpec train;
+  train.steps = 110;
+  train.warmup_steps = 10;
+  train.learning_rate = 1;
+  train.schedule = Schedule::kCyclic;
+  EXPECT_FALSE(validate(train));
+  train.cycle_steps = 20;
+  EXPECT_TRUE(validate(train));
+  EXPECT_DOUBLE_EQ(learning_rate_at(train, 9), 1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(train, 10), 1);
+  EXPECT_NEAR(learning_rate_at(train, 20), 0.5, 1e-12);
+  EXPECT_LT(learning_rate_at(train, 29), 0.01);
+  EXPECT_DOUBLE_EQ(learning_rate_at(train, 30), 1);
+  EXPECT_NEAR(learning_rate_at(train, 100), 0.5, 1e-12);
+}
+
 TEST(Schedule, NamesGoThereAndBack) {
-  for (const Schedule schedule : {Schedule::kConstant, Schedule::kLinear, Schedule::kCosine}) {
+  for (const Schedule schedule :
+       {Schedule::kConstant, Schedule::kLinear, Schedule::kCosine, Schedule::kCyclic}) {
     EXPECT_EQ(parse_schedule(to_string(schedule)).value(), schedule);
   }
   EXPECT_FALSE(parse_schedule("exponential"));
+  EXPECT_EQ(parse_kernels("fast").value(), Kernels::kFast);
+  EXPECT_EQ(parse_kernels("reference").value(), Kernels::kReference);
+  EXPECT_FALSE(parse_kernels("slow"));
+  EXPECT_EQ(parse_time_distribution("lognormal").value(), TimeDistribution::kLogNormal);
+  EXPECT_EQ(parse_time_distribution("uniform").value(), TimeDistribution::kUniform);
+  EXPECT_FALSE(parse_time_distribution("normal"));
 }
 
 TEST(Ema, ForgetsTheInitialWeights) {

@@ -18,9 +18,9 @@ struct Trainer::Impl {
         set(std::move(training_set)),
         order(train_spec, set.size()),
         state(std::move(train_state)),
-        dit(model_spec, state.raw, on),
+        dit(model_spec, state.raw, on, train_spec.kernels),
         device(diffusion::device_name(on)),
-        fingerprint(engine_fingerprint(on, train_spec.threads, train_spec.precision)) {
+        fingerprint(engine_fingerprint(on, train_spec)) {
     for (at::Tensor& weight : state.raw) weight.set_requires_grad(true);  // shared with `dit`
   }
 

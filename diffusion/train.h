@@ -1,5 +1,5 @@
 // Training one expert: shards and a spec in, weights out. Flow matching (arXiv 2501.05450): x_t = (1−t)·x0 +
-// t·ε, the target v = ε − x0, t uniform. Every random number is a function of (seed, expert, attempt, step,
+// t·ε, the target v = ε − x0. Every random number is a function of (seed, expert, attempt, step,
 // sample, purpose), so a trainer resumed at step n continues as if it had never stopped, bit for bit on the
 // same fingerprint. No LibTorch shows here. Thread rule: one thread at a time, always the same one. Failure
 // rule: shards, specs and checkpoints that cannot be trained with are errors, as is a device out of memory

@@ -1,0 +1,195 @@
+#include "diffusion/pointwise.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+// Compiled once for each of these; the loader takes the best that the processor has.
+#if defined(__x86_64__) && !defined(__clang__) && __GNUC__ >= 12
+#define EVERY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define EVERY_CPU
+#endif
+// Inlined, so that it becomes part of each.
+#define INLINE __attribute__((always_inline)) inline
+
+namespace skerry::diffusion::pointwise {
+namespace {
+
+constexpr std::size_t kLanes = 16;
+constexpr float kNormEpsilon = 1e-6F;
+// GELU's tanh form: √(2/π) · (x + 0.044715 x³), doubled, because (1 + tanh u) / 2 = 1 / (1 + e^−2u).
+constexpr float kGeluFactor = 2 * 0.7978845608028654F;
+constexpr float kGeluCube = 0.044715F;
+
+// Sums of sixteen lanes: a compiler may not reorder the sum of one.
+struct Sum {
+  float lanes[kLanes] = {};
+  INLINE float total() const {
+    float sum = 0;
+    for (const float lane : lanes) sum += lane;
+    return sum;
+  }
+};
+
+// term(i) for every i below count, summed.
+template <class Term>
+INLINE float sum_of(std::size_t count, const Term& term) {
+  Sum sum;
+  const std::size_t whole = count - count % kLanes;
+  for (std::size_t i = 0; i < whole; i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) sum.lanes[lane] += term(i + lane);
+  }
+  for (std::size_t i = whole; i < count; ++i) sum.lanes[i - whole] += term(i);
+  return sum.total();
+}
+
+// e^x to two units in the last place for x in [−87, 88], clamped outside: 2^n · e^r with |r| ≤ ln 2 / 2. No table and no
+// branch, so that a compiler takes many at once.
+INLINE float exponential(float x) {
+  x = x < -87.0F ? -87.0F : x;
+  x = x > 88.0F ? 88.0F : x;
+  constexpr float kRound = 12582912.0F;  // 1.5 · 2^23: adding it leaves a whole number in the low bits
+  const float shifted = x * 1.44269504F + kRound;
+  const float n = shifted - kRound;
+  const float r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
+  float power = 1.9875691500e-4F * r + 1.3981999507e-3F;
+  power = power * r + 8.3334519073e-3F;
+  power = power * r + 4.1665795894e-2F;
+  power = power * r + 1.6666665459e-1F;
+  power = power * r + 5.0000001201e-1F;
+  power = power * r * r + r + 1.0F;
+  return power * std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) + 127U) << 23U);
+}
+
+INLINE float sigmoid_of_gelu(float x) {
+  return 1.0F / (1.0F + exponential(-kGeluFactor * (x + kGeluCube * x * x * x)));
+}
+
+}  // namespace
+
+EVERY_CPU void modulate(Rows size, const float* x, const float* shift, const float* scale, float* out,
+                        float* moments) {
+  const auto width = static_cast<float>(size.width);
+  for (std::size_t row = 0; row < size.rows; ++row, x += size.width, out += size.width, moments += 2) {
+    const float* __restrict in = x;
+    float* __restrict to = out;
+    const float mean = sum_of(size.width, [&](std::size_t i) { return in[i]; }) / width;
+    const float variance =
+        sum_of(size.width, [&](std::size_t i) { return (in[i] - mean) * (in[i] - mean); }) / width;
+    const float inverse = 1.0F / std::sqrt(variance + kNormEpsilon);
+    for (std::size_t i = 0; i < size.width; ++i) {
+      to[i] = (in[i] - mean) * inverse * (1.0F + scale[i]) + shift[i];
+    }
+    moments[0] = mean;
+    moments[1] = inverse;
+  }
+}
+
+EVERY_CPU void modulate_backward(Rows size, const float* gradient, const float* x, const float* scale,
+                                 const float* moments, float* for_x, float* for_shift, float* for_scale) {
+  const auto width = static_cast<float>(size.width);
+  std::fill_n(for_shift, size.width, 0.0F);
+  std::fill_n(for_scale, size.width, 0.0F);
+  for (std::size_t row = 0; row < size.rows; ++row, moments += 2) {
+    const float* __restrict g = gradient + row * size.width;
+    const float* __restrict in = x + row * size.width;
+    float* __restrict to = for_x + row * size.width;
+    float* __restrict shift_sum = for_shift;
+    float* __restrict scale_sum = for_scale;
+    const float mean = moments[0], inverse = moments[1];
+    for (std::size_t i = 0; i < size.width; ++i) {
+      const float normal = (in[i] - mean) * inverse;
+      shift_sum[i] += g[i];
+      scale_sum[i] += g[i] * normal;
+      to[i] = g[i] * (1.0F + scale[i]);
+    }
+    const float even = sum_of(size.width, [&](std::size_t i) { return to[i]; }) / width;
+    const float along =
+        sum_of(size.width, [&](std::size_t i) { return to[i] * ((in[i] - mean) * inverse); }) / width;
+    for (std::size_t i = 0; i < size.width; ++i) {
+      to[i] = inverse * (to[i] - even - (in[i] - mean) * inverse * along);
+    }
+  }
+}
+
+EVERY_CPU void add_gated(Rows size, const float* x, const float* y, const float* gate, float* out) {
+  for (std::size_t row = 0; row < size.rows; ++row) {
+    const float* in = x + row * size.width;
+    const float* __restrict part = y + row * size.width;
+    float* to = out + row * size.width;
+    for (std::size_t i = 0; i < size.width; ++i) to[i] = in[i] + part[i] * gate[i];
+  }
+}
+
+EVERY_CPU void add_gated_backward(Rows size, const float* gradient, const float* y, const float* gate,
+                                  float* for_y, float* for_gate) {
+  std::fill_n(for_gate, size.width, 0.0F);
+  for (std::size_t row = 0; row < size.rows; ++row) {
+    const float* __restrict g = gradient + row * size.width;
+    const float* __restrict part = y + row * size.width;
+    float* __restrict to = for_y + row * size.width;
+    float* __restrict sum = for_gate;
+    for (std::size_t i = 0; i < size.width; ++i) {
+      to[i] = g[i] * gate[i];
+      sum[i] += g[i] * part[i];
+    }
+  }
+}
+
+EVERY_CPU void gelu(std::size_t count, const float* x, float* out) {
+  for (std::size_t i = 0; i < count; ++i) out[i] = x[i] * sigmoid_of_gelu(x[i]);
+}
+
+EVERY_CPU void gelu_backward(std::size_t count, const float* __restrict gradient, const float* __restrict x,
+                             float* __restrict for_x) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float s = sigmoid_of_gelu(x[i]);
+    const float slope = kGeluFactor * (1.0F + 3.0F * kGeluCube * x[i] * x[i]);
+    for_x[i] = gradient[i] * (s + x[i] * s * (1.0F - s) * slope);
+  }
+}
+
+EVERY_CPU void softmax(Rows size, float factor, float* scores) {
+  for (std::size_t row = 0; row < size.rows; ++row) {
+    float* __restrict at = scores + row * size.width;
+    float largest[kLanes];
+    std::fill_n(largest, kLanes, at[0]);
+    const std::size_t whole = size.width - size.width % kLanes;
+    for (std::size_t i = 0; i < whole; i += kLanes) {
+      for (std::size_t lane = 0; lane < kLanes; ++lane) {
+        largest[lane] = at[i + lane] > largest[lane] ? at[i + lane] : largest[lane];
+      }
+    }
+    for (std::size_t i = whole; i < size.width; ++i) largest[0] = std::max(largest[0], at[i]);
+    const float most = *std::max_element(largest, largest + kLanes);
+    for (std::size_t i = 0; i < size.width; ++i) at[i] = exponential(factor * (at[i] - most));
+    const float inverse = 1.0F / sum_of(size.width, [&](std::size_t i) { return at[i]; });
+    for (std::size_t i = 0; i < size.width; ++i) at[i] *= inverse;
+  }
+}
+
+EVERY_CPU void softmax_backward(Rows size, float factor, const float* probabilities, float* gradient) {
+  for (std::size_t row = 0; row < size.rows; ++row) {
+    const float* __restrict p = probabilities + row * size.width;
+    float* __restrict g = gradient + row * size.width;
+    const float mean = sum_of(size.width, [&](std::size_t i) { return p[i] * g[i]; });
+    for (std::size_t i = 0; i < size.width; ++i) g[i] = factor * p[i] * (g[i] - mean);
+  }
+}
+
+void gather(Rows size, const float* tokens, std::size_t stride, float* rows) {
+  for (std::size_t row = 0; row < size.rows; ++row) {
+    std::memcpy(rows + row * size.width, tokens + row * stride, size.width * sizeof(float));
+  }
+}
+
+void scatter(Rows size, const float* rows, float* tokens, std::size_t stride) {
+  for (std::size_t row = 0; row < size.rows; ++row) {
+    std::memcpy(tokens + row * stride, rows + row * size.width, size.width * sizeof(float));
+  }
+}
+
+}  // namespace skerry::diffusion::pointwise
