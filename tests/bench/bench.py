@@ -3,7 +3,8 @@
 
   size        memory of the coordinator during a large upload and of an idle daemon; time of `skerry node list`
   detection   seconds from a kill, and from a stop, to the grant of the expert elsewhere
-  train       images a second of one engine on one thread, its start included
+  train       our training step against PyTorch eager and torch.compile of the same model, in turns on one thread each,
+              by processor time   [--model S/2|small] [--precision fp32|bf16] [--kernels fast|reference]
   storage     one checkpoint of 503 MB into RocksDB and back
   export      what diffusers computes from an exported ensemble, against the engine: largest absolute differences
   fleet       --nodes N with CURVE connections that beat once a second, 16 of them with a lease: how long an answer takes, what
@@ -125,19 +126,55 @@ def detection(args):
             "stopped_seconds": stopped, "stopped_median": statistics.median(stopped)}
 
 
+SHAPES = {"S/2": {"image_size": 32, "channels": 3, "patch_size": 2, "width": 384, "depth": 12, "heads": 6, "batch_size": 8},
+          "small": {"image_size": 32, "channels": 3, "patch_size": 4, "width": 192, "depth": 6, "heads": 3, "batch_size": 64}}
+RIVALS = ("eager/sdpa", "compile/sdpa", "compile/math", "compile/bmm")  # as train_rival.py names them
+
+
+class Timed:
+    """A program that answers a line with seconds."""
+
+    def __init__(self, command):
+        self.program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def line(self):
+        line = self.program.stdout.readline()
+        if not line:
+            sys.exit(f"{self.program.args[0]} ended with {self.program.wait()}")
+        return line.strip()
+
+    def ask(self, words):
+        print(words, file=self.program.stdin, flush=True)
+        return float(self.line())
+
+    def close(self):
+        self.program.stdin.close()
+        self.program.wait()
+
+
 def train(args):
-    with Cluster(args.bin) as cluster:
-        write_idx(cluster.root / "images", 4000)
-        subprocess.run([cluster.bin / "skerry-engine", "ingest", cluster.root / "images", "--out", cluster.root / "data",
-                        "--partitions", "1"], check=True, capture_output=True)
-        start = time.monotonic()
-        done = subprocess.run([cluster.bin / "skerry-engine", "train", "--standalone", "--dataset", cluster.root / "data",
-                               "--expert", "0", "--out", cluster.root / "out.safetensors", "--steps", "100",
-                               "--batch-size", "64", "--width", "128", "--depth", "4", "--heads", "4", "--patch-size", "4",
-                               "--threads", "1"], check=True, capture_output=True, text=True)
-        seconds = time.monotonic() - start
-        print(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "")
-        return {"images_per_second_with_start": round(6400 / seconds, 1)}
+    spec = SHAPES[args.model] | {"classes": 10, "precision": args.precision}
+    options = [word for key, value in (spec | {"kernels": args.kernels}).items()
+               for word in ("--" + key.replace("_", "-"), str(value))]
+    ours = Timed([pathlib.Path(args.bin) / "train_bench", *options])
+    print(ours.line())
+    python = os.environ.get("SKERRY_TORCH_PYTHON", sys.executable)
+    rival = Timed([python, "-B", pathlib.Path(__file__).parent / "train_rival.py", json.dumps(spec)])
+    arms = {"ours": lambda n: ours.ask(n)} | {name: (lambda n, name=name: rival.ask(f"{name} {n}")) for name in RIVALS}
+    steps = {name: max(1, round(args.turn_seconds / run(1))) for name, run in arms.items()}
+    seconds = {name: [] for name in arms}  # of a step, a figure a turn
+    for _ in range(args.repeats):
+        for name, run in arms.items():
+            seconds[name].append(run(steps[name]) / steps[name])
+    for program in (ours, rival):
+        program.close()
+    ratio = {name: statistics.median(theirs / mine for theirs, mine in zip(seconds[name], seconds["ours"])) for name in RIVALS}
+    for name, times in seconds.items():
+        print(f"{name:14} {spec['batch_size'] / statistics.median(times):8.2f} images/s   ours is {ratio.get(name, 1):.2f} times that")
+    return {"model": args.model, "precision": args.precision, "kernels": args.kernels, "batch_size": spec["batch_size"],
+            "images_per_second": round(spec["batch_size"] / statistics.median(seconds["ours"]), 2),
+            "ratio_to_eager": round(ratio["eager/sdpa"], 3), "ratio_to_compile": round(ratio["compile/sdpa"], 3),
+            "ratio_to_compile_with_its_best_attention": round(min(ratio[name] for name in RIVALS[1:]), 3)}
 
 
 def storage(args):
@@ -264,6 +301,10 @@ def main():
     parser.add_argument("--megabytes", type=int, default=500)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--nodes", type=int, default=200)
+    parser.add_argument("--model", choices=SHAPES, default="small")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--kernels", choices=("fast", "reference"), default="fast")
+    parser.add_argument("--turn-seconds", type=float, default=2)
     args = parser.parse_args()
     benches = {"size": size, "detection": detection, "train": train, "storage": storage, "export": export, "fleet": fleet,
                "gossip": gossip}

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""The training step that tests/bench/train_bench.cc times, as one writes it in PyTorch: the same model, batch, loss,
+clipping, AdamW and mean of weights, by the fastest of what PyTorch offers for each (fused AdamW, foreach elsewhere).
+
+usage: train_rival.py JSON    (image_size, channels, patch_size, width, depth, heads, classes, batch_size, precision)
+
+Reads lines "ARM STEPS" and answers each with the processor seconds that the steps took; an arm is warmed up when it is
+first named. ARM is eager/ATTENTION or compile/ATTENTION; ATTENTION is sdpa (PyTorch's own choice), math (its plain
+backend) or bmm (two products and a softmax).
+"""
+import contextlib
+import json
+import math
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+SPEC = json.loads(sys.argv[1])
+WIDTH, HEADS, PATCH, SIZE, CHANNELS = (SPEC[k] for k in ("width", "heads", "patch_size", "image_size", "channels"))
+BATCH, CLASSES, GRID = SPEC["batch_size"], SPEC["classes"], SPEC["image_size"] // SPEC["patch_size"]
+BF16 = SPEC["precision"] == "bf16"
+
+
+def modulate(x, shift, scale):
+    return F.layer_norm(x, (WIDTH,), eps=1e-6) * (1 + scale) + shift
+
+
+class Block(nn.Module):
+    def __init__(self, attention):
+        super().__init__()
+        self.attention = attention
+        self.modulation = nn.Linear(WIDTH, 6 * WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.mlp_in, self.mlp_out = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def attend(self, x):
+        b, n, _ = x.shape
+        q, k, v = self.qkv(x).view(b, n, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+        if self.attention == "bmm":
+            scores = (q @ k.transpose(-1, -2)) * (WIDTH // HEADS) ** -0.5
+            mixed = scores.softmax(-1) @ v
+        else:
+            mixed = F.scaled_dot_product_attention(q, k, v)
+        return self.out(mixed.transpose(1, 2).reshape(b, n, WIDTH))
+
+    def forward(self, x, activated):
+        shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = self.modulation(activated)[:, None].chunk(6, 2)
+        x = x + gate_a * self.attend(modulate(x, shift_a, scale_a))
+        inner = F.gelu(self.mlp_in(modulate(x, shift_m, scale_m)), approximate="tanh")
+        return x + gate_m * self.mlp_out(inner)
+
+
+class Dit(nn.Module):
+    def __init__(self, attention):
+        super().__init__()
+        self.patches = nn.Linear(PATCH * PATCH * CHANNELS, WIDTH)
+        self.positions = nn.Buffer(torch.randn(1, GRID * GRID, WIDTH))
+        self.time_in, self.time_out = nn.Linear(256, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.labels = nn.Embedding(CLASSES + 1, WIDTH)
+        self.blocks = nn.ModuleList([Block(attention) for _ in range(SPEC["depth"])])
+        self.final_modulation = nn.Linear(WIDTH, 2 * WIDTH)
+        self.final = nn.Linear(WIDTH, PATCH * PATCH * CHANNELS)
+
+    def forward(self, x, t, labels):
+        rows = x.view(-1, CHANNELS, GRID, PATCH, GRID, PATCH).permute(0, 2, 4, 1, 3, 5).reshape(-1, GRID * GRID,
+                                                                                               CHANNELS * PATCH * PATCH)
+        angle = 1000 * t[:, None] * torch.exp(-math.log(10000.0) * torch.arange(128) / 127)
+        features = torch.cat([angle.cos(), angle.sin()], 1)
+        activated = F.silu(self.time_out(F.silu(self.time_in(features))) + self.labels(labels))
+        h = self.patches(rows) + self.positions
+        for block in self.blocks:
+            h = block(h, activated)
+        shift, scale = self.final_modulation(activated)[:, None].chunk(2, 2)
+        out = self.final(modulate(h, shift, scale)).view(-1, GRID, GRID, PATCH, PATCH, CHANNELS)
+        return out.permute(0, 5, 1, 3, 2, 4).reshape(-1, CHANNELS, SIZE, SIZE)
+
+
+class Arm:
+    def __init__(self, name):
+        how, self.attention = name.split("/")
+        model = Dit(self.attention)
+        self.parameters = list(model.parameters())
+        self.means = [p.detach().clone() for p in self.parameters]
+        self.optimiser = torch.optim.AdamW(self.parameters, lr=1e-4, weight_decay=0, fused=True)
+        self.images = torch.randint(0, 256, (256, CHANNELS, SIZE, SIZE), dtype=torch.uint8)
+        self.loss = torch.compile(self.loss_of) if how == "compile" else self.loss_of
+        self.model = model
+        for _ in range(2):
+            self.step()
+
+    def loss_of(self, x_t, t, labels, target):
+        with torch.autocast("cpu", torch.bfloat16, enabled=BF16):
+            return F.mse_loss(self.model(x_t, t, labels), target)
+
+    def backend(self):
+        return sdpa_kernel(SDPBackend.MATH) if self.attention == "math" else contextlib.nullcontext()
+
+    def step(self):
+        x0 = self.images[torch.randint(0, 256, (BATCH,))].float() / 127.5 - 1
+        t, noise = torch.rand(BATCH), torch.randn_like(x0)
+        time_of = t.view(-1, 1, 1, 1)
+        labels = torch.where(torch.rand(BATCH) < 0.1, CLASSES, 0)
+        with self.backend():
+            self.loss((1 - time_of) * x0 + time_of * noise, t, labels, noise - x0).backward()
+        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            torch._foreach_lerp_(self.means, self.parameters, 1e-4)
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.set_num_interop_threads(1)
+    torch.manual_seed(1)
+    arms = {}
+    for line in sys.stdin:
+        name, steps = line.split()
+        if name not in arms:
+            arms[name] = Arm(name)
+        begin = time.process_time()
+        for _ in range(int(steps)):
+            arms[name].step()
+        print(time.process_time() - begin, flush=True)
+
+
+if __name__ == "__main__":
+    main()
