@@ -27,6 +27,7 @@ enum class Purpose : std::uint32_t {
   kSimulation = 10,   // fault schedules
   kId = 11,           // identifiers drawn by a core
   kGossip = 12,       // whom a node gossips with
+  kFlip = 13,         // whether a training sample is mirrored
 };
 
 // Where in a run a stream stands: never the run's id, the node, the epoch or the micro-batch.

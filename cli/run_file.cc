@@ -132,6 +132,8 @@ class Reader {
           node.is_integer() ? static_cast<double>(**node.as_integer()) : **node.as_floating_point();
       if (!(number >= key.least && number <= key.most)) return wrong(key, node);
       value = number;
+    } else if (key.kind == Kind::kSwitch && node.is_boolean()) {
+      value = **node.as_boolean();
     } else {
       return wrong(key, node);
     }
@@ -191,6 +193,13 @@ class Reader {
       return at(where("train", "warmup_steps"),
                 text("train.warmup_steps: expected at most train.steps = ", spec_.train().steps(), ", found ",
                      spec_.train().warmup_steps()));
+    }
+    const bool cyclic = spec_.train().schedule() == pb::SCHEDULE_CYCLIC;
+    if (cyclic && spec_.train().cycle_steps() == 0) {
+      return at(where("train", "schedule"), "train.schedule: \"cyclic\" needs train.cycle_steps as well");
+    }
+    if (!cyclic && given("train", "cycle_steps")) {
+      return at(where("train", "cycle_steps"), "train.cycle_steps is of schedule = \"cyclic\" only");
     }
     return {};
   }

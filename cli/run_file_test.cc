@@ -37,6 +37,9 @@ clip = 0.5
 ema = 0.995
 label_dropout = 0.2
 precision = "bf16"
+kernels = "reference"
+t_distribution = "lognormal"
+flip = true
 threads = 2
 [checkpoint]
 round_seconds = 30
@@ -63,6 +66,9 @@ kind = "analytic"
   EXPECT_EQ(spec->train().ema(), 0.995);
   EXPECT_EQ(spec->train().label_dropout(), 0.2);
   EXPECT_EQ(spec->train().precision(), "bf16");
+  EXPECT_EQ(spec->train().kernels(), pb::KERNELS_REFERENCE);
+  EXPECT_EQ(spec->train().t_distribution(), pb::TIME_DISTRIBUTION_LOGNORMAL);
+  EXPECT_TRUE(spec->train().flip());
   EXPECT_EQ(spec->train().threads(), 2U);
   EXPECT_EQ(spec->round_seconds(), 30);
   EXPECT_EQ(spec->round_steps(), 0U);
@@ -140,7 +146,13 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{kLeast + kModel + kTrain + "learning_rate = 2\n", ":7:17", "a number from 1e-9 to 1"},
         Bad{kLeast + kModel + kTrain + "learning_rate = nan\n", ":7:17", "a number from 1e-9 to 1"},
         Bad{kLeast + kModel + kTrain + "schedule = \"step\"\n", ":7:12",
-            "\"constant\", \"linear\" or \"cosine\""},
+            "\"constant\", \"linear\", \"cosine\" or \"cyclic\""},
+        Bad{kLeast + kModel + kTrain + "schedule = \"cyclic\"\n", ":7:12", "needs train.cycle_steps"},
+        Bad{kLeast + kModel + kTrain + "cycle_steps = 5\n", ":7:15", "of schedule = \"cyclic\" only"},
+        Bad{kLeast + kModel + kTrain + "flip = 1\n", ":7:8", "expected true or false, found integer 1"},
+        Bad{kLeast + kModel + kTrain + "kernels = \"slow\"\n", ":7:11", "\"fast\" or \"reference\""},
+        Bad{kLeast + kModel + kTrain + "t_distribution = \"normal\"\n", ":7:18",
+            "\"uniform\" or \"lognormal\""},
         Bad{kLeast + kModel + kTrain + "warmup_steps = 3000\n", ":7:16", "at most train.steps = 2000"},
         Bad{kLeast + kModel + kTrain + "precision = \"fp16\"\n", ":7:13", "expected \"fp32\" or \"bf16\""},
         Bad{kLeast + kModel + kTrain + "threads = []\n", ":7:11", "found an array"},

@@ -18,16 +18,39 @@ std::uint64_t u64(const Value& value) { return static_cast<std::uint64_t>(std::g
 double number(const Value& value) { return std::get<double>(value); }
 const std::string& words(const Value& value) { return std::get<std::string>(value); }
 
-Result<void> set_schedule(pb::RunSpec& spec, const Value& value) {
-  const std::array<std::pair<std::string_view, pb::Schedule>, 3> known{{{"constant", pb::SCHEDULE_CONSTANT},
-                                                                        {"linear", pb::SCHEDULE_LINEAR},
-                                                                        {"cosine", pb::SCHEDULE_COSINE}}};
-  for (const auto& [name, schedule] : known) {
-    if (words(value) != name) continue;
-    spec.mutable_train()->set_schedule(schedule);
-    return {};
+// The value that a word stands for; an error without words where it stands for none.
+template <class Enum>
+Result<Enum> chosen(const Value& value, std::initializer_list<std::pair<std::string_view, Enum>> known) {
+  for (const auto& [name, found] : known) {
+    if (words(value) == name) return found;
   }
   return fail(ErrorCode::kInvalid, "");
+}
+
+Result<void> set_schedule(pb::RunSpec& spec, const Value& value) {
+  ASSIGN_OR_RETURN(const pb::Schedule schedule,
+                   chosen<pb::Schedule>(value, {{"constant", pb::SCHEDULE_CONSTANT},
+                                                {"linear", pb::SCHEDULE_LINEAR},
+                                                {"cosine", pb::SCHEDULE_COSINE},
+                                                {"cyclic", pb::SCHEDULE_CYCLIC}}));
+  spec.mutable_train()->set_schedule(schedule);
+  return {};
+}
+
+Result<void> set_kernels(pb::RunSpec& spec, const Value& value) {
+  ASSIGN_OR_RETURN(
+      const pb::Kernels kernels,
+      chosen<pb::Kernels>(value, {{"reference", pb::KERNELS_REFERENCE}, {"fast", pb::KERNELS_FAST}}));
+  spec.mutable_train()->set_kernels(kernels);
+  return {};
+}
+
+Result<void> set_t_distribution(pb::RunSpec& spec, const Value& value) {
+  ASSIGN_OR_RETURN(const pb::TimeDistribution distribution,
+                   chosen<pb::TimeDistribution>(value, {{"uniform", pb::TIME_DISTRIBUTION_UNIFORM},
+                                                        {"lognormal", pb::TIME_DISTRIBUTION_LOGNORMAL}}));
+  spec.mutable_train()->set_t_distribution(distribution);
+  return {};
 }
 
 Result<void> set_preset(pb::RunSpec& spec, const Value& value) {
@@ -118,8 +141,14 @@ const std::array kKeys{
            "samples of one step", SET(spec.mutable_train()->set_batch_size(u32(value)))},
     RunKey{"train", "learning_rate", Kind::kNumber, "a number from 1e-9 to 1", 1e-9, 1, "1e-4", "",
            "of AdamW", SET(spec.mutable_train()->set_learning_rate(number(value)))},
-    RunKey{"train", "schedule", Kind::kText, "\"constant\", \"linear\" or \"cosine\"", 0, 0, "\"constant\"",
-           "", "of the learning rate after warm-up: constant, linear, cosine", set_schedule},
+    RunKey{"train", "schedule", Kind::kText, "\"constant\", \"linear\", \"cosine\" or \"cyclic\"", 0, 0,
+           "\"constant\"", "",
+           "of the learning rate after warm-up: constant, linear, cosine (both to 0), cyclic (a cosine each "
+           "cycle)",
+           set_schedule},
+    RunKey{"train", "cycle_steps", Kind::kWhole, "a whole number from 1 to 1000000000", 1, kMostSteps, "", "",
+           "steps of one cycle of schedule = \"cyclic\"",
+           SET(spec.mutable_train()->set_cycle_steps(u64(value)))},
     RunKey{"train", "warmup_steps", Kind::kWhole, "a whole number from 0 to train.steps", 0, kMostSteps, "0",
            "", "steps over which the learning rate rises from 0",
            SET(spec.mutable_train()->set_warmup_steps(u64(value)))},
@@ -133,6 +162,14 @@ const std::array kKeys{
            SET(spec.mutable_train()->set_label_dropout(number(value)))},
     RunKey{"train", "weight_decay", Kind::kNumber, "a number from 0 to 10", 0, 10, "0.0", "", "of AdamW",
            SET(spec.mutable_train()->set_weight_decay(number(value)))},
+    RunKey{"train", "t_distribution", Kind::kText, "\"uniform\" or \"lognormal\"", 0, 0, "\"uniform\"", "",
+           "of the noise level t: uniform, or lognormal for the logit-normal of Stable Diffusion 3",
+           set_t_distribution},
+    RunKey{"train", "flip", Kind::kSwitch, "true or false", 0, 0, "false", "",
+           "mirrors half of the images left to right, drawn anew each time",
+           SET(spec.mutable_train()->set_flip(std::get<bool>(value)))},
+    RunKey{"train", "kernels", Kind::kText, "\"fast\" or \"reference\"", 0, 0, "\"fast\"", "",
+           "fast, or reference: what PyTorch computes, bit for bit", set_kernels},
     RunKey{"train", "precision", Kind::kText, "\"fp32\" or \"bf16\"", 0, 0, "\"fp32\"", "",
            "bf16: matrix products in bf16; weights, moments and their mean stay fp32", set_precision},
     RunKey{"train", "threads", Kind::kWhole, "a whole number from 1 to 1024", 1, 1024, "1", "",

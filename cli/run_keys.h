@@ -12,8 +12,8 @@
 
 namespace skerry::cli {
 
-enum class Kind { kText, kWhole, kNumber };
-using Value = std::variant<std::string, std::int64_t, double>;
+enum class Kind { kText, kWhole, kNumber, kSwitch };
+using Value = std::variant<std::string, std::int64_t, double, bool>;
 
 // What a key expects and where its value goes.
 struct RunKey {

@@ -45,7 +45,16 @@ std::string epoch_words(std::uint64_t value) {
 }
 
 const char* schedule_name(pb::Schedule schedule) {
-  return schedule == pb::SCHEDULE_LINEAR ? "linear" : schedule == pb::SCHEDULE_COSINE ? "cosine" : "constant";
+  switch (schedule) {
+    case pb::SCHEDULE_LINEAR:
+      return "linear";
+    case pb::SCHEDULE_COSINE:
+      return "cosine";
+    case pb::SCHEDULE_CYCLIC:
+      return "cyclic";
+    default:
+      return "constant";
+  }
 }
 
 }  // namespace
@@ -80,6 +89,11 @@ Json spec_json(const pb::RunSpec& spec) {
             {"ema", train.ema()},
             {"label_dropout", train.label_dropout()},
             {"weight_decay", train.weight_decay()},
+            {"cycle_steps", train.cycle_steps()},
+            {"t_distribution",
+             train.t_distribution() == pb::TIME_DISTRIBUTION_LOGNORMAL ? "lognormal" : "uniform"},
+            {"flip", train.flip()},
+            {"kernels", train.kernels() == pb::KERNELS_FAST ? "fast" : "reference"},
             {"precision", train.precision()},
             {"threads", train.threads()}}},
           {"checkpoint", std::move(checkpoint)},

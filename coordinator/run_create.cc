@@ -49,6 +49,8 @@ Result<void> check_train(const pb::TrainSpec& train) {
     return invalid("train.clip must be 0 (off) or above");
   if (!(train.weight_decay() >= 0) || !std::isfinite(train.weight_decay()))
     return invalid("train.weight_decay must be 0 or above");
+  if (train.schedule() == pb::SCHEDULE_CYCLIC && train.cycle_steps() == 0)
+    return invalid("train.schedule \"cyclic\" needs train.cycle_steps of 1 or more");
   if (train.precision() != "fp32" && train.precision() != "bf16")
     return invalid(
         text("train.precision \"", train.precision(), "\" is not known: use \"fp32\" or \"bf16\""));

@@ -145,6 +145,8 @@ TEST(Run, IsValidatedAgainstTheDataset) {
   EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_width(64); }), HasSubstr("not both"));
   EXPECT_THAT(error([](pb::RunSpec& spec) { spec.mutable_train()->set_precision("fp16"); }),
               HasSubstr("use \"fp32\" or \"bf16\""));
+  EXPECT_THAT(error([](pb::RunSpec& spec) { spec.mutable_train()->set_schedule(pb::SCHEDULE_CYCLIC); }),
+              HasSubstr("needs train.cycle_steps"));
   EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_router_kind("learned"); }),
               HasSubstr("\"learned\" is not there yet"));
   EXPECT_THAT(error([](pb::RunSpec& spec) { spec.mutable_train()->set_steps(0); }), HasSubstr("train.steps"));

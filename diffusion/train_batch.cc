@@ -1,5 +1,7 @@
 #include "diffusion/train_batch.h"
 
+#include <cmath>
+
 #include "base/random.h"
 
 namespace skerry::diffusion {
@@ -20,15 +22,29 @@ std::int64_t draw_label(const ModelSpec& model, const TrainSpec& train, std::uin
   return dropped || label < 0 ? std::int64_t{model.null_label()} : std::int64_t{label};
 }
 
-// ε is drawn into `x_t` and mixed in place.
-void fill_row(const unsigned char* pixels, float t, std::span<float> x_t, std::span<float> target,
-              Stream noise) {
+float draw_time(const TrainSpec& train, std::uint64_t step, std::uint32_t row) {
+  Stream stream = stream_at(train, step, row, Purpose::kTime);
+  if (train.t_distribution == TimeDistribution::kUniform) return static_cast<float>(stream.uniform());
+  return static_cast<float>(1 / (1 + std::exp(-stream.normal())));
+}
+
+bool draw_flip(const TrainSpec& train, std::uint64_t step, std::uint32_t row) {
+  return train.flip && stream_at(train, step, row, Purpose::kFlip).uniform() < 0.5;
+}
+
+// `width` pixels a line, each line backwards where `flipped`. ε is drawn into `x_t` and mixed in place.
+void fill_row(const unsigned char* pixels, std::size_t width, bool flipped, float t, std::span<float> x_t,
+              std::span<float> target, Stream noise) {
   noise.fill_normal(x_t);
-  for (std::size_t i = 0; i < x_t.size(); ++i) {
-    const float x0 = static_cast<float>(pixels[i]) / 127.5F - 1.0F;
-    const float epsilon = x_t[i];
-    x_t[i] = (1.0F - t) * x0 + t * epsilon;
-    target[i] = epsilon - x0;
+  for (std::size_t line = 0; line < x_t.size(); line += width) {
+    for (std::size_t column = 0; column < width; ++column) {
+      const std::size_t i = line + column;
+      const unsigned char pixel = pixels[line + (flipped ? width - 1 - column : column)];
+      const float x0 = static_cast<float>(pixel) / 127.5F - 1.0F;
+      const float epsilon = x_t[i];
+      x_t[i] = (1.0F - t) * x0 + t * epsilon;
+      target[i] = epsilon - x0;
+    }
   }
 }
 
@@ -46,10 +62,11 @@ Batch make_batch(const TrainingSet& set, SampleOrder& order, const ModelSpec& mo
   for (std::uint32_t i = 0; i < rows; ++i) {
     const std::uint32_t row = first + i;
     const std::uint64_t index = order.at(step * train.batch_size + row);
-    const float t = static_cast<float>(stream_at(train, step, row, Purpose::kTime).uniform());
+    const float t = draw_time(train, step, row);
     batch.t.data_ptr<float>()[i] = t;
     batch.labels.data_ptr<std::int64_t>()[i] = draw_label(model, train, step, row, set.label(index));
-    fill_row(set.image(index), t, {batch.x_t.data_ptr<float>() + i * pixels, pixels},
+    fill_row(set.image(index), model.image_size, draw_flip(train, step, row), t,
+             {batch.x_t.data_ptr<float>() + i * pixels, pixels},
              {batch.target.data_ptr<float>() + i * pixels, pixels},
              stream_at(train, step, row, Purpose::kNoise));
   }

@@ -60,8 +60,32 @@ TrainSpec tiny_bf16() {
   train.precision = "bf16";
   return train;
 }
-INSTANTIATE_TEST_SUITE_P(Recipes, ResumeTest, ::testing::Values(tiny_training(), tiny_bf16()),
-                         [](const auto& info) { return info.param.precision; });
+TrainSpec fast(TrainSpec train) {
+  train.kernels = Kernels::kFast;
+  return train;
+}
+TrainSpec with_every_key() {
+  TrainSpec train = fast(tiny_training());
+  train.t_distribution = TimeDistribution::kLogNormal;
+  train.flip = true;
+  train.schedule = Schedule::kCyclic;
+  train.cycle_steps = 5;
+  return train;
+}
+INSTANTIATE_TEST_SUITE_P(Recipes, ResumeTest,
+                         ::testing::Values(tiny_training(), tiny_bf16(), fast(tiny_training()),
+                                           fast(tiny_bf16()), with_every_key()));
+
+TEST_F(TrainTest, FastKernelsTrainToTheSameEnd) {
+  Trainer reference = fresh(tiny_training());
+  Trainer quick = fresh(fast(tiny_training()));
+  EXPECT_NE(reference.fingerprint(), quick.fingerprint());
+  for (int i = 0; i < 20; ++i) {
+    const auto a = reference.step(), b = quick.step();
+    ASSERT_TRUE(a && b);
+    EXPECT_NEAR(a->loss, b->loss, 0.01 * a->loss);
+  }
+}
 
 TEST_F(TrainTest, Bf16TrainsOtherwiseButToTheSameEnd) {
   Trainer exact = fresh(tiny_training());
@@ -194,6 +218,47 @@ TEST_F(TrainTest, ABatchIsAPointOnTheLineToNoise) {
   const auto epsilon = batch.target + x0;
   EXPECT_NEAR(epsilon.mean().item<double>(), 0, 0.2);
   EXPECT_NEAR(epsilon.std().item<double>(), 1, 0.2);
+}
+
+// What older run files say draws what it always drew.
+TEST_F(TrainTest, TimeIsUniformUnlessAskedOtherwise) {
+  TrainSpec train = tiny_training();
+  const auto set = TrainingSet::open(shards_, model_);
+  ASSERT_TRUE(set);
+  SampleOrder order(train, set->size());
+  const Batch uniform = make_batch(*set, order, model_, train, 3, 0, 500);
+  for (std::uint32_t row = 0; row < 500; ++row) {
+    Stream stream(
+        {.seed = train.seed, .expert = train.expert, .step = 3, .sample = row, .purpose = Purpose::kTime});
+    EXPECT_EQ(uniform.t[row].item<float>(), static_cast<float>(stream.uniform()));
+  }
+  train.t_distribution = TimeDistribution::kLogNormal;
+  const Batch normal = make_batch(*set, order, model_, train, 3, 0, 500);
+  const auto n = at::log(normal.t / (1 - normal.t));
+  EXPECT_NEAR(n.mean().item<double>(), 0, 0.15);
+  EXPECT_NEAR(n.std().item<double>(), 1, 0.1);
+}
+
+TEST_F(TrainTest, HalfOfTheImagesAreMirroredWhereAsked) {
+  TrainSpec train = tiny_training();
+  const auto set = TrainingSet::open(shards_, model_);
+  ASSERT_TRUE(set);
+  SampleOrder order(train, set->size());
+  const auto images = [&](const Batch& batch) {
+    return batch.x_t - batch.t.view({-1, 1, 1, 1}) * batch.target;
+  };
+  const Batch plain = make_batch(*set, order, model_, train, 0, 0, 300);
+  train.flip = true;
+  const Batch mixed = make_batch(*set, order, model_, train, 0, 0, 300);
+  EXPECT_TRUE(at::equal(plain.t, mixed.t));
+  const auto before = images(plain), after = images(mixed);
+  int mirrored = 0;
+  for (std::int64_t i = 0; i < 300; ++i) {
+    const bool flipped = at::allclose(after[i], before[i].flip(2), 0, 1e-4);
+    EXPECT_NE(flipped, at::allclose(after[i], before[i], 0, 1e-4)) << i;
+    mirrored += flipped ? 1 : 0;
+  }
+  EXPECT_NEAR(mirrored, 150, 45);
 }
 
 TEST_F(TrainTest, LabelsAreDroppedAtTheRateAskedFor) {

@@ -16,6 +16,8 @@ struct Arguments {
   bool standalone = false;
   std::string preset;
   std::string schedule = "constant";
+  std::string t_distribution = "uniform";
+  std::string kernels = "fast";
   StandaloneOptions options;
 };
 
@@ -28,6 +30,9 @@ Result<void> run_standalone(Arguments& arguments) {
     ASSIGN_OR_RETURN(options.model, diffusion::model_preset(arguments.preset));
   }
   ASSIGN_OR_RETURN(options.train.schedule, diffusion::parse_schedule(arguments.schedule));
+  ASSIGN_OR_RETURN(options.train.t_distribution,
+                   diffusion::parse_time_distribution(arguments.t_distribution));
+  ASSIGN_OR_RETURN(options.train.kernels, diffusion::parse_kernels(arguments.kernels));
   return train_standalone(options);
 }
 
@@ -60,12 +65,20 @@ void add_training_options(CLI::App& command, Arguments& arguments) {
   command.add_option("--steps", train.steps, "Optimiser steps in all")->capture_default_str();
   command.add_option("--batch-size", train.batch_size, "Samples a step")->capture_default_str();
   command.add_option("--learning-rate", train.learning_rate, "AdamW's rate")->capture_default_str();
-  command.add_option("--schedule", arguments.schedule, "constant, linear or cosine")->capture_default_str();
+  command.add_option("--schedule", arguments.schedule, "constant, linear, cosine or cyclic")
+      ->capture_default_str();
+  command.add_option("--cycle-steps", train.cycle_steps, "Steps of one cycle of the cyclic schedule");
+  command.add_option("--t-distribution", arguments.t_distribution, "uniform or lognormal")
+      ->capture_default_str();
+  command.add_flag("--flip", train.flip, "Mirror half of the images left to right");
   command.add_option("--warmup-steps", train.warmup_steps, "Linear warm-up")->capture_default_str();
   command.add_option("--clip", train.clip, "Limit of the gradient norm, 0 for none")->capture_default_str();
   command.add_option("--ema", train.ema, "Decay of the mean of weights")->capture_default_str();
   command.add_option("--label-dropout", train.label_dropout, "Share of labels hidden")->capture_default_str();
   command.add_option("--weight-decay", train.weight_decay, "AdamW's weight decay")->capture_default_str();
+  command
+      .add_option("--kernels", arguments.kernels, "fast, or reference: what PyTorch computes, bit for bit")
+      ->capture_default_str();
   command.add_option("--precision", train.precision, "fp32, or bf16 for the matrix products")
       ->capture_default_str();
   command.add_option("--threads", train.threads, "CPU threads, part of what makes bits equal")

@@ -11,6 +11,8 @@ diffusion::Schedule schedule_of(pb::Schedule schedule) {
       return diffusion::Schedule::kLinear;
     case pb::SCHEDULE_COSINE:
       return diffusion::Schedule::kCosine;
+    case pb::SCHEDULE_CYCLIC:
+      return diffusion::Schedule::kCyclic;
     default:
       return diffusion::Schedule::kConstant;
   }
@@ -43,6 +45,12 @@ diffusion::TrainSpec training_of(const pb::EngineRequest::Start& start) {
   train.ema = message.ema();
   train.label_dropout = message.label_dropout();
   train.weight_decay = message.weight_decay();
+  train.cycle_steps = message.cycle_steps();
+  train.flip = message.flip();
+  if (message.t_distribution() == pb::TIME_DISTRIBUTION_LOGNORMAL) {
+    train.t_distribution = diffusion::TimeDistribution::kLogNormal;
+  }
+  if (message.kernels() == pb::KERNELS_FAST) train.kernels = diffusion::Kernels::kFast;
   train.threads = std::max(1U, message.threads());
   if (!message.precision().empty()) train.precision = message.precision();
   train.device = start.device();

@@ -136,7 +136,18 @@ Result<void> validate_train(const pb::TrainSpec& train) {
   TRY(in_range<std::uint32_t>("train.batch_size", train.batch_size(), 1, 65536));
   TRY(in_range("train.learning_rate", train.learning_rate(), 1e-12, 10.0));
   if (!pb::Schedule_IsValid(train.schedule())) {
-    return bad("train.schedule", "constant, linear or cosine", text(static_cast<int>(train.schedule())));
+    return bad("train.schedule", "constant, linear, cosine or cyclic",
+               text(static_cast<int>(train.schedule())));
+  }
+  if (train.schedule() == pb::SCHEDULE_CYCLIC) {
+    TRY(in_range<std::uint64_t>("train.cycle_steps", train.cycle_steps(), 1, kSteps));
+  }
+  if (!pb::Kernels_IsValid(train.kernels())) {
+    return bad("train.kernels", "reference or fast", text(static_cast<int>(train.kernels())));
+  }
+  if (!pb::TimeDistribution_IsValid(train.t_distribution())) {
+    return bad("train.t_distribution", "uniform or lognormal",
+               text(static_cast<int>(train.t_distribution())));
   }
   TRY(in_range<std::uint64_t>("train.warmup_steps", train.warmup_steps(), 0, kSteps));
   TRY(in_range("train.clip", train.clip(), 0.0, 1e9));
