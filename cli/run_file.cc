@@ -237,7 +237,7 @@ Result<pb::RunSpec> read_run_file(const std::string& path) {
 std::string example_run_file() {
   std::ostringstream out;
   out << "# A run: one expert for each partition of the dataset. Start it with: skerry run create -f FILE\n"
-         "# Keys that stand behind '#' are optional and show what to write; the others show their default.\n";
+         "# Keys that stand behind '#' are optional and show what to write; the others show their default, or what suits most new runs.\n";
   std::string_view section;
   for (const RunKey& key : run_keys()) {
     if (key.section != section) out << "\n[" << (section = key.section) << "]\n";
@@ -251,7 +251,7 @@ std::string example_run_file() {
                                          : key.name == "heads"     ? 6
                                                                    : 2);
     } else {
-      line << (key.standard.empty() ? key.example : key.standard);
+      line << (key.example.empty() ? key.standard : key.example);
     }
     std::string words = line.str();
     words.resize(std::max<std::size_t>(words.size() + 2, 28), ' ');

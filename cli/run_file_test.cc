@@ -82,8 +82,11 @@ kind = "analytic"
 TEST(RunFile, DefaultsAreThoseOfTheExample) {
   const auto least = parse(kLeast + kTrain);
   ASSERT_TRUE(least.has_value()) << least.error().message;
-  const auto example = parse(example_run_file());
+  auto example = parse(example_run_file());
   ASSERT_TRUE(example.has_value()) << example.error().message << "\n" << example_run_file();
+  EXPECT_EQ(example->train().kernels(), pb::KERNELS_FAST);
+  EXPECT_EQ(least->train().kernels(), pb::KERNELS_REFERENCE) << "older files' runs compute what they did";
+  example->mutable_train()->set_kernels(least->train().kernels());
   EXPECT_EQ(least->SerializeAsString(), example->SerializeAsString());
   EXPECT_EQ(least->train().batch_size(), 64U);
   EXPECT_EQ(least->round_seconds(), 60);

@@ -24,7 +24,7 @@ struct RunKey {
   double least = 0;           // of whole numbers and numbers
   double most = 0;
   std::string_view standard;  // default, as it is written in a file; empty: none
-  std::string_view example;   // where there is no default
+  std::string_view example;   // for a new file, where that is not the default
   std::string_view meaning;
   Result<void> (*set)(pb::RunSpec&, const Value&);  // may refuse with its own words
 };

@@ -31,6 +31,7 @@ schedule = "cosine"
 warmup_steps = 50
 ema = 0.995
 threads = 1
+kernels = "fast"
 [checkpoint]
 round_seconds = 8
 [schedule]
