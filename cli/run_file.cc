@@ -237,7 +237,8 @@ Result<pb::RunSpec> read_run_file(const std::string& path) {
 std::string example_run_file() {
   std::ostringstream out;
   out << "# A run: one expert for each partition of the dataset. Start it with: skerry run create -f FILE\n"
-         "# Keys that stand behind '#' are optional and show what to write; the others show their default, or what suits most new runs.\n";
+         "# Keys that stand behind '#' are optional and show what to write; the others show their default, "
+         "or what suits most new runs.\n";
   std::string_view section;
   for (const RunKey& key : run_keys()) {
     if (key.section != section) out << "\n[" << (section = key.section) << "]\n";

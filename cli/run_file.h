@@ -1,6 +1,5 @@
 // run.toml: what a person writes to start a run. Its keys are a contract: later versions may add keys whose defaults
-// leave older files' runs unchanged; none is renamed; a key that is not known is an error. One default changes bits, though
-// not what is computed: train.kernels = "fast". Runs that were created without the key keep the reference kernels.
+// leave older files' runs unchanged; none is renamed; a key that is not known is an error.
 // Failure rule: kInvalid with FILE:LINE:COLUMN, what was expected and what was found.
 #pragma once
 
