@@ -40,7 +40,7 @@ void Aftermath::before_healing() {
 }
 
 void Aftermath::begin() {
-  healed_ = cluster_.world().timeline.now();
+  healed_ = kept_since_ = cluster_.world().timeline.now();
   look();
 }
 

@@ -245,8 +245,12 @@ void Invariants::check_assignment(const std::string& node, const pb::Assignment&
     epoch_told(id, slot.epoch(), "an assignment", durable);
     head_told(id, slot.head().manifest(), durable);
     const auto record = read<stored::Expert>(durable, coordinator::expert_key(id));
-    const Holder holder{node, slot.slot(), record ? record->lease().incarnation() : 0};
+    // An assignment waits for its own batch to be durable: a later one, which ends this lease, may be so already.
+    const bool is_current = record && record->has_lease() && record->epoch() == slot.epoch();
+    Holder holder{node, slot.slot(), is_current ? record->lease().incarnation() : 0};
     const auto [known, fresh] = holders_.try_emplace({id, slot.epoch()}, holder);
+    if (!is_current) holder.incarnation = known->second.incarnation;
+    if (known->second.incarnation == 0) known->second.incarnation = holder.incarnation;
     fail_if(!fresh && known->second != holder, "S1", id, ": epoch ", slot.epoch(), " is given to ", node,
             " slot ", slot.slot(), " and was given to ", known->second.node, " slot ", known->second.slot);
   }
