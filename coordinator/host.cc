@@ -1,7 +1,6 @@
 #include "coordinator/host.h"
 
 #include <poll.h>
-#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,7 @@
 #include "coordinator/authority.h"
 #include "protocol/limits.h"
 #include "protocol/validate.h"
+#include "storage/files.h"
 
 namespace skerry::coordinator {
 namespace {
@@ -23,12 +23,6 @@ constexpr Duration kRoomRetry = std::chrono::seconds(1);  // L6
 // While the disk stalls (S15): beyond these, requests are dropped unread, as if lost, and heartbeats still answered.
 constexpr std::size_t kBatchesUnderWay = 1000;
 constexpr std::size_t kWaiting = 20'000;
-
-std::optional<std::uint64_t> free_bytes(const std::string& folder) {
-  struct statvfs system {};
-  if (statvfs(folder.c_str(), &system) != 0) return std::nullopt;
-  return std::uint64_t{system.f_bavail} * system.f_frsize;
-}
 
 }  // namespace
 
@@ -189,7 +183,7 @@ void Host::every_now_and_then() {
   if (now >= next_report_) {
     next_report_ = now + kReportEvery;
     rate_.forget(now);
-    if (const auto bytes = free_bytes(surroundings_.folder)) feed(DiskFree{*bytes});
+    if (const auto bytes = storage::free_bytes(surroundings_.folder)) feed(DiskFree{*bytes});
     if (options_.report) {
       const auto experts = core_->experts();
       const auto held =

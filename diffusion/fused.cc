@@ -15,12 +15,12 @@ using torch::autograd::variable_list;
 
 at::Tensor wide(const at::Tensor& tensor) { return tensor.to(at::kFloat).contiguous(); }
 
-// body(sample, its size) for every sample of [B,T,W].
+// body(sample, its size) for every sample of [B,T,W]; at least `together` of them on one thread.
 template <class Body>
-void each_sample(const at::Tensor& tensor, const Body& body) {
+void each_sample(const at::Tensor& tensor, const Body& body, std::int64_t together = 1) {
   const pointwise::Rows size{static_cast<std::size_t>(tensor.size(1)),
                              static_cast<std::size_t>(tensor.size(2))};
-  at::parallel_for(0, tensor.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
+  at::parallel_for(0, tensor.size(0), together, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t sample = begin; sample < end; ++sample) body(sample, size);
   });
 }
@@ -145,27 +145,20 @@ struct Attention : torch::autograd::Function<Attention> {
 
  private:
   static float factor(const at::Tensor& parts) { return 1.0F / std::sqrt(static_cast<float>(parts.size(3))); }
-  // body(its index, its column) for every head of every sample.
-  template <class Body>
-  static void each_head(const at::Tensor& of_heads, std::int64_t heads, const Body& body) {
-    const pointwise::Rows size{static_cast<std::size_t>(of_heads.size(1)),
-                               static_cast<std::size_t>(of_heads.size(2))};
-    at::parallel_for(0, of_heads.size(0), heads, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) body(i, size);
-    });
-  }
   // Columns [first, first + width) of tokens [B,T,…] into heads [B·heads,T,width / heads], and back.
   static void gather(const at::Tensor& tokens, std::int64_t first, std::int64_t heads, at::Tensor& into) {
-    each_head(into, heads, [&](std::int64_t i, pointwise::Rows size) {
+    const auto one = [&](std::int64_t i, pointwise::Rows size) {
       const float* from = at_sample(tokens, i / heads) + first + (i % heads) * into.size(2);
       pointwise::gather(size, from, static_cast<std::size_t>(tokens.stride(1)), at_sample(into, i));
-    });
+    };
+    each_sample(into, one, heads);
   }
   static void scatter(const at::Tensor& from, std::int64_t heads, at::Tensor& tokens, std::int64_t first) {
-    each_head(from, heads, [&](std::int64_t i, pointwise::Rows size) {
+    const auto one = [&](std::int64_t i, pointwise::Rows size) {
       float* into = at_sample(tokens, i / heads) + first + (i % heads) * from.size(2);
       pointwise::scatter(size, at_sample(from, i), into, static_cast<std::size_t>(tokens.stride(1)));
-    });
+    };
+    each_sample(from, one, heads);
   }
 };
 

@@ -135,8 +135,9 @@ Result<std::unique_ptr<ServerTransport>> ZmqServer::make(const Identity& identit
 }
 
 bool ZmqServer::may_enter(std::string_view domain, std::string_view key, std::string_view address) {
-  if (domain == to_string(Endpoint::kEnrol) || allowed_.contains(std::string(key))) return true;
-  const Endpoint endpoint = domain == to_string(Endpoint::kBlob) ? Endpoint::kBlob : Endpoint::kControl;
+  const auto* found = std::ranges::find(kAllEndpoints, domain, to_string);
+  const Endpoint endpoint = found == std::end(kAllEndpoints) ? Endpoint::kControl : *found;
+  if (is_allowed(endpoint, std::string(key))) return true;
   events_.push_back(
       TurnedAway{endpoint, std::string(key), plain_address(std::string(address)), "its key is not known"});
   return false;

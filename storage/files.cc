@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -38,6 +39,12 @@ ErrorCode code_of(int error_number) {
 
 Error system_error(std::string_view action, const std::string& path, int error_number) {
   return fail(code_of(error_number), text("cannot ", action, " ", path, ": ", std::strerror(error_number)));
+}
+
+Result<std::uint64_t> free_bytes(const std::string& folder) {
+  struct statvfs system {};
+  if (::statvfs(folder.c_str(), &system) != 0) return system_error("inspect", folder, errno);
+  return std::uint64_t{system.f_bavail} * system.f_frsize;
 }
 
 Result<MappedFile> MappedFile::open(const std::string& path) {

@@ -16,6 +16,9 @@ namespace skerry::storage {
 // "cannot <action> <path>: <what the system said>", with the code that fits `error_number`.
 Error system_error(std::string_view action, const std::string& path, int error_number);
 
+// What a user without privileges may still write on the file system of `folder`.
+Result<std::uint64_t> free_bytes(const std::string& folder);
+
 // A read-only mapping, closed with the object. An empty file is an empty view.
 class MappedFile {
  public:

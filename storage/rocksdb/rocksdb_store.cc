@@ -1,10 +1,8 @@
 #include "storage/rocksdb/rocksdb_store.h"
 
 #include <rocksdb/db.h>
-#include <sys/statvfs.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <map>
 
@@ -39,12 +37,6 @@ rocksdb::Slice key_of(const Hash& hash) {
 }
 
 rocksdb::Slice slice_of(std::string_view bytes) { return {bytes.data(), bytes.size()}; }
-
-Result<std::uint64_t> free_bytes(const std::string& folder) {
-  struct statvfs status {};
-  if (::statvfs(folder.c_str(), &status) != 0) return system_error("inspect", folder, errno);
-  return std::uint64_t{status.f_bavail} * status.f_frsize;
-}
 
 class RocksDbStore final : public Store {
  public:
