@@ -644,8 +644,8 @@ TEST(Completion, KnowsEveryCommand) {
   EXPECT_THAT(around.printed(), AllOf(HasSubstr("bashcompinit"), HasSubstr("complete -o default -F")));
   ASSERT_EQ(around({"completion", "fish"}), kExitOk);
   EXPECT_THAT(around.printed(),
-              AllOf(HasSubstr("-n '__fish_use_subcommand' -a node"),
-                    HasSubstr("-n '__fish_seen_subcommand_from node' -a drain"), HasSubstr("-l dry-run")));
+              AllOf(HasSubstr("-a node -d"), HasSubstr("'__fish_seen_subcommand_from node; and not"),
+                    HasSubstr("-l dry-run\n"), HasSubstr("-l context -r")));
   EXPECT_EQ(around({"--version"}), kExitOk);
   EXPECT_THAT(around.printed(), HasSubstr("skerry "));
   EXPECT_EQ(around({"version"}), kExitOk);

@@ -123,6 +123,10 @@ Json run_show_json(const pb::RunInfo& run) {
   return out;
 }
 
+std::string rate_words(const pb::RunInfo& run) {
+  return run.samples_per_second() > 0 ? fixed(run.samples_per_second(), 1) : "-";
+}
+
 std::string eta_words(const pb::RunInfo& run) {
   if (run.eta_seconds() <= 0 || run.eta_seconds() > 1e9) return "-";
   return human_duration(std::chrono::seconds(static_cast<std::int64_t>(run.eta_seconds())));
@@ -137,7 +141,7 @@ void print_runs(std::ostream& out, const std::vector<pb::RunInfo>& runs, std::in
                {run.state(), paint_of_state(run.state())},
                run.spec().dataset(),
                share(run.steps_done(), run.steps_target()),
-               fixed(run.samples_per_second(), 1),
+               rate_words(run),
                eta_words(run),
                ago(run.created_unix_ms(), now_unix_ms),
                or_dash(run.reason())});
@@ -150,7 +154,7 @@ void print_run(std::ostream& out, const pb::RunInfo& run, std::int64_t now_unix_
       << painted(run.state(), paint_of_state(run.state()), colour);
   if (!run.reason().empty()) out << ": " << printable(run.reason());
   out << "\ndataset " << printable(run.spec().dataset()) << ", model " << printable(model_words(run)) << "\n"
-      << share(run.steps_done(), run.steps_target()) << " committed, " << fixed(run.samples_per_second(), 1)
+      << share(run.steps_done(), run.steps_target()) << " committed, " << rate_words(run)
       << " samples/s, ETA " << eta_words(run) << "\n\n";
   Table table({"EXPERT", "PHASE", "STEP", "OF", "LIVE", "LOSS", "NODE", "EPOCH", "CHECKPOINT", "COMMITTED"});
   for (const pb::ExpertInfo& expert : run.experts()) {

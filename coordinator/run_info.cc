@@ -39,12 +39,14 @@ pb::ExpertInfo Machine::expert_info(const Run& run, const Expert& expert) const 
   if (expert.held()) {
     info.set_node_id(expert.record.lease().node());
     info.set_node(nodes.at(expert.record.lease().node()).record.name());
-    info.set_phase("fetching");
+    info.set_phase("granted");
   }
   if (const pb::SlotStatus* status = status_of(expert)) {
     info.set_samples_per_second(status->samples_per_second());
     info.set_live_step(std::max<std::uint64_t>(status->step(), expert.step()));
     if (status->loss() > 0) info.set_loss(status->loss());
+    if (status->phase() == pb::SLOT_FETCHING) info.set_phase("fetching");
+    if (status->phase() == pb::SLOT_STARTING) info.set_phase("starting");
     if (status->phase() == pb::SLOT_TRAINING) info.set_phase("training");
     if (status->phase() == pb::SLOT_COMMITTING) info.set_phase("committing");
     if (status->phase() == pb::SLOT_FAILED) info.set_phase("failed");
@@ -64,6 +66,9 @@ pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
   info.set_steps_target(run.record.steps_target() * run.experts.size());
   double rate = 0;
   double remaining = 0;
+  double holders = 0;
+  double rated =
+      0;  // of the holders, those whose rate is known: one that fetches or starts will have one like theirs
   double longest = 0;  // of the experts being trained: none can be split
   for (const Expert& expert : run.experts) {
     const pb::ExpertInfo each = expert_info(run, expert);
@@ -72,6 +77,8 @@ pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
                                             std::min(each.live_step(), run.record.steps_target())) *
                         run.record.spec().train().batch_size();
     rate += each.samples_per_second();
+    holders += expert.held() ? 1 : 0;
+    rated += each.samples_per_second() > 0 ? 1 : 0;
     remaining += left;
     if (each.samples_per_second() > 0) longest = std::max(longest, left / each.samples_per_second());
     if (with_experts) *info.add_experts() = each;
@@ -79,9 +86,11 @@ pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
   // Rates are what nodes say: two of the largest, or the smallest of all, must not leave the numbers that a reader accepts.
   constexpr double kLargest = std::numeric_limits<double>::max();
   info.set_samples_per_second(std::min(rate, kLargest));
+  const double expected = rated > 0 ? rate * std::max(1.0, holders / rated) : 0;
   info.set_eta_seconds(run.record.wanted() == stored::WANTED_DONE ? 0
-                       : run.active() && rate > 0 ? std::min(std::max(remaining / rate, longest), kLargest)
-                                                  : -1);
+                       : run.active() && expected > 0
+                           ? std::min(std::max(remaining / expected, longest), kLargest)
+                           : -1);
   return info;
 }
 

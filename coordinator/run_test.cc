@@ -274,6 +274,36 @@ TEST(Run, ShowsWhatIsTrainedNow) {
   EXPECT_TRUE(std::isfinite(harness.run("fashion").eta_seconds()));
 }
 
+TEST(Run, ForeseesItsEndWithThoseThatStillStart) {
+  Harness harness;
+  Who one = harness.join("n1");
+  Who two = harness.join("n2");
+  const std::string id = harness.create_run("fashion", 2, 100);
+  const auto beats = [&](Who& node, pb::SlotPhase phase, double rate) {
+    pb::ControlRequest beat;
+    auto& said = *beat.mutable_heartbeat();
+    said.set_incarnation(node.incarnation);
+    said.set_sequence(++node.sequence);
+    auto& status = *said.add_slots();
+    const pb::SlotAssignment held = harness.assignment(node).slots(0);
+    status.set_run(id);
+    status.set_expert(held.expert());
+    status.set_epoch(held.epoch());
+    status.set_phase(phase);
+    status.set_samples_per_second(rate);
+    harness.ask(node, beat);
+    return held.expert();
+  };
+  EXPECT_EQ(harness.run("fashion").experts(0).phase(), "granted");
+  EXPECT_EQ(harness.run("fashion").eta_seconds(), -1);  // nobody knows yet
+  beats(one, pb::SLOT_TRAINING, 640);
+  const int starting = static_cast<int>(beats(two, pb::SLOT_STARTING, 0));
+  const pb::RunInfo info = harness.run("fashion");
+  EXPECT_EQ(info.experts(starting).phase(), "starting");
+  EXPECT_DOUBLE_EQ(info.samples_per_second(), 640);
+  EXPECT_DOUBLE_EQ(info.eta_seconds(), 10);  // 100 steps of 64 samples each, two at a time
+}
+
 TEST(Events, AreBoundedAndSurvive) {
   Harness harness;
   harness.config.events = 10;

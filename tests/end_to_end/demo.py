@@ -25,7 +25,7 @@ heads = 4
 patch_size = 4
 [train]
 steps = {steps}
-batch_size = 64
+batch_size = 32
 learning_rate = 1e-3
 schedule = "cosine"
 warmup_steps = 50
@@ -33,7 +33,7 @@ ema = 0.995
 threads = 1
 kernels = "fast"
 [checkpoint]
-round_seconds = 8
+round_seconds = 12
 [schedule]
 turn_rounds = 3
 """
@@ -69,6 +69,10 @@ def generated_images(folder, per_class=600):
             png(folder / name / f"{i}.png",
                 [[light if inside((c - cx) / size, (r - cy) / size) else 0 for c in range(28)] for r in range(28)])
     return folder
+
+
+def epoch_words(epoch):
+    return f"{epoch >> 48}.{epoch & (1 << 48) - 1}"
 
 
 class Story:
@@ -141,7 +145,7 @@ def main():
         tell(f"the coordinator noticed: {lost['reason']}")
         again = cluster.wait(lambda: [e for e in cluster.events(kind="granted", expert=expert) if e["number"] > lost["number"]],
                              f"expert {expert} to be granted again")[0]
-        tell(f"expert {expert} went to {again['node']} at epoch {again['epoch']}, from step {again['step']}: {again['reason']}")
+        tell(f"expert {expert} went to {again['node']} at epoch {epoch_words(again['epoch'])}, from step {again['step']}: {again['reason']}")
 
         shown = {"state": "running"}
         while shown["state"] not in ("done", "failed", "stopped"):
