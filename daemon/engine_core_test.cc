@@ -100,6 +100,17 @@ TEST(Engine, SilenceForAMinuteIsAHang) {
   EXPECT_THAT(node.last_sent(kIsReport).engine_report().reason(), testing::HasSubstr("hung"));
 }
 
+TEST(Engine, TheFirstStepHasTenMinutes) {
+  Harness node;
+  node.train();
+  node.live(seconds(599));
+  EXPECT_EQ(node.view().phase, pb::SLOT_TRAINING);
+  node.sent.clear();
+  node.live(seconds(2));
+  node.exit_engine("signal 9", false);
+  EXPECT_THAT(node.last_sent(kIsReport).engine_report().reason(), testing::HasSubstr("hung"));
+}
+
 TEST(Engine, AStartMayTakeLongButNotInSilence) {
   Harness node;
   node.connect();

@@ -9,13 +9,15 @@ void HangWatch::starting(Duration now) {
 
 void HangWatch::heard(Duration now) {
   if (ready_) usual_ = std::max(now - last_, usual_ - usual_ / 16);
+  stepped_ = ready_;
   spoke_ = ready_ = true;
   last_ = now;
 }
 
 Duration HangWatch::limit() const {
   if (!spoke_) return kNever;
-  return last_ + (ready_ ? std::max(kHangLeast, usual_ * kHangFactor) : kStartSilence);
+  if (!ready_) return last_ + kStartSilence;
+  return last_ + (stepped_ ? std::max(kHangLeast, usual_ * kHangFactor) : kFirstStepSilence);
 }
 
 void RestartBudget::failed(Duration now) {

@@ -11,6 +11,8 @@ inline constexpr Duration kHangLeast = seconds(60);  // no word for this long, o
 inline constexpr int kHangFactor = 10;               // ten times the usual gap: killed
 inline constexpr Duration kStartSilence =
     seconds(120);  // before Ready: one part of a start on a cold GPU and disk
+inline constexpr Duration kFirstStepSilence =
+    seconds(600);  // from Ready: nobody knows yet how long a step takes here
 inline constexpr Duration kStallExcused = seconds(5);  // the daemon itself stood still: nobody is to blame
 
 // The usual gap between an engine's words, slowly forgotten.
@@ -31,6 +33,7 @@ class HangWatch {
   Duration usual_{};
   bool spoke_ = false;
   bool ready_ = false;
+  bool stepped_ = false;
 };
 
 inline constexpr std::size_t kFailuresAllowed = 5;  // within the window, without an accepted commit

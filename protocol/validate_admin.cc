@@ -3,6 +3,7 @@
 #include "protocol/identity.h"
 #include "protocol/limits.h"
 #include "protocol/validate.h"
+#include "protocol/validate_engine.h"
 #include "protocol/validate_parts.h"
 
 namespace skerry::protocol::parts {
@@ -68,9 +69,7 @@ Result<void> validate_token_info(const pb::TokenInfo& info) {
 // What the coordinator tells of a run that it accepted: only what no reader could bear is refused here.
 Result<void> validate_spec(const pb::RunSpec& spec) {
   const pb::TrainSpec& train = spec.train();
-  if (!pb::Schedule_IsValid(train.schedule())) {
-    return bad("train.schedule", "a known schedule", text(static_cast<int>(train.schedule())));
-  }
+  TRY(validate_choices(train));
   for (const double number : {spec.round_seconds(), train.learning_rate(), train.clip(), train.ema(),
                               train.label_dropout(), train.weight_decay()}) {
     TRY(finite("run.spec", number));

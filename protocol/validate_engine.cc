@@ -131,16 +131,10 @@ Result<void> validate_model(const pb::ModelSpec& model) {
   return {};
 }
 
-Result<void> validate_train(const pb::TrainSpec& train) {
-  TRY(in_range<std::uint64_t>("train.steps", train.steps(), 1, kSteps));
-  TRY(in_range<std::uint32_t>("train.batch_size", train.batch_size(), 1, 65536));
-  TRY(in_range("train.learning_rate", train.learning_rate(), 1e-12, 10.0));
+Result<void> validate_choices(const pb::TrainSpec& train) {
   if (!pb::Schedule_IsValid(train.schedule())) {
     return bad("train.schedule", "constant, linear, cosine or cyclic",
                text(static_cast<int>(train.schedule())));
-  }
-  if (train.schedule() == pb::SCHEDULE_CYCLIC) {
-    TRY(in_range<std::uint64_t>("train.cycle_steps", train.cycle_steps(), 1, kSteps));
   }
   if (!pb::Kernels_IsValid(train.kernels())) {
     return bad("train.kernels", "reference or fast", text(static_cast<int>(train.kernels())));
@@ -148,6 +142,17 @@ Result<void> validate_train(const pb::TrainSpec& train) {
   if (!pb::TimeDistribution_IsValid(train.t_distribution())) {
     return bad("train.t_distribution", "uniform or lognormal",
                text(static_cast<int>(train.t_distribution())));
+  }
+  return {};
+}
+
+Result<void> validate_train(const pb::TrainSpec& train) {
+  TRY(validate_choices(train));
+  TRY(in_range<std::uint64_t>("train.steps", train.steps(), 1, kSteps));
+  TRY(in_range<std::uint32_t>("train.batch_size", train.batch_size(), 1, 65536));
+  TRY(in_range("train.learning_rate", train.learning_rate(), 1e-12, 10.0));
+  if (train.schedule() == pb::SCHEDULE_CYCLIC) {
+    TRY(in_range<std::uint64_t>("train.cycle_steps", train.cycle_steps(), 1, kSteps));
   }
   TRY(in_range<std::uint64_t>("train.warmup_steps", train.warmup_steps(), 0, kSteps));
   TRY(in_range("train.clip", train.clip(), 0.0, 1e9));

@@ -24,5 +24,7 @@ std::string clean_text(std::string_view line, std::size_t limit_bytes);
 // "train.steps").
 Result<void> validate_model(const pb::ModelSpec& model);
 Result<void> validate_train(const pb::TrainSpec& train);
+// Of these, only that each choice is one that this version knows.
+Result<void> validate_choices(const pb::TrainSpec& train);
 
 }  // namespace skerry::protocol

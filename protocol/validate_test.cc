@@ -258,6 +258,14 @@ TEST(ControlReply, WhatAPersonReadsIsFiniteAndKnown) {
         r.mutable_runs()->mutable_runs(0)->mutable_spec()->mutable_train()->set_schedule(
             static_cast<pb::Schedule>(9));
       },
+      [](auto& r) {
+        r.mutable_runs()->mutable_runs(0)->mutable_spec()->mutable_train()->set_kernels(
+            static_cast<pb::Kernels>(9));
+      },
+      [](auto& r) {
+        r.mutable_runs()->mutable_runs(0)->mutable_spec()->mutable_train()->set_t_distribution(
+            static_cast<pb::TimeDistribution>(9));
+      },
       [](auto& r) { r.mutable_nodes()->add_nodes()->set_role(static_cast<pb::Role>(9)); },
       [](auto& r) { r.mutable_tokens()->add_tokens()->set_role(static_cast<pb::Role>(9)); },
   };

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import unittest
 
@@ -117,6 +118,12 @@ class Administration(EndToEnd):
                      ("ensemble", "fetch", "absent", "-o", self.it.root / "e")):
             self.refused(*args, code=NOT_FOUND)
 
+    def test_log_of_a_stopped_node(self):
+        daemon = self.it.start_daemon("still")
+        daemon.signal(signal.SIGSTOP)
+        self.addCleanup(daemon.signal, signal.SIGCONT)
+        self.assertIn("still is silent", self.refused("node", "logs", "still", code=UNREACHABLE))
+
     def test_tokens(self):
         token = self.it.json("token", "create", "--role", "node", "--uses", 1)["token"]
         def join(text, name):
@@ -178,7 +185,6 @@ class Administration(EndToEnd):
             self.assertIn(said, done.stderr)
 
     def test_an_interrupted_command(self):
-        import signal
         follow = subprocess.Popen([BIN / "skerry", "event", "list", "--follow", "-o", "json"], stdout=subprocess.PIPE,
                                   env={**os.environ, "SKERRY_CONTEXT": str(self.it.root / "coordinator/admin.toml")})
         follow.stdout.readline()  # it follows

@@ -547,8 +547,8 @@ void DaemonHost::stop_engine(const daemon::StopEngine& order) {
 
 bool DaemonHost::break_engine(bool hangs, bool for_memory) {
   for (auto& [slot, running] : engines_) {
-    // Before it is ready, one is given minutes for each part of its start, for a cold card: not waited for here.
-    if (running->has_ended() || (hangs && !running->is_ready())) continue;
+    // One that starts, or takes its first step, is given minutes: not waited for here.
+    if (running->has_ended() || (hangs && !running->has_stepped())) continue;
     if (hangs) {
       running->hang();
     } else {

@@ -70,6 +70,7 @@ void FakeEngine::step() {
   event.progress.set_samples_per_second(10);
   event.progress.set_gradient_norm(1);
   later(settings_.step_time * std::max<Step>(trained, 1), &FakeEngine::step);
+  stepped_ = true;
   say_(event);
 }
 
@@ -88,6 +89,7 @@ bool FakeEngine::offer_snapshot() {
       std::chrono::duration<double>(settings_.step_time * (training_.step - offered_)).count());
   event.snapshot.set_samples(training_.step - offered_);
   offered_ = training_.step;
+  stepped_ = true;
   say_(event);
   return true;
 }

@@ -45,7 +45,7 @@ class FakeEngine {
   // What stands in the snapshot memory.
   const Training& snapshot() const { return snapshot_; }
   bool has_ended() const { return ended_; }
-  bool is_ready() const { return ready_; }
+  bool has_stepped() const { return stepped_; }  // and said so
   bool is_training() const { return ready_ && !ended_ && !hangs_; }
   const Training& training() const { return training_; }
   std::uint64_t number() const { return settings_.engine; }
@@ -73,6 +73,7 @@ class FakeEngine {
   bool waits_for_memory_ = false;
   bool hangs_ = false;
   bool ready_ = false;
+  bool stepped_ = false;
   bool ended_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

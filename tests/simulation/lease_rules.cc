@@ -23,6 +23,7 @@ void LeaseRules::coordinator_started(const coordinator::Core& core, const Durabl
   has_lagged_ = false;
   nodes_.clear();
   connections_.clear();
+  lost_.clear();
   early_ends_.clear();
   draining_.clear();
   cordoned_.clear();
@@ -64,6 +65,7 @@ void LeaseRules::coordinator_hears(const coordinator::ConnectionId& connection, 
 }
 
 void LeaseRules::coordinator_loses(const coordinator::ConnectionId& connection) {
+  lost_[connection] = world_.timeline.now();
   const auto greeted = connections_.find(connection);
   if (greeted == connections_.end()) return;
   Node& node = nodes_[greeted->second];
@@ -99,9 +101,15 @@ void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Rec
     node.sequence = 0;
     draining_.erase(id->str());
   }
-  node.connection = event.connection;
   node.heard = world_.timeline.now();
   node.silence = {};
+  // A coordinator that stood still reads the Hello of a connection that is closed by now.
+  if (const auto lost = lost_.find(event.connection); lost != lost_.end()) {
+    node.connection.clear();
+    node.closed = lost->second;
+    return;
+  }
+  node.connection = event.connection;
   connections_[event.connection] = id->str();
 }
 

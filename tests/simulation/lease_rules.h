@@ -60,6 +60,7 @@ class LeaseRules final : public Watcher {
   std::map<std::string, std::string> ids_;                        // key → node
   std::map<std::string, Node> nodes_;                             // by id
   std::map<coordinator::ConnectionId, std::string> connections_;  // greeted → node
+  std::map<coordinator::ConnectionId, Duration> lost_;            // when
   std::set<std::string> cordoned_;
   std::set<std::string> draining_;
   std::map<ExpertId, coordinator::ExpertView> views_;
