@@ -106,21 +106,32 @@ void ConnectionGuard::check_strangers(Duration now, std::vector<Offender>& found
 }
 
 void ConnectionGuard::check_members(Duration now, std::vector<Offender>& found) {
-  std::unordered_map<std::string_view, std::uint64_t> unread_of;
+  struct Together {
+    std::uint64_t unread = 0;
+    std::size_t connections = 0;
+  };
+  std::unordered_map<std::string_view, Together> of_key;
   for (auto& [descriptor, connection] : connections_) {
     if (connection.is_named || connection.stranger != strangers_.end()) continue;
     const std::uint64_t received = count_(descriptor);
     const std::uint64_t held =
         beyond(received, connection.delivered + heartbeat_bytes(now - connection.since));
-    if (std::exchange(connection.was_heard, false) && held <= kRestBytes) {
+    const bool was_heard = std::exchange(connection.was_heard, false);
+    if (was_heard) connection.heard_at = now;
+    const bool is_quits = was_heard && held <= kRestBytes;
+    if (is_quits) {
       connection.delivered = received;
       connection.since = now;
-      continue;
     }
-    std::uint64_t& unread = unread_of[connection.public_key];
-    unread += held;
-    if (unread > limits_.member_bytes)
+    Together& together = of_key[connection.public_key];
+    together.unread += is_quits ? 0 : held;
+    if (together.unread > limits_.member_bytes) {
       found.push_back(name(descriptor, connection, "sent a message that does not end"));
+    } else if (++together.connections > limits_.member_connections) {
+      found.push_back(name(descriptor, connection, "too many connections of one key"));
+    } else if (now - connection.heard_at >= limits_.member_silence) {
+      found.push_back(name(descriptor, connection, ""));
+    }
   }
 }
 

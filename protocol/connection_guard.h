@@ -5,7 +5,8 @@
 //   strangers  have had no message delivered. So many, so many bytes each, and so many together: the oldest makes room
 //   members    have. What all connections of one key hold unread is bounded; the one that goes beyond it is named
 //
-// Heartbeats of ZeroMQ are no messages, but are received: they are allowed for by the second.
+// Heartbeats of ZeroMQ are no messages, but are received: they are allowed for by the second. A message that grows no faster
+// than they would cannot be told from them: so a key has so many connections, and one that was long not heard is ended.
 #pragma once
 
 #include <cstddef>
@@ -24,16 +25,18 @@ namespace skerry::protocol {
 struct GuardLimits {
   std::size_t strangers = 0;
   std::uint64_t stranger_bytes = 0;
-  std::uint64_t strangers_bytes = 0;  // of all together
-  std::uint64_t member_bytes = 0;     // of one key's connections together
-  Duration silence{};                 // a stranger that ends after so long had not finished its handshake
+  std::uint64_t strangers_bytes = 0;   // of all together
+  std::uint64_t member_bytes = 0;      // of one key's connections together
+  std::size_t member_connections = 0;  // of one key
+  Duration member_silence{};           // without a whole message for so long, a member is ended
+  Duration silence{};                  // a stranger that ends after so long had not finished its handshake
 };
 
 struct Offender {
   int descriptor = -1;
   std::string public_key;  // empty: a stranger
   std::string address;
-  std::string why;
+  std::string why;  // empty: it is not to blame, and may dial again
 };
 
 // What the kernel has received on a connection since it began; a test has its own.
@@ -63,6 +66,7 @@ class ConnectionGuard {
     std::string address;
     std::uint64_t delivered = 0;  // of what was received
     Duration since{};             // when it was accepted, or `delivered` was set anew
+    Duration heard_at{};          // as of a check
     bool was_heard = false;       // since the last check
     bool is_named = false;
   };

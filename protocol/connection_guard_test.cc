@@ -9,6 +9,7 @@ namespace skerry::protocol {
 namespace {
 
 using std::chrono::hours;
+using std::chrono::minutes;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
@@ -24,6 +25,8 @@ struct Guarded : ::testing::Test {
                          .stranger_bytes = kStranger,
                          .strangers_bytes = kStrangers,
                          .member_bytes = kMember,
+                         .member_connections = 3,
+                         .member_silence = hours(1),
                          .silence = seconds(25)},
                         [this](int descriptor) { return received[descriptor]; }};
   Duration now{};
@@ -119,8 +122,34 @@ TEST_F(Guarded, WhoIsHeardMaySendAsMuchAsItLikes) {
 
 TEST_F(Guarded, HeartbeatsAreNoMessageThatDoesNotEnd) {
   member(1, "ada");
-  now += hours(24 * 365);
-  received[1] += 82ULL * 86'400 * 365;  // what ZeroMQ sends in a year
+  now += minutes(59);
+  received[1] += 82ULL * 60 * 59 + kMember;  // what ZeroMQ sends in an hour
+  EXPECT_THAT(check(), IsEmpty());
+}
+
+TEST_F(Guarded, WhoIsLongNotHeardIsEndedWithoutBlame) {
+  member(1, "ada");
+  member(2, "bob");
+  received[2] += 100'000;  // always so far ahead: it is never quits
+  for (int i = 0; i < 60; ++i) {
+    now += minutes(1);
+    hear(2, "bob", 1000);
+    const auto found = guard.check(now);
+    ASSERT_EQ(found.size(), i < 59 ? 0u : 1u) << i;
+    if (found.empty()) continue;
+    EXPECT_EQ(found[0].descriptor, 1);
+    EXPECT_THAT(found[0].why, IsEmpty());
+  }
+}
+
+TEST_F(Guarded, AKeyHasSoManyConnections) {
+  for (const int each : {1, 2, 3}) member(each, "ada");
+  member(4, "bob");
+  guard.accepted(5, "10.0.0.5", now);
+  hear(5, "ada", 100);
+  const auto found = guard.check(now);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].public_key, "ada");
   EXPECT_THAT(check(), IsEmpty());
 }
 

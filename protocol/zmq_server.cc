@@ -23,7 +23,9 @@ constexpr int kBacklog = 1024;
 constexpr Duration kCheckInterval = std::chrono::milliseconds(200);
 constexpr int kCheckShare = 50;  // looking at connections takes at most a fiftieth of the thread's time
 constexpr Duration kSilence = std::chrono::seconds(25);  // ZeroMQ gives a handshake 30 s
-constexpr std::size_t kOtherDescriptors = 256;           // the process's own files, sockets and libraries
+constexpr Duration kMemberSilence = std::chrono::hours(1);
+constexpr std::size_t kMemberConnections = 64;  // of one key on one endpoint: more than anybody needs
+constexpr std::size_t kOtherDescriptors = 256;  // the process's own files, sockets and libraries
 
 // Messages taken from one endpoint before the others have their turn: a heartbeat never waits behind blobs.
 int burst_of(Endpoint endpoint) {
@@ -64,10 +66,17 @@ std::string plain_address(std::string address) {
 
 GuardLimits guard_limits(Endpoint endpoint, std::size_t connections) {
   if (endpoint == Endpoint::kEnrol)
-    return {kEnrolConnections, kEnrolConnectionBytes, kEnrolConnections * kEnrolConnectionBytes, 0, {}};
+    return {.strangers = kEnrolConnections,
+            .stranger_bytes = kEnrolConnectionBytes,
+            .strangers_bytes = kEnrolConnections * kEnrolConnectionBytes};
   const std::uint64_t first = limit_bytes(endpoint) + kEnrolConnectionBytes;  // one message, and a handshake
-  return {connections, first, kStrangersBytes,
-          endpoint == Endpoint::kControl ? kControlUnreadBytes : kBlobUnreadBytes, kSilence};
+  return {.strangers = connections,
+          .stranger_bytes = first,
+          .strangers_bytes = kStrangersBytes,
+          .member_bytes = endpoint == Endpoint::kControl ? kControlUnreadBytes : kBlobUnreadBytes,
+          .member_connections = kMemberConnections,
+          .member_silence = kMemberSilence,
+          .silence = kSilence};
 }
 
 // Of a connection's other end, without its port; empty where it is gone.
@@ -219,7 +228,7 @@ void ZmqServer::tell(const Port& port, const Offender& offender) {
 void ZmqServer::end(Port& port, const Offender& offender) {
   if (!is_connection_of(offender.descriptor, port.number)) return;
   ::shutdown(offender.descriptor, SHUT_RDWR);
-  tell(port, offender);
+  if (!offender.why.empty()) tell(port, offender);
 }
 
 void ZmqServer::check_connections() {
