@@ -14,6 +14,7 @@
 #include "coordinator/data_folder.h"
 #include "coordinator/host.h"
 #include "coordinator/options.h"
+#include "protocol/protobuf_log.h"
 #include "protocol/token.h"
 #include "protocol/zmq_transport.h"
 
@@ -145,6 +146,8 @@ int main_with(int count, const char* const* words) {
   }
   const auto& options = std::get<Options>(*parsed);
   init_log("skerry-coordinator", options.log_level);
+  static const SystemClock clock;
+  protocol::bound_protobuf_log(clock);
   if (const Result<void> result = run(options); !result) {
     log_error(result.error().message);
     return exit_code(result.error());

@@ -12,6 +12,7 @@
 #include "daemon/devices.h"
 #include "daemon/host.h"
 #include "daemon/options.h"
+#include "protocol/protobuf_log.h"
 #include "protocol/token.h"
 #include "protocol/zmq_transport.h"
 #include "storage/files.h"
@@ -111,6 +112,8 @@ int main(int count, char** words) {
   }
   const auto& options = std::get<daemon::Options>(*parsed);
   init_log("skerryd", options.log_level);
+  static const SystemClock clock;
+  protocol::bound_protobuf_log(clock);
   const Result<int> code = daemon::run(options);
   if (code) return *code;
   std::fprintf(stderr, "skerryd: %s\n", code.error().message.c_str());
