@@ -238,15 +238,16 @@ def leases(cluster):
 
 
 def fleet(args):
-    # A coordinator keeps four descriptors ready for each node, and some for itself (protocol/zmq_server.cc).
+    # A coordinator keeps four descriptors ready for each node that it is configured for, and some for itself
+    # (protocol/zmq_server.cc). The nodes here need one each, and two where one takes another's place.
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    most, limited = (hard - 384) // 4 - 16, ["the number asked for"]
+    most, limited = (hard - 384) // 2, ["the number asked for"]
     nodes = args.nodes
     if nodes > most:
         nodes, limited = most, [f"descriptors: {hard} for a process (ulimit -Hn) suffice for {most} nodes"]
     print(f"{nodes} nodes, {os.cpu_count()} cores, {hard} descriptors for a process", flush=True)
     with Cluster(args.bin, engine=pathlib.Path(args.bin) / "skerry-fake-engine",
-                 coordinator_args=["--connections", nodes + 16]) as cluster:
+                 coordinator_args=["--connections", min(nodes + 16, (hard - 384) // 4)]) as cluster:
         cluster.start_coordinator()
         start = time.monotonic()
         cluster.add_dataset(partitions=min(LEASES, nodes), images=1600)

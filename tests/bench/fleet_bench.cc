@@ -32,8 +32,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr Duration kBeat = seconds(1);
-constexpr Duration kSweep = milliseconds(20);  // how often those without a connection are looked at
-constexpr std::size_t kDials = 16;             // at a time, of one process
+constexpr Duration kSweep = milliseconds(20);  // how often those without a connection are looked at, at most
+constexpr int kSweepShare = 4;      // which takes a quarter of the time at most: others need the processor
+constexpr std::size_t kDials = 16;  // at a time, of one process
 constexpr Duration kRetry = seconds(2);
 constexpr Duration kEnrolLimit = seconds(120);
 
@@ -182,12 +183,12 @@ class Fleet {
   }
 
   void sweep(Duration now) {
-    next_sweep_ = now + kSweep;
     for (std::size_t i = 0; i < order_.size(); ++i) {
       if (nodes_[i]->is_settled()) continue;
       note(i, nodes_[i]->poll(Duration::zero()));
       nodes_[i]->ask_again(now);
     }
+    next_sweep_ = now + std::max(kSweep, kSweepShare * (monotonic() - now));
   }
 
   // Waits at most a millisecond: that is how exact a time is.
