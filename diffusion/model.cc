@@ -1,13 +1,12 @@
 #include "diffusion/model.h"
 
-#include <ATen/autocast_mode.h>
-
 #include <cmath>
 #include <functional>
 #include <numbers>
 
 #include "base/check.h"
 #include "base/text.h"
+#include "diffusion/checkpointed.h"
 #include "diffusion/fused.h"
 #include "diffusion/product.h"
 
@@ -15,6 +14,8 @@ namespace skerry::diffusion {
 namespace {
 
 constexpr std::int64_t kTimeFeatures = 256;
+constexpr std::size_t kBlockTensors = 14;
+constexpr const char* kFirstWeight = "pos_embed.proj.weight";
 constexpr double kNormEpsilon = 1e-6;
 // DiT draws its embedders with deviation 0.02 at width 1152. The time embedder keeps that gain at any width. Labels are
 // drawn as PyTorch draws a table: from 0.02, a small model that trains for minutes hardly follows them. Both together,
@@ -82,7 +83,7 @@ std::vector<ParameterShape> parameter_shapes(const ModelSpec& model) {
     shapes.push_back({name, std::move(shape)});
   };
   const std::int64_t width = model.width, channels = model.channels, patch = model.patch_size;
-  visit("pos_embed.proj.weight", {width, channels, patch, patch});
+  visit(kFirstWeight, {width, channels, patch, patch});
   visit("pos_embed.proj.bias", {width});
   visit_linear(visit, kEmbedder + "timestep_embedder.linear_1", width, kTimeFeatures);
   visit_linear(visit, kEmbedder + "timestep_embedder.linear_2", width, width);
@@ -144,18 +145,29 @@ Result<std::vector<at::Tensor>> load_weights(const std::vector<storage::Safetens
   return weights;
 }
 
-Dit::Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device, Kernels kernels)
+bool holds_weights(const storage::Safetensors& file) { return file.header().find(kFirstWeight) != nullptr; }
+
+Result<std::vector<at::Tensor>> exported_weights(const storage::Safetensors& file, const ModelSpec& model) {
+  const std::string beyond = text("transformer_blocks.", model.depth, ".norm1.linear.weight");
+  if (file.header().find(beyond) != nullptr) {
+    return fail(ErrorCode::kCorrupt, text("the weights have more blocks than the model's ", model.depth));
+  }
+  return load_weights(file, "", model);
+}
+
+Dit::Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device, Kernels kernels,
+         bool checkpointing)
     : spec_(model),
       device_(device),
       kernels_(device.is_cpu() ? kernels : Kernels::kReference),
+      checkpointing_(checkpointing),
       weights_(std::move(weights)) {
-  const std::size_t block_tensors = 14;
-  SKERRY_CHECK(weights_.size() == 7 + block_tensors * model.depth + 4, "weights of another shape");
+  SKERRY_CHECK(weights_.size() == 7 + kBlockTensors * model.depth + 4, "weights of another shape");
   patches_ = {0};
   time_in_ = {2};
   time_out_ = {4};
   label_table_ = 6;
-  for (std::size_t at = 7; blocks_.size() < model.depth; at += block_tensors) {
+  for (std::size_t at = 7; blocks_.size() < model.depth; at += kBlockTensors) {
     blocks_.push_back({{at}, {at + 2}, {at + 4}, {at + 6}, {at + 8}, {at + 10}, {at + 12}});
   }
   final_modulation_ = {weights_.size() - 4};
@@ -204,8 +216,7 @@ at::Tensor Dit::fused_attention(const at::Tensor& input, const Block& block) con
 }
 
 at::Tensor Dit::attention(const at::Tensor& input, const Block& block) const {
-  const bool bf16_products = at::autocast::is_autocast_enabled(at::kCPU) && cpu_multiplies_bf16();
-  if (kernels_ == Kernels::kFast && !bf16_products) return fused_attention(input, block);
+  if (kernels_ == Kernels::kFast && !multiplies_bf16_now()) return fused_attention(input, block);
   const std::int64_t batch = input.size(0), tokens = input.size(1), heads = spec_.heads;
   const std::int64_t head = spec_.width / heads;
   const auto split = [&](const at::Tensor& rows) {
@@ -224,6 +235,15 @@ at::Tensor Dit::run_block(at::Tensor hidden, const at::Tensor& activated, const 
   hidden = add_gated(hidden, attention(modulate(hidden, parts[0], parts[1]), block), parts[2]);
   const auto inner = gelu(linear(modulate(hidden, parts[3], parts[4]), block.mlp_in));
   return add_gated(hidden, linear(inner, block.mlp_out), parts[5]);
+}
+
+at::Tensor Dit::run_checkpointed(const at::Tensor& hidden, const at::Tensor& activated,
+                                 const Block& block) const {
+  const auto part = [this, &block](const std::vector<at::Tensor>& in) {
+    return run_block(in[0], in[1], block);
+  };
+  return checkpointed(part, {hidden, activated},
+                      at::TensorList(weights_).slice(block.modulation.weight, kBlockTensors));
 }
 
 at::Tensor Dit::patchify(const at::Tensor& images) const {
@@ -246,7 +266,10 @@ at::Tensor Dit::forward(const at::Tensor& x_t, const at::Tensor& t, const at::Te
   const auto projection = weights_[patches_.weight].view({spec_.width, -1});
   auto hidden = diffusion::linear(patchify(x_t), projection, weights_[patches_.weight + 1], kernels_) +
                 positions_;  // [B,T,width]
-  for (const Block& block : blocks_) hidden = run_block(hidden, activated, block);
+  const bool checkpointing = checkpointing_ && at::GradMode::is_enabled();
+  for (const Block& block : blocks_) {
+    hidden = checkpointing ? run_checkpointed(hidden, activated, block) : run_block(hidden, activated, block);
+  }
   const auto parts = linear(activated, final_modulation_).unsqueeze(1).chunk(2, 2);  // shift, scale
   return unpatchify(linear(modulate(hidden, parts[0], parts[1]), final_));
 }

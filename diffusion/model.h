@@ -36,11 +36,18 @@ Result<std::vector<at::Tensor>> load_weights(const storage::Safetensors& file, c
 Result<std::vector<at::Tensor>> load_weights(const std::vector<storage::Safetensors>& files,
                                              const std::string& prefix, const ModelSpec& model);
 
+// Whether a file holds weights under the names of the export.
+bool holds_weights(const storage::Safetensors& file);
+// Those weights, if they are all of this model and nothing but.
+Result<std::vector<at::Tensor>> exported_weights(const storage::Safetensors& file, const ModelSpec& model);
+
 class Dit {
  public:
   // REQUIRES: a validated spec; weights in the order of parameter_shapes, all on `device`. A GPU computes the reference.
+  // With `checkpointing` a forward pass whose weights require gradients keeps the input of each block alone, and the
+  // model must neither move nor go until its gradients were taken.
   Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device,
-      Kernels kernels = Kernels::kReference);
+      Kernels kernels = Kernels::kReference, bool checkpointing = false);
 
   // The velocity v = ε − x0 (arXiv 2501.05450) at x_t [B,C,S,S] fp32, t [B] fp32 in [0,1] with 1 = noise,
   // labels [B] i64 in [0, null_label]. Returns [B,C,S,S].
@@ -66,12 +73,15 @@ class Dit {
   at::Tensor attention(const at::Tensor& input, const Block& block) const;
   at::Tensor fused_attention(const at::Tensor& input, const Block& block) const;
   at::Tensor run_block(at::Tensor hidden, const at::Tensor& activated, const Block& block) const;
+  at::Tensor run_checkpointed(const at::Tensor& hidden, const at::Tensor& activated,
+                              const Block& block) const;
   at::Tensor patchify(const at::Tensor& images) const;
   at::Tensor unpatchify(const at::Tensor& rows) const;
 
   ModelSpec spec_;
   torch::Device device_;
   Kernels kernels_;
+  bool checkpointing_;
   std::vector<at::Tensor> weights_;
   Linear patches_, time_in_, time_out_, final_modulation_, final_;
   std::size_t label_table_ = 0;

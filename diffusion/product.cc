@@ -78,8 +78,7 @@ struct OneDnnLinear : torch::autograd::Function<OneDnnLinear> {
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                   Kernels kernels) {
-  const bool native_bf16 = at::autocast::is_autocast_enabled(at::kCPU) && cpu_multiplies_bf16();
-  if (!input.is_cpu() || !one_dnn() || native_bf16) return at::linear(input, weight, bias);
+  if (!input.is_cpu() || !one_dnn() || multiplies_bf16_now()) return at::linear(input, weight, bias);
   std::vector<std::int64_t> shape(input.sizes().begin(), input.sizes().end());
   shape.back() = weight.size(0);
   const auto type = rounds(input) ? at::kBFloat16 : input.scalar_type();
@@ -101,5 +100,7 @@ bool cpu_multiplies_bf16() {
   static const bool found = ask_for_bf16();
   return found;
 }
+
+bool multiplies_bf16_now() { return at::autocast::is_autocast_enabled(at::kCPU) && cpu_multiplies_bf16(); }
 
 }  // namespace skerry::diffusion

@@ -27,5 +27,7 @@ at::Tensor bmm(const at::Tensor& left, const at::Tensor& right);
 const char* cpu_linear_name();
 // Whether it multiplies bf16: likewise.
 bool cpu_multiplies_bf16();
+// It does, and autocast asks it to.
+bool multiplies_bf16_now();
 
 }  // namespace skerry::diffusion

@@ -116,6 +116,7 @@ const char* to_string(Kernels kernels) { return kernels == Kernels::kFast ? "fas
 Result<void> validate(const TrainSpec& train) {
   TRY(check("steps", static_cast<double>(train.steps), 1, 1e9));
   TRY(check("batch_size", train.batch_size, 1, kLargestBatch));
+  TRY(check("micro_batch", train.micro_batch, 0, kLargestBatch));
   TRY(check("learning_rate", train.learning_rate, 1e-9, 1));
   TRY(check("warmup_steps", static_cast<double>(train.warmup_steps), 0, static_cast<double>(train.steps)));
   if (train.schedule == Schedule::kCyclic) {
@@ -130,6 +131,10 @@ Result<void> validate(const TrainSpec& train) {
     return fail(ErrorCode::kInvalid, text("precision must be fp32 or bf16, found '", train.precision, "'"));
   }
   return {};
+}
+
+std::uint32_t rows_at_a_time(const TrainSpec& train) {
+  return train.micro_batch == 0 ? train.batch_size : std::min(train.micro_batch, train.batch_size);
 }
 
 double learning_rate_at(const TrainSpec& train, std::uint64_t step) {

@@ -70,10 +70,15 @@ struct TrainSpec {
   std::string precision =
       "fp32";  // or bf16: matrix products in it; weights, moments and their mean stay fp32
   Kernels kernels = Kernels::kReference;
-  int device = 0;  // CUDA device where there is one; −1: the CPU
+  bool gradient_checkpointing = false;  // less memory for more time; the same bits
+  std::uint32_t micro_batch = 0;        // samples at a time, whose gradients are summed; 0: the whole batch
+  int device = 0;                       // CUDA device where there is one; −1: the CPU
 };
 
 Result<void> validate(const TrainSpec& train);
+
+// Samples that go through the model at a time: at most micro_batch.
+std::uint32_t rows_at_a_time(const TrainSpec& train);
 
 // The rate of step `step` (0 is the first): linear warm-up, then constant, or down to 0 at `steps`,
 // or down by a cosine in each cycle_steps after the warm-up, from the top anew.

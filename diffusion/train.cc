@@ -1,5 +1,6 @@
 #include "diffusion/train.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
@@ -18,7 +19,7 @@ struct Trainer::Impl {
         set(std::move(training_set)),
         order(train_spec, set.size()),
         state(std::move(train_state)),
-        dit(model_spec, state.raw, on, train_spec.kernels),
+        dit(model_spec, state.raw, on, train_spec.kernels, train_spec.gradient_checkpointing),
         device(diffusion::device_name(on)),
         fingerprint(engine_fingerprint(on, train_spec)) {
     for (at::Tensor& weight : state.raw) weight.set_requires_grad(true);  // shared with `dit`
@@ -26,6 +27,8 @@ struct Trainer::Impl {
 
   StepMetrics step();
   at::Tensor loss_of(const Batch& batch) const;
+  // The mean loss of the step's batch; writes the gradients of it.
+  at::Tensor differentiate(std::vector<at::Tensor>& gradients);
 
   ModelSpec model;
   TrainSpec train;
@@ -44,10 +47,29 @@ at::Tensor Trainer::Impl::loss_of(const Batch& batch) const {
   return at::mse_loss(velocity, batch.target.to(on));
 }
 
+// A part counts by its share of the batch. The whole batch at once has no share: its numbers are of no sum.
+at::Tensor Trainer::Impl::differentiate(std::vector<at::Tensor>& gradients) {
+  const std::uint32_t rows = rows_at_a_time(train);
+  at::Tensor mean;
+  for (std::uint32_t first = 0; first < train.batch_size; first += rows) {
+    const std::uint32_t count = std::min(rows, train.batch_size - first);
+    at::Tensor loss = loss_of(make_batch(set, order, model, train, state.step, first, count));
+    if (count < train.batch_size) loss = loss * (static_cast<double>(count) / train.batch_size);
+    std::vector<at::Tensor> found = torch::autograd::grad({loss}, state.raw);
+    if (first == 0) {
+      gradients = std::move(found);
+      mean = loss.detach();
+    } else {
+      at::_foreach_add_(gradients, found);
+      mean = mean + loss.detach();
+    }
+  }
+  return mean;
+}
+
 StepMetrics Trainer::Impl::step() {
-  const Batch batch = make_batch(set, order, model, train, state.step, 0, train.batch_size);
-  const at::Tensor loss = loss_of(batch);
-  std::vector<at::Tensor> gradients = torch::autograd::grad({loss}, state.raw);
+  std::vector<at::Tensor> gradients;
+  const at::Tensor loss = differentiate(gradients);
   StepMetrics metrics;
   metrics.learning_rate = learning_rate_at(train, state.step);
   metrics.gradient_norm = apply_gradients(state, gradients, train);
@@ -74,10 +96,23 @@ Result<Trainer> Trainer::make(const ModelSpec& model, const TrainSpec& train,
     begin("opening the device");
     ASSIGN_OR_RETURN(const torch::Device device, open_device(train.device, train.threads));
     begin("reading the shards");
-    ASSIGN_OR_RETURN(TrainingSet set, TrainingSet::open(shard_paths, model));
+    std::vector<std::string> shards;
+    std::optional<storage::Safetensors> initial;
+    for (const std::string& path : shard_paths) {
+      ASSIGN_OR_RETURN(storage::Safetensors file, storage::Safetensors::open(path));
+      if (holds_weights(file)) {
+        initial = std::move(file);
+      } else {
+        shards.push_back(path);
+      }
+    }
+    ASSIGN_OR_RETURN(TrainingSet set, TrainingSet::open(shards, model));
     begin("loading the weights");
     TrainState state;
-    if (checkpoint == nullptr) {
+    if (checkpoint == nullptr && initial) {
+      ASSIGN_OR_RETURN(std::vector<at::Tensor> weights, exported_weights(*initial, model));
+      state = state_of(std::move(weights), device);
+    } else if (checkpoint == nullptr) {
       state = initial_state(model, train, device);
     } else {
       ASSIGN_OR_RETURN(state, load_state(*checkpoint, model, train, device));

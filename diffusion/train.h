@@ -30,6 +30,8 @@ class Trainer {
  public:
   // Told what is begun next: on a cold GPU or disk each may take long.
   using Progress = std::function<void(const char* phase)>;
+  // A file of weights among the shards, in the names that exports and snapshots give them but for "ema/", is what
+  // training starts from instead of random numbers. kCorrupt where it is of another shape.
   static Result<Trainer> create(const ModelSpec& model, const TrainSpec& train,
                                 const std::vector<std::string>& shard_paths, const Progress& progress = {});
   // Continues from a checkpoint that write_snapshot wrote. kInvalid where it is of another model, seed or

@@ -66,8 +66,12 @@ at::Tensor global_norm(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 TrainState initial_state(const ModelSpec& model, const TrainSpec& train, torch::Device device) {
+  return state_of(initial_weights(model, train.seed, train.expert, train.attempt), device);
+}
+
+TrainState state_of(std::vector<at::Tensor> weights, torch::Device device) {
   TrainState state;
-  state.raw = initial_weights(model, train.seed, train.expert, train.attempt);
+  state.raw = std::move(weights);
   move_to(state.raw, device);
   for (const at::Tensor& tensor : state.raw) state.ema.push_back(tensor.clone());
   state.m = zeros_like(state.raw);

@@ -18,6 +18,8 @@ struct TrainState {
   std::uint64_t step = 0;
 };
 
+// The state at step 0 of these weights, which are on the host.
+TrainState state_of(std::vector<at::Tensor> weights, torch::Device device);
 TrainState initial_state(const ModelSpec& model, const TrainSpec& train, torch::Device device);
 Result<TrainState> load_state(const storage::Safetensors& checkpoint, const ModelSpec& model,
                               const TrainSpec& train, torch::Device device);

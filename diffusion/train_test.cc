@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "diffusion/testing.h"
 #include "diffusion/train_batch.h"
 #include "diffusion/train_state.h"
@@ -40,6 +42,17 @@ class TrainTest : public ::testing::Test {
                                    write_shard(folder_ / "b", model_, 13)};
 };
 
+class BatchTest : public TrainTest {
+ protected:
+  Batch batch(std::uint64_t step, std::uint32_t rows, std::uint32_t first = 0) {
+    SampleOrder order(train_, set_.size());
+    return make_batch(set_, order, model_, train_, step, first, rows);
+  }
+
+  TrainSpec train_ = tiny_training();
+  TrainingSet set_ = TrainingSet::open(shards_, model_).value();
+};
+
 class ResumeTest : public TrainTest, public ::testing::WithParamInterface<TrainSpec> {};
 
 TEST_P(ResumeTest, AResumedTrainingEndsInTheSameBytes) {
@@ -72,9 +85,52 @@ TrainSpec with_every_key() {
   train.cycle_steps = 5;
   return train;
 }
+TrainSpec in_parts(TrainSpec train, std::uint32_t rows) {
+  train.micro_batch = rows;
+  return train;
+}
+TrainSpec checkpointed(TrainSpec train) {
+  train.gradient_checkpointing = true;
+  return train;
+}
 INSTANTIATE_TEST_SUITE_P(Recipes, ResumeTest,
                          ::testing::Values(tiny_training(), tiny_bf16(), fast(tiny_training()),
-                                           fast(tiny_bf16()), with_every_key()));
+                                           fast(tiny_bf16()), with_every_key(),
+                                           in_parts(with_every_key(), 4)));
+
+class CheckpointingTest : public TrainTest, public ::testing::WithParamInterface<TrainSpec> {};
+
+TEST_P(CheckpointingTest, ChangesNoBit) {
+  Trainer plain = fresh(GetParam()), saving = fresh(checkpointed(GetParam()));
+  run(plain, 5);
+  run(saving, 5);
+  EXPECT_EQ(snapshot(saving).file(), snapshot(plain).file());
+}
+INSTANTIATE_TEST_SUITE_P(Recipes, CheckpointingTest,
+                         ::testing::Values(tiny_training(), tiny_bf16(), fast(tiny_training()),
+                                           fast(tiny_bf16()), in_parts(tiny_training(), 4)));
+
+TEST_F(TrainTest, MicroBatchesSumToTheBatch) {
+  Trainer whole = fresh(tiny_training()), parts = fresh(in_parts(tiny_training(), 4));
+  EXPECT_NE(whole.fingerprint(), parts.fingerprint());
+  for (int i = 0; i < 10; ++i) {
+    const auto a = whole.step(), b = parts.step();
+    ASSERT_TRUE(a && b);
+    EXPECT_NEAR(a->loss, b->loss, 1e-3 * a->loss);
+    EXPECT_NEAR(a->gradient_norm, b->gradient_norm, 1e-2 * a->gradient_norm);
+  }
+  EXPECT_NE(snapshot(whole).file(), snapshot(parts).file());
+}
+
+TEST_F(TrainTest, AMicroBatchOfTheBatchOrMoreIsTheBatch) {
+  Trainer whole = fresh(tiny_training());
+  run(whole, 3);
+  for (const std::uint32_t rows : {tiny_training().batch_size, 1000U}) {
+    Trainer same = fresh(in_parts(tiny_training(), rows));
+    run(same, 3);
+    EXPECT_EQ(snapshot(same).file(), snapshot(whole).file());
+  }
+}
 
 TEST_F(TrainTest, FastKernelsTrainToTheSameEnd) {
   Trainer reference = fresh(tiny_training());
@@ -189,67 +245,48 @@ TEST_F(TrainTest, OneBadWeightIsNamed) {
   EXPECT_EQ(first_non_finite(state, model_), "m/proj_out_2.bias");
 }
 
-TEST_F(TrainTest, ABatchIsTheSameInParts) {
-  const TrainSpec train = tiny_training();
-  const auto set = TrainingSet::open(shards_, model_);
-  ASSERT_TRUE(set);
-  SampleOrder order(train, set->size());
+TEST_F(BatchTest, IsTheSameInParts) {
   // Step 5 crosses from one pass over the data to the next.
-  const Batch whole = make_batch(*set, order, model_, train, 5, 0, 6);
-  const Batch tail = make_batch(*set, order, model_, train, 5, 4, 2);
-  const Batch head = make_batch(*set, order, model_, train, 5, 0, 4);
+  const Batch whole = batch(5, 6), tail = batch(5, 2, 4), head = batch(5, 4);
   for (const auto member : {&Batch::x_t, &Batch::t, &Batch::labels, &Batch::target}) {
     EXPECT_TRUE(at::equal(whole.*member, at::cat({head.*member, tail.*member})));
   }
 }
 
-TEST_F(TrainTest, ABatchIsAPointOnTheLineToNoise) {
-  const TrainSpec train = tiny_training();
-  const auto set = TrainingSet::open(shards_, model_);
-  ASSERT_TRUE(set);
-  SampleOrder order(train, set->size());
-  const Batch batch = make_batch(*set, order, model_, train, 0, 0, 6);
-  const auto t = batch.t.view({-1, 1, 1, 1});
-  const auto x0 = batch.x_t - t * batch.target;
+TEST_F(BatchTest, IsAPointOnTheLineToNoise) {
+  const Batch made = batch(0, 6);
+  const auto t = made.t.view({-1, 1, 1, 1});
+  const auto x0 = made.x_t - t * made.target;
+  SampleOrder order(train_, set_.size());
   for (std::int64_t row = 0; row < 6; ++row) {
     const auto index = order.at(static_cast<std::uint64_t>(row));
-    EXPECT_NEAR(x0[row][0][0][0].item<float>(), set->image(index)[0] / 127.5 - 1, 1e-4);
+    EXPECT_NEAR(x0[row][0][0][0].item<float>(), set_.image(index)[0] / 127.5 - 1, 1e-4);
   }
-  const auto epsilon = batch.target + x0;
+  const auto epsilon = made.target + x0;
   EXPECT_NEAR(epsilon.mean().item<double>(), 0, 0.2);
   EXPECT_NEAR(epsilon.std().item<double>(), 1, 0.2);
 }
 
 // What older run files say draws what it always drew.
-TEST_F(TrainTest, TimeIsUniformUnlessAskedOtherwise) {
-  TrainSpec train = tiny_training();
-  const auto set = TrainingSet::open(shards_, model_);
-  ASSERT_TRUE(set);
-  SampleOrder order(train, set->size());
-  const Batch uniform = make_batch(*set, order, model_, train, 3, 0, 500);
+TEST_F(BatchTest, TimeIsUniformUnlessAskedOtherwise) {
+  const Batch uniform = batch(3, 500);
   for (std::uint32_t row = 0; row < 500; ++row) {
     Stream stream(
-        {.seed = train.seed, .expert = train.expert, .step = 3, .sample = row, .purpose = Purpose::kTime});
+        {.seed = train_.seed, .expert = train_.expert, .step = 3, .sample = row, .purpose = Purpose::kTime});
     EXPECT_EQ(uniform.t[row].item<float>(), static_cast<float>(stream.uniform()));
   }
-  train.t_distribution = TimeDistribution::kLogNormal;
-  const Batch normal = make_batch(*set, order, model_, train, 3, 0, 500);
+  train_.t_distribution = TimeDistribution::kLogNormal;
+  const Batch normal = batch(3, 500);
   const auto n = at::log(normal.t / (1 - normal.t));
   EXPECT_NEAR(n.mean().item<double>(), 0, 0.15);
   EXPECT_NEAR(n.std().item<double>(), 1, 0.1);
 }
 
-TEST_F(TrainTest, HalfOfTheImagesAreMirroredWhereAsked) {
-  TrainSpec train = tiny_training();
-  const auto set = TrainingSet::open(shards_, model_);
-  ASSERT_TRUE(set);
-  SampleOrder order(train, set->size());
-  const auto images = [&](const Batch& batch) {
-    return batch.x_t - batch.t.view({-1, 1, 1, 1}) * batch.target;
-  };
-  const Batch plain = make_batch(*set, order, model_, train, 0, 0, 300);
-  train.flip = true;
-  const Batch mixed = make_batch(*set, order, model_, train, 0, 0, 300);
+TEST_F(BatchTest, HalfOfTheImagesAreMirroredWhereAsked) {
+  const auto images = [](const Batch& made) { return made.x_t - made.t.view({-1, 1, 1, 1}) * made.target; };
+  const Batch plain = batch(0, 300);
+  train_.flip = true;
+  const Batch mixed = batch(0, 300);
   EXPECT_TRUE(at::equal(plain.t, mixed.t));
   const auto before = images(plain), after = images(mixed);
   int mirrored = 0;
@@ -261,19 +298,69 @@ TEST_F(TrainTest, HalfOfTheImagesAreMirroredWhereAsked) {
   EXPECT_NEAR(mirrored, 150, 45);
 }
 
-TEST_F(TrainTest, LabelsAreDroppedAtTheRateAskedFor) {
-  TrainSpec train = tiny_training();
-  const auto set = TrainingSet::open(shards_, model_);
-  ASSERT_TRUE(set);
+TEST_F(BatchTest, LabelsAreDroppedAtTheRateAskedFor) {
   const auto dropped = [&](double rate) {
-    train.label_dropout = rate;
-    SampleOrder order(train, set->size());
-    const Batch batch = make_batch(*set, order, model_, train, 0, 0, 500);
-    return (batch.labels == static_cast<std::int64_t>(model_.null_label())).sum().item<std::int64_t>();
+    train_.label_dropout = rate;
+    const auto null_label = static_cast<std::int64_t>(model_.null_label());
+    return (batch(0, 500).labels == null_label).sum().item<std::int64_t>();
   };
   EXPECT_EQ(dropped(0), 0);
   EXPECT_EQ(dropped(1), 500);
   EXPECT_NEAR(static_cast<double>(dropped(0.1)), 50, 25);
+}
+
+// Averaged weights as an export names them.
+std::string exported(const storage::Safetensors& checkpoint) {
+  std::vector<storage::TensorView> weights;
+  for (const storage::TensorInfo& info : checkpoint.header().tensors) {
+    if (!info.name.starts_with("ema/")) continue;
+    weights.push_back(checkpoint.view(info));
+    weights.back().name = info.name.substr(4);
+  }
+  return storage::encode_safetensors(weights, {}).value();
+}
+
+TEST_F(TrainTest, StartsFromTheWeightsThatComeWithTheShards) {
+  Trainer earlier = fresh(tiny_training());
+  run(earlier, 4);
+  const auto checkpoint = snapshot(earlier);
+  const std::string weights = folder_ / "weights";
+  std::ofstream(weights, std::ios::binary) << exported(checkpoint);
+  TrainSpec other = tiny_training();
+  other.expert = 1;
+  auto begun = Trainer::create(model_, other, {shards_[0], weights, shards_[1]});
+  ASSERT_TRUE(begun) << begun.error().message;
+  EXPECT_EQ(begun->steps_done(), 0U);
+  EXPECT_EQ(begun->sample_count(), 33U);
+  const auto first = snapshot(*begun);
+  for (const ParameterShape& parameter : parameter_shapes(model_)) {
+    const auto expected = checkpoint.tensor("ema/" + parameter.name).value().data;
+    EXPECT_EQ(first.tensor("raw/" + parameter.name).value().data, expected) << parameter.name;
+    EXPECT_EQ(first.tensor("ema/" + parameter.name).value().data, expected) << parameter.name;
+  }
+  // It goes on from its own checkpoint, not from those weights.
+  run(*begun, 3);
+  const auto middle = snapshot(*begun);
+  auto resumed = Trainer::resume(model_, other, {shards_[0], weights, shards_[1]}, middle);
+  ASSERT_TRUE(resumed) << resumed.error().message;
+  EXPECT_EQ(snapshot(*resumed).file(), middle.file());
+}
+
+TEST_F(TrainTest, WeightsOfAnotherShapeAreRefused) {
+  const std::string weights = folder_ / "weights";
+  std::ofstream(weights, std::ios::binary) << exported(snapshot(fresh(tiny_training())));
+  const auto refusal = [&](const ModelSpec& model) {
+    const auto refused = Trainer::create(model, tiny_training(), {shards_[0], weights});
+    return refused ? "" : refused.error().message;
+  };
+  ModelSpec other = model_;
+  --other.depth;
+  EXPECT_NE(refusal(other).find("more blocks than the model's 1"), std::string::npos) << refusal(other);
+  other.depth = 3;
+  EXPECT_NE(refusal(other).find("transformer_blocks.2"), std::string::npos) << refusal(other);
+  other = model_;
+  other.width = 32;
+  EXPECT_NE(refusal(other).find("pos_embed.proj.weight"), std::string::npos) << refusal(other);
 }
 
 TEST_F(TrainTest, ShardsThatCannotBeTrainedWithAreErrors) {

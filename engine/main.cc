@@ -7,6 +7,7 @@
 #include "engine/evaluate_command.h"
 #include "engine/exit_code.h"
 #include "engine/ingest_command.h"
+#include "engine/plan_command.h"
 #include "engine/sample_command.h"
 #include "engine/train_command.h"
 
@@ -23,6 +24,7 @@ int main(int argc, char** argv) {
   engine::register_train_command(app, exit_code);
   engine::register_sample_command(app, exit_code);
   engine::register_evaluate_command(app, exit_code);
+  engine::register_plan_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "engine/exit_code.h"
+#include "engine/model_options.h"
 #include "engine/train_channel.h"
 #include "engine/train_standalone.h"
 
@@ -14,7 +15,7 @@ namespace {
 struct Arguments {
   int channel = -1;
   bool standalone = false;
-  std::string preset;
+  ModelOptions shape;
   std::string schedule = "constant";
   std::string t_distribution = "uniform";
   std::string kernels = "fast";
@@ -26,9 +27,7 @@ Result<void> run_standalone(Arguments& arguments) {
   if (options.dataset.empty() || options.output.empty()) {
     return fail(ErrorCode::kInvalid, "--standalone needs --dataset DIR and --out FILE");
   }
-  if (!arguments.preset.empty()) {
-    ASSIGN_OR_RETURN(options.model, diffusion::model_preset(arguments.preset));
-  }
+  ASSIGN_OR_RETURN(options.model, arguments.shape.resolved());
   ASSIGN_OR_RETURN(options.train.schedule, diffusion::parse_schedule(arguments.schedule));
   ASSIGN_OR_RETURN(options.train.t_distribution,
                    diffusion::parse_time_distribution(arguments.t_distribution));
@@ -48,22 +47,16 @@ int run(Arguments& arguments) {
   return exit_code_of(done.error().code);
 }
 
-void add_model_options(CLI::App& command, Arguments& arguments) {
-  diffusion::ModelSpec& model = arguments.options.model;
-  command.add_option("--preset", arguments.preset,
-                     "Shape by name: S, B, L or XL with patch size 2, 4 or 8, as S/2");
-  command.add_option("--width", model.width, "Width of the model")->capture_default_str();
-  command.add_option("--depth", model.depth, "Blocks")->capture_default_str();
-  command.add_option("--heads", model.heads, "Attention heads")->capture_default_str();
-  command.add_option("--patch-size", model.patch_size, "Side of a patch in pixels")->capture_default_str();
-}
-
 void add_training_options(CLI::App& command, Arguments& arguments) {
   diffusion::TrainSpec& train = arguments.options.train;
   command.add_option("--seed", train.seed, "The run's seed")->capture_default_str();
   command.add_option("--attempt", train.attempt, "Raised after a diverged attempt")->capture_default_str();
   command.add_option("--steps", train.steps, "Optimiser steps in all")->capture_default_str();
   command.add_option("--batch-size", train.batch_size, "Samples a step")->capture_default_str();
+  command.add_option("--micro-batch", train.micro_batch, "Samples at a time; 0: the whole batch")
+      ->capture_default_str();
+  command.add_flag("--gradient-checkpointing", train.gradient_checkpointing,
+                   "Less memory for more time; the same bits");
   command.add_option("--learning-rate", train.learning_rate, "AdamW's rate")->capture_default_str();
   command.add_option("--schedule", arguments.schedule, "constant, linear, cosine or cyclic")
       ->capture_default_str();
@@ -100,8 +93,9 @@ void register_train_command(CLI::App& app, int& exit_code) {
   command->add_option("--expert", options.train.expert, "Which partition to learn")->capture_default_str();
   command->add_option("--out", options.output, "Checkpoint to write (safetensors)");
   command->add_option("--resume", options.resume, "Checkpoint to go on from");
+  command->add_option("--init", options.init, "Folder of an exported expert of this shape to start from");
   command->add_option("--stop-after", options.stop_after, "Leave at this step");
-  add_model_options(*command, *arguments);
+  add_model_options(*command, arguments->shape);
   add_training_options(*command, *arguments);
   command->callback([arguments, &exit_code] { exit_code = run(*arguments); });
 }

@@ -52,11 +52,12 @@ class ProgressLine {
 };
 
 Result<Trainer> open_trainer(const StandaloneOptions& options) {
-  ASSIGN_OR_RETURN(const DatasetFolder dataset, open_dataset_folder(options.dataset, options.train.expert));
+  ASSIGN_OR_RETURN(DatasetFolder dataset, open_dataset_folder(options.dataset, options.train.expert));
   diffusion::ModelSpec model = options.model;
   model.image_size = dataset.image_size;
   model.channels = dataset.channels;
   model.classes = dataset.classes;
+  if (!options.init.empty()) dataset.shards.push_back(options.init + "/diffusion_pytorch_model.safetensors");
   if (options.resume.empty()) return Trainer::create(model, options.train, dataset.shards);
   ASSIGN_OR_RETURN(const storage::Safetensors checkpoint, storage::Safetensors::open(options.resume));
   return Trainer::resume(model, options.train, dataset.shards, checkpoint);

@@ -14,6 +14,7 @@ struct StandaloneOptions {
   std::string dataset;         // folder
   std::string output;          // checkpoint file
   std::string resume;          // checkpoint file to go on from; empty: none
+  std::string init;            // folder of an exported expert to start from; empty: random weights
   diffusion::ModelSpec model;  // image_size, channels and classes are the dataset's
   diffusion::TrainSpec train;
   std::optional<std::uint64_t> stop_after;  // leaves at this step, short of train.steps

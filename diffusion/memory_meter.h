@@ -1,0 +1,25 @@
+// Counts the bytes of tensors in the memory of the host: for benchmarks and tests. No LibTorch shows here. Thread rule: it
+// counts what the thread that made it allocates, and on one thread autograd allocates there too.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace skerry::diffusion {
+
+class MemoryMeter {
+ public:
+  MemoryMeter();
+  ~MemoryMeter();
+  MemoryMeter(const MemoryMeter&) = delete;
+  MemoryMeter& operator=(const MemoryMeter&) = delete;
+
+  // The most that tensors born since it was made have held at one time.
+  std::uint64_t peak_bytes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace skerry::diffusion

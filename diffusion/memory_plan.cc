@@ -1,0 +1,71 @@
+#include "diffusion/memory_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "diffusion/model.h"
+
+namespace skerry::diffusion {
+namespace {
+
+constexpr double kFloat = 4;
+constexpr double kStateBytes = 4 * kFloat;     // weights, two moments, mean
+constexpr double kGradientBytes = 2 * kFloat;  // those of a part of the batch, and their sum
+constexpr double kContextBytes = 0.75e9;       // driver, LibTorch's own kernels, cuBLAS
+constexpr double kUsableShare = 11.0 / 12;     // the rest is gaps
+
+std::uint64_t whole(double bytes) { return static_cast<std::uint64_t>(std::ceil(bytes)); }
+
+// Of one sample: [T,W] and [heads,T,T].
+struct Extents {
+  explicit Extents(const ModelSpec& model)
+      : wide(1.0 * model.tokens() * model.width),
+        scores(1.0 * model.heads * model.tokens() * model.tokens()) {}
+  double wide, scores;
+};
+
+// What a block keeps from its forward pass for its backward, operator by operator (model.cc).
+double block_bytes(const Extents& size, bool bf16) {
+  const double product = bf16 ? 2 : kFloat;  // bytes of what a product takes and gives
+  const double norms = 4 * kFloat;           // inputs of both norms, and what they make of them
+  const double parts = 2 * kFloat;           // what attention and MLP add, before their gates
+  const double operands =
+      (2 + 3 + 1 + 4 + 4) * product;  // modulated, query key value, mixed, GELU's in and out
+  const double weights = kFloat + (bf16 ? product : 0);  // softmax, and as the operand of a product
+  return size.wide * (norms + parts + operands) + size.scores * weights;
+}
+
+// What the backward pass of a block holds beside that: the gradients on both sides of GELU; or later, when what the MLP
+// kept is gone, those on both sides of the softmax.
+double passing_bytes(const Extents& size) {
+  return kFloat * std::max(7 * size.wide, 2 * size.scores - 7 * size.wide);
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const ModelSpec& model, const TrainSpec& train) {
+  const bool bf16 = train.precision == "bf16";
+  const Extents size(model);
+  MemoryPlan plan;
+  for (const ParameterShape& parameter : parameter_shapes(model)) {
+    std::uint64_t count = 1;
+    for (const std::int64_t extent : parameter.shape) count *= static_cast<std::uint64_t>(extent);
+    plan.parameters += count;
+  }
+  const double cast = bf16 ? 2 : 0;  // autocast keeps the weights that it has cast
+  plan.state_bytes = whole(static_cast<double>(plan.parameters) * (kStateBytes + kGradientBytes + cast));
+  const double block = block_bytes(size, bf16);
+  const double kept =
+      train.gradient_checkpointing ? model.depth * size.wide * kFloat + block : model.depth * block;
+  const double ends = kFloat * (3 * size.wide + 6 * static_cast<double>(model.pixels()));
+  plan.sample_bytes = whole(kept + passing_bytes(size) + ends);
+  return plan;
+}
+
+std::uint64_t rows_that_fit(const MemoryPlan& plan, std::uint64_t card_bytes) {
+  const double room =
+      static_cast<double>(card_bytes) * kUsableShare - kContextBytes - static_cast<double>(plan.state_bytes);
+  return room <= 0 ? 0 : static_cast<std::uint64_t>(room / static_cast<double>(plan.sample_bytes));
+}
+
+}  // namespace skerry::diffusion

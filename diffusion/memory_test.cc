@@ -1,0 +1,95 @@
+// What a training step allocates: less with gradient checkpointing, and what the plan says.
+#include "diffusion/memory_meter.h"
+#include "diffusion/memory_plan.h"
+#include "diffusion/testing.h"
+#include "diffusion/train.h"
+
+namespace skerry::diffusion {
+namespace {
+
+using namespace testing;
+
+ModelSpec deep_model() {
+  ModelSpec model = tiny_model();
+  model.image_size = 32;
+  model.width = 64;
+  model.heads = 4;
+  model.depth = 6;
+  return model;
+}
+
+class MemoryTest : public ::testing::Test {
+ protected:
+  // The most that a step holds beside weights, moments and mean.
+  std::uint64_t step_bytes(const ModelSpec& model, const TrainSpec& train) {
+    auto trainer = Trainer::create(model, train, {write_shard(folder_ / "shard", model, 20)});
+    EXPECT_TRUE(trainer) << (trainer ? "" : trainer.error().message);
+    EXPECT_TRUE(trainer->step());
+    const MemoryMeter meter;
+    EXPECT_TRUE(trainer->step());
+    return meter.peak_bytes();
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(MemoryTest, CheckpointingHoldsOneBlockInsteadOfAll) {
+  for (const Kernels kernels : {Kernels::kReference, Kernels::kFast}) {
+    TrainSpec train = tiny_training();
+    train.kernels = kernels;
+    const std::uint64_t plain = step_bytes(deep_model(), train);
+    train.gradient_checkpointing = true;
+    EXPECT_LT(step_bytes(deep_model(), train), 0.4 * static_cast<double>(plain));
+  }
+}
+
+TEST_F(MemoryTest, AMicroBatchHoldsItsShare) {
+  TrainSpec train = tiny_training();
+  train.batch_size = 16;
+  const auto whole = static_cast<double>(step_bytes(deep_model(), train));
+  train.micro_batch = 4;
+  const auto quarter = static_cast<double>(step_bytes(deep_model(), train));
+  EXPECT_LT(quarter, 0.35 * whole);
+}
+
+TEST_F(MemoryTest, ThePlanIsWhatAStepAllocates) {
+  for (const bool checkpointing : {false, true}) {
+    TrainSpec train = tiny_training();
+    train.gradient_checkpointing = checkpointing;
+    for (const std::uint32_t heads : {2U, 8U}) {
+      ModelSpec model = deep_model();
+      model.heads = heads;
+      train.batch_size = 40;  // many, so that no step is largest where only the gradients are left
+      const auto few = static_cast<double>(step_bytes(model, train));
+      train.batch_size = 56;
+      const auto many = static_cast<double>(step_bytes(model, train));
+      const MemoryPlan plan = plan_memory(model, train);
+      EXPECT_NEAR((many - few) / 16, static_cast<double>(plan.sample_bytes), 0.15 * plan.sample_bytes)
+          << (checkpointing ? "checkpointed, " : "plain, ") << heads << " heads";
+    }
+  }
+}
+
+TEST(MemoryPlanTest, CountsTheParametersOfThePaper) {
+  for (const auto& [name, millions] :
+       {std::pair{"S/2", 33.0}, {"B/2", 130.0}, {"L/2", 458.0}, {"XL/2", 675.0}}) {
+    ModelSpec model = *model_preset(name);
+    model.image_size = 32;
+    model.channels = 4;
+    model.classes = 1000;
+    EXPECT_NEAR(static_cast<double>(plan_memory(model, {}).parameters) / 1e6, millions, 0.02 * millions)
+        << name;
+  }
+}
+
+TEST(MemoryPlanTest, MoreFitsIntoMoreAndNothingIntoNothing) {
+  const MemoryPlan plan{.parameters = 1, .state_bytes = 4'000'000'000, .sample_bytes = 100'000'000};
+  EXPECT_EQ(rows_that_fit(plan, 4'000'000'000), 0U);
+  EXPECT_EQ(rows_that_fit(plan, 5'100'000'000), 0U);
+  const std::uint64_t fit = rows_that_fit(plan, 12'000'000'000);
+  EXPECT_EQ(fit, 62U);
+  EXPECT_GT(rows_that_fit(plan, 16'000'000'000), fit);
+}
+
+}  // namespace
+}  // namespace skerry::diffusion

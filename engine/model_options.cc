@@ -1,0 +1,33 @@
+#include "engine/model_options.h"
+
+namespace skerry::engine {
+
+bool ModelOptions::given() const {
+  if (!preset.empty()) return true;
+  for (const char* name : {"--width", "--depth", "--heads", "--patch-size"}) {
+    if (command->get_option(name)->count() > 0) return true;
+  }
+  return false;
+}
+
+Result<diffusion::ModelSpec> ModelOptions::resolved() const {
+  if (preset.empty()) return model;
+  ASSIGN_OR_RETURN(diffusion::ModelSpec named, diffusion::model_preset(preset));
+  named.image_size = model.image_size;
+  named.channels = model.channels;
+  named.classes = model.classes;
+  return named;
+}
+
+void add_model_options(CLI::App& command, ModelOptions& options) {
+  options.command = &command;
+  command.add_option("--preset", options.preset,
+                     "Shape by name: S, B, L or XL with patch size 2, 4 or 8, as S/2");
+  command.add_option("--width", options.model.width, "Width of the model")->capture_default_str();
+  command.add_option("--depth", options.model.depth, "Blocks")->capture_default_str();
+  command.add_option("--heads", options.model.heads, "Attention heads")->capture_default_str();
+  command.add_option("--patch-size", options.model.patch_size, "Side of a patch in pixels")
+      ->capture_default_str();
+}
+
+}  // namespace skerry::engine

@@ -1,0 +1,26 @@
+// The shape of a model on a command line: a preset's name, or its numbers.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "base/result.h"
+#include "diffusion/spec.h"
+
+namespace skerry::engine {
+
+struct ModelOptions {
+  std::string preset;
+  diffusion::ModelSpec model;
+  const CLI::App* command = nullptr;
+
+  // Whether the command line names a shape.
+  bool given() const;
+  // The model, its shape taken from the preset where one is named. kInvalid: there is no such preset.
+  Result<diffusion::ModelSpec> resolved() const;
+};
+
+// Adds --preset, --width, --depth, --heads and --patch-size. `options` must outlive the parsing.
+void add_model_options(CLI::App& command, ModelOptions& options);
+
+}  // namespace skerry::engine

@@ -1,0 +1,145 @@
+#include "engine/plan_command.h"
+
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "diffusion/memory_plan.h"
+#include "engine/exit_code.h"
+#include "engine/model_options.h"
+
+namespace skerry::engine {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<std::uint64_t, 7> kCardsGb{8, 12, 16, 24, 48, 80, 141};
+
+struct Arguments {
+  ModelOptions shape;
+  diffusion::TrainSpec train;
+  std::string output = "table";
+  Arguments() {
+    shape.model.image_size = 32;  // the latents of a picture of 256 pixels, as the presets' papers train on
+    shape.model.channels = 4;
+    shape.model.classes = 1000;
+    train.precision = "bf16";
+  }
+};
+
+struct Row {
+  std::string name;
+  bool checkpointing = false;
+  diffusion::MemoryPlan plan;
+};
+
+Result<void> add_rows(const std::string& name, const diffusion::ModelSpec& model, diffusion::TrainSpec train,
+                      std::vector<Row>& rows) {
+  TRY(diffusion::validate(model));
+  for (const bool checkpointing : {false, true}) {
+    train.gradient_checkpointing = checkpointing;
+    rows.push_back({name, checkpointing, diffusion::plan_memory(model, train)});
+  }
+  return {};
+}
+
+// Every preset where no shape is asked for.
+Result<std::vector<Row>> plan(const Arguments& arguments) {
+  TRY(diffusion::validate(arguments.train));
+  std::vector<Row> rows;
+  if (arguments.shape.given()) {
+    ASSIGN_OR_RETURN(const diffusion::ModelSpec model, arguments.shape.resolved());
+    const std::string name = arguments.shape.preset.empty()
+                                 ? text(model.width, "x", model.depth, "/", model.patch_size)
+                                 : arguments.shape.preset;
+    TRY(add_rows(name, model, arguments.train, rows));
+    return rows;
+  }
+  for (const char* preset : {"S/2", "B/2", "L/2", "XL/2"}) {
+    ModelOptions shape = arguments.shape;
+    shape.preset = preset;
+    ASSIGN_OR_RETURN(const diffusion::ModelSpec model, shape.resolved());
+    TRY(add_rows(preset, model, arguments.train, rows));
+  }
+  return rows;
+}
+
+void print_json(const Arguments& arguments, const std::vector<Row>& rows) {
+  Json models = Json::array();
+  for (const Row& row : rows) {
+    Json cards = Json::array();
+    for (const std::uint64_t gb : kCardsGb) {
+      cards.push_back({{"gb", gb}, {"micro_batch", diffusion::rows_that_fit(row.plan, gb * 1'000'000'000)}});
+    }
+    models.push_back({{"model", row.name},
+                      {"gradient_checkpointing", row.checkpointing},
+                      {"parameters", row.plan.parameters},
+                      {"state_bytes", row.plan.state_bytes},
+                      {"sample_bytes", row.plan.sample_bytes},
+                      {"cards", std::move(cards)}});
+  }
+  const Json out{{"api_version", 1},
+                 {"precision", arguments.train.precision},
+                 {"image_size", arguments.shape.model.image_size},
+                 {"channels", arguments.shape.model.channels},
+                 {"models", std::move(models)}};
+  std::printf("%s\n", out.dump(2).c_str());
+}
+
+void print_table(const Arguments& arguments, const std::vector<Row>& rows) {
+  std::printf(
+      "The most samples at a time ([train] micro_batch), computed, by the card's memory in GB; -: does not "
+      "fit\n"
+      "images of %ux%u with %u channels, %s\n\n%-10s %-13s %10s %9s %9s ",
+      arguments.shape.model.image_size, arguments.shape.model.image_size, arguments.shape.model.channels,
+      arguments.train.precision.c_str(), "MODEL", "CHECKPOINTING", "PARAMETERS", "STATE", "SAMPLE");
+  for (const std::uint64_t gb : kCardsGb) std::printf(" %5llu", static_cast<unsigned long long>(gb));
+  std::printf("\n");
+  for (const Row& row : rows) {
+    std::printf("%-10s %-13s %9.1fM %6.2f GB %6.1f MB ", row.name.c_str(), row.checkpointing ? "yes" : "no",
+                static_cast<double>(row.plan.parameters) / 1e6,
+                static_cast<double>(row.plan.state_bytes) / 1e9,
+                static_cast<double>(row.plan.sample_bytes) / 1e6);
+    for (const std::uint64_t gb : kCardsGb) {
+      const std::uint64_t fit = diffusion::rows_that_fit(row.plan, gb * 1'000'000'000);
+      std::printf(" %5s", fit == 0 ? "-" : text(fit).c_str());
+    }
+    std::printf("\n");
+  }
+}
+
+int run(const Arguments& arguments) {
+  const auto rows = plan(arguments);
+  if (!rows) {
+    std::fprintf(stderr, "plan: %s\n", rows.error().message.c_str());
+    return exit_code_of(rows.error().code);
+  }
+  if (arguments.output == "json") {
+    print_json(arguments, *rows);
+  } else {
+    print_table(arguments, *rows);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void register_plan_command(CLI::App& app, int& exit_code) {
+  auto arguments = std::make_shared<Arguments>();
+  diffusion::ModelSpec& model = arguments->shape.model;
+  CLI::App* command =
+      app.add_subcommand("plan", "Compute which model fits which card: every preset, or the shape given");
+  add_model_options(*command, arguments->shape);
+  command->add_option("--image-size", model.image_size, "Side of what is trained on, in pixels or latents")
+      ->capture_default_str();
+  command->add_option("--channels", model.channels, "Its channels")->capture_default_str();
+  command->add_option("--classes", model.classes, "Labels")->capture_default_str();
+  command->add_option("--precision", arguments->train.precision, "fp32 or bf16")->capture_default_str();
+  command->add_option("-o,--output", arguments->output, "table or json")
+      ->check(CLI::IsMember({"table", "json"}));
+  command->callback([arguments, &exit_code] { exit_code = run(*arguments); });
+}
+
+}  // namespace skerry::engine

@@ -1,0 +1,11 @@
+// skerry-engine plan: which model fits which card.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace skerry::engine {
+
+// Adds the command. It runs while `app` parses and leaves the program's exit code in `exit_code`.
+void register_plan_command(CLI::App& app, int& exit_code);
+
+}  // namespace skerry::engine
