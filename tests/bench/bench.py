@@ -4,7 +4,10 @@
   size        memory of the coordinator during a large upload and of an idle daemon; time of `skerry node list`
   detection   seconds from a kill, and from a stop, to the grant of the expert elsewhere
   train       our training step against PyTorch eager and torch.compile of the same model, in turns on one thread each,
-              by processor time   [--model S/2|small] [--precision fp32|bf16] [--kernels fast|reference]
+              by processor time; begins no turn that would not end within --minutes M (7)
+              [--model S/2|small] [--precision fp32|bf16] [--kernels fast|reference] [--batch-size N]
+  memory      bytes that a training step holds beside its state, and its time, with gradient checkpointing and without, in
+              turns   [--model …] [--precision …] [--kernels …] [--batch-size N]
   storage     one checkpoint of 503 MB into RocksDB and back
   export      what diffusers computes from an exported ensemble, against the engine: largest absolute differences
   fleet       --nodes N with CURVE connections that beat once a second, 16 of them with a lease: how long an answer takes, what
@@ -152,29 +155,77 @@ class Timed:
         self.program.wait()
 
 
-def train(args):
+def training(args):
+    """What is trained, and a program that trains it when asked."""
     spec = SHAPES[args.model] | {"classes": 10, "precision": args.precision}
+    if args.batch_size:
+        spec["batch_size"] = args.batch_size
     options = [word for key, value in (spec | {"kernels": args.kernels}).items()
                for word in ("--" + key.replace("_", "-"), str(value))]
-    ours = Timed([pathlib.Path(args.bin) / "train_bench", *options])
-    print(ours.line())
+    return spec, lambda *more: Timed([pathlib.Path(args.bin) / "train_bench", *options, *more])
+
+
+def take_turns(arms, args):
+    """Processor seconds of a step of each arm, a figure a turn. The first turn is one step, which says how many make a turn."""
+    end = time.monotonic() + 60 * args.minutes
+    seconds, longest = {name: [] for name in arms}, 0
+    for turn in range(1 + args.repeats):
+        began = time.monotonic()
+        if turn > 0 and began + longest > end:
+            break
+        for name, run in arms.items():
+            if turn == 0 and seconds["ours"] and time.monotonic() > end:
+                print(f"no time left for {name}", flush=True)
+                continue
+            steps = max(1, round(args.turn_seconds / seconds[name][0])) if turn > 0 else 1
+            seconds[name].append(run(steps) / steps)
+            print(f"turn {turn}: {name} {seconds[name][-1]:.3f} s a step", flush=True)
+        if turn > 0:
+            longest = max(longest, time.monotonic() - began)
+        else:
+            arms = {name: run for name, run in arms.items() if seconds[name]}
+            longest = sum(max(args.turn_seconds, 1.5 * seconds[name][0]) for name in arms)
+    return {name: times[1:] or times for name, times in seconds.items() if times}
+
+
+def ratios(seconds):
+    return {name: statistics.median(theirs / mine for theirs, mine in zip(times, seconds["ours"])) for name, times in seconds.items()}
+
+
+def train(args):
+    spec, program = training(args)
+    ours = program()
+    fingerprint = ours.line()
+    print(fingerprint)
     python = os.environ.get("SKERRY_TORCH_PYTHON", sys.executable)
     rival = Timed([python, "-B", pathlib.Path(__file__).parent / "train_rival.py", json.dumps(spec)])
-    arms = {"ours": lambda n: ours.ask(n)} | {name: (lambda n, name=name: rival.ask(f"{name} {n}")) for name in RIVALS}
-    steps = {name: max(1, round(args.turn_seconds / run(1))) for name, run in arms.items()}
-    seconds = {name: [] for name in arms}  # of a step, a figure a turn
-    for _ in range(args.repeats):
-        for name, run in arms.items():
-            seconds[name].append(run(steps[name]) / steps[name])
-    for program in (ours, rival):
-        program.close()
-    ratio = {name: statistics.median(theirs / mine for theirs, mine in zip(seconds[name], seconds["ours"])) for name in RIVALS}
+    arms = {"ours": ours.ask} | {name: (lambda n, name=name: rival.ask(f"{name} {n}")) for name in RIVALS}
+    seconds = take_turns(arms, args)
+    for each in (ours, rival):
+        each.close()
+    ratio = ratios(seconds)
     for name, times in seconds.items():
-        print(f"{name:14} {spec['batch_size'] / statistics.median(times):8.2f} images/s   ours is {ratio.get(name, 1):.2f} times that")
+        print(f"{name:14} {spec['batch_size'] / statistics.median(times):8.2f} images/s in {len(times)} turns   ours is {ratio[name]:.2f} times that")
+    compiled = [ratio[name] for name in RIVALS[1:] if name in ratio]
     return {"model": args.model, "precision": args.precision, "kernels": args.kernels, "batch_size": spec["batch_size"],
+            "fingerprint": fingerprint, "turns": len(seconds["ours"]),
             "images_per_second": round(spec["batch_size"] / statistics.median(seconds["ours"]), 2),
-            "ratio_to_eager": round(ratio["eager/sdpa"], 3), "ratio_to_compile": round(ratio["compile/sdpa"], 3),
-            "ratio_to_compile_with_its_best_attention": round(min(ratio[name] for name in RIVALS[1:]), 3)}
+            "ratio_to_eager": round(ratio.get("eager/sdpa", 0), 3) or None, "ratio_to_compile": round(ratio.get("compile/sdpa", 0), 3) or None,
+            "ratio_to_compile_with_its_best_attention": round(min(compiled), 3) if compiled else None}
+
+
+def memory(args):
+    spec, program = training(args)
+    arms = {"ours": program(), "checkpointed": program("--gradient-checkpointing")}
+    for each in arms.values():
+        print(each.line())
+    held = {name: each.ask("memory") for name, each in arms.items()}
+    seconds = take_turns({name: each.ask for name, each in arms.items()}, args)
+    for each in arms.values():
+        each.close()
+    return {"model": args.model, "precision": args.precision, "kernels": args.kernels, "batch_size": spec["batch_size"],
+            "step_megabytes": round(held["ours"] / 1e6, 1), "step_megabytes_checkpointed": round(held["checkpointed"] / 1e6, 1),
+            "memory_saved": round(1 - held["checkpointed"] / held["ours"], 3), "more_time": round(ratios(seconds)["checkpointed"] - 1, 3)}
 
 
 def storage(args):
@@ -305,9 +356,11 @@ def main():
     parser.add_argument("--model", choices=SHAPES, default="small")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--kernels", choices=("fast", "reference"), default="fast")
+    parser.add_argument("--batch-size", type=int)
     parser.add_argument("--turn-seconds", type=float, default=2)
+    parser.add_argument("--minutes", type=float, default=7)
     args = parser.parse_args()
-    benches = {"size": size, "detection": detection, "train": train, "storage": storage, "export": export, "fleet": fleet,
+    benches = {"size": size, "detection": detection, "train": train, "memory": memory, "storage": storage, "export": export, "fleet": fleet,
                "gossip": gossip}
     if args.name not in benches:
         print(__doc__)

@@ -1,5 +1,6 @@
-// The engine's training step for tests/bench/train_rival.py to be measured against: trains on noise, and for every number
-// of steps read from standard input prints the processor seconds that they took. Its neighbours on the machine do not count.
+// The engine's training step for tests/bench/train_rival.py to be measured against: for every number of steps read from
+// standard input it prints the processor seconds that they took, in which its neighbours on the machine do not count; for
+// "memory", the bytes that tensors held at most during one more step beside weights, moments and mean.
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
@@ -7,10 +8,10 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "base/random.h"
 #include "base/temp_folder.h"
+#include "diffusion/memory_meter.h"
+#include "diffusion/test_shard.h"
 #include "diffusion/train.h"
-#include "storage/safetensors.h"
 
 namespace {
 
@@ -21,7 +22,12 @@ constexpr std::uint32_t kSamples = 256;
 
 template <class T>
 T must(Result<T> result) {
-  if (result) return std::move(*result);
+  if (result) {
+    if constexpr (std::is_void_v<T>)
+      return;
+    else
+      return std::move(*result);
+  }
   std::fprintf(stderr, "train_bench: %s\n", result.error().message.c_str());
   std::exit(1);
 }
@@ -33,24 +39,6 @@ double processor_seconds() {
     return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-std::string write_shard(const std::string& path, const ModelSpec& model) {
-  Stream stream({.seed = 1, .purpose = Purpose::kSimulation});
-  std::string images(kSamples * model.pixels(), '\0');
-  for (char& pixel : images) pixel = static_cast<char>(stream.below(256));
-  std::string labels(kSamples * sizeof(std::int32_t), '\0');  // all of class 0
-  const auto written =
-      storage::write_safetensors(path,
-                                 {{"images",
-                                   storage::DType::kU8,
-                                   {kSamples, model.channels, model.image_size, model.image_size},
-                                   images},
-                                  {"labels", storage::DType::kI32, {kSamples}, labels}},
-                                 {});
-  if (written) return path;
-  std::fprintf(stderr, "train_bench: %s\n", written.error().message.c_str());
-  std::exit(1);
 }
 
 }  // namespace
@@ -70,20 +58,29 @@ int main(int argc, char** argv) {
   app.add_option("--classes", model.classes)->required();
   app.add_option("--batch-size", train.batch_size)->required();
   app.add_option("--precision", train.precision)->required();
+  app.add_flag("--gradient-checkpointing", train.gradient_checkpointing);
   std::string kernels;
   app.add_option("--kernels", kernels)->required();
   CLI11_PARSE(app, argc, argv);
   train.kernels = must(parse_kernels(kernels));
   train.steps = 1'000'000;
   const TempFolder folder;
-  Trainer trainer = must(Trainer::create(model, train, {write_shard(folder / "shard", model)}));
+  must(testing::write_test_shard(folder / "shard", model, kSamples));
+  Trainer trainer = must(Trainer::create(model, train, {folder / "shard"}));
   must(trainer.step());  // first calls choose kernels and take memory
   std::printf("%s\n", trainer.fingerprint().c_str());
   std::fflush(stdout);
-  for (std::uint64_t steps = 0; std::cin >> steps;) {
-    const double begin = processor_seconds();
-    for (std::uint64_t i = 0; i < steps; ++i) must(trainer.step());
-    std::printf("%.6f\n", processor_seconds() - begin);
+  for (std::string asked; std::cin >> asked;) {
+    if (asked == "memory") {
+      const MemoryMeter meter;
+      must(trainer.step());
+      std::printf("%llu\n", static_cast<unsigned long long>(meter.peak_bytes()));
+    } else {
+      const std::uint64_t steps = std::stoull(asked);
+      const double begin = processor_seconds();
+      for (std::uint64_t i = 0; i < steps; ++i) must(trainer.step());
+      std::printf("%.6f\n", processor_seconds() - begin);
+    }
     std::fflush(stdout);
   }
 }

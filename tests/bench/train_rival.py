@@ -89,8 +89,7 @@ class Arm:
         self.images = torch.randint(0, 256, (256, CHANNELS, SIZE, SIZE), dtype=torch.uint8)
         self.loss = torch.compile(self.loss_of) if how == "compile" else self.loss_of
         self.model = model
-        for _ in range(2):
-            self.step()
+        self.step()
 
     def loss_of(self, x_t, t, labels, target):
         with torch.autocast("cpu", torch.bfloat16, enabled=BF16):
