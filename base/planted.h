@@ -83,6 +83,8 @@ inline constexpr PlantedBug kPlantedBugs[] = {
      FoundBy::kFuzzing},
     {"data_left_over", "a safetensors file may hold data of no tensor", FoundBy::kFuzzing},
     {"labels_not_counted", "an IDX file may have fewer labels than images", FoundBy::kFuzzing},
+    {"label_of_no_class", "an image of CIFAR may have a label beyond its classes", FoundBy::kFuzzing},
+    {"numbers_left_over", "an npy file may hold more numbers than its shape says", FoundBy::kFuzzing},
     {"unexplained_sample", "a WebDataset sample without an image does not say why it is skipped",
      FoundBy::kFuzzing},
     {"broken_jpeg_accepted", "a JPEG that libjpeg gave up on is an image", FoundBy::kFuzzing},

@@ -84,9 +84,10 @@ std::string ingest_folder(const IngestOptions& options, const Surroundings& arou
 Result<std::string> ingest(const IngestOptions& options, Surroundings& around) {
   std::error_code error;
   if (!fs::exists(options.source, error)) {
-    return fail(ErrorCode::kNotFound, text(options.source,
-                                           " is not there: expected a folder of images, IDX files or "
-                                           "WebDataset tars, or an ingested dataset"));
+    return fail(ErrorCode::kNotFound,
+                text(options.source,
+                     " is not there: expected a folder of images, IDX or CIFAR files or "
+                     "WebDataset tars, or an ingested dataset"));
   }
   const std::string folder = ingest_folder(options, around);
   ASSIGN_OR_RETURN(const UniqueFd held,

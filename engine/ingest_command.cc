@@ -81,7 +81,8 @@ void print_summary(const IngestSummary& s, const std::string& output) {
       s.within_caps ? "" : ", outside the caps 0.92 to 1.08");
 }
 
-int run(const Arguments& arguments) {
+int run(Arguments& arguments) {
+  if (arguments.features != "pca") arguments.ingest.features = arguments.features;
   const bool json = arguments.progress == "json";
   const auto summary = diffusion::ingest(arguments.ingest, json ? report_json : report_text);
   if (!summary.has_value()) {
@@ -105,8 +106,9 @@ void register_ingest_command(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("ingest", "Turn images into a dataset folder: shards, partitions, router");
   command
-      ->add_option("path", options.input,
-                   "Folder of images, IDX file (or its folder), WebDataset tar (or a folder of them)")
+      ->add_option(
+          "path", options.input,
+          "Folder of images, IDX or CIFAR file (or its folder), WebDataset tar (or a folder of them)")
       ->required();
   command->add_option("--out", options.output, "Folder to write; must not exist or be empty")->required();
   command->add_option("--partitions", options.partitions, "Number of experts K")
@@ -119,8 +121,9 @@ void register_ingest_command(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(diffusion::kMinImageSize, diffusion::kMaxImageSize));
   command
       ->add_option("--features", arguments->features,
-                   "What images are grouped by: pca (principal components of the pixels)")
-      ->check(CLI::IsMember({"pca"}));
+                   "What images are grouped by: pca (principal components of the pixels), or a file .npy or "
+                   ".safetensors with a row for each image, in the order in which they are read")
+      ->capture_default_str();
   command->add_option("--seed", options.seed, "Same images, seed and threads: same bytes");
   command->add_option("--threads", options.threads, "Threads of matrix products")->check(CLI::Range(1, 256));
   command->add_option("--progress", arguments->progress, "text (on stderr) or json (lines on stdout)")

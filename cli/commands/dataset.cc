@@ -228,9 +228,9 @@ void add_add(CLI::App& group, Command& command) {
   auto options = std::make_shared<IngestOptions>();
   added->add_option("NAME", options->name, "what runs will call it")->required()->type_name("");
   added
-      ->add_option(
-          "PATH", options->source,
-          "folders of JPEG or PNG (a folder is a class), IDX files, WebDataset tars, or an ingested dataset")
+      ->add_option("PATH", options->source,
+                   "folders of JPEG, PNG or WebP (a folder is a class), IDX or CIFAR files, WebDataset tars, "
+                   "or an ingested dataset")
       ->required()
       ->type_name("");
   added->add_option("--partitions", options->partitions, "parts of similar images; each gets an expert")
@@ -239,8 +239,11 @@ void add_add(CLI::App& group, Command& command) {
   added->add_option("--image-size", options->image_size, "side of the square that images are brought to")
       ->check(CLI::Range(4U, 1024U))
       ->type_name("N");
-  added->add_option("--features", options->features, "what similarity is measured by: pca")
-      ->type_name("KIND");
+  added
+      ->add_option(
+          "--features", options->features,
+          "what similarity is measured by: pca, or a file .npy or .safetensors with a row for each image")
+      ->type_name("KIND|FILE");
   added->add_option("--seed", options->seed, "of the split and the clustering")->type_name("N");
   added->footer(
       "Example:\n  skerry dataset add birds ~/images/birds --partitions 8 --image-size 64\n"

@@ -29,7 +29,7 @@ class FolderSource final : public Source {
  private:
   Result<Image> decode_file(const std::string& relative) const {
     if (is_unreadable_image_name(relative))
-      return fail(ErrorCode::kInvalid, "only JPEG and PNG images are read");
+      return fail(ErrorCode::kInvalid, "only JPEG, PNG and WebP images are read");
     ASSIGN_OR_RETURN(
         const std::string bytes,
         read_whole_file((std::filesystem::path(folder_) / relative).string(), kMaxEncodedImageBytes));

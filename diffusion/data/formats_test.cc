@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "diffusion/data/npy.h"
 #include "diffusion/data/read_images.h"
 #include "diffusion/data/source.h"
 #include "diffusion/data/test_images.h"
@@ -51,11 +52,27 @@ TEST(Codec, JpegComesBackCloseAndGreyAsRgb) {
   }
 }
 
+TEST(Codec, WebpComesBackBitForBitAndTransparencyIsLaidOnWhite) {
+  const Image image = picture(13, 7, 3, 1);
+  const auto decoded = decode_image(webp_bytes(image));
+  ASSERT_TRUE(decoded.has_value()) << decoded.error().message;
+  EXPECT_EQ(decoded->pixels, image.pixels);
+  EXPECT_EQ(decoded->width, 13);
+  EXPECT_EQ(decoded->height, 7);
+  const Image veiled{2, 1, 4, {10, 20, 30, 255, 200, 100, 0, 51}};  // whole, and a fifth of it
+  const auto shown = decode_image(webp_bytes(veiled));
+  ASSERT_TRUE(shown.has_value()) << shown.error().message;
+  EXPECT_THAT(shown->pixels, ElementsAre(10, 20, 30, 244, 224, 204));
+  EXPECT_FALSE(decode_image(webp_bytes(image), 90).has_value()) << "13 x 7 pixels are more";
+}
+
 TEST(Codec, TruncatedAndForeignBytesAreCorrupt) {
-  const std::string png = png_bytes(picture(32, 32, 3, 1)), jpeg = jpeg_bytes(picture(32, 32, 3, 1));
+  const std::string png = png_bytes(picture(32, 32, 3, 1)), jpeg = jpeg_bytes(picture(32, 32, 3, 1)),
+                    webp = webp_bytes(picture(32, 32, 3, 1));
   for (const std::string& bytes :
        {png.substr(0, png.size() / 2), png.substr(0, 20), jpeg.substr(0, jpeg.size() / 2), jpeg.substr(0, 12),
-        std::string(), std::string("GIF89a…")}) {
+        webp.substr(0, webp.size() / 2), webp.substr(0, 16), webp.substr(0, 10), std::string(),
+        std::string("GIF89a…")}) {
     const auto decoded = decode_image(bytes);
     ASSERT_FALSE(decoded.has_value());
     EXPECT_EQ(decoded.error().code, ErrorCode::kCorrupt);
@@ -87,7 +104,7 @@ TEST(Folder, ClassesAreFoldersAndBrokenImagesAreNamed) {
   folder.write("in/shoe/b.png", png_bytes(picture(16, 16, 3, 1)));
   folder.write("in/bag/deep/a.JPG", jpeg_bytes(picture(20, 16, 3, 2)));
   folder.write("in/bag/broken.png", png_bytes(picture(16, 16, 3, 1)).substr(0, 50));
-  folder.write("in/bag/c.webp", "RIFF");
+  folder.write("in/bag/c.gif", "GIF89a");
   folder.write("in/bag/notes.txt", "no image");
   folder.write("in/.hidden/x.png", png_bytes(picture(16, 16, 3, 1)));
   const auto set = read(folder, folder.path("in"), 16);
@@ -99,7 +116,7 @@ TEST(Folder, ClassesAreFoldersAndBrokenImagesAreNamed) {
   EXPECT_EQ(set->skipped, 2U);
   EXPECT_EQ(set->skipped_examples[0].path, "bag/broken.png");
   EXPECT_THAT(set->skipped_examples[0].reason, HasSubstr("PNG"));
-  EXPECT_THAT(set->skipped_examples[1].reason, HasSubstr("only JPEG and PNG"));
+  EXPECT_THAT(set->skipped_examples[1].reason, HasSubstr("only JPEG, PNG and WebP"));
   const Image shoe = picture(16, 16, 3, 1);
   const auto stored = set->pixels.image(1);
   for (std::size_t c = 0; c < 3; ++c) {
@@ -192,6 +209,111 @@ TEST(Idx, BrokenFilesAreErrors) {
   folder.write("train-labels-idx1-ubyte", idx_labels({1, 2, 3}));
   EXPECT_THAT(read(folder, folder.path("train-images-idx3-ubyte")).error().message,
               HasSubstr("holds 2 images, but"));
+}
+
+TEST(Cifar, TenIsReadFromItsFolderWithoutTheTestHalf) {
+  const TemporaryFolder folder;
+  const Image first = picture(32, 32, 3, 1), second = picture(32, 32, 3, 2);
+  folder.write("in/data_batch_1.bin", cifar_record({3}, first) + cifar_record({0}, second));
+  folder.write("in/data_batch_2.bin", cifar_record({9}, second));
+  folder.write("in/test_batch.bin", cifar_record({1}, first));
+  const auto set = read(folder, folder.path("in"));
+  ASSERT_TRUE(set.has_value()) << set.error().message;
+  EXPECT_THAT(set->classes, ElementsAre("0", "3", "9"));
+  EXPECT_THAT(set->labels, ElementsAre(1, 0, 2));
+  EXPECT_EQ(set->pixels.channels, 3);
+  EXPECT_EQ(set->pixels.size, 32);
+  for (std::size_t c = 0; c < 3; ++c) {
+    EXPECT_THAT(plane(second, c), ::testing::ElementsAreArray(set->pixels.image(2).subspan(c * 1024, 1024)));
+  }
+  folder.write("in/batches.meta.txt", "air\nauto\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n\n");
+  const auto named = read(folder, folder.path("in/data_batch_1.bin"));
+  ASSERT_TRUE(named.has_value()) << named.error().message;
+  EXPECT_THAT(named->classes, ElementsAre("air", "cat"));
+  EXPECT_THAT(named->labels, ElementsAre(1, 0));
+}
+
+TEST(Cifar, OfAHundredTheFineLabelCounts) {
+  const TemporaryFolder folder;
+  const std::string record = cifar_record({19, 99}, picture(32, 32, 3, 1));
+  folder.write("in/train.bin", record);
+  folder.write("in/test.bin", record + record);
+  const auto set = read(folder, folder.path("in"));
+  ASSERT_TRUE(set.has_value()) << set.error().message;
+  EXPECT_THAT(set->classes, ElementsAre("99"));
+  EXPECT_EQ(set->pixels.count, 1U);
+}
+
+TEST(Cifar, BrokenFilesAreErrors) {
+  const TemporaryFolder folder;
+  const std::string record = cifar_record({3}, picture(32, 32, 3, 1));
+  const std::string path = folder.write("data_batch_1.bin", record + record.substr(1));
+  EXPECT_THAT(read(folder, path).error().message, HasSubstr("whole images of 3073 bytes; found 6145 bytes"));
+  folder.write("data_batch_1.bin", record + cifar_record({10}, picture(32, 32, 3, 1)));
+  EXPECT_THAT(read(folder, path).error().message, HasSubstr("[1]: label 10, but CIFAR-10 has 10 classes"));
+  EXPECT_EQ(read(folder, path).error().code, ErrorCode::kCorrupt);
+  folder.write("data_batch_1.bin", record);
+  folder.write("train.bin", cifar_record({1, 3}, picture(32, 32, 3, 1)));
+  EXPECT_THAT(read(folder, folder.path()).error().message, HasSubstr("of CIFAR-10 and of CIFAR-100"));
+}
+
+TEST(Npy, RowsComeBackAtLengthOne) {
+  const std::string bytes = npy_bytes(3, 2, {3, 4, 0, 0, -2, 0});
+  const auto matrix = parse_npy(bytes);
+  ASSERT_TRUE(matrix.has_value()) << matrix.error().message;
+  EXPECT_EQ(matrix->rows, 3U);
+  EXPECT_EQ(matrix->columns, 2U);
+  const std::vector<std::uint32_t> order{2, 0, 1};
+  EXPECT_THAT(unit_rows(*matrix, order).value(), ElementsAre(-1, 0, 0.6F, 0.8F, 0, 0));
+}
+
+// What numpy.save writes of np.array([[1, -2, 65504], [2**-24, 0, .5]], np.float16).
+TEST(Npy, HalvesAreReadExactly) {
+  std::string bytes = npy_bytes(2, 3, {});
+  bytes.replace(bytes.find("<f4"), 3, "<f2");
+  for (const int half : {0x3c00, 0xc000, 0x7bff, 0x0001, 0x0000, 0x3800}) {
+    bytes += static_cast<char>(half & 0xff);
+    bytes += static_cast<char>(half >> 8);
+  }
+  const auto matrix = parse_npy(bytes);
+  ASSERT_TRUE(matrix.has_value()) << matrix.error().message;
+  const std::vector<std::uint32_t> both{0, 1};
+  const auto rows = unit_rows(*matrix, both).value();
+  EXPECT_FLOAT_EQ(rows[1] / rows[0], -2);
+  EXPECT_FLOAT_EQ(rows[2] / rows[0], 65504);
+  EXPECT_FLOAT_EQ(rows[3], 0x1p-23F);
+  EXPECT_FLOAT_EQ(rows[5], 1);
+}
+
+TEST(Npy, WhatIsNoMatrixOfNumbersIsRefused) {
+  const std::string whole = npy_bytes(2, 2, {1, 2, 3, 4});
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string bytes = whole;
+    return bytes.replace(bytes.find(from), from.size(), to);
+  };
+  const std::pair<std::string, const char*> cases[] = {
+      {"", "first bytes"},
+      {"\x93NUMPY", "truncated"},
+      {whole.substr(0, 40), "truncated"},
+      {whole.substr(0, whole.size() - 1), "expected 16 bytes of numbers, found 15"},
+      {whole + "x", "expected 16 bytes of numbers, found 17"},
+      {with("(2, 2)", "(2, 3)"), "expected 24 bytes"},
+      {with("(2, 2)", "(4,)  "), "1 dimensions"},
+      {with("(2, 2)", "(0, 2)"), "0 rows of 2"},
+      {with("(2, 2)", "(9, 99999999999999999999)"), "not what NumPy writes"},
+      {with("'shape': (2, 2)", "'descr': '<f4' "), "not what NumPy writes"},
+      {with("<f4", "<i4"), "found '<i4'"},
+      {with("False", "True "), "Fortran"},
+      {with("}", " "), "not what NumPy writes"},
+      {with("NUMPY\x01", "NUMPY\x04"), "format 4"}};
+  for (const auto& [bytes, words] : cases) {
+    const auto parsed = parse_npy(bytes);
+    ASSERT_FALSE(parsed.has_value()) << words;
+    EXPECT_THAT(parsed.error().message, HasSubstr(words));
+  }
+  const std::string infinite = npy_bytes(2, 1, {1, INFINITY});
+  const std::vector<std::uint32_t> rows{0, 1};
+  EXPECT_THAT(unit_rows(*parse_npy(infinite), rows).error().message, HasSubstr("row 1"));
 }
 
 TEST(Tar, LabelsComeFromClsThenJsonThenFolder) {

@@ -11,6 +11,11 @@ namespace {
 constexpr std::string_view kPngMagic = "\x89PNG\r\n\x1a\n";
 constexpr std::string_view kJpegMagic = "\xff\xd8\xff";
 
+// A RIFF file of that kind; the four bytes between are its length.
+bool is_webp(std::string_view bytes) {
+  return bytes.starts_with("RIFF") && bytes.size() >= 12 && bytes.substr(8, 4) == "WEBP";
+}
+
 // What one output pixel takes from one line of input pixels.
 struct Taps {
   int first = 0;
@@ -45,8 +50,9 @@ std::vector<Taps> triangle_taps(int input, double offset, double span, int count
 Result<Image> decode_image(std::string_view bytes, std::int64_t max_pixels) {
   if (bytes.starts_with(kPngMagic)) return decode_png(bytes, max_pixels);
   if (bytes.starts_with(kJpegMagic)) return decode_jpeg(bytes, max_pixels);
+  if (is_webp(bytes)) return decode_webp(bytes, max_pixels);
   return fail(ErrorCode::kCorrupt,
-              bytes.empty() ? "the file is empty" : "neither JPEG nor PNG by its first bytes");
+              bytes.empty() ? "the file is empty" : "neither JPEG, PNG nor WebP by its first bytes");
 }
 
 Image centre_square(const Image& image, int size) {

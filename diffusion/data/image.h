@@ -1,4 +1,4 @@
-// Images on their way from a file to the training set: decoding (PNG, JPEG) and the resize to a square.
+// Images on their way from a file to the training set: decoding (PNG, JPEG, WebP) and the resize to a square.
 // Plain values, no state: any thread. Bytes that are no image, or half of one, come back as kCorrupt with the
 // reason.
 #pragma once
@@ -27,6 +27,7 @@ constexpr std::int64_t kMaxImagePixels = 100'000'000;
 Result<Image> decode_image(std::string_view bytes, std::int64_t max_pixels = kMaxImagePixels);
 Result<Image> decode_png(std::string_view bytes, std::int64_t max_pixels = kMaxImagePixels);
 Result<Image> decode_jpeg(std::string_view bytes, std::int64_t max_pixels = kMaxImagePixels);
+Result<Image> decode_webp(std::string_view bytes, std::int64_t max_pixels = kMaxImagePixels);
 
 // The shorter side becomes `size` (bilinear, widened when shrinking so that nothing aliases), then the centre
 // is cut out. An image of that size already is copied bit for bit. REQUIRES: size >= 1 and a non-empty image.

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "base/text.h"
 #include "diffusion/data/algebra.h"
 #include "diffusion/data/dataset_writer.h"
+#include "diffusion/data/imported_features.h"
 #include "diffusion/data/linear_baseline.h"
 #include "diffusion/data/read_images.h"
 #include "diffusion/data/split.h"
@@ -90,47 +92,96 @@ std::size_t fine_count(std::size_t samples, std::size_t partitions) {
   return std::min(samples, std::max(partitions, std::min(wanted, kMaxFine)));
 }
 
-std::vector<std::int32_t> partitions_of(const ImageSet& images, const std::vector<std::uint32_t>& rows,
-                                        const RouterStatistics& shared) {
-  const std::vector<float> features = image_features(images.pixels, rows, shared.whole, shared.feature_count);
+// What images are grouped by.
+class Features {
+ public:
+  Features(const ImageSet& images, const RouterStatistics& shared, const FeatureMatrix* imported)
+      : images_(images), shared_(shared), imported_(imported) {}
+
+  std::size_t count() const { return imported_ == nullptr ? shared_.feature_count : imported_->columns; }
+  // Unit-length features [rows, count] of images.
+  Result<std::vector<float>> of(const std::vector<std::uint32_t>& rows) const {
+    if (imported_ == nullptr)
+      return image_features(images_.pixels, rows, shared_.whole, shared_.feature_count);
+    std::vector<std::uint32_t> places;
+    for (const std::uint32_t row : rows) places.push_back(images_.places[row]);
+    return unit_rows(*imported_, places);
+  }
+
+ private:
+  const ImageSet& images_;
+  const RouterStatistics& shared_;
+  const FeatureMatrix* imported_;
+};
+
+struct Rule {
+  std::vector<float> centroids;  // fine ones
+  std::vector<std::int32_t> table;
+};
+
+Result<std::vector<std::int32_t>> partitions_of(const Features& features,
+                                                const std::vector<std::uint32_t>& rows, const Rule& rule) {
+  ASSIGN_OR_RETURN(const std::vector<float> points, features.of(rows));
   std::vector<std::int32_t> out;
-  for (const std::uint32_t j : nearest_centroids(features, shared.fine_centroids, shared.feature_count)) {
-    out.push_back(shared.table[j]);
+  for (const std::uint32_t j : nearest_centroids(points, rule.centroids, features.count())) {
+    out.push_back(rule.table[j]);
   }
   return out;
 }
 
+// Fine centroids of each partition's images by their pixels, for a router that cannot compute imported features.
+void describe_by_pixels(const ImageSet& images, std::uint64_t seed,
+                        const std::vector<std::vector<std::uint32_t>>& rows, RouterStatistics& shared) {
+  std::size_t samples = 0;
+  for (const auto& of_one : rows) samples += of_one.size();
+  const std::size_t fine = fine_count(samples, rows.size());
+  for (std::size_t k = 0; k < rows.size(); ++k) {
+    const std::vector<float> points =
+        image_features(images.pixels, rows[k], shared.whole, shared.feature_count);
+    const std::size_t share = std::max<std::size_t>(1, fine * rows[k].size() / samples);
+    const FineClusters found =
+        fine_clusters(points, shared.feature_count, share, seed, [](const Progress&) {});
+    shared.fine_centroids.insert(shared.fine_centroids.end(), found.centroids.begin(), found.centroids.end());
+    shared.table.insert(shared.table.end(), found.counts.size(), static_cast<std::int32_t>(k));
+  }
+}
+
 Result<Partitioned> partition(const ImageSet& images, const IngestOptions& options,
-                              const ProgressFn& progress) {
+                              const FeatureMatrix* imported, const ProgressFn& progress) {
   Partitioned out;
   out.split = split_samples(static_cast<std::uint32_t>(images.pixels.count), options.seed);
   RouterStatistics& shared = out.statistics.shared;
   progress({"components", 0, 1});
   shared.whole = fit_gaussian(images.pixels, out.split.train, kFeatures, options.seed);
   shared.feature_count = shared.whole.rank();
-  const std::vector<float> features =
-      image_features(images.pixels, out.split.train, shared.whole, shared.feature_count);
+  const Features features(images, shared, imported);
+  ASSIGN_OR_RETURN(const std::vector<float> points, features.of(out.split.train));
   progress({"components", 1, 1});
 
   FineClusters fine =
-      fine_clusters(features, shared.feature_count, fine_count(out.split.train.size(), options.partitions),
+      fine_clusters(points, features.count(), fine_count(out.split.train.size(), options.partitions),
                     options.seed, progress);
   if (fine.counts.size() < options.partitions) {
     return fail(ErrorCode::kInvalid, text("--partitions ", options.partitions, " is more than the ",
                                           fine.counts.size(), " groups of images that can be told apart"));
   }
   PartitionTable table =
-      build_table(fine.centroids, shared.feature_count, fine.counts, options.partitions, options.seed);
-  shared.fine_centroids = std::move(fine.centroids);
-  shared.table = std::move(table.expert);
+      build_table(fine.centroids, features.count(), fine.counts, options.partitions, options.seed);
+  Rule rule{std::move(fine.centroids), std::move(table.expert)};
   out.within_caps = table.within_caps;
   out.ratio = table.ratio();
   out.rows.resize(options.partitions);
   for (std::size_t i = 0; i < out.split.train.size(); ++i) {
-    out.rows[static_cast<std::size_t>(shared.table[fine.nearest[i]])].push_back(out.split.train[i]);
+    out.rows[static_cast<std::size_t>(rule.table[fine.nearest[i]])].push_back(out.split.train[i]);
   }
-  out.fit = partitions_of(images, out.split.fit, shared);
-  out.test = partitions_of(images, out.split.test, shared);
+  ASSIGN_OR_RETURN(out.fit, partitions_of(features, out.split.fit, rule));
+  ASSIGN_OR_RETURN(out.test, partitions_of(features, out.split.test, rule));
+  if (imported == nullptr) {
+    shared.fine_centroids = std::move(rule.centroids);
+    shared.table = std::move(rule.table);
+  } else {
+    describe_by_pixels(images, options.seed, out.rows, shared);
+  }
   return out;
 }
 
@@ -204,11 +255,25 @@ Result<void> check_options(const IngestOptions& options) {
   return {};
 }
 
+Result<void> check_rows(const FeatureMatrix& features, const ImageSet& images, const std::string& path) {
+  const std::uint64_t samples = images.pixels.count + images.skipped;
+  if (features.rows == samples) return {};
+  return fail(
+      ErrorCode::kInvalid,
+      text(path, " has ", features.rows, " rows, but there are ", samples, " images (", images.skipped,
+           " of them skipped): expected a row for each, "
+           "in the order in which they are read (a folder's files by their path)"));
+}
+
 }  // namespace
 
 Result<IngestSummary> ingest(const IngestOptions& options, const ProgressFn& progress) {
   TRY(check_options(options));
   ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, open_source(options.input));
+  std::optional<ImportedFeatures> imported;
+  if (!options.features.empty()) {
+    ASSIGN_OR_RETURN(imported, ImportedFeatures::open(options.features));
+  }
   ASSIGN_OR_RETURN(PartialFolder folder, PartialFolder::create(options.output));
   set_algebra_threads(options.threads);
   auto images = read_images(*source, folder.path(), options.image_size, progress);
@@ -216,7 +281,9 @@ Result<IngestSummary> ingest(const IngestOptions& options, const ProgressFn& pro
     return fail(images.error().code, text(options.input, ": ", images.error().message));
   }
   TRY(check_enough(*images, options.partitions));
-  ASSIGN_OR_RETURN(Partitioned data, partition(*images, options, progress));
+  const FeatureMatrix* const matrix = imported ? &imported->matrix() : nullptr;
+  if (matrix != nullptr) TRY(check_rows(*matrix, *images, options.features));
+  ASSIGN_OR_RETURN(Partitioned data, partition(*images, options, matrix, progress));
   add_statistics(*images, options, data, progress);
   IngestSummary summary{.index = index_of(*images, data),
                         .fit = data.fit.size(),

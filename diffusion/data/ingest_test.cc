@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
+#include "base/text.h"
 #include "diffusion/data/held_back.h"
 #include "diffusion/data/test_images.h"
 #include "diffusion/router/measure.h"
@@ -168,6 +170,72 @@ TEST(Ingest, OutputThatHoldsSomethingIsLeftAlone) {
   folder.write("empty.partial/left-over", "of a killed try");
   EXPECT_TRUE(ingest(options(folder, 1, "empty/"), kQuiet).has_value());
   EXPECT_FALSE(std::filesystem::exists(folder.path("empty/left-over")));
+}
+
+// Features that say nothing of the picture: which half of the files it is in.
+std::vector<float> halves(std::uint32_t count) {
+  std::vector<float> values;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const float angle = (i < count / 2 ? 0.F : 1.5F) + 0.001F * static_cast<float>(i);
+    values.insert(values.end(), {std::cos(angle), std::sin(angle), 0});
+  }
+  return values;
+}
+
+TEST(Ingest, ImportedFeaturesDecideThePartitions) {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 200; ++i) {
+    const auto name = text("in/", 1000 + i, ".png");
+    folder.write(name, i == 7 ? "broken" : png_bytes(picture(8, 8, 1, static_cast<std::uint32_t>(i))));
+  }
+  const std::vector<float> values = halves(200);
+  const std::string_view raw(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  const storage::TensorView tensor{"features", storage::DType::kF32, {200, 3}, raw};
+  ASSERT_TRUE(storage::write_safetensors(folder.path("f.safetensors"), {tensor}, {}).has_value());
+  folder.write("f.npy", npy_bytes(200, 3, values));
+  for (const char* kind : {"f.npy", "f.safetensors"}) {
+    IngestOptions with = options(folder, 2, text("out-", kind));
+    with.features = folder.path(kind);
+    const auto summary = ingest(with, kQuiet);
+    ASSERT_TRUE(summary.has_value()) << summary.error().message;
+    std::multiset<std::string> first;
+    for (std::uint32_t i = 0; i < 100; ++i) {
+      const Image image = picture(8, 8, 1, i);
+      first.emplace(image.pixels.begin(), image.pixels.end());
+    }
+    std::set<bool> halves_seen;
+    for (const int k : {0, 1}) {
+      std::size_t of_first = 0;
+      const auto images = images_in(folder.path(text("out-", kind, "/shard-", k, "-0.safetensors")));
+      for (const std::string& image : images) of_first += first.contains(image) ? 1 : 0;
+      EXPECT_TRUE(of_first == 0 || of_first == images.size()) << of_first << " of " << images.size();
+      halves_seen.insert(of_first == 0);
+    }
+    EXPECT_EQ(halves_seen.size(), 2U);
+    EXPECT_TRUE(measure_router(folder.path(text("out-", kind)), {.1}, 100).has_value());
+  }
+  EXPECT_EQ(contents(folder.path("out-f.npy")), contents(folder.path("out-f.safetensors")));
+}
+
+TEST(Ingest, ImportedFeaturesThatDoNotFitAreRefused) {
+  const TemporaryFolder folder;
+  write_image_folder(folder, "in", 20, 2, 8, 1);
+  IngestOptions with = options(folder, 2);
+  const auto refusal = [&](const std::string& name, const std::string& bytes) {
+    with.features = folder.write(name, bytes);
+    const auto refused = ingest(with, kQuiet);
+    EXPECT_FALSE(std::filesystem::exists(folder.path("out")));
+    return refused.has_value() ? "" : refused.error().message;
+  };
+  EXPECT_THAT(refusal("f.npy", npy_bytes(19, 3, std::vector<float>(57, 1))),
+              HasSubstr("f.npy has 19 rows, but there are 20 images (0 of them skipped)"));
+  EXPECT_THAT(refusal("f.npy", npy_bytes(20, 1, std::vector<float>(20, NAN))), HasSubstr("not finite"));
+  EXPECT_THAT(refusal("f.npy", "x"), HasSubstr("f.npy: npy: not a NumPy file"));
+  EXPECT_THAT(refusal("f.csv", "x"), HasSubstr("expected a .npy or a .safetensors file"));
+  const std::string four(16, '\0');
+  EXPECT_THAT(refusal("f.safetensors",
+                      storage::encode_safetensors({{"x", storage::DType::kF32, {4}, four}}, {}).value()),
+              HasSubstr("two dimensions"));
 }
 
 TEST(Ingest, SkippedImagesAreCountedAndNamed) {

@@ -91,6 +91,7 @@ Result<ImageSet> read_images(Source& source, const std::string& scratch_folder, 
     all_grey = all_grey && is_grey(*sample->image);
     TRY(set.store.append(centre_square(*sample->image, size)));
     labels.push_back(std::move(sample->label));
+    set.places.push_back(static_cast<std::uint32_t>(seen - 1));
   }
   progress({"read", seen, seen});
   if (labels.empty()) return nothing_read(set);

@@ -21,6 +21,7 @@ struct ImageSet {
   PixelView pixels;                  // valid while `store` lives
   std::vector<std::int32_t> labels;  // index into classes; −1: unlabelled
   std::vector<std::string> classes;
+  std::vector<std::uint32_t> places;  // of each image among all samples of the source
   std::uint64_t skipped = 0;
   std::vector<SkippedImage> skipped_examples;  // the first kMaxSkippedExamples
 };

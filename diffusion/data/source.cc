@@ -14,9 +14,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kAccepted =
-    "accepted are: a folder of .jpg/.jpeg/.png images (one folder per class, or flat), IDX files "
-    "(train-images-idx3-ubyte[.gz] or the folder that holds it), WebDataset tars (one .tar or a folder of "
-    "them)";
+    "accepted are: a folder of .jpg/.jpeg/.png/.webp images (one folder per class, or flat), IDX files "
+    "(train-images-idx3-ubyte[.gz] or the folder that holds it), CIFAR-10 and CIFAR-100 in binary form "
+    "(data_batch_1.bin …, train.bin, or their folder), WebDataset tars (one .tar or a folder of them)";
 constexpr int kMaxFolderDepth = 16;
 
 bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> endings) {
@@ -33,6 +33,7 @@ struct Listing {
   std::vector<std::string> images;  // relative, readable by name or an image that is not read
   std::vector<std::string> tars;    // relative, in the folder itself
   std::vector<std::string> idx;     // names of IDX image files in the folder itself
+  std::vector<std::string> cifar;   // names of CIFAR files in the folder itself
   std::map<std::string, int> others;
   bool has_readable_image = false;
 };
@@ -45,6 +46,8 @@ void sort_into(Listing& listing, const std::string& relative, bool at_top) {
     listing.tars.push_back(relative);
   } else if (at_top && is_idx_images_name(relative)) {
     listing.idx.push_back(relative);
+  } else if (at_top && is_cifar_name(relative)) {
+    listing.cifar.push_back(relative);
   } else {
     if (is_unreadable_image_name(relative)) listing.images.push_back(relative);
     const std::string extension = lower_extension(relative);
@@ -71,6 +74,7 @@ Result<Listing> list_folder(const fs::path& folder) {
   std::sort(listing.images.begin(), listing.images.end());
   std::sort(listing.tars.begin(), listing.tars.end());
   std::sort(listing.idx.begin(), listing.idx.end());
+  std::sort(listing.cifar.begin(), listing.cifar.end());
   return listing;
 }
 
@@ -85,15 +89,38 @@ std::string describe_others(const Listing& listing) {
   return out;
 }
 
-Result<std::unique_ptr<Source>> open_idx_of_folder(const std::string& folder,
-                                                   std::vector<std::string> names) {
+// What does not bear the name of a test set, if anything does not.
+std::vector<std::string> training_files(const std::vector<std::string>& names) {
   const auto is_test = [](const std::string& name) {
     return name.starts_with("t10k") || name.starts_with("test");
   };
   std::vector<std::string> training;
   std::copy_if(names.begin(), names.end(), std::back_inserter(training),
                [&](const auto& n) { return !is_test(n); });
-  if (training.empty()) training = names;
+  return training.empty() ? names : training;
+}
+
+std::vector<std::string> in_folder(const std::string& folder, const std::vector<std::string>& names) {
+  std::vector<std::string> paths;
+  for (const std::string& name : names) paths.push_back((fs::path(folder) / name).string());
+  return paths;
+}
+
+Result<std::unique_ptr<Source>> open_cifar_of_folder(const std::string& folder,
+                                                     const std::vector<std::string>& names) {
+  const std::vector<std::string> training = training_files(names);
+  const auto is_ten = [](const std::string& name) { return name.find("batch") != std::string::npos; };
+  if (std::any_of(training.begin(), training.end(), is_ten) &&
+      !std::all_of(training.begin(), training.end(), is_ten)) {
+    return fail(ErrorCode::kInvalid,
+                text(folder, " holds files of CIFAR-10 and of CIFAR-100: name the one to read"));
+  }
+  return open_cifar_source(in_folder(folder, training));
+}
+
+Result<std::unique_ptr<Source>> open_idx_of_folder(const std::string& folder,
+                                                   const std::vector<std::string>& names) {
+  const std::vector<std::string> training = training_files(names);
   if (training.size() > 1) {
     return fail(ErrorCode::kInvalid, text(folder, " holds several IDX image files (", training[0], ", ",
                                           training[1], " …): name the one to read"));
@@ -104,11 +131,8 @@ Result<std::unique_ptr<Source>> open_idx_of_folder(const std::string& folder,
 Result<std::unique_ptr<Source>> open_directory(const std::string& path) {
   ASSIGN_OR_RETURN(const Listing listing, list_folder(path));
   if (!listing.idx.empty()) return open_idx_of_folder(path, listing.idx);
-  if (!listing.tars.empty()) {
-    std::vector<std::string> tars;
-    for (const std::string& name : listing.tars) tars.push_back((fs::path(path) / name).string());
-    return open_tar_source(std::move(tars));
-  }
+  if (!listing.cifar.empty()) return open_cifar_of_folder(path, listing.cifar);
+  if (!listing.tars.empty()) return open_tar_source(in_folder(path, listing.tars));
   if (listing.has_readable_image) return open_folder_source(path, listing.images);
   return fail(ErrorCode::kInvalid, text(path, ": the folder ", describe_others(listing), "; ", kAccepted));
 }
@@ -131,15 +155,19 @@ std::string lower_extension(std::string_view name) {
 
 bool is_readable_image_name(std::string_view name) {
   const std::string extension = lower_extension(name);
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
+  return extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".webp";
 }
 
 bool is_unreadable_image_name(std::string_view name) {
-  return ends_with_any(lower_extension(name),
-                       {".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic", ".avif", ".jp2"});
+  return ends_with_any(lower_extension(name), {".gif", ".bmp", ".tif", ".tiff", ".heic", ".avif", ".jp2"});
 }
 
 bool is_tar_name(std::string_view name) { return ends_with_any(lower(name), {".tar", ".tar.gz", ".tgz"}); }
+
+bool is_cifar_name(std::string_view file_name) {
+  if (file_name == "test_batch.bin" || file_name == "train.bin" || file_name == "test.bin") return true;
+  return file_name.starts_with("data_batch_") && file_name.ends_with(".bin");
+}
 
 bool is_idx_images_name(std::string_view file_name) {
   return ends_with_any(file_name, {"images-idx3-ubyte", "images-idx3-ubyte.gz", "images.idx3-ubyte",
@@ -168,6 +196,7 @@ Result<std::unique_ptr<Source>> open_source(const std::string& path) {
   if (fs::is_directory(status)) return open_directory(path);
   const std::string name = fs::path(path).filename().string();
   if (is_tar_name(name)) return open_tar_source({path});
+  if (is_cifar_name(name)) return open_cifar_source({path});
   if (is_idx_images_name(name) || looks_like_idx(path)) return open_idx_source(path);
   return fail(ErrorCode::kInvalid, text(path, ": the file's format is not known; ", kAccepted));
 }

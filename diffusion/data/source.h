@@ -1,4 +1,4 @@
-// Where images come from: a folder of images, an IDX file, WebDataset tars. A source yields one sample after
+// Where images come from: a folder of images, IDX or CIFAR files, WebDataset tars. A source yields one sample after
 // the other in an order that depends on names alone, so that the same input gives the same dataset.
 //
 // Failure rule: a sample that cannot be used comes with its `problem` and the reading goes on; an error ends
@@ -40,15 +40,19 @@ Result<std::unique_ptr<Source>> open_folder_source(const std::string& folder, st
 // An IDX file of images, plain or gzip; labels from the file beside it that MNIST's naming gives, if it is
 // there.
 Result<std::unique_ptr<Source>> open_idx_source(const std::string& images_path);
+// CIFAR-10 or CIFAR-100 in their binary form, all of one kind. The label is the class, by name where the list of names that
+// comes with the files lies beside them; CIFAR-100's coarse label is not read. REQUIRES: at least one file.
+Result<std::unique_ptr<Source>> open_cifar_source(std::vector<std::string> files);
 // WebDataset: consecutive members that share the name up to the first dot are one sample. The label is the
 // field `cls`, else "label" in `json`, else the member's folder, else none.
 Result<std::unique_ptr<Source>> open_tar_source(std::vector<std::string> tars);
 
 // Helpers of the sources.
 std::string lower_extension(std::string_view name);    // "photo.JPG" → ".jpg"; none → ""
-bool is_readable_image_name(std::string_view name);    // .jpg .jpeg .png
-bool is_unreadable_image_name(std::string_view name);  // an image by name that is not read: .webp .gif .bmp …
+bool is_readable_image_name(std::string_view name);    // .jpg .jpeg .png .webp
+bool is_unreadable_image_name(std::string_view name);  // an image by name that is not read: .gif .bmp …
 bool is_tar_name(std::string_view name);               // .tar .tar.gz .tgz
+bool is_cifar_name(std::string_view file_name);       // data_batch_N.bin, test_batch.bin, train.bin, test.bin
 bool is_idx_images_name(std::string_view file_name);  // …images-idx3-ubyte[.gz], with - or .
 Result<std::string> read_whole_file(const std::string& path, std::uint64_t limit_bytes);
 constexpr std::uint64_t kMaxEncodedImageBytes = 256U << 20;

@@ -127,7 +127,7 @@ struct Gathering {
     sample.label = cls ? cls : json_label ? json_label : folder_of(key);
     sample.image = std::move(image);
     if (!has_image_field && !planted("unexplained_sample")) {
-      problem = "no .jpg, .jpeg or .png among its fields:";
+      problem = "no .jpg, .jpeg, .png or .webp among its fields:";
       for (const std::string& field : fields) problem += " ." + field;
     }
     sample.problem = std::move(problem);

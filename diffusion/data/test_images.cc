@@ -4,6 +4,7 @@
 #include <archive_entry.h>
 #include <jpeglib.h>
 #include <png.h>
+#include <webp/encode.h>
 #include <zlib.h>
 #include <cstddef>
 #include <cstdio>
@@ -16,6 +17,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "base/text.h"
 
 namespace skerry::diffusion::testing {
 namespace {
@@ -93,6 +95,42 @@ std::string jpeg_bytes(const Image& image) {
   std::string out(reinterpret_cast<char*>(buffer), size);
   jpeg_destroy_compress(&jpeg);
   std::free(buffer);
+  return out;
+}
+
+std::string webp_bytes(const Image& image) {
+  Image full = image;
+  if (image.channels == 1) {
+    full.pixels.clear();
+    for (const std::uint8_t pixel : image.pixels) full.pixels.insert(full.pixels.end(), 3, pixel);
+  }
+  std::uint8_t* encoded = nullptr;
+  const auto encode = image.channels == 4 ? WebPEncodeLosslessRGBA : WebPEncodeLosslessRGB;
+  const int line = image.width * (image.channels == 4 ? 4 : 3);
+  const std::size_t size = encode(full.pixels.data(), image.width, image.height, line, &encoded);
+  std::string out(reinterpret_cast<const char*>(encoded), size);
+  WebPFree(encoded);
+  return out;
+}
+
+std::string npy_bytes(std::size_t rows, std::size_t columns, const std::vector<float>& values) {
+  std::string header =
+      text("{'descr': '<f4', 'fortran_order': False, 'shape': (", rows, ", ", columns, "), }");
+  header.resize((header.size() + 11 + 63) / 64 * 64 - 11, ' ');
+  header += '\n';
+  std::string out("\x93NUMPY\x01\0", 8);
+  out += static_cast<char>(header.size() & 0xff);
+  out += static_cast<char>(header.size() >> 8);
+  out += header;
+  return out.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+}
+
+std::string cifar_record(const std::vector<std::uint8_t>& labels, const Image& image) {
+  std::string out(labels.begin(), labels.end());
+  for (std::size_t c = 0; c < 3; ++c) {
+    for (std::size_t i = c; i < image.pixels.size(); i += 3)
+      out.push_back(static_cast<char>(image.pixels[i]));
+  }
   return out;
 }
 

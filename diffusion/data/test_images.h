@@ -29,9 +29,15 @@ std::string read_file(const std::string& path);
 Image picture(int width, int height, int channels, std::uint32_t variant);
 std::string png_bytes(const Image& image);
 std::string jpeg_bytes(const Image& image);
+// Without loss; grey, RGB or RGBA.
+std::string webp_bytes(const Image& image);
 
 std::string idx_images(const std::vector<Image>& images);
 std::string idx_labels(const std::vector<std::uint8_t>& labels);
+// A NumPy file of [rows, columns], of type <f4.
+std::string npy_bytes(std::size_t rows, std::size_t columns, const std::vector<float>& values);
+// A record of CIFAR's binary form; the image is 32 x 32 RGB.
+std::string cifar_record(const std::vector<std::uint8_t>& labels, const Image& image);
 std::string gzipped(const std::string& bytes);
 
 using TarMembers = std::vector<std::pair<std::string, std::string>>;  // name ending in '/': a folder

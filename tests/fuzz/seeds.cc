@@ -255,6 +255,12 @@ void write_images(const Folder& folder) {
   folder.write("idx", "gzip", idx_input(gzipped(labels), gzipped(images)));
   const std::string png = png_bytes(picture(6, 5, 3, 4));
   const std::string jpeg = jpeg_bytes(picture(9, 7, 3, 5));
+  folder.write("cifar", "10", '\0' + cifar_record({7}, picture(32, 32, 3, 8)));
+  folder.write("cifar", "100", '\1' + cifar_record({3, 70}, picture(32, 32, 3, 9)));
+  folder.write("npy", "floats", npy_bytes(2, 3, {1, 2, 3, 4, 5, 6}));
+  std::string halves = npy_bytes(3, 1, {1, 2, 3}).substr(0, 128) + std::string("\x00\x3c\x01\x00\xff\x7b", 6);
+  folder.write("npy", "halves", halves.replace(halves.find("<f4"), 3, "<f2"));
+  folder.write("image", "webp", webp_bytes(picture(9, 6, 3, 5)));
   folder.write("image", "png", png);
   folder.write("image", "png-grey", png_bytes(picture(4, 4, 1, 6)));
   folder.write("image", "jpeg", jpeg);

@@ -15,6 +15,8 @@ constexpr std::array kTargets{
     Target{"manifest", "positions_with_holes", manifest, Holds::kMessage},
     Target{"safetensors", "data_left_over", safetensors},
     Target{"idx", "labels_not_counted", idx},
+    Target{"cifar", "label_of_no_class", cifar},
+    Target{"npy", "numbers_left_over", npy},
     Target{"tar", "unexplained_sample", tar},
     Target{"image", "broken_jpeg_accepted", image},
     Target{"run_file", "range_without_end", run_file},

@@ -20,6 +20,8 @@ Verdict record(std::string_view input);
 Verdict manifest(std::string_view input);
 Verdict safetensors(std::string_view input);
 Verdict idx(std::string_view input);
+Verdict cifar(std::string_view input);
+Verdict npy(std::string_view input);
 Verdict tar(std::string_view input);
 Verdict image(std::string_view input);
 Verdict run_file(std::string_view input);

@@ -1,0 +1,35 @@
+#include "diffusion/data/npy.h"
+
+#include <cmath>
+
+#include "base/check.h"
+#include "tests/fuzz/targets.h"
+
+namespace skerry::fuzz {
+
+using namespace diffusion;
+
+Verdict npy(std::string_view input) {
+  constexpr std::uint64_t kMostNumbers = 1 << 16;  // bounds the time that one input takes
+  const auto parsed = parse_npy(input);
+  if (!parsed) {
+    SKERRY_CHECK(!parsed.error().message.empty(), "refused without a reason");
+    return Verdict::kRefused;
+  }
+  const FeatureMatrix& matrix = *parsed;
+  SKERRY_CHECK(matrix.rows > 0 && matrix.columns > 0 && matrix.columns <= kMostFeatureColumns, "no matrix");
+  SKERRY_CHECK(matrix.data.end() == input.end() && matrix.data.size() < input.size(),
+               "numbers beyond the file");
+  SKERRY_CHECK(matrix.data.size() == matrix.rows * matrix.columns * matrix.number_bytes,
+               "numbers do not fill the matrix");
+  if (matrix.rows * matrix.columns > kMostNumbers) return Verdict::kAccepted;
+  std::vector<std::uint32_t> all(matrix.rows);
+  for (std::uint32_t i = 0; i < all.size(); ++i) all[i] = i;
+  const auto rows = unit_rows(matrix, all);
+  if (!rows) return Verdict::kRefused;
+  SKERRY_CHECK(rows->size() == matrix.rows * matrix.columns, "rows were lost");
+  for (const float value : *rows) SKERRY_CHECK(std::abs(value) <= 1.000001F, "no row of length one: ", value);
+  return Verdict::kAccepted;
+}
+
+}  // namespace skerry::fuzz
