@@ -41,6 +41,10 @@ ObjectStored stored_event(const storage::ObjectInfo& info) {
   return event;
 }
 
+TurnedAway turned_away(const protocol::Incoming& message, std::string why, std::string detail) {
+  return {message.public_key, message.address, std::move(why), std::move(detail), {}};
+}
+
 BlobTraffic::BlobTraffic(protocol::ServerTransport& transport, storage::Store& store,
                          storage::ObjectStore& objects, Worker& worker, const Clock& clock,
                          std::uint64_t incarnation, Hooks hooks)
@@ -57,13 +61,8 @@ void BlobTraffic::incoming(const protocol::Incoming& message) {
   const std::optional<NodeId> node = hooks_.node_of_key(message.public_key);
   Result<pb::BlobMessage> parsed = protocol::parse_blob_message(message.bytes);
   if (!node || !parsed) {
-    if (!parsed) {
-      hooks_.tell(TurnedAway{message.public_key,
-                             message.address,
-                             "blob: sent what breaks the protocol",
-                             parsed.error().message,
-                             {}});
-    }
+    if (!parsed)
+      hooks_.tell(turned_away(message, "blob: sent what breaks the protocol", parsed.error().message));
     transport_.close(message.connection);
     return;
   }

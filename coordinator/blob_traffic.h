@@ -17,6 +17,7 @@
 namespace skerry::coordinator {
 
 ObjectStored stored_event(const storage::ObjectInfo& info);
+TurnedAway turned_away(const protocol::Incoming& message, std::string why, std::string detail = {});
 
 class BlobTraffic {
  public:

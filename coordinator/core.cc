@@ -100,7 +100,8 @@ void Machine::tick() {
   end_early();
   expire();
   drop_unclaimed();
-  tell_turned_away();
+  tell_counted(turned_away, kTurnedAway);
+  tell_counted(joined, kNodeJoined);
   for (auto& [name, dataset] : datasets) pump(dataset);
   for (auto& [id, run] : runs) {
     for (Expert& expert : run.experts) {

@@ -1,9 +1,15 @@
 #include "base/planted.h"
+#include "base/text.h"
 #include "coordinator/keys.h"
 #include "coordinator/machine.h"
 #include "protocol/limits.h"
 
 namespace skerry::coordinator {
+namespace {
+
+constexpr Duration kRepeatsToldEvery = std::chrono::minutes(1);
+
+}  // namespace
 
 std::string number_text(std::uint64_t number) {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -40,6 +46,37 @@ void Machine::tell_run(const std::string& kind, const std::string& reason, const
   event.set_expert(-1);
   event.set_reason(reason.substr(0, protocol::kReasonBytes));
   append(std::move(event));
+}
+
+void Machine::tell_bounded(Repeats& repeats, const Repeats::key_type& key, std::uint64_t at_once,
+                           const char* kind, const std::string& reason, const std::string& node) {
+  Repeated& ones = repeats.try_emplace(key, Repeated{now.boot, 0, 0, "", ""}).first->second;
+  ones.reason = reason;
+  ones.node = node;
+  if (ones.told == at_once) {
+    ++ones.more;
+    return;
+  }
+  ++ones.told;
+  tell(kind, reason, node);
+}
+
+void Machine::tell_counted(Repeats& repeats, const char* kind) {
+  for (auto each = repeats.begin(); each != repeats.end();) {
+    Repeated& ones = each->second;
+    if (now.boot - ones.since < kRepeatsToldEvery) {
+      ++each;
+    } else if (ones.more == 0) {
+      each = repeats.erase(each);
+    } else {
+      tell(kind,
+           text(ones.reason, ", ", ones.more, ones.more == 1 ? " time" : " times", " more within a minute"),
+           ones.node);
+      ones.since = now.boot;
+      ones.more = 0;
+      ++each;
+    }
+  }
 }
 
 // Written with the batch of what it tells. The oldest make room, and those who were turned away for their like.

@@ -221,12 +221,8 @@ void Host::handle(protocol::ServerEvent event) {
 bool Host::is_heard(const protocol::Incoming& message) {
   const auto verdict = rate_.ask(message.public_key, surroundings_.clock.now().boot);
   if (verdict == RequestRate::Verdict::kFirstDropped) {
-    feed(TurnedAway{message.public_key,
-                    message.address,
-                    text("control: asks more than ", std::chrono::seconds(1) / kRequestInterval,
-                         " times a second: what is more is not heard"),
-                    {},
-                    {}});
+    feed(turned_away(message, text("control: asks more than ", std::chrono::seconds(1) / kRequestInterval,
+                                   " times a second: what is more is not heard")));
   }
   return verdict == RequestRate::Verdict::kHeard;
 }
@@ -235,11 +231,7 @@ void Host::control(const protocol::Incoming& message) {
   if (!is_heard(message)) return;
   Result<pb::ControlRequest> request = protocol::parse_control_request(message.bytes);
   if (!request) {
-    feed(TurnedAway{message.public_key,
-                    message.address,
-                    "control: sent what breaks the protocol",
-                    request.error().message,
-                    {}});
+    feed(turned_away(message, "control: sent what breaks the protocol", request.error().message));
     pb::ControlRequest unchecked;
     pb::ControlReply reply;
     if (unchecked.ParseFromString(message.bytes)) reply.set_id(unchecked.id());
@@ -258,11 +250,7 @@ void Host::enrol(const protocol::Incoming& message) {
     pb::EnrolReply reply;
     *reply.mutable_error() = protocol::to_message(request.error());
     send({message.connection.id, Endpoint::kEnrol, std::move(reply), 0});
-    feed(TurnedAway{message.public_key,
-                    message.address,
-                    "enrol: sent what breaks the protocol",
-                    request.error().message,
-                    {}});
+    feed(turned_away(message, "enrol: sent what breaks the protocol", request.error().message));
     return;
   }
   if (unwritten_.size() > kBatchesUnderWay || waiting_.size() > kWaiting) return;

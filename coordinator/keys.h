@@ -16,7 +16,9 @@ inline constexpr char kRunPrefix[] = "run/";
 inline constexpr char kExpertPrefix[] = "expert/";
 inline constexpr char kEventPrefix[] = "event/";
 
-inline constexpr char kTurnedAway[] = "turned_away";  // the kind of event
+// Kinds of events that come often.
+inline constexpr char kTurnedAway[] = "turned_away";
+inline constexpr char kNodeJoined[] = "node_joined";
 
 std::string number_text(std::uint64_t number);
 std::string expert_key(const ExpertId& id);

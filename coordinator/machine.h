@@ -115,12 +115,16 @@ struct Reader {
   Duration until{};
 };
 
-// Who was turned away for the same reason, told once, and again with their number when a minute is over.
-struct TurnedAwayOnes {
+// Events that somebody else could cause without end, by who and why: the first are told, the others of the same minute
+// counted, and their number told when it is over.
+struct Repeated {
   Duration since{};
+  std::uint64_t told = 0;
   std::uint64_t more = 0;
-  TurnedAway last;
+  std::string reason;  // of the last
+  std::string node;
 };
+using Repeats = std::map<std::pair<std::string, std::string>, Repeated>;
 
 using AdminResult = Result<pb::AdminReply>;
 
@@ -154,8 +158,9 @@ struct Machine {
   std::map<Hash, Duration> unclaimed;   // stored, named by nothing, since when
   std::set<Hash> damaged;               // of the named ones: on disk, but not whole
   std::map<ConnectionId, Reader> reading;
-  std::map<std::pair<std::string, std::string>, TurnedAwayOnes> turned_away;  // by who and why
-  std::size_t turned_away_events = 0;                                         // of `events`
+  Repeats turned_away;
+  Repeats joined;
+  std::size_t turned_away_events = 0;  // of `events`
 
   Now now;
   std::uint64_t batch = 0;  // the last one handed out
@@ -206,12 +211,14 @@ struct Machine {
 
   // turned_away.cc
   void turn_away(const TurnedAway& event);
-  void tell_turned_away();
 
   // events.cc
   void tell(const std::string& kind, const std::string& reason, const std::string& node = "",
             const Expert* expert = nullptr, std::uint64_t step = 0);
   void tell_run(const std::string& kind, const std::string& reason, const Run& run);
+  void tell_bounded(Repeats& repeats, const Repeats::key_type& key, std::uint64_t at_once, const char* kind,
+                    const std::string& reason, const std::string& node);
+  void tell_counted(Repeats& repeats, const char* kind);
   void append(pb::Event event);
   AdminResult event_list(const pb::EventList& request) const;
 
@@ -233,6 +240,7 @@ struct Machine {
   void closed(const ConnectionId& connection);
   void forget_connection(const ConnectionId& connection);
   void greet_node(Node& node, const pb::Hello& hello);
+  void appear(Node& node, const std::string& reason);
   void check_drained(Node& node);
   void leave(Node& node);
   static bool has_drained(const Node& node);

@@ -1,13 +1,15 @@
 // Connections and what nodes say of themselves: Hello, heartbeats, closing.
 #include "base/planted.h"
 #include "base/text.h"
+#include "coordinator/keys.h"
 #include "coordinator/machine.h"
 #include "protocol/limits.h"
 
 namespace skerry::coordinator {
 namespace {
 
-constexpr std::size_t kSuperseded = 8;  // incarnations remembered
+constexpr std::size_t kSuperseded = 8;      // incarnations remembered
+constexpr std::uint64_t kJoinsAtOnce = 10;  // of one node in a minute, each told as an event
 
 Result<void> check_version(const pb::Version& version) {
   const auto distance = static_cast<std::int64_t>(version.minor()) - protocol::kVersionMinor;
@@ -103,12 +105,8 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
     node.log_ready = false;
   }
   if (!same || !record.present()) {
-    record.set_present(true);
-    record.set_left(false);
-    dirty_nodes.insert(record.id());
-    tell("node_joined",
-         text(hello.slots_size(), hello.slots_size() == 1 ? " slot: " : " slots: ", hello.slots(0).device()),
-         record.name());
+    appear(node, text(hello.slots_size(),
+                      hello.slots_size() == 1 ? " slot: " : " slots: ", hello.slots(0).device()));
   }
   // Held all the while, or run out with nobody to take over: its work goes on at the same epoch.
   for (const ExpertId& id : std::set(node.leases)) {
@@ -131,6 +129,14 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
   if (node.version == 0 || !same) assignment_changed(record.id());
 }
 
+void Machine::appear(Node& node, const std::string& reason) {
+  node.record.set_present(true);
+  node.record.set_left(false);
+  dirty_nodes.insert(node.record.id());
+  const std::string& name = node.record.name();
+  tell_bounded(joined, {name, ""}, kJoinsAtOnce, kNodeJoined, reason, name);
+}
+
 // Answered at once, from what is durable already: never behind a write.
 void Machine::heartbeat(Node& node, const Received& event) {
   const pb::Heartbeat& beat = event.request.heartbeat();
@@ -147,10 +153,7 @@ void Machine::heartbeat(Node& node, const Received& event) {
       beat.slots().begin(),
       beat.slots().begin() + std::min<int>(beat.slots_size(), static_cast<int>(protocol::kSlots)));
   if (!node.record.present()) {
-    node.record.set_present(true);
-    node.record.set_left(false);
-    dirty_nodes.insert(node.record.id());
-    tell("node_joined", "heard again after a silence", node.record.name());
+    appear(node, "heard again after a silence");
   }
   for (const pb::SlotStatus& status : node.status) tell_overtaken(node, status);
   if (node.self_draining != beat.draining()) {

@@ -93,6 +93,26 @@ TEST(TurnedAwayEvents, ARefusedEnrolmentAndARequestWithoutTheRightAreTold) {
   EXPECT_EQ(harness.events(kKind)[1].node(), "n1");
 }
 
+TEST(JoinEvents, ANodeThatStartsWithoutEndIsToldAFewTimesAndThenAsANumber) {
+  Harness harness;
+  Who node = harness.join("mallory");
+  const auto start_again = [&] {
+    ++node.incarnation;
+    harness.reconnect(node);
+  };
+  for (int i = 0; i < 9; ++i) start_again();
+  ASSERT_EQ(harness.events("node_joined").size(), 10u) << "who starts now and then is told each time";
+  for (int i = 0; i < 500; ++i) start_again();
+  EXPECT_EQ(harness.events("node_joined").size(), 10u);
+  harness.run_for(minutes(1));
+  ASSERT_EQ(harness.events("node_joined").size(), 11u);
+  EXPECT_EQ(harness.events("node_joined").back().node(), "mallory");
+  EXPECT_THAT(harness.events("node_joined").back().reason(), HasSubstr("500 times more within a minute"));
+  harness.run_for(minutes(2));
+  start_again();
+  EXPECT_EQ(harness.events("node_joined").size(), 12u) << "after a pause it is told at once again";
+}
+
 TEST(TurnedAwayEvents, NothingIsToldWhereNobodyIsRefused) {
   Harness harness;
   Who node = harness.join("n1");
