@@ -39,6 +39,8 @@ label_dropout = 0.2
 precision = "bf16"
 kernels = "reference"
 t_distribution = "lognormal"
+micro_batch = 16
+gradient_checkpointing = true
 flip = true
 threads = 2
 [checkpoint]
@@ -71,6 +73,8 @@ kind = "analytic"
   EXPECT_TRUE(spec->train().flip());
   EXPECT_EQ(spec->train().threads(), 2U);
   EXPECT_EQ(spec->round_seconds(), 30);
+  EXPECT_EQ(spec->train().micro_batch(), 16U);
+  EXPECT_TRUE(spec->train().gradient_checkpointing());
   EXPECT_EQ(spec->round_steps(), 0U);
   EXPECT_EQ(spec->offline_rounds(), 4U);
   EXPECT_EQ(spec->copies(), 1U);
@@ -91,6 +95,8 @@ TEST(RunFile, DefaultsAreThoseOfTheExample) {
   EXPECT_EQ(least->train().batch_size(), 64U);
   EXPECT_EQ(least->round_seconds(), 60);
   EXPECT_EQ(least->turn_rounds(), 5U);
+  EXPECT_EQ(least->train().micro_batch(), 0U);
+  EXPECT_FALSE(least->train().gradient_checkpointing());
 }
 
 TEST(RunFile, WhatItAcceptsTheCoordinatorAccepts) {
@@ -155,6 +161,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{kLeast + kModel + kTrain + "flip = 1\n", ":7:8", "expected true or false, found integer 1"},
         Bad{kLeast + kModel + kTrain + "kernels = \"slow\"\n", ":7:11", "\"fast\" or \"reference\""},
         Bad{kLeast + kModel + kTrain + "t_distribution = \"normal\"\n", ":7:18",
+        Bad{kLeast + kModel + kTrain + "micro_batch = -1\n", ":7:15", "a whole number from 0 to 65536"},
+        Bad{kLeast + kModel + kTrain + "gradient_checkpointing = 1\n", ":7:26", "expected true or false"},
             "\"uniform\" or \"lognormal\""},
         Bad{kLeast + kModel + kTrain + "warmup_steps = 3000\n", ":7:16", "at most train.steps = 2000"},
         Bad{kLeast + kModel + kTrain + "precision = \"fp16\"\n", ":7:13", "expected \"fp32\" or \"bf16\""},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "cli/run_words.h"
 #include "protocol/limits.h"
 
 namespace skerry::cli {
@@ -19,8 +20,8 @@ double number(const Value& value) { return std::get<double>(value); }
 const std::string& words(const Value& value) { return std::get<std::string>(value); }
 
 // The value that a word stands for; an error without words where it stands for none.
-template <class Enum>
-Result<Enum> chosen(const Value& value, std::initializer_list<std::pair<std::string_view, Enum>> known) {
+template <class Enum, std::size_t N>
+Result<Enum> chosen(const Value& value, const Words<Enum, N>& known) {
   for (const auto& [name, found] : known) {
     if (words(value) == name) return found;
   }
@@ -28,27 +29,19 @@ Result<Enum> chosen(const Value& value, std::initializer_list<std::pair<std::str
 }
 
 Result<void> set_schedule(pb::RunSpec& spec, const Value& value) {
-  ASSIGN_OR_RETURN(const pb::Schedule schedule,
-                   chosen<pb::Schedule>(value, {{"constant", pb::SCHEDULE_CONSTANT},
-                                                {"linear", pb::SCHEDULE_LINEAR},
-                                                {"cosine", pb::SCHEDULE_COSINE},
-                                                {"cyclic", pb::SCHEDULE_CYCLIC}}));
+  ASSIGN_OR_RETURN(const pb::Schedule schedule, chosen(value, kScheduleWords));
   spec.mutable_train()->set_schedule(schedule);
   return {};
 }
 
 Result<void> set_kernels(pb::RunSpec& spec, const Value& value) {
-  ASSIGN_OR_RETURN(
-      const pb::Kernels kernels,
-      chosen<pb::Kernels>(value, {{"reference", pb::KERNELS_REFERENCE}, {"fast", pb::KERNELS_FAST}}));
+  ASSIGN_OR_RETURN(const pb::Kernels kernels, chosen(value, kKernelsWords));
   spec.mutable_train()->set_kernels(kernels);
   return {};
 }
 
 Result<void> set_t_distribution(pb::RunSpec& spec, const Value& value) {
-  ASSIGN_OR_RETURN(const pb::TimeDistribution distribution,
-                   chosen<pb::TimeDistribution>(value, {{"uniform", pb::TIME_DISTRIBUTION_UNIFORM},
-                                                        {"lognormal", pb::TIME_DISTRIBUTION_LOGNORMAL}}));
+  ASSIGN_OR_RETURN(const pb::TimeDistribution distribution, chosen(value, kTimeDistributionWords));
   spec.mutable_train()->set_t_distribution(distribution);
   return {};
 }
@@ -150,6 +143,12 @@ const std::array kKeys{
            "steps of one cycle of schedule = \"cyclic\"",
            SET(spec.mutable_train()->set_cycle_steps(u64(value)))},
     RunKey{"train", "warmup_steps", Kind::kWhole, "a whole number from 0 to train.steps", 0, kMostSteps, "0",
+    RunKey{"train", "micro_batch", Kind::kWhole, "a whole number from 0 to 65536", 0, 65536, "0", "",
+           "samples at a time, whose gradients are summed; 0: the whole batch; part of what makes bits equal",
+           SET(spec.mutable_train()->set_micro_batch(u32(value)))},
+    RunKey{"train", "gradient_checkpointing", Kind::kSwitch, "true or false", 0, 0, "false", "",
+           "less memory for about a third more time; the same bits",
+           SET(spec.mutable_train()->set_gradient_checkpointing(std::get<bool>(value)))},
            "", "steps over which the learning rate rises from 0",
            SET(spec.mutable_train()->set_warmup_steps(u64(value)))},
     RunKey{"train", "clip", Kind::kNumber, "a number from 0 to 1e9", 0, 1e9, "1.0", "",

@@ -4,6 +4,7 @@
 
 #include "base/ids.h"
 #include "base/text.h"
+#include "cli/run_words.h"
 
 namespace skerry::cli {
 namespace {
@@ -44,19 +45,6 @@ std::string epoch_words(std::uint64_t value) {
   return value == 0 ? "-" : text(epoch.generation(), ".", epoch.counter());
 }
 
-const char* schedule_name(pb::Schedule schedule) {
-  switch (schedule) {
-    case pb::SCHEDULE_LINEAR:
-      return "linear";
-    case pb::SCHEDULE_COSINE:
-      return "cosine";
-    case pb::SCHEDULE_CYCLIC:
-      return "cyclic";
-    default:
-      return "constant";
-  }
-}
-
 }  // namespace
 
 Json spec_json(const pb::RunSpec& spec) {
@@ -83,17 +71,18 @@ Json spec_json(const pb::RunSpec& spec) {
            {{"steps", train.steps()},
             {"batch_size", train.batch_size()},
             {"learning_rate", train.learning_rate()},
-            {"schedule", schedule_name(train.schedule())},
+            {"schedule", word_of(kScheduleWords, train.schedule())},
             {"warmup_steps", train.warmup_steps()},
             {"clip", train.clip()},
             {"ema", train.ema()},
             {"label_dropout", train.label_dropout()},
             {"weight_decay", train.weight_decay()},
             {"cycle_steps", train.cycle_steps()},
-            {"t_distribution",
-             train.t_distribution() == pb::TIME_DISTRIBUTION_LOGNORMAL ? "lognormal" : "uniform"},
+            {"t_distribution", word_of(kTimeDistributionWords, train.t_distribution())},
             {"flip", train.flip()},
-            {"kernels", train.kernels() == pb::KERNELS_FAST ? "fast" : "reference"},
+            {"kernels", word_of(kKernelsWords, train.kernels())},
+            {"micro_batch", train.micro_batch()},
+            {"gradient_checkpointing", train.gradient_checkpointing()},
             {"precision", train.precision()},
             {"threads", train.threads()}}},
           {"checkpoint", std::move(checkpoint)},

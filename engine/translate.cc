@@ -47,6 +47,8 @@ diffusion::TrainSpec training_of(const pb::EngineRequest::Start& start) {
   train.weight_decay = message.weight_decay();
   train.cycle_steps = message.cycle_steps();
   train.flip = message.flip();
+  train.gradient_checkpointing = message.gradient_checkpointing();
+  train.micro_batch = message.micro_batch();
   if (message.t_distribution() == pb::TIME_DISTRIBUTION_LOGNORMAL) {
     train.t_distribution = diffusion::TimeDistribution::kLogNormal;
   }

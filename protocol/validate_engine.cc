@@ -150,6 +150,7 @@ Result<void> validate_train(const pb::TrainSpec& train) {
   TRY(validate_choices(train));
   TRY(in_range<std::uint64_t>("train.steps", train.steps(), 1, kSteps));
   TRY(in_range<std::uint32_t>("train.batch_size", train.batch_size(), 1, 65536));
+  TRY(in_range<std::uint32_t>("train.micro_batch", train.micro_batch(), 0, 65536));
   TRY(in_range("train.learning_rate", train.learning_rate(), 1e-12, 10.0));
   if (train.schedule() == pb::SCHEDULE_CYCLIC) {
     TRY(in_range<std::uint64_t>("train.cycle_steps", train.cycle_steps(), 1, kSteps));
