@@ -308,7 +308,7 @@ class Floods(Attacked):
                 wait(lambda: any(4 in m and m[1] == [100 + start] for m in iter_messages(ada)), "ada's heartbeat")
                 self.assert_serves()
             self.assert_told("control: asks more than", node="mallory")
-        self.assertLess(len(self.it.events(kind="node_joined", node="mallory")), count / 2)
+        self.assertLess(len(self.it.events(kind="node_joined", node="mallory")), 20)
 
 
     def test_half_open_handshakes(self):
