@@ -1,7 +1,9 @@
 #include "exchange/exchange.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "protocol/limits.h"
 #include "protocol/validate.h"
@@ -11,7 +13,10 @@ namespace skerry::exchange {
 static_assert(storage::kMaxChunkBytes == protocol::kChunkBytes, "a chunk fits into a message");
 
 Exchange::Exchange(const Config& config)
-    : config_(config), fetching_(config_, effects_), serving_(config_, effects_) {}
+    : config_(config),
+      telling_(config_, effects_),
+      fetching_(config_, effects_, telling_),
+      serving_(config_, effects_) {}
 
 void Exchange::connected(const PeerId& peer, Now now) {
   if (peers_.contains(peer)) disconnected(peer, now);
@@ -21,11 +26,13 @@ void Exchange::connected(const PeerId& peer, Now now) {
   pb::BlobHello& hello = *send.message.mutable_hello();
   *hello.mutable_version() = protocol::own_version();
   hello.set_incarnation(config_.incarnation);
+  hello.set_maps(true);
 }
 
 void Exchange::disconnected(const PeerId& peer, Now now) {
   if (peers_.erase(peer) == 0) return;
-  serving_.disconnected(peer);
+  serving_.disconnected(peer, now);
+  telling_.disconnected(peer);
   fetching_.peer_gone(peer, now);
 }
 
@@ -37,7 +44,7 @@ void Exchange::greeted(const PeerId& peer, const pb::BlobHello& hello, Now now) 
     return;
   }
   peers_[peer] = PeerPhase::kReady;
-  fetching_.peer_ready(peer, now);
+  fetching_.peer_ready(peer, {hello.incarnation(), hello.maps()}, now);
 }
 
 void Exchange::received(const PeerId& peer, pb::BlobMessage message, Now now) {
@@ -48,8 +55,23 @@ void Exchange::received(const PeerId& peer, pb::BlobMessage message, Now now) {
     return;
   }
   if (known->second != PeerPhase::kReady) return;
-  if (message.has_request()) serving_.requested(peer, message.request());
+  if (message.has_request()) serving_.requested(peer, message.request(), now);
   if (message.has_reply()) fetching_.replied(peer, std::move(*message.mutable_reply()), now);
+  if (message.has_map()) fetching_.mapped(peer, message.map(), now);
+  if (message.has_map_request()) {
+    const auto object = Hash::from_raw(message.map_request().manifest());
+    SKERRY_CHECK(object.has_value(), "a message that was not validated");
+    asked_for_map(peer, *object, now);
+  }
+}
+
+void Exchange::asked_for_map(const PeerId& peer, const Hash& object, Now now) {
+  if (const ChunkSet* held = fetching_.held(object)) {
+    telling_.tell(peer, object, *held);
+    fetching_.wanted_too(peer, object, now);
+  } else {
+    telling_.find(peer, object);
+  }
 }
 
 void Exchange::fetch(const Want& want, Now now) { fetching_.fetch(want, now); }
@@ -60,10 +82,25 @@ void Exchange::answered(Answer answer, Now now) {
   if (auto* opened = std::get_if<ObjectOpened>(&answer)) fetching_.opened(std::move(*opened), now);
   if (const auto* written = std::get_if<ChunkWritten>(&answer)) fetching_.written(*written, now);
   if (const auto* sealed = std::get_if<ObjectSealed>(&answer)) fetching_.sealed(*sealed);
-  if (auto* read = std::get_if<ChunkRead>(&answer)) serving_.read(std::move(*read));
+  if (auto* read = std::get_if<ChunkRead>(&answer)) serving_.read(std::move(*read), now);
+  if (const auto* found = std::get_if<ObjectFound>(&answer)) {
+    telling_.found(*found, fetching_.held(found->object));
+  }
 }
 
-void Exchange::tick(Now now) { fetching_.tick(now); }
+void Exchange::tick(Now now) {
+  serving_.tick(now);
+  fetching_.tick(now);
+  telling_.tick(now);
+}
+
+std::optional<Duration> Exchange::wake_at() const {
+  std::optional<Duration> wake;
+  for (const std::optional<Duration>& at : {serving_.wake_at(), fetching_.wake_at(), telling_.wake_at()}) {
+    if (at) wake = wake ? std::min(*wake, *at) : *at;
+  }
+  return wake;
+}
 
 Effects Exchange::take_effects() { return std::exchange(effects_, {}); }
 

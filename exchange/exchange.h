@@ -1,10 +1,13 @@
 // Moves objects over blob connections between any two parties; both sides run one of these. It owns no socket, disk,
 // clock or thread: the host feeds it what happened and carries out its effects.
 //
-// Receiver-driven: whoever wants an object keeps a window of one-chunk requests open over all connected peers that may have
-// it, and checks each chunk's hash before it is written. A peer that sends wrong bytes is asked for that object no more; one
-// that lacks a chunk or is silent is passed over for a while. An upload is a fetch by the other side. The transfer goes on
-// where the disk says that it stopped.
+// Receiver-driven: whoever wants an object asks its peers which chunks they have, keeps a window of one-chunk requests open
+// over them, and checks each chunk's hash before it is written. The rarest chunk goes first, the fastest peer gets the
+// largest window. What was received is offered to others at once. A peer that sends wrong bytes is asked for that object no
+// more; one that lacks a chunk or is silent is passed over for a while. An upload is a fetch by the other side. The transfer
+// goes on where the disk says that it stopped.
+//
+// Fetching decides whom to ask by Sources (who has what) and Speed; Serving answers; Telling says what is here.
 //
 // Thread rule: one thread. Failure rule: a fetch ends with exactly one Completed or Failed, unless cancelled.
 #pragma once
@@ -19,6 +22,7 @@
 #include "exchange/effects.h"
 #include "exchange/fetching.h"
 #include "exchange/serving.h"
+#include "exchange/telling.h"
 
 namespace skerry::exchange {
 
@@ -45,7 +49,7 @@ class Exchange {
 
   // Time has passed: at the latest at wake_at(), at any moment harmless.
   void tick(Now now);
-  std::optional<Duration> wake_at() const { return fetching_.wake_at(); }
+  std::optional<Duration> wake_at() const;
 
   // Everything to do since the last call.
   Effects take_effects();
@@ -55,11 +59,13 @@ class Exchange {
   // kRefused for its disconnection: it speaks another version.
   enum class PeerPhase { kNew, kReady, kRefused };
 
+  void asked_for_map(const PeerId& peer, const Hash& object, Now now);
   void greeted(const PeerId& peer, const pb::BlobHello& hello, Now now);
 
   Config config_;
   Effects effects_;
   std::map<PeerId, PeerPhase> peers_;
+  Telling telling_;
   Fetching fetching_;
   Serving serving_;
 };

@@ -6,23 +6,82 @@
 #include "base/text.h"
 
 namespace skerry::exchange {
+namespace {
 
-Fetching::Fetching(const Config& config, Effects& effects)
-    : config_(config), effects_(effects), next_request_(config.incarnation << 24 | 1) {}
+bool names(const std::vector<PeerId>& list, const PeerId& peer) {
+  return std::find(list.begin(), list.end(), peer) != list.end();
+}
+
+void add_missing(std::vector<PeerId>& list, const std::vector<PeerId>& more) {
+  for (const PeerId& peer : more) {
+    if (!names(list, peer)) list.push_back(peer);
+  }
+}
+
+}  // namespace
+
+Fetching::Fetching(const Config& config, Effects& effects, Telling& telling)
+    : config_(config),
+      effects_(effects),
+      telling_(telling),
+      download_(config.download_limit),
+      next_request_(config.incarnation << 24 | 1) {}
 
 // ---- What happens to peers ----
 
-void Fetching::peer_ready(const PeerId& peer, Now now) {
-  peers_.try_emplace(peer);
-  for (auto& [object, fetch] : fetches_) fetch.paused_until.erase(peer);
+void Fetching::peer_ready(const PeerId& name, const Greeting& greeting, Now now) {
+  Peer& peer = peers_[name];
+  peer.greeting = greeting;
+  for (auto& [object, fetch] : fetches_) add_source(fetch, name, peer, now);
   pump(now);
 }
 
-void Fetching::peer_gone(const PeerId& peer, Now now) {
-  const auto found = peers_.find(peer);
+void Fetching::peer_gone(const PeerId& name, Now now) {
+  const auto found = peers_.find(name);
   if (found == peers_.end()) return;
-  for (const auto& [id, request] : found->second.open) give_back(request, true);
+  while (!found->second.open.empty()) give_back(close(found->second, found->second.open.begin()), false);
   peers_.erase(found);
+  for (auto& [object, fetch] : fetches_) fetch.sources.remove(name);
+  pump(now);
+}
+
+void Fetching::add_source(Fetch& fetch, const PeerId& name, const Peer& peer, Now now) {
+  const bool is_last_resort = names(fetch.want.last_resort, name);
+  const bool is_named = fetch.want.from.empty() || names(fetch.want.from, name) || is_last_resort;
+  if (!is_named || fetch.liars.contains(name)) return;
+  Source& source = fetch.sources.add(name, peer.greeting, is_last_resort, now);
+  if (peer.greeting.speaks_maps) ask_map(name, fetch.want.object, source, now);
+}
+
+void Fetching::ask_map(const PeerId& name, const Hash& object, Source& source, Now now) {
+  source.map_asked = now.boot;
+  Send& send = effects_.sends.emplace_back();
+  send.peer = name;
+  send.message.mutable_map_request()->set_manifest(object.raw());
+}
+
+void Fetching::wanted_too(const PeerId& name, const Hash& object, Now now) {
+  const auto fetch = fetches_.find(object);
+  if (fetch == fetches_.end()) return;
+  Source* source = fetch->second.sources.find(name);
+  // It said before that it neither has nor receives it.
+  if (source == nullptr || !source->has_answered || source->is_receiving || source->has.is_whole()) return;
+  ask_map(name, object, *source, now);
+}
+
+void Fetching::mapped(const PeerId& name, const pb::ChunkMap& map, Now now) {
+  const auto object = Hash::from_raw(map.manifest());
+  SKERRY_CHECK(object.has_value(), "a message that was not validated");
+  const auto fetch = fetches_.find(*object);
+  if (fetch == fetches_.end()) return;
+  Source* source = fetch->second.sources.find(name);
+  if (source == nullptr) return;
+  const bool is_news = fetch->second.sources.take(*source, map);
+  source->map_asked = now.boot;
+  if (is_news && source->is_receiving && !source->is_last_resort) fetch->second.news_at = now.boot;
+  if (!source->has.has(0) && !source->is_receiving) {
+    fetch->second.trouble = text(name, " does not have chunk ", object->short_hex());
+  }
   pump(now);
 }
 
@@ -30,23 +89,30 @@ void Fetching::replied(const PeerId& name, pb::ChunkReply reply, Now now) {
   const auto peer = peers_.find(name);
   if (peer == peers_.end()) return;
   const auto open = peer->second.open.find(reply.id());
-  // Late, doubled, or an answer to something else: harmless.
-  if (open == peer->second.open.end() || open->second.chunk.raw() != reply.hash()) return;
+  if (open == peer->second.open.end()) return;  // late or doubled: harmless
+  const auto fetch = fetches_.find(open->second.object);
+  SKERRY_CHECK(fetch != fetches_.end(), "an open request belongs to a fetch");
+  const Hash hash = fetch->second.chunks[open->second.chunk].hash;
+  if (hash.raw() != reply.hash()) return;  // an answer to something else
   const Request request = close(peer->second, open);
   peer->second.replied = now.boot;
-  const auto fetch = fetches_.find(request.object);
-  SKERRY_CHECK(fetch != fetches_.end(), "an open request belongs to a fetch");
+  Source* source = fetch->second.sources.find(name);
   if (reply.missing()) {
-    fetch->second.trouble = text(name, " does not have chunk ", request.chunk.short_hex());
-    fetch->second.paused_until[name] = now.boot + config_.peer_pause;
+    fetch->second.trouble = text(name, " does not have chunk ", hash.short_hex());
+    if (source != nullptr) fetch->second.sources.missed(*source, request.chunk, now);
     give_back(request, false);
-  } else if (blake2b(reply.data()) != request.chunk) {
+  } else if (blake2b(reply.data()) != hash) {
+    give_back(request, true);
     lied(name, fetch, request);
   } else {
-    fetch->second.progress_at = now.boot;
-    fetch->second.asked.erase(request.chunk);
+    peer->second.speed.received(request.mark, reply.data().size(), now);
+    download_.give_back(request.bytes -
+                        std::min(request.bytes, reply.data().size()));  // a manifest's size was a guess
+    if (source != nullptr) source->misses = 0;
+    fetch->second.progress_at = fetch->second.news_at = now.boot;
+    close_others(request.object, request.chunk);
     std::string bytes = std::move(*reply.mutable_data());
-    if (request.chunk == request.object && fetch->second.phase == Phase::kManifest) {
+    if (request.chunk == 0) {
       took_manifest(fetch->second, std::move(bytes));
     } else {
       took_chunk(fetch->second, request.chunk, std::move(bytes));
@@ -55,41 +121,46 @@ void Fetching::replied(const PeerId& name, pb::ChunkReply reply, Now now) {
   pump(now);
 }
 
-void Fetching::lied(const PeerId& peer, Fetches::iterator fetch, const Request& request) {
-  const std::string reason = text("sent wrong bytes for chunk ", request.chunk.short_hex());
+void Fetching::lied(const PeerId& peer, Fetches::iterator at, const Request& request) {
+  Fetch& fetch = at->second;
+  const std::string reason =
+      text("sent wrong bytes for chunk ", fetch.chunks[request.chunk].hash.short_hex());
   effects_.misbehaved.push_back({peer, request.object, reason});
-  fetch->second.liars.insert(peer);
-  fetch->second.trouble = text(peer, " ", reason);
-  give_back(request, true);
-  const auto& from = fetch->second.want.from;
-  const auto is_liar = [&](const PeerId& each) { return fetch->second.liars.contains(each); };
-  if (!from.empty() && std::all_of(from.begin(), from.end(), is_liar)) {
-    fail_fetch(fetch, fail(ErrorCode::kCorrupt, text("no honest peer is left: ", fetch->second.trouble)),
-               true);
+  fetch.liars.insert(peer);
+  fetch.sources.remove(peer);
+  fetch.trouble = text(peer, " ", reason);
+  const auto is_liar = [&](const PeerId& each) { return fetch.liars.contains(each); };
+  const auto all_lie = [&](const auto& list) { return std::all_of(list.begin(), list.end(), is_liar); };
+  if (!fetch.want.from.empty() && all_lie(fetch.want.from) && all_lie(fetch.want.last_resort)) {
+    fail_fetch(at, fail(ErrorCode::kCorrupt, text("no honest peer is left: ", fetch.trouble)), true);
   }
 }
 
 // ---- What happens to objects ----
 
+const ChunkSet* Fetching::held(const Hash& object) const {
+  const auto found = fetches_.find(object);
+  return found == fetches_.end() ? nullptr : &found->second.held;
+}
+
 void Fetching::fetch(const Want& want, Now now) {
-  const auto [at, is_new] = fetches_.try_emplace(want.object);
+  const auto [at, is_new] = fetches_.try_emplace(want.object, want, config_);
   Fetch& fetch = at->second;
-  fetch.progress_at = now.boot;
+  fetch.progress_at = fetch.news_at = now.boot;
   if (is_new) {
-    fetch.want = want;
     const bool is_known = want.manifest_bytes > 0 && want.manifest_bytes <= storage::kMaxManifestBytes;
-    fetch.sizes[want.object] = is_known ? want.manifest_bytes : storage::kMaxManifestBytes;
-    fetch.pending.push_back(want.object);
+    fetch.chunks.push_back({want.object, is_known ? want.manifest_bytes : storage::kMaxManifestBytes});
+    fetch.wanted.push_back(0);
+    fetch.missing = 1;
   } else {
     fetch.liars.clear();
-    fetch.paused_until.clear();
-    std::vector<PeerId>& from = fetch.want.from;
-    if (want.from.empty()) from.clear();
-    for (const PeerId& peer : want.from) {
-      // None known means anyone; naming some narrows nothing.
-      if (!from.empty() && std::find(from.begin(), from.end(), peer) == from.end()) from.push_back(peer);
-    }
+    // None known means anyone; naming some narrows nothing.
+    if (want.from.empty()) fetch.want.from.clear();
+    if (!fetch.want.from.empty()) add_missing(fetch.want.from, want.from);
+    add_missing(fetch.want.last_resort, want.last_resort);
+    fetch.sources.clear();
   }
+  for (const auto& [name, peer] : peers_) add_source(fetch, name, peer, now);
   pump(now);
 }
 
@@ -101,20 +172,23 @@ void Fetching::cancel(const Hash& object, Now now) {
 }
 
 void Fetching::took_manifest(Fetch& fetch, std::string bytes) {
-  const Hash object = fetch.want.object;
-  window_used_ -= fetch.sizes.at(object);
-  fetch.sizes.erase(object);
   auto named = storage::decode_manifest(std::move(bytes));
   if (!named) {
     // It is what the name says: any other peer has the same.
-    fail_fetch(fetches_.find(object), named.error(), false);
+    fail_fetch(fetches_.find(fetch.want.object), named.error(), false);
     return;
   }
+  // Chunks count over the whole manifest, whatever parts are wanted: all peers count alike.
+  for (const storage::Chunk& chunk : storage::distinct_chunks(named->manifest)) {
+    fetch.index_of[chunk.hash] = static_cast<ChunkIndex>(fetch.chunks.size());
+    fetch.chunks.push_back({chunk.hash, chunk.bytes});
+  }
   for (const storage::Chunk& chunk : storage::distinct_chunks(named->manifest, fetch.want.parts)) {
-    fetch.sizes[chunk.hash] = chunk.bytes;
-    fetch.pending.push_back(chunk.hash);
+    fetch.wanted.push_back(fetch.index_of.at(chunk.hash));
     fetch.progress.total_bytes += chunk.bytes;
   }
+  fetch.missing = fetch.wanted.size();
+  fetch.sources.set_chunks(fetch.chunks.size());
   fetch.phase = Phase::kOpening;
   effects_.jobs.emplace_back(OpenObject{std::move(*named), fetch.want.parts});
 }
@@ -127,38 +201,54 @@ void Fetching::opened(ObjectOpened answer, Now now) {
     fail_fetch(found, answer.present.error(), true);
     return;
   }
+  fetch.held.add(0);
+  telling_.gained(answer.object, 0, now);
   for (const Hash& hash : *answer.present) {
-    const auto size = fetch.sizes.find(hash);
-    if (size == fetch.sizes.end()) continue;
-    fetch.progress.bytes += size->second;
-    fetch.sizes.erase(size);
+    const auto index = fetch.index_of.find(hash);
+    if (index == fetch.index_of.end() || fetch.held.has(index->second)) continue;
+    fetch.held.add(index->second);
+    telling_.gained(answer.object, index->second, now);
   }
-  std::erase_if(fetch.pending, [&](const Hash& hash) { return !fetch.sizes.contains(hash); });
+  std::erase_if(fetch.wanted, [&](ChunkIndex chunk) {
+    if (!fetch.held.has(chunk)) return false;
+    fetch.progress.bytes += fetch.chunks[chunk].bytes;
+    --fetch.missing;
+    return true;
+  });
   fetch.phase = Phase::kChunks;
-  fetch.progress_at = now.boot;
+  fetch.progress_at = fetch.news_at = now.boot;
+  for (auto& [name, source] : fetch.sources.all()) source.is_dry = false;
   effects_.progress[answer.object] = fetch.progress;
   seal_if_whole(fetch);
   pump(now);
 }
 
-void Fetching::took_chunk(Fetch& fetch, const Hash& chunk, std::string bytes) {
-  fetch.writing.insert(chunk);
-  effects_.jobs.emplace_back(WriteChunk{fetch.want.object, chunk, std::move(bytes)});
+void Fetching::took_chunk(Fetch& fetch, ChunkIndex index, std::string bytes) {
+  Chunk& chunk = fetch.chunks[index];
+  chunk.is_writing = true;
+  ++fetch.writing;
+  window_used_ += chunk.bytes;
+  effects_.jobs.emplace_back(WriteChunk{fetch.want.object, chunk.hash, std::move(bytes)});
 }
 
 void Fetching::written(const ChunkWritten& answer, Now now) {
   const auto found = fetches_.find(answer.object);
   if (found == fetches_.end()) return;
   Fetch& fetch = found->second;
-  if (fetch.writing.erase(answer.chunk) == 0) return;
-  const auto size = fetch.sizes.find(answer.chunk);
-  window_used_ -= size->second;
-  fetch.progress.bytes += size->second;
-  fetch.sizes.erase(size);
+  const auto index = fetch.index_of.find(answer.chunk);
+  if (index == fetch.index_of.end() || !fetch.chunks[index->second].is_writing) return;
+  Chunk& chunk = fetch.chunks[index->second];
+  chunk.is_writing = false;
+  --fetch.writing;
+  window_used_ -= chunk.bytes;
   fetch.progress_at = now.boot;
   if (!answer.outcome) {
     fail_fetch(found, answer.outcome.error(), true);
   } else {
+    --fetch.missing;
+    fetch.progress.bytes += chunk.bytes;
+    fetch.held.add(index->second);
+    telling_.gained(answer.object, index->second, now);
     effects_.progress[answer.object] = fetch.progress;
     seal_if_whole(fetch);
   }
@@ -166,7 +256,7 @@ void Fetching::written(const ChunkWritten& answer, Now now) {
 }
 
 void Fetching::seal_if_whole(Fetch& fetch) {
-  if (fetch.phase != Phase::kChunks || !fetch.sizes.empty()) return;
+  if (fetch.phase != Phase::kChunks || fetch.missing > 0) return;
   fetch.phase = Phase::kSealing;
   effects_.jobs.emplace_back(SealObject{fetch.want.object});
 }
@@ -194,75 +284,141 @@ void Fetching::forget(Fetches::iterator fetch) {
       if (open->second.object == fetch->first) close(peer, open);
     }
   }
-  for (const Hash& hash : fetch->second.asked) window_used_ -= fetch->second.sizes.at(hash);
-  for (const Hash& hash : fetch->second.writing) window_used_ -= fetch->second.sizes.at(hash);
+  for (const Chunk& chunk : fetch->second.chunks) {
+    if (chunk.is_writing) window_used_ -= chunk.bytes;
+  }
+  telling_.ended(fetch->first, fetch->second.held);
   fetches_.erase(fetch);
 }
 
-// ---- Asking ----
+// ---- Requests ----
 
-Fetching::Request Fetching::close(Peer& peer, std::map<std::uint64_t, Request>::iterator open) {
+Fetching::Request Fetching::close(Peer& peer, OpenRequest open) {
   const Request request = open->second;
-  peer.bytes -= fetches_.at(request.object).sizes.at(request.chunk);
+  peer.bytes -= request.bytes;
+  window_used_ -= request.bytes;
+  --fetches_.at(request.object).chunks[request.chunk].requests;
   peer.open.erase(open);
   return request;
 }
 
-void Fetching::give_back(const Request& request, bool first) {
-  Fetch& fetch = fetches_.at(request.object);
-  window_used_ -= fetch.sizes.at(request.chunk);
-  fetch.asked.erase(request.chunk);
-  // Behind the others where a peer lacks it, so that one lost chunk does not hold them up.
-  first ? fetch.pending.push_front(request.chunk) : fetch.pending.push_back(request.chunk);
-}
-
-bool Fetching::may_ask(const Fetch& fetch, const PeerId& peer, Now now) const {
-  const bool is_waiting = fetch.phase == Phase::kManifest || fetch.phase == Phase::kChunks;
-  if (!is_waiting || fetch.pending.empty() || fetch.liars.contains(peer)) return false;
-  const auto paused = fetch.paused_until.find(peer);
-  if (paused != fetch.paused_until.end() && now.boot < paused->second) return false;
-  const auto& from = fetch.want.from;
-  return from.empty() || std::find(from.begin(), from.end(), peer) != from.end();
-}
-
-// What one peer may hold of the window, so that slow ones do not end up with all of it.
-std::size_t Fetching::share(Now now) const {
-  std::size_t active = 0;
-  for (const auto& [name, peer] : peers_) {
-    const auto is_askable = [&, &asked = name](const auto& each) { return may_ask(each.second, asked, now); };
-    active += !peer.open.empty() || std::any_of(fetches_.begin(), fetches_.end(), is_askable);
+// The chunk is here: what other peers were asked for as well comes in vain.
+void Fetching::close_others(const Hash& object, ChunkIndex chunk) {
+  if (fetches_.at(object).chunks[chunk].requests == 0) return;
+  for (auto& [name, peer] : peers_) {
+    for (auto at = peer.open.begin(); at != peer.open.end();) {
+      const auto open = at++;
+      if (open->second.object == object && open->second.chunk == chunk) close(peer, open);
+    }
   }
-  return config_.window_bytes / std::max<std::size_t>(active, 1);
 }
 
-bool Fetching::ask_one(const PeerId& name, Peer& peer, std::size_t share, Now now) {
-  const auto fits = [&](std::size_t bytes) {
-    // One chunk may always go, whatever the limit.
-    const bool in_window = window_used_ == 0 || window_used_ + bytes <= config_.window_bytes;
-    const bool in_share = peer.open.empty() || peer.bytes + bytes <= share;
-    return in_window && in_share;
-  };
+void Fetching::give_back(const Request& request, bool came) {
+  if (!came) download_.give_back(request.bytes);
+  Fetch& fetch = fetches_.at(request.object);
+  if (fetch.chunks[request.chunk].requests > 0) return;  // another peer was asked too
+  fetch.wanted.push_back(request.chunk);
+  for (auto& [name, source] : fetch.sources.all()) source.is_dry = false;
+}
+
+bool Fetching::ask(const PeerId& name, Peer& peer, Fetch& fetch, ChunkIndex index, Now now) {
+  Chunk& chunk = fetch.chunks[index];
+  // One chunk may always go, whatever the limit.
+  if (window_used_ > 0 && window_used_ + chunk.bytes > config_.window_bytes) return false;
+  ++chunk.requests;
+  window_used_ += chunk.bytes;
+  peer.bytes += chunk.bytes;
+  download_.take(chunk.bytes, now);
+  last_asked_ = fetch.want.object;
+  const std::uint64_t id = next_request_++;
+  peer.open[id] = {fetch.want.object, index, chunk.bytes, peer.speed.mark(now)};
+  Send& send = effects_.sends.emplace_back();
+  send.peer = name;
+  pb::ChunkRequest& request = *send.message.mutable_request();
+  request.set_id(id);
+  request.set_manifest(fetch.want.object.raw());
+  request.set_hash(chunk.hash.raw());
+  return true;
+}
+
+// ---- Whom to ask for what ----
+
+// From when on a last resort may be asked for the chunk; none: others have it, or it is somebody else's and enough is open.
+std::optional<Duration> Fetching::free_from(const Peer& peer, const Fetch& fetch, ChunkIndex chunk,
+                                            Now now) const {
+  const auto turn = fetch.sources.turn_at_last_resort(chunk, now);
+  if (!turn || (*turn > 0 && !peer.open.empty())) return std::nullopt;
+  const Duration each = std::max(config_.turn, 2 * peer.speed.expected(fetch.chunks[chunk].bytes));
+  const Duration from = fetch.news_at + std::min<Duration>(*turn * each, config_.give_up / 2);
+  const auto others = chunk == 0 ? std::nullopt : fetch.sources.others_answer_by(now);
+  return others ? std::max(from, *others) : from;
+}
+
+// The rarest chunk that the peer has, as a place in `wanted`.
+std::optional<std::size_t> Fetching::choose(const Peer& peer, Fetch& fetch, Source& source, Now now) {
+  if (source.is_dry) return std::nullopt;
+  const Sources& sources = fetch.sources;
+  std::optional<std::size_t> best;
+  std::pair<unsigned, std::uint64_t> best_rank;
+  for (std::size_t place = 0; place < fetch.wanted.size(); ++place) {
+    const ChunkIndex chunk = fetch.wanted[place];
+    if (!sources.may_have(source, chunk, now)) continue;
+    if (source.is_last_resort) {
+      const auto from = free_from(peer, fetch, chunk, now);
+      if (!from) continue;
+      if (now.boot < *from) {
+        look_again_at(*from);
+        continue;
+      }
+    }
+    const std::pair rank(sources.holders(chunk), sources.order_of(chunk));
+    if (best && best_rank <= rank) continue;
+    best = place;
+    best_rank = rank;
+  }
+  source.is_dry = !best && !source.is_last_resort;
+  return best;
+}
+
+// At the end, when all is asked for: a chunk that this idle peer would bring much sooner than the one that was asked, or that is
+// overdue there.
+std::optional<ChunkIndex> Fetching::choose_again(const PeerId& name, const Peer& peer, const Fetch& fetch,
+                                                 Now now) {
+  const Source& source = fetch.sources.all().at(name);
+  for (const auto& [other_name, other] : peers_) {
+    const Speed& speed = other.speed.bytes_per_second() > 0 ? other.speed : peer.speed;
+    std::size_t bytes = 0;
+    for (const auto& [id, request] : other.open) {
+      bytes += request.bytes;
+      if (request.object != fetch.want.object || fetch.chunks[request.chunk].requests > 1) continue;
+      if (!fetch.sources.may_have(source, request.chunk, now)) continue;
+      const Duration here = peer.speed.expected(request.bytes);
+      const Duration there = speed.expected(bytes);
+      const Duration from = request.mark.at + (there > 3 * here ? 2 * here : there + here);
+      if (from <= now.boot) return request.chunk;
+      look_again_at(from);
+    }
+  }
+  return std::nullopt;
+}
+
+bool Fetching::ask_one(const PeerId& name, Peer& peer, Now now) {
   const auto ask_in = [&](Fetches::iterator from, Fetches::iterator to) {
     for (auto at = from; at != to; ++at) {
       Fetch& fetch = at->second;
-      if (!may_ask(fetch, name, now)) continue;
-      const Hash chunk = fetch.pending.front();
-      const std::size_t bytes = fetch.sizes.at(chunk);
-      if (!fits(bytes)) continue;
-      fetch.pending.pop_front();
-      fetch.asked.insert(chunk);
-      window_used_ += bytes;
-      peer.bytes += bytes;
-      last_asked_ = at->first;
-      const std::uint64_t id = next_request_++;
-      peer.open[id] = {at->first, chunk, now.boot};
-      Send& send = effects_.sends.emplace_back();
-      send.peer = name;
-      pb::ChunkRequest& request = *send.message.mutable_request();
-      request.set_id(id);
-      request.set_manifest(at->first.raw());
-      request.set_hash(chunk.raw());
-      return true;
+      if (fetch.phase != Phase::kManifest && fetch.phase != Phase::kChunks) continue;
+      Source* source = fetch.sources.find(name);
+      if (source == nullptr) continue;
+      if (const auto place = choose(peer, fetch, *source, now)) {
+        if (!ask(name, peer, fetch, fetch.wanted[*place], now)) continue;
+        fetch.wanted[*place] = fetch.wanted.back();
+        fetch.wanted.pop_back();
+        return true;
+      }
+      if (!fetch.wanted.empty() || !peer.open.empty() || source->is_last_resort) continue;
+      if (const auto chunk = choose_again(name, peer, fetch, now)) {
+        if (ask(name, peer, fetch, *chunk, now)) return true;
+      }
     }
     return false;
   };
@@ -271,13 +427,54 @@ bool Fetching::ask_one(const PeerId& name, Peer& peer, std::size_t share, Now no
   return ask_in(middle, fetches_.end()) || ask_in(fetches_.begin(), middle);
 }
 
+// How many bytes each peer may have open: what its speed calls for, and of the whole window a share after its speed, so that
+// slow ones do not end up with all of it.
+std::map<PeerId, std::size_t> Fetching::shares(Now now) const {
+  const auto is_active = [&](const PeerId& name, const Peer& peer) {
+    if (!peer.open.empty()) return true;
+    return std::any_of(fetches_.begin(), fetches_.end(), [&](const auto& each) {
+      const auto source = each.second.sources.all().find(name);
+      if (source == each.second.sources.all().end() || source->second.paused_until > now.boot) return false;
+      return each.second.wanted.empty() ? each.second.missing > each.second.writing : !source->second.is_dry;
+    });
+  };
+  double known = 0;
+  std::size_t measured = 0;
+  for (const auto& [name, peer] : peers_) {
+    known += peer.speed.bytes_per_second();
+    measured += peer.speed.bytes_per_second() > 0;
+  }
+  const double usual = measured == 0 ? 1 : known / static_cast<double>(measured);
+  std::map<PeerId, double> weights;
+  double all = 0;
+  for (const auto& [name, peer] : peers_) {
+    if (!is_active(name, peer)) continue;
+    const double speed = peer.speed.bytes_per_second();
+    all += weights[name] = speed > 0 ? speed : usual;
+  }
+  std::map<PeerId, std::size_t> result;
+  for (const auto& [name, weight] : weights) {
+    const auto share = static_cast<std::size_t>(static_cast<double>(config_.window_bytes) * weight / all);
+    result[name] = std::min(share, peers_.at(name).speed.window());
+  }
+  return result;
+}
+
 void Fetching::pump(Now now) {
-  const std::size_t of_each = share(now);
+  look_at_.reset();
+  const std::map<PeerId, std::size_t> of_each = shares(now);
   // One request a peer and turn: a fast peer empties its window sooner and is asked for more.
   for (bool asked = true; asked;) {
     asked = false;
-    for (auto& [name, peer] : peers_) {
-      if (peer.open.size() < config_.window_per_peer && ask_one(name, peer, of_each, now)) asked = true;
+    for (const auto& [name, share] : of_each) {
+      Peer& peer = peers_.at(name);
+      const bool has_room = peer.open.size() < config_.window_per_peer && peer.bytes < share;
+      if (!has_room && !peer.open.empty()) continue;
+      if (!download_.is_open(now)) {
+        look_again_at(download_.opens_at());
+        return;
+      }
+      if (ask_one(name, peer, now)) asked = true;
     }
   }
 }
@@ -285,11 +482,24 @@ void Fetching::pump(Now now) {
 // ---- Time ----
 
 bool Fetching::waits_for_peers(const Fetch& fetch) {
-  return (fetch.phase == Phase::kManifest || fetch.phase == Phase::kChunks) && fetch.writing.empty();
+  return (fetch.phase == Phase::kManifest || fetch.phase == Phase::kChunks) && fetch.writing == 0;
 }
 
 Duration Fetching::deadline(const Peer& peer, const Request& request) const {
-  return std::max(request.sent, peer.replied) + config_.request_timeout;
+  return std::max(request.mark.at, peer.replied) + config_.request_timeout;
+}
+
+std::string Fetching::why_stuck(const Fetch& fetch) {
+  const auto lost = std::find_if(fetch.wanted.begin(), fetch.wanted.end(),
+                                 [&](ChunkIndex chunk) { return fetch.sources.nobody_has(chunk); });
+  if (lost == fetch.wanted.end()) return fetch.trouble.empty() ? "no peer answers" : fetch.trouble;
+  if (fetch.sources.all().empty() && *lost == 0 && fetch.trouble.empty()) {
+    return "no peer that has it is connected";
+  }
+  const auto last = fetch.sources.last_seen_at(*lost);
+  return text("no connected peer has chunk ", fetch.chunks[*lost].hash.short_hex(),
+              last ? text("; ", *last, " had it last") : "",
+              fetch.trouble.empty() ? "" : "; " + fetch.trouble);
 }
 
 void Fetching::tick(Now now) {
@@ -300,32 +510,33 @@ void Fetching::tick(Now now) {
       const Request request = close(peer, open);
       Fetch& fetch = fetches_.at(request.object);
       fetch.trouble = text(name, " did not answer in time");
-      fetch.paused_until[name] = now.boot + config_.peer_pause;
-      give_back(request, true);
+      if (Source* source = fetch.sources.find(name)) source->paused_until = now.boot + config_.peer_pause;
+      give_back(request, false);
     }
   }
   for (auto at = fetches_.begin(); at != fetches_.end();) {
     const auto fetch = at++;
-    std::erase_if(fetch->second.paused_until, [&](const auto& pause) { return pause.second <= now.boot; });
+    fetch->second.sources.tick(now);
+    for (auto& [name, source] : fetch->second.sources.all()) {
+      const auto due = fetch->second.sources.map_due(source);
+      if (due && *due <= now.boot) ask_map(name, fetch->first, source, now);
+    }
     if (!waits_for_peers(fetch->second)) continue;
     if (now.boot < fetch->second.progress_at + config_.give_up) continue;
-    const std::string& trouble = fetch->second.trouble;
-    fail_fetch(fetch,
-               fail(ErrorCode::kUnavailable, trouble.empty() ? "no peer that has it is connected" : trouble),
-               true);
+    fail_fetch(fetch, fail(ErrorCode::kUnavailable, why_stuck(fetch->second)), true);
   }
   pump(now);
 }
 
 std::optional<Duration> Fetching::wake_at() const {
-  std::optional<Duration> wake;
+  std::optional<Duration> wake = look_at_;
   const auto by = [&](Duration at) { wake = wake ? std::min(*wake, at) : at; };
   for (const auto& [name, peer] : peers_) {
     for (const auto& [id, request] : peer.open) by(deadline(peer, request));
   }
   for (const auto& [object, fetch] : fetches_) {
     if (waits_for_peers(fetch)) by(fetch.progress_at + config_.give_up);
-    for (const auto& [peer, until] : fetch.paused_until) by(until);
+    if (const auto at = fetch.sources.wake_at()) by(*at);
   }
   return wake;
 }

@@ -30,14 +30,19 @@ struct WriteChunk {
 struct SealObject {
   Hash object;
 };
-// chunk == object asks for the manifest.
+// chunk == object asks for the manifest. Of an object that is being received: what has come so far.
 struct ReadChunk {
   PeerId peer;
   std::uint64_t request = 0;
   Hash object;
   Hash chunk;
 };
-using Job = std::variant<OpenObject, WriteChunk, SealObject, ReadChunk>;
+// Is it here, whole?
+struct FindObject {
+  PeerId peer;
+  Hash object;
+};
+using Job = std::variant<OpenObject, WriteChunk, SealObject, ReadChunk, FindObject>;
 
 struct ObjectOpened {
   Hash object;
@@ -59,7 +64,12 @@ struct ChunkRead {
   Hash chunk;
   Result<std::string> bytes;
 };
-using Answer = std::variant<ObjectOpened, ChunkWritten, ObjectSealed, ChunkRead>;
+struct ObjectFound {
+  PeerId peer;
+  Hash object;
+  Result<void> outcome;
+};
+using Answer = std::variant<ObjectOpened, ChunkWritten, ObjectSealed, ChunkRead, ObjectFound>;
 
 // The answer to a job that is not run: the peer may not read this, the disk is failing.
 Answer refuse(const Job& job, const Error& error);

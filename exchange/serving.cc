@@ -1,10 +1,14 @@
 #include "exchange/serving.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/text.h"
 
 namespace skerry::exchange {
 namespace {
+
+constexpr std::size_t kReadAheadOfLimit = 2;
 
 Hash hash_of(const std::string& raw) {
   const auto hash = Hash::from_raw(raw);
@@ -14,23 +18,23 @@ Hash hash_of(const std::string& raw) {
 
 }  // namespace
 
-void Serving::requested(const PeerId& peer, const pb::ChunkRequest& request) {
-  std::set<std::uint64_t>& open = open_[peer];
-  if (open.size() >= config_.serve_per_peer) {
+void Serving::requested(const PeerId& peer, const pb::ChunkRequest& request, Now now) {
+  Asker& asker = askers_[peer];
+  if (asker.open.size() >= config_.serve_per_peer) {
     effects_.misbehaved.push_back({peer, {}, text("more than ", config_.serve_per_peer, " requests open")});
     return;
   }
-  if (!open.insert(request.id()).second) return;
-  waiting_.push_back({peer, request.id(), hash_of(request.manifest()), hash_of(request.hash())});
-  pump();
+  if (!asker.open.insert(request.id()).second) return;
+  asker.waiting.push_back({peer, request.id(), hash_of(request.manifest()), hash_of(request.hash())});
+  pump(now);
 }
 
-void Serving::read(ChunkRead answer) {
+void Serving::read(ChunkRead answer, Now now) {
   SKERRY_CHECK(reading_ > 0, "an answer to a read that nobody asked for");
   --reading_;
-  const auto peer = open_.find(answer.peer);
-  if (peer != open_.end() && peer->second.erase(answer.request) > 0) {
-    Send& send = effects_.sends.emplace_back();
+  const auto asker = askers_.find(answer.peer);
+  if (asker != askers_.end() && asker->second.open.contains(answer.request)) {
+    Send& send = read_.emplace_back();
     send.peer = answer.peer;
     pb::ChunkReply& reply = *send.message.mutable_reply();
     reply.set_id(answer.request);
@@ -39,20 +43,47 @@ void Serving::read(ChunkRead answer) {
     reply.set_missing(!answer.bytes.has_value());
     if (answer.bytes) reply.set_data(std::move(*answer.bytes));
   }
-  pump();
+  pump(now);
 }
 
-void Serving::disconnected(const PeerId& peer) {
-  open_.erase(peer);
-  std::erase_if(waiting_, [&](const ReadChunk& read) { return read.peer == peer; });
+void Serving::disconnected(const PeerId& peer, Now now) {
+  askers_.erase(peer);
+  std::erase_if(read_, [&](const Send& send) { return send.peer == peer; });
+  pump(now);
 }
 
-void Serving::pump() {
-  while (reading_ < config_.serve_reads && !waiting_.empty()) {
+// What was read and has not gone counts as being read, so that little waits in memory.
+bool Serving::read_next() {
+  // Under a limit little is read ahead: peers take turns at what goes out, not at the disk.
+  const std::size_t ahead = config_.upload_limit > 0 ? kReadAheadOfLimit : config_.serve_reads;
+  if (reading_ + read_.size() >= std::min(ahead, config_.serve_reads)) return false;
+  const auto read_in = [&](auto from, auto to) {
+    const auto next = std::find_if(from, to, [](const auto& each) { return !each.second.waiting.empty(); });
+    if (next == to) return false;
     ++reading_;
-    effects_.jobs.emplace_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    last_ = next->first;
+    effects_.jobs.emplace_back(std::move(next->second.waiting.front()));
+    next->second.waiting.pop_front();
+    return true;
+  };
+  const auto middle = askers_.upper_bound(last_);
+  return read_in(middle, askers_.end()) || read_in(askers_.begin(), middle);
+}
+
+void Serving::pump(Now now) {
+  while (!read_.empty() && upload_.is_open(now)) {
+    const pb::ChunkReply& reply = read_.front().message.reply();
+    upload_.take(reply.data().size(), now);
+    askers_.at(read_.front().peer).open.erase(reply.id());
+    effects_.sends.push_back(std::move(read_.front()));
+    read_.pop_front();
   }
+  while (read_next()) {
+  }
+}
+
+std::optional<Duration> Serving::wake_at() const {
+  return read_.empty() ? std::nullopt : std::optional(upload_.opens_at());
 }
 
 }  // namespace skerry::exchange

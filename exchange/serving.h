@@ -1,31 +1,44 @@
-// The answering half of an exchange: requests wait their turn at the disk, a bounded number for each peer and in all.
+// The answering half of an exchange: requests wait their turn at the disk, a bounded number for each peer and in all. Peers
+// take turns, and what was read goes out as the limit allows.
 #pragma once
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "exchange/config.h"
 #include "exchange/effects.h"
+#include "exchange/pace.h"
 
 namespace skerry::exchange {
 
 class Serving {
  public:
-  Serving(const Config& config, Effects& effects) : config_(config), effects_(effects) {}
+  Serving(const Config& config, Effects& effects)
+      : config_(config), effects_(effects), upload_(config.upload_limit) {}
 
-  void requested(const PeerId& peer, const pb::ChunkRequest& request);
-  void read(ChunkRead answer);
-  void disconnected(const PeerId& peer);
+  void requested(const PeerId& peer, const pb::ChunkRequest& request, Now now);
+  void read(ChunkRead answer, Now now);
+  void disconnected(const PeerId& peer, Now now);
+  void tick(Now now) { pump(now); }
+  std::optional<Duration> wake_at() const;
 
  private:
-  void pump();
+  struct Asker {
+    std::set<std::uint64_t> open;  // requests without an answer
+    std::deque<ReadChunk> waiting;
+  };
+  bool read_next();
+  void pump(Now now);
 
   const Config& config_;
   Effects& effects_;
-  std::map<PeerId, std::set<std::uint64_t>> open_;  // requests without an answer
-  std::deque<ReadChunk> waiting_;
+  TokenBucket upload_;
+  std::map<PeerId, Asker> askers_;
+  PeerId last_;              // whose turn it was
   std::size_t reading_ = 0;  // jobs at the disk, those of peers that are gone included
+  std::deque<Send> read_;    // to go out
 };
 
 }  // namespace skerry::exchange

@@ -33,6 +33,9 @@ Answer refuse(const Job& job, const Error& error) {
                                },
                                [&](const ReadChunk& read) -> Answer {
                                  return ChunkRead{read.peer, read.request, read.object, read.chunk, error};
+                               },
+                               [&](const FindObject& find) -> Answer {
+                                 return ObjectFound{find.peer, find.object, error};
                                }},
                     job);
 }
@@ -51,6 +54,9 @@ Answer perform(Shelf& shelf, const Job& job) {
                                [&](const ReadChunk& read) -> Answer {
                                  return ChunkRead{read.peer, read.request, read.object, read.chunk,
                                                   shelf.read(read.object, read.chunk)};
+                               },
+                               [&](const FindObject& find) -> Answer {
+                                 return ObjectFound{find.peer, find.object, shelf.find(find.object)};
                                }},
                     job);
 }
@@ -68,7 +74,12 @@ Result<void> ObjectShelf::write(const Hash& object, const Hash& chunk, std::stri
 Result<void> ObjectShelf::seal(const Hash& object) { return objects_.seal(object); }
 
 Result<std::string> ObjectShelf::read(const Hash& object, const Hash& chunk) {
-  return objects_.read(object, chunk);
+  return objects_.has(object) ? objects_.read(object, chunk) : objects_.read_received(object, chunk);
+}
+
+Result<void> ObjectShelf::find(const Hash& object) {
+  if (objects_.has(object)) return {};
+  return fail(ErrorCode::kNotFound, text("object ", object.short_hex(), " is not here"));
 }
 
 std::string FolderShelf::path_of(const Hash& object) const { return folder_ + "/" + object.hex(); }
@@ -91,6 +102,7 @@ Result<std::vector<Hash>> FolderShelf::open(const storage::NamedManifest& object
   ASSIGN_OR_RETURN(storage::ChunkWriter writer,
                    storage::ChunkWriter::open(path_of(object.name), std::move(layout)));
   Receiving receiving;
+  receiving.manifest = object.encoded;
   receiving.writer = std::make_unique<storage::ChunkWriter>(std::move(writer));
   ASSIGN_OR_RETURN(present, receiving.writer->present());
   for (const storage::Chunk& chunk : chunks) receiving.missing.insert(chunk.hash);
@@ -123,7 +135,16 @@ Result<void> FolderShelf::seal(const Hash& object) {
   return {};
 }
 
+Result<void> FolderShelf::find(const Hash& object) {
+  if (offered_.contains(object)) return {};
+  return fail(ErrorCode::kNotFound, text("object ", object.short_hex(), " is not offered"));
+}
+
 Result<std::string> FolderShelf::read(const Hash& object, const Hash& chunk) {
+  if (const auto open = receiving_.find(object); open != receiving_.end()) {
+    if (chunk == object) return open->second.manifest;
+    return open->second.writer->read(chunk);
+  }
   const auto found = offered_.find(object);
   if (found == offered_.end())
     return fail(ErrorCode::kNotFound, text("object ", object.short_hex(), " is not offered"));

@@ -22,7 +22,10 @@ class Shelf {
                                          const std::vector<std::string>& parts) = 0;
   virtual Result<void> write(const Hash& object, const Hash& chunk, std::string_view bytes) = 0;
   virtual Result<void> seal(const Hash& object) = 0;
+  // Of what is open: what was written so far.
   virtual Result<std::string> read(const Hash& object, const Hash& chunk) = 0;
+  // kNotFound: not here, or not whole.
+  virtual Result<void> find(const Hash& object) = 0;
 };
 
 // Thread rule: as the shelf's.
@@ -37,6 +40,7 @@ class ObjectShelf final : public Shelf {
   Result<void> write(const Hash& object, const Hash& chunk, std::string_view bytes) override;
   Result<void> seal(const Hash& object) override;
   Result<std::string> read(const Hash& object, const Hash& chunk) override;
+  Result<void> find(const Hash& object) override;
 
  private:
   storage::ObjectStore& objects_;
@@ -57,9 +61,11 @@ class FolderShelf final : public Shelf {
   Result<void> write(const Hash& object, const Hash& chunk, std::string_view bytes) override;
   Result<void> seal(const Hash& object) override;
   Result<std::string> read(const Hash& object, const Hash& chunk) override;
+  Result<void> find(const Hash& object) override;
 
  private:
   struct Receiving {
+    std::string manifest;
     std::unique_ptr<storage::ChunkWriter> writer;
     std::unordered_set<Hash> missing;
   };

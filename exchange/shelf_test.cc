@@ -40,6 +40,13 @@ TEST(FolderShelf, takes_one_part_of_a_checkpoint_as_a_safetensors_file) {
     FolderShelf shelf(folder.path());
     EXPECT_EQ(fill(shelf, 4), 0U);
     EXPECT_EQ(code(shelf.seal(named.name)), "conflict");
+    EXPECT_EQ(value_of(shelf.read(named.name, named.name)), named.encoded);
+    EXPECT_EQ(code(shelf.find(named.name)), "not_found");
+    std::size_t readable = 0;
+    for (const storage::Chunk& chunk : storage::distinct_chunks(named.manifest, {"ema"})) {
+      readable += shelf.read(named.name, chunk.hash).has_value();
+    }
+    EXPECT_EQ(readable, 4U);
   }
   FolderShelf shelf(folder.path());
   EXPECT_EQ(fill(shelf, 1000), 4U);  // goes on after a restart
@@ -60,6 +67,7 @@ TEST(FolderShelf, serves_a_file_where_it_lies) {
   FolderShelf shelf(folder.path());
   EXPECT_EQ(code(shelf.read(named.name, named.name)), "not_found");
   value_of(shelf.offer(named, folder / "data"));
+  EXPECT_EQ(code(shelf.find(named.name)), "ok");
   EXPECT_EQ(value_of(shelf.read(named.name, named.name)), named.encoded);
   EXPECT_EQ(value_of(shelf.read(named.name, blake2b("some bytes"))), "some bytes");
   std::ofstream(folder / "data") << "other bytes";

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "exchange/testing.h"
 
 namespace skerry::exchange {
@@ -15,10 +16,12 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-pb::BlobMessage hello_of(std::uint32_t major) {
+// Of a peer that speaks no maps, unless said otherwise.
+pb::BlobMessage hello_of(std::uint32_t major, bool maps = false) {
   pb::BlobMessage message;
   *message.mutable_hello()->mutable_version() = protocol::own_version();
   message.mutable_hello()->mutable_version()->set_major(major);
+  message.mutable_hello()->set_maps(maps);
   return message;
 }
 
@@ -42,6 +45,12 @@ class ExchangeSteps : public testing::Test {
         std::count_if(effects.sends.begin(), effects.sends.end(),
                       [](const Send& send) { return send.message.has_request(); }));
   }
+  // Of a chunk of file_of.
+  pb::BlobMessage reply_to(const Send& send) const {
+    int number = 0;
+    while (blake2b(std::to_string(number)).raw() != send.message.request().hash()) ++number;
+    return reply_to(send, std::to_string(number));
+  }
   pb::BlobMessage reply_to(const Send& send, const std::string& data) const {
     pb::BlobMessage message;
     message.mutable_reply()->set_id(send.message.request().id());
@@ -53,7 +62,10 @@ class ExchangeSteps : public testing::Test {
   Effects ask_for(Exchange& exchange, const storage::NamedManifest& named) {
     exchange.fetch({.object = named.name}, now_);
     Effects effects = exchange.take_effects();
-    exchange.received(peer_, reply_to(effects.sends.at(0), named.encoded), now_);
+    const auto asked = std::find_if(effects.sends.begin(), effects.sends.end(),
+                                    [](const Send& send) { return send.message.has_request(); });
+    SKERRY_CHECK(asked != effects.sends.end(), "the manifest is asked for");
+    exchange.received(asked->peer, reply_to(*asked, named.encoded), now_);
     (void)exchange.take_effects();
     exchange.answered(ObjectOpened{named.name, std::vector<Hash>()}, now_);
     return exchange.take_effects();
@@ -111,7 +123,7 @@ TEST_F(ExchangeSteps, the_window_holds_a_few_requests_of_each_peer) {
   const storage::NamedManifest named = file_of(50, 10);
   Effects effects = ask_for(exchange, named);
   EXPECT_EQ(requests_in(effects), Config().window_per_peer);
-  exchange.received(peer_, reply_to(effects.sends[0], "0"), now_);
+  exchange.received(peer_, reply_to(effects.sends[0]), now_);
   effects = exchange.take_effects();
   EXPECT_EQ(requests_in(effects), 1U);  // one came, one goes
   EXPECT_THAT(effects.jobs, SizeIs(1));
@@ -125,7 +137,7 @@ TEST_F(ExchangeSteps, the_window_counts_bytes_until_they_are_on_disk) {
   const storage::NamedManifest named = file_of(50, storage::kMaxChunkBytes);
   Effects effects = ask_for(exchange, named);
   ASSERT_EQ(requests_in(effects), 3U);
-  exchange.received(peer_, reply_to(effects.sends[0], "0"), now_);
+  exchange.received(peer_, reply_to(effects.sends[0]), now_);
   effects = exchange.take_effects();
   EXPECT_EQ(requests_in(effects), 0U);  // it is still in memory
   ASSERT_THAT(effects.jobs, SizeIs(1));
@@ -186,6 +198,87 @@ TEST_F(ExchangeSteps, a_host_may_refuse_a_read) {
   ASSERT_THAT(effects.sends, SizeIs(1));
   EXPECT_TRUE(effects.sends[0].message.reply().missing());
   EXPECT_TRUE(effects.sends[0].message.reply().data().empty());
+}
+
+// Two peers of this version; each says which chunks it has.
+TEST_F(ExchangeSteps, the_rarest_chunk_goes_first) {
+  Config config;
+  config.window_per_peer = 1;
+  Exchange exchange(config);
+  const storage::NamedManifest named = file_of(9, 10);
+  const PeerId other("other");
+  const pb::BlobMessage hello = hello_of(protocol::own_version().major(), true);
+  pb::BlobMessage map;
+  map.mutable_map()->set_manifest(named.name.raw());
+  for (const PeerId& peer : {peer_, other}) {
+    exchange.connected(peer, now_);
+    exchange.received(peer, hello, now_);
+  }
+  exchange.fetch({.object = named.name}, now_);
+  Effects effects = exchange.take_effects();
+  EXPECT_EQ(requests_in(effects), 0U);  // until it is known who has it
+  map.mutable_map()->set_bits("\xff\x03");
+  exchange.received(peer_, map, now_);
+  effects = exchange.take_effects();
+  ASSERT_THAT(effects.sends, SizeIs(1));
+  map.mutable_map()->set_bits(std::string("\xdf\x03"));  // all but the fifth
+  exchange.received(other, map, now_);
+  exchange.received(peer_, reply_to(effects.sends[0], named.encoded), now_);
+  exchange.answered(ObjectOpened{named.name, std::vector<Hash>()}, now_);
+  for (const Send& send : exchange.take_effects().sends) {
+    if (send.peer != peer_ || !send.message.has_request()) continue;
+    EXPECT_EQ(send.message.request().hash(), blake2b("4").raw());
+    return;
+  }
+  FAIL() << "nothing was asked of the one that has it";
+}
+
+TEST_F(ExchangeSteps, what_has_come_is_told_to_those_who_asked) {
+  Exchange exchange({.window_per_peer = 9});
+  meet(exchange);
+  const PeerId curious("curious");
+  exchange.connected(curious, now_);
+  exchange.received(curious, hello_of(protocol::own_version().major(), true), now_);
+  const storage::NamedManifest named = file_of(9, 10);
+  const auto maps = [&] {
+    std::vector<pb::ChunkMap> told;
+    for (const Send& send : exchange.take_effects().sends) {
+      if (send.peer == curious && send.message.has_map()) told.push_back(send.message.map());
+    }
+    return told;
+  };
+  pb::BlobMessage question;
+  question.mutable_map_request()->set_manifest(named.name.raw());
+  exchange.received(curious, question, now_);
+  const Effects asked_of_disk = exchange.take_effects();
+  ASSERT_THAT(asked_of_disk.jobs, SizeIs(1));
+  exchange.answered(ObjectFound{curious, named.name, {}}, now_);
+  std::vector<pb::ChunkMap> told = maps();
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_TRUE(told[0].whole());
+
+  Effects effects = ask_for(exchange, named);
+  exchange.received(curious, question, now_);
+  told = maps();
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_TRUE(told[0].receiving());
+  EXPECT_EQ(told[0].bits(), std::string("\1", 1));  // the manifest
+  now_.boot += std::chrono::seconds(1);
+  exchange.answered(ChunkWritten{named.name, blake2b("4"), {}}, now_);
+  EXPECT_THAT(maps(), IsEmpty());  // nobody asked for that
+  const auto five = std::find_if(effects.sends.begin(), effects.sends.end(), [](const Send& send) {
+    return send.message.request().hash() == blake2b("4").raw();
+  });
+  ASSERT_NE(five, effects.sends.end());
+  exchange.received(five->peer, reply_to(*five, "4"), now_);
+  exchange.answered(ChunkWritten{named.name, blake2b("4"), {}}, now_);
+  told = maps();
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_THAT(told[0].added(), testing::ElementsAre(5U));
+  exchange.cancel(named.name, now_);
+  told = maps();
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_FALSE(told[0].receiving());
 }
 
 TEST_F(ExchangeSteps, a_reply_that_nobody_asked_for_changes_nothing) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <queue>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,14 @@ struct Party {
   std::map<PeerId, unsigned> asked;  // requests sent
   std::vector<Hash> asked_chunks;
   unsigned reads = 0;
+  std::map<PeerId, std::uint64_t> sent_bytes;  // of chunks, manifests included
+
+  // Its connection to the world; 0: no limit.
+  double up_bytes_per_second = 0;
+  double down_bytes_per_second = 0;
+  Duration up_busy_until{};
+  Duration down_busy_until{};
+  bool is_old = false;  // neither says nor hears maps
 };
 
 struct WireFaults {
@@ -81,7 +90,9 @@ class World {
   explicit World(std::uint64_t seed = 1) : random_(Position{.seed = seed, .purpose = Purpose::kSimulation}) {}
 
   Party& add(const std::string& name, const Config& config = {}) {
-    auto party = std::make_unique<Party>(PeerId(name), config);
+    Config own = config;
+    if (own.incarnation == 0) own.incarnation = 1000 * (parties_.size() + 1);
+    auto party = std::make_unique<Party>(PeerId(name), own);
     return *parties_.emplace(PeerId(name), std::move(party)).first->second;
   }
 
@@ -117,6 +128,9 @@ class World {
     party.exchange->fetch({.object = object, .from = std::move(from)}, now_);
     drain(party);
   }
+
+  // Carries out what a call of the party's exchange led to.
+  void settle(Party& party) { drain(party); }
 
   // Until nothing is left to happen, or `enough` holds, or the time is over. True where `enough` holds.
   bool run(const std::function<bool()>& enough, Duration limit = std::chrono::minutes(30)) {
@@ -190,19 +204,36 @@ class World {
     if (to == parties_.end() || !open_.contains(key(from.name, send.peer))) return;
     Party& target = *to->second;
     const bool hello = send.message.has_hello();
+    if (from.is_old || target.is_old) {
+      SKERRY_CHECK(!send.message.has_map() && !send.message.has_map_request(), "a map for an old peer");
+      if (hello) send.message.mutable_hello()->set_maps(false);
+    }
     if (send.message.has_request()) {
       ++from.asked[send.peer];
       from.asked_chunks.push_back(*Hash::from_raw(send.message.request().hash()));
     }
+    from.sent_bytes[send.peer] += send.message.reply().data().size();
     if (!hello && tamper && !tamper(from, target, send.message)) return;
     const std::string bytes = send.message.SerializeAsString();
     const auto link = key(from.name, send.peer);
     for (unsigned copy = 0, copies = hello ? 1 : drawn_copies(); copy < copies; ++copy) {
-      later(hello ? Duration(0) : delay(),
+      later(hello ? Duration(0) : travel(from, target, bytes.size()),
             [this, &target, link, number = links_[link], name = from.name, bytes] {
               if (open_.contains(link) && links_[link] == number) deliver(target, name, bytes);
             });
     }
+  }
+
+  // From now: through the sender's line, the world, and the receiver's line, each busy with one message at a time.
+  Duration travel(Party& from, Party& to, std::size_t bytes) {
+    const auto through = [&](Duration at, Duration& busy_until, double bytes_per_second) {
+      if (bytes_per_second == 0) return at;
+      const std::chrono::duration<double> takes(static_cast<double>(bytes) / bytes_per_second);
+      busy_until = std::max(at, busy_until) + std::chrono::duration_cast<Duration>(takes);
+      return busy_until;
+    };
+    const Duration left = through(now_.boot, from.up_busy_until, from.up_bytes_per_second);
+    return through(left + delay(), to.down_busy_until, to.down_bytes_per_second) - now_.boot;
   }
 
   unsigned drawn_copies() {

@@ -88,6 +88,19 @@ Result<void> validate_reply(const pb::ChunkReply& reply) {
   return {};
 }
 
+Result<void> validate_map(const pb::ChunkMap& map) {
+  TRY(length("chunk_map.manifest", map.manifest(), kKeyBytes));
+  if (map.whole() && (!map.bits().empty() || map.added_size() > 0)) {
+    return bad("chunk_map.whole", "no single chunks beside it", "some");
+  }
+  TRY(text_at_most("chunk_map.bits", map.bits(), kMapBytes));
+  TRY(count_at_most("chunk_map.added", map.added_size(), kMapAdded));
+  for (const std::uint32_t chunk : map.added()) {
+    TRY(in_range<std::size_t>("chunk_map.added", chunk, 0, 8 * kMapBytes - 1));
+  }
+  return {};
+}
+
 Result<void> validate_body(const pb::BlobMessage& message) {
   switch (message.body_case()) {
     case pb::BlobMessage::kRequest:
@@ -97,6 +110,10 @@ Result<void> validate_body(const pb::BlobMessage& message) {
       return validate_reply(message.reply());
     case pb::BlobMessage::kHello:
       return {};
+    case pb::BlobMessage::kMapRequest:
+      return length("map_request.manifest", message.map_request().manifest(), kKeyBytes);
+    case pb::BlobMessage::kMap:
+      return validate_map(message.map());
     case pb::BlobMessage::BODY_NOT_SET:
       break;
   }

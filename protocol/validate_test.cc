@@ -323,6 +323,32 @@ TEST(BlobMessage, FieldsAreChecked) {
   EXPECT_FALSE(parse_blob_message(""));
 }
 
+TEST(BlobMessage, MapsAreChecked) {
+  pb::BlobMessage message;
+  message.mutable_map_request()->set_manifest(kHash);
+  ASSERT_TRUE(parse_blob_message(message.SerializeAsString()));
+  message.mutable_map_request()->set_manifest("short");
+  EXPECT_FALSE(parse_blob_message(message.SerializeAsString()));
+  pb::ChunkMap& map = *message.mutable_map();
+  map.set_manifest(kHash);
+  map.set_whole(true);
+  ASSERT_TRUE(parse_blob_message(message.SerializeAsString()));
+  map.set_whole(false);
+  map.set_bits(std::string(kMapBytes, '\xff'));
+  for (std::size_t i = 0; i < kMapAdded; ++i) map.add_added(static_cast<std::uint32_t>(8 * kMapBytes - 1));
+  ASSERT_TRUE(parse_blob_message(message.SerializeAsString()));
+  const std::vector<std::function<void(pb::ChunkMap&)>> spoilers = {
+      [](auto& m) { m.set_manifest("short"); },          [](auto& m) { m.set_whole(true); },
+      [](auto& m) { m.mutable_bits()->push_back('x'); }, [](auto& m) { m.add_added(0); },
+      [](auto& m) { m.set_added(0, 8 * kMapBytes); },
+  };
+  for (const auto& spoil : spoilers) {
+    pb::BlobMessage bad = message;
+    spoil(*bad.mutable_map());
+    EXPECT_FALSE(parse_blob_message(bad.SerializeAsString()));
+  }
+}
+
 TEST(Version, OneMinorAway) {
   pb::Version version = own_version();
   EXPECT_TRUE(compatible(version));

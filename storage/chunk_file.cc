@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <utility>
 
-#include "base/check.h"
 #include "base/text.h"
 #include "storage/files.h"
 
@@ -92,12 +91,20 @@ Result<void> ChunkWriter::put(const Hash& hash, std::string_view bytes) {
   return {};
 }
 
+Result<std::string> ChunkWriter::read(const Hash& hash) const {
+  const auto found = by_hash_.find(hash);
+  if (found != by_hash_.end()) {
+    ASSIGN_OR_RETURN(std::string bytes,
+                     read_at(descriptor_, layout_.placements[found->second.front()], path_ + ".partial"));
+    if (blake2b(bytes) == hash) return bytes;
+  }
+  return fail(ErrorCode::kNotFound, text("chunk ", hash.short_hex(), " of ", path_, " is not here"));
+}
+
 Result<void> ChunkWriter::commit() {
-  SKERRY_CHECK(descriptor_ >= 0, "commit is called once");
   const std::string partial = path_ + ".partial";
   if (::fsync(descriptor_) != 0) return system_error("sync", partial, errno);
   if (::rename(partial.c_str(), path_.c_str()) != 0) return system_error("rename", partial, errno);
-  ::close(std::exchange(descriptor_, -1));
   return sync_folder(std::filesystem::path(path_).parent_path().string());
 }
 

@@ -1,5 +1,5 @@
 // Files as chunks: one that is being received, in any order and over restarts, and one that is served.
-// Thread rule: a ChunkWriter belongs to one thread at a time; a ChunkReader may be read by many. Failure rule: as files.h.
+// Thread rule: a ChunkWriter belongs to one thread at a time, but for read(); a ChunkReader may be read by many. Failure rule: as files.h.
 #pragma once
 
 #include <string>
@@ -24,7 +24,9 @@ class ChunkWriter {
   Result<std::vector<Hash>> present() const;
   // Writes the chunk everywhere it belongs. REQUIRES: blake2b(bytes) == hash. kInvalid: not of this file.
   Result<void> put(const Hash& hash, std::string_view bytes);
-  // REQUIRES: every chunk was put or present. Durable under its name on return.
+  // What was put or present; at any moment and from any thread. kNotFound: not of this file, or not there yet.
+  Result<std::string> read(const Hash& hash) const;
+  // REQUIRES: every chunk was put or present. Durable under its name on return; only read() may follow.
   Result<void> commit();
   static Result<void> discard(const std::string& path);  // the partial file, if there is one
 

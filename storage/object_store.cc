@@ -57,10 +57,11 @@ Result<void> create_folder(const std::string& folder) {
 struct ObjectStore::Object {
   ObjectInfo info;
   std::atomic<State> state = State::kPartial;
-  FamilyName family;                    // of a checkpoint
-  std::unordered_set<Hash> missing;     // while it is being received, once begun in this life
-  std::unique_ptr<ChunkWriter> writer;  // of a file that is being received
-  bool begun = false;
+  FamilyName family;                 // of a checkpoint
+  std::unordered_set<Hash> missing;  // while it is being received, once begun in this life
+  // Of a file that is being received. Set and reset under the store's mutex: reads hold it while they last.
+  std::shared_ptr<ChunkWriter> writer;
+  std::atomic<bool> begun = false;
 };
 
 Result<std::unique_ptr<ObjectStore>> ObjectStore::open(Store& store, const std::string& folder) {
@@ -160,7 +161,11 @@ Result<ObjectInfo> ObjectStore::info(const Hash& object) const {
 }
 
 Result<NamedManifest> ObjectStore::manifest(const Hash& object) const {
-  ASSIGN_OR_RETURN(auto encoded, store_.get(whole_key(object)));
+  return manifest_at(whole_key(object), object);
+}
+
+Result<NamedManifest> ObjectStore::manifest_at(const std::string& key, const Hash& object) const {
+  ASSIGN_OR_RETURN(auto encoded, store_.get(key));
   if (!encoded) return fail(ErrorCode::kNotFound, text("no object ", object.short_hex()));
   ASSIGN_OR_RETURN(NamedManifest named, decode_manifest(std::move(*encoded)));
   if (named.name != object)
@@ -181,12 +186,13 @@ Result<std::vector<Hash>> ObjectStore::begin(const NamedManifest& named) {
     TRY(store_.write({{partial_key(named.name), named.encoded}}));
     auto fresh = std::make_shared<Object>();
     fresh->info = info_of(named);
+    if (named.manifest.kind == ManifestKind::kCheckpoint)
+      fresh->family = family_of(named.manifest, named.name);
     const std::lock_guard lock(mutex_);
     known = objects_.emplace(named.name, std::move(fresh)).first->second;
   }
   Object& object = **known;
   if (named.manifest.kind == ManifestKind::kCheckpoint) {
-    object.family = family_of(named.manifest, named.name);
     if (!store_.has_family(object.family)) TRY(store_.create_family(object.family));
     ASSIGN_OR_RETURN(present, store_.chunks(object.family));
   } else {
@@ -194,7 +200,9 @@ Result<std::vector<Hash>> ObjectStore::begin(const NamedManifest& named) {
       TRY(take_back(path_to(named.name)));
       ASSIGN_OR_RETURN(ChunkWriter writer,
                        ChunkWriter::open(path_to(named.name), file_layout(named.manifest)));
-      object.writer = std::make_unique<ChunkWriter>(std::move(writer));
+      auto opened = std::make_shared<ChunkWriter>(std::move(writer));
+      const std::lock_guard lock(mutex_);
+      object.writer = std::move(opened);
     }
     ASSIGN_OR_RETURN(present, object.writer->present());
   }
@@ -238,6 +246,7 @@ Result<void> ObjectStore::seal(const Hash& object) {
   ASSIGN_OR_RETURN(auto encoded, store_.get(partial_key(object)));
   SKERRY_CHECK(encoded.has_value(), "an object that is being received has its key");
   TRY(store_.write({{whole_key(object), std::move(encoded)}, {partial_key(object), std::nullopt}}));
+  const std::lock_guard lock(mutex_);
   found->writer.reset();
   found->state = State::kWhole;
   return {};
@@ -278,6 +287,24 @@ Result<std::string> ObjectStore::read(const Hash& object, const Hash& chunk) con
   return read_stored(*found, chunk);
 }
 
+Result<std::string> ObjectStore::read_received(const Hash& object, const Hash& chunk) const {
+  ASSIGN_OR_RETURN(const ObjectPtr found, find_partial(object));
+  if (chunk == object) {
+    return manifest_at(partial_key(object), object).map([](NamedManifest named) {
+      return std::move(named.encoded);
+    });
+  }
+  if (found->info.kind == ManifestKind::kCheckpoint) return store_.get_chunk(found->family, chunk);
+  std::shared_ptr<ChunkWriter> writer;
+  {
+    const std::lock_guard lock(mutex_);
+    writer = found->writer;
+  }
+  if (!writer)
+    return fail(ErrorCode::kNotFound, text("object ", object.short_hex(), " is not open any more"));
+  return writer->read(chunk);
+}
+
 Result<std::string> ObjectStore::path_of(const Hash& object) const {
   ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
   if (found->state != State::kWhole)
@@ -316,7 +343,10 @@ Result<void> ObjectStore::drop(const Hash& object) {
   if (found->info.kind == ManifestKind::kCheckpoint) {
     return store_.has_family(found->family) ? store_.drop_family(found->family) : Result<void>();
   }
-  found->writer.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    found->writer.reset();
+  }
   const std::string path = path_to(object);
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) return system_error("remove", path, errno);
   return ChunkWriter::discard(path);

@@ -62,6 +62,9 @@ class ObjectStore {
 
   // A chunk of a whole object, or its manifest where chunk == object; its hash is checked. kNotFound, kCorrupt.
   Result<std::string> read(const Hash& object, const Hash& chunk) const;
+  // The same of an object that is being received: for whoever checks the hash and takes nothing else from it, never for use.
+  // kNotFound: not begun in this life, or not there yet.
+  Result<std::string> read_received(const Hash& object, const Hash& chunk) const;
   // Where a file lies, for mapping. Stable until it is dropped. kNotFound; kInvalid: a checkpoint.
   Result<std::string> path_of(const Hash& object) const;
   // Hashes every chunk again. An object that is not whole any more becomes one that is being received: begin() then says
@@ -83,6 +86,7 @@ class ObjectStore {
   Result<void> drop_unnamed();
   Result<ObjectPtr> find(const Hash& object) const;
   Result<ObjectPtr> find_partial(const Hash& object) const;
+  Result<NamedManifest> manifest_at(const std::string& key, const Hash& object) const;
   std::string path_to(const Hash& object) const;
   Result<void> open_writer(Object& object);
   Result<std::shared_ptr<ChunkReader>> reader_of(const Object& object) const;

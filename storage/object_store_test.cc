@@ -109,6 +109,42 @@ TEST_F(ObjectStoreTest, nothing_is_visible_before_it_is_sealed) {
   EXPECT_THAT(objects_->partials(), IsEmpty());
 }
 
+TEST_F(ObjectStoreTest, what_has_come_may_be_passed_on_before_it_is_sealed) {
+  const Safetensors tensors = snapshot(1);
+  const NamedManifest checkpoint = value_of(build_checkpoint_manifest(tensors, checkpoint_facts()));
+  const std::vector<Chunk> chunks = distinct_chunks(checkpoint.manifest);
+  EXPECT_EQ(objects_->read_received(checkpoint.name, checkpoint.name).error().code, ErrorCode::kNotFound);
+  value_of(objects_->begin(checkpoint));
+  EXPECT_EQ(value_of(objects_->read_received(checkpoint.name, checkpoint.name)), checkpoint.encoded);
+  std::string bytes_of_first;
+  value_of(for_each_chunk(checkpoint.manifest, tensors, [&](const Hash& hash, std::string_view bytes) {
+    if (hash != chunks.front().hash) return Result<void>();
+    bytes_of_first = bytes;
+    return objects_->put(checkpoint.name, hash, bytes);
+  }));
+  EXPECT_EQ(value_of(objects_->read_received(checkpoint.name, chunks.front().hash)), bytes_of_first);
+  EXPECT_EQ(objects_->read_received(checkpoint.name, chunks.back().hash).error().code, ErrorCode::kNotFound);
+
+  const std::string contents = random_bytes(2 * kMaxChunkBytes, 3);
+  Manifest facts;
+  facts.name = "data";
+  const std::string second = contents.substr(kMaxChunkBytes);
+  facts.parts.push_back(
+      {std::string(kPartFile),
+       {},
+       {{blake2b(contents.substr(0, kMaxChunkBytes)), kMaxChunkBytes}, {blake2b(second), kMaxChunkBytes}}});
+  const NamedManifest file = value_of(encode_manifest(facts));
+  const Hash first = file.manifest.parts[0].chunks[0].hash;
+  value_of(objects_->begin(file));
+  value_of(objects_->put(file.name, blake2b(second), second));
+  EXPECT_EQ(value_of(objects_->read_received(file.name, blake2b(second))), second);
+  EXPECT_EQ(objects_->read_received(file.name, first).error().code, ErrorCode::kNotFound);
+  value_of(objects_->put(file.name, first, std::string_view(contents).substr(0, kMaxChunkBytes)));
+  value_of(objects_->seal(file.name));
+  EXPECT_EQ(objects_->read_received(file.name, first).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(value_of(objects_->read(file.name, first)), contents.substr(0, kMaxChunkBytes));
+}
+
 TEST_F(ObjectStoreTest, an_interrupted_checkpoint_goes_on_from_what_was_flushed) {
   const Safetensors tensors = snapshot(1);
   const NamedManifest named = value_of(build_checkpoint_manifest(tensors, checkpoint_facts()));

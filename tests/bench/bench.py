@@ -12,6 +12,10 @@
   export      what diffusers computes from an exported ensemble, against the engine: largest absolute differences
   fleet       --nodes N with CURVE connections that beat once a second, 16 of them with a lease: how long an answer takes, what
               the coordinator needs; then it is killed and started again under that load
+  fanout      128 MiB from the coordinator to 16 nodes, each at an upload limit of 16 MB/s, on a virtual network: copies that
+              the coordinator sends, and the time against that of one node
+  transfer    four peers to one over CURVE: the exchange against bare ZeroMQ connections of the same number and message size
+              with the same hash, sink in memory, in turns; then into a file
   gossip      rounds for 100 records to reach 10,000 simulated nodes, and what an idle one sends and receives (4 GB of memory)
 """
 import argparse
@@ -245,10 +249,22 @@ def export(args):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def gossip(args):
-    done = subprocess.run([pathlib.Path(args.bin) / "gossip_bench"], check=True, capture_output=True, text=True)
+def printed_by(args, name):
+    done = subprocess.run([pathlib.Path(args.bin) / name], check=True, capture_output=True, text=True)
     print(done.stdout.rsplit("\n", 2)[0])
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def gossip(args):
+    return printed_by(args, "gossip_bench")
+
+
+def fanout(args):
+    return printed_by(args, "fanout_bench")
+
+
+def transfer(args):
+    return printed_by(args, "transfer_bench")
 
 
 LEASES = 16
@@ -361,7 +377,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=7)
     args = parser.parse_args()
     benches = {"size": size, "detection": detection, "train": train, "memory": memory, "storage": storage, "export": export, "fleet": fleet,
-               "gossip": gossip}
+               "gossip": gossip, "fanout": fanout, "transfer": transfer}
     if args.name not in benches:
         print(__doc__)
         sys.exit(0 if args.name is None else f"no benchmark '{args.name}'")
