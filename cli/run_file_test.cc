@@ -38,9 +38,9 @@ ema = 0.995
 label_dropout = 0.2
 precision = "bf16"
 kernels = "reference"
-t_distribution = "lognormal"
 micro_batch = 16
 gradient_checkpointing = true
+t_distribution = "lognormal"
 flip = true
 threads = 2
 [checkpoint]
@@ -71,10 +71,10 @@ kind = "analytic"
   EXPECT_EQ(spec->train().kernels(), pb::KERNELS_REFERENCE);
   EXPECT_EQ(spec->train().t_distribution(), pb::TIME_DISTRIBUTION_LOGNORMAL);
   EXPECT_TRUE(spec->train().flip());
-  EXPECT_EQ(spec->train().threads(), 2U);
-  EXPECT_EQ(spec->round_seconds(), 30);
   EXPECT_EQ(spec->train().micro_batch(), 16U);
   EXPECT_TRUE(spec->train().gradient_checkpointing());
+  EXPECT_EQ(spec->train().threads(), 2U);
+  EXPECT_EQ(spec->round_seconds(), 30);
   EXPECT_EQ(spec->round_steps(), 0U);
   EXPECT_EQ(spec->offline_rounds(), 4U);
   EXPECT_EQ(spec->copies(), 1U);
@@ -93,10 +93,10 @@ TEST(RunFile, DefaultsAreThoseOfTheExample) {
   example->mutable_train()->set_kernels(least->train().kernels());
   EXPECT_EQ(least->SerializeAsString(), example->SerializeAsString());
   EXPECT_EQ(least->train().batch_size(), 64U);
-  EXPECT_EQ(least->round_seconds(), 60);
-  EXPECT_EQ(least->turn_rounds(), 5U);
   EXPECT_EQ(least->train().micro_batch(), 0U);
   EXPECT_FALSE(least->train().gradient_checkpointing());
+  EXPECT_EQ(least->round_seconds(), 60);
+  EXPECT_EQ(least->turn_rounds(), 5U);
 }
 
 TEST(RunFile, WhatItAcceptsTheCoordinatorAccepts) {
@@ -158,11 +158,11 @@ INSTANTIATE_TEST_SUITE_P(
             "\"constant\", \"linear\", \"cosine\" or \"cyclic\""},
         Bad{kLeast + kModel + kTrain + "schedule = \"cyclic\"\n", ":7:12", "needs train.cycle_steps"},
         Bad{kLeast + kModel + kTrain + "cycle_steps = 5\n", ":7:15", "of schedule = \"cyclic\" only"},
+        Bad{kLeast + kModel + kTrain + "micro_batch = -1\n", ":7:15", "a whole number from 0 to 65536"},
+        Bad{kLeast + kModel + kTrain + "gradient_checkpointing = 1\n", ":7:26", "expected true or false"},
         Bad{kLeast + kModel + kTrain + "flip = 1\n", ":7:8", "expected true or false, found integer 1"},
         Bad{kLeast + kModel + kTrain + "kernels = \"slow\"\n", ":7:11", "\"fast\" or \"reference\""},
         Bad{kLeast + kModel + kTrain + "t_distribution = \"normal\"\n", ":7:18",
-            Bad{kLeast + kModel + kTrain + "micro_batch = -1\n", ":7:15", "a whole number from 0 to 65536"},
-            Bad{kLeast + kModel + kTrain + "gradient_checkpointing = 1\n", ":7:26", "expected true or false"},
             "\"uniform\" or \"lognormal\""},
         Bad{kLeast + kModel + kTrain + "warmup_steps = 3000\n", ":7:16", "at most train.steps = 2000"},
         Bad{kLeast + kModel + kTrain + "precision = \"fp16\"\n", ":7:13", "expected \"fp32\" or \"bf16\""},
