@@ -215,6 +215,8 @@ void Host::handle(protocol::ServerEvent event) {
       return control(message);
     case protocol::Endpoint::kBlob:
       return blob_->incoming(message);
+    case protocol::Endpoint::kPeer:
+      return;  // a coordinator has none
   }
 }
 

@@ -63,6 +63,8 @@ const char* to_string(Endpoint endpoint) {
       return "control";
     case Endpoint::kBlob:
       return "blob";
+    case Endpoint::kPeer:
+      return "peer";
   }
   SKERRY_CHECK(false, "an endpoint outside its enumeration");
 }
@@ -73,8 +75,17 @@ std::size_t limit_bytes(Endpoint endpoint) {
 }
 
 const std::string& Endpoints::of(Endpoint endpoint) const {
-  if (endpoint == Endpoint::kEnrol) return enrol;
-  return endpoint == Endpoint::kControl ? control : blob;
+  switch (endpoint) {
+    case Endpoint::kEnrol:
+      return enrol;
+    case Endpoint::kControl:
+      return control;
+    case Endpoint::kBlob:
+      return blob;
+    case Endpoint::kPeer:
+      return peer;
+  }
+  SKERRY_CHECK(false, "an endpoint outside its enumeration");
 }
 
 std::string& Endpoints::of(Endpoint endpoint) {
@@ -99,6 +110,19 @@ Result<Address> parse_address(std::string_view address) {
     parsed.ports[i] = static_cast<std::uint16_t>(parsed.ports[0] + i);
   parsed.host = host;
   parsed.has_ports = !ports.empty();
+  return parsed;
+}
+
+Result<HostPort> parse_host_port(std::string_view address) {
+  std::string_view host;
+  std::string_view digits;
+  HostPort parsed;
+  if (!split(address, host, digits) || !parse_port(digits, parsed.port)) {
+    return fail(ErrorCode::kInvalid, text("address \"", address,
+                                          "\": expected HOST:PORT with a port up to 65535 (an IPv6 host in "
+                                          "brackets)"));
+  }
+  parsed.host = host;
   return parsed;
 }
 

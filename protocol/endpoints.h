@@ -1,4 +1,4 @@
-// The three addresses of a coordinator, and how a person writes them.
+// The three addresses of a coordinator, the one of a node, and how a person writes them.
 #pragma once
 
 #include <array>
@@ -12,10 +12,11 @@
 
 namespace skerry::protocol {
 
-enum class Endpoint : std::uint8_t { kEnrol, kControl, kBlob };
+// A coordinator has the first three, a node the last one: there, nodes and people talk as at blob.
+enum class Endpoint : std::uint8_t { kEnrol, kControl, kBlob, kPeer };
 inline constexpr std::size_t kEndpointCount = 3;
 inline constexpr std::array kAllEndpoints = {Endpoint::kEnrol, Endpoint::kControl, Endpoint::kBlob};
-const char* to_string(Endpoint endpoint);  // "enrol", "control", "blob"
+const char* to_string(Endpoint endpoint);  // "enrol", "control", "blob", "peer"
 
 // The largest message that the endpoint carries, either way.
 std::size_t limit_bytes(Endpoint endpoint);
@@ -27,6 +28,7 @@ struct Endpoints {
   std::string enrol;
   std::string control;
   std::string blob;
+  std::string peer = {};  // of a node, which has no other; empty: it cannot be dialled
   bool operator==(const Endpoints&) const = default;
   const std::string& of(Endpoint endpoint) const;
   std::string& of(Endpoint endpoint);
@@ -40,6 +42,13 @@ struct Address {
   bool has_ports = false;  // they were in the text
 };
 Result<Address> parse_address(std::string_view text);
+
+// HOST:PORT of a node, also port 0 (the system picks).
+struct HostPort {
+  std::string host;
+  std::uint16_t port = 0;
+};
+Result<HostPort> parse_host_port(std::string_view text);
 
 // "tcp://HOST:PORT".
 std::string tcp_url(const std::string& host, std::uint16_t port);

@@ -45,7 +45,7 @@ std::vector<int> readable_now(std::span<const int> descriptors) {
 FakeServer::FakeServer(std::shared_ptr<FakeNetwork::State> network, const Identity& identity)
     : network_(std::move(network)),
       key_(identity.x25519_key()),
-      endpoints_{"tcp://fake:1", "tcp://fake:2", "tcp://fake:3"} {
+      endpoints_{"tcp://fake:1", "tcp://fake:2", "tcp://fake:3", "tcp://fake:4"} {
   network_->servers[key_] = this;
 }
 
@@ -55,11 +55,21 @@ FakeServer::~FakeServer() {
 }
 
 bool FakeServer::is_allowed(Endpoint endpoint, const std::string& key) const {
+  if (endpoint == Endpoint::kPeer) return !refused_.contains(key);
   return endpoint == Endpoint::kEnrol || allowed_.contains(key);
 }
 
 void FakeServer::set_allowed(std::unordered_set<std::string> keys) {
   allowed_ = std::move(keys);
+  throw_out_unwanted();
+}
+
+void FakeServer::set_refused(std::unordered_set<std::string> keys) {
+  refused_ = std::move(keys);
+  throw_out_unwanted();
+}
+
+void FakeServer::throw_out_unwanted() {
   std::erase_if(events_, [this](const ServerEvent& event) {
     const auto* incoming = std::get_if<Incoming>(&event);
     return incoming != nullptr && !is_allowed(incoming->connection.endpoint, incoming->public_key);
@@ -97,6 +107,7 @@ FakeClient::FakeClient(std::shared_ptr<FakeNetwork::State> network, const Identi
 FakeClient::~FakeClient() {
   *alive_ = false;
   for (const Endpoint endpoint : kAllEndpoints) hang_up(endpoint);
+  hang_up(Endpoint::kPeer);
 }
 
 void FakeClient::dial(Endpoint endpoint) {

@@ -68,6 +68,7 @@ class FakeServer final : public ServerTransport {
   const Endpoints& endpoints() const override { return endpoints_; }
   void set_allowed(std::unordered_set<std::string> keys) override;
   void allow(const std::string& key) override { allowed_.insert(key); }
+  void set_refused(std::unordered_set<std::string> keys) override;
   Result<void> send(const Connection& connection, std::string_view bytes) override;
   void close(const Connection& connection) override { network_->end(connection.id); }
   Result<std::vector<int>> poll(Duration timeout, std::span<const int> readable,
@@ -78,10 +79,13 @@ class FakeServer final : public ServerTransport {
   const std::string& key() const { return key_; }
 
  private:
+  void throw_out_unwanted();
+
   std::shared_ptr<FakeNetwork::State> network_;
   const std::string key_;
   const Endpoints endpoints_;
   std::unordered_set<std::string> allowed_;
+  std::unordered_set<std::string> refused_;  // at peer
   std::deque<ServerEvent> events_;
 };
 
@@ -115,7 +119,7 @@ class FakeClient final : public ClientTransport {
   const std::string server_key_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::uint64_t attempts_ = 0;
-  std::array<std::optional<Dialled>, kEndpointCount> dialled_;
+  std::array<std::optional<Dialled>, kEndpointCount + 1> dialled_;
   std::deque<std::pair<std::string, ClientEvent>> events_;  // with the link they came by
 };
 

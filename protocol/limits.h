@@ -8,7 +8,7 @@
 namespace skerry::protocol {
 
 inline constexpr std::uint32_t kVersionMajor = 1;
-inline constexpr std::uint32_t kVersionMinor = 0;  // spoken with one minor version away in either direction
+inline constexpr std::uint32_t kVersionMinor = 1;  // spoken with one minor version away in either direction
 
 inline constexpr std::size_t kEnrolMessageBytes = 4 << 10;
 inline constexpr std::size_t kControlMessageBytes = 256 << 10;

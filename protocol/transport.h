@@ -66,6 +66,8 @@ class ServerTransport {
   // was named), and it cannot come back.
   virtual void set_allowed(std::unordered_set<std::string> keys) = 0;
   virtual void allow(const std::string& key) = 0;  // adds one
+  // Raw X25519 keys that may not open peer, which takes any other. Thrown out as above.
+  virtual void set_refused(std::unordered_set<std::string> keys) = 0;
 
   // Never blocks. kUnavailable: the peer is gone. kExhausted: its queue is full. Nothing was sent in both.
   virtual Result<void> send(const Connection& connection, std::string_view bytes) = 0;
@@ -75,6 +77,10 @@ class ServerTransport {
   // handler, a bounded number a call; may return early. Returns which of `readable` can be read. A zero timeout does not wait.
   virtual Result<std::vector<int>> poll(Duration timeout, std::span<const int> readable,
                                         const Handler& handle) = 0;
+
+  // For a loop that waits elsewhere: something may have come once one of these can be read, or after any call above; then
+  // poll without waiting, until nothing comes. Empty: this transport has none.
+  virtual std::vector<int> descriptors() const { return {}; }
 };
 
 // Client side.
@@ -111,6 +117,7 @@ class ClientTransport {
   // after Lost.
   virtual Result<std::vector<int>> poll(Duration timeout, std::span<const int> readable,
                                         const Handler& handle) = 0;
+  virtual std::vector<int> descriptors() const { return {}; }  // as the server's
 };
 
 }  // namespace skerry::protocol

@@ -101,6 +101,12 @@ Result<void> validate_map(const pb::ChunkMap& map) {
   return {};
 }
 
+Result<void> validate_hello(const pb::BlobHello& hello) {
+  if (!hello.has_certificate()) return {};
+  TRY(text_at_most("blob_hello.certificate.body", hello.certificate().body(), kCertificateBytes));
+  return length("blob_hello.certificate.signature", hello.certificate().signature(), kSignatureBytes);
+}
+
 Result<void> validate_body(const pb::BlobMessage& message) {
   switch (message.body_case()) {
     case pb::BlobMessage::kRequest:
@@ -109,11 +115,14 @@ Result<void> validate_body(const pb::BlobMessage& message) {
     case pb::BlobMessage::kReply:
       return validate_reply(message.reply());
     case pb::BlobMessage::kHello:
-      return {};
+      return validate_hello(message.hello());
     case pb::BlobMessage::kMapRequest:
       return length("map_request.manifest", message.map_request().manifest(), kKeyBytes);
     case pb::BlobMessage::kMap:
       return validate_map(message.map());
+    case pb::BlobMessage::kGossip:
+      return text_at_most("gossip", message.gossip(),
+                          kGossipMessageBytes);  // parse_gossip_message sees to the rest
     case pb::BlobMessage::BODY_NOT_SET:
       break;
   }
@@ -195,6 +204,8 @@ bool compatible(const pb::Version& version) {
   const std::uint32_t high = std::max(version.minor(), kVersionMinor);
   return version.major() == kVersionMajor && high - low <= 1;
 }
+
+bool knows_gossip(const pb::Version& version) { return compatible(version) && version.minor() >= 1; }
 
 pb::Error to_message(const Error& error) {
   pb::Error message;

@@ -29,6 +29,7 @@ Result<void> validate_name(std::string_view name, std::string_view what);
 pb::Version own_version();
 // Same major, and at most one minor away in either direction.
 bool compatible(const pb::Version& version);
+bool knows_gossip(const pb::Version& version);  // and may be sent what came with it
 
 // An error on its way to the other side and back.
 pb::Error to_message(const Error& error);

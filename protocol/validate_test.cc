@@ -321,6 +321,16 @@ TEST(BlobMessage, FieldsAreChecked) {
   message.mutable_reply()->set_data(std::string(kChunkBytes + 1, 'd'));
   EXPECT_FALSE(parse_blob_message(message.SerializeAsString()));
   EXPECT_FALSE(parse_blob_message(""));
+  message.mutable_hello();
+  ASSERT_TRUE(parse_blob_message(message.SerializeAsString()));
+  message.mutable_hello()->mutable_certificate()->set_signature(std::string(64, 's'));
+  ASSERT_TRUE(parse_blob_message(message.SerializeAsString()));
+  message.mutable_hello()->mutable_certificate()->set_body(std::string(kCertificateBytes + 1, 'b'));
+  EXPECT_FALSE(parse_blob_message(message.SerializeAsString()));
+  message.set_gossip(std::string(kGossipMessageBytes, 'g'));
+  ASSERT_TRUE(parse_blob_message(message.SerializeAsString()));
+  message.set_gossip(std::string(kGossipMessageBytes + 1, 'g'));
+  EXPECT_FALSE(parse_blob_message(message.SerializeAsString()));
 }
 
 TEST(BlobMessage, MapsAreChecked) {

@@ -16,6 +16,7 @@ class ZapHandler {
   using Decide = std::function<bool(std::string_view domain, std::string_view key, std::string_view address)>;
   ZapHandler(const std::shared_ptr<void>& context, Decide decide);
   ZmqSocket& socket() { return socket_; }
+  const ZmqSocket& socket() const { return socket_; }
   void answer_all();
 
  private:

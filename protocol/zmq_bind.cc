@@ -39,17 +39,18 @@ std::string own_address() {
 
 Error bind_error(Endpoint endpoint, const std::string& host, std::uint16_t port) {
   const int number = zmq_errno();
+  const char* const flag = endpoint == Endpoint::kPeer ? "--peer-listen" : "--listen";
   if (number == EADDRINUSE) {
     return fail(ErrorCode::kConflict,
                 text("port ", port, " of ", host, " (", to_string(endpoint),
-                     ") is in use by another program: stop it, or listen elsewhere (--listen)"));
+                     ") is in use by another program: stop it, or listen elsewhere (", flag, ")"));
   }
   if (number == EADDRNOTAVAIL || number == ENODEV) {
-    return fail(ErrorCode::kInvalid, text(host, " is no address of this machine (--listen)"));
+    return fail(ErrorCode::kInvalid, text(host, " is no address of this machine (", flag, ")"));
   }
   if (number == EACCES) {
     return fail(ErrorCode::kUnauthorised,
-                text("port ", port, " needs a privilege: use one above 1023 (--listen)"));
+                text("port ", port, " needs a privilege: use one above 1023 (", flag, ")"));
   }
   return zmq_error(text("cannot listen at ", host, " port ", port));
 }

@@ -36,6 +36,9 @@ struct Dialled {
   Duration backoff = kBackoffFirst;
 };
 
+constexpr std::array kEveryEndpoint = {Endpoint::kControl, Endpoint::kEnrol, Endpoint::kBlob,
+                                       Endpoint::kPeer};
+
 class ZmqClient final : public ClientTransport {
  public:
   ZmqClient(const Identity& identity, ClientOptions options, std::string server_key)
@@ -46,7 +49,7 @@ class ZmqClient final : public ClientTransport {
         jitter_({.seed = std::hash<std::string>{}(identity.x25519_key()), .purpose = Purpose::kId}) {}
 
   ~ZmqClient() override {
-    for (const Endpoint endpoint : kAllEndpoints) hang_up(endpoint);
+    for (const Endpoint endpoint : kEveryEndpoint) hang_up(endpoint);
   }
 
   void dial(Endpoint endpoint) override {
@@ -60,6 +63,7 @@ class ZmqClient final : public ClientTransport {
   Result<void> send(Endpoint endpoint, std::string_view bytes) override;
   Result<std::vector<int>> poll(Duration timeout, std::span<const int> readable,
                                 const Handler& handle) override;
+  std::vector<int> descriptors() const override;
 
  private:
   std::optional<Dialled>& of(Endpoint endpoint) { return dialled_[static_cast<std::size_t>(endpoint)]; }
@@ -80,7 +84,7 @@ class ZmqClient final : public ClientTransport {
   std::shared_ptr<void> context_;
   Stream jitter_;
   std::uint64_t sockets_ = 0;
-  std::array<std::optional<Dialled>, kEndpointCount> dialled_;
+  std::array<std::optional<Dialled>, kEveryEndpoint.size()> dialled_;
 };
 
 void ZmqClient::connect(Endpoint endpoint) {
@@ -100,13 +104,13 @@ void ZmqClient::connect(Endpoint endpoint) {
 }
 
 void ZmqClient::connect_due() {
-  for (const Endpoint endpoint : kAllEndpoints) {
+  for (const Endpoint endpoint : kEveryEndpoint) {
     if (of(endpoint) && !of(endpoint)->socket && now() >= of(endpoint)->again_at) connect(endpoint);
   }
 }
 
 Duration ZmqClient::until_due(Duration timeout) {
-  for (const Endpoint endpoint : kAllEndpoints) {
+  for (const Endpoint endpoint : kEveryEndpoint) {
     if (!of(endpoint) || of(endpoint)->socket) continue;
     const Duration left = std::max(Duration::zero(), of(endpoint)->again_at - now());
     if (timeout < Duration::zero() || left < timeout) timeout = left;
@@ -128,11 +132,10 @@ Result<void> ZmqClient::send(Endpoint endpoint, std::string_view bytes) {
                                           to_string(endpoint), ", ", limit_bytes(endpoint)));
   }
   Socket* socket = socket_of(endpoint);
-  if (socket == nullptr || !socket->open)
-    return fail(ErrorCode::kUnavailable, "not connected to the coordinator");
+  if (socket == nullptr || !socket->open) return fail(ErrorCode::kUnavailable, "not connected");
   // Asking first takes in a connection that is ready but not yet known to this thread.
   if (!socket->dealer.can(ZMQ_POLLOUT) || ZmqFrame(bytes).send(socket->dealer) != 0) {
-    return fail(ErrorCode::kExhausted, "the queue to the coordinator is full");
+    return fail(ErrorCode::kExhausted, "the queue is full");
   }
   return {};
 }
@@ -188,7 +191,7 @@ Result<std::vector<int>> ZmqClient::poll(Duration timeout, std::span<const int> 
                                          const Handler& handle) {
   connect_due();
   std::vector<zmq_pollitem_t> items;
-  for (const Endpoint endpoint : kAllEndpoints) {
+  for (const Endpoint endpoint : kEveryEndpoint) {
     Socket* socket = socket_of(endpoint);
     if (socket == nullptr) continue;
     items.push_back({socket->dealer.get(), 0, ZMQ_POLLIN, 0});
@@ -200,11 +203,21 @@ Result<std::vector<int>> ZmqClient::poll(Duration timeout, std::span<const int> 
     return zmq_error("waiting for messages");
   }
   std::vector<int> ready = ready_descriptors(items);
-  for (const Endpoint endpoint : {Endpoint::kControl, Endpoint::kEnrol, Endpoint::kBlob}) {
+  for (const Endpoint endpoint : kEveryEndpoint) {
     drain_monitor(endpoint, handle);
     receive_some(endpoint, handle);
   }
   return ready;
+}
+
+std::vector<int> ZmqClient::descriptors() const {
+  std::vector<int> all;
+  for (const std::optional<Dialled>& dialled : dialled_) {
+    if (!dialled || !dialled->socket) continue;
+    all.push_back(dialled->socket->dealer.descriptor());
+    all.push_back(dialled->socket->monitor.socket().descriptor());
+  }
+  return all;
 }
 
 constexpr std::size_t kSocketsOfClient = 3 * kEndpointCount;  // each with both ends of its monitor
@@ -221,6 +234,17 @@ Result<std::unique_ptr<ClientTransport>> make_zmq_client(const Identity& identit
   ASSIGN_OR_RETURN(std::string server_key, x25519_of(options.coordinator_key));
   return std::unique_ptr<ClientTransport>(
       std::make_unique<ZmqClient>(identity, options, std::move(server_key)));
+}
+
+Result<std::unique_ptr<ClientTransport>> make_zmq_peer_client(const Identity& identity,
+                                                              const std::string& url, const std::string& key,
+                                                              std::shared_ptr<void> context) {
+  TRY(check_url(url));
+  ASSIGN_OR_RETURN(std::string server_key, x25519_of(key));
+  ClientOptions options{.endpoints = {}, .coordinator_key = key, .context = std::move(context)};
+  options.endpoints.peer = url;
+  return std::unique_ptr<ClientTransport>(
+      std::make_unique<ZmqClient>(identity, std::move(options), std::move(server_key)));
 }
 
 }  // namespace skerry::protocol

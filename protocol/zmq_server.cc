@@ -30,7 +30,7 @@ constexpr std::size_t kOtherDescriptors = 256;  // the process's own files, sock
 // Messages taken from one endpoint before the others have their turn: a heartbeat never waits behind blobs.
 int burst_of(Endpoint endpoint) {
   if (endpoint == Endpoint::kControl) return 256;
-  return endpoint == Endpoint::kBlob ? 4 : 16;
+  return endpoint == Endpoint::kEnrol ? 16 : 4;
 }
 
 // A node holds one connection to control and one to blob, and as many again may be in their handshakes.
@@ -109,15 +109,20 @@ ZmqServer::Port::Port(const std::shared_ptr<void>& context, Endpoint which, cons
   router.set(kZapEnforceDomain, 1);
 }
 
-ZmqServer::ZmqServer(const Identity& identity, std::size_t connections)
+ZmqServer::ZmqServer(const Identity& identity, std::span<const Endpoint> endpoints, std::size_t connections)
     : context_(make_zmq_context()),
       zap_(context_, [this](std::string_view domain, std::string_view key, std::string_view address) {
         return may_enter(domain, key, address);
       }) {
-  for (const Endpoint endpoint : kAllEndpoints) {
-    ports_[static_cast<std::size_t>(endpoint)] =
-        std::make_unique<Port>(context_, endpoint, identity, connections);
+  for (const Endpoint endpoint : endpoints) {
+    ports_.push_back(std::make_unique<Port>(context_, endpoint, identity, connections));
   }
+}
+
+ZmqServer::Port& ZmqServer::port_of(Endpoint endpoint) {
+  const auto found = std::ranges::find(ports_, endpoint, [](const auto& port) { return port->endpoint; });
+  SKERRY_CHECK(found != ports_.end(), "this server has no endpoint ", to_string(endpoint));
+  return **found;
 }
 
 ZmqServer::~ZmqServer() {
@@ -132,7 +137,7 @@ Result<std::unique_ptr<ServerTransport>> ZmqServer::make(const Identity& identit
   TRY(ensure_descriptors(options.connections));
   ASSIGN_OR_RETURN(const Address address, parse_flag("--listen", options.listen));
   ASSIGN_OR_RETURN(const std::string host, resolve_listen_host(address.host));
-  std::unique_ptr<ZmqServer> server(new ZmqServer(identity, options.connections));
+  std::unique_ptr<ZmqServer> server(new ZmqServer(identity, kAllEndpoints, options.connections));
   std::array<std::uint16_t, kEndpointCount> numbers{};
   for (std::size_t i = 0; i < kEndpointCount; ++i) {
     Port& port = *server->ports_[i];
@@ -143,21 +148,45 @@ Result<std::unique_ptr<ServerTransport>> ZmqServer::make(const Identity& identit
   return std::unique_ptr<ServerTransport>(std::move(server));
 }
 
+Result<std::unique_ptr<ServerTransport>> ZmqServer::make_for_peers(const Identity& identity,
+                                                                   const ServerOptions& options) {
+  TRY(ensure_descriptors(options.connections));
+  ASSIGN_OR_RETURN(const HostPort address, parse_host_port(options.listen));
+  ASSIGN_OR_RETURN(const std::string host, resolve_listen_host(address.host));
+  constexpr std::array kOnly = {Endpoint::kPeer};
+  std::unique_ptr<ZmqServer> server(new ZmqServer(identity, kOnly, options.connections));
+  Port& port = *server->ports_.front();
+  ASSIGN_OR_RETURN(port.number, bind_port(port.router, port.endpoint, host, address.port));
+  server->endpoints_.peer = tcp_url(host, port.number);
+  return std::unique_ptr<ServerTransport>(std::move(server));
+}
+
 bool ZmqServer::may_enter(std::string_view domain, std::string_view key, std::string_view address) {
-  const auto* found = std::ranges::find(kAllEndpoints, domain, to_string);
-  const Endpoint endpoint = found == std::end(kAllEndpoints) ? Endpoint::kControl : *found;
+  const auto asked =
+      std::ranges::find_if(ports_, [&](const auto& port) { return to_string(port->endpoint) == domain; });
+  const Endpoint endpoint = asked == ports_.end() ? Endpoint::kControl : (*asked)->endpoint;
   if (is_allowed(endpoint, std::string(key))) return true;
-  events_.push_back(
-      TurnedAway{endpoint, std::string(key), plain_address(std::string(address)), "its key is not known"});
+  events_.push_back(TurnedAway{endpoint, std::string(key), plain_address(std::string(address)),
+                               endpoint == Endpoint::kPeer ? "its key is shut out" : "its key is not known"});
   return false;
 }
 
 bool ZmqServer::is_allowed(Endpoint endpoint, const std::string& key) const {
+  if (endpoint == Endpoint::kPeer) return !refused_.contains(key);
   return endpoint == Endpoint::kEnrol || allowed_.contains(key);
 }
 
 void ZmqServer::set_allowed(std::unordered_set<std::string> keys) {
   allowed_ = std::move(keys);
+  throw_out_unwanted();
+}
+
+void ZmqServer::set_refused(std::unordered_set<std::string> keys) {
+  refused_ = std::move(keys);
+  throw_out_unwanted();
+}
+
+void ZmqServer::throw_out_unwanted() {
   std::erase_if(events_, [this](const ServerEvent& event) {
     const auto* incoming = std::get_if<Incoming>(&event);
     return incoming != nullptr && !is_allowed(incoming->connection.endpoint, incoming->public_key);
@@ -316,15 +345,32 @@ Result<std::vector<int>> ZmqServer::poll(Duration timeout, std::span<const int> 
   for (const auto& port : ports_) drain_monitor(*port);
   check_connections();
   deliver(handle);
-  for (const Endpoint endpoint : {Endpoint::kControl, Endpoint::kEnrol, Endpoint::kBlob}) {
-    receive_some(port_of(endpoint), handle);
+  // Control first.
+  for (const Endpoint endpoint : {Endpoint::kControl, Endpoint::kEnrol, Endpoint::kBlob, Endpoint::kPeer}) {
+    for (const auto& port : ports_) {
+      if (port->endpoint == endpoint) receive_some(*port, handle);
+    }
   }
   return ready;
+}
+
+std::vector<int> ZmqServer::descriptors() const {
+  std::vector<int> all = {zap_.socket().descriptor()};
+  for (const auto& port : ports_) {
+    all.push_back(port->router.descriptor());
+    all.push_back(port->monitor.socket().descriptor());
+  }
+  return all;
 }
 
 Result<std::unique_ptr<ServerTransport>> make_zmq_server(const Identity& identity,
                                                          const ServerOptions& options) {
   return ZmqServer::make(identity, options);
+}
+
+Result<std::unique_ptr<ServerTransport>> make_zmq_peer_server(const Identity& identity,
+                                                              const ServerOptions& options) {
+  return ZmqServer::make_for_peers(identity, options);
 }
 
 }  // namespace skerry::protocol

@@ -1,9 +1,9 @@
 // The server's side of the transport. See zmq_transport.h.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_set>
 #include <vector>
@@ -20,15 +20,19 @@ class ZmqServer final : public ServerTransport {
  public:
   static Result<std::unique_ptr<ServerTransport>> make(const Identity& identity,
                                                        const ServerOptions& options);
+  static Result<std::unique_ptr<ServerTransport>> make_for_peers(const Identity& identity,
+                                                                 const ServerOptions& options);
   ~ZmqServer() override;
 
   const Endpoints& endpoints() const override { return endpoints_; }
   void set_allowed(std::unordered_set<std::string> keys) override;
   void allow(const std::string& key) override { allowed_.insert(key); }
+  void set_refused(std::unordered_set<std::string> keys) override;
   Result<void> send(const Connection& connection, std::string_view bytes) override;
   void close(const Connection& connection) override;
   Result<std::vector<int>> poll(Duration timeout, std::span<const int> readable,
                                 const Handler& handle) override;
+  std::vector<int> descriptors() const override;
 
  private:
   struct Port {
@@ -41,9 +45,9 @@ class ZmqServer final : public ServerTransport {
     ConnectionGuard guard;  // at enrol, everybody stays a stranger
     std::uint16_t number = 0;
   };
-  ZmqServer(const Identity& identity, std::size_t connections);
+  ZmqServer(const Identity& identity, std::span<const Endpoint> endpoints, std::size_t connections);
 
-  Port& port_of(Endpoint endpoint) { return *ports_[static_cast<std::size_t>(endpoint)]; }
+  Port& port_of(Endpoint endpoint);
   bool is_allowed(Endpoint endpoint, const std::string& key) const;
   Result<std::vector<int>> wait(Duration timeout, std::span<const int> readable);
   bool may_enter(std::string_view domain, std::string_view key, std::string_view address);
@@ -57,12 +61,14 @@ class ZmqServer final : public ServerTransport {
   void announce(const Port& port, const std::vector<Peer>& over);
   void deliver(const Handler& handle);
   void throw_out(Port& port, const Peer& peer);
+  void throw_out_unwanted();
 
   std::shared_ptr<void> context_;
   ZapHandler zap_;
-  std::array<std::unique_ptr<Port>, kEndpointCount> ports_;
+  std::vector<std::unique_ptr<Port>> ports_;
   Endpoints endpoints_;
   std::unordered_set<std::string> allowed_;
+  std::unordered_set<std::string> refused_;  // at peer
   std::deque<ServerEvent> events_;
   SystemClock clock_;
   Duration next_check_{};

@@ -82,6 +82,14 @@ void ZmqSocket::set_int64(int option, std::int64_t value) {
                zmq_strerror(zmq_errno()));
 }
 
+int ZmqSocket::descriptor() const {
+  int fd = -1;
+  std::size_t size = sizeof fd;
+  SKERRY_CHECK(zmq_getsockopt(socket_, ZMQ_FD, &fd, &size) == 0,
+               "ZeroMQ descriptor: ", zmq_strerror(zmq_errno()));
+  return fd;
+}
+
 bool ZmqSocket::can(short events) {
   int ready = 0;
   std::size_t size = sizeof ready;

@@ -34,6 +34,8 @@ class ZmqSocket {
   void set(int option, int value);
   void set(int option, std::string_view value);
   void set_int64(int option, std::int64_t value);
+  int descriptor()
+      const;  // readable once something may have happened; then, and after any use, look with can()
   bool can(short events);  // ZMQ_POLLIN, ZMQ_POLLOUT; also takes in what the I/O thread has announced
 
  private:
@@ -76,6 +78,7 @@ class ZmqMonitor {
   // `name` is unique within the context.
   ZmqMonitor(const std::shared_ptr<void>& context, ZmqSocket& watched, const std::string& name, int events);
   ZmqSocket& socket() { return socket_; }
+  const ZmqSocket& socket() const { return socket_; }
   std::vector<ZmqMonitorEvent> drain();
 
  private:

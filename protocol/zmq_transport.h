@@ -22,6 +22,10 @@ struct ServerOptions {
 Result<std::unique_ptr<ServerTransport>> make_zmq_server(const Identity& identity,
                                                          const ServerOptions& options);
 
+// Binds one address, HOST:PORT, where nodes and people talk to a node; `advertise` is not for it. Fails as the above.
+Result<std::unique_ptr<ServerTransport>> make_zmq_peer_server(const Identity& identity,
+                                                              const ServerOptions& options);
+
 // Threads and descriptors that many clients of one process may have in common. All of them then belong to one thread.
 std::shared_ptr<void> share_zmq_context(std::size_t clients);
 
@@ -34,5 +38,10 @@ struct ClientOptions {
 // Dials nothing yet.
 Result<std::unique_ptr<ClientTransport>> make_zmq_client(const Identity& identity,
                                                          const ClientOptions& options);
+
+// For a node's address, tcp://HOST:PORT; `key` is its Ed25519 key. `context`: a shared one, or none.
+Result<std::unique_ptr<ClientTransport>> make_zmq_peer_client(const Identity& identity,
+                                                              const std::string& url, const std::string& key,
+                                                              std::shared_ptr<void> context);
 
 }  // namespace skerry::protocol
