@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "protocol/validate.h"
+#include "protocol/validate_gossip.h"
 
 namespace skerry::coordinator {
 namespace {
@@ -47,7 +48,7 @@ TurnedAway turned_away(const protocol::Incoming& message, std::string why, std::
 
 BlobTraffic::BlobTraffic(protocol::ServerTransport& transport, storage::Store& store,
                          storage::ObjectStore& objects, Worker& worker, const Clock& clock,
-                         std::uint64_t incarnation, Hooks hooks)
+                         std::uint64_t incarnation, Herald& herald, Hooks hooks)
     : transport_(transport),
       store_(store),
       objects_(objects),
@@ -55,7 +56,8 @@ BlobTraffic::BlobTraffic(protocol::ServerTransport& transport, storage::Store& s
       worker_(worker),
       clock_(clock),
       hooks_(std::move(hooks)),
-      exchange_(exchange_config(incarnation)) {}
+      exchange_(exchange_config(incarnation)),
+      herald_(herald) {}
 
 void BlobTraffic::incoming(const protocol::Incoming& message) {
   const std::optional<NodeId> node = hooks_.node_of_key(message.public_key);
@@ -73,9 +75,47 @@ void BlobTraffic::incoming(const protocol::Incoming& message) {
     peers_[message.connection.id] = peer;
     connections_[peer] = message.connection.id;
     exchange_.connected(peer, now);
+    if (parsed->has_hello() && protocol::knows_gossip(parsed->hello().version()))
+      herald_.talk().connected(*node, false, now);
   }
-  exchange_.received(peer, std::move(*parsed), now);
-  carry_out();
+  if (parsed->has_gossip()) {
+    hear_gossip(peer, parsed->gossip(), message);
+  } else {
+    exchange_.received(peer, std::move(*parsed), now);
+    carry_out();
+  }
+  carry_out_gossip();
+}
+
+void BlobTraffic::hear_gossip(const exchange::PeerId& peer, const std::string& bytes,
+                              const protocol::Incoming& message) {
+  const Result<pb::GossipMessage> gossip = protocol::parse_gossip_message(bytes);
+  if (gossip) return herald_.talk().received(NodeId(peer.str()), *gossip, clock_.now());
+  hooks_.tell(TurnedAway{message.public_key,
+                         message.address,
+                         "blob: sent what breaks the protocol",
+                         gossip.error().message,
+                         {}});
+  disconnect(peer);
+}
+
+// Gossip bears losses: what does not fit now is not kept.
+void BlobTraffic::carry_out_gossip() {
+  gossip::Effects effects = herald_.talk().take_effects();
+  for (const gossip::Send& each : effects.sends) {
+    const exchange::PeerId peer(each.peer.str());
+    if (unsent_.contains(peer)) continue;
+    pb::BlobMessage message;
+    message.set_gossip(each.message.SerializeAsString());
+    send(peer, message.SerializeAsString());
+  }
+  for (const gossip::Misbehaved& each : effects.misbehaved) {
+    hooks_.tell(TurnedAway{{}, {}, "blob: broke the rules of gossip", each.reason, each.peer});
+    disconnect(exchange::PeerId(each.peer.str()));
+  }
+  for (const gossip::Report& each : effects.reports) {
+    log_warning("a record is not to be believed", {{"author", each.author}, {"why", each.reason}});
+  }
 }
 
 void BlobTraffic::closed(const protocol::Connection& connection) {
@@ -86,6 +126,7 @@ void BlobTraffic::closed(const protocol::Connection& connection) {
   connections_.erase(id);
   unsent_.erase(id);
   exchange_.disconnected(id, clock_.now());
+  herald_.talk().disconnected(NodeId(id.str()));
   carry_out();
 }
 
@@ -97,6 +138,7 @@ void BlobTraffic::disconnect(const exchange::PeerId& peer) {
   connections_.erase(old);
   unsent_.erase(peer);
   exchange_.disconnected(peer, clock_.now());
+  herald_.talk().disconnected(NodeId(peer.str()));
 }
 
 void BlobTraffic::fetch(const Fetch& fetch) {
@@ -144,9 +186,11 @@ Duration BlobTraffic::tick() {
     exchange_.tick(now);
     carry_out();
   }
+  herald_.talk().tick(now);
+  carry_out_gossip();
   flush();
   if (!unsent_.empty()) return now.boot + kResend;
-  return exchange_.wake_at().value_or(now.boot + kIdle);
+  return std::min(herald_.talk().wake_at(), exchange_.wake_at().value_or(now.boot + kIdle));
 }
 
 void BlobTraffic::carry_out() {
@@ -169,7 +213,22 @@ void BlobTraffic::carry_out() {
 }
 
 void BlobTraffic::run_job(exchange::Job job) {
+  if (const auto* find = std::get_if<exchange::FindObject>(&job)) {
+    const bool is_made = herald_.read(find->object, find->object) != nullptr;
+    if (is_made || !hooks_.may_read(NodeId(find->peer.str()), find->object)) {
+      exchange_.answered(
+          is_made ? exchange::Answer(exchange::ObjectFound{find->peer, find->object, {}})
+                  : exchange::refuse(job, fail(ErrorCode::kUnauthorised, "not given to this node")),
+          clock_.now());
+      return carry_out();
+    }
+  }
   const auto* read = std::get_if<exchange::ReadChunk>(&job);
+  if (const std::string* made = read == nullptr ? nullptr : herald_.read(read->object, read->chunk)) {
+    exchange_.answered(exchange::ChunkRead{read->peer, read->request, read->object, read->chunk, *made},
+                       clock_.now());
+    return carry_out();
+  }
   if (read != nullptr && !hooks_.may_read(NodeId(read->peer.str()), read->object)) {
     exchange_.answered(exchange::refuse(job, fail(ErrorCode::kUnauthorised, "not given to this node")),
                        clock_.now());

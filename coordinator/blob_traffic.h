@@ -1,4 +1,4 @@
-// Blob connections, the exchange and the object worker, tied together for the host. One thread, the loop's.
+// Blob connections, the exchange, gossip and the object worker, tied together for the host. One thread, the loop's.
 #pragma once
 
 #include <deque>
@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/worker.h"
 #include "coordinator/core.h"
+#include "coordinator/herald.h"
 #include "exchange/exchange.h"
 #include "exchange/shelf.h"
 #include "protocol/transport.h"
@@ -28,7 +29,7 @@ class BlobTraffic {
     std::function<void(const Error&)> fatal;                               // a failed write: the process ends
   };
   BlobTraffic(protocol::ServerTransport& transport, storage::Store& store, storage::ObjectStore& objects,
-              Worker& worker, const Clock& clock, std::uint64_t incarnation, Hooks hooks);
+              Worker& worker, const Clock& clock, std::uint64_t incarnation, Herald& herald, Hooks hooks);
 
   void incoming(const protocol::Incoming& message);
   void closed(const protocol::Connection& connection);
@@ -45,6 +46,8 @@ class BlobTraffic {
 
  private:
   void carry_out();
+  void carry_out_gossip();
+  void hear_gossip(const exchange::PeerId& peer, const std::string& bytes, const protocol::Incoming& message);
   void run_job(exchange::Job job);
   void check(const Hash& object);
   void send(const exchange::PeerId& peer, std::string bytes);
@@ -59,6 +62,7 @@ class BlobTraffic {
   const Clock& clock_;
   Hooks hooks_;
   exchange::Exchange exchange_;
+  Herald& herald_;
   std::map<std::string, exchange::PeerId> peers_;  // by connection
   std::map<exchange::PeerId, std::string> connections_;
   std::map<exchange::PeerId, std::deque<std::string>> unsent_;  // bounded by the exchange's windows

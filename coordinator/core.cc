@@ -329,6 +329,8 @@ std::vector<ExpertView> Core::experts() const {
   return views;
 }
 
+std::vector<RunFacts> Core::run_facts() const { return machine_->run_facts(); }
+std::vector<NodeId> Core::revoked() const { return machine_->revoked(); }
 std::uint64_t Core::last_batch() const { return machine_->batch; }
 std::uint64_t Core::persisted_batch() const { return machine_->persisted; }
 

@@ -36,6 +36,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "coordinator/config.h"
+#include "protocol/gossip.pb.h"
 #include "protocol/skerry.pb.h"
 
 namespace skerry::coordinator {
@@ -253,6 +254,12 @@ struct NamedObject {
   std::string needed_by;  // "run fashion, expert 3", for a message
 };
 
+// What records tell of a run, so that nodes can do without the coordinator.
+struct RunFacts {
+  pb::EnsembleReply about;                // what stays as it is while it goes on: no experts, no state
+  std::vector<pb::ExpertRecord> experts;  // those that have a head
+};
+
 struct Machine;
 
 class Core {
@@ -274,10 +281,13 @@ class Core {
   bool is_empty() const;  // nobody is rostered
   std::vector<NamedObject> objects() const;
   // Whether this node or person may read the object's chunks: people everything, nodes their own experts'
-  // shards and heads.
+  // shards and heads, and what the routers are made of.
   bool may_read(const NodeId& node, const Hash& manifest) const;
   // The node with this X25519 key, unless it is revoked.
   std::optional<NodeId> node_of_key(const std::string& key) const;
+  // Durable once the last batch is.
+  std::vector<RunFacts> run_facts() const;
+  std::vector<NodeId> revoked() const;
   // For invariants and tests.
   std::vector<ExpertView> experts() const;
   std::uint64_t last_batch() const;

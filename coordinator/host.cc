@@ -18,6 +18,8 @@ namespace {
 
 constexpr Duration kAliveEvery = std::chrono::seconds(1);
 constexpr Duration kReportEvery = std::chrono::seconds(5);
+constexpr Duration kFactsEvery = std::chrono::seconds(1);
+constexpr Duration kKeepEvery = std::chrono::minutes(5);
 constexpr Duration kCleanEvery = std::chrono::minutes(10);
 constexpr Duration kRoomRetry = std::chrono::seconds(1);  // L6
 // While the disk stalls (S15): beyond these, requests are dropped unread, as if lost, and heartbeats still answered.
@@ -77,9 +79,13 @@ Result<void> Host::start() {
   rng_->fill(drawn);
   std::uint64_t incarnation = 1;
   for (const unsigned char byte : drawn) incarnation = incarnation << 8 | byte;
+  ASSIGN_OR_RETURN(const std::optional<std::string> records, surroundings_.store.get(kRecordsKey));
+  herald_ = std::make_unique<Herald>(surroundings_.identity, options_.config.connections, incarnation,
+                                     records.value_or(""), now);
+  next_keeping_ = now.boot + kKeepEvery;
   blob_ = std::make_unique<BlobTraffic>(
       surroundings_.transport, surroundings_.store, surroundings_.objects, *object_worker_,
-      surroundings_.clock, incarnation,
+      surroundings_.clock, incarnation, *herald_,
       BlobTraffic::Hooks{
           [this](const Event& event) { feed(event); },
           [this](const NodeId& node, const Hash& object) { return core_->may_read(node, object); },
@@ -137,7 +143,30 @@ Result<void> Host::run(int stop) {
   }
   TRY(finish_batches());
   if (fatal_) return *fatal_;
+  const Result<void> kept =
+      surroundings_.store.write({{kRecordsKey, herald_->save(surroundings_.clock.now())}});
+  if (!kept) log_warning("the records could not be kept: " + kept.error().message);
   return {};
+}
+
+// Records speak of what is durable only (S7).
+void Host::tell_facts(Duration now) {
+  if (!facts_ && core_->last_batch() != told_batch_ && now >= next_facts_) {
+    next_facts_ = now + kFactsEvery;
+    facts_ = Facts{core_->last_batch(), core_->run_facts(), core_->revoked()};
+  }
+  if (!facts_ || core_->persisted_batch() < facts_->batch) return;
+  herald_->tell(facts_->runs, facts_->revoked, surroundings_.clock.now());
+  told_batch_ = facts_->batch;
+  facts_.reset();
+}
+
+void Host::keep_records() {
+  object_worker_->run([this, records = herald_->save(surroundings_.clock.now())]() -> Done {
+    const Result<void> kept = surroundings_.store.write({{kRecordsKey, records}});
+    if (kept || !surroundings_.store.failed()) return {};
+    return [this, error = kept.error()] { fatal_ = error; };
+  });
 }
 
 // What was promised to be durable becomes so, and its answers leave; nothing new is heard.
@@ -190,6 +219,11 @@ void Host::every_now_and_then() {
           std::ranges::count_if(experts, [](const ExpertView& e) { return e.lease && !e.lease->lapsed; });
       options_.report(text(held, " of ", experts.size(), " experts are being trained"));
     }
+  }
+  tell_facts(now);
+  if (now >= next_keeping_) {
+    next_keeping_ = now + kKeepEvery;
+    keep_records();
   }
   if (now >= next_cleaning_) {
     if (next_cleaning_ != Duration{}) blob_->drop_stale(core_->objects());

@@ -18,6 +18,7 @@
 #include "base/worker.h"
 #include "coordinator/blob_traffic.h"
 #include "coordinator/core.h"
+#include "coordinator/herald.h"
 #include "coordinator/request_rate.h"
 #include "protocol/identity.h"
 #include "protocol/transport.h"
@@ -28,6 +29,7 @@ namespace skerry::coordinator {
 
 // Where the core's state lies in the Store, apart from the objects' keys.
 inline constexpr char kStatePrefix[] = "coordinator/";
+inline constexpr char kRecordsKey[] = "gossip/table";
 Result<std::vector<KeyValue>> read_state(const storage::Store& store);
 // kCorrupt, where an object that the state needs is not there whole.
 Result<void> check_objects(const Core& core, const storage::ObjectStore& objects);
@@ -83,6 +85,8 @@ class Host {
   void release();
   void send(const Send& message);
   void change_roster(const std::vector<RosterChange>& changes);
+  void tell_facts(Duration now);
+  void keep_records();
   void watch_lag();
   void every_now_and_then();
   Duration wait();
@@ -107,9 +111,19 @@ class Host {
   Duration next_alive_{};
   Duration next_report_{};
   Duration next_cleaning_{};
+  struct Facts {
+    std::uint64_t batch = 0;
+    std::vector<RunFacts> runs;
+    std::vector<NodeId> revoked;
+  };
+  std::optional<Facts> facts_;                    // seen, told once their batch is durable
+  std::uint64_t told_batch_ = ~std::uint64_t{0};  // none yet
+  Duration next_facts_{};
+  Duration next_keeping_{};
   Duration awake_by_{};  // when the loop should have come round at the latest
   std::unique_ptr<Worker> state_worker_;
   std::unique_ptr<Worker> object_worker_;
+  std::unique_ptr<Herald> herald_;
   std::unique_ptr<BlobTraffic> blob_;
 };
 

@@ -360,6 +360,11 @@ struct Machine {
   AdminResult ensemble(const pb::Named& request);
   AdminResult status() const;
 
+  // facts.cc
+  pb::EnsembleReply about(const Run& run) const;
+  std::vector<RunFacts> run_facts() const;
+  std::vector<NodeId> revoked() const;
+
   // admin.cc
   void admin(Node& person, const Received& event);
   AdminResult admin_request(Node& person, const pb::AdminRequest& request);

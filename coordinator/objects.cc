@@ -230,6 +230,12 @@ std::vector<NamedObject> Machine::objects() const {
 bool Machine::may_read(const Node& node, const Hash& manifest) const {
   if (!node.is_node()) return true;
   const std::string raw = manifest.raw();
+  for (const auto& [name, dataset] : datasets) {
+    for (const pb::DatasetFile& file : dataset.record.content().files()) {
+      const bool of_router = file.role() == "router" || file.role() == "partition";
+      if (of_router && file.object().manifest() == raw) return true;
+    }
+  }
   for (const ExpertId& id : node.leases) {
     const Run& run = runs.at(id.run.str());
     if (run.experts[id.index].head() == raw) return true;

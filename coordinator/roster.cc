@@ -79,6 +79,7 @@ void Machine::hello(Node& node, const Received& event) {
   answer.set_node_id(node.record.id());
   answer.set_role(node.record.role());
   answer.set_name(node.record.name());
+  answer.set_address(event.address);
   reply(event.connection, std::move(message));
 }
 

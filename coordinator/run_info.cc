@@ -143,9 +143,9 @@ AdminResult Machine::ensemble(const pb::Named& request) {
   ASSIGN_OR_RETURN(const Run* const run, find_run(request.name()));
   pb::AdminReply reply;
   auto& answer = *reply.mutable_ensemble();
+  answer = about(*run);
   *answer.mutable_run() = run_info(*run, true);
-  const Dataset& dataset = datasets.at(run->record.spec().dataset());
-  *answer.mutable_dataset() = dataset_info(dataset, false);
+  *answer.mutable_dataset() = dataset_info(datasets.at(run->record.spec().dataset()), false);
   for (const Expert& expert : run->experts) {
     auto& each = *answer.add_experts();
     each.set_index(expert.record.index());
@@ -153,9 +153,6 @@ AdminResult Machine::ensemble(const pb::Named& request) {
     each.set_step(expert.step());
     each.set_steps_target(run->record.steps_target());
     each.set_partition_samples(answer.dataset().partition_samples(static_cast<int>(expert.record.index())));
-  }
-  for (const pb::DatasetFile& file : dataset.record.content().files()) {
-    if (file.role() == "router" || file.role() == "partition") *answer.add_router() = file;
   }
   return reply;
 }

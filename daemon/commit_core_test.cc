@@ -209,6 +209,82 @@ TEST(Garbage, AHeadThatIsSupersededIsDropped) {
   EXPECT_EQ(node.drops[0].manifest, blake2b("checkpoint 10"));
 }
 
+TEST(Kept, TheHeadStaysAfterTheLeaseAndAfterARestart) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  node.round(10, 20);
+  node.assign({});  // the lease is over, and what was not committed with it
+  node.exit_engine("signal 9");
+  node.assign({});
+  ASSERT_EQ(node.drops.size(), 1U);
+  EXPECT_EQ(node.drops[0].manifest, blake2b("checkpoint 20"));
+  ASSERT_EQ(node.core->kept().size(), 1U);
+  EXPECT_EQ(node.core->kept()[0].step, 10U);
+  EXPECT_EQ(node.core->kept()[0].object.manifest(), object("checkpoint 10").manifest());
+  Harness again({.state = node.saved, .objects = {{blake2b("checkpoint 10"), ObjectKind::kCheckpoint}}});
+  again.connect();
+  again.assign({});
+  EXPECT_TRUE(again.drops.empty());
+  EXPECT_EQ(again.core->kept().size(), 1U);
+  EXPECT_TRUE(Harness({.state = node.saved}).core->kept().empty());  // the disk lost it
+}
+
+TEST(Kept, AFullDiskTakesTheOldestThatNobodyTrains) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  node.assign({node.grant(2, 0, 4)});
+  node.exit_engine("signal 9");
+  node.stored("shard");
+  node.take_engine();
+  node.ready();
+  node.answer_heartbeat();
+  node.snapshot(0, 30);
+  node.snapshot_stored(30);
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  EXPECT_EQ(node.core->kept().size(), 2U);
+  node.snapshot(30, 40);
+  for (int i = 0; i < 2; ++i)
+    node.step(SnapshotFailed{0, node.engine, fail(ErrorCode::kExhausted, "no space")});
+  ASSERT_EQ(node.drops.size(), 1U);
+  EXPECT_EQ(node.drops[0].manifest, blake2b("checkpoint 10"));
+  ASSERT_EQ(node.core->kept().size(), 1U);
+  EXPECT_EQ(node.core->kept()[0].expert.index, 4U);
+}
+
+TEST(Kept, NothingOfADeletedRun) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  node.step(RunGone{"r-0000000001"});
+  EXPECT_EQ(node.core->kept().size(), 1U);  // it is being trained: the assignment decides
+  node.assign({});
+  node.exit_engine("signal 9");
+  node.step(RunGone{"r-another"});
+  EXPECT_EQ(node.core->kept().size(), 1U);
+  node.step(RunGone{"r-0000000001"});
+  EXPECT_TRUE(node.core->kept().empty());
+  node.assign({});
+  ASSERT_EQ(node.drops.size(), 1U);
+  EXPECT_EQ(node.drops[0].manifest, blake2b("checkpoint 10"));
+}
+
+TEST(Kept, FilesBesideThemAreFetchedAndStayWhenTheDiskIsFull) {
+  Harness node;
+  node.connect();
+  node.assign({});
+  node.step(HoldFiles{{object("router"), object("statistics")}});
+  ASSERT_EQ(node.fetches.size(), 2U);
+  EXPECT_EQ(node.fetches[0].object.manifest(), object("router").manifest());
+  node.stored("router");
+  node.step(ObjectFailed{blake2b("statistics"), fail(ErrorCode::kExhausted, "no space")});
+  EXPECT_TRUE(node.drops.empty());
+}
+
 TEST(Yield, SnapshotsCommitsAndReturnsTheLease) {
   Harness node;
   node.train();

@@ -1,5 +1,7 @@
 #include "daemon/core.h"
 
+#include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/check.h"
@@ -27,6 +29,8 @@ struct Core::Impl {
   std::uint64_t last_engine = 0;
   std::vector<Slot> slots;
   std::vector<std::pair<std::uint32_t, Work>> restored;  // until the first step gives them a time
+  std::vector<KeptCheckpoint> kept;                      // the newest last
+  std::vector<pb::ObjectRef> files;                      // beside them
 
   std::uint64_t generation = 0;  // highest seen
   std::uint64_t last_ticket = 0;
@@ -85,6 +89,11 @@ struct Core::Impl {
   void on(const ObjectProgress& event, Context&) { objects.progress(event); }
   void on(const ObjectFailed& event, Context& context) {
     objects.failed(event.manifest, event.error, context);
+    if (event.error.code == ErrorCode::kExhausted) make_room(context);
+    if (event.error.code == ErrorCode::kCorrupt || event.error.code == ErrorCode::kNotFound) {
+      forget_kept([&](const KeptCheckpoint& each) { return name_of(each.object) == event.manifest; },
+                  context);
+    }
     for (Slot& slot : slots) slot.object_failed(event.manifest, event.error, context);
   }
   void on(const LogCollected& event, Context& context) {
@@ -94,6 +103,14 @@ struct Core::Impl {
     request.mutable_node_log()->set_request(event.request);
     for (const std::string& line : event.lines) request.mutable_node_log()->add_lines(line);
     context.out.sends.push_back(std::move(request));
+  }
+  void on(const HoldFiles& event, Context&) { files = event.files; }
+  void on(const RunGone& event, Context& context) {
+    forget_kept([&](const KeptCheckpoint& each) { return each.expert.run.str() == event.run; }, context);
+  }
+  void on(const SnapshotFailed& event, Context& context) {
+    if (Slot* slot = slot_at(event.slot); slot != nullptr) slot->on(event, context);
+    if (event.error.code == ErrorCode::kExhausted) make_room(context);
   }
   template <class SlotEvent>
   void on(const SlotEvent& event, Context& context) {
@@ -210,10 +227,47 @@ struct Core::Impl {
     for (Slot& slot : slots) slot.connection_lost();
   }
 
+  // ---- Checkpoints that are kept ----
+  bool is_worked_on(const ExpertId& expert) const {
+    return std::ranges::any_of(
+        slots, [&](const Slot& slot) { return slot.work() && slot.work()->expert() == expert; });
+  }
+  void forget_kept(const std::function<bool(const KeptCheckpoint&)>& which, Context& context) {
+    const auto gone = std::erase_if(
+        kept, [&](const KeptCheckpoint& each) { return which(each) && !is_worked_on(each.expert); });
+    if (gone > 0) context.dirty = true;
+  }
+  // The oldest goes first, one for each word of a full disk.
+  void make_room(Context& context) {
+    const auto oldest =
+        std::ranges::find_if(kept, [&](const KeptCheckpoint& each) { return !is_worked_on(each.expert); });
+    if (oldest == kept.end()) return;
+    context.log(LogLevel::kWarning, text("the disk is full: the checkpoint of step ", oldest->step, " of ",
+                                         oldest->expert, " is not kept any longer"));
+    kept.erase(oldest);
+    context.dirty = true;
+  }
+  void keep_heads(Context& context) {
+    for (const Slot& slot : slots) {
+      if (!slot.work() || !is_set(slot.work()->head) || !objects.is_stored(name_of(slot.work()->head)))
+        continue;
+      const Work& work = *slot.work();
+      const auto same = std::ranges::find(kept, work.expert(), &KeptCheckpoint::expert);
+      if (same != kept.end() && same->object.manifest() == work.head.manifest()) continue;
+      if (same != kept.end()) kept.erase(same);
+      kept.push_back({work.expert(), work.epoch(), work.head_step, work.head, work.head_loss});
+      if (kept.size() > kKeptMost) kept.erase(kept.begin());
+      context.dirty = true;
+    }
+    for (const KeptCheckpoint& each : kept) objects.keep(each.object);
+    for (const pb::ObjectRef& file : files) objects.need(file, ObjectKind::kShard, context);
+  }
+
   // ---- What is due ----
   void advance(Context& context) {
     objects.begin_step();
     for (Slot& slot : slots) slot.advance(context);
+    keep_heads(context);
     objects.end_step(answered || planted("collected_unasked"), context);
     speak(context);
     if (draining) finish_drain(context);
@@ -280,6 +334,15 @@ struct Core::Impl {
     for (const Slot& slot : slots) {
       if (slot.work()) *state.add_slots() = save(*slot.work());
     }
+    for (const KeptCheckpoint& each : kept) {
+      pb::SavedKept& saved = *state.add_kept();
+      saved.set_run(each.expert.run.str());
+      saved.set_expert(each.expert.index);
+      saved.set_epoch(each.epoch.value());
+      saved.set_step(each.step);
+      *saved.mutable_object() = each.object;
+      saved.set_loss(each.loss);
+    }
     return state.SerializeAsString();
   }
 };
@@ -297,8 +360,15 @@ Result<Core> Core::make(CoreConfig config, Recovered recovered) {
                        "; it was written by another version"));
     }
   }
+  const std::map<Hash, ObjectKind> found = recovered.objects;
   auto impl = std::make_unique<Impl>(std::move(config), std::move(recovered.objects));
   impl->generation = state.generation();
+  for (const pb::SavedKept& saved : state.kept()) {
+    ASSIGN_OR_RETURN(const Hash name, Hash::from_raw(saved.object().manifest()));
+    if (!found.contains(name)) continue;
+    impl->kept.push_back({expert_of(saved.run(), saved.expert()), Epoch(saved.epoch()), saved.step(),
+                          saved.object(), saved.loss()});
+  }
   for (const pb::SavedSlot& slot : state.slots()) {
     TRY(check_saved(slot));
     impl->restored.emplace_back(slot.assignment().slot(), load(slot));
@@ -335,6 +405,8 @@ std::vector<SlotView> Core::slots() const {
   for (const Slot& slot : impl_->slots) views.push_back(slot.view(impl_->last_step.value_or(Duration{})));
   return views;
 }
+
+const std::vector<KeptCheckpoint>& Core::kept() const { return impl_->kept; }
 
 bool Core::connected() const { return impl_->session.is_open(); }
 

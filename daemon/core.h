@@ -12,6 +12,7 @@
 //  - A lower generation of epochs than was ever seen is refused.
 //  - One commit in flight per expert, sent again, same bytes, until a final answer; then the next, over the
 //  longer span.
+//  - The head of each expert that it trained stays on the disk, the newest kKeptMost of them, until the disk is full.
 //  - No reply can harm by being lost, late, doubled or out of order.
 #pragma once
 
@@ -26,6 +27,8 @@
 #include "daemon/event.h"
 
 namespace skerry::daemon {
+
+inline constexpr std::size_t kKeptMost = 64;
 
 struct CoreConfig {
   std::uint64_t incarnation = 0;  // drawn at each process start, ≠ 0
@@ -57,6 +60,16 @@ struct SlotView {
   Duration lease_until{};   // boot time
 };
 
+// The newest committed checkpoint of an expert that this node trained. It stays while there is room, after its lease too, so
+// that a finished ensemble can be had from the nodes.
+struct KeptCheckpoint {
+  ExpertId expert;
+  Epoch epoch;
+  Step step = 0;
+  pb::ObjectRef object;
+  double loss = 0;  // 0: not known
+};
+
 class Core {
  public:
   // kCorrupt when the recovered state cannot be read: the daemon refuses to start (S16).
@@ -69,7 +82,8 @@ class Core {
   Effects step(const Event& event, Now now);
 
   std::vector<SlotView> slots() const;
-  bool connected() const;  // Hello was answered on this connection
+  const std::vector<KeptCheckpoint>& kept() const;  // the newest last
+  bool connected() const;                           // Hello was answered on this connection
 
  private:
   struct Impl;

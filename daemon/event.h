@@ -101,6 +101,15 @@ struct Persisted {
   std::uint64_t ticket = 0;
 };
 
+// Files that go with the checkpoints which this node keeps, all of them: they are to be here too.
+struct HoldFiles {
+  std::vector<pb::ObjectRef> files;
+};
+// This run was deleted: nothing of it need be kept.
+struct RunGone {
+  std::string run;
+};
+
 // SIGTERM; the second one leaves at once.
 struct DrainRequested {};
 
@@ -110,9 +119,9 @@ struct LogCollected {
   std::vector<std::string> lines;
 };
 
-using Event =
-    std::variant<ConnectionOpened, ConnectionClosed, Reply, Tick, EngineStarting, EngineReady, EngineProgress,
-                 EngineSnapshot, EngineFailed, EngineFinished, EngineExited, SnapshotStored, SnapshotFailed,
-                 ObjectStored, ObjectFailed, ObjectProgress, Persisted, DrainRequested, LogCollected>;
+using Event = std::variant<ConnectionOpened, ConnectionClosed, Reply, Tick, EngineStarting, EngineReady,
+                           EngineProgress, EngineSnapshot, EngineFailed, EngineFinished, EngineExited,
+                           SnapshotStored, SnapshotFailed, ObjectStored, ObjectFailed, ObjectProgress,
+                           Persisted, HoldFiles, RunGone, DrainRequested, LogCollected>;
 
 }  // namespace skerry::daemon

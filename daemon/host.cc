@@ -38,10 +38,13 @@ Result<std::unique_ptr<Host>> Host::make(HostParts parts, HostOptions options) {
   }
   ASSIGN_OR_RETURN(Core core, Core::make(std::move(config), std::move(recovered)));
   ASSIGN_OR_RETURN(Completions completions, Completions::make());
-  return std::unique_ptr<Host>(new Host(parts, std::move(options), std::move(core), std::move(completions)));
+  ASSIGN_OR_RETURN(const std::optional<std::string> records, parts.store.get(kHostRecordsKey));
+  return std::unique_ptr<Host>(
+      new Host(parts, std::move(options), std::move(core), std::move(completions), records.value_or("")));
 }
 
-Host::Host(HostParts parts, HostOptions options, Core core, Completions completions)
+Host::Host(HostParts parts, HostOptions options, Core core, Completions completions,
+           const std::string& records)
     : parts_(parts),
       options_(std::move(options)),
       core_(std::move(core)),
@@ -49,7 +52,9 @@ Host::Host(HostParts parts, HostOptions options, Core core, Completions completi
       supervisor_(options_.engine_command),
       shelf_(parts_.objects),
       exchange_(exchange::Config{.incarnation = options_.incarnation}),
-      disk_(completions_) {}
+      disk_(completions_) {
+  if (parts_.peers != nullptr) make_neighbours(records);
+}
 
 int Host::run() {
   parts_.transport.dial(protocol::Endpoint::kControl);
@@ -59,6 +64,7 @@ int Host::run() {
   parts_.notifier.ready();
   while (!exit_code_) turn();
   parts_.notifier.stopping();
+  if (neighbours_) keep_records();
   return *exit_code_;  // engines die with the supervisor
 }
 
@@ -66,8 +72,11 @@ void Host::turn() {
   std::vector<int> readable = supervisor_.descriptors();
   readable.push_back(completions_.descriptor());
   readable.push_back(parts_.signals);
-  const auto ready = parts_.transport.poll(
-      wait_limit(), readable, [this](protocol::ClientEvent event) { on_transport(std::move(event)); });
+  const bool more_of_peers = neighbours_ && poll_peers();
+  if (neighbours_) std::ranges::copy(neighbours_->descriptors(), std::back_inserter(readable));
+  const auto ready =
+      parts_.transport.poll(more_of_peers ? Duration{} : wait_limit(), readable,
+                            [this](protocol::ClientEvent event) { on_transport(std::move(event)); });
   if (!ready) return fatal("the transport failed: " + ready.error().message);
   const auto is_ready = [&](int fd) { return std::find(ready->begin(), ready->end(), fd) != ready->end(); };
   if (is_ready(completions_.descriptor())) completions_.run();
@@ -80,6 +89,7 @@ void Host::turn() {
   carry_out_exchange();
   if (wake_at_ && *wake_at_ <= now.boot) push(Tick{});
   feed();
+  if (neighbours_) look_around();
   send_blobs();
   parts_.notifier.alive(now.boot);
   parts_.notifier.status(status_line());
@@ -92,6 +102,7 @@ Duration Host::wait_limit() const {
   for (const std::optional<Duration>& at : {wake_at_, exchange_.wake_at(), parts_.notifier.next_alive()}) {
     if (at) until = std::min(until, *at);
   }
+  if (neighbours_) until = std::min(until, neighbours_->wake_at());
   // Rounded up, so that the loop does not spin through a poll's last fraction of a millisecond.
   return until <= now ? Duration{} : until - now + std::chrono::milliseconds(1);
 }
@@ -102,16 +113,12 @@ void Host::on_transport(protocol::ClientEvent event) {
     refusals_ = 0;
     if (opened->endpoint == protocol::Endpoint::kControl) push(ConnectionOpened{});
     if (opened->endpoint == protocol::Endpoint::kBlob) {
-      exchange_.disconnected(kCoordinator, now);
-      blobs_.clear();
-      exchange_.connected(kCoordinator, now);
+      coordinator_gone();
+      exchange_.connected(coordinator_, now);
     }
   } else if (const auto* lost = std::get_if<protocol::Lost>(&event)) {
     if (lost->endpoint == protocol::Endpoint::kControl) push(ConnectionClosed{"closed"});
-    if (lost->endpoint == protocol::Endpoint::kBlob) {
-      exchange_.disconnected(kCoordinator, now);
-      blobs_.clear();
-    }
+    if (lost->endpoint == protocol::Endpoint::kBlob) coordinator_gone();
   } else if (const auto* refused = std::get_if<protocol::Refused>(&event)) {
     if (!refused->own_key) {
       log_warning("the coordinator's key is not the one this node was enrolled with, or it is too busy",
@@ -127,14 +134,39 @@ void Host::on_transport(protocol::ClientEvent event) {
   } else if (const auto* received = std::get_if<protocol::Received>(&event)) {
     if (received->endpoint == protocol::Endpoint::kControl) {
       Result<pb::ControlReply> reply = protocol::parse_control_reply(received->bytes);
+      if (reply && reply->has_hello() && neighbours_) {
+        neighbours_->seen_as(reply->hello().address());
+        objects_changed_ = true;
+      }
       if (reply) return push(Reply{std::move(*reply)});
       log_warning("a message from the coordinator was not valid: " + reply.error().message);
     } else if (received->endpoint == protocol::Endpoint::kBlob) {
       Result<pb::BlobMessage> message = protocol::parse_blob_message(received->bytes);
-      if (message) return exchange_.received(kCoordinator, std::move(*message), now);
+      if (message) return on_blob(std::move(*message));
       log_warning("a blob message from the coordinator was not valid: " + message.error().message);
     }
   }
+}
+
+void Host::on_blob(pb::BlobMessage message) {
+  const Now now = parts_.clock.now();
+  if (message.has_gossip()) {
+    if (neighbours_) neighbours_->heard(neighbours_->coordinator(), message.gossip(), now);
+    return;
+  }
+  const bool gossips = message.has_hello() && protocol::knows_gossip(message.hello().version());
+  exchange_.received(coordinator_, std::move(message), now);
+  if (gossips && neighbours_) neighbours_->coordinator_opened(now);
+}
+
+void Host::coordinator_gone() {
+  gone(coordinator_);
+  if (neighbours_) neighbours_->coordinator_lost();
+}
+
+void Host::gone(const exchange::PeerId& peer) {
+  exchange_.disconnected(peer, parts_.clock.now());
+  blobs_.erase(peer);
 }
 
 void Host::on_signals() {

@@ -17,6 +17,7 @@
 #include "base/worker.h"
 #include "daemon/core.h"
 #include "daemon/devices.h"
+#include "daemon/neighbours.h"
 #include "daemon/object_jobs.h"
 #include "daemon/supervisor.h"
 #include "exchange/exchange.h"
@@ -33,9 +34,8 @@ inline constexpr int kExitConfiguration = 78;
 inline constexpr std::size_t kLogRing = 200;
 inline constexpr int kRefusalsAllowed = 20;  // of our own key, in a row; then this node was revoked
 
-// The one blob peer, for now.
-inline const exchange::PeerId kCoordinator{"coordinator"};
 inline constexpr std::string_view kHostStateKey = "daemon/state";
+inline constexpr std::string_view kHostRecordsKey = "gossip/table";
 
 struct HostOptions {
   std::vector<std::string> engine_command;  // {"/usr/bin/skerry-engine", "train"}
@@ -44,6 +44,16 @@ struct HostOptions {
   std::string host_label;
   std::uint64_t incarnation = 0;
   Duration drain_limit = std::chrono::seconds(20);
+  std::string
+      peer_advertise;  // HOST:PORT; empty: as the coordinator sees this node, at the port that is listened at
+};
+
+// Who this node is to others, and the connections to them.
+struct PeerParts {
+  const protocol::Identity& identity;
+  std::string coordinator_key;  // Ed25519
+  pb::Certificate certificate;
+  protocol::PeerNetwork& network;
 };
 
 // What main.cc builds and owns.
@@ -53,7 +63,8 @@ struct HostParts {
   storage::Store& store;
   storage::ObjectStore& objects;
   Notifier& notifier;
-  int signals = -1;  // a signalfd of SIGTERM, SIGINT and SIGCHLD
+  int signals = -1;                  // a signalfd of SIGTERM, SIGINT and SIGCHLD
+  const PeerParts* peers = nullptr;  // none: the coordinator is the only one to talk to
 };
 
 class Host {
@@ -63,12 +74,15 @@ class Host {
   int run();
 
  private:
-  Host(HostParts parts, HostOptions options, Core core, Completions completions);
+  Host(HostParts parts, HostOptions options, Core core, Completions completions, const std::string& records);
 
   // host.cc
   void turn();
   Duration wait_limit() const;
   void on_transport(protocol::ClientEvent event);
+  void on_blob(pb::BlobMessage message);
+  void coordinator_gone();
+  bool is_coordinator(const exchange::PeerId& peer) const { return peer == coordinator_; }
   void on_signals();
   void take_engine_events();
   void feed();
@@ -91,6 +105,15 @@ class Host {
   void carry_out_exchange();
   void run_job(exchange::Job job);
   void send_blobs();
+  Result<void> send_to(const exchange::PeerId& peer, std::string_view bytes);
+
+  // host_peers.cc
+  void make_neighbours(const std::string& records);
+  bool poll_peers();
+  void gone(const exchange::PeerId& peer);
+  void look_around();
+  void ask_holders(const Hash& object);
+  void keep_records();
   bool check_disk(const Error& error);
 
   HostParts parts_;
@@ -100,6 +123,8 @@ class Host {
   Supervisor supervisor_;
   exchange::ObjectShelf shelf_;
   exchange::Exchange exchange_;
+  exchange::PeerId coordinator_{"coordinator"};  // its id, where there are other peers
+  std::unique_ptr<Neighbours> neighbours_;       // none where there are none
 
   std::deque<Event> events_;
   std::optional<Duration> wake_at_;
@@ -108,7 +133,15 @@ class Host {
   std::set<Hash> verified_;                   // in this process
   std::map<std::uint64_t, bool> assembling_;  // engines whose checkpoint is being read → stopped meanwhile
   std::map<std::uint64_t, std::uint32_t> ended_;  // engine → slot, while its snapshot may still be wanted
-  std::deque<pb::BlobMessage> blobs_;
+  std::map<exchange::PeerId, std::deque<std::string>>
+      blobs_;                                         // not yet sent; bounded by the exchange's windows
+  std::map<Hash, std::set<exchange::PeerId>> asked_;  // who may have what is being fetched
+  std::vector<pb::ObjectRef> beside_;                 // as last told to the core
+  std::string kept_;                                  // manifests, as last looked at
+  bool objects_changed_ = true;
+  bool records_changed_ = false;
+  Duration next_look_{};
+  Duration next_keeping_{};
   std::deque<std::string> log_ring_;
   int refusals_ = 0;
   Write newest_state_;

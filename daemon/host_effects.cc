@@ -29,6 +29,7 @@ void Host::carry_out(const Effects& effects) {
   }
   for (const Hash& object : effects.cancels) {
     wanted_.erase(object);
+    asked_.erase(object);
     exchange_.cancel(object, parts_.clock.now());
   }
   for (const FetchObject& order : effects.fetches) fetch(order);
@@ -94,15 +95,24 @@ void Host::fetch(const FetchObject& order) {
 }
 
 void Host::start_fetch(const FetchObject& order) {
-  exchange_.fetch({.object = name_of(order.object),
+  const Hash object = name_of(order.object);
+  std::set<exchange::PeerId>& asked = asked_[object] = {coordinator_};
+  if (neighbours_) {
+    for (const NodeId& holder : neighbours_->seek(object, parts_.clock.now()))
+      asked.insert(exchange::PeerId(holder.str()));
+  }
+  exchange_.fetch({.object = object,
                    .manifest_bytes = order.object.manifest_bytes(),
-                   .from = {kCoordinator}},
+                   .from = {asked.begin(), asked.end()},
+                   .parts = {},
+                   .last_resort = {coordinator_}},
                   parts_.clock.now());
   carry_out_exchange();
 }
 
 void Host::drop(const DropObject& order) {
   verified_.erase(order.manifest);
+  objects_changed_ = true;
   disk_.run([this, object = order.manifest]() -> Done {
     Result<void> outcome = parts_.objects.drop(object);
     return [this, outcome = std::move(outcome)] {
@@ -165,6 +175,7 @@ void Host::store(const StoreSnapshot& order) {
     Result<pb::ObjectRef> stored = store_snapshot(parts_.objects, order, *snapshot);
     return [this, order, stored = std::move(stored)] {
       if (stored) {
+        objects_changed_ = true;
         supervisor_.release_snapshot(order.engine);
         return push(SnapshotStored{order.slot, order.engine, *stored});
       }
@@ -192,7 +203,11 @@ void Host::release_snapshots() {
 void Host::carry_out_exchange() {
   exchange::Effects effects = exchange_.take_effects();
   for (exchange::Job& job : effects.jobs) run_job(std::move(job));
-  for (exchange::Send& send : effects.sends) blobs_.push_back(std::move(send.message));
+  for (exchange::Send& send : effects.sends) {
+    if (send.message.has_hello() && neighbours_)
+      *send.message.mutable_hello()->mutable_certificate() = neighbours_->certificate();
+    blobs_[send.peer].push_back(send.message.SerializeAsString());
+  }
   send_blobs();
   for (const auto& [object, progress] : effects.progress) {
     push(ObjectProgress{object, progress.bytes, progress.total_bytes});
@@ -200,14 +215,21 @@ void Host::carry_out_exchange() {
   for (const exchange::Completed& completed : effects.completed) {
     verified_.insert(completed.object);
     wanted_.erase(completed.object);
+    asked_.erase(completed.object);
+    objects_changed_ = true;
     push(ObjectStored{completed.object});
   }
   for (const exchange::Failed& failed : effects.failed) {
     wanted_.erase(failed.object);
+    asked_.erase(failed.object);
     push(ObjectFailed{failed.object, failed.error});
   }
   for (const exchange::Misbehaved& peer : effects.misbehaved) {
-    log_warning("the coordinator sent wrong bytes: " + peer.reason);
+    if (is_coordinator(peer.peer)) {
+      log_warning("the coordinator sent wrong bytes: " + peer.reason);
+    } else if (neighbours_) {
+      neighbours_->misbehaved(NodeId(peer.peer.str()), peer.reason, parts_.clock.now());
+    }
   }
 }
 
@@ -220,7 +242,9 @@ void Host::run_job(exchange::Job job) {
           read != nullptr && !read->bytes) {
         // To the peer the chunk is merely not here; the core must know that what it committed is damaged.
         const ErrorCode code = read->bytes.error().code;
-        if (code == ErrorCode::kCorrupt || code == ErrorCode::kNotFound) {
+        const bool is_coming = wanted_.contains(read->object);
+        if (!is_coming && (code == ErrorCode::kCorrupt || code == ErrorCode::kNotFound)) {
+          objects_changed_ = true;
           push(ObjectFailed{read->object, read->bytes.error()});
         }
       }
@@ -231,12 +255,22 @@ void Host::run_job(exchange::Job job) {
 }
 
 void Host::send_blobs() {
-  while (!blobs_.empty()) {
-    const Result<void> sent =
-        parts_.transport.send(protocol::Endpoint::kBlob, blobs_.front().SerializeAsString());
-    if (!sent && sent.error().code == ErrorCode::kExhausted) return;  // after the next poll
-    blobs_.pop_front();  // lost with its connection, if there is none: the exchange asks again
+  for (auto queue = blobs_.begin(); queue != blobs_.end();) {
+    auto& [peer, messages] = *queue;
+    while (!messages.empty()) {
+      const Result<void> sent = send_to(peer, messages.front());
+      if (!sent && sent.error().code == ErrorCode::kExhausted) break;  // after the next poll
+      messages.pop_front();  // lost with its connection, if there is none: the exchange asks again
+    }
+    queue = messages.empty() ? blobs_.erase(queue) : std::next(queue);
   }
+}
+
+Result<void> Host::send_to(const exchange::PeerId& peer, std::string_view bytes) {
+  if (is_coordinator(peer)) return parts_.transport.send(protocol::Endpoint::kBlob, bytes);
+  const NodeId node(peer.str());
+  neighbours_->chunk_moved(node, parts_.clock.now());
+  return neighbours_->send(node, bytes);
 }
 
 }  // namespace skerry::daemon

@@ -59,6 +59,25 @@ bool can_be_read(const UniqueFd& descriptor) {
   return ::poll(&waiting, 1, 0) > 0;
 }
 
+// `member` outlives what is returned.
+Result<protocol::PeerNetwork::Parts> peer_network(const Options& options, const Membership& member) {
+  protocol::PeerNetwork::Parts parts{.self = member.identity.node_id(),
+                                     .coordinator_key = member.context.coordinator_key,
+                                     .server = nullptr,
+                                     .make_client = {}};
+  if (options.peer_listen != "off") {
+    ASSIGN_OR_RETURN(parts.server,
+                     protocol::make_zmq_peer_server(member.identity, {.listen = options.peer_listen,
+                                                                      .connections = protocol::kPeersMost}));
+  }
+  parts.make_client = [&identity = member.identity,
+                       context = protocol::share_zmq_context(protocol::kPeersMost)](const std::string& url,
+                                                                                    const std::string& key) {
+    return protocol::make_zmq_peer_client(identity, url, key, context);
+  };
+  return parts;
+}
+
 Result<int> run(const Options& options) {
   std::signal(SIGPIPE, SIG_IGN);
   // As process 1 of a container no signal ends us by itself: from the start on they are heard. One that `stop` shows is
@@ -81,6 +100,7 @@ Result<int> run(const Options& options) {
   ASSIGN_OR_RETURN(host_options.slots, find_slots(options.slots));
   host_options.software = std::string("skerryd ") + SKERRY_VERSION;
   host_options.host_label = options.host_label;
+  host_options.peer_advertise = options.peer_advertise;
   host_options.incarnation = draw_incarnation();
   host_options.drain_limit = std::chrono::seconds(options.drain_seconds);
   ASSIGN_OR_RETURN(const auto store,
@@ -90,9 +110,17 @@ Result<int> run(const Options& options) {
       const auto transport,
       protocol::make_zmq_client(member->identity, {.endpoints = member->context.endpoints,
                                                    .coordinator_key = member->context.coordinator_key}));
-  ASSIGN_OR_RETURN(const auto host, Host::make({clock, *transport, *store, *objects, notifier, signals.get()},
-                                               std::move(host_options)));
-  log_info("running", {{"name", member->context.name}, {"coordinator", member->context.endpoints.control}});
+  ASSIGN_OR_RETURN(auto network_parts, peer_network(options, *member));
+  protocol::PeerNetwork network(std::move(network_parts), clock);
+  const PeerParts peers{member->identity, member->context.coordinator_key, member->context.certificate,
+                        network};
+  ASSIGN_OR_RETURN(const auto host,
+                   Host::make({clock, *transport, *store, *objects, notifier, signals.get(), &peers},
+                              std::move(host_options)));
+  const std::string listens = network.listens_at();
+  log_info("running", {{"name", member->context.name},
+                       {"coordinator", member->context.endpoints.control},
+                       {"peers", listens.empty() ? "not listened for" : listens}});
   return host->run();
 }
 

@@ -64,6 +64,11 @@ void Objects::stored(const Hash& manifest) {
   at->second.failures = 0;
 }
 
+bool Objects::is_stored(const Hash& manifest) const {
+  const auto at = entries_.find(manifest);
+  return at != entries_.end() && at->second.state == State::kStored;
+}
+
 void Objects::made(const pb::ObjectRef& object) {
   entries_[name_of(object)] = Entry{.kind = ObjectKind::kCheckpoint, .state = State::kStored};
 }

@@ -28,6 +28,7 @@ class Objects {
   void end_step(bool may_drop, Context& context);
 
   void stored(const Hash& manifest);
+  bool is_stored(const Hash& manifest) const;
   // A checkpoint that this node made.
   void made(const pb::ObjectRef& object);
   void failed(const Hash& manifest, const Error& error, Context& context);

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "base/toml.h"
+#include "protocol/endpoints.h"
 
 namespace skerry::daemon {
 namespace {
@@ -59,6 +60,10 @@ Result<void> apply_file(const std::string& path, const std::map<std::string, Set
   return {};
 }
 
+auto named(const char* flag) {
+  return [flag](const Error& error) { return fail(error.code, text(flag, ": ", error.message)); };
+}
+
 std::string default_config() {
   std::vector<std::filesystem::path> places;
   if (const char* home = std::getenv("XDG_CONFIG_HOME"))
@@ -87,6 +92,11 @@ std::map<std::string, Setting> add_settings(CLI::App& app, Raw& raw) {
   add("name", raw.options.name, "name of this node [host name and the start of its id]");
   add("engine", raw.options.engine, "the engine's program [skerry-engine beside skerryd, else on PATH]");
   add("host-label", raw.options.host_label, "what this machine shares with others that would die with it");
+  add("peer-listen", raw.options.peer_listen,
+      "HOST:PORT at which other nodes may fetch from this one; port 0 picks one; off: it only dials out "
+      "[0.0.0.0:0]");
+  add("peer-advertise", raw.options.peer_advertise,
+      "HOST:PORT that other nodes are to dial, where it differs [as the coordinator sees this node]");
   add("slots", raw.options.slots, "experts trained at once [one a GPU, or one]")->check(CLI::Range(0U, 64U));
   add("drain-seconds", raw.options.drain_seconds, "time to commit and return leases after SIGTERM [20]")
       ->check(CLI::Range(0U, kMostSeconds));
@@ -127,6 +137,12 @@ Result<std::variant<Options, PrintAndLeave>> parse_options(int count, const char
     raw.options.token = token;
   }
   ASSIGN_OR_RETURN(raw.options.log_level, parse_log_level(raw.log_level));
+  if (raw.options.peer_listen != "off") {
+    TRY(protocol::parse_host_port(raw.options.peer_listen).map_error(named("--peer-listen")));
+  }
+  if (!raw.options.peer_advertise.empty()) {
+    TRY(protocol::parse_host_port(raw.options.peer_advertise).map_error(named("--peer-advertise")));
+  }
   if (raw.options.data.empty()) return fail(ErrorCode::kInvalid, "--data DIR (or SKERRY_DATA) is needed");
   return std::variant<Options, PrintAndLeave>(std::move(raw.options));
 }

@@ -16,7 +16,9 @@ struct Options {
   std::string name;    // empty: from the host's
   std::string engine;  // empty: beside this program, else on PATH
   std::string host_label;
-  unsigned slots = 0;  // 0: one a GPU, or one
+  std::string peer_listen = "0.0.0.0:0";  // HOST:PORT, or "off"
+  std::string peer_advertise;             // HOST:PORT; empty: as the coordinator sees it
+  unsigned slots = 0;                     // 0: one a GPU, or one
   unsigned drain_seconds = 20;
   unsigned join_seconds = 60;
   LogLevel log_level = LogLevel::kInfo;

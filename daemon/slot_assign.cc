@@ -128,6 +128,7 @@ void Slot::rewind(const pb::ObjectRef& head, Step step, const std::string& why, 
   forget_uncommitted();
   work_->head = head;
   work_->head_step = step;
+  work_->head_loss = 0;
   context.dirty = true;
 }
 

@@ -48,6 +48,7 @@ void Work::committed() {
   SKERRY_CHECK(in_flight.has_value(), "nothing is in flight");
   head = in_flight->object;
   head_step = in_flight->step;
+  head_loss = in_flight->metrics.loss();
   in_flight.reset();
 }
 
@@ -74,13 +75,17 @@ pb::SavedSlot save(const Work& work) {
   *saved.mutable_assignment() = work.assignment;
   *saved.mutable_head() = work.head;
   saved.set_head_step(work.head_step);
+  saved.set_head_loss(work.head_loss);
   if (work.in_flight) *saved.mutable_in_flight() = save_checkpoint(*work.in_flight);
   if (work.latest) *saved.mutable_latest() = save_checkpoint(*work.latest);
   return saved;
 }
 
 Work load(const pb::SavedSlot& saved) {
-  Work work{.assignment = saved.assignment(), .head = saved.head(), .head_step = saved.head_step()};
+  Work work{.assignment = saved.assignment(),
+            .head = saved.head(),
+            .head_step = saved.head_step(),
+            .head_loss = saved.head_loss()};
   if (saved.has_in_flight()) work.in_flight = load_checkpoint(saved.in_flight());
   if (saved.has_latest()) work.latest = load_checkpoint(saved.latest());
   return work;

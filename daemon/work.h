@@ -23,6 +23,7 @@ struct Work {
   pb::SlotAssignment assignment;
   pb::ObjectRef head;
   Step head_step = 0;
+  double head_loss = 0;  // 0: not known, it was another's commit
   std::optional<Checkpoint> in_flight;
   std::optional<Checkpoint> latest;
 

@@ -14,7 +14,8 @@ inline constexpr std::size_t kEnrolMessageBytes = 4 << 10;
 inline constexpr std::size_t kControlMessageBytes = 256 << 10;
 inline constexpr std::size_t kChunkBytes = 4 << 20;
 inline constexpr std::size_t kBlobMessageBytes = kChunkBytes + 4096;
-inline constexpr std::size_t kMapBytes = 16 << 10;  // a bit for each chunk that a manifest of one chunk can name
+inline constexpr std::size_t kMapBytes = 16
+                                         << 10;  // a bit for each chunk that a manifest of one chunk can name
 inline constexpr std::size_t kMapAdded = 1024;
 inline constexpr std::size_t kEngineMessageBytes = 1 << 20;
 

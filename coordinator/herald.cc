@@ -1,0 +1,132 @@
+#include "coordinator/herald.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "storage/manifest.h"
+
+namespace skerry::coordinator {
+namespace {
+
+gossip::Config config_of(const protocol::Identity& identity, std::size_t connections, std::uint64_t seed,
+                         Now now) {
+  gossip::Config config;
+  config.coordinator_key = identity.ed25519_key();
+  config.incarnation = static_cast<std::uint64_t>(now.unix_ms);
+  config.seed = seed;
+  config.peers_wanted = 0;  // they come to it
+  config.peers_most = connections;
+  return config;
+}
+
+}  // namespace
+
+Herald::Herald(const protocol::Identity& identity, std::size_t connections, std::uint64_t seed,
+               const std::string& saved, Now now)
+    : verifier_(identity.ed25519_key()),
+      gossip_(config_of(identity, connections, seed, now), identity, verifier_,
+              gossip::load_table(saved, verifier_, {}, now), now) {}
+
+void Herald::say(const pb::RecordBody& body, Now now) {
+  const Result<void> said = gossip_.say(body, now);
+  if (!said) log_error("cannot be told by gossip: " + said.error().message);
+}
+
+void Herald::tell(const std::vector<RunFacts>& runs, const std::vector<NodeId>& revoked, Now now) {
+  std::set<std::string> known;
+  for (const RunFacts& facts : runs) {
+    known.insert(facts.about.run().id());
+    tell_run(facts, now);
+  }
+  withdraw_others(known, now);
+  for (const NodeId& node : revoked) {
+    if (!revoked_.insert(node).second) continue;
+    pb::RecordBody body;
+    body.mutable_revocation()->set_node_id(node.str());
+    say(body, now);
+  }
+}
+
+void Herald::tell_run(const RunFacts& facts, Now now) {
+  const pb::RunInfo& run = facts.about.run();
+  const std::string bytes = facts.about.SerializeAsString();
+  if (told_[run.id()] != bytes) {
+    told_[run.id()] = bytes;
+    pb::RecordBody body;
+    pb::RunRecord& record = *body.mutable_run();
+    record.set_run(run.id());
+    record.set_name(run.name());
+    record.set_dataset(facts.about.dataset().name());
+    record.set_experts(facts.about.dataset().partitions());
+    *record.mutable_spec() = offer(facts.about);
+    for (const pb::DatasetFile& file : facts.about.router()) {
+      if (file.role() == "router") *record.mutable_router() = file.object();
+    }
+    say(body, now);
+  }
+  for (const pb::ExpertRecord& expert : facts.experts) {
+    std::string& told = heads_[{RunId(expert.run()), expert.expert()}];
+    if (told == expert.checkpoint().manifest()) continue;
+    told = expert.checkpoint().manifest();
+    pb::RecordBody body;
+    *body.mutable_expert() = expert;
+    say(body, now);
+  }
+}
+
+// Runs that were deleted, in this life or, as far as records tell of them, in an earlier one.
+void Herald::withdraw_others(const std::set<std::string>& runs, Now now) {
+  std::set<std::string> gone;
+  gossip_.table().for_each(now, [&](const gossip::Entry& entry) {
+    const pb::RecordBody& body = entry.record->body;
+    if (body.has_run() && !body.withdrawn() && !runs.contains(body.run().run()))
+      gone.insert(body.run().run());
+  });
+  for (const auto& [run, bytes] : told_) {
+    if (!runs.contains(run)) gone.insert(run);
+  }
+  for (const std::string& run : gone) {
+    told_.erase(run);
+    std::erase_if(heads_, [&](const auto& each) { return each.first.run.str() == run; });
+    pb::RecordBody body;
+    body.mutable_run()->set_run(run);
+    body.set_withdrawn(true);
+    say(body, now);
+  }
+}
+
+pb::ObjectRef Herald::offer(const pb::EnsembleReply& about) {
+  const std::string bytes = about.SerializeAsString();
+  storage::Manifest manifest;
+  manifest.kind = storage::ManifestKind::kFile;
+  manifest.name = "run.pb";
+  storage::ManifestPart& part = manifest.parts.emplace_back();
+  part.name = storage::kPartFile;
+  Object object;
+  for (std::size_t at = 0; at < bytes.size(); at += storage::kMaxChunkBytes) {
+    std::string chunk = bytes.substr(at, storage::kMaxChunkBytes);
+    const Hash hash = blake2b(chunk);
+    part.chunks.push_back({hash, static_cast<std::uint32_t>(chunk.size())});
+    object[hash] = std::move(chunk);
+  }
+  const auto named = storage::encode_manifest(std::move(manifest));
+  SKERRY_CHECK(named.has_value(), "a specification's manifest is one");
+  object[named->name] = named->encoded;
+  pb::ObjectRef ref;
+  ref.set_manifest(named->name.raw());
+  ref.set_manifest_bytes(named->encoded.size());
+  ref.set_bytes(bytes.size());
+  ref.set_name("run.pb");
+  offered_[named->name] = std::move(object);
+  return ref;
+}
+
+const std::string* Herald::read(const Hash& object, const Hash& chunk) const {
+  const auto offered = offered_.find(object);
+  if (offered == offered_.end()) return nullptr;
+  const auto found = offered->second.find(chunk);
+  return found == offered->second.end() ? nullptr : &found->second;
+}
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,104 @@
+#include "coordinator/herald.h"
+
+#include <gmock/gmock.h>
+
+#include "gossip/router_parts.h"
+#include "storage/manifest.h"
+
+namespace skerry::coordinator {
+namespace {
+
+constexpr std::int64_t kToday = 1'760'000'000'000;
+
+pb::ObjectRef object(const std::string& name) {
+  pb::ObjectRef ref;
+  ref.set_manifest(blake2b(name).raw());
+  ref.set_manifest_bytes(100);
+  ref.set_bytes(1000);
+  return ref;
+}
+
+RunFacts facts(Step step = 10) {
+  RunFacts facts;
+  facts.about.mutable_run()->set_id("r-1");
+  facts.about.mutable_run()->set_name("birds");
+  facts.about.mutable_dataset()->set_name("birds");
+  facts.about.mutable_dataset()->set_partitions(1);
+  pb::DatasetFile& router = *facts.about.add_router();
+  *router.mutable_object() = object("router");
+  router.set_role("router");
+  pb::ExpertRecord& expert = facts.experts.emplace_back();
+  expert.set_run("r-1");
+  expert.set_step(step);
+  expert.set_epoch(1);
+  expert.set_share(1);
+  *expert.mutable_checkpoint() = object(text("checkpoint ", step));
+  *expert.mutable_statistics() = object("statistics");
+  return facts;
+}
+
+class HeraldTest : public ::testing::Test {
+ protected:
+  Now at() const { return {boot, kToday + boot / std::chrono::milliseconds(1)}; }
+  void round() {
+    boot += std::chrono::seconds(11);
+    herald.talk().tick(at());
+  }
+  const gossip::Table& table() { return herald.talk().table(); }
+
+  const protocol::Identity identity = protocol::Identity::generate();
+  Duration boot = std::chrono::seconds(100);
+  Herald herald{identity, 100, 1, "", at()};
+};
+
+TEST_F(HeraldTest, TellsRunsHeadsAndRevocations) {
+  const NodeId bad(std::string(32, 'b'));
+  herald.tell({facts()}, {bad}, at());
+  round();
+  const auto parts = gossip::router_parts(table(), RunId("r-1"), at());
+  ASSERT_TRUE(parts) << parts.error().message;
+  EXPECT_EQ(parts->about.name(), "birds");
+  ASSERT_EQ(parts->experts.size(), 1U);
+  EXPECT_TRUE(parts->experts[0].acknowledged);
+  EXPECT_EQ(parts->experts[0].best.step(), 10U);
+  EXPECT_TRUE(table().is_revoked(bad, at()));
+  herald.tell({facts(20)}, {bad}, at());
+  round();
+  EXPECT_EQ(gossip::router_parts(table(), RunId("r-1"), at())->experts[0].best.step(), 20U);
+}
+
+TEST_F(HeraldTest, ServesTheSpecificationThatItNames) {
+  herald.tell({facts()}, {}, at());
+  round();
+  const pb::ObjectRef spec = gossip::router_parts(table(), RunId("r-1"), at())->spec.object;
+  const Hash name = *Hash::from_raw(spec.manifest());
+  const std::string* encoded = herald.read(name, name);
+  ASSERT_NE(encoded, nullptr);
+  const auto manifest = storage::decode_manifest(*encoded);
+  ASSERT_TRUE(manifest) << manifest.error().message;
+  std::string bytes;
+  for (const storage::Chunk& chunk : storage::distinct_chunks(manifest->manifest)) {
+    ASSERT_NE(herald.read(name, chunk.hash), nullptr);
+    bytes += *herald.read(name, chunk.hash);
+  }
+  EXPECT_EQ(bytes, facts().about.SerializeAsString());
+  EXPECT_EQ(herald.read(blake2b("another"), blake2b("another")), nullptr);
+  EXPECT_EQ(herald.read(name, blake2b("another")), nullptr);
+}
+
+TEST_F(HeraldTest, ARunThatWasDeletedIsWithdrawnInALaterLifeToo) {
+  herald.tell({facts()}, {}, at());
+  round();
+  Herald later(identity, 100, 2, herald.save(at()), at());
+  EXPECT_EQ(gossip::known_runs(later.talk().table(), at()).size(), 1U);
+  later.tell({}, {}, at());
+  herald.tell({}, {}, at());
+  boot += std::chrono::seconds(11);
+  later.talk().tick(at());
+  herald.talk().tick(at());
+  EXPECT_TRUE(gossip::known_runs(table(), at()).empty());
+  EXPECT_TRUE(gossip::known_runs(later.talk().table(), at()).empty());
+}
+
+}  // namespace
+}  // namespace skerry::coordinator
