@@ -31,18 +31,23 @@ struct Place {
   std::string origin;             // the file that it was read from, for messages
 };
 
-class AdminClient {
+// Whoever objects can be had from.
+class ObjectSource {
  public:
   using Shown = std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
 
-  virtual ~AdminClient() = default;
-  virtual Result<pb::AdminReply> ask(const pb::AdminRequest& request) = 0;
-  virtual const Place& place() const = 0;
+  virtual ~ObjectSource() = default;
 
   // Until every object is sealed on the shelf. Each chunk is verified before it is written; what is there already is not
-  // asked for. kUnavailable: the coordinator has not got one of them, or is away for long.
+  // asked for. kUnavailable: nobody has got one of them, or they are away for long.
   virtual Result<void> fetch(const std::vector<WantedObject>& wanted, exchange::Shelf& shelf,
                              const Shown& shown) = 0;
+};
+
+class AdminClient : public ObjectSource {
+ public:
+  virtual Result<pb::AdminReply> ask(const pb::AdminRequest& request) = 0;
+  virtual const Place& place() const = 0;
 
   // Answers the coordinator's requests from the shelf until `finished` says true; it is asked about twice a second.
   // Ends at the first read that fails otherwise than by kNotFound.

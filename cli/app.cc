@@ -178,6 +178,7 @@ int run_cli(const std::vector<std::string>& words, Surroundings& around) {
   add_token_commands(root, command);
   add_login_command(root, command);
   add_node_commands(root, command);
+  add_peer_commands(root, command);
   add_dataset_commands(root, command);
   add_run_commands(root, command);
   add_event_commands(root, command);

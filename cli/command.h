@@ -70,6 +70,7 @@ Result<std::vector<Item>> list_all(
 void add_token_commands(CLI::App& root, Command& command);
 void add_login_command(CLI::App& root, Command& command);
 void add_node_commands(CLI::App& root, Command& command);
+void add_peer_commands(CLI::App& root, Command& command);
 void add_dataset_commands(CLI::App& root, Command& command);
 void add_run_commands(CLI::App& root, Command& command);
 void add_event_commands(CLI::App& root, Command& command);

@@ -228,7 +228,7 @@ std::string ensemble_index(const pb::EnsembleReply& ensemble) {
 }
 
 Result<void> fetch_ensemble(const pb::EnsembleReply& ensemble, const std::string& folder,
-                            const Extras& extras, AdminClient& client, Surroundings& around) {
+                            const Extras& extras, ObjectSource& source, Surroundings& around) {
   const std::string partial = folder + ".partial";
   ASSIGN_OR_RETURN(const UniqueFd held,
                    lock_folder(partial, text("another fetch is writing to ", partial,
@@ -242,7 +242,7 @@ Result<void> fetch_ensemble(const pb::EnsembleReply& ensemble, const std::string
   {
     exchange::FolderShelf shelf(scratch);
     Progress progress(around, "fetching", Progress::Unit::kBytes);
-    TRY(client.fetch(objects, shelf,
+    TRY(source.fetch(objects, shelf,
                      [&](std::uint64_t done, std::uint64_t total) { progress.show(done, total); }));
   }
   TRY(assemble(ensemble, partial, extras, around));

@@ -32,6 +32,6 @@ struct Extras {
 // Fetches into FOLDER.partial, assembles, renames. kUnavailable: the run may have gone on
 // and dropped one of these checkpoints: ask for the ensemble anew.
 Result<void> fetch_ensemble(const pb::EnsembleReply& ensemble, const std::string& folder,
-                            const Extras& extras, AdminClient& client, Surroundings& around);
+                            const Extras& extras, ObjectSource& source, Surroundings& around);
 
 }  // namespace skerry::cli

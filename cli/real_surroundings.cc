@@ -81,6 +81,11 @@ class RealSurroundings final : public Surroundings {
     return open_connection(path, clock_);
   }
 
+  Result<std::unique_ptr<Fleet>> connect_fleet(const std::string& flag, const std::string& from) override {
+    ASSIGN_OR_RETURN(const std::string path, find_context(flag, *this));
+    return open_fleet(path, from, clock_);
+  }
+
   Result<LoggedIn> login(const std::string& token, const std::string& name,
                          const std::string& path) override {
     return enrol_person(token, roster_name(name.empty() ? account_name() : name), path, clock_);

@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "cli/admin_client.h"
+#include "cli/fleet.h"
 
 namespace skerry::cli {
 
@@ -35,6 +36,8 @@ class Surroundings {
 
   // Connects with the context file `flag`, or where it is empty, the one that the search finds (context.h).
   virtual Result<std::unique_ptr<AdminClient>> connect(const std::string& flag) = 0;
+  // Connects to the nodes themselves (fleet.h): `from` names one, or is empty: the coordinator hands on what they say.
+  virtual Result<std::unique_ptr<Fleet>> connect_fleet(const std::string& flag, const std::string& from) = 0;
   // Enrols this person with a token and writes the context file; returns its path and the role that was granted.
   struct LoggedIn {
     std::string path;

@@ -122,6 +122,11 @@ class FakeSurroundings final : public Surroundings {
     if (unreachable) return fail(ErrorCode::kUnavailable, "nobody there");
     return std::unique_ptr<AdminClient>(std::make_unique<FakeClient>(coordinator));
   }
+  Result<std::unique_ptr<Fleet>> connect_fleet(const std::string&, const std::string& from) override {
+    fleets.push_back(from);
+    if (!make_fleet) return fail(ErrorCode::kUnavailable, "nobody there");
+    return make_fleet();
+  }
   Result<LoggedIn> login(const std::string& token, const std::string& name,
                          const std::string& path) override {
     logins.push_back({token, name, path});
@@ -169,6 +174,8 @@ class FakeSurroundings final : public Surroundings {
   int waits = 0;
   std::function<void()> on_wait;
   std::vector<std::string> contexts;
+  std::vector<std::string> fleets;  // the nodes that were named
+  std::function<std::unique_ptr<Fleet>()> make_fleet;
   std::vector<std::vector<std::string>> logins;
   std::vector<std::vector<std::string>> ran;
   std::function<int(const std::vector<std::string>&, const std::function<void(const std::string&)>&)> run;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "base/text.h"
 #include "gossip/router_parts.h"
 #include "storage/manifest.h"
 

@@ -1,6 +1,8 @@
 // ensemble fetch: the trained experts and their router as a folder.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <ostream>
 
@@ -8,6 +10,9 @@
 #include "cli/command.h"
 #include "cli/ensemble_folder.h"
 #include "cli/exit_code.h"
+#include "cli/fleet.h"
+#include "gossip/router_parts.h"
+#include "storage/files.h"
 
 namespace skerry::cli {
 namespace {
@@ -18,6 +23,7 @@ constexpr int kAttempts = 5;
 struct FetchOptions {
   std::string run;
   std::string folder;
+  std::string from;  // a node; empty: the coordinator
   Extras extras;
 };
 
@@ -36,12 +42,90 @@ bool same_heads(const pb::EnsembleReply& one, const pb::EnsembleReply& other) {
                     });
 }
 
-Result<int> fetch(Command& command, FetchOptions options) {
-  while (options.folder.size() > 1 && options.folder.ends_with('/')) options.folder.pop_back();
+// ---- With the coordinator gone: from records ----
+
+std::optional<gossip::RouterParts> parts_of(const Fleet& fleet, const std::string& run) {
+  for (const pb::RunRecord& known : gossip::known_runs(fleet.table(), fleet.now())) {
+    if (known.run() != run && known.name() != run) continue;
+    Result<gossip::RouterParts> parts = gossip::router_parts(fleet.table(), RunId(known.run()), fleet.now());
+    if (parts) return std::move(*parts);
+  }
+  return std::nullopt;
+}
+
+// The run's specification is an object like others, small enough for memory.
+Result<pb::EnsembleReply> fetch_specification(Fleet& fleet, const pb::ObjectRef& spec,
+                                              const std::string& scratch, Surroundings& around) {
+  std::error_code error;
+  std::filesystem::create_directories(scratch, error);
+  if (error) return storage::system_error("make the folder", scratch, error.value());
+  ASSIGN_OR_RETURN(const Hash name, Hash::from_raw(spec.manifest()));
+  exchange::FolderShelf shelf(scratch);
+  around.err() << "reading what the run is" << std::endl;
+  TRY(fleet.fetch({{name, spec.manifest_bytes(), {}, spec.bytes()}}, shelf,
+                  [](std::uint64_t, std::uint64_t) {}));
+  std::ifstream file(shelf.path_of(name), std::ios::binary);
+  pb::EnsembleReply about;
+  const bool read = about.ParseFromIstream(&file);
+  std::filesystem::remove_all(scratch, error);
+  if (!read)
+    return fail(ErrorCode::kCorrupt, "the run's specification cannot be read: is it of another version?");
+  return about;
+}
+
+// As the coordinator would answer.
+Result<pb::EnsembleReply> ensemble_from(const gossip::RouterParts& parts, pb::EnsembleReply about) {
+  const std::uint32_t count = about.dataset().partitions();
+  if (count == 0 || about.dataset().partition_samples_size() != static_cast<int>(count)) {
+    return fail(ErrorCode::kCorrupt, "the run's specification contradicts itself");
+  }
+  for (const gossip::ExpertSource& source : parts.experts) {
+    if (source.index >= count)
+      return fail(ErrorCode::kCorrupt, text("expert ", source.index, " is not of the run"));
+    pb::EnsembleExpert& expert = *about.add_experts();
+    expert.set_index(source.index);
+    *expert.mutable_checkpoint() = source.best.checkpoint();
+    expert.set_step(source.best.step());
+    expert.set_steps_target(about.run().steps_target() / count);
+    expert.set_partition_samples(about.dataset().partition_samples(static_cast<int>(source.index)));
+    pb::ExpertInfo& info = *about.mutable_run()->add_experts();
+    info.set_index(source.index);
+    info.set_checkpoint(source.best.checkpoint().manifest());
+    info.set_loss(source.best.loss());
+    info.set_committed_unix_ms(1);  // that it was, not when
+  }
+  about.mutable_run()->set_state("as its nodes hold it");
+  return about;
+}
+
+Result<pb::EnsembleReply> fetch_from_nodes(Command& command, const FetchOptions& options) {
+  ASSIGN_OR_RETURN(const auto fleet, command.around.connect_fleet(command.context, options.from));
+  const auto is_whole = [&] {
+    const auto parts = parts_of(*fleet, options.run);
+    return parts && parts->missing.empty();
+  };
+  TRY(fleet->learn(is_whole));
+  const auto parts = parts_of(*fleet, options.run);
+  if (!parts) {
+    return fail(ErrorCode::kNotFound, text("no record of these nodes tells of a run ", options.run));
+  }
+  if (!parts->missing.empty()) {
+    std::string missing;
+    for (const std::string& each : parts->missing) missing += "\n  " + each;
+    return fail(ErrorCode::kUnavailable,
+                text("the nodes that can be heard of do not hold all of ", options.run, ":", missing));
+  }
+  ASSIGN_OR_RETURN(pb::EnsembleReply about, fetch_specification(*fleet, parts->spec.object,
+                                                                options.folder + ".about", command.around));
+  ASSIGN_OR_RETURN(pb::EnsembleReply ensemble, ensemble_from(*parts, std::move(about)));
+  TRY(check_ensemble(ensemble, options.folder));
+  TRY(fetch_ensemble(ensemble, options.folder, options.extras, *fleet, command.around));
+  return ensemble;
+}
+
+Result<pb::EnsembleReply> fetch_from_coordinator(Command& command, const FetchOptions& options) {
   ASSIGN_OR_RETURN(pb::EnsembleReply ensemble, describe(command, options));
   ASSIGN_OR_RETURN(AdminClient * client, command.client());
-  command.around.set_parting_words(
-      text("what has come stays in ", options.folder, ".partial; the same command goes on from there\n"));
   for (int attempt = 1;; ++attempt) {
     const Result<void> fetched =
         fetch_ensemble(ensemble, options.folder, options.extras, *client, command.around);
@@ -52,6 +136,16 @@ Result<int> fetch(Command& command, FetchOptions options) {
     command.tell("the run has gone on meanwhile: fetching its newer checkpoints");
     ensemble = std::move(*newer);
   }
+  return ensemble;
+}
+
+Result<int> fetch(Command& command, FetchOptions options) {
+  while (options.folder.size() > 1 && options.folder.ends_with('/')) options.folder.pop_back();
+  command.around.set_parting_words(
+      text("what has come stays in ", options.folder, ".partial; the same command goes on from there\n"));
+  ASSIGN_OR_RETURN(const pb::EnsembleReply ensemble, options.from.empty()
+                                                         ? fetch_from_coordinator(command, options)
+                                                         : fetch_from_nodes(command, options));
   const std::vector<std::uint32_t> behind = laggards(ensemble);
   if (!behind.empty()) {
     command.tell(text(behind.size(), " of ", ensemble.experts_size(),
@@ -91,6 +185,11 @@ void add_ensemble_commands(CLI::App& root, Command& command) {
       "also the raw weights and moments, four times the bytes: expert_K/training_state.safetensors");
   added->add_flag("--raw-weights", options->extras.raw_weights,
                   "also the weights that were not averaged, as diffusers' variant \"raw\" of each expert");
+  added
+      ->add_option("--from", options->from,
+                   "without the coordinator, from the nodes: HOST:PORT#KEY of any of them, or a name that "
+                   "`skerry peer list` has shown")
+      ->type_name("NODE");
   added->footer(
       "Example:\n  skerry ensemble fetch fashion -o fashion-ensemble\nAn interrupted fetch goes on where it "
       "was. `skerry -o json ensemble fetch …` prints what was made as JSON.");
