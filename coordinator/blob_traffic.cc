@@ -213,23 +213,21 @@ void BlobTraffic::carry_out() {
 }
 
 void BlobTraffic::run_job(exchange::Job job) {
-  if (const auto* find = std::get_if<exchange::FindObject>(&job)) {
-    const bool is_made = herald_.read(find->object, find->object) != nullptr;
-    if (is_made || !hooks_.may_read(NodeId(find->peer.str()), find->object)) {
-      exchange_.answered(
-          is_made ? exchange::Answer(exchange::ObjectFound{find->peer, find->object, {}})
-                  : exchange::refuse(job, fail(ErrorCode::kUnauthorised, "not given to this node")),
-          clock_.now());
-      return carry_out();
-    }
-  }
+  const auto* find = std::get_if<exchange::FindObject>(&job);
   const auto* read = std::get_if<exchange::ReadChunk>(&job);
+  if (find != nullptr && herald_.read(find->object, find->object) != nullptr) {
+    exchange_.answered(exchange::ObjectFound{find->peer, find->object, {}}, clock_.now());
+    return carry_out();
+  }
   if (const std::string* made = read == nullptr ? nullptr : herald_.read(read->object, read->chunk)) {
     exchange_.answered(exchange::ChunkRead{read->peer, read->request, read->object, read->chunk, *made},
                        clock_.now());
     return carry_out();
   }
-  if (read != nullptr && !hooks_.may_read(NodeId(read->peer.str()), read->object)) {
+  const auto is_refused = [this](const auto* asked) {
+    return asked != nullptr && !hooks_.may_read(NodeId(asked->peer.str()), asked->object);
+  };
+  if (is_refused(read) || is_refused(find)) {
     exchange_.answered(exchange::refuse(job, fail(ErrorCode::kUnauthorised, "not given to this node")),
                        clock_.now());
     carry_out();

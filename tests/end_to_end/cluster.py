@@ -14,6 +14,9 @@ import tempfile
 import time
 
 
+os.environ.setdefault("SKERRY_PEER_LISTEN", "127.0.0.1:0")  # nothing here listens to the world
+
+
 class Failure(Exception):
     """A command of ours failed, or something expected did not come."""
 

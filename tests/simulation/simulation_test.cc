@@ -37,9 +37,9 @@ TEST_P(Seeds, AreSound) {
 INSTANTIATE_TEST_SUITE_P(Part, Seeds, testing::Range(0, 6));
 
 // 51, 776: a lease that had lapsed before the coordinator's restart never lapsed again. 585: a checkpoint whose commit
-// was in flight was damaged on its node's disk, and its commit was asked for again for ever. 7220: a coordinator that stood still read a Hello of a
-// connection that was closed by then. 9888: a node that had been
-// stopped for longer than its lease spoke again while the coordinator stood still, and lost it then: as it may.
+// was in flight was damaged on its node's disk, and its commit was asked for again for ever. 7220: a coordinator that stood
+// still read a Hello of a connection that was closed by then. 9888: a node that had been stopped for longer than its lease
+// spoke again while the coordinator stood still, and lost it then: as it may.
 TEST(Simulation, SeedsThatOnceFailed) {
   for (const std::uint64_t seed : {51, 126, 585, 776, 7220, 9888}) expect_sound(seed);
 }
