@@ -400,7 +400,7 @@ Table load_table(const std::string& bytes, Verifier& verifier, Limits limits, No
       const auto opened = verifier.open(wire);
       if (!opened || (*opened)->by_coordinator != coordinator) continue;
       const auto checked = verifier.check(*opened, now.unix_ms);
-      if (checked) table.put(*checked, milliseconds(wire.age_ms()) + since, now);
+      if (checked) table.put(*checked, milliseconds(wire.age_ms()) + since, now, false, true);
     }
   }
   return table;

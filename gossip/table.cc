@@ -192,7 +192,7 @@ Verdict Table::judge(const Record& record, Duration age, Now now, bool own) cons
   return soon && !own && !record.by_coordinator ? Verdict::kTooSoon : Verdict::kNewer;
 }
 
-Table::Change Table::put(const RecordPtr& record, Duration age, Now now, bool own) {
+Table::Change Table::put(const RecordPtr& record, Duration age, Now now, bool own, bool remembered) {
   Change change;
   change.verdict = judge(*record, age, now, own);
   const Entry* entry = held(record->key, record->position);
@@ -206,7 +206,7 @@ Table::Change Table::put(const RecordPtr& record, Duration age, Now now, bool ow
   insert({.position = record->position,
           .record = record,
           .dies_at_s = whole_seconds(now.boot + *time_left(*record, age, now)),
-          .came_at_s = whole_seconds(now.boot)});
+          .came_at_s = remembered ? 0 : whole_seconds(now.boot)});
   follow(*record, change, now);
   return change;
 }

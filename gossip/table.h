@@ -70,8 +70,8 @@ class Table {
     Verdict verdict = Verdict::kNew;
     std::vector<RecordPtr> dropped;  // the record it replaced not among them
   };
-  // REQUIRES: `record` is genuine.
-  Change put(const RecordPtr& record, Duration age, Now now, bool own = false);
+  // REQUIRES: `record` is genuine. `remembered`: from a disk, so that nothing that follows comes too soon.
+  Change put(const RecordPtr& record, Duration age, Now now, bool own = false, bool remembered = false);
   // Lets the dead go. Call now and then; what is dead is not handed out by anything below before.
   void expire(Now now);
 

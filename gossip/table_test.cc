@@ -55,6 +55,13 @@ TEST_F(TableTest, AnAuthorWhoChangesItsMindTooOftenWaits) {
   EXPECT_EQ(put(kCoordinator.sign(run_fact("r-1", 3), 2), at(1s)), Verdict::kNewer);
 }
 
+TEST_F(TableTest, WhatWasLoadedFromADiskMayChangeAtOnce) {
+  put(kAnna.sign(node_fact("tcp://h:1"), 1), at(100s));
+  Table loaded = load_table(save_table(table, at(200s)), verifier, {}, at(200s));
+  EXPECT_EQ(loaded.put(genuine(verifier, kAnna.sign(node_fact("tcp://h:2"), 2)), {}, at(201s)).verdict,
+            Verdict::kNewer);
+}
+
 TEST_F(TableTest, DiesWithItsLifetimeAndNeverComesBack) {
   const pb::SignedRecord wire = kAnna.sign(node_fact(""), 5, at({}), 1h);
   put(wire, at(0s));
