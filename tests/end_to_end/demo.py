@@ -25,7 +25,7 @@ heads = 4
 patch_size = 4
 [train]
 steps = {steps}
-batch_size = 32
+batch_size = 64
 learning_rate = 1e-3
 schedule = "cosine"
 warmup_steps = 50
@@ -100,7 +100,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", required=True, help="folder of the programs")
     parser.add_argument("--out", default="demo-out", help="where the run, the ensemble and the picture go")
-    parser.add_argument("--steps", type=int, default=1000, help="optimiser steps of each of the four experts")
+    parser.add_argument("--steps", type=int, default=600, help="optimiser steps of each of the four experts")
     args = parser.parse_args()
     out = pathlib.Path(args.out)
     if out.exists():
