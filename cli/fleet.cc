@@ -3,7 +3,6 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -12,6 +11,7 @@
 
 #include "base/text.h"
 #include "exchange/exchange.h"
+#include "exchange/outbox.h"
 #include "gossip/gossip.h"
 #include "gossip/router_parts.h"
 #include "protocol/context.h"
@@ -172,7 +172,7 @@ class RealFleet final : public Fleet {
       if (!network_.is_connected(holder.node)) {
         if (holder.address.empty()) continue;
         [[maybe_unused]] const Result<void> dialled =
-            network_.dial(holder.address, certified(*holder.record).ed25519_key());
+            network_.dial(holder.address, gossip::certified(*holder.record).ed25519_key());
       }
       found.insert(PeerId(holder.node.str()));
     }
@@ -197,7 +197,7 @@ class RealFleet final : public Fleet {
     exchange_.tick(at);
     carry_out();
     flush();
-    Duration timeout = unsent_.empty() ? kLongestPoll : kFullQueuePoll;
+    Duration timeout = unsent_.is_empty() ? kLongestPoll : kFullQueuePoll;
     if (busy) timeout = Duration::zero();
     const std::vector<int> descriptors = network_.descriptors();
     if (coordinator_) {
@@ -243,7 +243,7 @@ class RealFleet final : public Fleet {
   void lost(const NodeId& peer) {
     exchange_.disconnected(PeerId(peer.str()), now());
     gossip_.disconnected(peer);
-    unsent_.erase(peer);
+    unsent_.drop(PeerId(peer.str()));
   }
 
   void hear(const NodeId& peer, pb::BlobMessage message) {
@@ -265,7 +265,7 @@ class RealFleet final : public Fleet {
     for (const gossip::Send& send : effects.sends) {
       pb::BlobMessage message;
       message.set_gossip(send.message.SerializeAsString());
-      unsent_[send.peer].push_back(message.SerializeAsString());
+      unsent_.push(PeerId(send.peer.str()), message.SerializeAsString());
     }
     for (const gossip::Misbehaved& each : effects.misbehaved) {
       network_.close(each.peer);
@@ -279,7 +279,7 @@ class RealFleet final : public Fleet {
       exchange::Effects effects = exchange_.take_effects();
       for (exchange::Send& send : effects.sends) {
         if (send.message.has_hello()) *send.message.mutable_hello()->mutable_certificate() = certificate_;
-        unsent_[NodeId(send.peer.str())].push_back(send.message.SerializeAsString());
+        unsent_.push(send.peer, send.message.SerializeAsString());
       }
       for (const auto& [object, progress] : effects.progress) progress_[object] = progress;
       for (const exchange::Completed& done : effects.completed) completed_.insert(done.object);
@@ -295,17 +295,11 @@ class RealFleet final : public Fleet {
   }
 
   void flush() {
-    for (auto queue = unsent_.begin(); queue != unsent_.end();) {
-      auto& [peer, messages] = *queue;
-      while (!messages.empty()) {
-        const Result<void> sent = peer == verifier_.coordinator()
-                                      ? coordinator_->send(Endpoint::kBlob, messages.front())
-                                      : network_.send(peer, messages.front());
-        if (!sent && sent.error().code == ErrorCode::kExhausted) break;
-        messages.pop_front();
-      }
-      queue = messages.empty() ? unsent_.erase(queue) : std::next(queue);
-    }
+    unsent_.flush([this](const PeerId& peer, std::string_view bytes) {
+      const NodeId node(peer.str());
+      return node == verifier_.coordinator() ? coordinator_->send(Endpoint::kBlob, bytes)
+                                             : network_.send(node, bytes);
+    });
   }
 
   const protocol::Identity identity_;
@@ -319,7 +313,7 @@ class RealFleet final : public Fleet {
   std::unique_ptr<protocol::ClientTransport> coordinator_;
   exchange::Exchange exchange_;
   exchange::Shelf* shelf_ = nullptr;
-  std::map<NodeId, std::deque<std::string>> unsent_;
+  exchange::Outbox unsent_;
   std::map<Hash, exchange::Progress> progress_;
   std::set<Hash> completed_;
   std::optional<Error> failure_;
@@ -338,24 +332,19 @@ const gossip::Record* find_node(const gossip::Table& known, const std::string& i
   known.for_each(now, [&](const gossip::Entry& entry) {
     const gossip::Record& record = *entry.record;
     if (record.key.kind != gossip::Kind::kNode || record.body.withdrawn()) return;
-    if (record.key.author.str() == id_or_name || certified(record).name() == id_or_name) found = &record;
+    if (record.key.author.str() == id_or_name || gossip::certified(record).name() == id_or_name)
+      found = &record;
   });
   return found;
 }
 
 }  // namespace
 
-pb::CertificateBody certified(const gossip::Record& record) {
-  pb::CertificateBody body;
-  if (!body.ParseFromString(record.wire.certificate().body())) body.Clear();
-  return body;
-}
-
 std::string node_address(const gossip::Record& node) {
   constexpr std::string_view kScheme = "tcp://";
   const std::string& url = node.body.node().address();
   if (!url.starts_with(kScheme)) return {};
-  return text(url.substr(kScheme.size()), "#", to_hex(certified(node).ed25519_key()));
+  return text(url.substr(kScheme.size()), "#", to_hex(gossip::certified(node).ed25519_key()));
 }
 
 Result<NodeAddress> parse_node_address(const std::string& words, const gossip::Table& known, Now now) {
@@ -373,7 +362,7 @@ Result<NodeAddress> parse_node_address(const std::string& words, const gossip::T
              "\" is remembered here: give HOST:PORT#KEY, as `skerry peer list` ",
              "prints it, or run `skerry peer list` while the coordinator or another node can be reached"));
   }
-  const std::string key = certified(*node).ed25519_key();
+  const std::string key = gossip::certified(*node).ed25519_key();
   if (mark != std::string::npos) {
     ASSIGN_OR_RETURN(const protocol::HostPort at, protocol::parse_host_port(words.substr(0, mark)));
     return NodeAddress{protocol::tcp_url(at.host, at.port), key};

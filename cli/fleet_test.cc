@@ -39,7 +39,8 @@ class FleetTest : public testing::Test {
     around.make_fleet = [this] { return std::make_unique<FakeFleet>(table); };
   }
   void hold(const Author& author, const pb::RecordBody& body) {
-    table.put(gossip::genuine(verifier, author.sign(body, ++counter)), {}, gossip::at({}), true);
+    table.put(gossip::genuine(verifier, author.sign(body, ++counter)), {}, gossip::at({}),
+              gossip::Origin::kSelf);
   }
   void add_run() {
     hold(coordinator, gossip::run_fact("r-1", 1));

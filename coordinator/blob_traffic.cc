@@ -104,7 +104,7 @@ void BlobTraffic::carry_out_gossip() {
   gossip::Effects effects = herald_.talk().take_effects();
   for (const gossip::Send& each : effects.sends) {
     const exchange::PeerId peer(each.peer.str());
-    if (unsent_.contains(peer)) continue;
+    if (unsent_.has(peer)) continue;
     pb::BlobMessage message;
     message.set_gossip(each.message.SerializeAsString());
     send(peer, message.SerializeAsString());
@@ -124,7 +124,7 @@ void BlobTraffic::closed(const protocol::Connection& connection) {
   const exchange::PeerId id = peer->second;
   peers_.erase(peer);
   connections_.erase(id);
-  unsent_.erase(id);
+  unsent_.drop(id);
   exchange_.disconnected(id, clock_.now());
   herald_.talk().disconnected(NodeId(id.str()));
   carry_out();
@@ -136,7 +136,7 @@ void BlobTraffic::disconnect(const exchange::PeerId& peer) {
   transport_.close({protocol::Endpoint::kBlob, old->second});
   peers_.erase(old->second);
   connections_.erase(old);
-  unsent_.erase(peer);
+  unsent_.drop(peer);
   exchange_.disconnected(peer, clock_.now());
   herald_.talk().disconnected(NodeId(peer.str()));
 }
@@ -189,7 +189,7 @@ Duration BlobTraffic::tick() {
   herald_.talk().tick(now);
   carry_out_gossip();
   flush();
-  if (!unsent_.empty()) return now.boot + kResend;
+  if (!unsent_.is_empty()) return now.boot + kResend;
   return std::min(herald_.talk().wake_at(), exchange_.wake_at().value_or(now.boot + kIdle));
 }
 
@@ -276,26 +276,17 @@ void BlobTraffic::check(const Hash& object) {
 void BlobTraffic::send(const exchange::PeerId& peer, std::string bytes) {
   const auto connection = connections_.find(peer);
   if (connection == connections_.end()) return;
-  auto queue = unsent_.find(peer);
-  if (queue == unsent_.end()) {
+  if (!unsent_.has(peer)) {
     const Result<void> sent = transport_.send({protocol::Endpoint::kBlob, connection->second}, bytes);
     if (sent || sent.error().code != ErrorCode::kExhausted) return;
-    queue = unsent_.emplace(peer, std::deque<std::string>()).first;
   }
-  queue->second.push_back(std::move(bytes));
+  unsent_.push(peer, std::move(bytes));
 }
 
 void BlobTraffic::flush() {
-  for (auto queue = unsent_.begin(); queue != unsent_.end();) {
-    const std::string& connection = connections_.at(queue->first);
-    while (!queue->second.empty()) {
-      const Result<void> sent =
-          transport_.send({protocol::Endpoint::kBlob, connection}, queue->second.front());
-      if (!sent && sent.error().code == ErrorCode::kExhausted) break;
-      queue->second.pop_front();
-    }
-    queue = queue->second.empty() ? unsent_.erase(queue) : std::next(queue);
-  }
+  unsent_.flush([this](const exchange::PeerId& peer, std::string_view bytes) {
+    return transport_.send({protocol::Endpoint::kBlob, connections_.at(peer)}, bytes);
+  });
 }
 
 }  // namespace skerry::coordinator

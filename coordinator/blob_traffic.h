@@ -1,7 +1,6 @@
 // Blob connections, the exchange, gossip and the object worker, tied together for the host. One thread, the loop's.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <string>
@@ -11,6 +10,7 @@
 #include "coordinator/core.h"
 #include "coordinator/herald.h"
 #include "exchange/exchange.h"
+#include "exchange/outbox.h"
 #include "exchange/shelf.h"
 #include "protocol/transport.h"
 #include "storage/object_store.h"
@@ -65,7 +65,7 @@ class BlobTraffic {
   Herald& herald_;
   std::map<std::string, exchange::PeerId> peers_;  // by connection
   std::map<exchange::PeerId, std::string> connections_;
-  std::map<exchange::PeerId, std::deque<std::string>> unsent_;  // bounded by the exchange's windows
+  exchange::Outbox unsent_;
 };
 
 }  // namespace skerry::coordinator

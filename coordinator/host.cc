@@ -79,7 +79,7 @@ Result<void> Host::start() {
   rng_->fill(drawn);
   std::uint64_t incarnation = 1;
   for (const unsigned char byte : drawn) incarnation = incarnation << 8 | byte;
-  ASSIGN_OR_RETURN(const std::optional<std::string> records, surroundings_.store.get(kRecordsKey));
+  ASSIGN_OR_RETURN(const std::optional<std::string> records, surroundings_.store.get(gossip::kTableKey));
   herald_ = std::make_unique<Herald>(surroundings_.identity, options_.config.connections, incarnation,
                                      records.value_or(""), now);
   next_keeping_ = now.boot + kKeepEvery;
@@ -144,7 +144,7 @@ Result<void> Host::run(int stop) {
   TRY(finish_batches());
   if (fatal_) return *fatal_;
   const Result<void> kept =
-      surroundings_.store.write({{kRecordsKey, herald_->save(surroundings_.clock.now())}});
+      surroundings_.store.write({{gossip::kTableKey, herald_->save(surroundings_.clock.now())}});
   if (!kept) log_warning("the records could not be kept: " + kept.error().message);
   return {};
 }
@@ -163,7 +163,7 @@ void Host::tell_facts(Duration now) {
 
 void Host::keep_records() {
   object_worker_->run([this, records = herald_->save(surroundings_.clock.now())]() -> Done {
-    const Result<void> kept = surroundings_.store.write({{kRecordsKey, records}});
+    const Result<void> kept = surroundings_.store.write({{gossip::kTableKey, records}});
     if (kept || !surroundings_.store.failed()) return {};
     return [this, error = kept.error()] { fatal_ = error; };
   });

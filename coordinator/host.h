@@ -29,7 +29,6 @@ namespace skerry::coordinator {
 
 // Where the core's state lies in the Store, apart from the objects' keys.
 inline constexpr char kStatePrefix[] = "coordinator/";
-inline constexpr char kRecordsKey[] = "gossip/table";
 Result<std::vector<KeyValue>> read_state(const storage::Store& store);
 // kCorrupt, where an object that the state needs is not there whole.
 Result<void> check_objects(const Core& core, const storage::ObjectStore& objects);

@@ -38,7 +38,7 @@ Result<std::unique_ptr<Host>> Host::make(HostParts parts, HostOptions options) {
   }
   ASSIGN_OR_RETURN(Core core, Core::make(std::move(config), std::move(recovered)));
   ASSIGN_OR_RETURN(Completions completions, Completions::make());
-  ASSIGN_OR_RETURN(const std::optional<std::string> records, parts.store.get(kHostRecordsKey));
+  ASSIGN_OR_RETURN(const std::optional<std::string> records, parts.store.get(gossip::kTableKey));
   return std::unique_ptr<Host>(
       new Host(parts, std::move(options), std::move(core), std::move(completions), records.value_or("")));
 }
@@ -96,7 +96,7 @@ void Host::turn() {
 }
 
 Duration Host::wait_limit() const {
-  if (!blobs_.empty()) return kBlockedWait;
+  if (!blobs_.is_empty()) return kBlockedWait;
   const Duration now = parts_.clock.now().boot;
   Duration until = now + kLongestWait;
   for (const std::optional<Duration>& at : {wake_at_, exchange_.wake_at(), parts_.notifier.next_alive()}) {
@@ -166,7 +166,7 @@ void Host::coordinator_gone() {
 
 void Host::gone(const exchange::PeerId& peer) {
   exchange_.disconnected(peer, parts_.clock.now());
-  blobs_.erase(peer);
+  blobs_.drop(peer);
 }
 
 void Host::on_signals() {

@@ -21,6 +21,7 @@
 #include "daemon/object_jobs.h"
 #include "daemon/supervisor.h"
 #include "exchange/exchange.h"
+#include "exchange/outbox.h"
 #include "exchange/shelf.h"
 #include "protocol/transport.h"
 #include "storage/object_store.h"
@@ -35,7 +36,6 @@ inline constexpr std::size_t kLogRing = 200;
 inline constexpr int kRefusalsAllowed = 20;  // of our own key, in a row; then this node was revoked
 
 inline constexpr std::string_view kHostStateKey = "daemon/state";
-inline constexpr std::string_view kHostRecordsKey = "gossip/table";
 
 struct HostOptions {
   std::vector<std::string> engine_command;  // {"/usr/bin/skerry-engine", "train"}
@@ -133,8 +133,7 @@ class Host {
   std::set<Hash> verified_;                   // in this process
   std::map<std::uint64_t, bool> assembling_;  // engines whose checkpoint is being read → stopped meanwhile
   std::map<std::uint64_t, std::uint32_t> ended_;  // engine → slot, while its snapshot may still be wanted
-  std::map<exchange::PeerId, std::deque<std::string>>
-      blobs_;                                         // not yet sent; bounded by the exchange's windows
+  exchange::Outbox blobs_;                        // not yet sent
   std::map<Hash, std::set<exchange::PeerId>> asked_;  // who may have what is being fetched
   std::vector<pb::ObjectRef> beside_;                 // as last told to the core
   std::string kept_;                                  // manifests, as last looked at

@@ -206,7 +206,7 @@ void Host::carry_out_exchange() {
   for (exchange::Send& send : effects.sends) {
     if (send.message.has_hello() && neighbours_)
       *send.message.mutable_hello()->mutable_certificate() = neighbours_->certificate();
-    blobs_[send.peer].push_back(send.message.SerializeAsString());
+    blobs_.push(send.peer, send.message.SerializeAsString());
   }
   send_blobs();
   for (const auto& [object, progress] : effects.progress) {
@@ -255,15 +255,7 @@ void Host::run_job(exchange::Job job) {
 }
 
 void Host::send_blobs() {
-  for (auto queue = blobs_.begin(); queue != blobs_.end();) {
-    auto& [peer, messages] = *queue;
-    while (!messages.empty()) {
-      const Result<void> sent = send_to(peer, messages.front());
-      if (!sent && sent.error().code == ErrorCode::kExhausted) break;  // after the next poll
-      messages.pop_front();  // lost with its connection, if there is none: the exchange asks again
-    }
-    queue = messages.empty() ? blobs_.erase(queue) : std::next(queue);
-  }
+  blobs_.flush([this](const exchange::PeerId& peer, std::string_view bytes) { return send_to(peer, bytes); });
 }
 
 Result<void> Host::send_to(const exchange::PeerId& peer, std::string_view bytes) {

@@ -43,7 +43,7 @@ void Host::make_neighbours(const std::string& records) {
                           .send_gossip =
                               [this](const NodeId& node, std::string bytes) {
                                 const exchange::PeerId peer = peer_of(node);
-                                if (blobs_.contains(peer)) return;
+                                if (blobs_.has(peer)) return;
                                 [[maybe_unused]] const Result<void> sent =
                                     is_coordinator(peer)
                                         ? parts_.transport.send(protocol::Endpoint::kBlob, bytes)
@@ -111,7 +111,7 @@ void Host::keep_records() {
   next_keeping_ = now.boot + kKeepEvery;
   records_changed_ = false;
   disk_.run([this, records = neighbours_->save(now)]() -> Done {
-    const Result<void> kept = parts_.store.write({{std::string(kHostRecordsKey), records}});
+    const Result<void> kept = parts_.store.write({{gossip::kTableKey, records}});
     if (kept) return {};
     return [this, error = kept.error()] { check_disk(error); };
   });

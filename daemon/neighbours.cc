@@ -16,7 +16,6 @@ constexpr Duration kShutOut = std::chrono::minutes(10);
 constexpr Duration kIdle = std::chrono::minutes(1);  // without a chunk: a connection that nobody needs may go
 constexpr Duration kTellEvery = std::chrono::minutes(1);
 constexpr std::size_t kSought = 8;  // holders of one object
-constexpr std::size_t kHoldBytes = 8;
 
 gossip::Config config_of(const NeighboursParts& parts, Now now) {
   gossip::Config config;
@@ -148,9 +147,8 @@ void Neighbours::carry_out(Now now) {
 }
 
 void Neighbours::dial(const gossip::Record& node) {
-  pb::CertificateBody body;
-  if (!body.ParseFromString(node.wire.certificate().body())) return;
-  const Result<void> dialled = parts_.network.dial(node.body.node().address(), body.ed25519_key());
+  const Result<void> dialled =
+      parts_.network.dial(node.body.node().address(), gossip::certified(node).ed25519_key());
   if (!dialled)
     log_debug("a node cannot be dialled", {{"node", node.key.author}, {"why", dialled.error().message}});
 }
@@ -184,7 +182,7 @@ void Neighbours::hold(const std::vector<KeptCheckpoint>& kept, const std::vector
   std::set<Hash> named;
   const auto name = [&](const Hash& object) {
     if (named.size() >= protocol::kRecordHolds || !named.insert(object).second) return;
-    node.mutable_holds()->append(object.raw().substr(0, kHoldBytes));
+    node.mutable_holds()->append(object.raw().substr(0, gossip::kHoldBytes));
   };
   const std::set<Hash> whole(objects.begin(), objects.end());
   std::vector<KeptCheckpoint> held;

@@ -278,12 +278,7 @@ void Fetching::fail_fetch(Fetches::iterator fetch, Error error, bool may_retry) 
 }
 
 void Fetching::forget(Fetches::iterator fetch) {
-  for (auto& [name, peer] : peers_) {
-    for (auto at = peer.open.begin(); at != peer.open.end();) {
-      const auto open = at++;
-      if (open->second.object == fetch->first) close(peer, open);
-    }
-  }
+  close_all([&](const Request& open) { return open.object == fetch->first; });
   for (const Chunk& chunk : fetch->second.chunks) {
     if (chunk.is_writing) window_used_ -= chunk.bytes;
   }
@@ -302,15 +297,19 @@ Fetching::Request Fetching::close(Peer& peer, OpenRequest open) {
   return request;
 }
 
-// The chunk is here: what other peers were asked for as well comes in vain.
-void Fetching::close_others(const Hash& object, ChunkIndex chunk) {
-  if (fetches_.at(object).chunks[chunk].requests == 0) return;
+void Fetching::close_all(const std::function<bool(const Request&)>& which) {
   for (auto& [name, peer] : peers_) {
     for (auto at = peer.open.begin(); at != peer.open.end();) {
       const auto open = at++;
-      if (open->second.object == object && open->second.chunk == chunk) close(peer, open);
+      if (which(open->second)) close(peer, open);
     }
   }
+}
+
+// The chunk is here: what other peers were asked for as well comes in vain.
+void Fetching::close_others(const Hash& object, ChunkIndex chunk) {
+  if (fetches_.at(object).chunks[chunk].requests == 0) return;
+  close_all([&](const Request& open) { return open.object == object && open.chunk == chunk; });
 }
 
 void Fetching::give_back(const Request& request, bool came) {

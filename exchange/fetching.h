@@ -1,6 +1,7 @@
 // The asking half of an exchange: what is wanted, whom to ask for it, and what became of it.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -104,6 +105,7 @@ class Fetching {
   void look_again_at(Duration at) { look_at_ = look_at_ ? std::min(*look_at_, at) : at; }
 
   Request close(Peer& peer, OpenRequest open);
+  void close_all(const std::function<bool(const Request&)>& which);
   void close_others(const Hash& object, ChunkIndex chunk);
   void give_back(const Request& request, bool came);
   void forget(Fetches::iterator fetch);

@@ -130,7 +130,7 @@ void Gossip::sign_due(Now now) {
       report(self_id_, text("cannot say anything: ", checked.error().message), now);
       continue;
     }
-    if (!hold(*checked, Duration::zero(), true, now)) own_.say_again((*checked)->key);
+    if (!hold(*checked, Duration::zero(), Origin::kSelf, now)) own_.say_again((*checked)->key);
   }
 }
 
@@ -272,13 +272,13 @@ bool Gossip::take(const NodeId& peer, const pb::SignedRecord& wire, Answer& answ
   }
   if (is_held(verdict)) {
     if (age > config_.news_age) ++answer.caught_up;
-    hold(*checked, age, false, now);
+    hold(*checked, age, Origin::kPeer, now);
   }
   return true;
 }
 
-bool Gossip::hold(const RecordPtr& record, Duration age, bool own, Now now) {
-  const Table::Change change = table_.put(record, age, now, own);
+bool Gossip::hold(const RecordPtr& record, Duration age, Origin origin, Now now) {
+  const Table::Change change = table_.put(record, age, now, origin);
   if (!is_held(change.verdict)) return false;
   if (age <= config_.news_age) {
     news_.push_front({record, now.boot});
@@ -400,7 +400,7 @@ Table load_table(const std::string& bytes, Verifier& verifier, Limits limits, No
       const auto opened = verifier.open(wire);
       if (!opened || (*opened)->by_coordinator != coordinator) continue;
       const auto checked = verifier.check(*opened, now.unix_ms);
-      if (checked) table.put(*checked, milliseconds(wire.age_ms()) + since, now, false, true);
+      if (checked) table.put(*checked, milliseconds(wire.age_ms()) + since, now, Origin::kDisk);
     }
   }
   return table;

@@ -73,7 +73,7 @@ class Gossip {
   std::vector<NodeId> other_peers() const;
 
   bool take(const NodeId& peer, const pb::SignedRecord& wire, Answer& answer, Now now);
-  bool hold(const RecordPtr& record, Duration age, bool own, Now now);
+  bool hold(const RecordPtr& record, Duration age, Origin origin, Now now);
   void cut_off_revoked();
   void answer_offer(const pb::HeadList& offer, Answer& answer, Now now);
   void answer_digest(const std::string& digest, Answer& answer, Now now);
@@ -104,6 +104,9 @@ class Gossip {
   bool digest_is_due_ = true;
   std::uint64_t checked_before_ = 0;  // signatures, when the round began
 };
+
+// Where a host's store keeps the table.
+inline constexpr char kTableKey[] = "gossip/table";
 
 // The table as bytes for a disk, and back with every signature checked again; what is over or cannot be read is left out.
 std::string save_table(const Table& table, Now now);

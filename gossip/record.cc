@@ -75,6 +75,12 @@ Range range_of_node(const NodeId& node) {
 
 std::uint64_t Version::stamp() const { return first_bytes(body); }
 
+pb::CertificateBody certified(const Record& record) {
+  pb::CertificateBody body;
+  if (!body.ParseFromString(record.wire.certificate().body())) body.Clear();
+  return body;
+}
+
 Result<Record> open_record(const pb::SignedRecord& wire, const NodeId& coordinator) {
   Record record;
   ASSIGN_OR_RETURN(record.body, protocol::parse_record_body(wire.body()));

@@ -72,6 +72,9 @@ struct Record {
 };
 using RecordPtr = std::shared_ptr<const Record>;
 
+// The name and keys that the coordinator gave its author; empty where there is no certificate.
+pb::CertificateBody certified(const Record& record);
+
 // Opens what came, without looking at its signature. kInvalid where it is no record of this version.
 Result<Record> open_record(const pb::SignedRecord& wire, const NodeId& coordinator);
 

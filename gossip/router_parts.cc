@@ -9,8 +9,6 @@
 namespace skerry::gossip {
 namespace {
 
-constexpr std::size_t kHoldBytes = 8;
-
 bool holds(const pb::NodeRecord& node, std::string_view manifest) {
   const std::string_view wanted = manifest.substr(0, kHoldBytes);
   for (std::size_t i = 0; i + kHoldBytes <= node.holds().size(); i += kHoldBytes) {

@@ -10,6 +10,8 @@
 
 namespace skerry::gossip {
 
+inline constexpr std::size_t kHoldBytes = 8;  // of a manifest's hash, in NodeRecord.holds
+
 // A node that says it has an object. Dead or alive is not known here: try them.
 struct Holder {
   NodeId node;

@@ -178,7 +178,7 @@ bool Table::has_run(const Record& record, Now now) const {
          record.key.expert < run->record->body.run().experts();
 }
 
-Verdict Table::judge(const Record& record, Duration age, Now now, bool own) const {
+Verdict Table::judge(const Record& record, Duration age, Now now, Origin origin) const {
   if (!record.by_coordinator && is_revoked(record.key.author, now)) return Verdict::kRevoked;
   const Entry* entry = held(record.key, record.position);
   if (entry != nullptr) {
@@ -189,12 +189,12 @@ Verdict Table::judge(const Record& record, Duration age, Now now, bool own) cons
   if (record.key.kind == Kind::kExpert && !has_run(record, now)) return Verdict::kNoRun;
   if (entry == nullptr) return Verdict::kNew;
   const bool soon = now.boot < seconds(entry->came_at_s) + limits_.accept_least;
-  return soon && !own && !record.by_coordinator ? Verdict::kTooSoon : Verdict::kNewer;
+  return soon && origin == Origin::kPeer && !record.by_coordinator ? Verdict::kTooSoon : Verdict::kNewer;
 }
 
-Table::Change Table::put(const RecordPtr& record, Duration age, Now now, bool own, bool remembered) {
+Table::Change Table::put(const RecordPtr& record, Duration age, Now now, Origin origin) {
   Change change;
-  change.verdict = judge(*record, age, now, own);
+  change.verdict = judge(*record, age, now, origin);
   const Entry* entry = held(record->key, record->position);
   if (!is_held(change.verdict)) return change;
   if (entry != nullptr) erase(*RecordPtr(entry->record));
@@ -206,7 +206,7 @@ Table::Change Table::put(const RecordPtr& record, Duration age, Now now, bool ow
   insert({.position = record->position,
           .record = record,
           .dies_at_s = whole_seconds(now.boot + *time_left(*record, age, now)),
-          .came_at_s = remembered ? 0 : whole_seconds(now.boot)});
+          .came_at_s = origin == Origin::kDisk ? 0 : whole_seconds(now.boot)});
   follow(*record, change, now);
   return change;
 }

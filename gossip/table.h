@@ -58,20 +58,22 @@ struct Entry {
   std::uint32_t came_at_s = 0;
 };
 
+// Where a record comes from. Only what a peer gave can come too soon after another; after what lay on a disk nothing does.
+enum class Origin { kPeer, kSelf, kDisk };
+
 class Table {
  public:
   explicit Table(NodeId coordinator, Limits limits = {})
       : coordinator_(std::move(coordinator)), limits_(limits) {}
 
-  // Whether put would take such a record, as far as that can be said before its signature is checked. `own`: this process
-  // made it.
-  Verdict judge(const Record& record, Duration age, Now now, bool own = false) const;
+  // Whether put would take such a record, as far as that can be said before its signature is checked.
+  Verdict judge(const Record& record, Duration age, Now now, Origin origin = Origin::kPeer) const;
   struct Change {
     Verdict verdict = Verdict::kNew;
     std::vector<RecordPtr> dropped;  // the record it replaced not among them
   };
-  // REQUIRES: `record` is genuine. `remembered`: from a disk, so that nothing that follows comes too soon.
-  Change put(const RecordPtr& record, Duration age, Now now, bool own = false, bool remembered = false);
+  // REQUIRES: `record` is genuine.
+  Change put(const RecordPtr& record, Duration age, Now now, Origin origin = Origin::kPeer);
   // Lets the dead go. Call now and then; what is dead is not handed out by anything below before.
   void expire(Now now);
 

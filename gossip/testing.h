@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "gossip/gossip.h"
+#include "gossip/router_parts.h"
 #include "protocol/validate_gossip.h"
 
 namespace skerry::gossip {
@@ -52,7 +53,7 @@ inline pb::RecordBody node_fact(std::string_view address, const std::vector<std:
   slot.set_device("NVIDIA GeForce RTX 4090");
   slot.set_memory_bytes(std::uint64_t{24} << 30);
   for (const std::string& each : holds)
-    body.mutable_node()->mutable_holds()->append(hash_of(each).substr(0, 8));
+    body.mutable_node()->mutable_holds()->append(hash_of(each).substr(0, kHoldBytes));
   return body;
 }
 inline pb::RecordBody run_fact(const std::string& run, std::uint32_t experts) {

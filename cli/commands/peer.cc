@@ -51,11 +51,13 @@ std::vector<Peer> peers_in(const gossip::Table& table, Now now) {
   });
   std::vector<Peer> peers;
   for (auto& [id, peer] : found) peers.push_back(std::move(peer));
-  std::ranges::sort(peers, {}, [](const Peer& peer) { return certified(*peer.record).name(); });
+  std::ranges::sort(peers, {}, [](const Peer& peer) { return gossip::certified(*peer.record).name(); });
   return peers;
 }
 
-std::size_t objects_of(const Peer& peer) { return peer.record->body.node().holds().size() / 8; }
+std::size_t objects_of(const Peer& peer) {
+  return peer.record->body.node().holds().size() / gossip::kHoldBytes;
+}
 
 Json to_json(const Peer& peer) {
   const pb::NodeRecord& node = peer.record->body.node();
@@ -64,7 +66,7 @@ Json to_json(const Peer& peer) {
     experts.push_back({{"run", printable(held.run)}, {"expert", held.expert}, {"step", held.step}});
   }
   return {{"id", peer.record->key.author.str()},
-          {"name", text_or_null(printable(certified(*peer.record).name()))},
+          {"name", text_or_null(printable(gossip::certified(*peer.record).name()))},
           {"address", text_or_null(printable(node_address(*peer.record)))},
           {"host_label", text_or_null(printable(node.host_label()))},
           {"slots", node.slots_size()},
@@ -101,8 +103,9 @@ Result<int> list(Command& command, const ListOptions& options) {
                   ? std::vector<std::string>{"NAME", "HOST", "OBJECTS", "EXPERTS", "ROUND TRIP", "ADDRESS"}
                   : std::vector<std::string>{"NAME", "HOST", "OBJECTS", "EXPERTS", "ADDRESS"});
   for (const Peer& peer : peers) {
-    std::vector<Cell> row = {certified(*peer.record).name(), or_dash(peer.record->body.node().host_label()),
-                             text(objects_of(peer)), experts_of(peer)};
+    std::vector<Cell> row = {gossip::certified(*peer.record).name(),
+                             or_dash(peer.record->body.node().host_label()), text(objects_of(peer)),
+                             experts_of(peer)};
     if (options.ping) {
       row.emplace_back(peer.round_trip_ms ? text(fixed(*peer.round_trip_ms, 1), " ms") : std::string("-"));
     }
