@@ -20,6 +20,7 @@ Result<void> Config::check() const {
   TRY(relation(early_end_share >= 0 && early_end_share <= 1,
                "the share of early ends must be between 0 and 1"));
   TRY(relation(attempts > 0 && dials_per_second > 0, "attempts and dials per second must be above 0"));
+  TRY(relation(longest_recovery >= 1, "the recovery window cannot be shorter than its length"));
   return {};
 }
 

@@ -26,7 +26,12 @@ struct Config {
   // Above so many nodes the schedule is looked at again only after this pause for each node, however much happens.
   std::size_t large_fleet = 200;
   Duration settle_pause = std::chrono::microseconds(30);
+  // After a start no lease ends within max(lease + grace, 2 · N / dials_per_second). It takes longer where the machine is
+  // too small for its fleet: each node that comes back keeps the window open for `arrival_pause` (twice the longest pause
+  // between a node's dials), up to `longest_recovery` times its length.
   double dials_per_second = 1000;  // nodes spread their dials: N / this
+  Duration arrival_pause = std::chrono::seconds(4);
+  int longest_recovery = 10;
 
   // How many generations of epochs above its restore's own a coordinator believes nodes to have seen.
   std::uint32_t generation_leap = 100;

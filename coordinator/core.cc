@@ -44,13 +44,16 @@ Effects Machine::start(Now at) {
   for (auto& [id, node] : nodes) {
     node.seen = now.boot;
     fleet += node.is_node() ? 1 : 0;
+    if (node.record.present()) awaited.insert(id);
     if (!node.record.revoked()) {
       effects.roster.push_back({NodeId(id), node.record.x25519_key(), node.record.role(), true});
     }
   }
   const auto dialling = std::chrono::duration_cast<Duration>(
       std::chrono::duration<double>(2 * static_cast<double>(fleet) / config.dials_per_second));
-  recovery_until = now.boot + std::max(config.lease + config.grace, dialling);
+  const Duration recovery = std::max(config.lease + config.grace, dialling);
+  recovery_until = now.boot + recovery;
+  recovery_limit = now.boot + config.longest_recovery * recovery;
   tell("coordinator_started", text("start ", meta.starts(), ", epochs of generation ", meta.generation(),
                                    ", ", fleet, " nodes rostered"));
   end_leases_of_old_generations();

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "coordinator/testing.h"
 
 namespace skerry::coordinator {
@@ -298,6 +301,57 @@ TEST(Lease, TheRecoveryWindowGrowsWithTheFleet) {
   EXPECT_TRUE(held_by(harness, node));
   harness.run_for(seconds(2), beat);
   EXPECT_TRUE(held_by(harness, spare));
+}
+
+Who put_holder_first(Harness& harness, std::vector<Who>& fleet) {
+  std::ranges::partition(fleet, [&](const Who& node) { return held_by(harness, node); });
+  return fleet.front();
+}
+
+TEST(Lease, TheRecoveryWindowStaysOpenWhileNodesComeBack) {
+  Harness harness;
+  std::vector<Who> fleet;
+  for (int i = 0; i < 6; ++i) fleet.push_back(harness.join(text("n", i)));
+  harness.create_run("fashion", 1);
+  const Who holder = put_holder_first(harness, fleet);
+  harness.restart();
+  std::vector<Who> back;
+  const auto beat = [&] {
+    for (Who& node : back) harness.heartbeat(node);
+  };
+  for (std::size_t i = 1; i < fleet.size(); ++i) {  // one each 3 s: the last after 15 s
+    harness.run_for(seconds(3), beat);
+    harness.reconnect(fleet[i]);
+    back.push_back(fleet[i]);
+  }
+  harness.run_for(milliseconds(3900), beat);
+  EXPECT_TRUE(held_by(harness, holder));
+  // Who came back once is waited for no more, however often it dials.
+  harness.reconnect(back.front());
+  harness.run_for(milliseconds(400), beat);
+  EXPECT_FALSE(held_by(harness, holder));
+}
+
+TEST(Lease, TheRecoveryWindowEndsHoweverManyComeBack) {
+  Harness harness;
+  harness.config.longest_recovery = 2;  // 16 s
+  std::vector<Who> fleet;
+  for (int i = 0; i < 9; ++i) fleet.push_back(harness.join(text("n", i)));
+  harness.create_run("fashion", 1);
+  const Who holder = put_holder_first(harness, fleet);
+  harness.restart();
+  std::vector<Who> back;
+  const auto beat = [&] {
+    for (Who& node : back) harness.heartbeat(node);
+  };
+  for (std::size_t i = 1; i < 6; ++i) {
+    harness.run_for(seconds(3), beat);
+    harness.reconnect(fleet[i]);
+    back.push_back(fleet[i]);
+  }
+  EXPECT_TRUE(held_by(harness, holder));
+  harness.run_for(milliseconds(1400), beat);
+  EXPECT_FALSE(held_by(harness, holder));
 }
 
 TEST(Lease, ALaggingLoopExpiresNobody) {

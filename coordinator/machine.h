@@ -169,7 +169,9 @@ struct Machine {
   std::uint64_t next_event = 1;
   Duration started{};
   std::int64_t started_unix_ms = 0;
-  Duration recovery_until{};
+  Duration recovery_until{};  // see Config::arrival_pause
+  Duration recovery_limit{};
+  std::set<std::string> awaited;  // nodes that were here before the start and were not heard since
   Duration lagged_until{};
   std::optional<std::uint64_t> disk_free;
   std::uint64_t disk_lacks =

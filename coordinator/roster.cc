@@ -88,6 +88,9 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
   const bool same = record.incarnation() == hello.incarnation();
   if (!planted("reconnect_ignored")) closing.erase(record.id());
   node.seen = now.boot;
+  if (awaited.erase(record.id()) > 0 && now.boot < recovery_until) {
+    recovery_until = std::clamp(now.boot + config.arrival_pause, recovery_until, recovery_limit);
+  }
   node.slots.assign(hello.slots().begin(), hello.slots().end());
   unsettled = true;
   if (!same) {

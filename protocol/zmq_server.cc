@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kZapEnforceDomain = 93;  // missing from the header, known to the library
 constexpr int kLingerMs = 1'000;
-constexpr int kBacklog = 1024;
+constexpr int kBacklog = 4096;  // what Linux allows: a whole fleet that dials at once after a restart
 constexpr Duration kCheckInterval = std::chrono::milliseconds(200);
 constexpr int kCheckShare = 50;  // looking at connections takes at most a fiftieth of the thread's time
 constexpr Duration kSilence = std::chrono::seconds(25);  // ZeroMQ gives a handshake 30 s
