@@ -211,7 +211,7 @@ TEST_F(Commits, OnlyNonFiniteWeightsRaiseTheAttemptAndTheyAreBounded) {
   report(pb::EngineEvent::FAILURE_OUT_OF_MEMORY, "killed");
   EXPECT_EQ(expert().attempt, 0U);
   EXPECT_THAT(harness.events("engine_failed").at(0).reason(),
-              HasSubstr("out of memory: killed\nthe engine's last words"));
+              HasSubstr("out of memory: killed | the engine's last words"));
   report(pb::EngineEvent::FAILURE_NON_FINITE, "step 7");
   EXPECT_EQ(expert().attempt, 1U);
   EXPECT_EQ(slot().attempt(), 1U);

@@ -48,7 +48,7 @@ void Machine::engine_report(Node& node, const Received& event) {
     std::string reason = text(words(report.failure()), ": ", report.reason());
     for (const std::string& line : report.last_lines()) {
       if (reason.size() + line.size() > protocol::kReasonBytes) break;
-      reason += "\n" + line;
+      reason += " | " + line;
     }
     tell("engine_failed", reason, node.record.name(), expert, expert->step());
     if (report.failure() == pb::EngineEvent::FAILURE_NON_FINITE) {

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -29,7 +30,10 @@ Result<std::string> token_text(const std::string& token) {
   std::ifstream file(path);
   std::ostringstream bytes;
   bytes << file.rdbuf();
-  if (!file) return fail(ErrorCode::kNotFound, text("cannot read the join token from ", path));
+  if (!file) {
+    return fail(ErrorCode::kNotFound,
+                text("cannot read the join token from ", path, ": ", std::strerror(errno)));
+  }
   return std::move(bytes).str();
 }
 
