@@ -51,7 +51,9 @@ Host::Host(HostParts parts, HostOptions options, Core core, Completions completi
       completions_(std::move(completions)),
       supervisor_(options_.engine_command),
       shelf_(parts_.objects),
-      exchange_(exchange::Config{.incarnation = options_.incarnation}),
+      exchange_(exchange::Config{.incarnation = options_.incarnation,
+                                 .upload_limit = options_.upload_limit,
+                                 .download_limit = options_.download_limit}),
       disk_(completions_) {
   if (parts_.peers != nullptr) make_neighbours(records);
 }

@@ -44,6 +44,8 @@ struct HostOptions {
   std::string host_label;
   std::uint64_t incarnation = 0;
   Duration drain_limit = std::chrono::seconds(20);
+  std::uint64_t upload_limit = 0;  // of chunks, bytes a second over all connections; 0: none
+  std::uint64_t download_limit = 0;
   std::string
       peer_advertise;  // HOST:PORT; empty: as the coordinator sees this node, at the port that is listened at
 };

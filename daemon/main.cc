@@ -100,6 +100,8 @@ Result<int> run(const Options& options) {
   ASSIGN_OR_RETURN(host_options.slots, find_slots(options.slots));
   host_options.software = std::string("skerryd ") + SKERRY_VERSION;
   host_options.host_label = options.host_label;
+  host_options.upload_limit = options.upload_limit;
+  host_options.download_limit = options.download_limit;
   host_options.peer_advertise = options.peer_advertise;
   host_options.incarnation = draw_incarnation();
   host_options.drain_limit = std::chrono::seconds(options.drain_seconds);

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "base/toml.h"
+#include "exchange/rate.h"
 #include "protocol/endpoints.h"
 
 namespace skerry::daemon {
@@ -20,6 +21,8 @@ struct Raw {
   Options options;
   std::string config;
   std::string log_level = "info";
+  std::string upload_limit = "off";
+  std::string download_limit = "off";
 };
 
 // A setting that a flag, the environment or the file may give.
@@ -97,6 +100,10 @@ std::map<std::string, Setting> add_settings(CLI::App& app, Raw& raw) {
       "[0.0.0.0:0]");
   add("peer-advertise", raw.options.peer_advertise,
       "HOST:PORT that other nodes are to dial, where it differs [as the coordinator sees this node]");
+  add("upload-limit", raw.upload_limit,
+      "most that chunks may take of the line out, to other nodes and the coordinator together: 16MB/s, "
+      "100Mbit/s [off]");
+  add("download-limit", raw.download_limit, "the same of the line in [off]");
   add("slots", raw.options.slots, "experts trained at once [one a GPU, or one]")->check(CLI::Range(0U, 64U));
   add("drain-seconds", raw.options.drain_seconds, "time to commit and return leases after SIGTERM [20]")
       ->check(CLI::Range(0U, kMostSeconds));
@@ -143,6 +150,10 @@ Result<std::variant<Options, PrintAndLeave>> parse_options(int count, const char
   if (!raw.options.peer_advertise.empty()) {
     TRY(protocol::parse_host_port(raw.options.peer_advertise).map_error(named("--peer-advertise")));
   }
+  ASSIGN_OR_RETURN(raw.options.upload_limit,
+                   exchange::parse_rate(raw.upload_limit).map_error(named("--upload-limit")));
+  ASSIGN_OR_RETURN(raw.options.download_limit,
+                   exchange::parse_rate(raw.download_limit).map_error(named("--download-limit")));
   if (raw.options.data.empty()) return fail(ErrorCode::kInvalid, "--data DIR (or SKERRY_DATA) is needed");
   return std::variant<Options, PrintAndLeave>(std::move(raw.options));
 }

@@ -1,6 +1,7 @@
 // How a person or a container configures the daemon: flags, then SKERRY_*, then a TOML file, then defaults.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <variant>
@@ -21,6 +22,8 @@ struct Options {
   unsigned slots = 0;                     // 0: one a GPU, or one
   unsigned drain_seconds = 20;
   unsigned join_seconds = 60;
+  std::uint64_t upload_limit = 0;    // bytes a second to all peers and the coordinator; 0: none
+  std::uint64_t download_limit = 0;  // the same from them
   LogLevel log_level = LogLevel::kInfo;
 };
 

@@ -95,7 +95,8 @@ TEST(Folder, TheDefaultNameIsAValidOne) {
 class OptionsTest : public testing::Test {
  protected:
   ~OptionsTest() override {
-    for (const char* name : {"SKERRY_SLOTS", "SKERRY_DATA", "SKERRY_TOKEN", "SKERRY_HOST_LABEL"})
+    for (const char* name :
+         {"SKERRY_SLOTS", "SKERRY_DATA", "SKERRY_TOKEN", "SKERRY_HOST_LABEL", "SKERRY_UPLOAD_LIMIT"})
       ::unsetenv(name);
   }
   Result<Options> parse(std::vector<const char*> words) {
@@ -146,6 +147,19 @@ TEST_F(OptionsTest, WrongValuesAreRefused) {
   EXPECT_FALSE(parse({"--data", "d", "--log-level", "loud"}).has_value());
   const std::string path = file("slots = \"one\"\n");
   EXPECT_THAT(parse({"--data", "d", "--config", path.c_str()}).error().message, HasSubstr(":1: slots"));
+}
+
+TEST_F(OptionsTest, LimitsAreRatesInAnyUnit) {
+  EXPECT_EQ(parse({"--data", "d"}).value().upload_limit, 0U);
+  const std::string path = file("upload_limit = \"1MB/s\"\ndownload_limit = \"80Mbit/s\"\n");
+  EXPECT_EQ(parse({"--data", "d", "--config", path.c_str()}).value().upload_limit, 1'000'000U);
+  ::setenv("SKERRY_UPLOAD_LIMIT", "2MiB/s", 1);
+  const auto options = parse({"--data", "d", "--config", path.c_str()}).value();
+  EXPECT_EQ(options.upload_limit, 2U << 20);
+  EXPECT_EQ(options.download_limit, 10'000'000U);
+  EXPECT_EQ(parse({"--data", "d", "--upload-limit", "off"}).value().upload_limit, 0U);
+  EXPECT_THAT(parse({"--data", "d", "--download-limit", "fast"}).error().message,
+              HasSubstr("--download-limit: expected a rate as 16MB/s"));
 }
 
 TEST(Devices, ThereIsAlwaysASlot) {

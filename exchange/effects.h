@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/result.h"
 #include "exchange/jobs.h"
@@ -23,9 +24,17 @@ struct Progress {
   std::uint64_t total_bytes = 0;
 };
 
+// What came of an object over the network, what was thrown away not counted, and how long that took.
+struct Came {
+  std::uint64_t bytes = 0;
+  Duration took{};  // from the first request to the last chunk
+  std::map<PeerId, std::uint64_t> from;
+};
+
 // Every wanted chunk is sealed on disk: now it may be announced (S7).
 struct Completed {
   Hash object;
+  Came came;
 };
 
 struct Failed {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "exchange/testing.h"
 
@@ -96,6 +97,29 @@ TEST_F(ExchangeTest, several_peers_share_the_work) {
   EXPECT_GT(taker_.asked[giver_.name], 10U);
   EXPECT_GT(taker_.asked[second.name], 10U);
   EXPECT_THAT(taker_.asked_chunks, SizeIs(kSmallChunks + 1));
+}
+
+TEST_F(ExchangeTest, tells_how_much_came_from_whom_and_how_fast) {
+  Party& second = world_.add("second");
+  const storage::NamedManifest named = give(giver_, tensors_);
+  give(second, tensors_);
+  giver_.up_bytes_per_second = second.up_bytes_per_second = 10'000;
+  world_.connect(giver_, taker_);
+  world_.connect(second, taker_);
+  world_.fetch(taker_, named.name);
+  world_.run_all();
+  std::uint64_t bytes = named.encoded.size();
+  for (const storage::Chunk& chunk : storage::distinct_chunks(named.manifest)) bytes += chunk.bytes;
+  const Came& came = taker_.came.at(named.name);
+  EXPECT_EQ(came.bytes, bytes);
+  EXPECT_EQ(came.from.at(giver_.name) + came.from.at(second.name), bytes);
+  const double rate = static_cast<double>(bytes) / std::chrono::duration<double>(came.took).count();
+  EXPECT_GT(rate, 8'000);  // the manifest comes from one alone
+  EXPECT_LT(rate, 21'000);
+  // Again, with all of it here: nothing comes.
+  world_.fetch(taker_, named.name);
+  world_.run_all();
+  EXPECT_LE(taker_.came.at(named.name).bytes, named.encoded.size());
 }
 
 TEST_F(ExchangeTest, only_named_peers_are_asked) {
@@ -248,6 +272,79 @@ TEST_F(ExchangeTest, a_full_disk_fails_the_fetch_and_it_goes_on_when_there_is_ro
   world_.fetch(taker_, object);
   world_.run_all();
   EXPECT_EQ(read_back(taker_, object), tensors_.file());
+}
+
+TEST_F(ExchangeTest, what_the_disk_has_no_room_for_is_not_asked_for) {
+  const Hash object = give(giver_, tensors_).name;
+  world_.connect(giver_, taker_);
+  taker_.disk.set_capacity(4096);  // the manifest, and a few of the chunks
+  world_.fetch(taker_, object);
+  world_.run_all();
+  ASSERT_THAT(taker_.failed, SizeIs(1));
+  EXPECT_EQ(taker_.failed[0].error.code, ErrorCode::kExhausted);
+  EXPECT_THAT(taker_.failed[0].error.message, HasSubstr("full"));
+  EXPECT_THAT(taker_.asked_chunks, ElementsAre(object));
+  taker_.disk.set_capacity(SIZE_MAX);
+  world_.fetch(taker_, object);
+  world_.run_all();
+  EXPECT_EQ(read_back(taker_, object), tensors_.file());
+}
+
+// Whatever stands in the place of a chunk, and at every length.
+TEST_F(ExchangeTest, a_chunk_of_another_length_is_a_lie_and_had_elsewhere) {
+  const std::vector<std::function<void(std::string&)>> ways = {
+      [](std::string& data) { data.clear(); }, [](std::string& data) { data.pop_back(); },
+      [](std::string& data) { data += 'x'; }, [](std::string& data) { data += data; },
+      [](std::string& data) { data.resize(storage::kMaxChunkBytes, '\0'); }};
+  for (std::size_t way = 0; way < ways.size(); ++way) {
+    World world(way + 1);
+    Party& honest = world.add("honest");
+    Party& liar = world.add("liar");
+    Party& taker = world.add("taker");
+    const Hash object = give(honest, tensors_).name;
+    give(liar, tensors_);
+    world.tamper = [&](const Party& from, const Party&, pb::BlobMessage& message) {
+      if (&from == &liar && message.has_reply() && !message.reply().missing())
+        ways[way](*message.mutable_reply()->mutable_data());
+      return true;
+    };
+    world.connect(liar, taker);
+    world.fetch(taker, object, {liar.name, honest.name});
+    world.run_all(std::chrono::seconds(2));
+    EXPECT_FALSE(taker.misbehaved.empty()) << way;
+    EXPECT_FALSE(taker.objects->has(object));
+    world.connect(honest, taker);
+    world.run_all();
+    EXPECT_EQ(read_back(taker, object), tensors_.file()) << way;
+    for (const Misbehaved& each : taker.misbehaved) EXPECT_EQ(each.peer, liar.name);
+  }
+}
+
+// After every message of a transfer in turn: what was flushed is there, the rest comes again, the bytes are the same.
+TEST_F(ExchangeTest, a_receiver_killed_at_any_moment_ends_with_the_same_bytes) {
+  for (unsigned moment = 1; moment <= 2 * (kSmallChunks + 1); moment += 3) {
+    World world(moment);
+    Party& giver = world.add("giver");
+    Party& taker = world.add("taker");
+    const Hash object = give(giver, tensors_).name;
+    unsigned messages = 0;
+    world.tamper = [&](const Party&, const Party&, pb::BlobMessage& message) {
+      messages += message.has_request() || message.has_reply();
+      return true;
+    };
+    world.connect(giver, taker);
+    world.fetch(taker, object);
+    ASSERT_TRUE(world.run([&] { return messages >= moment; }));
+    if (moment % 2 == 0 && taker.objects->partials().size() == 1) (void)taker.objects->flush(object);
+    EXPECT_TRUE(taker.completed.empty());
+    world.restart(taker);
+    world.connect(giver, taker);
+    world.fetch(taker, object);
+    ASSERT_TRUE(world.run([&] { return !taker.completed.empty(); })) << moment;
+    EXPECT_EQ(read_back(taker, object), tensors_.file()) << moment;
+    world.restart(taker);
+    EXPECT_TRUE(taker.objects->has(object)) << "what was told to be complete is, after the next kill too";
+  }
 }
 
 TEST_F(ExchangeTest, completed_comes_only_after_the_seal) {

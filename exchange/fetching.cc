@@ -1,12 +1,15 @@
 #include "exchange/fetching.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/check.h"
 #include "base/text.h"
 
 namespace skerry::exchange {
 namespace {
+
+constexpr int kLateTimeouts = 4;  // then an answer is not expected any more
 
 bool names(const std::vector<PeerId>& list, const PeerId& peer) {
   return std::find(list.begin(), list.end(), peer) != list.end();
@@ -89,7 +92,7 @@ void Fetching::replied(const PeerId& name, pb::ChunkReply reply, Now now) {
   const auto peer = peers_.find(name);
   if (peer == peers_.end()) return;
   const auto open = peer->second.open.find(reply.id());
-  if (open == peer->second.open.end()) return;  // late or doubled: harmless
+  if (open == peer->second.open.end()) return came_late(name, peer->second, std::move(reply), now);
   const auto fetch = fetches_.find(open->second.object);
   SKERRY_CHECK(fetch != fetches_.end(), "an open request belongs to a fetch");
   const Hash hash = fetch->second.chunks[open->second.chunk].hash;
@@ -105,19 +108,54 @@ void Fetching::replied(const PeerId& name, pb::ChunkReply reply, Now now) {
     give_back(request, true);
     lied(name, fetch, request);
   } else {
-    peer->second.speed.received(request.mark, reply.data().size(), now);
     download_.give_back(request.bytes -
                         std::min(request.bytes, reply.data().size()));  // a manifest's size was a guess
-    if (source != nullptr) source->misses = 0;
-    fetch->second.progress_at = fetch->second.news_at = now.boot;
-    close_others(request.object, request.chunk);
-    std::string bytes = std::move(*reply.mutable_data());
-    if (request.chunk == 0) {
-      took_manifest(fetch->second, std::move(bytes));
-    } else {
-      took_chunk(fetch->second, request.chunk, std::move(bytes));
-    }
+    came(name, peer->second, fetch, request, std::move(*reply.mutable_data()), now);
   }
+  pump(now);
+}
+
+void Fetching::came(const PeerId& name, Peer& peer, Fetches::iterator fetch, const Request& request,
+                    std::string bytes, Now now) {
+  peer.speed.received(request.mark, bytes.size(), now);
+  // Requests are answered in about their order: what was asked for long before this one was lost.
+  std::erase_if(peer.late, [&](const auto& late) {
+    return late.second.mark.at + config_.request_timeout < request.mark.at;
+  });
+  if (Source* source = fetch->second.sources.find(name)) source->misses = 0;
+  fetch->second.progress_at = fetch->second.news_at = now.boot;
+  Came& all = fetch->second.came;
+  all.bytes += bytes.size();
+  all.from[name] += bytes.size();
+  all.took = now.boot - fetch->second.first_asked.value_or(request.mark.at);
+  close_others(request.object, request.chunk);
+  if (request.chunk == 0) {
+    took_manifest(fetch->second, std::move(bytes));
+  } else {
+    took_chunk(fetch->second, request.chunk, std::move(bytes));
+  }
+}
+
+// Where many share a slow line, each chunk comes after its receiver stopped waiting: thrown away, it would be asked for again
+// for ever.
+void Fetching::came_late(const PeerId& name, Peer& peer, pb::ChunkReply reply, Now now) {
+  const auto late = peer.late.find(reply.id());
+  if (late == peer.late.end()) return;  // doubled: harmless
+  const Request request = late->second;
+  peer.late.erase(late);
+  peer.replied = now.boot;
+  const auto fetch = fetches_.find(request.object);
+  if (fetch == fetches_.end() || request.chunk >= fetch->second.chunks.size()) return;
+  if (fetch->second.phase != Phase::kManifest && fetch->second.phase != Phase::kChunks) return;
+  const Chunk& chunk = fetch->second.chunks[request.chunk];
+  std::vector<ChunkIndex>& wanted = fetch->second.wanted;
+  const auto place = std::find(wanted.begin(), wanted.end(), request.chunk);
+  if (place == wanted.end() && chunk.requests == 0) return;  // it came from elsewhere
+  if (chunk.hash.raw() != reply.hash() || blake2b(reply.data()) != chunk.hash) return;
+  if (place != wanted.end()) wanted.erase(place);
+  if (Source* source = fetch->second.sources.find(name)) source->paused_until = {};
+  download_.take(reply.data().size(), now);
+  came(name, peer, fetch, request, std::move(*reply.mutable_data()), now);
   pump(now);
 }
 
@@ -268,8 +306,8 @@ void Fetching::sealed(const ObjectSealed& answer) {
     fail_fetch(found, answer.outcome.error(), true);
     return;
   }
+  effects_.completed.push_back({answer.object, std::move(found->second.came)});
   forget(found);
-  effects_.completed.push_back({answer.object});
 }
 
 void Fetching::fail_fetch(Fetches::iterator fetch, Error error, bool may_retry) {
@@ -328,6 +366,7 @@ bool Fetching::ask(const PeerId& name, Peer& peer, Fetch& fetch, ChunkIndex inde
   window_used_ += chunk.bytes;
   peer.bytes += chunk.bytes;
   download_.take(chunk.bytes, now);
+  if (!fetch.first_asked) fetch.first_asked = now.boot;
   last_asked_ = fetch.want.object;
   const std::uint64_t id = next_request_++;
   peer.open[id] = {fetch.want.object, index, chunk.bytes, peer.speed.mark(now)};
@@ -353,12 +392,19 @@ std::optional<Duration> Fetching::free_from(const Peer& peer, const Fetch& fetch
   return others ? std::max(from, *others) : from;
 }
 
-// The rarest chunk that the peer has, as a place in `wanted`.
+// The peer was asked for it before, and will perhaps still bring it.
+bool Fetching::is_late(const Peer& peer, const Fetch& fetch, ChunkIndex chunk) {
+  return std::any_of(peer.late.begin(), peer.late.end(), [&](const auto& late) {
+    return late.second.object == fetch.want.object && late.second.chunk == chunk;
+  });
+}
+
+// The rarest chunk that the peer has, as a place in `wanted`; what it was asked for before comes last.
 std::optional<std::size_t> Fetching::choose(const Peer& peer, Fetch& fetch, Source& source, Now now) {
   if (source.is_dry) return std::nullopt;
   const Sources& sources = fetch.sources;
   std::optional<std::size_t> best;
-  std::pair<unsigned, std::uint64_t> best_rank;
+  std::tuple<bool, unsigned, std::uint64_t> best_rank;
   for (std::size_t place = 0; place < fetch.wanted.size(); ++place) {
     const ChunkIndex chunk = fetch.wanted[place];
     if (!sources.may_have(source, chunk, now)) continue;
@@ -370,7 +416,7 @@ std::optional<std::size_t> Fetching::choose(const Peer& peer, Fetch& fetch, Sour
         continue;
       }
     }
-    const std::pair rank(sources.holders(chunk), sources.order_of(chunk));
+    const std::tuple rank(is_late(peer, fetch, chunk), sources.holders(chunk), sources.order_of(chunk));
     if (best && best_rank <= rank) continue;
     best = place;
     best_rank = rank;
@@ -467,8 +513,9 @@ void Fetching::pump(Now now) {
     asked = false;
     for (const auto& [name, share] : of_each) {
       Peer& peer = peers_.at(name);
-      const bool has_room = peer.open.size() < config_.window_per_peer && peer.bytes < share;
-      if (!has_room && !peer.open.empty()) continue;
+      const std::size_t unanswered = peer.open.size() + peer.late.size();
+      const bool has_room = unanswered < config_.window_per_peer && peer.bytes < share;
+      if (!has_room && unanswered > 0) continue;
       if (!download_.is_open(now)) {
         look_again_at(download_.opens_at());
         return;
@@ -488,6 +535,10 @@ Duration Fetching::deadline(const Peer& peer, const Request& request) const {
   return std::max(request.mark.at, peer.replied) + config_.request_timeout;
 }
 
+Duration Fetching::no_longer_late(const Peer& peer, const Request& request) const {
+  return std::max(request.mark.at, peer.replied) + kLateTimeouts * config_.request_timeout;
+}
+
 std::string Fetching::why_stuck(const Fetch& fetch) {
   const auto lost = std::find_if(fetch.wanted.begin(), fetch.wanted.end(),
                                  [&](ChunkIndex chunk) { return fetch.sources.nobody_has(chunk); });
@@ -503,10 +554,15 @@ std::string Fetching::why_stuck(const Fetch& fetch) {
 
 void Fetching::tick(Now now) {
   for (auto& [name, peer] : peers_) {
+    const Peer& asked = peer;
+    std::erase_if(peer.late,
+                  [&](const auto& late) { return no_longer_late(asked, late.second) <= now.boot; });
     for (auto at = peer.open.begin(); at != peer.open.end();) {
       const auto open = at++;
       if (now.boot < deadline(peer, open->second)) continue;
+      const std::uint64_t id = open->first;
       const Request request = close(peer, open);
+      peer.late[id] = request;
       Fetch& fetch = fetches_.at(request.object);
       fetch.trouble = text(name, " did not answer in time");
       if (Source* source = fetch.sources.find(name)) source->paused_until = now.boot + config_.peer_pause;
@@ -532,6 +588,7 @@ std::optional<Duration> Fetching::wake_at() const {
   const auto by = [&](Duration at) { wake = wake ? std::min(*wake, at) : at; };
   for (const auto& [name, peer] : peers_) {
     for (const auto& [id, request] : peer.open) by(deadline(peer, request));
+    for (const auto& [id, request] : peer.late) by(no_longer_late(peer, request));
   }
   for (const auto& [object, fetch] : fetches_) {
     if (waits_for_peers(fetch)) by(fetch.progress_at + config_.give_up);

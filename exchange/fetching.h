@@ -59,7 +59,8 @@ class Fetching {
   struct Peer {
     Greeting greeting;
     std::map<std::uint64_t, Request> open;
-    std::size_t bytes = 0;  // of the open requests
+    std::map<std::uint64_t, Request> late;  // given up, but perhaps still answered
+    std::size_t bytes = 0;                  // of the open requests
     Duration replied{};
     Speed speed;
   };
@@ -84,6 +85,8 @@ class Fetching {
     ChunkSet held;                   // may be offered to others
     Sources sources;
     Progress progress;
+    Came came;
+    std::optional<Duration> first_asked;
     std::set<PeerId> liars;
     std::string trouble;  // the last thing that went wrong, for people
     Duration progress_at{};
@@ -100,10 +103,14 @@ class Fetching {
   bool ask_one(const PeerId& name, Peer& peer, Now now);
   bool ask(const PeerId& name, Peer& peer, Fetch& fetch, ChunkIndex chunk, Now now);
   std::optional<Duration> free_from(const Peer& peer, const Fetch& fetch, ChunkIndex chunk, Now now) const;
+  static bool is_late(const Peer& peer, const Fetch& fetch, ChunkIndex chunk);
   std::optional<std::size_t> choose(const Peer& peer, Fetch& fetch, Source& source, Now now);
   std::optional<ChunkIndex> choose_again(const PeerId& name, const Peer& peer, const Fetch& fetch, Now now);
   void look_again_at(Duration at) { look_at_ = look_at_ ? std::min(*look_at_, at) : at; }
 
+  void came(const PeerId& name, Peer& peer, Fetches::iterator fetch, const Request& request,
+            std::string bytes, Now now);
+  void came_late(const PeerId& name, Peer& peer, pb::ChunkReply reply, Now now);
   Request close(Peer& peer, OpenRequest open);
   void close_all(const std::function<bool(const Request&)>& which);
   void close_others(const Hash& object, ChunkIndex chunk);
@@ -117,6 +124,7 @@ class Fetching {
   static bool waits_for_peers(const Fetch& fetch);
   static std::string why_stuck(const Fetch& fetch);
   Duration deadline(const Peer& peer, const Request& request) const;
+  Duration no_longer_late(const Peer& peer, const Request& request) const;
 
   const Config& config_;
   Effects& effects_;

@@ -1,8 +1,11 @@
 #include "exchange/pace.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <vector>
+
+#include "exchange/rate.h"
 
 namespace skerry::exchange {
 namespace {
@@ -65,6 +68,27 @@ TEST(Speed, an_unknown_peer_gets_a_first_window) {
   const Speed speed;
   EXPECT_GE(speed.window(), std::size_t{4 << 20});
   EXPECT_GT(speed.expected(100), Duration{});
+}
+
+TEST(Rate, is_read_as_people_write_it) {
+  EXPECT_EQ(parse_rate("16MB/s").value(), 16'000'000U);
+  EXPECT_EQ(parse_rate("1.5 MiB/s").value(), 3U << 19);
+  EXPECT_EQ(parse_rate("100Mbit/s").value(), 12'500'000U);
+  EXPECT_EQ(parse_rate("300kB").value(), 300'000U);
+  EXPECT_EQ(parse_rate("250000").value(), 250'000U);
+  EXPECT_EQ(parse_rate("0").value(), 0U);
+  EXPECT_EQ(parse_rate("off").value(), 0U);
+}
+
+TEST(Rate, what_cannot_be_meant_is_refused) {
+  for (const char* words : {"", "fast", "16XB/s", "MB/s", "1.2.3MB/s", "-1MB/s", "16MB/h", "16MB/s ",
+                            "1e9GB/s", "999999999999999999999999GB/s", "nan", "16mB/s", "1000B/s"}) {
+    const auto rate = parse_rate(words);
+    ASSERT_FALSE(rate.has_value()) << words;
+    EXPECT_EQ(rate.error().code, ErrorCode::kInvalid);
+  }
+  EXPECT_THAT(parse_rate("16X").error().message, testing::HasSubstr("expected a rate as 16MB/s"));
+  EXPECT_THAT(parse_rate("1kB/s").error().message, testing::HasSubstr("too low: at least 200kB/s"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -58,6 +59,33 @@ TEST(FolderShelf, takes_one_part_of_a_checkpoint_as_a_safetensors_file) {
   for (const auto& info : ema.header().tensors)
     EXPECT_EQ(ema.view(info).data, tensors.tensor(info.name)->data);
   EXPECT_THAT(value_of(shelf.open(named, {"ema"})), SizeIs(10));
+}
+
+// A person's fetch that was killed: its file ends anywhere, or holds what was never written as zeros.
+TEST(FolderShelf, a_file_cut_off_at_any_byte_goes_on_to_the_same_bytes) {
+  TempFolder folder;
+  const storage::Safetensors tensors = small_snapshot(1, 6);
+  const auto named = value_of(storage::build_checkpoint_manifest(tensors, storage::checkpoint_facts()));
+  const std::string whole(tensors.file());
+  for (std::size_t cut = 0; cut <= whole.size(); cut += 13) {
+    for (const bool is_padded : {false, true}) {
+      FolderShelf shelf(folder.path());
+      std::string left = whole.substr(0, cut);
+      if (is_padded) left.resize(whole.size(), '\0');
+      std::ofstream(shelf.path_of(named.name) + ".partial", std::ios::binary) << left;
+      const auto present = value_of(shelf.open(named, {}));
+      value_of(storage::for_each_chunk(named.manifest, tensors,
+                                       [&](const Hash& hash, std::string_view bytes) -> Result<void> {
+                                         if (std::find(present.begin(), present.end(), hash) != present.end())
+                                           return {};
+                                         return shelf.write(named.name, hash, bytes);
+                                       }));
+      value_of(shelf.seal(named.name));
+      std::ifstream file(shelf.path_of(named.name), std::ios::binary);
+      EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), whole) << cut;
+      std::filesystem::remove(shelf.path_of(named.name));
+    }
+  }
 }
 
 TEST(FolderShelf, serves_a_file_where_it_lies) {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 #include <numeric>
+#include <optional>
 
 #include "exchange/testing.h"
 
@@ -211,6 +212,27 @@ TEST_F(SwarmTest, an_upload_limit_holds_and_is_shared_fairly) {
   EXPECT_NEAR(seconds(), 8, 0.5);
 }
 
+// What was read for the first before the second asked goes out before anything of the second's.
+TEST_F(SwarmTest, under_an_upload_limit_a_newcomer_waits_for_little_that_was_read_ahead) {
+  Party& giver = add("giver", 0, {.upload_limit = static_cast<std::uint64_t>(bytes_ / 4)});
+  const Hash object = give(giver, tensors_).name;
+  Party& first = add("first");
+  Party& second = add("second");
+  for (Party* taker : {&first, &second}) world_.connect(giver, *taker);
+  std::optional<std::uint64_t> when_asked, when_answered;
+  world_.tamper = [&](const Party& from, const Party& to, pb::BlobMessage& message) {
+    const std::uint64_t to_first = giver.sent_bytes[first.name];
+    if (&from == &second && message.has_request() && !when_asked) when_asked = to_first;
+    if (&to == &second && message.has_reply() && !when_answered) when_answered = to_first;
+    return true;
+  };
+  world_.fetch(first, object, {giver.name});
+  ASSERT_TRUE(world_.run([&] { return giver.sent_bytes[first.name] > 10 * kChunkBytes; }));
+  world_.fetch(second, object, {giver.name});
+  ASSERT_TRUE(world_.run([&] { return when_answered.has_value(); }));
+  EXPECT_LE(*when_answered - *when_asked, 3 * kChunkBytes);
+}
+
 TEST_F(SwarmTest, a_download_limit_holds_over_all_peers) {
   Party& taker = add("taker", 0, {.download_limit = static_cast<std::uint64_t>(bytes_ / 4)});
   Hash object;
@@ -222,6 +244,25 @@ TEST_F(SwarmTest, a_download_limit_holds_over_all_peers) {
   fetch(taker, object, {});
   ASSERT_TRUE(world_.run(all_have({&taker}, object)));
   EXPECT_NEAR(seconds(), 4, 0.5);
+}
+
+// Each waits longer for its turn than it waits for an answer: what comes late is as good.
+TEST_F(SwarmTest, a_line_too_slow_for_all_who_ask_still_brings_everything) {
+  Party& giver = add("giver", 0, {.upload_limit = static_cast<std::uint64_t>(bytes_ / 16)});
+  const Hash object = give(giver, tensors_).name;
+  Config impatient;
+  impatient.request_timeout = std::chrono::seconds(1);
+  impatient.peer_pause = std::chrono::milliseconds(200);
+  std::vector<Party*> takers;
+  for (int i = 0; i < 6; ++i) {  // a chunk takes a quarter of a second, so each has one in one and a half
+    takers.push_back(&add("taker " + std::to_string(i), 0, impatient));
+    world_.connect(giver, *takers.back());
+  }
+  for (Party* each : takers) fetch(*each, object, {});
+  ASSERT_TRUE(world_.run(all_have(takers, object), std::chrono::minutes(10)))
+      << (takers[0]->failed.empty() ? std::string("no failure") : takers[0]->failed[0].error.message);
+  EXPECT_THAT(giver.misbehaved, IsEmpty());
+  EXPECT_LT(seconds(), 6 * 16 * 1.2);
 }
 
 TEST_F(SwarmTest, a_chunk_that_left_with_a_peer_is_named_with_that_peer) {

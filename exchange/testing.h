@@ -62,6 +62,7 @@ struct Party {
 
   // What it said to its host.
   std::vector<Hash> completed;
+  std::map<Hash, Came> came;
   std::vector<Failed> failed;
   std::vector<Misbehaved> misbehaved;
   std::map<Hash, Progress> progress;
@@ -254,7 +255,10 @@ class World {
     }
     for (Send& each : effects.sends) send(party, std::move(each));
     for (const auto& [object, progress] : effects.progress) party.progress[object] = progress;
-    for (const Completed& each : effects.completed) party.completed.push_back(each.object);
+    for (const Completed& each : effects.completed) {
+      party.completed.push_back(each.object);
+      party.came[each.object] = each.came;
+    }
     party.failed.insert(party.failed.end(), effects.failed.begin(), effects.failed.end());
     party.misbehaved.insert(party.misbehaved.end(), effects.misbehaved.begin(), effects.misbehaved.end());
   }

@@ -209,6 +209,9 @@ Result<std::vector<Hash>> ObjectStore::begin(const NamedManifest& named) {
   object.missing.clear();
   for (const Chunk& chunk : chunks) object.missing.insert(chunk.hash);
   for (const Hash& hash : present) object.missing.erase(hash);
+  std::size_t lacking = 0;
+  for (const Chunk& chunk : chunks) lacking += object.missing.contains(chunk.hash) ? chunk.bytes : 0;
+  if (lacking > 0) TRY(store_.has_room(lacking, false));
   object.begun = true;
   return present;
 }

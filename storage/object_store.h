@@ -50,7 +50,8 @@ class ObjectStore {
   // Of a whole object. kNotFound, kCorrupt.
   Result<NamedManifest> manifest(const Hash& object) const;
 
-  // Makes the object known; the chunks that are there already come back (all of them if it is whole).
+  // Makes the object known; the chunks that are there already come back (all of them if it is whole). kExhausted: what is
+  // lacking has no room as a whole.
   Result<std::vector<Hash>> begin(const NamedManifest& object);
   // REQUIRES: begun, and blake2b(bytes) == chunk. kNotFound: not being received. kInvalid: a chunk that is not of it.
   Result<void> put(const Hash& object, const Hash& chunk, std::string_view bytes);

@@ -305,6 +305,16 @@ TEST_F(ObjectStoreTest, a_full_disk_refuses_and_goes_on_later) {
   EXPECT_EQ(read_back(*objects_, store(100)), snapshot_bytes(1));
 }
 
+TEST_F(ObjectStoreTest, what_will_not_fit_is_not_begun) {
+  const NamedManifest file = make_file("shard", 10'000, 5);
+  disk_.set_capacity(4000);
+  EXPECT_EQ(objects_->begin(file).error().code, ErrorCode::kExhausted);
+  EXPECT_EQ(objects_->put(file.name, file.manifest.parts[0].chunks[0].hash, "").error().code,
+            ErrorCode::kNotFound);
+  disk_.set_capacity(1 << 20);
+  EXPECT_TRUE(objects_->begin(file).has_value());
+}
+
 TEST_F(ObjectStoreTest, a_damaged_manifest_refuses_to_start) {
   const NamedManifest named = store(100);
   Manifest other = named.manifest;

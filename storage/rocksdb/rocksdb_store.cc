@@ -67,7 +67,8 @@ class RocksDbStore final : public Store {
     const std::uint64_t kept = metadata ? options_.reserve_bytes / 4 : options_.reserve_bytes;
     if (free >= kept && free - kept >= bytes) return {};
     return fail(ErrorCode::kExhausted, text("the disk of ", folder_.path(), " is full: ", human_bytes(free),
-                                            " free, ", human_bytes(kept), " are kept in reserve; make room"));
+                                            " free, ", human_bytes(kept), " are kept in reserve, ",
+                                            human_bytes(bytes), " more are needed; make room"));
   }
 
  private:
