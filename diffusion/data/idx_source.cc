@@ -21,7 +21,7 @@ class GzReader {
   static Result<GzReader> open(const std::string& path) {
     gzFile file = gzopen(path.c_str(), "rb");
     if (file == nullptr) return fail(ErrorCode::kIo, text(path, ": cannot be opened"));
-    gzbuffer(file, 1U << 18);
+    gzbuffer(file, 1U << 16);
     return GzReader(path, file);
   }
 

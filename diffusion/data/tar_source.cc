@@ -65,7 +65,7 @@ class TarReader {
     archive* handle = reader.archive_.get();
     archive_read_support_format_tar(handle);
     archive_read_support_filter_gzip(handle);
-    if (archive_read_open_filename(handle, path.c_str(), 1U << 20) != ARCHIVE_OK) return reader.failure();
+    if (archive_read_open_filename(handle, path.c_str(), 1U << 16) != ARCHIVE_OK) return reader.failure();
     return reader;
   }
 

@@ -1,9 +1,9 @@
 #include <filesystem>
 
-#include "base/check.h"
 #include "base/temp_folder.h"
 #include "diffusion/data/source.h"
 #include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/samples.h"
 #include "tests/fuzz/targets.h"
 
 namespace skerry::fuzz {
@@ -48,21 +48,11 @@ Verdict idx(std::string_view input) {
 
   auto source = open_idx_source(files.images_path);
   if (!source) return Verdict::kRefused;
-  std::uint64_t count = 0;
-  for (;; ++count) {
-    const auto sample = (*source)->next();
-    if (!sample) return Verdict::kRefused;
-    if (!*sample) break;
-    const Image& image = (*sample)->image.value();
-    SKERRY_CHECK(image.width > 0 && image.height > 0 && image.channels == 1, "an image without size");
-    SKERRY_CHECK(
-        image.pixels.size() == static_cast<std::size_t>(image.width) * static_cast<std::size_t>(image.height),
-        "pixels do not fill the image");
-    SKERRY_CHECK((*sample)->label.has_value() == (label_bytes > 0), "a label out of nothing, or lost");
-  }
-  SKERRY_CHECK(count == (*source)->expected_samples(), count, " samples, announced were ",
-               (*source)->expected_samples());
-  return Verdict::kAccepted;
+  const auto count = read_all(**source, [&](const SourceSample& sample) {
+    check_image(sample.image.value(), 1);
+    SKERRY_CHECK(sample.label.has_value() == (label_bytes > 0), "a label out of nothing, or lost");
+  });
+  return count ? Verdict::kAccepted : Verdict::kRefused;
 }
 
 }  // namespace skerry::fuzz

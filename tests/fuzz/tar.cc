@@ -1,9 +1,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "base/check.h"
 #include "diffusion/data/source.h"
 #include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/samples.h"
 #include "tests/fuzz/targets.h"
 
 namespace skerry::fuzz {
@@ -15,12 +15,7 @@ void check_sample(const SourceSample& sample) {
   SKERRY_CHECK(!sample.path.empty(), "a sample from nowhere");
   SKERRY_CHECK(sample.image.has_value() == sample.problem.empty(),
                "neither an image nor why there is none, or both");
-  if (!sample.image) return;
-  const Image& image = *sample.image;
-  SKERRY_CHECK(image.width > 0 && image.height > 0 && image.channels == 3, "an image without size");
-  SKERRY_CHECK(image.pixels.size() ==
-                   static_cast<std::size_t>(image.width) * static_cast<std::size_t>(image.height) * 3,
-               "pixels do not fill the image");
+  if (sample.image) check_image(*sample.image, 3);
 }
 
 // Puts the right sum into every header, which hardly any mutation would achieve. Archives under gzip stay as they are.
@@ -52,14 +47,11 @@ Verdict tar(std::string_view input) {
   auto source = open_tar_source({file.path()});
   SKERRY_CHECK(source.has_value(), "opening a tar reads nothing");
   bool any = false;
-  for (;;) {
-    const auto sample = (*source)->next();
-    if (!sample) return Verdict::kRefused;
-    if (!*sample) break;
-    check_sample(**sample);
-    any = any || (*sample)->image.has_value();
-  }
-  return any ? Verdict::kAccepted : Verdict::kRefused;
+  const auto count = read_all(**source, [&](const SourceSample& sample) {
+    check_sample(sample);
+    any = any || sample.image.has_value();
+  });
+  return count && any ? Verdict::kAccepted : Verdict::kRefused;
 }
 
 }  // namespace skerry::fuzz
