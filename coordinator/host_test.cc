@@ -55,7 +55,7 @@ class Program : public ::testing::Test {
     return ask(create).token_created().info().id();
   }
 
-  const SystemClock clock_;
+  const SystemClock clock_{};
   TempFolder folder_;
   std::uint64_t generation_ = 0;
 };
@@ -219,7 +219,7 @@ class HostOnFaultyDisk : public ::testing::Test {
     return client.call(request, within);
   }
 
-  const SystemClock clock_;
+  const SystemClock clock_{};
   TempFolder folder_;
   const protocol::Identity identity_ = protocol::Identity::generate();
   const protocol::Identity admin_ = protocol::Identity::generate();

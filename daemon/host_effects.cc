@@ -191,7 +191,9 @@ void Host::release_snapshots() {
   const std::vector<SlotView> slots = core_.slots();
   std::erase_if(ended_, [&](const auto& ended) {
     const auto& [engine, index] = ended;
-    const auto stores = [&](const SlotView& slot) { return slot.slot == index && slot.storing; };
+    const auto stores = [&, index = index](const SlotView& slot) {
+      return slot.slot == index && slot.storing;
+    };
     if (std::ranges::any_of(slots, stores)) return false;
     supervisor_.release_snapshot(engine);
     return true;

@@ -1,0 +1,13 @@
+// What the sanitizers are told in every program of a sanitized build, however it is started.
+
+// ThreadSanitizer follows only code that was compiled with it. A library that was not hands memory from thread to thread
+// without its knowing, and the templates of the standard library that it shares with us run as ours. Each entry names the
+// library that it excuses:
+//   libzmq      messages and their properties, from its I/O thread to whoever receives them
+//   libsodium   crypto_secretbox alone: libzmq decrypts with it, on its I/O thread; nothing of ours calls it
+//   librocksdb  its memtables and caches, between its writers and its background threads
+extern "C" const char* __tsan_default_suppressions() {
+  return "race:libzmq.so\n"
+         "race:crypto_secretbox_open_detached\n"
+         "race:librocksdb.so\n";
+}
