@@ -200,6 +200,7 @@ class HostOnFaultyDisk : public ::testing::Test {
  protected:
   HostOnFaultyDisk() {
     transport_ = std::move(*protocol::make_zmq_server(identity_, {}));
+    endpoints_ = transport_->endpoints();
     objects_ = std::move(*storage::ObjectStore::open(store_, (folder_.path() / "objects").string()));
     HostOptions options;
     options.first_admin = {admin_.node_id(), admin_.ed25519_key(), admin_.x25519_key(), "admin"};
@@ -210,8 +211,7 @@ class HostOnFaultyDisk : public ::testing::Test {
   }
   Result<pb::AdminReply> create_token(Duration within = kHang) {
     protocol::Client client(
-        std::move(*protocol::make_zmq_client(admin_, {transport_->endpoints(), identity_.ed25519_key()})),
-        clock_, "test");
+        std::move(*protocol::make_zmq_client(admin_, {endpoints_, identity_.ed25519_key()})), clock_, "test");
     pb::AdminRequest request;
     request.mutable_token_create()->set_role(pb::ROLE_NODE);
     request.mutable_token_create()->set_uses(1);
@@ -226,6 +226,7 @@ class HostOnFaultyDisk : public ::testing::Test {
   CrowdedStore disk_;
   storage::FaultyStore store_{disk_};
   std::unique_ptr<protocol::ServerTransport> transport_;
+  protocol::Endpoints endpoints_;  // of its own: the person's thread reads it while `transport_` ends
   std::unique_ptr<storage::ObjectStore> objects_;
   std::unique_ptr<Host> host_;
   UniqueFd stop_{::eventfd(0, EFD_CLOEXEC)};
