@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/ids.h"
+#include "base/machine.h"
 #include "base/random.h"
 #include "base/text.h"
 
@@ -91,6 +92,11 @@ TEST(Text, ForPeople) {
   EXPECT_EQ(human_duration(std::chrono::milliseconds(850)), "850 ms");
   EXPECT_EQ(human_duration(std::chrono::seconds(200)), "3 m 20 s");
   EXPECT_EQ(utc_time(0), "1970-01-01T00:00:00.000Z");
+}
+
+TEST(Machine, HasOneLabel) {
+  EXPECT_FALSE(machine_label().empty());
+  EXPECT_EQ(machine_label(), machine_label());
 }
 
 }  // namespace

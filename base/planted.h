@@ -49,6 +49,12 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"two_commits_in_flight", "a node sends its next commit before the last was answered"},
     {"anyone_returns", "a node gives back a lease that another holds"},
     {"anyone_reports", "a node's report on another's expert starts a new attempt"},
+    // ---- Copies ----
+    {"committer_counted", "the node that commits counts among the places that hold its checkpoint"},
+    {"hosts_not_distinct", "two nodes of one machine count as two places"},
+    {"copies_not_awaited", "a commit is accepted before the places that are asked for hold it"},
+    {"replica_before_durable", "a node says that it holds a replica before its disk does"},
+    {"replicas_not_restored", "a copy that was lost with its node is not made again"},
     // ---- Garbage ----
     {"dropped_before_durable", "a checkpoint is removed before its successor is durable"},
     {"kept_one_too_few", "a checkpoint is removed that durable state still names"},

@@ -47,6 +47,8 @@ pb::AdminReply run_reply(const std::string& state) {
   trained.set_checkpoint(std::string(32, '\x1f'));
   trained.set_committed_unix_ms(1'750'000'000'000);
   trained.set_phase("training");
+  trained.set_copies(2);
+  trained.set_unanchored_steps(50);
   pb::ExpertInfo& waiting = *run.add_experts();
   waiting.set_index(1);
   waiting.set_steps_target(200);
@@ -393,11 +395,14 @@ TEST(Run, ShowHasTheFieldsThatScriptsReadAndNullsWhereThereIsNothing) {
   EXPECT_EQ(trained["committed_at"], "2025-06-15T15:06:40.000Z");
   EXPECT_EQ(trained["phase"], "training");
   EXPECT_EQ(trained["attempt"], 0);
+  EXPECT_EQ(trained["copies"], 2);
+  EXPECT_EQ(trained["unanchored_steps"], 50);
   const Json& waiting = run["experts"][1];
   for (const auto key : {"node", "loss", "checkpoint", "committed_at"})
     EXPECT_TRUE(waiting[key].is_null()) << key;
   ASSERT_EQ(around({"run", "show", "fashion"}), kExitOk);
-  EXPECT_THAT(around.printed(), AllOf(HasSubstr("1f1f1f1f1f1f "), HasSubstr("anna")));
+  EXPECT_THAT(around.printed(), AllOf(HasSubstr("1f1f1f1f1f1f  2 "), HasSubstr("anna"),
+                                      HasSubstr("50 committed steps stand unanchored")));
 }
 
 TEST(Run, WatchEndsWithTheRun) {

@@ -46,7 +46,7 @@ threads = 2
 [checkpoint]
 round_seconds = 30
 offline_rounds = 4
-copies = 1
+copies = 3
 keep = 3
 [schedule]
 turn_rounds = 6
@@ -77,7 +77,7 @@ kind = "analytic"
   EXPECT_EQ(spec->round_seconds(), 30);
   EXPECT_EQ(spec->round_steps(), 0U);
   EXPECT_EQ(spec->offline_rounds(), 4U);
-  EXPECT_EQ(spec->copies(), 1U);
+  EXPECT_EQ(spec->copies(), 3U);
   EXPECT_EQ(spec->keep(), 3U);
   EXPECT_EQ(spec->turn_rounds(), 6U);
   EXPECT_EQ(spec->router_kind(), "analytic");
@@ -167,7 +167,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{kLeast + kModel + kTrain + "warmup_steps = 3000\n", ":7:16", "at most train.steps = 2000"},
         Bad{kLeast + kModel + kTrain + "precision = \"fp16\"\n", ":7:13", "expected \"fp32\" or \"bf16\""},
         Bad{kLeast + kModel + kTrain + "threads = []\n", ":7:11", "found an array"},
-        Bad{kLeast + kModel + kTrain + "[checkpoint]\ncopies = 2\n", ":8:10", "not supported yet"},
+        Bad{kLeast + kModel + kTrain + "[checkpoint]\ncopies = 17\n", ":8:10", "a whole number from 1 to 16"},
         Bad{kLeast + kModel + kTrain + "[checkpoint]\nround_seconds=5\nround_steps=5\n", ":9:13",
             "remove one of them"},
         Bad{kLeast + kModel + kTrain + "[router]\nkind = \"learned\"\n", ":8:8", "not supported yet"},

@@ -64,16 +64,6 @@ Result<void> set_precision(pb::RunSpec& spec, const Value& value) {
   return {};
 }
 
-Result<void> set_copies(pb::RunSpec& spec, const Value& value) {
-  if (u32(value) != 1) {
-    return fail(
-        ErrorCode::kInvalid,
-        "more than one copy is not supported yet: write copies = 1 (the coordinator's disk holds it)");
-  }
-  spec.set_copies(1);
-  return {};
-}
-
 Result<void> set_router(pb::RunSpec& spec, const Value& value) {
   if (words(value) == "learned") {
     return fail(ErrorCode::kInvalid, "the learned router is not supported yet: write kind = \"analytic\"");
@@ -183,8 +173,8 @@ const std::array kKeys{
     RunKey{"checkpoint", "offline_rounds", Kind::kWhole, "a whole number from 0 to 100000", 0, 1e5, "10", "",
            "rounds a node trains on while the coordinator is away", SET(spec.set_offline_rounds(u32(value)))},
     RunKey{"checkpoint", "copies", Kind::kWhole, "a whole number from 1 to 16", 1, 16, "1", "",
-           "places that hold a checkpoint before it counts; for now the coordinator's disk is the one place",
-           set_copies},
+           "machines that hold a checkpoint before it counts: the coordinator, then nodes other than its own",
+           SET(spec.set_copies(u32(value)))},
     RunKey{"checkpoint", "keep", Kind::kWhole, "a whole number from 1 to 1000", 1, 1000, "2", "",
            "checkpoints kept of each expert", SET(spec.set_keep(u32(value)))},
 

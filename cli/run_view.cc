@@ -25,7 +25,9 @@ Json expert_json(const pb::ExpertInfo& expert) {
           {"attempt", expert.attempt()},
           {"live_step", expert.live_step()},
           {"samples_per_second", expert.samples_per_second()},
-          {"node_id", text_or_null(expert.node_id())}};
+          {"node_id", text_or_null(expert.node_id())},
+          {"copies", expert.copies()},
+          {"unanchored_steps", expert.unanchored_steps()}};
 }
 
 std::string share(std::uint64_t done, std::uint64_t target) {
@@ -145,7 +147,9 @@ void print_run(std::ostream& out, const pb::RunInfo& run, std::int64_t now_unix_
   out << "\ndataset " << printable(run.spec().dataset()) << ", model " << printable(model_words(run)) << "\n"
       << share(run.steps_done(), run.steps_target()) << " committed, " << rate_words(run)
       << " samples/s, ETA " << eta_words(run) << "\n\n";
-  Table table({"EXPERT", "PHASE", "STEP", "OF", "LIVE", "LOSS", "NODE", "EPOCH", "CHECKPOINT", "COMMITTED"});
+  Table table({"EXPERT", "PHASE", "STEP", "OF", "LIVE", "LOSS", "NODE", "EPOCH", "CHECKPOINT", "COPIES",
+               "COMMITTED"});
+  std::uint64_t unanchored = 0;
   for (const pb::ExpertInfo& expert : run.experts()) {
     const bool committed = !expert.checkpoint().empty();
     table.add({text(expert.index()),
@@ -157,9 +161,13 @@ void print_run(std::ostream& out, const pb::RunInfo& run, std::int64_t now_unix_
                or_dash(expert.node()),
                epoch_words(expert.epoch()),
                committed ? to_hex(expert.checkpoint()).substr(0, 12) : "-",
+               committed ? text(expert.copies()) : "-",
                ago(expert.committed_unix_ms(), now_unix_ms)});
+    unanchored += expert.unanchored_steps();
   }
   table.print(out, colour);
+  if (unanchored > 0)
+    out << unanchored << " committed steps stand unanchored: the coordinator's disk has not got them whole\n";
 }
 
 }  // namespace skerry::cli

@@ -1,6 +1,7 @@
 // What tests of the coordinator's core say: identities, datasets, runs, commits.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "base/text.h"
@@ -19,6 +20,9 @@ struct Who {
   std::uint64_t sequence = 0;
   std::uint64_t generation = 0;  // of epochs, the highest seen
   std::string address = "192.0.2.1";
+  std::string host;               // label
+  std::uint64_t applied = 0;      // version of its assignment
+  std::set<std::string> durable;  // replicas that it says it holds, by manifest
 };
 
 inline Who make_who(const std::string& name) {

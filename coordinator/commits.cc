@@ -51,7 +51,7 @@ pb::CommitReply Machine::verdict(const Expert& expert, const pb::Commit& commit,
   return answer;
 }
 
-// The answer that can be given now; none where the object must be fetched first.
+// The answer that can be given now; none where the object must be fetched first, here or by nodes that hold copies.
 std::optional<pb::CommitReply> Machine::decide(Expert& expert, const Node& node, const pb::Commit& commit) {
   const auto say = [&](pb::CommitStatus status, const std::string& reason) {
     return verdict(expert, commit, status, reason);
@@ -114,6 +114,7 @@ std::optional<pb::CommitReply> Machine::decide(Expert& expert, const Node& node,
   if (object == stored_objects.end()) return std::nullopt;
   if (const std::string wrong = mismatch(expert, commit, object->second); !wrong.empty())
     return refused(wrong);
+  if (copies_lacking(expert, *manifest, node.record.id()) > 0) return std::nullopt;
   accept(expert, node, commit, object->second);
   return say(pb::COMMIT_ACCEPTED, "");
 }
@@ -140,33 +141,51 @@ std::string Machine::mismatch(const Expert& expert, const pb::Commit& commit,
 std::optional<Error> Machine::fetch_commit(Expert& expert, const Node& node, const Received& event) {
   const pb::Commit& commit = event.request.commit();
   const pb::ObjectRef& object = commit.manifest();
-  if (disk_free && *disk_free < config.reserve_bytes + object.bytes()) {
+  const Hash manifest = *Hash::from_raw(object.manifest());
+  const bool is_stored = stored_objects.contains(manifest);
+  if (!is_stored && disk_free && *disk_free < config.reserve_bytes + object.bytes()) {
     disk_is_full(config.reserve_bytes + object.bytes());
     return fail(ErrorCode::kUnavailable,
                 text("the coordinator's disk has ", human_bytes(*disk_free),
                      " free and the checkpoint needs ", human_bytes(object.bytes()), " besides ",
                      human_bytes(config.reserve_bytes), " kept in reserve"));
   }
-  const Hash manifest = *Hash::from_raw(object.manifest());
   if (expert.pending && expert.pending->manifest != manifest) drop_pending(expert);
-  expert.pending = PendingCommit{manifest, node.record.id(), commit, event.connection, event.request.id()};
-  effects.fetches.push_back({manifest, object.manifest_bytes(), object.bytes(), NodeId(node.record.id()),
-                             Purpose::kCheckpoint, ""});
+  set_pending(expert,
+              PendingCommit{manifest, node.record.id(), commit, event.connection, event.request.id()});
+  if (!is_stored) {
+    effects.fetches.push_back({manifest, object.manifest_bytes(), object.bytes(), NodeId(node.record.id()),
+                               Purpose::kCheckpoint, ""});
+  }
   return std::nullopt;
+}
+
+void Machine::set_pending(Expert& expert, std::optional<PendingCommit> pending) {
+  const auto manifest_of = [](const auto& each) {
+    return each ? std::optional(each->manifest) : std::nullopt;
+  };
+  const std::optional<Hash> before = manifest_of(expert.pending);
+  const bool is_other = manifest_of(pending) != before;
+  expert.pending = std::move(pending);
+  if (!is_other) return;
+  replicas_changed(expert);
+  // It was whole here and waited for its copies: it may be sent again.
+  if (before && stored_objects.contains(*before) && !is_wanted(*before)) unclaimed[*before] = now.boot;
 }
 
 void Machine::drop_pending(Expert& expert) {
   if (!expert.pending) return;
   effects.cancel_fetches.push_back(expert.pending->manifest);
-  expert.pending.reset();
+  set_pending(expert, std::nullopt);
 }
 
-// Its object is there: decided again, since everything may have changed meanwhile; told to whoever asked last.
+// Its object is there: decided again, since everything may have changed meanwhile; told to whoever asked last. Without
+// its copies it goes on waiting.
 void Machine::commit_stored(Expert& expert) {
-  const PendingCommit pending = std::move(*expert.pending);
-  expert.pending.reset();
+  const PendingCommit pending = *expert.pending;
   const std::optional<pb::CommitReply> verdict = decide(expert, nodes.at(pending.node), pending.commit);
   if (!verdict) return;
+  set_pending(expert, std::nullopt);
   pb::ControlReply message;
   message.set_id(pending.request);
   *message.mutable_commit() = *verdict;
@@ -176,8 +195,10 @@ void Machine::commit_stored(Expert& expert) {
 void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit, const StoredObject& object) {
   stored::Expert& record = expert.record;
   const Run& run = runs.at(record.run());
+  const std::size_t copies =
+      hosts_with(expert, *Hash::from_raw(commit.manifest().manifest()), node.record.id());
   if (expert.pending && expert.pending->manifest.raw() == commit.manifest().manifest()) {
-    expert.pending.reset();
+    expert.pending.reset();  // it is the head in a moment: who holds it goes on
   } else {
     drop_pending(expert);
   }
@@ -209,12 +230,14 @@ void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit,
     }
   }
   record.mutable_checkpoints()->Swap(&kept);
+  replicas_changed(expert);
   record.set_attempt_at_commit(record.attempt());
   record.mutable_lease()->set_rounds(record.lease().rounds() + 1);
   dirty_experts.insert(expert.id());
   unsettled = true;
   tell("committed",
-       text("steps ", commit.from_step(), " to ", commit.to_step(), ", loss ", commit.metrics().loss()),
+       text("steps ", commit.from_step(), " to ", commit.to_step(), ", loss ", commit.metrics().loss(),
+            copies > 0 ? text(", in ", copies + 1, " places") : ""),
        node.record.name(), &expert, commit.to_step());
 
   if (commit.to_step() >= run.record.steps_target()) {

@@ -1,6 +1,7 @@
 #include "coordinator/config.h"
 
 #include "base/text.h"
+#include "protocol/limits.h"
 
 namespace skerry::coordinator {
 
@@ -21,6 +22,8 @@ Result<void> Config::check() const {
                "the share of early ends must be between 0 and 1"));
   TRY(relation(attempts > 0 && dials_per_second > 0, "attempts and dials per second must be above 0"));
   TRY(relation(longest_recovery >= 1, "the recovery window cannot be shorter than its length"));
+  TRY(relation(2 * replicas_of_node <= protocol::kReplicas,
+               "a node's replicas, a head and a commit each, must fit into one message"));
   return {};
 }
 

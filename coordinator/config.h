@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -38,6 +39,12 @@ struct Config {
   std::uint32_t attempts = 5;                 // restarts after non-finite weights without a commit between
   Duration avoid = std::chrono::minutes(10);  // a node that gave an expert up is not given it again
   Duration unclaimed_objects = std::chrono::minutes(10);  // stored, but named by nothing: dropped after this
+  // Copies of checkpoints at nodes: how many experts one node holds replicas of, and how long one may receive nothing of a
+  // replica before another is chosen, or the commit goes on with fewer copies.
+  std::size_t replicas_of_node = 64;
+  Duration replica_patience = std::chrono::seconds(30);
+  std::string host_label;  // of this machine: its disk and the nodes on it are one place
+
   std::int64_t certificate_ms = 10LL * 365 * 86400 * 1000;
 
   // Bounds (S15).

@@ -87,6 +87,8 @@ Effects Machine::step(const Event& event, Now at) {
                    lagged_until = now.boot + config.early_end_window;
                    for (auto& [id, node] : nodes) {
                      node.seen = std::min(now.boot, node.seen + e.lag);
+                     for (auto& [manifest, held] : node.held)
+                       held.moved = std::min(now.boot, held.moved + e.lag);
                    }
                    closing.clear();
                  },
@@ -94,6 +96,10 @@ Effects Machine::step(const Event& event, Now at) {
              },
              event);
   settle();
+  if (std::exchange(recount, false)) {
+    decide_waiting();
+    settle();
+  }
   finish();
   return std::move(effects);
 }
@@ -106,6 +112,8 @@ void Machine::tick() {
   tell_counted(turned_away, kTurnedAway);
   tell_counted(joined, kNodeJoined);
   for (auto& [name, dataset] : datasets) pump(dataset);
+  if (now.boot >= next_placing) place_copies();
+  mend_from_copies();
   for (auto& [id, run] : runs) {
     for (Expert& expert : run.experts) {
       const auto gone =
@@ -319,7 +327,12 @@ std::vector<ExpertView> Core::experts() const {
                       std::nullopt,
                       expert.step(),
                       std::nullopt,
-                      expert.yield};
+                      expert.yield,
+                      run.record.spec().copies(),
+                      {},
+                      {}};
+      for (const std::string& node : expert.places) view.places.emplace_back(node);
+      for (const auto& [node, until] : expert.stalled) view.stalled.emplace_back(node);
       if (!expert.head().empty()) view.head = *Hash::from_raw(expert.head());
       if (expert.has_lease()) {
         const auto& lease = expert.record.lease();

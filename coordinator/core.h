@@ -243,7 +243,10 @@ struct ExpertView {
   std::optional<Hash> head;
   Step head_step = 0;
   std::optional<LeaseView> lease;
-  bool yields = false;  // its holder is told to give it back at its next commit
+  bool yields = false;          // its holder is told to give it back at its next commit
+  std::uint32_t copies = 1;     // wanted
+  std::vector<NodeId> places;   // that its commits wait for, beside this disk
+  std::vector<NodeId> stalled;  // that are not asked for a while
 };
 
 // An object that durable state names and the host must therefore have.

@@ -232,6 +232,7 @@ pb::Assignment Machine::assignment_of(const Node& node) const {
     slot.set_steps_target(run.record.steps_target());
     slot.set_yield_after_commit(expert.yield);
   }
+  for (pb::Replica& replica : replicas_of(node)) *assignment.add_replicas() = std::move(replica);
   return assignment;
 }
 

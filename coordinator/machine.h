@@ -16,6 +16,15 @@
 
 namespace skerry::coordinator {
 
+// What a node last said of a replica that it is to hold.
+struct Held {
+  std::uint64_t version =
+      0;  // of the assignment that first named it: what was said before is of an earlier copy
+  bool durable = false;
+  std::uint64_t bytes = 0;
+  Duration moved{};  // when either last changed
+};
+
 struct Node {
   stored::Node record;
   // The rest is of this coordinator's life only.
@@ -31,6 +40,8 @@ struct Node {
   std::string host_label;
   std::string address;
   std::set<ExpertId> leases;             // held or lapsed
+  std::set<ExpertId> replicas;           // experts whose checkpoints it is to hold as well
+  std::map<Hash, Held> held;             // of them, as last told to it
   std::deque<std::uint64_t> superseded;  // incarnations whose place another process has taken
   // The assignment's version; told by heartbeats only once what it says is durable.
   std::uint64_t version = 0;
@@ -64,6 +75,9 @@ struct Expert {
   bool asked_back = false;  // yield, at some time in this lease
   std::string why = "not looked at yet";
   std::optional<PendingCommit> pending;
+  std::vector<std::string> places;          // nodes that a commit waits for, beside this disk
+  std::string spare;                        // one more that holds its checkpoints; empty: none
+  std::map<std::string, Duration> stalled;  // nodes that did not receive them, until when they are not asked
   std::map<std::string, Avoided> avoid;
   std::pair<std::string, std::uint64_t> fenced_told;  // node, epoch
   // Whose lease was taken over, or ended by a person, with its epoch: it does not know yet. The last ones only.
@@ -157,6 +171,7 @@ struct Machine {
   std::map<Hash, std::uint32_t> named;  // how often durable state names an object
   std::map<Hash, Duration> unclaimed;   // stored, named by nothing, since when
   std::set<Hash> damaged;               // of the named ones: on disk, but not whole
+  std::map<Hash, Duration> mending;     // of the damaged: asked of a node that has it, since when
   std::map<ConnectionId, Reader> reading;
   Repeats turned_away;
   Repeats joined;
@@ -181,6 +196,8 @@ struct Machine {
   std::deque<Duration> early_ends;
   bool unsettled = true;    // the schedule must be looked at again
   Duration settle_after{};  // not before
+  bool recount = false;     // a commit that waits for copies may have them
+  Duration next_placing{};
   Duration next_tick{};
 
   // Of the step under way.
@@ -297,11 +314,27 @@ struct Machine {
                           const std::string& reason) const;
   std::string mismatch(const Expert& expert, const pb::Commit& commit, const StoredObject& object) const;
   void accept(Expert& expert, const Node& node, const pb::Commit& commit, const StoredObject& object);
+  void set_pending(Expert& expert, std::optional<PendingCommit> pending);
   void drop_pending(Expert& expert);
   void commit_stored(Expert& expert);
   void tell_fenced(Expert& expert, const Node& node, std::uint64_t epoch, Step step,
                    const std::string& reason);
   void refuse(Expert& expert, const Node& node, const std::string& reason);
+
+  // copies.cc
+  std::vector<pb::Replica> replicas_of(const Node& node) const;
+  void replicas_changed(Node& node);
+  void replicas_changed(const Expert& expert);
+  void hear_replicas(Node& node, const pb::Heartbeat& beat);
+  std::size_t hosts_with(const Expert& expert, const Hash& manifest, const std::string& committer) const;
+  std::size_t copies_lacking(const Expert& expert, const Hash& manifest, const std::string& committer) const;
+  void decide_waiting();
+  void give_up_stalled(Expert& expert);
+  void place_copies();
+  void mend_from_copies();
+  std::vector<std::string> copies_why(const Run& run, const Expert& expert) const;
+  std::uint32_t places_with_head(const Expert& expert) const;
+  Step unanchored_steps(const Expert& expert) const;
 
   // reports.cc
   void return_lease(Node& node, const Received& event);

@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/notify.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
@@ -85,7 +86,8 @@ void print_start(const Options& options, const DataFolder& folder, const protoco
 
 Result<void> serve(const Options& options) {
   ASSIGN_OR_RETURN(const UniqueFd stop, catch_signals());
-  const Config config = config_for(options.lease_seconds);
+  Config config = config_for(options.lease_seconds);
+  config.host_label = machine_label();
   TRY(config.check());
   const SystemClock clock;
   ASSIGN_OR_RETURN(const DataFolder folder, open_data_folder(options.data));

@@ -78,8 +78,8 @@ void Machine::object_failed(const ObjectFailed& event) {
   for (auto& [id, run] : runs) {
     for (Expert& expert : run.experts) {
       if (!expert.pending || expert.pending->manifest != event.manifest) continue;
-      const PendingCommit pending = std::move(*expert.pending);
-      expert.pending.reset();
+      const PendingCommit pending = *expert.pending;
+      set_pending(expert, std::nullopt);
       if (event.may_retry) continue;  // its sender asks again
       refuse(expert, nodes.at(pending.node), event.reason);
       pb::ControlReply message;
@@ -229,6 +229,7 @@ std::vector<NamedObject> Machine::objects() const {
 
 bool Machine::may_read(const Node& node, const Hash& manifest) const {
   if (!node.is_node()) return true;
+  if (node.held.contains(manifest)) return true;
   const std::string raw = manifest.raw();
   for (const auto& [name, dataset] : datasets) {
     for (const pb::DatasetFile& file : dataset.record.content().files()) {

@@ -103,6 +103,7 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
     record.set_incarnation(hello.incarnation());
     node.sequence = 0;
     node.status.clear();
+    for (auto& [manifest, held] : node.held) held = {.version = held.version, .moved = now.boot};
     node.self_draining = false;
     node.drained_told = false;
     node.log_lines.clear();
@@ -153,6 +154,7 @@ void Machine::heartbeat(Node& node, const Received& event) {
   if (!is_live(node)) unsettled = true;
   node.seen = now.boot;
   node.seen_unix_ms = now.unix_ms;
+  hear_replicas(node, beat);
   node.status.assign(
       beat.slots().begin(),
       beat.slots().begin() + std::min<int>(beat.slots_size(), static_cast<int>(protocol::kSlots)));

@@ -67,10 +67,8 @@ Result<void> check_rest(const pb::RunSpec& spec) {
     return invalid("checkpoint.round_seconds must be above 0, or checkpoint.round_steps given");
   }
   if (spec.keep() == 0 || spec.keep() > 1000) return invalid("checkpoint.keep must be 1 to 1000");
-  if (spec.copies() != 1) {
-    return invalid(text("checkpoint.copies is ", spec.copies(),
-                        ", but there is one place for now, the coordinator's disk: use 1"));
-  }
+  if (spec.copies() == 0 || spec.copies() > protocol::kCopies)
+    return invalid(text("checkpoint.copies must be 1 to ", protocol::kCopies));
   if (spec.turn_rounds() == 0) return invalid("schedule.turn_rounds must be at least 1");
   return {};
 }

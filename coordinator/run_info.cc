@@ -35,6 +35,8 @@ pb::ExpertInfo Machine::expert_info(const Run& run, const Expert& expert) const 
     info.set_checkpoint(head.manifest());
     info.set_committed_unix_ms(head.committed_unix_ms());
     info.set_loss(head.metrics().loss());
+    info.set_copies(places_with_head(expert));
+    info.set_unanchored_steps(unanchored_steps(expert));
   }
   if (expert.held()) {
     info.set_node_id(expert.record.lease().node());
@@ -117,6 +119,9 @@ AdminResult Machine::run_why(const pb::Named& request) {
     const Expert& expert = run->experts[each.expert.index];
     why.add_reasons(text("expert ", each.expert.index, ": ", each.reason,
                          expert.lapsed ? " (its last holder may still come back to it)" : ""));
+  }
+  for (const Expert& expert : run->experts) {
+    for (std::string& reason : copies_why(*run, expert)) why.add_reasons(std::move(reason));
   }
   for (std::string& damage : damages(*run)) why.add_reasons(std::move(damage));
   why.add_reasons(text(planned.spares, planned.spares == 1 ? " slot is spare" : " slots are spare"));

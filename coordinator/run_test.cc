@@ -150,7 +150,8 @@ TEST(Run, IsValidatedAgainstTheDataset) {
   EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_router_kind("learned"); }),
               HasSubstr("\"learned\" is not there yet"));
   EXPECT_THAT(error([](pb::RunSpec& spec) { spec.mutable_train()->set_steps(0); }), HasSubstr("train.steps"));
-  EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_copies(2); }), HasSubstr("checkpoint.copies is 2"));
+  EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_copies(17); }),
+              HasSubstr("checkpoint.copies must be 1 to 16"));
   EXPECT_TRUE(harness.core().experts().empty());
   EXPECT_EQ(error([](pb::RunSpec& spec) {
               spec.clear_preset();

@@ -98,6 +98,10 @@ class Planner {
     };
     const auto last = nodes_.find(expert.last_node);
     if (last != nodes_.end() && takes(last->second)) return &last->second;
+    for (const NodeId& id : expert.warm) {
+      const auto warm = nodes_.find(id);
+      if (warm != nodes_.end() && takes(warm->second)) return &warm->second;
+    }
     for (const auto& [busy, id] : offered_) {
       if (NodeState& state = nodes_.at(id); takes(state)) return &state;
     }
@@ -134,8 +138,12 @@ class Planner {
       ++state->busy;
       offer(slot.node, *state);
       const bool had_it = slot.node == expert.last_node;
+      const bool is_warm = expert.warm.contains(slot.node);
       reasons_[i] = text("goes to ", state->node->name, " slot ", slot.slot, " at step ", expert.step, " of ",
-                         expert.steps_target, had_it ? ", which had it last" : ", a free slot");
+                         expert.steps_target,
+                         had_it    ? ", which had it last"
+                         : is_warm ? ", which holds its checkpoint"
+                                   : ", a free slot");
       result_.grants.push_back({expert.id, slot, reasons_[i]});
     }
     return left;

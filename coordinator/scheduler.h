@@ -29,6 +29,7 @@ struct SchedulableExpert {
   std::uint32_t rounds_in_turn = 0;
   std::optional<SlotId> holder;
   NodeId last_node;        // has its chunks; empty: none
+  std::set<NodeId> warm;   // hold its head: they start from their own disks
   std::set<NodeId> avoid;  // gave it up lately
 };
 

@@ -50,6 +50,16 @@ TEST(Scheduler, PrefersTheNodeThatHadIt) {
   EXPECT_EQ(plan.spares, 1U);
 }
 
+TEST(Scheduler, ThenOneThatHoldsTheCheckpoint) {
+  SchedulableExpert copied = expert(0, 10);
+  copied.last_node = NodeId("gone");
+  copied.warm = {NodeId("b"), NodeId("gone, too")};
+  const Schedule plan = schedule({copied}, {node("a"), node("b"), node("c")});
+  ASSERT_EQ(plan.grants.size(), 1U);
+  EXPECT_EQ(plan.grants[0].slot.node, NodeId("b"));
+  EXPECT_THAT(plan.grants[0].reason, HasSubstr("which holds its checkpoint"));
+}
+
 TEST(Scheduler, SpreadsOverNodesBeforeItFillsOne) {
   const Schedule plan = schedule({expert(0), expert(1)}, {node("a", 2), node("b", 2)});
   ASSERT_EQ(plan.grants.size(), 2U);

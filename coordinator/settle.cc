@@ -37,6 +37,18 @@ Schedule Machine::plan() const {
       view.rounds_in_turn = expert.record.lease().rounds();
       if (expert.held())
         view.holder = SlotId{NodeId(expert.record.lease().node()), expert.record.lease().slot()};
+      if (!expert.head().empty()) {
+        const Hash head = *Hash::from_raw(expert.head());
+        const auto holds_head = [&](const std::string& node) {
+          const auto& held = nodes.at(node).held;
+          const auto found = held.find(head);
+          return found != held.end() && found->second.durable;
+        };
+        for (const std::string& node : expert.places) {
+          if (holds_head(node)) view.warm.insert(NodeId(node));
+        }
+        if (!expert.spare.empty() && holds_head(expert.spare)) view.warm.insert(NodeId(expert.spare));
+      }
       view.last_node = NodeId(expert.has_lease() ? expert.record.lease().node() : expert.record.last_node());
       for (const auto& [node, avoided] : expert.avoid) {
         const auto known = nodes.find(node);
@@ -76,6 +88,7 @@ void Machine::settle() {
   apply_yields(planned);
   for (auto& [id, run] : runs) update_run_state(run);
   for (auto& [id, node] : nodes) check_drained(node);
+  place_copies();
 }
 
 void Machine::tell_lost() {

@@ -184,6 +184,7 @@ class Harness {
     hello.mutable_version()->set_minor(protocol::kVersionMinor);
     hello.set_incarnation(who.incarnation);
     hello.set_generation(who.generation);
+    hello.set_host_label(who.host);
     for (std::uint32_t slot = 0; slot < slots && who.incarnation != 0; ++slot) {
       hello.add_slots()->set_index(slot);
       hello.mutable_slots(static_cast<int>(slot))->set_device("cpu");
@@ -192,8 +193,9 @@ class Harness {
   }
 
   // A node that is enrolled and has said Hello.
-  Who join(const std::string& name, std::uint32_t slots = 1) {
+  Who join(const std::string& name, std::uint32_t slots = 1, const std::string& host = "") {
     Who who = make_who(name);
+    who.host = host;
     SKERRY_CHECK(!enrol(who, first.token).has_error(), "the first token enrols");
     who.incarnation = ++next_incarnation_;
     hello(who, slots);
@@ -211,6 +213,13 @@ class Harness {
     request.mutable_heartbeat()->set_incarnation(who.incarnation);
     request.mutable_heartbeat()->set_sequence(++who.sequence);
     request.mutable_heartbeat()->set_draining(draining);
+    request.mutable_heartbeat()->set_assignment_version(who.applied);
+    for (const std::string& manifest : who.durable) {
+      request.mutable_heartbeat()->add_replicas()->set_manifest(manifest);
+      request.mutable_heartbeat()
+          ->mutable_replicas(request.heartbeat().replicas_size() - 1)
+          ->set_durable(true);
+    }
     return ask(who, std::move(request)).heartbeat();
   }
 
@@ -218,6 +227,16 @@ class Harness {
     pb::ControlRequest request;
     request.mutable_get_assignment();
     return ask(who, std::move(request)).assignment();
+  }
+
+  // The node is given its assignment, and what it is to hold besides becomes durable there.
+  pb::Assignment replicate(Who& who) {
+    pb::Assignment told = assignment(who);
+    who.applied = told.version();
+    who.durable.clear();
+    for (const pb::Replica& replica : told.replicas()) who.durable.insert(replica.object().manifest());
+    heartbeat(who);
+    return told;
   }
 
   pb::AdminReply admin_ask(const pb::AdminRequest& request) {

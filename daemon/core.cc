@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -31,6 +32,8 @@ struct Core::Impl {
   std::vector<std::pair<std::uint32_t, Work>> restored;  // until the first step gives them a time
   std::vector<KeptCheckpoint> kept;                      // the newest last
   std::vector<pb::ObjectRef> files;                      // beside them
+  std::vector<pb::Replica> replicas;                     // as last assigned
+  std::set<std::string> durable_told;                    // of them, by the last heartbeat
 
   std::uint64_t generation = 0;  // highest seen
   std::uint64_t last_ticket = 0;
@@ -93,6 +96,9 @@ struct Core::Impl {
     if (event.error.code == ErrorCode::kCorrupt || event.error.code == ErrorCode::kNotFound) {
       forget_kept([&](const KeptCheckpoint& each) { return name_of(each.object) == event.manifest; },
                   context);
+    }
+    for (const pb::Replica& replica : replicas) {
+      if (name_of(replica.object()) == event.manifest) objects.distrust(event.manifest);
     }
     for (Slot& slot : slots) slot.object_failed(event.manifest, event.error, context);
   }
@@ -205,6 +211,7 @@ struct Core::Impl {
     }
     if (!session.assignment_answered(assignment.version())) return;
     answered = true;
+    replicas.assign(assignment.replicas().begin(), assignment.replicas().end());
     for (std::size_t i = 0; i < slots.size(); ++i) {
       const pb::SlotAssignment* next = nullptr;
       for (const pb::SlotAssignment& slot : assignment.slots()) {
@@ -260,6 +267,8 @@ struct Core::Impl {
       context.dirty = true;
     }
     for (const KeptCheckpoint& each : kept) objects.keep(each.object);
+    for (const pb::Replica& replica : replicas)
+      objects.need(replica.object(), ObjectKind::kCheckpoint, context);
     for (const pb::ObjectRef& file : files) objects.need(file, ObjectKind::kShard, context);
   }
 
@@ -274,12 +283,33 @@ struct Core::Impl {
     if (leave_now) exit_code = kExitDone;
   }
 
+  std::vector<pb::ReplicaStatus> replica_statuses() const {
+    std::vector<pb::ReplicaStatus> statuses;
+    for (const pb::Replica& replica : replicas) {
+      const Hash manifest = name_of(replica.object());
+      pb::ReplicaStatus& status = statuses.emplace_back();
+      status.set_manifest(replica.object().manifest());
+      status.set_durable(objects.is_stored(manifest) || planted("replica_before_durable"));
+      status.set_bytes(status.durable() ? replica.object().bytes() : objects.progress_of(manifest).bytes);
+    }
+    return statuses;
+  }
+
   void speak(Context& context) {
+    const std::vector<pb::ReplicaStatus> statuses = replica_statuses();
+    std::set<std::string> durable;
+    for (const pb::ReplicaStatus& status : statuses) {
+      if (status.durable()) durable.insert(status.manifest());
+    }
+    // Somebody's commit may wait for it.
+    if (!std::ranges::includes(durable_told, durable)) session.heartbeat_soon();
     if (session.heartbeat_due(context)) {
       pb::ControlRequest request = session.heartbeat(context);
       request.mutable_heartbeat()->set_draining(draining);
       if (draining && drain_told == 0) drain_told = request.id();
       for (const Slot& slot : slots) *request.mutable_heartbeat()->add_slots() = slot.status();
+      for (const pb::ReplicaStatus& status : statuses) *request.mutable_heartbeat()->add_replicas() = status;
+      durable_told = std::move(durable);
       context.out.sends.push_back(std::move(request));
     }
     if (session.hello_due(context)) say_hello(context);

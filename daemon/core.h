@@ -12,6 +12,7 @@
 //  - A lower generation of epochs than was ever seen is refused.
 //  - One commit in flight per expert, sent again, same bytes, until a final answer; then the next, over the
 //  longer span.
+//  - It holds the replicas that its assignment names, and says with each heartbeat which of them are durable.
 //  - The head of each expert that it trained stays on the disk, the newest kKeptMost of them, until the disk is full.
 //  - No reply can harm by being lost, late, doubled or out of order.
 #pragma once

@@ -101,6 +101,7 @@ class Harness {
     auto reply = reply_to(answered);
     reply.mutable_assignment()->set_version(version);
     for (const auto& slot : assigned) *reply.mutable_assignment()->add_slots() = slot;
+    for (const auto& replica : replicas) *reply.mutable_assignment()->add_replicas() = replica;
     say(reply);
   }
   void answer_heartbeat(bool renew = true) {
@@ -238,6 +239,7 @@ class Harness {
   std::vector<FetchObject> fetches;
   std::vector<DropObject> drops;
   std::vector<pb::SlotAssignment> assigned;
+  std::vector<pb::Replica> replicas;  // named by the next assignment
 
  private:
   void append(Effects more) {

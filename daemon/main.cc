@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/machine.h"
 #include "daemon/data_folder.h"
 #include "daemon/devices.h"
 #include "daemon/host.h"
@@ -99,7 +100,7 @@ Result<int> run(const Options& options) {
   host_options.engine_command = {engine, "train"};
   ASSIGN_OR_RETURN(host_options.slots, find_slots(options.slots));
   host_options.software = std::string("skerryd ") + SKERRY_VERSION;
-  host_options.host_label = options.host_label;
+  host_options.host_label = options.host_label.empty() ? machine_label() : options.host_label;
   host_options.upload_limit = options.upload_limit;
   host_options.download_limit = options.download_limit;
   host_options.peer_advertise = options.peer_advertise;

@@ -94,7 +94,9 @@ std::map<std::string, Setting> add_settings(CLI::App& app, Raw& raw) {
   add("data", raw.options.data, "folder for identity, checkpoints and shards (needed)");
   add("name", raw.options.name, "name of this node [host name and the start of its id]");
   add("engine", raw.options.engine, "the engine's program [skerry-engine beside skerryd, else on PATH]");
-  add("host-label", raw.options.host_label, "what this machine shares with others that would die with it");
+  add("host-label", raw.options.host_label,
+      "what this machine shares with others that would die with it: copies of checkpoints are kept apart "
+      "[the machine]");
   add("peer-listen", raw.options.peer_listen,
       "HOST:PORT at which other nodes may fetch from this one; port 0 picks one; off: it only dials out "
       "[0.0.0.0:0]");

@@ -96,6 +96,11 @@ Result<void> validate(const pb::SlotStatus& status) {
 Result<void> validate(const pb::Heartbeat& heartbeat) {
   TRY(count_at_most("heartbeat.slots", heartbeat.slots_size(), kSlots));
   for (const pb::SlotStatus& status : heartbeat.slots()) TRY(validate(status));
+  TRY(count_at_most("heartbeat.replicas", heartbeat.replicas_size(), kReplicas));
+  for (const pb::ReplicaStatus& replica : heartbeat.replicas()) {
+    TRY(length("replica.manifest", replica.manifest(), kKeyBytes));
+    TRY(in_range<std::uint64_t>("replica.bytes", replica.bytes(), 0, kObjectBytes));
+  }
   return {};
 }
 
@@ -148,6 +153,11 @@ Result<void> validate(const pb::HeartbeatReply& reply) {
 Result<void> validate(const pb::Assignment& assignment) {
   TRY(count_at_most("assignment.slots", assignment.slots_size(), kSlots));
   for (const pb::SlotAssignment& slot : assignment.slots()) TRY(validate_slot_assignment(slot));
+  TRY(count_at_most("assignment.replicas", assignment.replicas_size(), kReplicas));
+  for (const pb::Replica& replica : assignment.replicas()) {
+    TRY(validate_expert(replica.run(), replica.expert()));
+    TRY(validate(replica.object()));
+  }
   return {};
 }
 

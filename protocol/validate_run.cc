@@ -41,7 +41,7 @@ Result<void> validate_checkpoint(const pb::RunSpec& spec) {
   if (spec.round_steps() == 0) TRY(in_range("checkpoint.round_seconds", spec.round_seconds(), 0.01, 86400.0));
   TRY(finite("checkpoint.round_seconds", spec.round_seconds()));
   TRY(in_range<std::uint32_t>("checkpoint.offline_rounds", spec.offline_rounds(), 0, 100'000));
-  TRY(in_range<std::uint32_t>("checkpoint.copies", spec.copies(), 1, 16));
+  TRY(in_range<std::uint32_t>("checkpoint.copies", spec.copies(), 1, kCopies));
   return in_range<std::uint32_t>("checkpoint.keep", spec.keep(), 1, 1000);
 }
 

@@ -71,6 +71,7 @@ pb::ControlRequest hello() {
 pb::ControlRequest heartbeat() {
   pb::ControlRequest request;
   request.mutable_heartbeat()->add_slots()->set_run("r-0123456789");
+  request.mutable_heartbeat()->add_replicas()->set_manifest(kHash);
   return request;
 }
 pb::ControlRequest commit() {
@@ -133,6 +134,12 @@ const Case kCases[] = {
     {"held.head", hello, [](auto& r) { r.mutable_hello()->mutable_held(0)->set_head("short"); }},
     {"held.step", hello, [](auto& r) { r.mutable_hello()->mutable_held(0)->set_step(kSteps + 1); }},
     {"run", hello, [](auto& r) { r.mutable_hello()->mutable_held(0)->set_run("../x"); }},
+    {"replica.manifest", heartbeat,
+     [](auto& r) { r.mutable_heartbeat()->mutable_replicas(0)->set_manifest("short"); }},
+    {"heartbeat.replicas", heartbeat,
+     [](auto& r) {
+       for (std::size_t i = 0; i < kReplicas; ++i) r.mutable_heartbeat()->add_replicas()->set_manifest(kHash);
+     }},
     {"slot", heartbeat, [](auto& r) { slot(r).set_slot(64); }},
     {"slot.phase", heartbeat, [](auto& r) { slot(r).set_phase(static_cast<pb::SlotPhase>(42)); }},
     {"slot.loss", heartbeat, [](auto& r) { slot(r).set_loss(kNan); }},
@@ -238,6 +245,16 @@ TEST(ControlReply, WhatADaemonActsOnIsChecked) {
   shard.set_name("shard-0-0.safetensors");
   const auto good = parse_control_reply(reply.SerializeAsString());
   ASSERT_TRUE(good) << good.error().message;
+  pb::Replica& replica = *reply.mutable_assignment()->add_replicas();
+  replica.set_run("r-0123456789");
+  *replica.mutable_object() = shard;
+  ASSERT_TRUE(parse_control_reply(reply.SerializeAsString()));
+  replica.mutable_object()->set_manifest("short");
+  EXPECT_FALSE(parse_control_reply(reply.SerializeAsString()));
+  replica.mutable_object()->set_manifest(kHash);
+  replica.set_run("../x");
+  EXPECT_FALSE(parse_control_reply(reply.SerializeAsString()));
+  reply.mutable_assignment()->clear_replicas();
   shard.set_name("/etc/passwd");
   EXPECT_FALSE(parse_control_reply(reply.SerializeAsString()));
 

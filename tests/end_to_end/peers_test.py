@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Nodes serve each other: what a newcomer needs comes from them, and a whole ensemble does with the coordinator killed for good."""
+"""Nodes serve each other: what a newcomer needs comes from them, a whole ensemble does with the coordinator killed for good, and
+whoever holds a copy of a checkpoint takes over from its own disk."""
 import hashlib
 import pathlib
 import unittest
 
+from bit_exact_test import tensors
 from case import EndToEnd
 from cluster import free_ports
 
@@ -53,6 +55,42 @@ class Peers(EndToEnd):
         it.wait(lambda: it.run("ensemble", "fetch", "run", "-o", again, "--from", "one", check=False).returncode == 0,
                 "the ensemble from nodes that were started again", *it.daemons.values())
         self.assertEqual(sums(again), sums(before))
+
+    def test_a_spare_takes_over_from_its_own_copy(self):
+        it = self.cluster(fake=False)
+        it.start_coordinator()
+        it.add_dataset(partitions=1)
+        for name in ("one", "two", "three"):
+            it.start_daemon(name, args=["--host-label", name])
+        it.create_run("run", train={"steps": 400}, checkpoint={"round_steps": 20, "copies": 2})
+
+        def copied(node=None):
+            expert = it.experts("run")[0]
+            return expert if expert["copies"] == 2 and expert["step"] >= 40 and expert["node"] not in (None, node) else None
+        first = it.wait(copied, "two copies", *it.daemons.values())
+        self.assertEqual(first["unanchored_steps"], 0)
+        it.daemons[first["node"]].kill()
+        second = it.wait(lambda: copied(first["node"]), "two copies again, with another that trains", it.coordinator)
+        it.wait_run("run")
+        grants = it.events(kind="granted", run="run")
+        self.assertEqual([e["node"] for e in grants], [first["node"], second["node"]])
+        self.assertIn("which holds its checkpoint", grants[1]["reason"])
+        log = it.daemons[second["node"]].log_text()
+        before, after = log.split("taken up at step")
+        self.assertIn("fetching checkpoint", before, "while it stood by")
+        self.assertNotIn("fetching checkpoint", after, "taking over is a local load")
+        commits = it.events(kind="committed", run="run")
+        self.assertTrue(all("in 2 places" in e["reason"] for e in commits), commits)
+
+        # The same bytes as a run that nobody disturbed.
+        it.create_run("calm", train={"steps": 400}, checkpoint={"round_steps": 20})
+        it.wait_run("calm")
+        for run in ("run", "calm"):
+            it.run("ensemble", "fetch", run, "-o", it.root / run, "--training-state")
+        files = sorted(p.relative_to(it.root / "run") for p in (it.root / "run").glob("expert_*/*.safetensors"))
+        self.assertEqual(len(files), 2)
+        for file in files:
+            self.assertEqual(tensors(it.root / "run" / file), tensors(it.root / "calm" / file), file)
 
 
 if __name__ == "__main__":

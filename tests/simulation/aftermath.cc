@@ -14,6 +14,7 @@ constexpr Duration kNextCommit = seconds(150);
 constexpr Duration kHeardAgain = seconds(15);
 constexpr Duration kDiskAgain = seconds(30);
 constexpr Duration kTurnWait = seconds(10);
+constexpr Duration kCopiedAgain = seconds(60);
 
 }  // namespace
 
@@ -40,7 +41,7 @@ void Aftermath::before_healing() {
 }
 
 void Aftermath::begin() {
-  healed_ = kept_since_ = cluster_.world().timeline.now();
+  healed_ = kept_since_ = copied_ = cluster_.world().timeline.now();
   look();
 }
 
@@ -49,6 +50,7 @@ void Aftermath::look() {
   check_connections();
   check_disks();
   check_turns();
+  check_copies();
   cluster_.world().timeline.after(kEvery, [this] { look(); });
 }
 
@@ -101,6 +103,48 @@ void Aftermath::check_turns() {
     kept_since_ = now;
   if (now - kept_since_ > kTurnWait)
     cluster_.world().violated("turns", "a turn is over, and nobody gives way: " + where_it_stands(cluster_));
+}
+
+// Lost copies are made again: each head is on as many machines as are wanted, or are there.
+void Aftermath::check_copies() {
+  const coordinator::Core* core = cluster_.coordinator().core();
+  std::string lacking;
+  for (const auto& expert : core == nullptr ? std::vector<coordinator::ExpertView>{} : core->experts()) {
+    if (lacking.empty() && expert.head) lacking = lacks_copies(expert);
+  }
+  const Duration now = cluster_.world().timeline.now();
+  if (lacking.empty()) copied_ = now;
+  if (now - copied_ > kCopiedAgain) cluster_.world().violated("copies", lacking);
+}
+
+std::string Aftermath::lacks_copies(const coordinator::ExpertView& expert) {
+  const auto record =
+      read<stored::Expert>(cluster_.coordinator().durable(), coordinator::expert_key(expert.id));
+  const std::string source = expert.lease                               ? expert.lease->node.str()
+                             : record && record->checkpoints_size() > 0 ? record->checkpoints(0).node()
+                                                                        : "";
+  std::string own_host;
+  std::set<std::string> hosts;
+  std::set<std::string> holding;
+  for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
+    const DaemonHost& daemon = cluster_.daemon(i);
+    const auto node =
+        read<stored::Node>(cluster_.coordinator().durable(), coordinator::kNodePrefix + daemon.id().str());
+    if (daemon.id().str() == source) own_host = daemon.settings().host;
+    // Whoever could not receive one is not asked for a while.
+    const bool counts = daemon.core() != nullptr && daemon.core()->connected() && node && node->present() &&
+                        !node->cordoned() && !node->draining() &&
+                        std::ranges::find(expert.stalled, daemon.id()) == expert.stalled.end();
+    if (!counts) continue;
+    hosts.insert(daemon.settings().host);
+    if (daemon.has_stored(*expert.head)) holding.insert(daemon.settings().host);
+  }
+  hosts.erase(own_host);
+  holding.erase(own_host);
+  const std::size_t wanted = std::min<std::size_t>(expert.copies - 1, hosts.size());
+  if (holding.size() >= wanted) return "";
+  return text("expert ", expert.id.index, "'s head is held by ", holding.size(), " machines of ", wanted,
+              ", beside its own and the coordinator");
 }
 
 bool Aftermath::is_kept_waiting(const std::vector<coordinator::ExpertView>& experts) {

@@ -3,6 +3,7 @@
 //   L2, L4  every daemon that runs is heard by the coordinator again
 //   L5      somebody commits, and the run comes to its end
 //   L6      what waited for a full disk is stored
+//   copies   each expert's head is held in as many places as its run asks for, or there are
 //   turns   where an expert waits behind one whose turn is over, somebody is told to give way
 #pragma once
 
@@ -39,6 +40,8 @@ class Aftermath final : public Watcher {
   void check_connections();
   void check_disks();
   void check_turns();
+  void check_copies();
+  std::string lacks_copies(const coordinator::ExpertView& expert);
   bool is_kept_waiting(const std::vector<coordinator::ExpertView>& experts);
 
   Cluster& cluster_;
@@ -47,6 +50,7 @@ class Aftermath final : public Watcher {
   std::vector<Stuck> stuck_;
   std::map<std::size_t, std::pair<std::uint64_t, Duration>> lives_;  // daemon → life, silent since
   Duration kept_since_{};
+  Duration copied_{};  // when all copies were last there
 };
 
 }  // namespace skerry::simulation

@@ -39,10 +39,13 @@ Cluster::Cluster(ClusterOptions options)
     world_.network.weather("admin").delay_min = world_.network.weather("admin").delay_max = milliseconds(1);
   }
   for (const ClusterOptions::Node& node : options_.nodes) {
-    daemons_.push_back(std::make_unique<DaemonHost>(
-        world_, coordinator_,
-        DaemonHost::Settings{
-            .name = node.name, .slots = node.slots, .step_time = node.step_time, .drift = node.drift}));
+    daemons_.push_back(
+        std::make_unique<DaemonHost>(world_, coordinator_,
+                                     DaemonHost::Settings{.name = node.name,
+                                                          .host = node.host.empty() ? node.name : node.host,
+                                                          .slots = node.slots,
+                                                          .step_time = node.step_time,
+                                                          .drift = node.drift}));
     if (!options_.steady) continue;
     daemons_.back()->disk() = coordinator_.disk();
     world_.network.weather(node.name).delay_min = world_.network.weather(node.name).delay_max =
@@ -107,6 +110,7 @@ void Cluster::create_run() {
   spec.set_round_seconds(options_.round_seconds > 0 ? options_.round_seconds : 60);
   spec.set_offline_rounds(options_.offline_rounds);
   spec.set_keep(options_.checkpoints_kept);
+  spec.set_copies(options_.copies);
   spec.set_turn_rounds(options_.turn_rounds);
   auto& train = *spec.mutable_train();
   train.set_seed(world_.run_seed);
@@ -213,6 +217,12 @@ ClusterOptions draw_options(std::uint64_t seed) {
   options.offline_rounds = static_cast<std::uint32_t>(dice.between(0, 20));
   options.checkpoints_kept = static_cast<std::uint32_t>(dice.between(1, 3));
   options.non_finite_one_in = dice.chance(0.3) ? 4 : 0;
+  options.copies = static_cast<std::uint32_t>(dice.between(1, 3));
+  // Some machines run several daemons.
+  options.nodes.front().host = options.nodes.front().name;
+  for (std::size_t i = 1; i < options.nodes.size(); ++i) {
+    options.nodes[i].host = dice.chance(0.25) ? options.nodes[i - 1].host : options.nodes[i].name;
+  }
   return options;
 }
 

@@ -24,6 +24,7 @@ struct ClusterOptions {
     std::uint32_t slots = 1;
     Duration step_time = milliseconds(100);
     double drift = 0;
+    std::string host = {};  // empty: one of its own
   };
   std::vector<Node> nodes;
   std::uint32_t experts = 2;
@@ -33,6 +34,7 @@ struct ClusterOptions {
   std::uint32_t turn_rounds = 5;
   std::uint32_t offline_rounds = 20;
   std::uint32_t checkpoints_kept = 2;
+  std::uint32_t copies = 1;
   double coordinator_drift = 0;
   std::uint64_t non_finite_one_in = 0;
   bool steady = false;  // every delay and write takes the same time: for stories

@@ -77,7 +77,7 @@ void DaemonHost::run_core() {
   config.incarnation = incarnation_ = dice_.u64() | 1;
   world_.sources[identity_.id] = {settings_.name, this};
   config.software = "skerryd";
-  config.host_label = settings_.name;
+  config.host_label = settings_.host;
   config.drain_limit = settings_.drain_limit;
   for (std::uint32_t index = 0; index < settings_.slots; ++index) {
     pb::Slot& slot = config.slots.emplace_back();
@@ -202,7 +202,8 @@ void DaemonHost::feed(daemon::Event event) {
   if (!core_) return;
   daemon::Effects effects = core_->step(event, now());
   world_.tell([&](Watcher& watcher) {
-    watcher.daemon_stepped({settings_.name, identity_.id, incarnation_, *core_, event, effects});
+    watcher.daemon_stepped({settings_.name, identity_.id, settings_.host, incarnation_, *core_, event,
+                            effects, [this](const Hash& manifest) { return has_stored(manifest); }});
   });
   carry_out(std::move(effects));
 }
@@ -330,7 +331,7 @@ void DaemonHost::received(Endpoint endpoint, const std::string& bytes) {
 
 BlobSource::Answer DaemonHost::asked_for(const Hash& manifest) const {
   if (!is_up() || paused_) return Answer::kSilent;
-  return objects_.contains(manifest) && !damaged_.contains(manifest) ? Answer::kHas : Answer::kMissing;
+  return has_stored(manifest) && !damaged_.contains(manifest) ? Answer::kHas : Answer::kMissing;
 }
 
 // Serving reads what it serves, and so finds out what the disk has lost.
@@ -358,6 +359,17 @@ bool DaemonHost::lose_object(const Hash& manifest) {
   return damaged_.insert(manifest).second;
 }
 
+// The coordinator gives it, or any other node that has it.
+bool DaemonHost::can_be_had(const Hash& manifest) const {
+  if (world_.network.can_reach(settings_.name) && coordinator_.may_serve(identity_.id, manifest)) return true;
+  if (world_.network.is_cut(settings_.name)) return false;
+  return std::ranges::any_of(world_.sources, [&](const auto& source) {
+    const auto* other = dynamic_cast<const DaemonHost*>(source.second.second);
+    return other != nullptr && other != this && !world_.network.is_cut(other->name()) &&
+           other->asked_for(manifest) == Answer::kHas;
+  });
+}
+
 void DaemonHost::fetch(const daemon::FetchObject& order) {
   const Hash manifest = *Hash::from_raw(order.object.manifest());
   const std::uint64_t transfer = transfers_[manifest] = ++next_transfer_;
@@ -370,18 +382,15 @@ void DaemonHost::fetch(const daemon::FetchObject& order) {
   const bool here = objects_.contains(manifest);
   const bool flipped = dice_.chance(disk_.flips) || (!here && dice_.chance(coordinator_.flips()));
   if (flipped && planted("hash_not_checked")) damaged_.insert(manifest);
-  const bool fails =
-      !here &&
-      (!world_.network.can_reach(settings_.name) || !coordinator_.may_serve(identity_.id, manifest) ||
-       dice_.chance(world_.transfers_fail) || (flipped && !planted("hash_not_checked")));
+  const bool fails = !here && (!can_be_had(manifest) || dice_.chance(world_.transfers_fail) ||
+                               (flipped && !planted("hash_not_checked")));
   const Duration takes = here    ? milliseconds(5)
                          : fails ? kFetchTimeout
                                  : world_.transfer_time(order.object.bytes());
   world_.timeline.after(takes, [this, life = life_, manifest, transfer, here, fails, kind = order.kind] {
     const auto open = transfers_.find(manifest);
     if (life != life_ || open == transfers_.end() || open->second != transfer) return;
-    const bool broken = !here && (fails || !world_.network.can_reach(settings_.name) ||
-                                  !coordinator_.may_serve(identity_.id, manifest));
+    const bool broken = !here && (fails || !can_be_had(manifest));
     if (broken || disk_.full) {
       transfers_.erase(open);
       const Error error = broken ? fail(ErrorCode::kUnavailable, "nobody who has it answers")
@@ -400,15 +409,19 @@ void DaemonHost::finish_fetch(const Hash& manifest, daemon::ObjectKind kind) {
     damaged_.insert(manifest);
   }
   deliver([this, manifest, bytes] { feed(daemon::ObjectProgress{manifest, bytes, bytes}); });
-  world_.timeline.after(dice_.duration(disk_.object_min, disk_.object_max),
-                        [this, life = life_, manifest, transfer, kind] {
-                          const auto open = transfers_.find(manifest);
-                          if (life != life_ || open == transfers_.end() || open->second != transfer) return;
-                          transfers_.erase(open);
-                          objects_[manifest] = kind;
-                          if (planted("manifest_first")) damaged_.erase(manifest);
-                          deliver([this, manifest] { feed(daemon::ObjectStored{manifest}); });
-                        });
+  world_.timeline.after(
+      dice_.duration(disk_.object_min, disk_.object_max), [this, life = life_, manifest, transfer, kind] {
+        const auto open = transfers_.find(manifest);
+        if (life != life_ || open == transfers_.end() || open->second != transfer) return;
+        transfers_.erase(open);
+        if (kind == daemon::ObjectKind::kCheckpoint && !objects_.contains(manifest)) {
+          world_.trace.line(
+              [&] { return text(settings_.name, " has fetched ", world_.trace.object(manifest.raw())); });
+        }
+        objects_[manifest] = kind;
+        if (planted("manifest_first")) damaged_.erase(manifest);
+        deliver([this, manifest] { feed(daemon::ObjectStored{manifest}); });
+      });
 }
 
 void DaemonHost::store_snapshot(const daemon::StoreSnapshot& order) {

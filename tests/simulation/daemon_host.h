@@ -22,6 +22,7 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
  public:
   struct Settings {
     std::string name;
+    std::string host;  // machine
     std::uint32_t slots = 1;
     Duration step_time = milliseconds(100);
     Duration drain_limit = seconds(20);
@@ -63,6 +64,9 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   const NodeId& id() const { return identity_.id; }
   const Identity& identity() const { return identity_; }
   const daemon::Core* core() const { return core_.get(); }
+  bool has_stored(const Hash& manifest) const {
+    return objects_.contains(manifest);
+  }  // perhaps damaged since
   bool is_enrolled() const { return enrolled_; }
   std::uint64_t life() const { return life_; }
   std::uint64_t engine_starts() const { return engine_starts_; }
@@ -101,6 +105,7 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   void feed(daemon::Event event);
   void carry_out(daemon::Effects effects);
   void write_next();
+  bool can_be_had(const Hash& manifest) const;
   void fetch(const daemon::FetchObject& order);
   void finish_fetch(const Hash& manifest, daemon::ObjectKind kind);
   void store_snapshot(const daemon::StoreSnapshot& order);

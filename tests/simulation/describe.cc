@@ -106,6 +106,9 @@ std::string describe(const pb::ControlReply& reply, const Trace& trace) {
                       " to step ", slot.steps_target(),
                       slot.yield_after_commit() ? ", yields after its next commit" : "");
       }
+      for (const auto& replica : reply.assignment().replicas()) {
+        slots += text(slots.empty() ? " " : "; ", "holds ", trace.object(replica.object().manifest()));
+      }
       return text("Assignment:", slots.empty() ? " nothing" : slots);
     }
     case pb::ControlReply::kCommit: {

@@ -43,6 +43,9 @@ void Invariants::coordinator_stepped(const coordinator::Core& core, const coordi
     };
     if (received->request.has_return_lease()) gave_up(received->request.return_lease());
     if (received->request.engine_report().gives_up()) gave_up(received->request.engine_report());
+    for (const pb::ReplicaStatus& replica : received->request.heartbeat().replicas()) {
+      if (replica.durable()) reported_[replica.manifest()].insert(node_of(received->key));
+    }
     if (received->request.has_commit())
       senders_[received->request.commit().manifest().manifest()].insert(received->key);
   }
@@ -119,8 +122,21 @@ void Invariants::applied(Expert& expert, const coordinator::ExpertView& now) {
   } else {
     violated("S2", text(now.id, ": a commit is applied while nobody holds the expert"));
   }
+  check_copies(expert, now);
   check_weights(expert, now);
   expert.history.push_back({now.head->raw(), now.head_step, before.lease ? before.lease->node.str() : ""});
+}
+
+// Places may change in the step that accepts: what it waited for was at least what is in both.
+void Invariants::check_copies(const Expert& expert, const coordinator::ExpertView& now) {
+  const std::size_t places = std::min(expert.view.places.size(), now.places.size());
+  fail_if(places + 1 > now.copies, "copies", now.id, ": waits for ", places, " nodes, ", now.copies,
+          " copies are wanted");
+  std::set<std::string> hosts;
+  for (const std::string& node : reported_[now.head->raw()]) hosts.insert(hosts_[node]);
+  if (expert.view.lease) hosts.erase(hosts_[expert.view.lease->node.str()]);
+  fail_if(hosts.size() < places, "copies", now.id, ": step ", now.head_step, " is applied, and ",
+          hosts.size(), " other hosts have reported it; it has ", places, " places");
 }
 
 void Invariants::check_weights(const Expert& expert, const coordinator::ExpertView& now) {
@@ -320,9 +336,31 @@ void Invariants::coordinator_drops(const Hash& manifest, const coordinator::Core
 
 // ---- Daemons ----
 
+// What a daemon reports is on its disk, and stays there until another assignment comes.
+void Invariants::check_replicas(const DaemonStep& step) {
+  hosts_[step.id.str()] = step.host;
+  std::set<std::string>& held = replicas_[step.name];
+  if (const auto* reply = std::get_if<daemon::Reply>(&step.event); reply && reply->reply.has_assignment())
+    held.clear();
+  for (const daemon::DropObject& drop : step.effects.drops) {
+    fail_if(held.contains(drop.manifest.raw()), "S8", step.id, " drops the replica ",
+            world_.trace.object(drop.manifest.raw()), ", which it was told to hold");
+  }
+  for (const pb::ControlRequest& request : step.effects.sends) {
+    if (!request.has_heartbeat()) continue;
+    held.clear();
+    for (const pb::ReplicaStatus& replica : request.heartbeat().replicas()) {
+      held.insert(replica.manifest());
+      fail_if(replica.durable() && !step.has_stored(*Hash::from_raw(replica.manifest())), "copies", step.id,
+              " reports ", world_.trace.object(replica.manifest()), ", which is not on its disk");
+    }
+  }
+}
+
 void Invariants::daemon_stepped(const DaemonStep& step) {
   const std::vector<daemon::SlotView> slots = step.core.slots();
   check_drain(step);
+  check_replicas(step);
   for (const pb::ControlRequest& request : step.effects.sends) {
     fail_if(request.ByteSizeLong() > protocol::kControlMessageBytes, "S15", step.id,
             " sends a message over the size limit");
@@ -412,6 +450,7 @@ void Invariants::daemon_stopped(const std::string& name) {
   sent_.erase(name);
   assigned_.erase(name);
   applied_versions_.erase(name);
+  replicas_.erase(name);
   drains_.erase(name);
 }
 

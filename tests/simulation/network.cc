@@ -287,10 +287,11 @@ void Network::tell_server(std::uint64_t number) {
   server_->closed(connection.server_name);
 }
 
-bool Network::can_reach(const std::string& address) const {
+bool Network::can_reach(const std::string& address) const { return server_ != nullptr && !is_cut(address); }
+
+bool Network::is_cut(const std::string& address) const {
   const auto found = weather_.find(address);
-  if (server_ == nullptr) return false;
-  return found == weather_.end() || !(found->second.to_server_cut || found->second.to_client_cut);
+  return found != weather_.end() && (found->second.to_server_cut || found->second.to_client_cut);
 }
 
 }  // namespace skerry::simulation

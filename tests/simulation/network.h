@@ -83,6 +83,7 @@ class Network {
   // The client's socket redials without a word: the server sees another connection, the client none of it.
   void redial_silently(const std::string& address);
   bool can_reach(const std::string& address) const;  // both ways, with the server up
+  bool is_cut(const std::string& address) const;     // one way at least
   // Between two handshakes that the server takes up; 0: as many as come.
   void set_handshake_time(Duration time) { handshake_time_ = time; }
 

@@ -148,6 +148,29 @@ TEST_F(Story, FencedCommit) {
       "(S2).");
 }
 
+TEST_F(Story, Copies) {
+  ClusterOptions options = story({"ada", "bob", "cid"}, 1, 60);
+  options.copies = 2;
+  begin(options);
+  cluster().daemon("ada").start(cluster().token());
+  until([&] { return cluster().daemon("ada").engine_starts() > 0; });
+  cluster().daemon("bob").start(cluster().token());
+  cluster().run_for(seconds(1));
+  chapter();
+  until([&] { return head(0) == 5; });
+  cluster().daemon("cid").start(cluster().token());
+  cluster().run_for(milliseconds(500));
+  cluster().daemon("ada").kill(DaemonHost::Death::kVanished);
+  const Step before = head(0);
+  until([&] { return head(0) > before; });
+  expect_as_written("copies",
+                    "A run asks for two copies. Beside the coordinator a spare is told to hold the "
+                    "checkpoints: the commit is "
+                    "accepted once it\nsays that the new one is durable there. When the machine that trained "
+                    "vanishes, the spare "
+                    "starts from its own disk, and\nanother is told to hold what it commits.");
+}
+
 TEST_F(Story, StoppedDaemon) {
   begin(story({"ada", "bob"}, 1, 60));
   ada_commits_then_bob_joins();

@@ -2,6 +2,7 @@
 // of them changes anything.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 
@@ -39,10 +40,12 @@ class Watcher {
   struct DaemonStep {
     const std::string& name;
     const NodeId& id;
+    const std::string& host;  // label
     std::uint64_t incarnation;
     const daemon::Core& core;
     const daemon::Event& event;
     const daemon::Effects& effects;
+    std::function<bool(const Hash&)> has_stored;  // on its disk, perhaps damaged since
   };
   virtual void daemon_stepped(const DaemonStep&) {}
   // Told to drain while an engine of this slot stood at this step.

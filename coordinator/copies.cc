@@ -1,0 +1,253 @@
+// Copies of checkpoints at nodes, beside the coordinator's disk, which holds every one: who is to hold what, what they
+// report, and which commits wait for it.
+//
+// A node is told by its assignment which replicas it is to hold: of each expert that was placed with it, the head and the
+// commit that is pending. It says of each, with every heartbeat, whether it is durable. Nothing of this is stored: after a
+// start nodes are placed and heard anew.
+#include "base/planted.h"
+#include "base/text.h"
+#include "coordinator/machine.h"
+#include "coordinator/placement.h"
+
+namespace skerry::coordinator {
+namespace {
+
+std::size_t copies_wanted(const Run& run) {
+  return std::max<std::uint32_t>(run.record.spec().copies(), 1) - 1;
+}
+
+}  // namespace
+
+std::vector<pb::Replica> Machine::replicas_of(const Node& node) const {
+  std::vector<pb::Replica> replicas;
+  for (const ExpertId& id : node.replicas) {
+    const auto run = runs.find(id.run.str());
+    if (run == runs.end()) continue;
+    const Expert& expert = run->second.experts[id.index];
+    const auto add = [&](pb::ObjectRef object) {
+      pb::Replica& replica = replicas.emplace_back();
+      replica.set_run(id.run.str());
+      replica.set_expert(id.index);
+      *replica.mutable_object() = std::move(object);
+    };
+    if (!expert.head().empty()) add(object_ref(expert.record.checkpoints(0)));
+    if (expert.pending) add(expert.pending->commit.manifest());
+  }
+  return replicas;
+}
+
+// The node is told anew; what it said of replicas that it goes on holding stands.
+void Machine::replicas_changed(Node& node) {
+  assignment_changed(node.record.id());
+  std::map<Hash, Held> held;
+  for (const pb::Replica& replica : replicas_of(node)) {
+    const Hash manifest = *Hash::from_raw(replica.object().manifest());
+    const auto known = node.held.find(manifest);
+    held[manifest] =
+        known == node.held.end() ? Held{.version = node.version, .moved = now.boot} : known->second;
+  }
+  node.held = std::move(held);
+}
+
+void Machine::replicas_changed(const Expert& expert) {
+  for (const std::string& id : expert.places) replicas_changed(nodes.at(id));
+  if (!expert.spare.empty()) replicas_changed(nodes.at(expert.spare));
+}
+
+void Machine::hear_replicas(Node& node, const pb::Heartbeat& beat) {
+  if (node.held.empty()) return;
+  std::map<std::string, const pb::ReplicaStatus*> said;
+  for (const pb::ReplicaStatus& status : beat.replicas()) said[status.manifest()] = &status;
+  for (auto& [manifest, held] : node.held) {
+    if (beat.assignment_version() < held.version) continue;
+    const auto status = said.find(manifest.raw());
+    const bool durable = status != said.end() && status->second->durable();
+    const std::uint64_t bytes = status == said.end() ? 0 : status->second->bytes();
+    if (durable != held.durable || bytes != held.bytes) held.moved = now.boot;
+    if (durable && !held.durable) recount = true;
+    held.durable = durable;
+    held.bytes = bytes;
+  }
+}
+
+// Distinct hosts whose nodes have said that it is durable, but the host of its committer and our own.
+std::size_t Machine::hosts_with(const Expert& expert, const Hash& manifest,
+                                const std::string& committer) const {
+  std::set<std::string> hosts;
+  const auto look_at = [&](const std::string& id) {
+    const auto found = nodes.find(id);
+    if (found == nodes.end() || !found->second.record.present()) return;
+    const auto held = found->second.held.find(manifest);
+    if (held != found->second.held.end() && held->second.durable)
+      hosts.insert(host_key(NodeId(id), found->second.host_label));
+  };
+  for (const std::string& id : expert.places) look_at(id);
+  look_at(expert.spare);
+  const auto source = nodes.find(committer);
+  if (source != nodes.end() && !planted("committer_counted"))
+    hosts.erase(host_key(NodeId(committer), source->second.host_label));
+  if (!config.host_label.empty()) hosts.erase(config.host_label);
+  return hosts.size();
+}
+
+// How many places are still to report before this commit counts: min(wanted, available) less those that have.
+std::size_t Machine::copies_lacking(const Expert& expert, const Hash& manifest,
+                                    const std::string& committer) const {
+  if (planted("copies_not_awaited")) return 0;
+  const std::size_t needed = expert.places.size();
+  return needed - std::min(needed, hosts_with(expert, manifest, committer));
+}
+
+// Commits that are whole here and wait for others to say the same.
+void Machine::decide_waiting() {
+  for (auto& [id, run] : runs) {
+    if (copies_wanted(run) == 0) continue;
+    for (Expert& expert : run.experts) {
+      if (expert.pending && stored_objects.contains(expert.pending->manifest)) commit_stored(expert);
+    }
+  }
+}
+
+// A node that receives nothing for long holds up no commit: it is not asked again for a while.
+void Machine::give_up_stalled(Expert& expert) {
+  std::erase_if(expert.stalled, [&](const auto& each) { return each.second <= now.boot; });
+  std::vector<std::string> asked = expert.places;
+  if (!expert.spare.empty()) asked.push_back(expert.spare);
+  for (const std::string& id : asked) {
+    const Node& node = nodes.at(id);
+    const bool is_stalled = std::ranges::any_of(node.held, [&](const auto& each) {
+      const bool is_its =
+          each.first.raw() == expert.head() || (expert.pending && expert.pending->manifest == each.first);
+      return is_its && !each.second.durable && now.boot - each.second.moved > config.replica_patience;
+    });
+    if (!is_stalled || !is_live(node)) continue;
+    expert.stalled[id] = now.boot + config.avoid;
+    tell("replica_stalled",
+         text("it has received nothing of its copy for ", human_duration(config.replica_patience),
+              ": it is not waited for"),
+         node.record.name(), &expert, expert.step());
+  }
+}
+
+// Who holds what, as the schedule leaves it. What was placed stays where it is, and what was lost is placed anew.
+void Machine::place_copies() {
+  next_placing = now.boot + config.heartbeat;
+  std::vector<PlaceableExpert> wanted;
+  std::vector<Expert*> experts;
+  for (auto& [id, run] : runs) {
+    if (copies_wanted(run) == 0) continue;
+    for (Expert& expert : run.experts) {
+      give_up_stalled(expert);
+      PlaceableExpert& view = wanted.emplace_back();
+      experts.push_back(&expert);
+      view.id = expert.id();
+      view.copies = copies_wanted(run);
+      view.wants_spare = expert.held();
+      if (expert.has_lease()) {
+        view.source = NodeId(expert.record.lease().node());
+      } else if (!expert.head().empty()) {
+        view.source = NodeId(expert.record.checkpoints(0).node());
+      }
+      for (const std::string& node : expert.places) view.current.emplace_back(node);
+      if (!expert.spare.empty()) view.current.emplace_back(expert.spare);
+      for (const auto& [node, until] : expert.stalled) view.avoid.insert(NodeId(node));
+    }
+  }
+  std::vector<PlaceableNode> places;
+  for (const auto& [id, node] : nodes) {
+    if (!node.is_node() || (wanted.empty() && node.replicas.empty())) continue;
+    const bool leaves = node.record.revoked() || node.record.draining() || node.self_draining;
+    const bool is_expected_back = now.boot < recovery_until && awaited.contains(id);
+    const bool may_take =
+        unusable_because(node).empty() || (is_expected_back && !leaves && !node.record.cordoned());
+    places.push_back({.id = NodeId(id),
+                      .host = node.host_label,
+                      .may_take = may_take,
+                      .may_keep = (node.record.present() && !leaves) || planted("replicas_not_restored"),
+                      .is_spare = may_take && node.leases.size() < node.slots.size()});
+  }
+  if (places.empty()) return;
+  const std::vector<Placement> placed = place(wanted, places, config.host_label, config.replicas_of_node);
+  std::map<std::string, std::set<ExpertId>> of_nodes;
+  for (std::size_t i = 0; i < placed.size(); ++i) {
+    Expert& expert = *experts[i];
+    std::vector<std::string> chosen;
+    for (const NodeId& id : placed[i].copies) chosen.push_back(id.str());
+    if (chosen != expert.places) recount = true;
+    expert.places = std::move(chosen);
+    expert.spare = placed[i].spare ? placed[i].spare->str() : "";
+    for (const std::string& id : expert.places) of_nodes[id].insert(expert.id());
+    if (!expert.spare.empty()) of_nodes[expert.spare].insert(expert.id());
+  }
+  for (const PlaceableNode& place : places) {
+    Node& node = nodes.at(place.id.str());
+    const std::set<ExpertId>& now_of_it = of_nodes[place.id.str()];
+    if (node.replicas == now_of_it) continue;
+    node.replicas = now_of_it;
+    replicas_changed(node);
+  }
+}
+
+// A copy that this disk has lost comes back from a node that holds it.
+void Machine::mend_from_copies() {
+  std::erase_if(mending, [&](const auto& each) {
+    return !damaged.contains(each.first) || now.boot - each.second > config.replica_patience;
+  });
+  for (const Hash& manifest : damaged) {
+    if (mending.contains(manifest)) continue;
+    for (const auto& [id, node] : nodes) {
+      const auto held = node.held.find(manifest);
+      if (held == node.held.end() || !held->second.durable || !is_live(node)) continue;
+      for (const pb::Replica& replica : replicas_of(node)) {
+        const pb::ObjectRef& object = replica.object();
+        if (object.manifest() != manifest.raw()) continue;
+        mending[manifest] = now.boot;
+        effects.fetches.push_back(
+            {manifest, object.manifest_bytes(), object.bytes(), NodeId(id), Purpose::kCheckpoint, ""});
+      }
+      break;
+    }
+  }
+}
+
+std::vector<std::string> Machine::copies_why(const Run& run, const Expert& expert) const {
+  std::vector<std::string> reasons;
+  if (copies_wanted(run) == 0) return reasons;
+  const std::string whose = text("expert ", expert.record.index(), ": ");
+  if (expert.places.size() < copies_wanted(run)) {
+    const std::size_t places = expert.places.size() + 1;
+    reasons.push_back(text(whose, "checkpoints are kept in ", places, places == 1 ? " place" : " places",
+                           ", not ", run.record.spec().copies(), ": no other machine is free to hold one"));
+  }
+  if (!expert.pending || !stored_objects.contains(expert.pending->manifest)) return reasons;
+  std::string lacking;
+  for (const std::string& id : expert.places) {
+    const Node& node = nodes.at(id);
+    const auto held = node.held.find(expert.pending->manifest);
+    if (held == node.held.end() || held->second.durable) continue;
+    lacking += text(lacking.empty() ? "" : ", ", node.record.name(), " (", human_bytes(held->second.bytes),
+                    " of ", human_bytes(expert.pending->commit.manifest().bytes()), ")");
+  }
+  if (!lacking.empty())
+    reasons.push_back(text(whose, "the commit of step ", expert.pending->commit.to_step(),
+                           " waits until it is durable at ", lacking));
+  return reasons;
+}
+
+std::uint32_t Machine::places_with_head(const Expert& expert) const {
+  if (expert.head().empty()) return 0;
+  const stored::Checkpoint& head = expert.record.checkpoints(0);
+  const Hash manifest = *Hash::from_raw(head.manifest());
+  return static_cast<std::uint32_t>(hosts_with(expert, manifest, head.node()) +
+                                    (stored_objects.contains(manifest) ? 1 : 0));
+}
+
+Step Machine::unanchored_steps(const Expert& expert) const {
+  for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
+    if (stored_objects.contains(*Hash::from_raw(checkpoint.manifest())))
+      return expert.step() - checkpoint.step();
+  }
+  return expert.step();
+}
+
+}  // namespace skerry::coordinator
