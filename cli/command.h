@@ -76,6 +76,7 @@ void add_run_commands(CLI::App& root, Command& command);
 void add_event_commands(CLI::App& root, Command& command);
 void add_ensemble_commands(CLI::App& root, Command& command);
 void add_sample_command(CLI::App& root, Command& command);
+void add_chunk_commands(CLI::App& root, Command& command);
 void add_doctor_commands(CLI::App& root, Command& command);
 
 }  // namespace skerry::cli

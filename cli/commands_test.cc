@@ -137,15 +137,15 @@ TEST(Parsing, UsageErrorsHelpAndSuggestions) {
 TEST(Parsing, EveryCommandsHelpTeachesWithAnExample) {
   FakeSurroundings around;
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
-           {"token", "create"},   {"token", "list"},   {"token", "revoke"}, {"login"},
-           {"node", "list"},      {"node", "show"},    {"node", "cordon"},  {"node", "uncordon"},
-           {"node", "drain"},     {"node", "evict"},   {"node", "revoke"},  {"node", "logs"},
-           {"dataset", "add"},    {"dataset", "list"}, {"dataset", "show"}, {"dataset", "delete"},
-           {"run", "create"},     {"run", "list"},     {"run", "show"},     {"run", "watch"},
-           {"run", "pause"},      {"run", "resume"},   {"run", "stop"},     {"run", "extend"},
-           {"run", "delete"},     {"run", "why"},      {"shard", "list"},   {"event", "list"},
-           {"ensemble", "fetch"}, {"sample"},          {"doctor"},          {"version"},
-           {"completion"}}) {
+           {"token", "create"}, {"token", "list"},   {"token", "revoke"},   {"login"},
+           {"node", "list"},    {"node", "show"},    {"node", "cordon"},    {"node", "uncordon"},
+           {"node", "drain"},   {"node", "evict"},   {"node", "revoke"},    {"node", "logs"},
+           {"dataset", "add"},  {"dataset", "list"}, {"dataset", "show"},   {"dataset", "delete"},
+           {"run", "create"},   {"run", "list"},     {"run", "show"},       {"run", "watch"},
+           {"run", "pause"},    {"run", "resume"},   {"run", "stop"},       {"run", "extend"},
+           {"run", "delete"},   {"run", "why"},      {"shard", "list"},     {"event", "list"},
+           {"chunk", "list"},   {"chunk", "verify"}, {"ensemble", "fetch"}, {"sample"},
+           {"doctor"},          {"version"},         {"completion"}}) {
     std::vector<std::string> asked = words;
     asked.push_back("--help");
     EXPECT_EQ(around(asked), kExitOk) << words[0];

@@ -31,6 +31,7 @@ constexpr Duration kFullQueuePoll = std::chrono::milliseconds(5);
 constexpr Duration kRound = std::chrono::milliseconds(300);
 constexpr Duration kAnswerWithin = std::chrono::seconds(15);
 constexpr Duration kQuiet = std::chrono::seconds(3);
+constexpr Duration kRateOver = std::chrono::seconds(2);
 constexpr Duration kSeekEvery = std::chrono::seconds(2);
 constexpr std::size_t kObjectsAtOnce = 16;  // each has a file open
 constexpr std::size_t kKeyDigits = 64;
@@ -65,6 +66,21 @@ gossip::Config config_of(const protocol::Context& context, Now now) {
   config.peers_wanted = 0;
   return config;
 }
+
+// Where what comes is thrown away.
+class NoShelf final : public exchange::Shelf {
+ public:
+  Result<std::vector<Hash>> open(const storage::NamedManifest&, const std::vector<std::string>&) override {
+    return std::vector<Hash>();
+  }
+  Result<void> write(const Hash&, const Hash&, std::string_view) override { return {}; }
+  Result<void> seal(const Hash&) override { return {}; }
+  Result<std::string> read(const Hash&, const Hash&) override { return nothing(); }
+  Result<void> find(const Hash&) override { return nothing(); }
+
+ private:
+  static Error nothing() { return fail(ErrorCode::kNotFound, "nothing is offered here"); }
+};
 
 class RealFleet final : public Fleet {
  public:
@@ -115,10 +131,7 @@ class RealFleet final : public Fleet {
 
   Result<void> fetch(const std::vector<WantedObject>& wanted, exchange::Shelf& shelf,
                      const Shown& shown) override {
-    shelf_ = &shelf;
-    progress_.clear();
-    completed_.clear();
-    failure_.reset();
+    begin(shelf);
     std::map<Hash, std::set<PeerId>> asked;
     std::size_t started = 0;
     Duration seek_at{};
@@ -145,7 +158,39 @@ class RealFleet final : public Fleet {
     return {};
   }
 
+  Result<double> bytes_per_second(const gossip::Record& node, const Hash& object) override {
+    const NodeId& id = node.key.author;
+    if (!network_.is_connected(id)) {
+      TRY(network_.dial(node.body.node().address(), gossip::certified(node).ed25519_key()));
+    }
+    NoShelf nowhere;
+    begin(nowhere);
+    exchange_.fetch({object, 0, {PeerId(id.str())}, {}}, now());
+    std::optional<Duration> begun;
+    Duration until = now().boot + kAnswerWithin;
+    while (completed_.empty() && !failure_ && now().boot < until) {
+      TRY(turn());
+      if (begun || !progress_.contains(object)) continue;
+      begun = now().boot;  // the manifest is here
+      until = *begun + kRateOver;
+    }
+    exchange_.cancel(object, now());
+    carry_out();
+    shelf_ = nullptr;
+    if (failure_) return *failure_;
+    if (!begun) return fail(ErrorCode::kUnavailable, "the node does not answer");
+    const std::chrono::duration<double> took = now().boot - *begun;
+    return static_cast<double>(progress_[object].bytes) / std::max(took.count(), 1e-3);
+  }
+
  private:
+  void begin(exchange::Shelf& shelf) {
+    shelf_ = &shelf;
+    progress_.clear();
+    completed_.clear();
+    failure_.reset();
+  }
+
   Error nobody() const {
     if (!refusal_.empty()) return fail(ErrorCode::kUnauthorised, refusal_);
     return fail(ErrorCode::kUnavailable,

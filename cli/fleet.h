@@ -16,6 +16,9 @@ class Fleet : public ObjectSource {
  public:
   // Reads records until `enough`, or until nothing new has come for a few seconds. kUnavailable: nobody answered.
   virtual Result<void> learn(const std::function<bool()>& enough) = 0;
+  // How fast the node sends to here: takes up to a few seconds' worth of this object, which it holds, and throws it away.
+  // kUnavailable: it cannot be dialled, or does not answer.
+  virtual Result<double> bytes_per_second(const gossip::Record& node, const Hash& object) = 0;
   // Valid until the next call.
   virtual const gossip::Table& table() const = 0;
   virtual Now now() const = 0;

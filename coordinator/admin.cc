@@ -19,6 +19,7 @@ bool is_read(const pb::AdminRequest& request) {
     case pb::AdminRequest::kEventList:
     case pb::AdminRequest::kEnsemble:
     case pb::AdminRequest::kStatus:
+    case pb::AdminRequest::kObjectList:
       return true;
     default:
       return false;
@@ -113,6 +114,10 @@ AdminResult Machine::admin_request(Node& person, const pb::AdminRequest& request
       return ensemble(request.ensemble());
     case Request::kStatus:
       return status();
+    case Request::kObjectList:
+      return object_list(request.object_list());
+    case Request::kObjectVerify:
+      return object_verify(request.object_verify());
     case Request::BODY_NOT_SET:
       break;
   }

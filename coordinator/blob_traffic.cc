@@ -13,9 +13,10 @@ constexpr Duration kResend = std::chrono::milliseconds(2);
 constexpr Duration kIdle = std::chrono::hours(1);
 
 // Small, since a coordinator runs on the cheapest machine: at most 16 MiB wanted and 16 MiB served at once.
-exchange::Config exchange_config(std::uint64_t incarnation) {
+exchange::Config exchange_config(const BlobLimits& limits) {
   exchange::Config config;
-  config.incarnation = incarnation;
+  config.incarnation = limits.incarnation;
+  config.upload_limit = limits.upload;
   config.window_per_peer = 4;
   config.window_bytes = 16 << 20;
   config.serve_reads = 4;
@@ -48,7 +49,7 @@ TurnedAway turned_away(const protocol::Incoming& message, std::string why, std::
 
 BlobTraffic::BlobTraffic(protocol::ServerTransport& transport, storage::Store& store,
                          storage::ObjectStore& objects, Worker& worker, const Clock& clock,
-                         std::uint64_t incarnation, Herald& herald, Hooks hooks)
+                         const BlobLimits& limits, Herald& herald, Hooks hooks)
     : transport_(transport),
       store_(store),
       objects_(objects),
@@ -56,7 +57,7 @@ BlobTraffic::BlobTraffic(protocol::ServerTransport& transport, storage::Store& s
       worker_(worker),
       clock_(clock),
       hooks_(std::move(hooks)),
-      exchange_(exchange_config(incarnation)),
+      exchange_(exchange_config(limits)),
       herald_(herald) {}
 
 void BlobTraffic::incoming(const protocol::Incoming& message) {
@@ -263,13 +264,59 @@ void BlobTraffic::run_job(exchange::Job job) {
 }
 
 // Whether what was read wrongly once is wrong on the disk. If so, nothing of the object is served until it is mended.
-void BlobTraffic::check(const Hash& object) {
-  worker_.run([this, object]() -> Done {
+void BlobTraffic::check(const Hash& object, std::function<void()> then) {
+  worker_.run([this, object, then = std::move(then)]() -> Done {
     const Result<bool> whole = objects_.verify(object);
     if (!whole && store_.failed()) return [this, error = whole.error()] { hooks_.fatal(error); };
     const bool damaged = whole ? !*whole : whole.error().code == ErrorCode::kCorrupt;
-    if (!damaged) return {};
-    return [this, object] { hooks_.tell(ObjectDamaged{object}); };
+    return [this, object, damaged, then] {
+      if (damaged) hooks_.tell(ObjectDamaged{object});
+      if (then) then();
+    };
+  });
+}
+
+void BlobTraffic::verify(const Hash& object) {
+  verifying_.push_back({.so_far = {.manifest = object}});
+  if (verifying_.size() == 1) verify_next();
+}
+
+// The manifest, then a chunk at a time. What was read wrongly is asked of check(), which decides.
+void BlobTraffic::verify_next() {
+  if (verifying_.empty()) return;
+  Verifying& first = verifying_.front();
+  const Hash object = first.so_far.manifest;
+  const auto finish = [this] {
+    verifying_.front().so_far.done = true;
+    hooks_.tell(verifying_.front().so_far);
+    verifying_.pop_front();
+    verify_next();
+  };
+  if (first.chunks.empty()) {
+    worker_.run([this, object, finish]() -> Done {
+      auto named = std::make_shared<Result<storage::NamedManifest>>(objects_.manifest(object));
+      return [this, object, finish, named] {
+        if (!*named) return check(object, finish);
+        verifying_.front().chunks = storage::distinct_chunks((*named)->manifest);
+        if (verifying_.front().chunks.empty()) return finish();
+        verify_next();
+      };
+    });
+    return;
+  }
+  if (first.next == first.chunks.size())
+    return first.so_far.damaged.empty() ? finish() : check(object, finish);
+  const storage::Chunk chunk = first.chunks[first.next++];
+  worker_.run([this, object, chunk]() -> Done {
+    const bool whole = objects_.read(object, chunk.hash).has_value();
+    return [this, chunk, whole] {
+      ObjectChecked& so_far = verifying_.front().so_far;
+      so_far.bytes += chunk.bytes;
+      ++so_far.chunks;
+      if (!whole) so_far.damaged.push_back(chunk.hash);
+      hooks_.tell(so_far);
+      verify_next();
+    };
   });
 }
 

@@ -1,9 +1,11 @@
 // Blob connections, the exchange, gossip and the object worker, tied together for the host. One thread, the loop's.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/worker.h"
@@ -20,6 +22,11 @@ namespace skerry::coordinator {
 ObjectStored stored_event(const storage::ObjectInfo& info);
 TurnedAway turned_away(const protocol::Incoming& message, std::string why, std::string detail = {});
 
+struct BlobLimits {
+  std::uint64_t incarnation = 0;  // of this process
+  std::uint64_t upload = 0;       // bytes a second; 0: no limit
+};
+
 class BlobTraffic {
  public:
   struct Hooks {
@@ -29,7 +36,7 @@ class BlobTraffic {
     std::function<void(const Error&)> fatal;                               // a failed write: the process ends
   };
   BlobTraffic(protocol::ServerTransport& transport, storage::Store& store, storage::ObjectStore& objects,
-              Worker& worker, const Clock& clock, std::uint64_t incarnation, Herald& herald, Hooks hooks);
+              Worker& worker, const Clock& clock, const BlobLimits& limits, Herald& herald, Hooks hooks);
 
   void incoming(const protocol::Incoming& message);
   void closed(const protocol::Connection& connection);
@@ -37,6 +44,9 @@ class BlobTraffic {
   // Stops it, and removes what has come if it is not whole.
   void cancel(const Hash& object);
   void drop(const Hash& object);
+  // Reads and hashes every chunk again, one job of the worker for each, so that other work goes on between; tells by
+  // ObjectChecked. Several wait for each other.
+  void verify(const Hash& object);
   // Partly received objects that nobody fetches or names any more.
   void drop_stale(const std::vector<NamedObject>& named);
   bool is_fetching(const Hash& object) const { return exchange_.is_fetching(object); }
@@ -49,7 +59,9 @@ class BlobTraffic {
   void carry_out_gossip();
   void hear_gossip(const exchange::PeerId& peer, const std::string& bytes, const protocol::Incoming& message);
   void run_job(exchange::Job job);
-  void check(const Hash& object);
+  // `then` follows once it is known, after ObjectDamaged where it is damaged.
+  void check(const Hash& object, std::function<void()> then = {});
+  void verify_next();
   void send(const exchange::PeerId& peer, std::string bytes);
   void flush();
   void disconnect(const exchange::PeerId& peer);
@@ -66,6 +78,12 @@ class BlobTraffic {
   std::map<std::string, exchange::PeerId> peers_;  // by connection
   std::map<exchange::PeerId, std::string> connections_;
   exchange::Outbox unsent_;
+  struct Verifying {
+    ObjectChecked so_far;
+    std::vector<storage::Chunk> chunks;  // none yet, where it has not begun
+    std::size_t next = 0;
+  };
+  std::deque<Verifying> verifying_;  // the first is under way
 };
 
 }  // namespace skerry::coordinator

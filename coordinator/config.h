@@ -50,8 +50,9 @@ struct Config {
   // Bounds (S15).
   std::size_t events = 20'000;
   std::size_t turned_away_events =
-      1'000;                           // of these: who floods the coordinator does not drive out what matters
-  std::size_t turned_away_kinds = 64;  // told apart in one minute; beyond, they count as "others"
+      1'000;  // of these: who floods the coordinator does not drive out what matters
+  std::size_t transfer_events = 2'000;  // of these, likewise
+  std::size_t turned_away_kinds = 64;   // told apart in one minute; beyond, they count as "others"
   std::size_t nodes = 20'000;
   std::size_t tokens = 10'000;
   std::size_t datasets = 1'000;

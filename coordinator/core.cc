@@ -74,6 +74,7 @@ Effects Machine::step(const Event& event, Now at) {
                  [&](const ObjectStored& e) { object_stored(e); },
                  [&](const ObjectFailed& e) { object_failed(e); },
                  [&](const ObjectDamaged& e) { object_damaged(e); },
+                 [&](const ObjectChecked& e) { object_checked(e); },
                  [&](const ObjectProgress& e) {
                    for (auto& [name, dataset] : datasets) {
                      if (dataset.fetching.contains(e.manifest))
@@ -111,6 +112,8 @@ void Machine::tick() {
   drop_unclaimed();
   tell_counted(turned_away, kTurnedAway);
   tell_counted(joined, kNodeJoined);
+  tell_counted(transfers, kTransfer);
+  forget_verdicts();
   for (auto& [name, dataset] : datasets) pump(dataset);
   if (now.boot >= next_placing) place_copies();
   mend_from_copies();

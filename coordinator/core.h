@@ -123,6 +123,16 @@ struct ObjectDamaged {
   Hash manifest;
 };
 
+// How far the verification of an object is that Effects::verifies asked for; the last word says done, after ObjectDamaged
+// where that follows.
+struct ObjectChecked {
+  Hash manifest;
+  std::uint64_t bytes = 0;  // read and hashed so far
+  std::uint64_t chunks = 0;
+  bool done = false;
+  std::vector<Hash> damaged;  // chunks
+};
+
 struct ObjectProgress {
   Hash manifest;
   std::uint64_t received_bytes = 0;  // so far, of this object
@@ -140,7 +150,7 @@ struct DiskFree {
 };
 
 using Event = std::variant<Received, EnrolReceived, TurnedAway, Closed, Persisted, ObjectStored, ObjectFailed,
-                           ObjectDamaged, ObjectProgress, Tick, LoopLag, DiskFree>;
+                           ObjectDamaged, ObjectChecked, ObjectProgress, Tick, LoopLag, DiskFree>;
 
 // ---- What is to be done ----------------------------------------------------------------------------------
 
@@ -189,6 +199,8 @@ struct Effects {
   std::vector<Fetch> fetches;
   std::vector<Hash> cancel_fetches;
   std::vector<Drop> drops;
+  std::vector<Hash>
+      verifies;  // stored objects to be read and hashed again, one after the other, beside other work
   std::vector<RosterChange> roster;
   std::vector<ConnectionId> disconnects;
   Duration next{};  // boot time of the next Tick that is needed, at the latest

@@ -1,3 +1,5 @@
+#include <limits>
+
 #include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/keys.h"
@@ -50,15 +52,21 @@ void Machine::tell_run(const std::string& kind, const std::string& reason, const
 
 void Machine::tell_bounded(Repeats& repeats, const Repeats::key_type& key, std::uint64_t at_once,
                            const char* kind, const std::string& reason, const std::string& node) {
+  if (is_to_be_told(repeats, key, at_once, reason, node)) tell(kind, reason, node);
+}
+
+// Else it is counted.
+bool Machine::is_to_be_told(Repeats& repeats, const Repeats::key_type& key, std::uint64_t at_once,
+                            const std::string& reason, const std::string& node) {
   Repeated& ones = repeats.try_emplace(key, Repeated{now.boot, 0, 0, "", ""}).first->second;
   ones.reason = reason;
   ones.node = node;
   if (ones.told == at_once) {
     ++ones.more;
-    return;
+    return false;
   }
   ++ones.told;
-  tell(kind, reason, node);
+  return true;
 }
 
 void Machine::tell_counted(Repeats& repeats, const char* kind) {
@@ -79,20 +87,28 @@ void Machine::tell_counted(Repeats& repeats, const char* kind) {
   }
 }
 
-// Written with the batch of what it tells. The oldest make room, and those who were turned away for their like.
+// What comes often has less room than all events together.
+std::size_t Machine::most_of(const std::string& kind) const {
+  if (kind == kTurnedAway) return config.turned_away_events;
+  if (kind == kTransfer) return config.transfer_events;
+  return std::numeric_limits<std::size_t>::max();
+}
+
+// Written with the batch of what it tells. The oldest make room, and what comes often for its like.
 void Machine::append(pb::Event event) {
   event.set_number(next_event++);
   event.set_unix_ms(now.unix_ms);
   other_writes[event_key(event.number())] = event.SerializeAsString();
-  turned_away_events += event.kind() == kTurnedAway ? 1 : 0;
+  const std::string kind = event.kind();
+  ++events_of_kind[kind];
   events.push_back(std::move(event));
   const auto drop_oldest = [&](auto oldest) {
-    turned_away_events -= oldest->kind() == kTurnedAway ? 1 : 0;
+    --events_of_kind[oldest->kind()];
     other_writes[event_key(oldest->number())] = std::nullopt;
     events.erase(oldest);
   };
-  if (turned_away_events > config.turned_away_events)
-    drop_oldest(std::ranges::find_if(events, [](const auto& e) { return e.kind() == kTurnedAway; }));
+  if (events_of_kind[kind] > most_of(kind))
+    drop_oldest(std::ranges::find_if(events, [&](const auto& e) { return e.kind() == kind; }));
   while (events.size() > config.events && !planted("events_never_trimmed")) drop_oldest(events.begin());
 }
 

@@ -85,7 +85,7 @@ Result<void> Host::start() {
   next_keeping_ = now.boot + kKeepEvery;
   blob_ = std::make_unique<BlobTraffic>(
       surroundings_.transport, surroundings_.store, surroundings_.objects, *object_worker_,
-      surroundings_.clock, incarnation, *herald_,
+      surroundings_.clock, BlobLimits{.incarnation = incarnation, .upload = options_.upload_limit}, *herald_,
       BlobTraffic::Hooks{
           [this](const Event& event) { feed(event); },
           [this](const NodeId& node, const Hash& object) { return core_->may_read(node, object); },
@@ -309,6 +309,7 @@ void Host::carry_out(Effects effects) {
   for (const Hash& object : effects.cancel_fetches) blob_->cancel(object);
   for (const Fetch& fetch : effects.fetches) blob_->fetch(fetch);
   for (Drop& drop : effects.drops) drops_.push_back(drop);
+  for (const Hash& object : effects.verifies) blob_->verify(object);
   release();
   for (const ConnectionId& connection : effects.disconnects) {
     surroundings_.transport.close({protocol::Endpoint::kControl, connection});

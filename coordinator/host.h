@@ -45,7 +45,8 @@ struct Surroundings {
 
 struct HostOptions {
   Config config;
-  FirstAdmin first_admin;  // rostered where nobody is
+  std::uint64_t upload_limit = 0;  // of chunks, bytes a second; 0: none
+  FirstAdmin first_admin;          // rostered where nobody is
   // Called before the first start is durable: where it fails, nothing has happened.
   std::function<Result<void>(const FirstStart&)> keep_first_start;
   std::function<void()> alive;                            // about once a second, from a loop that turns

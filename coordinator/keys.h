@@ -19,6 +19,7 @@ inline constexpr char kEventPrefix[] = "event/";
 // Kinds of events that come often.
 inline constexpr char kTurnedAway[] = "turned_away";
 inline constexpr char kNodeJoined[] = "node_joined";
+inline constexpr char kTransfer[] = "transfer";
 
 std::string number_text(std::uint64_t number);
 std::string expert_key(const ExpertId& id);

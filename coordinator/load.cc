@@ -109,7 +109,7 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
     if (!events.empty() && event.number() <= events.back().number())
       return corrupt(key, "events are out of order");
     next_event = event.number() + 1;
-    turned_away_events += event.kind() == kTurnedAway ? 1 : 0;
+    ++events_of_kind[event.kind()];
     events.push_back(std::move(event));
     return {};
   }

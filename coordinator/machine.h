@@ -113,6 +113,15 @@ struct StoredObject {
   ObjectFacts facts;
 };
 
+// Of an object that somebody has read and hashed again.
+struct Verification {
+  Duration asked{};
+  bool done = false;
+  std::uint64_t bytes = 0;
+  std::uint64_t chunks = 0;
+  std::vector<Hash> damaged;
+};
+
 // An expert that lost its holder in this step; told once the schedule says what comes next.
 struct Lost {
   ExpertId expert;
@@ -175,7 +184,9 @@ struct Machine {
   std::map<ConnectionId, Reader> reading;
   Repeats turned_away;
   Repeats joined;
-  std::size_t turned_away_events = 0;  // of `events`
+  Repeats transfers;
+  std::map<Hash, Verification> verifications;
+  std::map<std::string, std::size_t> events_of_kind;  // of `events`, by kind
 
   Now now;
   std::uint64_t batch = 0;  // the last one handed out
@@ -238,6 +249,9 @@ struct Machine {
   void tell_bounded(Repeats& repeats, const Repeats::key_type& key, std::uint64_t at_once, const char* kind,
                     const std::string& reason, const std::string& node);
   void tell_counted(Repeats& repeats, const char* kind);
+  bool is_to_be_told(Repeats& repeats, const Repeats::key_type& key, std::uint64_t at_once,
+                     const std::string& reason, const std::string& node);
+  std::size_t most_of(const std::string& kind) const;
   void append(pb::Event event);
   AdminResult event_list(const pb::EventList& request) const;
 
@@ -360,6 +374,19 @@ struct Machine {
   bool is_wanted(const Hash& manifest) const;
   std::vector<NamedObject> objects() const;
   bool may_read(const Node& node, const Hash& manifest) const;
+
+  std::string trouble_of(const Hash& manifest) const;
+
+  // object_admin.cc
+  std::string object_state(const Hash& manifest) const;
+  std::map<Hash, pb::ObjectInfo> named_objects(const Run* only) const;
+  AdminResult object_list(const pb::ObjectList& request);
+  AdminResult object_verify(const pb::ObjectVerify& request);
+  void object_checked(const ObjectChecked& event);
+  void forget_verdicts();
+
+  // transfers.cc
+  void transferred(const Node& node, const pb::Transfer& transfer);
 
   // datasets.cc
   AdminResult dataset_add(const pb::DatasetAdd& request, const Node& person);

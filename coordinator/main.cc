@@ -101,6 +101,7 @@ Result<void> serve(const Options& options) {
   const protocol::Identity admin = protocol::Identity::generate();
   HostOptions host_options;
   host_options.config = config;
+  host_options.upload_limit = options.upload_limit;
   host_options.first_admin = {admin.node_id(), admin.ed25519_key(), admin.x25519_key(), "admin"};
   host_options.keep_first_start = [&](const FirstStart& first) {
     return write_admin_context(folder, identity, admin, endpoints, first.certificate);

@@ -128,6 +128,25 @@ void Machine::tell_of_object(const std::string& kind, const Hash& manifest) {
   }
 }
 
+// What is wrong with it and what mends it; empty: nothing, or nothing names it.
+std::string Machine::trouble_of(const Hash& manifest) const {
+  if (!damaged.contains(manifest)) return "";
+  const std::string raw = manifest.raw();
+  for (const auto& [id, run] : runs) {
+    for (const Expert& expert : run.experts) {
+      for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
+        if (checkpoint.manifest() == raw) return words_of(checkpoint, true);
+      }
+    }
+  }
+  for (const auto& [name, dataset] : datasets) {
+    for (const pb::DatasetFile& file : dataset.record.content().files()) {
+      if (file.object().manifest() == raw) return words_of(name, file, true);
+    }
+  }
+  return "";
+}
+
 // What keeps this run from going on or from being fetched, as `run why` says it.
 std::vector<std::string> Machine::damages(const Run& run) const {
   std::vector<std::string> found;

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "base/toml.h"
+#include "exchange/rate.h"
 
 namespace skerry::coordinator {
 namespace {
@@ -65,6 +66,13 @@ std::vector<Setting> settings(Options& options) {
          options.connections = static_cast<std::size_t>(count);
          return {};
        }},
+      {"upload_limit", "SKERRY_UPLOAD_LIMIT", "",
+       [&options](const std::string& value) -> Result<void> {
+         ASSIGN_OR_RETURN(options.upload_limit, exchange::parse_rate(value).map_error([](const Error& error) {
+           return bad("upload_limit: " + error.message);
+         }));
+         return {};
+       }},
   };
 }
 
@@ -115,6 +123,7 @@ Result<std::variant<Options, PrintAndLeave>> parse_options(int count, const char
       {"log_level", "debug, info, warning or error (info)"},
       {"lease_seconds", "how long a node may be silent (6)"},
       {"connections", "most connections on each endpoint (512)"},
+      {"upload_limit", "most that chunks may take of the line out, to all together: 16MB/s, 100Mbit/s (off)"},
   };
   for (Setting& setting : all) {
     std::string flag = "--" + setting.key;

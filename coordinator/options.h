@@ -21,7 +21,8 @@ struct Options {
   std::string name = "skerry";
   LogLevel log_level = LogLevel::kInfo;
   double lease_seconds = 6;
-  std::size_t connections = 512;  // on each endpoint
+  std::size_t connections = 512;   // on each endpoint
+  std::uint64_t upload_limit = 0;  // of chunks, bytes a second to all nodes and people; 0: none
 };
 
 // What to print in place of running: --help and --version.

@@ -162,6 +162,7 @@ void Machine::heartbeat(Node& node, const Received& event) {
     appear(node, "heard again after a silence");
   }
   for (const pb::SlotStatus& status : node.status) tell_overtaken(node, status);
+  for (const pb::Transfer& transfer : beat.transfers()) transferred(node, transfer);
   if (node.self_draining != beat.draining()) {
     node.self_draining = beat.draining();
     node.drained_told = false;

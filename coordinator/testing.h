@@ -57,6 +57,7 @@ class Harness {
   std::vector<Fetch> fetches;
   std::vector<Hash> cancelled;
   std::vector<Drop> dropped;
+  std::vector<Hash> verifies;
   std::vector<ConnectionId> disconnected;
   std::map<Hash, ObjectStored> objects;  // of the object store: they outlive a restart
   FirstStart first;
@@ -100,6 +101,7 @@ class Harness {
       objects.erase(drop.manifest);
       dropped.push_back(drop);
     }
+    for (const Hash& hash : effects.verifies) verifies.push_back(hash);
     for (ConnectionId& connection : effects.disconnects) disconnected.push_back(connection);
     next_ = effects.next;
     deliver();

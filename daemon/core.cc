@@ -1,6 +1,7 @@
 #include "daemon/core.h"
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <set>
 #include <utility>
@@ -18,6 +19,7 @@ namespace {
 constexpr std::uint32_t kStateFormat = 1;
 constexpr Duration kLogRetry = seconds(2);
 constexpr Duration kGreetAgain = seconds(1);
+constexpr std::size_t kTransfersKept = 64;  // while the coordinator is away
 constexpr int kExitDone = 0;
 constexpr int kExitConfiguration = 78;
 
@@ -47,6 +49,7 @@ struct Core::Impl {
   bool leave_now = false;
   std::optional<int> exit_code;
   std::optional<Duration> last_step;
+  std::deque<pb::Transfer> transfers;  // to be told
   std::uint64_t log_asked = 0;
   Duration log_asked_at{};
 
@@ -88,7 +91,12 @@ struct Core::Impl {
     for (Slot& slot : slots) slot.drain();
     session.heartbeat_soon();
   }
-  void on(const ObjectStored& event, Context&) { objects.stored(event.manifest); }
+  void on(const ObjectStored& event, Context&) {
+    objects.stored(event.manifest);
+    if (event.transfer.manifest().empty()) return;
+    transfers.push_back(event.transfer);
+    if (transfers.size() > kTransfersKept) transfers.pop_front();
+  }
   void on(const ObjectProgress& event, Context&) { objects.progress(event); }
   void on(const ObjectFailed& event, Context& context) {
     objects.failed(event.manifest, event.error, context);
@@ -310,6 +318,11 @@ struct Core::Impl {
       for (const Slot& slot : slots) *request.mutable_heartbeat()->add_slots() = slot.status();
       for (const pb::ReplicaStatus& status : statuses) *request.mutable_heartbeat()->add_replicas() = status;
       durable_told = std::move(durable);
+      auto& told = *request.mutable_heartbeat()->mutable_transfers();
+      while (!transfers.empty() && static_cast<std::size_t>(told.size()) < protocol::kTransfers) {
+        *told.Add() = std::move(transfers.front());
+        transfers.pop_front();
+      }
       context.out.sends.push_back(std::move(request));
     }
     if (session.hello_due(context)) say_hello(context);

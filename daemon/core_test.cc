@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include "base/text.h"
 #include "daemon/core_harness.h"
+#include "protocol/limits.h"
 
 namespace skerry::daemon {
 namespace {
@@ -43,6 +45,33 @@ TEST(Connection, HeartbeatsGoOutEachSecondWithAGrowingSequence) {
     if (request.has_heartbeat()) sequences.push_back(request.heartbeat().sequence());
   }
   EXPECT_THAT(sequences, testing::ElementsAre(2, 3, 4));
+}
+
+TEST(Connection, WhatWasFetchedIsToldOnceAFewAtATime) {
+  Harness node;
+  const auto stored = [&](int number) {
+    ObjectStored event{blake2b(text(number)), {}};
+    event.transfer.set_manifest(event.manifest.raw());
+    event.transfer.set_bytes(100);
+    node.step(event);
+  };
+  for (int i = 0; i < 100; ++i) stored(i);  // while it is not connected: the last ones are kept
+  node.connect();
+  std::vector<std::string> told;
+  const auto beat = [&] {
+    if (!node.has_sent(kIsHeartbeat)) node.pass(seconds(1));
+    const pb::Heartbeat sent = node.last_sent(kIsHeartbeat).heartbeat();
+    EXPECT_LE(static_cast<std::size_t>(sent.transfers_size()), protocol::kTransfers);
+    for (const auto& transfer : sent.transfers()) told.push_back(transfer.manifest());
+    node.answer_heartbeat();
+    return sent.transfers_size();
+  };
+  for (int i = 0; i < 10; ++i) beat();
+  ASSERT_EQ(told.size(), 64U);
+  EXPECT_EQ(told.front(), blake2b("36").raw());
+  EXPECT_EQ(told.back(), blake2b("99").raw());
+  node.step(ObjectStored{blake2b("was here"), {}});
+  EXPECT_EQ(beat(), 0);
 }
 
 TEST(Connection, AfterSilenceItSaysHelloAgain) {

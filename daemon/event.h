@@ -85,6 +85,7 @@ struct SnapshotFailed {
 // An object asked for by FetchObject is here whole, every hash right, on disk; or is not to be had now.
 struct ObjectStored {
   Hash manifest;
+  pb::Transfer transfer;  // what came of it; without a manifest: nothing did
 };
 struct ObjectFailed {
   Hash manifest;

@@ -13,6 +13,25 @@
 namespace skerry::daemon {
 namespace {
 constexpr Duration kStateRetry = std::chrono::seconds(2);
+
+pb::Transfer transfer_of(const exchange::Completed& completed) {
+  const exchange::Came& came = completed.came;
+  pb::Transfer transfer;
+  if (came.bytes == 0) return transfer;  // it was here
+  transfer.set_manifest(completed.object.raw());
+  transfer.set_bytes(came.bytes);
+  transfer.set_millis(static_cast<std::uint64_t>(came.took / std::chrono::milliseconds(1)));
+  std::vector<std::pair<std::uint64_t, exchange::PeerId>> largest;
+  for (const auto& [peer, bytes] : came.from) largest.emplace_back(bytes, peer);
+  std::ranges::sort(largest, std::greater());
+  if (largest.size() > protocol::kTransferSources) largest.resize(protocol::kTransferSources);
+  for (const auto& [bytes, peer] : largest) {
+    pb::TransferSource& source = *transfer.add_sources();
+    source.set_peer(peer.str());
+    source.set_bytes(bytes);
+  }
+  return transfer;
+}
 }  // namespace
 
 void Host::carry_out(const Effects& effects) {
@@ -219,7 +238,7 @@ void Host::carry_out_exchange() {
     wanted_.erase(completed.object);
     asked_.erase(completed.object);
     objects_changed_ = true;
-    push(ObjectStored{completed.object});
+    push(ObjectStored{completed.object, transfer_of(completed)});
   }
   for (const exchange::Failed& failed : effects.failed) {
     wanted_.erase(failed.object);

@@ -97,6 +97,11 @@ Result<void> validate_node(const pb::NodeInfo& node) {
   return {};
 }
 
+Result<void> validate_object(const pb::ObjectInfo& info) {
+  TRY(validate(info.object()));
+  return in_range<std::int32_t>("object.expert", info.expert(), -1, static_cast<std::int32_t>(kPartitions));
+}
+
 Result<void> validate_ensemble(const pb::EnsembleReply& reply) {
   TRY(validate_run(reply.run()));
   TRY(validate_info(reply.dataset()));
@@ -186,6 +191,12 @@ Result<void> validate(const pb::AdminRequest& request) {
       return validate_named(request.ensemble());
     case pb::AdminRequest::kStatus:
       return validate_list(request.status());
+    case pb::AdminRequest::kObjectList:
+      if (!request.object_list().run().empty()) TRY(validate_name(request.object_list().run(), "run"));
+      TRY(length_or_empty("after", request.object_list().after(), kKeyBytes));
+      return in_range<std::uint32_t>("limit", request.object_list().limit(), 0, kPageItems);
+    case pb::AdminRequest::kObjectVerify:
+      return length("manifest", request.object_verify().manifest(), kKeyBytes);
     case pb::AdminRequest::BODY_NOT_SET:
       break;
   }
@@ -214,6 +225,12 @@ Result<void> validate(const pb::AdminReply& reply) {
       return count_at_most("events", reply.events().events_size(), kPageItems);
     case pb::AdminReply::kEnsemble:
       return validate_ensemble(reply.ensemble());
+    case pb::AdminReply::kObjects:
+      TRY(length_or_empty("objects.next", reply.objects().next(), kKeyBytes));
+      return each("objects", reply.objects().objects(), kPageItems, validate_object);
+    case pb::AdminReply::kVerified:
+      return each("verified.damaged", reply.verified().damaged(), kDamagedChunks,
+                  [](const std::string& chunk) { return length("verified.damaged", chunk, kKeyBytes); });
     case pb::AdminReply::kWhy:
     case pb::AdminReply::kAck:
     case pb::AdminReply::kStatus:

@@ -11,6 +11,7 @@ namespace {
 using namespace fields;
 
 constexpr std::uint64_t kObjectBytes = std::uint64_t{1} << 44;
+constexpr std::uint64_t kTransferMillis = std::uint64_t{1} << 40;
 
 Result<void> validate_lines(std::string_view field,
                             const google::protobuf::RepeatedPtrField<std::string>& lines) {
@@ -32,6 +33,18 @@ Result<void> validate_held(const pb::HeldLease& held) {
   TRY(validate_slot_number(held.slot()));
   TRY(validate_step("held.step", held.step()));
   return length_or_empty("held.head", held.head(), kKeyBytes);
+}
+
+Result<void> validate_transfer(const pb::Transfer& transfer) {
+  TRY(length("transfer.manifest", transfer.manifest(), kKeyBytes));
+  TRY(in_range<std::uint64_t>("transfer.bytes", transfer.bytes(), 0, kObjectBytes));
+  TRY(in_range<std::uint64_t>("transfer.millis", transfer.millis(), 0, kTransferMillis));
+  TRY(count_at_most("transfer.sources", transfer.sources_size(), kTransferSources));
+  for (const pb::TransferSource& source : transfer.sources()) {
+    TRY(text_at_most("transfer.source", source.peer(), kRecordTextBytes));
+    TRY(in_range<std::uint64_t>("transfer.source.bytes", source.bytes(), 0, kObjectBytes));
+  }
+  return {};
 }
 
 Result<void> validate_slot_assignment(const pb::SlotAssignment& slot) {
@@ -101,6 +114,8 @@ Result<void> validate(const pb::Heartbeat& heartbeat) {
     TRY(length("replica.manifest", replica.manifest(), kKeyBytes));
     TRY(in_range<std::uint64_t>("replica.bytes", replica.bytes(), 0, kObjectBytes));
   }
+  TRY(count_at_most("heartbeat.transfers", heartbeat.transfers_size(), kTransfers));
+  for (const pb::Transfer& transfer : heartbeat.transfers()) TRY(validate_transfer(transfer));
   return {};
 }
 

@@ -72,6 +72,8 @@ pb::ControlRequest heartbeat() {
   pb::ControlRequest request;
   request.mutable_heartbeat()->add_slots()->set_run("r-0123456789");
   request.mutable_heartbeat()->add_replicas()->set_manifest(kHash);
+  request.mutable_heartbeat()->add_transfers()->set_manifest(kHash);
+  request.mutable_heartbeat()->mutable_transfers(0)->add_sources();
   return request;
 }
 pb::ControlRequest commit() {
@@ -107,6 +109,16 @@ pb::ControlRequest node_show() {
   request.mutable_admin()->mutable_node_show()->set_name("rented-1");
   return request;
 }
+pb::ControlRequest object_list() {
+  pb::ControlRequest request;
+  request.mutable_admin()->mutable_object_list()->set_after(kHash);
+  return request;
+}
+pb::ControlRequest object_verify() {
+  pb::ControlRequest request;
+  request.mutable_admin()->mutable_object_verify()->set_manifest(kHash);
+  return request;
+}
 pb::ControlRequest node_list() {
   pb::ControlRequest request;
   request.mutable_admin()->mutable_node_list()->set_limit(10);
@@ -120,6 +132,7 @@ struct Case {
 };
 
 pb::SlotStatus& slot(pb::ControlRequest& r) { return *r.mutable_heartbeat()->mutable_slots(0); }
+pb::Transfer& transfer(pb::ControlRequest& r) { return *r.mutable_heartbeat()->mutable_transfers(0); }
 pb::RunSpec& spec(pb::ControlRequest& r) { return *r.mutable_admin()->mutable_run_create()->mutable_spec(); }
 pb::DatasetAdd& dataset(pb::ControlRequest& r) { return *r.mutable_admin()->mutable_dataset_add(); }
 pb::TokenCreate& token(pb::ControlRequest& r) { return *r.mutable_admin()->mutable_token_create(); }
@@ -203,6 +216,26 @@ const Case kCases[] = {
     {"router.kind", run_create, [](auto& r) { spec(r).set_router_kind("magic"); }},
     {"name", node_show, [](auto& r) { r.mutable_admin()->mutable_node_show()->set_name("a b"); }},
     {"limit", node_list, [](auto& r) { r.mutable_admin()->mutable_node_list()->set_limit(501); }},
+    {"heartbeat.transfers", heartbeat,
+     [](auto& r) {
+       for (std::size_t i = 0; i < kTransfers; ++i) *r.mutable_heartbeat()->add_transfers() = transfer(r);
+     }},
+    {"transfer.manifest", heartbeat, [](auto& r) { transfer(r).set_manifest("short"); }},
+    {"transfer.bytes", heartbeat, [](auto& r) { transfer(r).set_bytes(~std::uint64_t{0}); }},
+    {"transfer.millis", heartbeat, [](auto& r) { transfer(r).set_millis(~std::uint64_t{0}); }},
+    {"transfer.sources", heartbeat,
+     [](auto& r) {
+       for (std::size_t i = 0; i < kTransferSources; ++i) transfer(r).add_sources();
+     }},
+    {"transfer.source", heartbeat,
+     [](auto& r) { transfer(r).mutable_sources(0)->set_peer(std::string(200, 'p')); }},
+    {"transfer.source.bytes", heartbeat,
+     [](auto& r) { transfer(r).mutable_sources(0)->set_bytes(~std::uint64_t{0}); }},
+    {"run", object_list, [](auto& r) { r.mutable_admin()->mutable_object_list()->set_run("a b"); }},
+    {"after", object_list, [](auto& r) { r.mutable_admin()->mutable_object_list()->set_after("short"); }},
+    {"limit", object_list, [](auto& r) { r.mutable_admin()->mutable_object_list()->set_limit(501); }},
+    {"manifest", object_verify,
+     [](auto& r) { r.mutable_admin()->mutable_object_verify()->clear_manifest(); }},
     {"control request", hello, [](auto& r) { r.clear_body(); }},
     {"admin request", node_list, [](auto& r) { r.mutable_admin()->clear_body(); }},
 };
@@ -295,6 +328,24 @@ TEST(ControlReply, WhatAPersonReadsIsFiniteAndKnown) {
     spoil(*reply.mutable_admin());
     EXPECT_FALSE(parse_control_reply(reply.SerializeAsString())) << reply.ShortDebugString();
   }
+}
+
+TEST(ControlReply, ObjectsAreChecked) {
+  pb::ControlReply reply;
+  auto& list = *reply.mutable_admin()->mutable_objects();
+  list.add_objects()->mutable_object()->set_manifest(kHash);
+  list.mutable_objects(0)->mutable_object()->set_manifest_bytes(10);
+  ASSERT_TRUE(parse_control_reply(reply.SerializeAsString()));
+  list.mutable_objects(0)->set_expert(-2);
+  EXPECT_FALSE(parse_control_reply(reply.SerializeAsString()));
+  list.mutable_objects(0)->set_expert(-1);
+  list.set_next("short");
+  EXPECT_FALSE(parse_control_reply(reply.SerializeAsString()));
+  auto& verified = *reply.mutable_admin()->mutable_verified();
+  verified.add_damaged(kHash);
+  ASSERT_TRUE(parse_control_reply(reply.SerializeAsString()));
+  verified.add_damaged("short");
+  EXPECT_FALSE(parse_control_reply(reply.SerializeAsString()));
 }
 
 TEST(EnrolMessages, FieldsAreChecked) {

@@ -17,18 +17,21 @@ namespace {
 struct ListOptions {
   std::string from;
   bool ping = false;
+  bool rate = false;
 };
 
 struct Held {
   std::string run;
   std::uint32_t expert = 0;
   std::uint64_t step = 0;
+  std::string checkpoint;
 };
 
 struct Peer {
   gossip::RecordPtr record;
   std::vector<Held> experts;
   std::optional<double> round_trip_ms;
+  std::optional<double> bytes_per_second;
 };
 
 std::string run_name(const gossip::Table& table, const RunId& run, Now now) {
@@ -46,8 +49,9 @@ std::vector<Peer> peers_in(const gossip::Table& table, Now now) {
     const gossip::Record& record = *entry.record;
     const auto peer = found.find(record.key.author);
     if (record.key.kind != gossip::Kind::kExpert || record.body.withdrawn() || peer == found.end()) return;
-    peer->second.experts.push_back(
-        {run_name(table, record.key.run, now), record.key.expert, record.body.expert().step()});
+    peer->second.experts.push_back({run_name(table, record.key.run, now), record.key.expert,
+                                    record.body.expert().step(),
+                                    record.body.expert().checkpoint().manifest()});
   });
   std::vector<Peer> peers;
   for (auto& [id, peer] : found) peers.push_back(std::move(peer));
@@ -72,7 +76,8 @@ Json to_json(const Peer& peer) {
           {"slots", node.slots_size()},
           {"objects", objects_of(peer)},
           {"experts", std::move(experts)},
-          {"round_trip_ms", peer.round_trip_ms ? Json(*peer.round_trip_ms) : Json()}};
+          {"round_trip_ms", peer.round_trip_ms ? Json(*peer.round_trip_ms) : Json()},
+          {"bytes_per_second", peer.bytes_per_second ? Json(*peer.bytes_per_second) : Json()}};
 }
 
 std::string experts_of(const Peer& peer) {
@@ -83,15 +88,25 @@ std::string experts_of(const Peer& peer) {
   return or_dash(words);
 }
 
+void measure_rate(Fleet& fleet, Peer& peer) {
+  const auto object = Hash::from_raw(peer.experts.front().checkpoint);
+  if (!object) return;
+  const Result<double> rate = fleet.bytes_per_second(*peer.record, *object);
+  if (rate) peer.bytes_per_second = *rate;
+}
+
 Result<int> list(Command& command, const ListOptions& options) {
   ASSIGN_OR_RETURN(const auto fleet, command.around.connect_fleet(command.context, options.from));
   TRY(fleet->learn([] { return false; }));
   std::vector<Peer> peers = peers_in(fleet->table(), fleet->now());
   for (Peer& peer : peers) {
     const std::string& url = peer.record->body.node().address();
-    if (!options.ping || url.empty()) continue;
-    const auto took = command.around.reach(url);
-    if (took) peer.round_trip_ms = std::chrono::duration<double, std::milli>(*took).count();
+    if (url.empty()) continue;
+    if (options.ping) {
+      const auto took = command.around.reach(url);
+      if (took) peer.round_trip_ms = std::chrono::duration<double, std::milli>(*took).count();
+    }
+    if (options.rate && !peer.experts.empty()) measure_rate(*fleet, peer);
   }
   if (command.json()) {
     Json items = Json::array();
@@ -99,15 +114,22 @@ Result<int> list(Command& command, const ListOptions& options) {
     print_items(command.out(), std::move(items));
     return kExitOk;
   }
-  Table table(options.ping
-                  ? std::vector<std::string>{"NAME", "HOST", "OBJECTS", "EXPERTS", "ROUND TRIP", "ADDRESS"}
-                  : std::vector<std::string>{"NAME", "HOST", "OBJECTS", "EXPERTS", "ADDRESS"});
+  std::vector<std::string> headings = {"NAME", "HOST", "OBJECTS", "EXPERTS"};
+  if (options.ping) headings.emplace_back("ROUND TRIP");
+  if (options.rate) headings.emplace_back("RATE");
+  headings.emplace_back("ADDRESS");
+  Table table(std::move(headings));
   for (const Peer& peer : peers) {
     std::vector<Cell> row = {gossip::certified(*peer.record).name(),
                              or_dash(peer.record->body.node().host_label()), text(objects_of(peer)),
                              experts_of(peer)};
     if (options.ping) {
       row.emplace_back(peer.round_trip_ms ? text(fixed(*peer.round_trip_ms, 1), " ms") : std::string("-"));
+    }
+    if (options.rate) {
+      row.emplace_back(peer.bytes_per_second
+                           ? human_bytes(static_cast<std::uint64_t>(*peer.bytes_per_second)) + "/s"
+                           : std::string("-"));
     }
     const std::string address = node_address(*peer.record);
     row.emplace_back(address.empty() ? "only dials out" : address);
@@ -136,8 +158,12 @@ void add_peer_commands(CLI::App& root, Command& command) {
           "ask this node, not the coordinator: HOST:PORT#KEY, or the name of one that was listed before")
       ->type_name("NODE");
   added->add_flag("--ping", options->ping, "also how long a connection to each takes from here");
+  added->add_flag("--rate", options->rate,
+                  "also how fast each that keeps a checkpoint sends to here: two seconds of it, one node "
+                  "after the other");
   added->footer(
-      "Example:\n  skerry peer list\n  skerry peer list --from 192.0.2.7:41234#3f0c…   # while the "
+      "Example:\n  skerry peer list\n  skerry peer list --ping --rate\n  skerry peer list --from "
+      "192.0.2.7:41234#3f0c…   # while the "
       "coordinator is "
       "gone\nWhat was learnt is kept beside the context, so that nodes are known by name later.");
   added->callback(

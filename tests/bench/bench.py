@@ -9,9 +9,14 @@
   memory      bytes that a training step holds beside its state, and its time, with gradient checkpointing and without, in
               turns   [--model …] [--precision …] [--kernels …] [--batch-size N]
   storage     one checkpoint of 503 MB into RocksDB and back
+  checkpoint  the same checkpoint stored durably, and read back checked, against torch.save with a sync and torch.load of the same
+              tensors, in turns; the share of plain writes with a sync   [--megabytes N]
   export      what diffusers computes from an exported ensemble, against the engine: largest absolute differences
   fleet       --nodes N with CURVE connections that beat once a second, 16 of them with a lease: how long an answer takes, what
               the coordinator needs; then it is killed and started again under that load
+  interference  steps of a trainer that has a core of its own, while a node that joins fetches 1 GiB from another beside it, against
+              steps without, in turns; how long heartbeats are answered after meanwhile   [--model …]
+  fanout-real  as fanout, with 17 real programs on this machine
   fanout      128 MiB from the coordinator to 16 nodes, each at an upload limit of 16 MB/s, on a virtual network: copies that
               the coordinator sends, and the time against that of one node
   transfer    four peers to one over CURVE: the exchange against bare ZeroMQ connections of the same number and message size
@@ -24,6 +29,7 @@ import os
 import pathlib
 import re
 import resource
+import shutil
 import signal
 import statistics
 import subprocess
@@ -32,7 +38,7 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "end_to_end"))
-from cluster import Cluster, write_idx  # noqa: E402
+from cluster import Cluster, inflate, write_idx  # noqa: E402
 
 
 def memory_mib(pid, field):
@@ -80,26 +86,6 @@ def size(args):
                 "idle_daemon_anonymous_mib": round(memory_mib(daemon.pid, "RssAnon"), 1),
                 "node_list_ms_median": round(statistics.median(times), 1),
                 "node_list_ms_min": round(min(times), 1)}
-
-
-def inflate(folder, total):
-    """Adds shards of noise to an ingested folder until it holds `total` bytes."""
-    index = json.loads((folder / "dataset.json").read_text())
-    have, number = sum(f["bytes"] for f in index["files"]), 1000
-    while have < total:
-        n = min(64 << 20, total - have) // 784 + 1
-        header = json.dumps({"images": {"dtype": "U8", "shape": [n, 1, 28, 28], "data_offsets": [0, n * 784]},
-                             "labels": {"dtype": "I32", "shape": [n], "data_offsets": [n * 784, n * 788]}}).encode()
-        header += b" " * (-len(header) % 8)
-        body = len(header).to_bytes(8, "little") + header + os.urandom(n * 784) + bytes(4 * n)
-        name = f"shard-0-{number}.safetensors"
-        (folder / name).write_bytes(body)
-        index["files"].append({"name": name, "role": "shard", "partition": 0, "samples": n, "bytes": len(body)})
-        index["samples"] += n
-        index["partition_samples"][0] += n
-        have += len(body)
-        number += 1
-    (folder / "dataset.json").write_text(json.dumps(index))
 
 
 def detection(args):
@@ -239,6 +225,38 @@ def storage(args):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+def checkpoint(args):
+    import tempfile
+    python = os.environ.get("SKERRY_TORCH_PYTHON", sys.executable)
+    with tempfile.TemporaryDirectory(prefix="skerry-bench-", dir=os.environ.get("TMPDIR")) as folder:
+        ours = Timed([pathlib.Path(args.bin) / "storage_bench", folder, str(args.megabytes), "turns"])
+        size = int(ours.line())
+        rival = Timed([python, "-B", pathlib.Path(__file__).parent / "checkpoint_rival.py", folder])
+        print(f"{size / 1e6:.0f} MB, torch {rival.line()}", flush=True)
+        pairs = []
+        for turn in range(max(7, args.repeats)):
+            # Each goes first in half of the turns: the disk still writes what the one before left.
+            took = {}
+            for who in (("ours", "rival") if turn % 2 == 0 else ("rival", "ours")):
+                program = ours if who == "ours" else rival
+                for what in ("write", "read"):
+                    took[who, what] = program.ask(what)
+            took["raw"] = rival.ask("raw")
+            ours.ask("drop")
+            rival.ask("clear")
+            os.sync()
+            pairs.append(took)
+            print(f"turn {turn}: write {size / 1e6 / took['ours', 'write']:.0f} MB/s, torch {size / 1e6 / took['rival', 'write']:.0f}, "
+                  f"plain {size / 1e6 / took['raw']:.0f}; read {size / 1e6 / took['ours', 'read']:.0f}, torch {size / 1e6 / took['rival', 'read']:.0f}", flush=True)
+        for each in (ours, rival):
+            each.close()
+    ratio = lambda what: round(statistics.median(p["rival", what] / p["ours", what] for p in pairs), 3)  # noqa: E731
+    return {"bytes": size, "pairs": len(pairs), "write_ratio": ratio("write"), "read_ratio": ratio("read"),
+            "write_megabytes_per_second": round(size / 1e6 / statistics.median(p["ours", "write"] for p in pairs)),
+            "read_megabytes_per_second": round(size / 1e6 / statistics.median(p["ours", "read"] for p in pairs)),
+            "share_of_plain_writes": round(statistics.median(p["raw"] / p["ours", "write"] for p in pairs), 3)}
+
+
 def export(args):
     oracle = pathlib.Path(__file__).parent.parent / "oracle" / "export_oracle.py"
     python = os.environ.get("SKERRY_TORCH_PYTHON", sys.executable)
@@ -265,6 +283,121 @@ def fanout(args):
 
 def transfer(args):
     return printed_by(args, "transfer_bench")
+
+
+def add_noise(cluster, megabytes, partitions=1):
+    """The dataset "noise": a few images and so much noise, in shards of 64 MiB."""
+    folder = cluster.root / "noise"
+    write_idx(cluster.root / "images", 400)
+    cluster.engine_run("ingest", cluster.root / "images", "--out", folder, "--partitions", partitions)
+    inflate(folder, megabytes << 20)
+    cluster.run("dataset", "add", "noise", folder, "--partitions", partitions)
+
+
+def noise_transfers(cluster):
+    return [e for e in cluster.events(kind="transfer") if re.search(r"shard-0-1\d+\S+ of dataset noise", e["reason"])]
+
+
+def seconds_of(event):
+    from datetime import datetime
+    return datetime.fromisoformat(event["time"].replace("Z", "+00:00")).timestamp()
+
+
+def coordinators_share(event):
+    """Of a transfer, as its event tells it."""
+    from_it = re.search(r"from.* the coordinator(?: \((\d+) %\))?", event["reason"])
+    return 0 if from_it is None else int(from_it.group(1) or 100) / 100
+
+
+def fanout_real(args):
+    """As fanout, with real programs on one machine: whoever needs the same shard at once. A line of 16 MB/s each way out."""
+    limit = ["--upload-limit", "16MB/s"]
+    with Cluster(args.bin, engine=pathlib.Path(args.bin) / "skerry-fake-engine", coordinator_args=limit, daemon_args=limit) as cluster:
+        cluster.start_coordinator()
+        add_noise(cluster, 128)
+        shards = len(list((cluster.root / "noise").glob("shard-0-1???.safetensors")))
+        took, copies, node = {}, 0, 0
+        for count in (1, 16):
+            names = [f"node{node + i}" for i in range(count)]
+            node += count
+            for name in names:
+                cluster.start_daemon(name, env={"SKERRY_FAKE_STEP_MS": "1000"})
+            before = len(noise_transfers(cluster))
+            start = time.time()
+            for name in names:
+                cluster.create_run(f"of-{name}", dataset="noise", train={"steps": 1000000})
+            came = cluster.wait(lambda: (t := noise_transfers(cluster)[before:]) and len(t) >= count * shards and t, "all to have it",
+                                *cluster.daemons.values(), limit=580)
+            took[count] = max(map(seconds_of, came)) - start
+            copies = sum(map(coordinators_share, came)) / shards
+            print(f"{count} nodes: {took[count]:.1f} s, {copies:.2f} copies from the coordinator", flush=True)
+            for name in names:
+                cluster.daemons[name].stop()
+        return {"nodes": 16, "coordinator_copies": round(copies, 2), "ratio_16_to_1": round(took[16] / took[1], 2), "seconds": round(took[16], 1)}
+
+
+def interference(args):
+    """The trainer has the last core for itself; coordinator, nodes and a fleet that beats have the first. Steps of the trainer
+    while a node that joins fetches 1 GiB from another, and without, in turns."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        sys.exit("two cores are needed")
+    os.sched_setaffinity(0, cores[-1:])
+    _, program = training(args)
+    trainer = program()
+    print(trainer.line())
+    os.sched_setaffinity(0, cores[:1])
+    trainer.ask("1")
+
+    def steps(until):
+        times = []
+        while not times or not until():
+            start = time.monotonic()
+            trainer.ask("1")
+            times.append(time.monotonic() - start)
+        return times
+
+    with Cluster(args.bin, engine=pathlib.Path(args.bin) / "skerry-fake-engine", coordinator_args=["--lease-seconds", "2"]) as cluster:
+        cluster.start_coordinator()
+        add_noise(cluster, 1024)
+        token = cluster.json("token", "create", "--role", "node", "--uses", 50)["token"]
+        beats = FleetPart(args, token, 0, 20)
+        beats.hear()
+        for each in cluster.items("node", "list"):
+            if each["role"] == "node":
+                cluster.run("node", "cordon", each["id"])  # they beat, and have no disk to fetch to
+        cluster.start_daemon("giver", env={"SKERRY_FAKE_STEP_MS": "1000"})
+        cluster.create_run("first", dataset="noise", train={"steps": 1000000})
+        shards = len(list((cluster.root / "noise").glob("shard-0-1???.safetensors")))
+        cluster.wait(lambda: len(noise_transfers(cluster)) >= shards, "the first node to have it", limit=580)
+        cluster.create_run("second", dataset="noise", train={"steps": 1000000})
+        ratios_, worst, latencies = [], 0, []
+        for turn in range(max(10, args.repeats)):
+            ends = time.monotonic() + 10
+            calm = steps(lambda: time.monotonic() > ends)
+            name, before = f"taker{turn}", len(noise_transfers(cluster))
+            beats.tell(f"measure {MEASURE_SECONDS}")
+            cluster.join(token, name, env={"SKERRY_FAKE_STEP_MS": "1000"})
+            looked = [time.monotonic()]
+
+            def has_all():
+                if time.monotonic() - looked[0] < 1:
+                    return False
+                looked[0] = time.monotonic()
+                return len(noise_transfers(cluster)) - before >= shards
+            busy = steps(has_all)
+            latencies += [microseconds / 1000 for microseconds in json.loads(beats.hear())]
+            cluster.daemons.pop(name).kill()
+            shutil.rmtree(cluster.root / name)
+            ratios_.append(statistics.median(busy) / statistics.median(calm))
+            worst = max(worst, max(busy) / statistics.median(calm))
+            print(f"turn {turn}: {len(calm)} steps of {statistics.median(calm):.3f} s, {len(busy)} of {statistics.median(busy):.3f} s beside, ratio {ratios_[-1]:.3f}", flush=True)
+        beats.popen.stdin.close()
+        beats.popen.wait()
+    trainer.close()
+    latencies.sort()
+    return {"turns": len(ratios_), "step_time_ratio": round(statistics.median(ratios_), 3), "longest_step_over_median": round(worst, 2),
+            "heartbeat_p99_ms": round(latencies[int(len(latencies) * 0.99)], 1)}
 
 
 LEASES = 16
@@ -377,7 +510,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=7)
     args = parser.parse_args()
     benches = {"size": size, "detection": detection, "train": train, "memory": memory, "storage": storage, "export": export, "fleet": fleet,
-               "gossip": gossip, "fanout": fanout, "transfer": transfer}
+               "checkpoint": checkpoint, "gossip": gossip, "fanout": fanout, "fanout-real": fanout_real, "interference": interference, "transfer": transfer}
     if args.name not in benches:
         print(__doc__)
         sys.exit(0 if args.name is None else f"no benchmark '{args.name}'")

@@ -1,5 +1,9 @@
 // storage_bench FOLDER [MIB]: one checkpoint of about 500 MB through the object store, as the daemon stores a snapshot: from
 // shared memory, hashed, written, sealed; read back and dropped. Prints; the last line is JSON.
+//
+// storage_bench FOLDER MIB turns: the same, asked for on standard input: "write" stores the checkpoint, durable, "read" makes it
+// a file in memory again, every chunk checked, as for an engine, "drop" removes it; each is answered by its seconds. The
+// tensors lie in FOLDER/tensors.safetensors for whoever competes.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -90,6 +94,50 @@ int make_snapshot(std::uint64_t mib, std::uint64_t& bytes) {
   return descriptor;
 }
 
+class Turns {
+ public:
+  Turns(const std::string& folder, std::uint64_t mib)
+      : descriptor_(make_snapshot(mib, bytes_)),
+        store_(value_of(open_rocksdb_store(folder + "/store"))),
+        objects_(value_of(ObjectStore::open(*store_, folder + "/files"))),
+        tensors_(value_of(Safetensors::map(descriptor_, bytes_))) {
+    std::ofstream(folder + "/tensors.safetensors", std::ios::binary) << tensors_.file();
+    facts_.run = RunId("r-bench");
+    facts_.kind = ManifestKind::kCheckpoint;
+    facts_.step = 100;
+  }
+
+  void serve() {
+    std::cout << bytes_ << std::endl;
+    for (std::string asked; std::getline(std::cin, asked);) {
+      std::cout << seconds_of([&] {
+        asked == "write" ? write() : asked == "read" ? read() : drop();
+      }) << std::endl;
+    }
+  }
+
+ private:
+  void write() { name_ = value_of(objects_->store_checkpoint(tensors_, facts_)).name; }
+  void read() {
+    const NamedManifest named = value_of(objects_->manifest(name_));
+    const Layout layout = value_of(safetensors_layout(named.manifest));
+    const int memory = ::memfd_create("resume", MFD_CLOEXEC);
+    SKERRY_CHECK(::ftruncate(memory, static_cast<off_t>(layout.total_bytes)) == 0, "memory");
+    value_of(assemble(
+        layout, [&](const Hash& chunk) { return objects_->read(name_, chunk); }, memory, "memory"));
+    ::close(memory);
+  }
+  void drop() { value_of(objects_->drop(name_)); }
+
+  std::uint64_t bytes_ = 0;
+  int descriptor_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<ObjectStore> objects_;
+  Safetensors tensors_;
+  Manifest facts_;
+  Hash name_;
+};
+
 int run(const std::string& folder, std::uint64_t mib) {
   std::uint64_t bytes = 0;
   const int descriptor = make_snapshot(mib, bytes);
@@ -137,5 +185,10 @@ int main(int argc, char** argv) {
     std::cerr << "usage: storage_bench FOLDER [MIB]\n";
     return 2;
   }
-  return skerry::storage::run(argv[1], argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 480);
+  const std::uint64_t mib = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 480;
+  if (argc > 3) {
+    skerry::storage::Turns(argv[1], mib).serve();
+    return 0;
+  }
+  return skerry::storage::run(argv[1], mib);
 }

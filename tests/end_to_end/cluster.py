@@ -117,6 +117,26 @@ def write_idx(folder, count, size=28, seed=3):
     (folder / "train-labels-idx1-ubyte").write_bytes(bytes([0, 0, 8, 1]) + count.to_bytes(4, "big") + labels)
 
 
+def inflate(folder, total):
+    """Adds shards of noise to an ingested folder until it holds `total` bytes."""
+    index = json.loads((folder / "dataset.json").read_text())
+    have, number = sum(f["bytes"] for f in index["files"]), 1000
+    while have < total:
+        n = min(64 << 20, total - have) // 784 + 1
+        header = json.dumps({"images": {"dtype": "U8", "shape": [n, 1, 28, 28], "data_offsets": [0, n * 784]},
+                             "labels": {"dtype": "I32", "shape": [n], "data_offsets": [n * 784, n * 788]}}).encode()
+        header += b" " * (-len(header) % 8)
+        body = len(header).to_bytes(8, "little") + header + os.urandom(n * 784) + bytes(4 * n)
+        name = f"shard-0-{number}.safetensors"
+        (folder / name).write_bytes(body)
+        index["files"].append({"name": name, "role": "shard", "partition": 0, "samples": n, "bytes": len(body)})
+        index["samples"] += n
+        index["partition_samples"][0] += n
+        have += len(body)
+        number += 1
+    (folder / "dataset.json").write_text(json.dumps(index))
+
+
 class Cluster:
     def __init__(self, bin_dir, root=None, engine=None, coordinator_args=(), daemon_args=()):
         self.bin = pathlib.Path(bin_dir).resolve()

@@ -97,6 +97,27 @@ class FullDisk(EndToEnd):
         self.assertTrue(cluster.daemons["one"].alive())
         self.assertEqual(cluster.daemons["one"].stop(), 0)
 
+    def test_receiving(self):
+        """A node that is to fetch what its disk has no room for asks nobody for it, says so, and goes on when there is room."""
+        cluster = self.cluster()
+        cluster.start_coordinator()
+        cluster.add_dataset(partitions=1)
+        disk = cluster.root / "one"
+        self.small_disk(disk, 96)
+        token = cluster.json("token", "create", "--role", "node")["token"]
+        daemon = cluster.join(token, "one", env={"SKERRY_FAKE_STEP_MS": "20"})
+        cluster.wait(lambda: any(n["name"] == "one" for n in cluster.items("node", "list")), "it to join", daemon)
+        self.fill(disk, leave_megabytes=8)  # below the reserve of 32 MiB: no objects
+        cluster.create_run("run", train={"steps": 100000})
+        cluster.wait(lambda: "cannot fetch" in daemon.log_text(), "it to say so", daemon)
+        self.assertRegex(daemon.log_text(), "cannot fetch .*is full: .*make room; trying again")
+        self.assertEqual(cluster.events(kind="transfer"), [])
+        (disk / "filler").unlink()
+        cluster.wait_event(kind="committed", run="run")
+        fetched = [e for e in cluster.events(kind="transfer") if "shard" in e["reason"]]
+        self.assertRegex(fetched[0]["reason"], "fetched shard-0-.* of dataset shapes: .*/s from the coordinator")
+        self.assertEqual(cluster.events(kind="lease_lost"), [])
+
     def test_start(self):
         """What starts on a full disk says so and leaves, to be started again by systemd; nothing is lost by that."""
         cluster = self.cluster_in_training(coordinator_disk=192, daemon_disk=96)

@@ -2,12 +2,14 @@
 """Nodes serve each other: what a newcomer needs comes from them, a whole ensemble does with the coordinator killed for good, and
 whoever holds a copy of a checkpoint takes over from its own disk."""
 import hashlib
+import json
 import pathlib
+import re
 import unittest
 
 from bit_exact_test import tensors
 from case import EndToEnd
-from cluster import free_ports
+from cluster import free_ports, inflate, write_idx
 
 
 def sums(folder):
@@ -91,6 +93,62 @@ class Peers(EndToEnd):
         self.assertEqual(len(files), 2)
         for file in files:
             self.assertEqual(tensors(it.root / "run" / file), tensors(it.root / "calm" / file), file)
+
+    def test_limits_and_what_is_told_of_transfers(self):
+        """A coordinator that sends at most 4 MB/s, and a node that takes at most 2: 12 MB in three chunks, of which the first
+        goes at once, take no less than the rest of them at that rate."""
+        it = self.cluster(coordinator_args=["--upload-limit", "4MB/s"])
+        it.start_coordinator()
+        write_idx(it.root / "images", 200)
+        folder = it.root / "noise"
+        it.engine_run("ingest", it.root / "images", "--out", folder, "--partitions", 1)
+        inflate(folder, 12_500_000)
+        it.run("dataset", "add", "noise", folder, "--partitions", 1)
+        env = {"SKERRY_FAKE_STEP_MS": "20"}
+        for name, least, args in (("one", 1.9, []), ("two", 3.9, ["--download-limit", "2MB/s"])):
+            it.start_daemon(name, env=env, args=args)
+            it.create_run(f"run-{name}", dataset="noise", train={"steps": 100000})
+            told = it.wait(lambda: [e for e in it.events(kind="transfer", node=name) if "shard-0-1000" in e["reason"]],
+                           f"{name} to tell what it fetched", *it.daemons.values())
+            self.assertEqual(len(told), 1, "once for each object")
+            size, seconds = re.search(r"of dataset noise: ([\d.]+) MiB in ([\d.]+) s, ", told[0]["reason"]).groups()
+            self.assertGreater(float(size), 11)
+            self.assertGreater(float(seconds), least, told[0]["reason"])
+
+    def test_chunks_are_listed_and_verified(self):
+        it = self.cluster(coordinator_args=["--lease-seconds", "1"])
+        it.start_coordinator()
+        it.add_dataset(partitions=1)
+        it.start_daemon("one", env={"SKERRY_FAKE_STEP_MS": "20"})
+        it.create_run("run", train={"steps": 30})
+        it.wait_run("run")
+
+        def held():
+            objects = it.items("chunk", "list", "run")
+            return objects if all(o["holders"] == ["one"] for o in objects if o["kind"] in ("checkpoint", "shard") and
+                                  o["step"] in (None, 30)) else None
+        objects = it.wait(held, "the node to say what it holds", *it.daemons.values())
+        self.assertEqual({o["kind"] for o in objects} - {"fit", "test"}, {"checkpoint", "partition", "router", "shard"})
+        self.assertEqual({o["coordinator"] for o in objects}, {"whole"})
+        shard = next(o for o in objects if o["kind"] == "shard")
+        listed = it.items("chunk", "list", "--object", shard["object"][:12], "--chunks")
+        self.assertEqual(sum(c["bytes"] for c in listed[0]["chunks"]), shard["bytes"])
+
+        whole = it.json("chunk", "verify")
+        self.assertEqual((whole["checked"], whole["damaged"]), (len(objects), []))
+        path = it.root / "coordinator/objects" / shard["object"]
+        with open(path, "r+b") as file:
+            file.seek(shard["bytes"] // 2)
+            byte = file.read(1)
+            file.seek(-1, 1)
+            file.write(bytes([byte[0] ^ 1]))
+        done = it.run("chunk", "verify", "run", "-o", "json", check=False)
+        self.assertEqual(done.returncode, 8, done.stderr)
+        found = json.loads(done.stdout)["damaged"]
+        self.assertEqual([d["object"] for d in found], [shard["object"]])
+        self.assertEqual(len(found[0]["damaged_chunks"]), 1)
+        self.assertIn("skerry dataset add", found[0]["trouble"])
+        it.wait_event(kind="object_damaged", run="run")
 
 
 if __name__ == "__main__":
