@@ -58,6 +58,13 @@ Result<void> set_preset(pb::RunSpec& spec, const Value& value) {
   return fail(ErrorCode::kInvalid, "");
 }
 
+Result<void> set_init(pb::RunSpec& spec, const Value& value) {
+  constexpr std::size_t kPathBytes = 4096;
+  if (words(value).empty() || words(value).size() > kPathBytes) return fail(ErrorCode::kInvalid, "");
+  spec.set_init(words(value));
+  return {};
+}
+
 Result<void> set_precision(pb::RunSpec& spec, const Value& value) {
   if (words(value) != "fp32" && words(value) != "bf16") return fail(ErrorCode::kInvalid, "");
   spec.mutable_train()->set_precision(words(value));
@@ -127,6 +134,10 @@ const std::array kKeys{
            SET(spec.set_heads(u32(value)))},
     RunKey{"model", "patch_size", Kind::kWhole, "a whole number from 1 to 64", 1, 64, "", "",
            "pixels of a token's side; divides the image size", SET(spec.set_patch_size(u32(value)))},
+
+    RunKey{"model", "init", Kind::kText, "a folder", 0, 0, "", "",
+           "every expert starts from this exported expert of the same shape instead of random weights",
+           set_init},
 
     RunKey{"train", "steps", Kind::kWhole, "a whole number from 1 to 1000000000", 1, kMostSteps, "", "2000",
            "optimiser steps of each expert", SET(spec.mutable_train()->set_steps(u64(value)))},

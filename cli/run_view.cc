@@ -54,6 +54,7 @@ Json spec_json(const pb::RunSpec& spec) {
                                             {"heads", spec.heads()},
                                             {"patch_size", spec.patch_size()}}
                                      : Json{{"preset", spec.preset()}};
+  if (!spec.init().empty()) model["init"] = printable(spec.init());
   Json checkpoint;
   if (spec.round_steps() > 0) {
     checkpoint["round_steps"] = spec.round_steps();

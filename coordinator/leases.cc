@@ -222,11 +222,7 @@ pb::Assignment Machine::assignment_of(const Node& node) const {
     slot.set_attempt(expert.record.attempt());
     *slot.mutable_spec() = run.record.spec();
     *slot.mutable_model() = run.record.model();
-    for (const pb::DatasetFile& file : datasets.at(run.record.spec().dataset()).record.content().files()) {
-      if (file.role() == "shard" && file.partition() == static_cast<std::int32_t>(id.index)) {
-        *slot.add_shards() = file.object();
-      }
-    }
+    for (pb::ObjectRef& file : files_of(run, id.index)) *slot.add_shards() = std::move(file);
     if (!expert.head().empty()) *slot.mutable_head() = object_ref(expert.record.checkpoints(0));
     slot.set_head_step(expert.step());
     slot.set_steps_target(run.record.steps_target());

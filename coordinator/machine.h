@@ -92,6 +92,11 @@ struct Dataset {
   std::map<Hash, std::uint64_t> progress;
 };
 
+// A dataset that holds weights to start from instead of images.
+bool is_weights(const pb::DatasetAdd& content);
+// Whether a run trains on this dataset or starts from it.
+bool uses(const pb::RunSpec& spec, const std::string& dataset);
+
 struct StoredObject {
   std::uint64_t manifest_bytes = 0;
   std::uint64_t bytes = 0;
@@ -338,10 +343,13 @@ struct Machine {
   bool is_whole(const Dataset& dataset) const;
   void check_ready(Dataset& dataset);
   const Run* user_of(const std::string& dataset) const;
+  // What an expert's node reads to train: its shards, and the weights to start from where the run names some.
+  std::vector<pb::ObjectRef> files_of(const Run& run, std::uint32_t expert) const;
 
   // run_create.cc
   AdminResult run_create(const pb::RunCreate& request);
   Result<pb::ModelSpec> model_for(const pb::RunSpec& spec, const Dataset& dataset) const;
+  Result<void> check_init(const pb::RunSpec& spec) const;
 
   // run_admin.cc
   Result<Run*> find_run(const std::string& name);

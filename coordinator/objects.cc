@@ -114,7 +114,7 @@ void Machine::tell_of_object(const std::string& kind, const Hash& manifest) {
       const std::string words = words_of(name, file, is_damaged);
       bool is_used = false;
       for (const auto& [id, run] : runs) {
-        if (run.record.spec().dataset() != name) continue;
+        if (!uses(run.record.spec(), name)) continue;
         is_used = true;
         if (file.role() == "shard") {
           const Expert& expert = run.experts[static_cast<std::size_t>(file.partition())];
@@ -139,11 +139,13 @@ std::vector<std::string> Machine::damages(const Run& run) const {
         found.push_back(text("expert ", expert.record.index(), ": ", words_of(checkpoint, true)));
     }
   }
-  const std::string& dataset = run.record.spec().dataset();
-  for (const pb::DatasetFile& file : datasets.at(dataset).record.content().files()) {
-    if (!is_damaged(file.object().manifest())) continue;
-    const std::string whose = file.role() == "shard" ? text("expert ", file.partition(), ": ") : "";
-    found.push_back(whose + words_of(dataset, file, true));
+  for (const std::string& dataset : {run.record.spec().dataset(), run.record.spec().init()}) {
+    if (dataset.empty()) continue;
+    for (const pb::DatasetFile& file : datasets.at(dataset).record.content().files()) {
+      if (!is_damaged(file.object().manifest())) continue;
+      const std::string whose = file.role() == "shard" ? text("expert ", file.partition(), ": ") : "";
+      found.push_back(whose + words_of(dataset, file, true));
+    }
   }
   return found;
 }
@@ -239,12 +241,9 @@ bool Machine::may_read(const Node& node, const Hash& manifest) const {
   for (const ExpertId& id : node.leases) {
     const Run& run = runs.at(id.run.str());
     if (run.experts[id.index].head() == raw) return true;
-    for (const pb::DatasetFile& file : datasets.at(run.record.spec().dataset()).record.content().files()) {
-      if (file.role() == "shard" && file.partition() == static_cast<std::int32_t>(id.index) &&
-          file.object().manifest() == raw) {
-        return true;
-      }
-    }
+    const auto files = files_of(run, id.index);
+    if (std::ranges::any_of(files, [&](const pb::ObjectRef& file) { return file.manifest() == raw; }))
+      return true;
   }
   return false;
 }

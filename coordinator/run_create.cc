@@ -106,6 +106,19 @@ Result<pb::ModelSpec> Machine::model_for(const pb::RunSpec& spec, const Dataset&
   return model;
 }
 
+Result<void> Machine::check_init(const pb::RunSpec& spec) const {
+  if (spec.init().empty()) return {};
+  const auto found = datasets.find(spec.init());
+  if (found == datasets.end() || !is_weights(found->second.record.content())) {
+    return fail(ErrorCode::kNotFound, text("no weights ", spec.init(),
+                                           " are here: `skerry run create` uploads the "
+                                           "folder that model.init names"));
+  }
+  if (!found->second.record.ready())
+    return fail(ErrorCode::kConflict, text("the weights ", spec.init(), " are still being uploaded"));
+  return {};
+}
+
 AdminResult Machine::run_create(const pb::RunCreate& request) {
   const pb::RunSpec& spec = request.spec();
   TRY(check_rest(spec));
@@ -115,6 +128,9 @@ AdminResult Machine::run_create(const pb::RunCreate& request) {
     return fail(ErrorCode::kNotFound, text("no dataset ", spec.dataset(), "; see \"skerry dataset list\""));
   if (!dataset->second.record.ready())
     return fail(ErrorCode::kConflict, text("dataset ", spec.dataset(), " is still being uploaded"));
+  if (is_weights(dataset->second.record.content()))
+    return fail(ErrorCode::kInvalid, text(spec.dataset(), " holds weights, no images to train on"));
+  TRY(check_init(spec));
   ASSIGN_OR_RETURN(const pb::ModelSpec model, model_for(spec, dataset->second));
 
   pb::AdminReply reply;

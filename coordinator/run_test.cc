@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/text.h"
 #include "coordinator/testing.h"
 
 namespace skerry::coordinator {
@@ -36,6 +37,73 @@ TEST(Dataset, IsUploadedResumedAndReady) {
   harness.restart();
   EXPECT_EQ(add().state(), "ready");
   EXPECT_TRUE(harness.fetches.empty());
+}
+
+pb::DatasetAdd weights(const std::string& name) {
+  pb::DatasetAdd content = testing::dataset(name, 1);
+  content.set_samples(0);
+  content.mutable_files()->DeleteSubrange(1, 2);
+  content.mutable_files(0)->set_role("weights");
+  return content;
+}
+
+TEST(Weights, AreHandedToEveryExpertBesideItsShards) {
+  Harness harness;
+  harness.add_dataset("data", 2);
+  const pb::DatasetAdd content = weights("weights-1");
+  const auto add = [&](pb::AdminRequest& request) { *request.mutable_dataset_add() = content; };
+  harness.admin_ask(add);
+  pb::RunSpec spec = testing::run_spec("fashion");
+  spec.set_init("weights-1");
+  EXPECT_EQ(harness.create_run(spec), "");
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("still being uploaded"));
+  harness.store_fetched_files();
+  EXPECT_EQ(harness.admin_ask(add).datasets().datasets(0).state(), "ready");
+  ASSERT_NE(harness.create_run(spec), "") << harness.last_error.message();
+  const Who node = harness.join("anna");
+  const pb::SlotAssignment slot = harness.assignment(node).slots(0);
+  ASSERT_EQ(slot.shards_size(), 2);
+  EXPECT_EQ(slot.shards(1).manifest(), content.files(0).object().manifest());
+  const Hash manifest = *Hash::from_raw(content.files(0).object().manifest());
+  EXPECT_TRUE(harness.core().may_read(node.id, manifest));
+  const auto remove = [](pb::AdminRequest& request) {
+    request.mutable_dataset_delete()->set_name("weights-1");
+  };
+  harness.admin_ask(remove);
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("run fashion uses dataset weights-1"));
+  harness.restart();
+  EXPECT_EQ(harness.run("fashion").spec().init(), "weights-1");
+  harness.create_run(testing::run_spec("plain"));
+  harness.admin_ask([](pb::AdminRequest& request) { request.mutable_run_stop()->set_name("fashion"); });
+  harness.admin_ask([](pb::AdminRequest& request) { request.mutable_run_delete()->set_name("fashion"); });
+  harness.admin_ask(remove);
+  EXPECT_EQ(harness.last_error.code(), "") << harness.last_error.message();
+  EXPECT_FALSE(harness.core().may_read(node.id, manifest));
+}
+
+TEST(Weights, AreNoImagesAndImagesAreNoWeights) {
+  Harness harness;
+  harness.add_dataset("data", 1);
+  pb::DatasetAdd two = weights("weights-1");
+  *two.add_files() = two.files(0);
+  harness.admin_ask([&](pb::AdminRequest& request) { *request.mutable_dataset_add() = two; });
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("weights are one file"));
+  harness.admin_ask([](pb::AdminRequest& request) { *request.mutable_dataset_add() = weights("weights-1"); });
+  harness.store_fetched_files();
+  pb::RunSpec spec = testing::run_spec("fashion");
+  spec.set_dataset("weights-1");
+  harness.create_run(spec);
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("holds weights, no images"));
+  spec.set_dataset("data");
+  for (const char* init : {"data", "none"}) {
+    spec.set_init(init);
+    harness.create_run(spec);
+    EXPECT_THAT(harness.last_error.message(), HasSubstr(text("no weights ", init, " are here")));
+  }
+  pb::DatasetAdd empty = testing::dataset("empty", 1);
+  empty.set_samples(0);
+  harness.admin_ask([&](pb::AdminRequest& request) { *request.mutable_dataset_add() = empty; });
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("no samples"));
 }
 
 TEST(Dataset, OtherContentUnderTheSameNameIsAConflict) {

@@ -32,7 +32,7 @@ Result<void> validate_token(const pb::TokenCreate& create) {
 Result<void> validate_dataset(const pb::DatasetAdd& add) {
   TRY(validate_name(add.name(), "dataset name"));
   TRY(in_range<std::uint32_t>("dataset.partitions", add.partitions(), 1, kPartitions));
-  TRY(in_range<std::uint64_t>("dataset.samples", add.samples(), 1, kSamples));
+  TRY(in_range<std::uint64_t>("dataset.samples", add.samples(), 0, kSamples));
   TRY(in_range<std::uint32_t>("dataset.channels", add.channels(), 1, 64));
   TRY(in_range<std::uint32_t>("dataset.image_size", add.image_size(), 4, 1024));
   TRY(count_at_most("dataset.classes", add.classes_size(), kClasses));
@@ -120,10 +120,10 @@ Result<void> each(std::string_view field, const Items& items, std::size_t limit,
 Result<void> validate(const pb::DatasetFile& file) {
   TRY(validate(file.object()));
   TRY(validate_name(file.object().name(), "file name"));
-  for (const std::string_view role : {"shard", "router", "partition", "fit", "test", "index"}) {
+  for (const std::string_view role : {"shard", "router", "partition", "fit", "test", "index", "weights"}) {
     if (file.role() == role) return {};
   }
-  return bad("file.role", "shard, router, partition, fit, test or index", file.role().substr(0, 32));
+  return bad("file.role", "shard, router, partition, fit, test, index or weights", file.role().substr(0, 32));
 }
 
 Result<void> validate(const pb::AdminRequest& request) {

@@ -163,7 +163,7 @@ const Case kCases[] = {
     {"ttl_seconds", token_create, [](auto& r) { token(r).set_ttl_seconds(kTokenTtlSeconds + 1); }},
     {"dataset name", dataset_add, [](auto& r) { dataset(r).set_name("Fashion"); }},
     {"dataset.partitions", dataset_add, [](auto& r) { dataset(r).set_partitions(0); }},
-    {"dataset.samples", dataset_add, [](auto& r) { dataset(r).set_samples(0); }},
+    {"dataset.samples", dataset_add, [](auto& r) { dataset(r).set_samples(std::uint64_t{1} << 41); }},
     {"dataset.files.partition", dataset_add, [](auto& r) { dataset(r).mutable_files(0)->set_partition(4); }},
     {"object name", dataset_add,
      [](auto& r) { dataset(r).mutable_files(0)->mutable_object()->set_name("../../etc/passwd"); }},
