@@ -25,6 +25,8 @@ Json expert_json(const pb::ExpertInfo& expert) {
           {"attempt", expert.attempt()},
           {"live_step", expert.live_step()},
           {"samples_per_second", expert.samples_per_second()},
+          {"gradient_norm", number_or_null(committed, expert.gradient_norm())},
+          {"router", expert.router()},
           {"node_id", text_or_null(expert.node_id())}};
 }
 
@@ -149,7 +151,7 @@ void print_run(std::ostream& out, const pb::RunInfo& run, std::int64_t now_unix_
   Table table({"EXPERT", "PHASE", "STEP", "OF", "LIVE", "LOSS", "NODE", "EPOCH", "CHECKPOINT", "COMMITTED"});
   for (const pb::ExpertInfo& expert : run.experts()) {
     const bool committed = !expert.checkpoint().empty();
-    table.add({text(expert.index()),
+    table.add({expert.router() ? "router" : text(expert.index()),
                {or_dash(expert.phase()), paint_of_state(expert.phase())},
                text(expert.step()),
                text(expert.steps_target()),

@@ -58,7 +58,7 @@ struct SyntheticCheckpoint {
         tensors.push_back({kind + name, storage::DType::kF32, tensor.shape, tensor.bytes});
       }
     }
-    return storage::value_of(storage::encode_safetensors(tensors, {}));
+    return storage::value_of(storage::encode_safetensors(tensors, {{"format", "skerry-checkpoint"}}));
   }
 
  private:

@@ -51,14 +51,15 @@ bool uses(const pb::RunSpec& spec, const std::string& dataset) {
   return spec.dataset() == dataset || (!spec.init().empty() && spec.init() == dataset);
 }
 
-std::vector<pb::ObjectRef> Machine::files_of(const Run& run, std::uint32_t expert) const {
-  std::vector<pb::ObjectRef> files;
+std::vector<const pb::DatasetFile*> Machine::files_of(const Run& run, std::uint32_t expert) const {
+  const bool is_router = run.is_router(expert);
+  std::vector<const pb::DatasetFile*> files;
   for (const pb::DatasetFile& file : datasets.at(run.record.spec().dataset()).record.content().files()) {
-    if (file.role() == "shard" && file.partition() == static_cast<std::int32_t>(expert))
-      files.push_back(file.object());
+    const bool is_its = is_router || file.partition() == static_cast<std::int32_t>(expert);
+    if (file.role() == "shard" && is_its) files.push_back(&file);
   }
   const std::string& init = run.record.spec().init();
-  if (!init.empty()) files.push_back(datasets.at(init).record.content().files(0).object());
+  if (!init.empty() && !is_router) files.push_back(&datasets.at(init).record.content().files(0));
   return files;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "coordinator/core.h"
+#include "coordinator/router_job.h"
 #include "coordinator/scheduler.h"
 #include "coordinator/state.pb.h"
 
@@ -80,7 +81,12 @@ struct Expert {
 
 struct Run {
   stored::Run record;
-  std::vector<Expert> experts;
+  std::vector<Expert> experts;  // its jobs: a router that is trained is the last
+  bool is_router(std::uint32_t index) const {
+    return trains_router(record.spec()) && index + 1 == record.experts();
+  }
+  std::string job_name(std::uint32_t index) const;  // "expert 3", "the router"
+  pb::TrainSpec training_of(std::uint32_t index) const;
   bool active() const { return record.wanted() == stored::WANTED_ACTIVE; }
 };
 
@@ -343,8 +349,9 @@ struct Machine {
   bool is_whole(const Dataset& dataset) const;
   void check_ready(Dataset& dataset);
   const Run* user_of(const std::string& dataset) const;
-  // What an expert's node reads to train: its shards, and the weights to start from where the run names some.
-  std::vector<pb::ObjectRef> files_of(const Run& run, std::uint32_t expert) const;
+  // What an expert's node reads to train: its shards, and the weights to start from where the run names some. The router's
+  // reads the shards of all.
+  std::vector<const pb::DatasetFile*> files_of(const Run& run, std::uint32_t expert) const;
 
   // run_create.cc
   AdminResult run_create(const pb::RunCreate& request);

@@ -136,7 +136,7 @@ std::vector<std::string> Machine::damages(const Run& run) const {
   for (const Expert& expert : run.experts) {
     for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
       if (is_damaged(checkpoint.manifest()))
-        found.push_back(text("expert ", expert.record.index(), ": ", words_of(checkpoint, true)));
+        found.push_back(text(run.job_name(expert.record.index()), ": ", words_of(checkpoint, true)));
     }
   }
   for (const std::string& dataset : {run.record.spec().dataset(), run.record.spec().init()}) {
@@ -215,8 +215,8 @@ std::vector<NamedObject> Machine::objects() const {
     for (const Expert& expert : run.experts) {
       for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
         all.push_back({*Hash::from_raw(checkpoint.manifest()), Purpose::kCheckpoint, true,
-                       text("run ", run.record.spec().name(), ", expert ", expert.record.index(), ", step ",
-                            checkpoint.step())});
+                       text("run ", run.record.spec().name(), ", ", run.job_name(expert.record.index()),
+                            ", step ", checkpoint.step())});
       }
     }
   }
@@ -242,7 +242,7 @@ bool Machine::may_read(const Node& node, const Hash& manifest) const {
     const Run& run = runs.at(id.run.str());
     if (run.experts[id.index].head() == raw) return true;
     const auto files = files_of(run, id.index);
-    if (std::ranges::any_of(files, [&](const pb::ObjectRef& file) { return file.manifest() == raw; }))
+    if (std::ranges::any_of(files, [&](const auto* file) { return file->object().manifest() == raw; }))
       return true;
   }
   return false;

@@ -80,9 +80,10 @@ Result<void> validate_spec(const pb::RunSpec& spec) {
 Result<void> validate_run(const pb::RunInfo& run) {
   TRY(validate_spec(run.spec()));
   TRY(finite("run.samples_per_second", run.samples_per_second()));
-  TRY(count_at_most("run.experts", run.experts_size(), kPartitions));
+  TRY(count_at_most("run.experts", run.experts_size(), kPartitions + 1));  // and the router's job
   for (const pb::ExpertInfo& expert : run.experts()) {
     TRY(finite("expert.loss", expert.loss()));
+    TRY(finite("expert.gradient_norm", expert.gradient_norm()));
     TRY(finite("expert.samples_per_second", expert.samples_per_second()));
     TRY(length_or_empty("expert.checkpoint", expert.checkpoint(), kKeyBytes));
   }
@@ -105,6 +106,8 @@ Result<void> validate_ensemble(const pb::EnsembleReply& reply) {
   for (const pb::EnsembleExpert& expert : reply.experts()) {
     if (!expert.checkpoint().manifest().empty()) TRY(validate(expert.checkpoint()));
   }
+  const pb::ObjectRef& router = reply.learned_router().checkpoint();
+  if (!router.manifest().empty()) TRY(validate(router));
   return {};
 }
 

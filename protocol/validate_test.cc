@@ -192,8 +192,8 @@ const Case kCases[] = {
     {"checkpoint.copies", run_create, [](auto& r) { spec(r).set_copies(0); }},
     {"checkpoint.keep", run_create, [](auto& r) { spec(r).set_keep(0); }},
     {"schedule.turn_rounds", run_create, [](auto& r) { spec(r).set_turn_rounds(0); }},
-    {"router.kind", run_create, [](auto& r) { spec(r).set_router_kind("learned"); }},
     {"router.kind", run_create, [](auto& r) { spec(r).set_router_kind("magic"); }},
+    {"model.init", run_create, [](auto& r) { spec(r).set_init(std::string(5000, 'i')); }},
     {"name", node_show, [](auto& r) { r.mutable_admin()->mutable_node_show()->set_name("a b"); }},
     {"limit", node_list, [](auto& r) { r.mutable_admin()->mutable_node_list()->set_limit(501); }},
     {"control request", hello, [](auto& r) { r.clear_body(); }},
@@ -238,6 +238,10 @@ TEST(ControlReply, WhatADaemonActsOnIsChecked) {
   shard.set_name("shard-0-0.safetensors");
   const auto good = parse_control_reply(reply.SerializeAsString());
   ASSERT_TRUE(good) << good.error().message;
+  model.set_router_experts(2);
+  EXPECT_FALSE(parse_control_reply(reply.SerializeAsString()));  // the router must know whose shard it reads
+  slot_assignment.add_partitions(1);
+  EXPECT_TRUE(parse_control_reply(reply.SerializeAsString()));
   shard.set_name("/etc/passwd");
   EXPECT_FALSE(parse_control_reply(reply.SerializeAsString()));
 
@@ -253,6 +257,7 @@ TEST(ControlReply, WhatAPersonReadsIsFiniteAndKnown) {
   const std::function<void(pb::AdminReply&)> spoilers[] = {
       [](auto& r) { r.mutable_runs()->mutable_runs(0)->set_samples_per_second(kNan); },
       [](auto& r) { r.mutable_runs()->mutable_runs(0)->mutable_experts(0)->set_samples_per_second(kNan); },
+      [](auto& r) { r.mutable_runs()->mutable_runs(0)->mutable_experts(0)->set_gradient_norm(kNan); },
       [](auto& r) { r.mutable_runs()->mutable_runs(0)->mutable_spec()->set_round_seconds(kNan); },
       [](auto& r) {
         r.mutable_runs()->mutable_runs(0)->mutable_spec()->mutable_train()->set_schedule(
