@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "diffusion/autocast.h"
 #include "diffusion/device.h"
@@ -26,6 +27,8 @@ struct Trainer::Impl {
   }
 
   StepMetrics step();
+  // Half as many samples at a time. False: there is one already.
+  bool step_back();
   at::Tensor loss_of(const Batch& batch) const;
   // The mean loss of the step's batch; writes the gradients of it.
   at::Tensor differentiate(std::vector<at::Tensor>& gradients);
@@ -69,7 +72,25 @@ at::Tensor Trainer::Impl::differentiate(std::vector<at::Tensor>& gradients) {
 
 StepMetrics Trainer::Impl::step() {
   std::vector<at::Tensor> gradients;
-  const at::Tensor loss = differentiate(gradients);
+  at::Tensor loss;
+  while (!loss.defined()) {
+    try {
+      loss = differentiate(gradients);
+    } catch (const std::exception& error) {
+      if (!is_out_of_memory(error) || !step_back()) throw;
+      gradients.clear();
+    }
+  }
+bool Trainer::Impl::step_back() {
+  const std::uint32_t rows = rows_at_a_time(train);
+  if (rows == 1) return false;
+  train.micro_batch = (rows + 1) / 2;
+  fingerprint = engine_fingerprint(dit.device(), train);
+  log_warning("out of memory: the batch goes on in smaller parts",
+              {{"samples_at_a_time", train.micro_batch}, {"before", rows}, {"step", state.step}});
+  return true;
+}
+
   StepMetrics metrics;
   metrics.learning_rate = learning_rate_at(train, state.step);
   metrics.gradient_norm = apply_gradients(state, gradients, train);

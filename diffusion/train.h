@@ -3,7 +3,7 @@
 // sample, purpose), so a trainer resumed at step n continues as if it had never stopped, bit for bit on the
 // same fingerprint. No LibTorch shows here. Thread rule: one thread at a time, always the same one. Failure
 // rule: shards, specs and checkpoints that cannot be trained with are errors, as is a device out of memory
-// (kExhausted).
+// (kExhausted) where not even one sample at a time fits.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +43,8 @@ class Trainer {
   Trainer& operator=(Trainer&&) noexcept;
   ~Trainer();
 
+  // Where the device has too little memory for the samples that go through the model at a time, they are halved, which
+  // is logged, and stay so: the fingerprint changes.
   Result<StepMetrics> step();
   std::uint64_t steps_done() const;
 
