@@ -173,8 +173,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{kLeast + kModel + kTrain + "[checkpoint]\ncopies = 2\n", ":8:10", "not supported yet"},
         Bad{kLeast + kModel + kTrain + "[checkpoint]\nround_seconds=5\nround_steps=5\n", ":9:13",
             "remove one of them"},
-        Bad{kLeast + kModel + kTrain + "[router]\nkind = \"learned\"\n", ":8:8", "not supported yet"},
-        Bad{kLeast + kModel + kTrain + "[router]\nkind = \"best\"\n", ":8:8", "expected \"analytic\""},
+        Bad{kLeast + kModel + kTrain + "[router]\nkind = \"best\"\n", ":8:8",
+            "expected \"analytic\" or \"learned\""},
         Bad{"name = \"A b\"\ndataset = \"d\"\n" + kModel + kTrain, ":1:8", "a name of at most 63"},
         Bad{kLeast + "seed = -1\n" + kModel + kTrain, ":3:8", "a whole number from 0"}));
 

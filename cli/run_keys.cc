@@ -82,11 +82,8 @@ Result<void> set_copies(pb::RunSpec& spec, const Value& value) {
 }
 
 Result<void> set_router(pb::RunSpec& spec, const Value& value) {
-  if (words(value) == "learned") {
-    return fail(ErrorCode::kInvalid, "the learned router is not supported yet: write kind = \"analytic\"");
-  }
-  if (words(value) != "analytic") return fail(ErrorCode::kInvalid, "");
-  spec.set_router_kind("analytic");
+  if (words(value) != "analytic" && words(value) != "learned") return fail(ErrorCode::kInvalid, "");
+  spec.set_router_kind(words(value));
   return {};
 }
 
@@ -202,8 +199,9 @@ const std::array kKeys{
     RunKey{"schedule", "turn_rounds", Kind::kWhole, "a whole number from 1 to 1000000", 1, 1e6, "5", "",
            "commits of one turn, where there are fewer nodes than experts",
            SET(spec.set_turn_rounds(u32(value)))},
-    RunKey{"router", "kind", Kind::kText, "\"analytic\"", 0, 0, "\"analytic\"", "",
-           "from the partition statistics, without training", set_router},
+    RunKey{"router", "kind", Kind::kText, "\"analytic\" or \"learned\"", 0, 0, "\"analytic\"", "",
+           "from the partition statistics, without training; learned: a small model, one more job of the run",
+           set_router},
 };
 #undef SET
 

@@ -1,4 +1,4 @@
-// Training one expert: shards and a spec in, weights out. Flow matching (arXiv 2501.05450): x_t = (1−t)·x0 +
+// Training one expert, or the router: shards and a spec in, weights out. Flow matching (arXiv 2501.05450): x_t = (1−t)·x0 +
 // t·ε, the target v = ε − x0. Every random number is a function of (seed, expert, attempt, step,
 // sample, purpose), so a trainer resumed at step n continues as if it had never stopped, bit for bit on the
 // same fingerprint. No LibTorch shows here. Thread rule: one thread at a time, always the same one. Failure
@@ -21,7 +21,7 @@ namespace skerry::diffusion {
 
 struct StepMetrics {
   std::uint64_t step = 0;  // steps done after this one
-  double loss = 0;         // mean squared velocity error of the batch
+  double loss = 0;         // mean over the batch: squared velocity error, or a router's cross-entropy in nats
   double gradient_norm = 0;
   double learning_rate = 0;
 };

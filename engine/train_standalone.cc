@@ -52,15 +52,21 @@ class ProgressLine {
 };
 
 Result<Trainer> open_trainer(const StandaloneOptions& options) {
-  ASSIGN_OR_RETURN(DatasetFolder dataset, open_dataset_folder(options.dataset, options.train.expert));
+  const auto partition = options.router ? std::nullopt : std::optional(options.train.expert);
+  ASSIGN_OR_RETURN(DatasetFolder dataset, open_dataset_folder(options.dataset, partition));
   diffusion::ModelSpec model = options.model;
+  diffusion::TrainSpec train = options.train;
   model.image_size = dataset.image_size;
   model.channels = dataset.channels;
   model.classes = dataset.classes;
+  if (options.router) {  // numbered as the router's job of a run
+    model.router_experts = train.expert = dataset.partitions;
+    train.shard_partitions = dataset.shard_partitions;
+  }
   if (!options.init.empty()) dataset.shards.push_back(options.init + "/diffusion_pytorch_model.safetensors");
-  if (options.resume.empty()) return Trainer::create(model, options.train, dataset.shards);
+  if (options.resume.empty()) return Trainer::create(model, train, dataset.shards);
   ASSIGN_OR_RETURN(const storage::Safetensors checkpoint, storage::Safetensors::open(options.resume));
-  return Trainer::resume(model, options.train, dataset.shards, checkpoint);
+  return Trainer::resume(model, train, dataset.shards, checkpoint);
 }
 
 }  // namespace
