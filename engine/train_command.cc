@@ -100,6 +100,8 @@ void register_train_command(CLI::App& app, int& exit_code) {
   command->add_option("--resume", options.resume, "Checkpoint to go on from");
   command->add_option("--init", options.init, "Folder of an exported expert of this shape to start from")
       ->excludes(router);
+  command->add_option("--events", options.events,
+                      "Folder for TensorBoard: loss, gradient norm and learning rate");
   command->add_option("--stop-after", options.stop_after, "Leave at this step");
   add_model_options(*command, arguments->shape);
   add_training_options(*command, *arguments);

@@ -17,6 +17,7 @@ struct StandaloneOptions {
   std::string init;            // folder of an exported expert to start from; empty: random weights
   diffusion::ModelSpec model;  // image_size, channels and classes are the dataset's
   diffusion::TrainSpec train;
+  std::string events;                       // folder for TensorBoard; empty: none
   bool router = false;                      // learns p(partition | x_t, t) instead of an expert's velocity
   std::optional<std::uint64_t> stop_after;  // leaves at this step, short of train.steps
 };
