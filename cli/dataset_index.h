@@ -12,7 +12,7 @@ namespace skerry::cli {
 
 struct DatasetFileEntry {
   std::string name;
-  std::string role;             // shard, router, partition, fit, test
+  std::string role;             // shard, router, partition, fit, test; weights, which no dataset.json names
   std::int32_t partition = -1;  // −1: of all
   std::uint64_t samples = 0;
   std::uint64_t bytes = 0;

@@ -24,6 +24,8 @@ constexpr std::string_view kRaw = "raw/";
 constexpr std::string_view kScratch = "/.fetched";
 constexpr std::string_view kScratchWithState = "/.fetched-with-training-state";
 
+const std::string kLearnedRouter = "/learned.safetensors";
+
 bool is_laggard(const pb::EnsembleExpert& expert) { return expert.step() < expert.steps_target(); }
 
 Result<void> make_folder(const std::string& path) {
@@ -57,6 +59,10 @@ Result<WantedObject> wanted(const pb::ObjectRef& object, bool whole) {
 
 Result<std::vector<WantedObject>> wanted_objects(const pb::EnsembleReply& ensemble, bool with_state) {
   std::vector<WantedObject> objects;
+  if (ensemble.has_learned_router()) {
+    ASSIGN_OR_RETURN(WantedObject object, wanted(ensemble.learned_router().checkpoint(), with_state));
+    objects.push_back(std::move(object));
+  }
   for (const pb::EnsembleExpert& expert : ensemble.experts()) {
     ASSIGN_OR_RETURN(WantedObject object, wanted(expert.checkpoint(), with_state));
     objects.push_back(std::move(object));
@@ -103,6 +109,16 @@ Result<void> write_training_state(const storage::Safetensors& checkpoint, const 
                                     checkpoint.header().metadata);
 }
 
+// As the checkpoint names them: its metadata says what shape the router has.
+Result<void> write_learned_router(const std::string& fetched, const std::string& path) {
+  ASSIGN_OR_RETURN(const storage::Safetensors checkpoint, storage::Safetensors::open(fetched));
+  std::vector<storage::TensorView> tensors;
+  for (const storage::TensorInfo& tensor : checkpoint.header().tensors) {
+    if (tensor.name.starts_with(kAveraged)) tensors.push_back(checkpoint.view(tensor));
+  }
+  return storage::write_safetensors(path, tensors, checkpoint.header().metadata);
+}
+
 Result<void> assemble_expert(const std::string& fetched, const std::string& folder,
                              const pb::ModelSpec& model, const Extras& extras) {
   ASSIGN_OR_RETURN(const storage::Safetensors checkpoint, storage::Safetensors::open(fetched));
@@ -131,6 +147,12 @@ Result<void> assemble(const pb::EnsembleReply& ensemble, const std::string& part
     fs::copy_file(scratch_path(scratch, file.object()), router_path(partial, file),
                   fs::copy_options::overwrite_existing, error);
     if (error) return storage::system_error("write", router_path(partial, file), error.value());
+  }
+  if (ensemble.has_learned_router()) {
+    const pb::EnsembleExpert& router = ensemble.learned_router();
+    around.err() << "router: step " << router.step() << " of " << router.steps_target() << std::endl;
+    TRY(write_learned_router(scratch_path(scratch, router.checkpoint()),
+                             router_folder(partial) + kLearnedRouter));
   }
   TRY(write_diffusers_files(partial, ensemble));
   TRY(write_text_file(partial + "/README.md", model_card(ensemble)));
@@ -169,6 +191,12 @@ Result<void> check_ensemble(const pb::EnsembleReply& ensemble, const std::string
                        " has no checkpoint yet: wait for its first commit (`skerry run show ",
                        ensemble.run().name(), "`)"));
     }
+  }
+  if (ensemble.has_learned_router() && ensemble.learned_router().checkpoint().manifest().empty()) {
+    return fail(ErrorCode::kConflict,
+                text("the router has no checkpoint yet: wait for its first commit (`skerry run "
+                     "show ",
+                     ensemble.run().name(), "`)"));
   }
   std::set<std::uint32_t> experts;
   for (const pb::EnsembleExpert& expert : ensemble.experts()) experts.insert(expert.index());
@@ -223,7 +251,7 @@ std::string ensemble_index(const pb::EnsembleReply& ensemble) {
                         {"depth", model.depth()},
                         {"heads", model.heads()},
                         {"patch_size", model.patch_size()}}},
-                      {"router", "analytic"}};
+                      {"router", ensemble.has_learned_router() ? "learned" : "analytic"}};
   return index.dump(2) + "\n";
 }
 

@@ -72,7 +72,7 @@ class EnsembleFetch : public testing::Test {
           around.coordinator.chunks[hash] = bytes;
           return {};
         }));
-    pb::EnsembleExpert& expert = *ensemble.add_experts();
+    pb::EnsembleExpert& expert = index < 2 ? *ensemble.add_experts() : *ensemble.mutable_learned_router();
     expert.set_index(index);
     expert.set_step(step);
     expert.set_steps_target(100);
@@ -105,6 +105,25 @@ class EnsembleFetch : public testing::Test {
   pb::EnsembleReply ensemble;
   std::vector<SyntheticCheckpoint> checkpoints;
 };
+
+TEST_F(EnsembleFetch, BringsALearnedRouterInTheCheckpointsNames) {
+  ensemble.mutable_learned_router();
+  answer();
+  ASSERT_EQ(around({"ensemble", "fetch", "fashion", "-o", out}), kExitConflict);
+  EXPECT_THAT(around.told(), HasSubstr("the router has no checkpoint yet"));
+  add_expert(2, 70);
+  answer();
+  ASSERT_EQ(around({"ensemble", "fetch", "fashion", "-o", out}), kExitOk) << around.told();
+  EXPECT_EQ(Json::parse(read("ensemble.json"))["router"], "learned");
+  EXPECT_EQ(Json::parse(read("ensemble.json"))["experts"].size(), 2U);
+  const auto router = storage::Safetensors::open(out + "/router/learned.safetensors");
+  ASSERT_TRUE(router.has_value()) << router.error().message;
+  EXPECT_EQ(router->header().tensors.size(), checkpoints[2].ema.size());
+  EXPECT_EQ(router->tensor("ema/proj_out_1.weight")->data, checkpoints[2].ema.at("proj_out_1.weight").bytes);
+  EXPECT_EQ(router->header().metadata.at("format"), "skerry-checkpoint");
+  EXPECT_THAT(read("README.md"), HasSubstr("learned.safetensors"));
+  EXPECT_THAT(read("SHA256SUMS"), HasSubstr("router/learned.safetensors"));
+}
 
 TEST_F(EnsembleFetch, MakesTheFolderOfTheContract) {
   ASSERT_EQ(around({"ensemble", "fetch", "fashion", "-o", out}), kExitOk) << around.told();

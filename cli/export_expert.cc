@@ -60,12 +60,6 @@ class Listing {
   std::vector<ExportedTensor> tensors_;
 };
 
-std::string shape_words(const Shape& shape) {
-  std::string out = "[";
-  for (std::size_t i = 0; i < shape.size(); ++i) out += text(i == 0 ? "" : ", ", shape[i]);
-  return out + "]";
-}
-
 Result<void> check_source(const std::vector<ExportedTensor>& wanted, const WeightSource& weights) {
   std::map<std::string_view, const storage::TensorView*> there;
   for (const storage::TensorView& tensor : weights.tensors) there.emplace(tensor.name, &tensor);
@@ -167,6 +161,12 @@ Result<void> write_shard_index(const std::string& folder, const std::vector<Shar
 }
 
 }  // namespace
+
+std::string shape_words(const Shape& shape) {
+  std::string out = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) out += text(i == 0 ? "" : ", ", shape[i]);
+  return out + "]";
+}
 
 std::vector<ExportedTensor> exported_tensors(const pb::ModelSpec& model) { return Listing(model).all(); }
 

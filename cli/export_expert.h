@@ -32,6 +32,9 @@ struct ExportedTensor {
 // 19·depth + 6 tensors, in the order in which they are written.
 std::vector<ExportedTensor> exported_tensors(const pb::ModelSpec& model);
 
+// "[2, 3]".
+std::string shape_words(const std::vector<std::uint64_t>& shape);
+
 std::string diffusers_config(const pb::ModelSpec& model);
 
 struct ExportForm {

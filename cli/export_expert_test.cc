@@ -25,19 +25,6 @@ std::string read_file(const std::string& path) {
   return out.str();
 }
 
-WeightSource source_of(const SyntheticCheckpoint& checkpoint) {
-  WeightSource weights;
-  for (const auto& [name, tensor] : checkpoint.ema) {
-    weights.tensors.push_back({name, storage::DType::kF32, tensor.shape, {}});
-  }
-  weights.read = [&checkpoint](const std::string& name, const WeightSource::Append& append) -> Result<void> {
-    const std::string& bytes = checkpoint.ema.at(name).bytes;
-    TRY(append(std::string_view(bytes).substr(0, bytes.size() / 2)));
-    return append(std::string_view(bytes).substr(bytes.size() / 2));
-  };
-  return weights;
-}
-
 // The list of names in diffusers' DiTTransformer2DModel, written out for two blocks.
 std::set<std::string> names_of_diffusers() {
   std::set<std::string> names = {"pos_embed.proj.weight", "pos_embed.proj.bias", "proj_out_1.weight",

@@ -132,8 +132,12 @@ void write_training(std::ostream& out, const pb::EnsembleReply& ensemble) {
     out << "| " << expert->index() << " | " << expert->partition_samples() << " | " << expert->step() << " | "
         << expert->steps_target() << " | " << loss_of(run, expert->index()) << " |\n";
   }
-  out << "\nThe router is analytic: it follows in closed form from statistics of the partitions and was not "
+  out << "\nThe analytic router follows in closed form from statistics of the partitions and was not "
          "trained.\n";
+  if (!ensemble.has_learned_router()) return;
+  out << "A learned one lies beside it (`router/learned.safetensors`, step "
+      << ensemble.learned_router().step()
+      << "): `skerry sample` asks it by default, the code for diffusers asks the analytic one.\n";
 }
 
 }  // namespace

@@ -246,11 +246,12 @@ std::string example_run_file() {
     std::ostringstream line;
     line << (optional ? "# " : "") << key.name << " = ";
     if (optional) {
-      line << static_cast<std::uint64_t>(key.name == "round_steps" ? 500
-                                         : key.name == "width"     ? 384
-                                         : key.name == "depth"     ? 12
-                                         : key.name == "heads"     ? 6
-                                                                   : 2);
+      line << (key.name == "round_steps" || key.name == "cycle_steps" ? "500"
+               : key.name == "width"                                  ? "384"
+               : key.name == "depth"                                  ? "12"
+               : key.name == "heads"                                  ? "6"
+               : key.name == "init"                                   ? "\"ensemble/expert_0\""
+                                                                      : "2");
     } else {
       line << (key.example.empty() ? key.standard : key.example);
     }

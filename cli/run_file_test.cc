@@ -27,6 +27,7 @@ dataset = "fashion-mnist"
 seed = 7
 [model]
 preset = "S/2"
+init = "birds/expert_3"
 [train]
 steps = 2000
 batch_size = 32
@@ -65,6 +66,7 @@ kind = "analytic"
   EXPECT_EQ(spec->train().schedule(), pb::SCHEDULE_COSINE);
   EXPECT_EQ(spec->train().warmup_steps(), 50U);
   EXPECT_EQ(spec->train().clip(), 0.5);
+  EXPECT_EQ(spec->init(), "birds/expert_3");
   EXPECT_EQ(spec->train().ema(), 0.995);
   EXPECT_EQ(spec->train().label_dropout(), 0.2);
   EXPECT_EQ(spec->train().precision(), "bf16");
@@ -148,6 +150,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{kLeast + "steps = 10\n", ":3:1", "it belongs in [train]"},
         Bad{kLeast + "train = 5\n", ":3:9", "'train' is a section"},
         Bad{kLeast + "[model]\npreset = \"S/3\"\n" + kTrain, ":4:10", "expected S, B, L or XL"},
+        Bad{kLeast + "[model]\ninit = \"\"\n" + kTrain, ":4:8", "model.init: expected a folder"},
         Bad{kLeast + "[model]\npreset = 2\n" + kTrain, ":4:10", "found integer 2"},
         Bad{kLeast + kModel + "[train]\nsteps = 0\n", ":6:9", "from 1 to 1000000000, found integer 0"},
         Bad{kLeast + kModel + "[train]\nsteps = 1.5\n", ":6:9", "expected a whole number"},
@@ -170,8 +173,8 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{kLeast + kModel + kTrain + "[checkpoint]\ncopies = 17\n", ":8:10", "a whole number from 1 to 16"},
         Bad{kLeast + kModel + kTrain + "[checkpoint]\nround_seconds=5\nround_steps=5\n", ":9:13",
             "remove one of them"},
-        Bad{kLeast + kModel + kTrain + "[router]\nkind = \"learned\"\n", ":8:8", "not supported yet"},
-        Bad{kLeast + kModel + kTrain + "[router]\nkind = \"best\"\n", ":8:8", "expected \"analytic\""},
+        Bad{kLeast + kModel + kTrain + "[router]\nkind = \"best\"\n", ":8:8",
+            "expected \"analytic\" or \"learned\""},
         Bad{"name = \"A b\"\ndataset = \"d\"\n" + kModel + kTrain, ":1:8", "a name of at most 63"},
         Bad{kLeast + "seed = -1\n" + kModel + kTrain, ":3:8", "a whole number from 0"}));
 

@@ -58,6 +58,13 @@ Result<void> set_preset(pb::RunSpec& spec, const Value& value) {
   return fail(ErrorCode::kInvalid, "");
 }
 
+Result<void> set_init(pb::RunSpec& spec, const Value& value) {
+  constexpr std::size_t kPathBytes = 4096;
+  if (words(value).empty() || words(value).size() > kPathBytes) return fail(ErrorCode::kInvalid, "");
+  spec.set_init(words(value));
+  return {};
+}
+
 Result<void> set_precision(pb::RunSpec& spec, const Value& value) {
   if (words(value) != "fp32" && words(value) != "bf16") return fail(ErrorCode::kInvalid, "");
   spec.mutable_train()->set_precision(words(value));
@@ -65,11 +72,8 @@ Result<void> set_precision(pb::RunSpec& spec, const Value& value) {
 }
 
 Result<void> set_router(pb::RunSpec& spec, const Value& value) {
-  if (words(value) == "learned") {
-    return fail(ErrorCode::kInvalid, "the learned router is not supported yet: write kind = \"analytic\"");
-  }
-  if (words(value) != "analytic") return fail(ErrorCode::kInvalid, "");
-  spec.set_router_kind("analytic");
+  if (words(value) != "analytic" && words(value) != "learned") return fail(ErrorCode::kInvalid, "");
+  spec.set_router_kind(words(value));
   return {};
 }
 
@@ -117,6 +121,10 @@ const std::array kKeys{
            SET(spec.set_heads(u32(value)))},
     RunKey{"model", "patch_size", Kind::kWhole, "a whole number from 1 to 64", 1, 64, "", "",
            "pixels of a token's side; divides the image size", SET(spec.set_patch_size(u32(value)))},
+
+    RunKey{"model", "init", Kind::kText, "a folder", 0, 0, "", "",
+           "every expert starts from this exported expert of the same shape instead of random weights",
+           set_init},
 
     RunKey{"train", "steps", Kind::kWhole, "a whole number from 1 to 1000000000", 1, kMostSteps, "", "2000",
            "optimiser steps of each expert", SET(spec.mutable_train()->set_steps(u64(value)))},
@@ -181,8 +189,9 @@ const std::array kKeys{
     RunKey{"schedule", "turn_rounds", Kind::kWhole, "a whole number from 1 to 1000000", 1, 1e6, "5", "",
            "commits of one turn, where there are fewer nodes than experts",
            SET(spec.set_turn_rounds(u32(value)))},
-    RunKey{"router", "kind", Kind::kText, "\"analytic\"", 0, 0, "\"analytic\"", "",
-           "from the partition statistics, without training", set_router},
+    RunKey{"router", "kind", Kind::kText, "\"analytic\" or \"learned\"", 0, 0, "\"analytic\"", "",
+           "from the partition statistics, without training; learned: a small model, one more job of the run",
+           set_router},
 };
 #undef SET
 

@@ -25,9 +25,11 @@ Json expert_json(const pb::ExpertInfo& expert) {
           {"attempt", expert.attempt()},
           {"live_step", expert.live_step()},
           {"samples_per_second", expert.samples_per_second()},
-          {"node_id", text_or_null(expert.node_id())},
           {"copies", expert.copies()},
-          {"unanchored_steps", expert.unanchored_steps()}};
+          {"unanchored_steps", expert.unanchored_steps()},
+          {"gradient_norm", number_or_null(committed, expert.gradient_norm())},
+          {"router", expert.router()},
+          {"node_id", text_or_null(expert.node_id())}};
 }
 
 std::string share(std::uint64_t done, std::uint64_t target) {
@@ -56,6 +58,7 @@ Json spec_json(const pb::RunSpec& spec) {
                                             {"heads", spec.heads()},
                                             {"patch_size", spec.patch_size()}}
                                      : Json{{"preset", spec.preset()}};
+  if (!spec.init().empty()) model["init"] = printable(spec.init());
   Json checkpoint;
   if (spec.round_steps() > 0) {
     checkpoint["round_steps"] = spec.round_steps();
@@ -152,7 +155,7 @@ void print_run(std::ostream& out, const pb::RunInfo& run, std::int64_t now_unix_
   std::uint64_t unanchored = 0;
   for (const pb::ExpertInfo& expert : run.experts()) {
     const bool committed = !expert.checkpoint().empty();
-    table.add({text(expert.index()),
+    table.add({expert.router() ? "router" : text(expert.index()),
                {or_dash(expert.phase()), paint_of_state(expert.phase())},
                text(expert.step()),
                text(expert.steps_target()),

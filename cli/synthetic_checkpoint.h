@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "cli/export_expert.h"
 #include "protocol/skerry.pb.h"
 #include "storage/testing.h"
 
@@ -57,7 +58,7 @@ struct SyntheticCheckpoint {
         tensors.push_back({kind + name, storage::DType::kF32, tensor.shape, tensor.bytes});
       }
     }
-    return storage::value_of(storage::encode_safetensors(tensors, {}));
+    return storage::value_of(storage::encode_safetensors(tensors, {{"format", "skerry-checkpoint"}}));
   }
 
  private:
@@ -72,5 +73,18 @@ struct SyntheticCheckpoint {
   }
   std::uint64_t seed_;
 };
+
+inline WeightSource source_of(const SyntheticCheckpoint& checkpoint) {
+  WeightSource weights;
+  for (const auto& [name, tensor] : checkpoint.ema) {
+    weights.tensors.push_back({name, storage::DType::kF32, tensor.shape, {}});
+  }
+  weights.read = [&checkpoint](const std::string& name, const WeightSource::Append& append) -> Result<void> {
+    const std::string& bytes = checkpoint.ema.at(name).bytes;
+    TRY(append(std::string_view(bytes).substr(0, bytes.size() / 2)));
+    return append(std::string_view(bytes).substr(bytes.size() / 2));
+  };
+  return weights;
+}
 
 }  // namespace skerry::cli

@@ -6,6 +6,11 @@ namespace skerry::coordinator {
 namespace {
 
 Result<void> check_files(const pb::DatasetAdd& content) {
+  if (is_weights(content)) {
+    const bool one = content.files_size() == 1 && Hash::from_raw(content.files(0).object().manifest());
+    return one ? Result<void>() : fail(ErrorCode::kInvalid, "weights are one file, and stand alone");
+  }
+  if (content.samples() == 0) return fail(ErrorCode::kInvalid, "the dataset has no samples");
   std::set<std::string> names;
   std::vector<bool> has_shard(content.partitions()), has_statistics(content.partitions());
   bool has_router = false;
@@ -37,9 +42,30 @@ Result<void> check_files(const pb::DatasetAdd& content) {
 
 }  // namespace
 
+bool is_weights(const pb::DatasetAdd& content) {
+  return std::ranges::any_of(content.files(),
+                             [](const pb::DatasetFile& file) { return file.role() == "weights"; });
+}
+
+bool uses(const pb::RunSpec& spec, const std::string& dataset) {
+  return spec.dataset() == dataset || (!spec.init().empty() && spec.init() == dataset);
+}
+
+std::vector<const pb::DatasetFile*> Machine::files_of(const Run& run, std::uint32_t expert) const {
+  const bool is_router = run.is_router(expert);
+  std::vector<const pb::DatasetFile*> files;
+  for (const pb::DatasetFile& file : datasets.at(run.record.spec().dataset()).record.content().files()) {
+    const bool is_its = is_router || file.partition() == static_cast<std::int32_t>(expert);
+    if (file.role() == "shard" && is_its) files.push_back(&file);
+  }
+  const std::string& init = run.record.spec().init();
+  if (!init.empty() && !is_router) files.push_back(&datasets.at(init).record.content().files(0));
+  return files;
+}
+
 const Run* Machine::user_of(const std::string& dataset) const {
   for (const auto& [id, run] : runs) {
-    if (run.record.spec().dataset() == dataset) return &run;
+    if (uses(run.record.spec(), dataset)) return &run;
   }
   return nullptr;
 }

@@ -46,6 +46,7 @@ std::vector<RunFacts> Machine::run_facts() const {
       record.set_epoch(head.epoch());
       *record.mutable_checkpoint() = object_ref(head);
       record.set_loss(head.metrics().loss());
+      if (run.is_router(expert.record.index())) continue;  // it has no partition
       const auto samples = dataset.partition_samples(static_cast<int>(expert.record.index()));
       if (dataset.samples() > 0) {
         record.set_share(

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "coordinator/router_job.h"
 #include "storage/manifest.h"
 
 namespace skerry::coordinator {
@@ -58,7 +59,12 @@ void Herald::tell_run(const RunFacts& facts, Now now) {
     record.set_run(run.id());
     record.set_name(run.name());
     record.set_dataset(facts.about.dataset().name());
-    record.set_experts(facts.about.dataset().partitions());
+    const std::uint32_t partitions = facts.about.dataset().partitions();
+    record.set_experts(partitions);
+    if (trains_router(run.spec())) {
+      record.set_experts(partitions + 1);
+      record.add_without(partitions);
+    }
     *record.mutable_spec() = offer(facts.about);
     for (const pb::DatasetFile& file : facts.about.router()) {
       if (file.role() == "router") *record.mutable_router() = file.object();

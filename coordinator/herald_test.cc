@@ -68,6 +68,26 @@ TEST_F(HeraldTest, TellsRunsHeadsAndRevocations) {
   EXPECT_EQ(gossip::router_parts(table(), RunId("r-1"), at())->experts[0].best.step(), 20U);
 }
 
+// Its records are heard, and nobody misses it among the experts.
+TEST_F(HeraldTest, ARouterThatIsTrainedIsNoExpert) {
+  RunFacts told = facts();
+  told.about.mutable_run()->mutable_spec()->set_router_kind("learned");
+  pb::ExpertRecord router = told.experts[0];
+  router.set_expert(1);
+  router.clear_statistics();
+  *router.mutable_checkpoint() = object("router");
+  told.experts.push_back(router);
+  herald.tell({told}, {}, at());
+  round();
+  const auto parts = gossip::router_parts(table(), RunId("r-1"), at());
+  ASSERT_TRUE(parts) << parts.error().message;
+  EXPECT_EQ(parts->experts.size(), 1U);
+  EXPECT_EQ(parts->about.experts(), 2U);
+  int checkpoints = 0;
+  table().for_each(at(), [&](const gossip::Entry& entry) { checkpoints += entry.record->body.has_expert(); });
+  EXPECT_EQ(checkpoints, 2);
+}
+
 TEST_F(HeraldTest, ServesTheSpecificationThatItNames) {
   herald.tell({facts()}, {}, at());
   round();

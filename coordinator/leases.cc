@@ -221,11 +221,12 @@ pb::Assignment Machine::assignment_of(const Node& node) const {
     slot.set_epoch(expert.record.epoch());
     slot.set_attempt(expert.record.attempt());
     *slot.mutable_spec() = run.record.spec();
-    *slot.mutable_model() = run.record.model();
-    for (const pb::DatasetFile& file : datasets.at(run.record.spec().dataset()).record.content().files()) {
-      if (file.role() == "shard" && file.partition() == static_cast<std::int32_t>(id.index)) {
-        *slot.add_shards() = file.object();
-      }
+    *slot.mutable_spec()->mutable_train() = run.training_of(id.index);
+    const bool is_router = run.is_router(id.index);
+    *slot.mutable_model() = is_router ? router_model(run.record.model(), id.index) : run.record.model();
+    for (const pb::DatasetFile* file : files_of(run, id.index)) {
+      *slot.add_shards() = file->object();
+      if (is_router) slot.add_partitions(static_cast<std::uint32_t>(file->partition()));
     }
     if (!expert.head().empty()) *slot.mutable_head() = object_ref(expert.record.checkpoints(0));
     slot.set_head_step(expert.step());

@@ -144,6 +144,9 @@ Result<void> Machine::check_links() {
   for (auto& [id, run] : runs) {
     if (!datasets.contains(run.record.spec().dataset()))
       return corrupt(kRunPrefix + id, "its dataset is missing");
+    const std::string& init = run.record.spec().init();
+    if (!init.empty() && (!datasets.contains(init) || !is_weights(datasets.at(init).record.content())))
+      return corrupt(kRunPrefix + id, "the weights that it starts from are missing");
     for (std::uint32_t index = 0; index < run.record.experts(); ++index) {
       Expert& expert = run.experts[index];
       const std::string key = expert_key({RunId(id), index});

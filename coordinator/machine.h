@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "coordinator/core.h"
+#include "coordinator/router_job.h"
 #include "coordinator/scheduler.h"
 #include "coordinator/state.pb.h"
 
@@ -94,7 +95,12 @@ struct Expert {
 
 struct Run {
   stored::Run record;
-  std::vector<Expert> experts;
+  std::vector<Expert> experts;  // its jobs: a router that is trained is the last
+  bool is_router(std::uint32_t index) const {
+    return trains_router(record.spec()) && index + 1 == record.experts();
+  }
+  std::string job_name(std::uint32_t index) const;  // "expert 3", "the router"
+  pb::TrainSpec training_of(std::uint32_t index) const;
   bool active() const { return record.wanted() == stored::WANTED_ACTIVE; }
 };
 
@@ -105,6 +111,11 @@ struct Dataset {
   std::set<Hash> fetching;
   std::map<Hash, std::uint64_t> progress;
 };
+
+// A dataset that holds weights to start from instead of images.
+bool is_weights(const pb::DatasetAdd& content);
+// Whether a run trains on this dataset or starts from it.
+bool uses(const pb::RunSpec& spec, const std::string& dataset);
 
 struct StoredObject {
   std::uint64_t manifest_bytes = 0;
@@ -398,10 +409,14 @@ struct Machine {
   bool is_whole(const Dataset& dataset) const;
   void check_ready(Dataset& dataset);
   const Run* user_of(const std::string& dataset) const;
+  // What an expert's node reads to train: its shards, and the weights to start from where the run names some. The router's
+  // reads the shards of all.
+  std::vector<const pb::DatasetFile*> files_of(const Run& run, std::uint32_t expert) const;
 
   // run_create.cc
   AdminResult run_create(const pb::RunCreate& request);
   Result<pb::ModelSpec> model_for(const pb::RunSpec& spec, const Dataset& dataset) const;
+  Result<void> check_init(const pb::RunSpec& spec) const;
 
   // run_admin.cc
   Result<Run*> find_run(const std::string& name);

@@ -114,7 +114,7 @@ void Machine::tell_of_object(const std::string& kind, const Hash& manifest) {
       const std::string words = words_of(name, file, is_damaged);
       bool is_used = false;
       for (const auto& [id, run] : runs) {
-        if (run.record.spec().dataset() != name) continue;
+        if (!uses(run.record.spec(), name)) continue;
         is_used = true;
         if (file.role() == "shard") {
           const Expert& expert = run.experts[static_cast<std::size_t>(file.partition())];
@@ -155,14 +155,16 @@ std::vector<std::string> Machine::damages(const Run& run) const {
   for (const Expert& expert : run.experts) {
     for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
       if (is_damaged(checkpoint.manifest()))
-        found.push_back(text("expert ", expert.record.index(), ": ", words_of(checkpoint, true)));
+        found.push_back(text(run.job_name(expert.record.index()), ": ", words_of(checkpoint, true)));
     }
   }
-  const std::string& dataset = run.record.spec().dataset();
-  for (const pb::DatasetFile& file : datasets.at(dataset).record.content().files()) {
-    if (!is_damaged(file.object().manifest())) continue;
-    const std::string whose = file.role() == "shard" ? text("expert ", file.partition(), ": ") : "";
-    found.push_back(whose + words_of(dataset, file, true));
+  for (const std::string& dataset : {run.record.spec().dataset(), run.record.spec().init()}) {
+    if (dataset.empty()) continue;
+    for (const pb::DatasetFile& file : datasets.at(dataset).record.content().files()) {
+      if (!is_damaged(file.object().manifest())) continue;
+      const std::string whose = file.role() == "shard" ? text("expert ", file.partition(), ": ") : "";
+      found.push_back(whose + words_of(dataset, file, true));
+    }
   }
   return found;
 }
@@ -232,8 +234,8 @@ std::vector<NamedObject> Machine::objects() const {
     for (const Expert& expert : run.experts) {
       for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
         all.push_back({*Hash::from_raw(checkpoint.manifest()), Purpose::kCheckpoint, true,
-                       text("run ", run.record.spec().name(), ", expert ", expert.record.index(), ", step ",
-                            checkpoint.step())});
+                       text("run ", run.record.spec().name(), ", ", run.job_name(expert.record.index()),
+                            ", step ", checkpoint.step())});
       }
     }
   }
@@ -259,12 +261,9 @@ bool Machine::may_read(const Node& node, const Hash& manifest) const {
   for (const ExpertId& id : node.leases) {
     const Run& run = runs.at(id.run.str());
     if (run.experts[id.index].head() == raw) return true;
-    for (const pb::DatasetFile& file : datasets.at(run.record.spec().dataset()).record.content().files()) {
-      if (file.role() == "shard" && file.partition() == static_cast<std::int32_t>(id.index) &&
-          file.object().manifest() == raw) {
-        return true;
-      }
-    }
+    const auto files = files_of(run, id.index);
+    if (std::ranges::any_of(files, [&](const auto* file) { return file->object().manifest() == raw; }))
+      return true;
   }
   return false;
 }

@@ -70,7 +70,7 @@ void Machine::raise_attempt(Run& run, Expert& expert, const std::string& reason)
   dirty_experts.insert(expert.id());
   assignment_changed(expert.record.lease().node());
   if (expert.record.attempt() - expert.record.attempt_at_commit() < config.attempts) return;
-  const std::string why = text("expert ", expert.record.index(), " used up its ", config.attempts,
+  const std::string why = text(run.job_name(expert.record.index()), " used up its ", config.attempts,
                                " attempts at step ", expert.step(), ": ", reason);
   if (run.active()) set_wanted(run, stored::WANTED_FAILED, why);
   release(expert, "lease_returned", why);

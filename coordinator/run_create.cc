@@ -59,10 +59,10 @@ Result<void> check_train(const pb::TrainSpec& train) {
 
 Result<void> check_rest(const pb::RunSpec& spec) {
   if (spec.name().empty()) return invalid("the run needs a name");
-  if (spec.router_kind() == "learned")
-    return invalid("router.kind \"learned\" is not there yet: use \"analytic\"");
-  if (spec.router_kind() != "analytic")
-    return invalid(text("router.kind \"", spec.router_kind(), "\" is not known: use \"analytic\""));
+  if (spec.router_kind() != "analytic" && spec.router_kind() != "learned") {
+    return invalid(
+        text("router.kind \"", spec.router_kind(), "\" is not known: use \"analytic\" or \"learned\""));
+  }
   if (spec.round_steps() == 0 && !(spec.round_seconds() > 0 && std::isfinite(spec.round_seconds()))) {
     return invalid("checkpoint.round_seconds must be above 0, or checkpoint.round_steps given");
   }
@@ -104,6 +104,28 @@ Result<pb::ModelSpec> Machine::model_for(const pb::RunSpec& spec, const Dataset&
   return model;
 }
 
+Result<void> Machine::check_init(const pb::RunSpec& spec) const {
+  if (spec.init().empty()) return {};
+  const auto found = datasets.find(spec.init());
+  if (found == datasets.end() || !is_weights(found->second.record.content())) {
+    return fail(ErrorCode::kNotFound, text("no weights ", spec.init(),
+                                           " are here: `skerry run create` uploads the "
+                                           "folder that model.init names"));
+  }
+  if (!found->second.record.ready())
+    return fail(ErrorCode::kConflict, text("the weights ", spec.init(), " are still being uploaded"));
+  return {};
+}
+
+std::string Run::job_name(std::uint32_t index) const {
+  return is_router(index) ? "the router" : text("expert ", index);
+}
+
+pb::TrainSpec Run::training_of(std::uint32_t index) const {
+  const pb::TrainSpec& train = record.spec().train();
+  return is_router(index) ? router_training(train, record.model(), index) : train;
+}
+
 AdminResult Machine::run_create(const pb::RunCreate& request) {
   const pb::RunSpec& spec = request.spec();
   TRY(check_rest(spec));
@@ -113,6 +135,12 @@ AdminResult Machine::run_create(const pb::RunCreate& request) {
     return fail(ErrorCode::kNotFound, text("no dataset ", spec.dataset(), "; see \"skerry dataset list\""));
   if (!dataset->second.record.ready())
     return fail(ErrorCode::kConflict, text("dataset ", spec.dataset(), " is still being uploaded"));
+  if (is_weights(dataset->second.record.content()))
+    return fail(ErrorCode::kInvalid, text(spec.dataset(), " holds weights, no images to train on"));
+  TRY(check_init(spec));
+  const std::uint32_t partitions = dataset->second.record.content().partitions();
+  if (trains_router(spec) && partitions < 2)
+    return invalid("router.kind \"learned\" needs a dataset of two or more partitions");
   ASSIGN_OR_RETURN(const pb::ModelSpec model, model_for(spec, dataset->second));
 
   pb::AdminReply reply;
@@ -133,7 +161,7 @@ AdminResult Machine::run_create(const pb::RunCreate& request) {
   *run.record.mutable_spec() = spec;
   *run.record.mutable_model() = model;
   run.record.set_wanted(stored::WANTED_ACTIVE);
-  run.record.set_experts(dataset->second.record.content().partitions());
+  run.record.set_experts(partitions + (trains_router(spec) ? 1 : 0));
   run.record.set_steps_target(spec.train().steps());
   run.record.set_created_unix_ms(now.unix_ms);
   run.experts.resize(run.record.experts());
@@ -156,8 +184,8 @@ AdminResult Machine::run_create(const pb::RunCreate& request) {
   dirty_runs.insert(id);
   runs[id] = std::move(run);
   tell_run("run_created",
-           text(runs.at(id).record.experts(), " experts of ", spec.train().steps(), " steps on dataset ",
-                spec.dataset()),
+           text(partitions, " experts", trains_router(spec) ? " and a router" : "", " of ",
+                spec.train().steps(), " steps on dataset ", spec.dataset()),
            runs.at(id));
   unsettled = true;
   settle();  // so that the answer tells who trains

@@ -30,6 +30,7 @@ pb::ExpertInfo Machine::expert_info(const Run& run, const Expert& expert) const 
   info.set_attempt(expert.record.attempt());
   const bool done = expert.step() >= run.record.steps_target();
   info.set_phase(done ? "done" : run.record.wanted() == stored::WANTED_FAILED ? "failed" : "waiting");
+  info.set_router(run.is_router(expert.record.index()));
   if (!expert.head().empty()) {
     const stored::Checkpoint& head = expert.record.checkpoints(0);
     info.set_checkpoint(head.manifest());
@@ -37,6 +38,7 @@ pb::ExpertInfo Machine::expert_info(const Run& run, const Expert& expert) const 
     info.set_loss(head.metrics().loss());
     info.set_copies(places_with_head(expert));
     info.set_unanchored_steps(unanchored_steps(expert));
+    info.set_gradient_norm(head.metrics().gradient_norm());
   }
   if (expert.held()) {
     info.set_node_id(expert.record.lease().node());
@@ -77,7 +79,7 @@ pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
     info.set_steps_done(info.steps_done() + expert.step());
     const double left = static_cast<double>(run.record.steps_target() -
                                             std::min(each.live_step(), run.record.steps_target())) *
-                        run.record.spec().train().batch_size();
+                        run.training_of(expert.record.index()).batch_size();
     rate += each.samples_per_second();
     holders += expert.held() ? 1 : 0;
     rated += each.samples_per_second() > 0 ? 1 : 0;
@@ -117,7 +119,7 @@ AdminResult Machine::run_why(const pb::Named& request) {
   for (const Why& each : planned.why) {
     if (each.expert.run.str() != run->record.id()) continue;
     const Expert& expert = run->experts[each.expert.index];
-    why.add_reasons(text("expert ", each.expert.index, ": ", each.reason,
+    why.add_reasons(text(run->job_name(each.expert.index), ": ", each.reason,
                          expert.lapsed ? " (its last holder may still come back to it)" : ""));
   }
   for (const Expert& expert : run->experts) {
@@ -152,12 +154,15 @@ AdminResult Machine::ensemble(const pb::Named& request) {
   *answer.mutable_run() = run_info(*run, true);
   *answer.mutable_dataset() = dataset_info(datasets.at(run->record.spec().dataset()), false);
   for (const Expert& expert : run->experts) {
-    auto& each = *answer.add_experts();
+    const bool is_router = run->is_router(expert.record.index());
+    auto& each = is_router ? *answer.mutable_learned_router() : *answer.add_experts();
     each.set_index(expert.record.index());
     if (!expert.head().empty()) *each.mutable_checkpoint() = object_ref(expert.record.checkpoints(0));
     each.set_step(expert.step());
     each.set_steps_target(run->record.steps_target());
-    each.set_partition_samples(answer.dataset().partition_samples(static_cast<int>(expert.record.index())));
+    each.set_partition_samples(
+        is_router ? answer.dataset().samples()
+                  : answer.dataset().partition_samples(static_cast<int>(expert.record.index())));
   }
   return reply;
 }

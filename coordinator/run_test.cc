@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/text.h"
+#include "coordinator/router_job.h"
 #include "coordinator/testing.h"
 
 namespace skerry::coordinator {
@@ -36,6 +38,73 @@ TEST(Dataset, IsUploadedResumedAndReady) {
   harness.restart();
   EXPECT_EQ(add().state(), "ready");
   EXPECT_TRUE(harness.fetches.empty());
+}
+
+pb::DatasetAdd weights(const std::string& name) {
+  pb::DatasetAdd content = testing::dataset(name, 1);
+  content.set_samples(0);
+  content.mutable_files()->DeleteSubrange(1, 2);
+  content.mutable_files(0)->set_role("weights");
+  return content;
+}
+
+TEST(Weights, AreHandedToEveryExpertBesideItsShards) {
+  Harness harness;
+  harness.add_dataset("data", 2);
+  const pb::DatasetAdd content = weights("weights-1");
+  const auto add = [&](pb::AdminRequest& request) { *request.mutable_dataset_add() = content; };
+  harness.admin_ask(add);
+  pb::RunSpec spec = testing::run_spec("fashion");
+  spec.set_init("weights-1");
+  EXPECT_EQ(harness.create_run(spec), "");
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("still being uploaded"));
+  harness.store_fetched_files();
+  EXPECT_EQ(harness.admin_ask(add).datasets().datasets(0).state(), "ready");
+  ASSERT_NE(harness.create_run(spec), "") << harness.last_error.message();
+  const Who node = harness.join("anna");
+  const pb::SlotAssignment slot = harness.assignment(node).slots(0);
+  ASSERT_EQ(slot.shards_size(), 2);
+  EXPECT_EQ(slot.shards(1).manifest(), content.files(0).object().manifest());
+  const Hash manifest = *Hash::from_raw(content.files(0).object().manifest());
+  EXPECT_TRUE(harness.core().may_read(node.id, manifest));
+  const auto remove = [](pb::AdminRequest& request) {
+    request.mutable_dataset_delete()->set_name("weights-1");
+  };
+  harness.admin_ask(remove);
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("run fashion uses dataset weights-1"));
+  harness.restart();
+  EXPECT_EQ(harness.run("fashion").spec().init(), "weights-1");
+  harness.create_run(testing::run_spec("plain"));
+  harness.admin_ask([](pb::AdminRequest& request) { request.mutable_run_stop()->set_name("fashion"); });
+  harness.admin_ask([](pb::AdminRequest& request) { request.mutable_run_delete()->set_name("fashion"); });
+  harness.admin_ask(remove);
+  EXPECT_EQ(harness.last_error.code(), "") << harness.last_error.message();
+  EXPECT_FALSE(harness.core().may_read(node.id, manifest));
+}
+
+TEST(Weights, AreNoImagesAndImagesAreNoWeights) {
+  Harness harness;
+  harness.add_dataset("data", 1);
+  pb::DatasetAdd two = weights("weights-1");
+  *two.add_files() = two.files(0);
+  harness.admin_ask([&](pb::AdminRequest& request) { *request.mutable_dataset_add() = two; });
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("weights are one file"));
+  harness.admin_ask([](pb::AdminRequest& request) { *request.mutable_dataset_add() = weights("weights-1"); });
+  harness.store_fetched_files();
+  pb::RunSpec spec = testing::run_spec("fashion");
+  spec.set_dataset("weights-1");
+  harness.create_run(spec);
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("holds weights, no images"));
+  spec.set_dataset("data");
+  for (const char* init : {"data", "none"}) {
+    spec.set_init(init);
+    harness.create_run(spec);
+    EXPECT_THAT(harness.last_error.message(), HasSubstr(text("no weights ", init, " are here")));
+  }
+  pb::DatasetAdd empty = testing::dataset("empty", 1);
+  empty.set_samples(0);
+  harness.admin_ask([&](pb::AdminRequest& request) { *request.mutable_dataset_add() = empty; });
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("no samples"));
 }
 
 TEST(Dataset, OtherContentUnderTheSameNameIsAConflict) {
@@ -147,8 +216,8 @@ TEST(Run, IsValidatedAgainstTheDataset) {
               HasSubstr("use \"fp32\" or \"bf16\""));
   EXPECT_THAT(error([](pb::RunSpec& spec) { spec.mutable_train()->set_schedule(pb::SCHEDULE_CYCLIC); }),
               HasSubstr("needs train.cycle_steps"));
-  EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_router_kind("learned"); }),
-              HasSubstr("\"learned\" is not there yet"));
+  EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_router_kind("best"); }),
+              HasSubstr("use \"analytic\" or \"learned\""));
   EXPECT_THAT(error([](pb::RunSpec& spec) { spec.mutable_train()->set_steps(0); }), HasSubstr("train.steps"));
   EXPECT_THAT(error([](pb::RunSpec& spec) { spec.set_copies(17); }),
               HasSubstr("checkpoint.copies must be 1 to 16"));
@@ -162,6 +231,89 @@ TEST(Run, IsValidatedAgainstTheDataset) {
             }),
             "");
   EXPECT_EQ(harness.core().experts().size(), 2U);
+}
+
+TEST(RouterJob, IsOneMoreJobThatReadsEveryPartition) {
+  Harness harness;
+  harness.add_dataset("data", 2);
+  pb::RunSpec spec = testing::run_spec("fashion", 10);
+  spec.set_router_kind("learned");
+  spec.mutable_train()->set_t_distribution(pb::TIME_DISTRIBUTION_LOGNORMAL);
+  ASSERT_NE(harness.create_run(spec), "") << harness.last_error.message();
+  EXPECT_THAT(harness.events("run_created").back().reason(), HasSubstr("2 experts and a router"));
+  EXPECT_THAT(why(harness), HasSubstr("the router: "));
+  const Who node = harness.join("anna", 3);
+  const pb::Assignment assignment = harness.assignment(node);
+  ASSERT_EQ(assignment.slots_size(), 3);
+  for (const pb::SlotAssignment& slot : assignment.slots()) {
+    if (slot.expert() == 2) continue;
+    EXPECT_EQ(slot.model().router_experts(), 0U);
+    EXPECT_EQ(slot.partitions_size(), 0);
+    EXPECT_EQ(slot.shards_size(), 1);
+    EXPECT_EQ(slot.spec().train().batch_size(), 64U);
+  }
+  const auto router =
+      std::ranges::find(assignment.slots(), 2U, [](const auto& slot) { return slot.expert(); });
+  ASSERT_NE(router, assignment.slots().end());
+  EXPECT_EQ(router->model().router_experts(), 2U);
+  EXPECT_EQ(router->model().width(), 192U);
+  EXPECT_EQ(router->spec().train().t_distribution(), pb::TIME_DISTRIBUTION_UNIFORM);
+  ASSERT_EQ(router->shards_size(), 2);
+  ASSERT_EQ(router->partitions_size(), 2);
+  EXPECT_EQ(router->shards(1).name(), "shard-1-0.safetensors");
+  EXPECT_EQ(router->partitions(1), 1U);
+
+  ASSERT_EQ(harness.commit(node, testing::next_commit(*router)).status(), pb::COMMIT_ACCEPTED);
+  EXPECT_EQ(harness.run("fashion").state(), "running");
+  const auto ensemble =
+      harness.admin_ask([](pb::AdminRequest& request) { request.mutable_ensemble()->set_name("fashion"); })
+          .ensemble();
+  EXPECT_EQ(ensemble.experts_size(), 2);
+  EXPECT_EQ(ensemble.learned_router().step(), 10U);
+  EXPECT_EQ(ensemble.learned_router().checkpoint().manifest(),
+            testing::next_commit(*router).manifest().manifest());
+  EXPECT_TRUE(harness.run("fashion").experts(2).router());
+  EXPECT_EQ(harness.run("fashion").experts(2).gradient_norm(), 1);
+  EXPECT_EQ(harness.core().run_facts().at(0).experts.at(0).statistics().manifest(), "");
+  harness.restart();
+  EXPECT_EQ(harness.run("fashion").experts_size(), 3);
+
+  harness.add_dataset("one", 1);
+  spec.set_name("alone");
+  spec.set_dataset("one");
+  harness.create_run(spec);
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("two or more partitions"));
+}
+
+// Multiply-adds of the large products, counted layer by layer.
+double work_of(const pb::ModelSpec& model, double samples) {
+  const double w = model.width(), side = model.image_size() / model.patch_size();
+  const double tokens = side * side + (model.router_experts() > 0 ? 1 : 0);
+  const double attention = 4 * tokens * w * w + 2 * tokens * tokens * w, mlp = 8 * tokens * w * w;
+  return samples * model.depth() * (attention + mlp + 6 * w * w);
+}
+
+TEST(RouterJob, GetsFourPercentOfTheWork) {
+  for (const auto& [width, heads] : {std::pair{1152U, 16U}, {384U, 6U}, {96U, 3U}, {64U, 1U}}) {
+    for (const std::uint32_t experts : {2U, 8U, 64U}) {
+      pb::ModelSpec model;
+      model.set_image_size(32);
+      model.set_channels(4);
+      model.set_patch_size(2);
+      model.set_width(width);
+      model.set_heads(heads);
+      model.set_depth(12);
+      pb::TrainSpec train;
+      train.set_batch_size(32);
+      const double theirs = work_of(model, 32) * experts;
+      const pb::ModelSpec router = router_model(model, experts);
+      const double its = work_of(router, router_training(train, model, experts).batch_size());
+      EXPECT_GE(its / (its + theirs), 0.0395) << width << ' ' << experts;
+      EXPECT_LE(its / (its + theirs), 0.06) << width << ' ' << experts;  // one sample more than needed
+      EXPECT_EQ(router.width() % router.heads(), 0U);
+      EXPECT_EQ(router.width() % 4, 0U);
+    }
+  }
 }
 
 TEST(Run, ADryRunChangesNothing) {

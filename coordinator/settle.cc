@@ -171,7 +171,7 @@ void Machine::update_run_state(Run& run) {
     reason = state == "running" ? "an expert is being trained" : "no expert has a node";
     for (const Expert& expert : run.experts) {
       if (state == "waiting" && expert.step() < run.record.steps_target()) {
-        reason = text("expert ", expert.record.index(), " ", expert.why);
+        reason = text(run.job_name(expert.record.index()), " ", expert.why);
         break;
       }
     }

@@ -169,12 +169,13 @@ class Harness {
     event.progress.set_loss(0.5);
     step(event);
   }
-  void snapshot(Step from, Step to, double loss = 0.5) {
+  void snapshot(Step from, Step to, double loss = 0.5, const std::string& fingerprint = "") {
     EngineSnapshot event{.engine = engine};
     event.snapshot.set_from_step(from);
     event.snapshot.set_to_step(to);
     event.snapshot.set_loss(loss);
     event.snapshot.set_samples((to - from) * 8);
+    event.snapshot.set_fingerprint(fingerprint);
     step(event);
   }
   void snapshot_stored(Step to) { step(SnapshotStored{0, engine, object(text("checkpoint ", to))}); }

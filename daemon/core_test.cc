@@ -139,6 +139,7 @@ TEST(Assignment, FetchesThenStartsThenTrains) {
   auto grant = node.grant();
   *grant.mutable_head() = object("head");
   grant.set_head_step(50);
+  grant.add_partitions(3);  // of the one shard, as the router's job has them
   node.assign({grant});
   ASSERT_EQ(node.last.fetches.size(), 2U);
   EXPECT_EQ(node.view().phase, pb::SLOT_FETCHING);
@@ -149,6 +150,8 @@ TEST(Assignment, FetchesThenStartsThenTrains) {
   EXPECT_EQ(node.starts.back().resume.manifest(), object("head").manifest());
   EXPECT_EQ(node.starts.back().start.train().steps(), 1000U);
   EXPECT_EQ(node.starts.back().start.plan().round_steps(), 10U);
+  ASSERT_EQ(node.starts.back().start.shard_partitions_size(), 1);
+  EXPECT_EQ(node.starts.back().start.shard_partitions(0), 3U);
   node.take_engine();
   node.ready(50);
   EXPECT_EQ(node.view().phase, pb::SLOT_TRAINING);

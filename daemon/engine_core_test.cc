@@ -62,6 +62,16 @@ TEST(Engine, RestartsAreBoundedAndThenTheLeaseComesBack) {
   EXPECT_FALSE(node.view().has_lease);
 }
 
+// As when it had to go on in smaller parts.
+TEST(Engine, ASnapshotMayNameAnotherFingerprint) {
+  Harness node;
+  node.train();
+  node.snapshot(0, 10, 0.5, "fake, smaller");
+  EXPECT_EQ(node.last.stores.back().fingerprint, "fake, smaller");
+  node.snapshot_stored(10);
+  EXPECT_EQ(node.last_sent(&pb::ControlRequest::has_commit).commit().fingerprint(), "fake, smaller");
+}
+
 TEST(Engine, AnAcceptedCommitRestoresTheRestarts) {
   Harness node;
   node.train();

@@ -82,6 +82,7 @@ void Slot::on(const EngineSnapshot& event, Context& context) {
   }
   engine->progressed = true;
   engine->step = std::max(engine->step, snapshot.to_step());
+  if (!snapshot.fingerprint().empty()) engine->fingerprint = snapshot.fingerprint();
   Storing storing{.engine = event.engine};
   storing.checkpoint.step = snapshot.to_step();
   storing.checkpoint.fingerprint = engine->fingerprint;
@@ -283,6 +284,7 @@ void Slot::start_engine(Context& context) {
   order.start.mutable_train()->set_steps(work_->assignment.steps_target());
   order.start.set_expert(work_->assignment.expert());
   order.start.set_attempt(work_->assignment.attempt());
+  *order.start.mutable_shard_partitions() = work_->assignment.partitions();
   *order.start.mutable_plan() = engine.plan;
   order.shards.assign(work_->assignment.shards().begin(), work_->assignment.shards().end());
   order.resume = planted("resumes_from_head") ? work_->head : work_->resume();

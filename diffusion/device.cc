@@ -64,6 +64,14 @@ Result<torch::Device> open_device(int index, std::uint32_t threads) {
   return torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
 }
 
+// LibTorch's host allocator throws its general error, so that only the words tell.
+bool is_out_of_memory(const std::exception& error) {
+  return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
+         dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+         std::string_view(error.what()).find("DefaultCPUAllocator: can't allocate memory") !=
+             std::string_view::npos;
+}
+
 std::string runtime_words() {
   const int cards = torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 0;
   const std::string devices =

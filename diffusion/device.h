@@ -21,16 +21,18 @@ std::string device_name(torch::Device device);
 // bytes.
 std::string engine_fingerprint(torch::Device device, const TrainSpec& train);
 
-// Runs `body`, turning LibTorch's exceptions into errors: kExhausted for a full device, kInvalid for all
+// Whether what a body threw means that the device or the host has too little memory.
+bool is_out_of_memory(const std::exception& error);
+
+// Runs `body`, turning LibTorch's exceptions into errors: kExhausted where memory ran out, kInvalid for all
 // else.
 template <class Body>
 auto guarded(const Body& body) -> decltype(body()) {
   try {
     return body();
-  } catch (const c10::OutOfMemoryError& error) {
-    return fail(ErrorCode::kExhausted, error.what_without_backtrace());
   } catch (const c10::Error& error) {
-    return fail(ErrorCode::kInvalid, error.what_without_backtrace());
+    return fail(is_out_of_memory(error) ? ErrorCode::kExhausted : ErrorCode::kInvalid,
+                error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     return fail(ErrorCode::kExhausted, "out of memory on the host");
   }

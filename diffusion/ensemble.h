@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,25 +16,40 @@ namespace skerry::diffusion {
 
 class Ensemble {
  public:
-  // Reads ensemble.json, every expert's weights and the label counts of router/. `device` as in TrainSpec.
-  static Result<Ensemble> load(const std::string& folder, int device);
+  // Reads ensemble.json, every expert's weights and the label counts of router/. `device` as in TrainSpec. At most
+  // `resident` experts stay on the device, 0 meaning all that fit: the one that was asked longest ago makes room for the
+  // next, which is read again from the files.
+  static Result<Ensemble> load(const std::string& folder, int device, std::size_t resident = 0);
 
   const EnsembleIndex& index() const { return index_; }
-  std::size_t experts() const { return models_.size(); }
+  std::size_t experts() const { return places_.size(); }
   torch::Device device() const { return device_; }
+  // How often an expert was brought onto the device.
+  std::uint64_t loads() const { return loads_; }
 
   // Expert k's velocity at x_t [B,C,S,S] and time t, for labels [B] i64 with −1 = none.
-  at::Tensor velocity(std::size_t expert, const at::Tensor& x_t, double t, const at::Tensor& labels) const;
+  at::Tensor velocity(std::size_t expert, const at::Tensor& x_t, double t, const at::Tensor& labels);
   // The same at times t [B].
   at::Tensor velocity(std::size_t expert, const at::Tensor& x_t, const at::Tensor& t,
-                      const at::Tensor& labels) const;
+                      const at::Tensor& labels);
 
  private:
-  Ensemble(EnsembleIndex index, std::vector<Dit> models, torch::Device device)
-      : index_(std::move(index)), models_(std::move(models)), device_(device) {}
+  struct Place {
+    std::vector<storage::Safetensors> files;  // mapped: what was not used is not in memory
+    std::unique_ptr<Dit> model;               // none: not on the device
+    std::uint64_t asked = 0;                  // number of the last question
+  };
+  Ensemble(EnsembleIndex index, torch::Device device, std::size_t resident)
+      : index_(std::move(index)), device_(device), resident_(resident) {}
+  Result<void> bring_in(std::size_t expert);
+  // False: no expert but `kept` is on the device.
+  bool drop_oldest(std::size_t kept);
+
   EnsembleIndex index_;
-  std::vector<Dit> models_;
   torch::Device device_;
+  std::size_t resident_;
+  std::vector<Place> places_;
+  std::uint64_t questions_ = 0, loads_ = 0;
 };
 
 }  // namespace skerry::diffusion

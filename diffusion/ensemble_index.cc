@@ -40,6 +40,7 @@ Result<EnsembleIndex> parse_index(const std::string& path, const nlohmann::json&
   index.model.depth = model.at("depth").get<std::uint32_t>();
   index.model.heads = model.at("heads").get<std::uint32_t>();
   index.model.patch_size = model.at("patch_size").get<std::uint32_t>();
+  index.has_learned_router = json.value("router", "analytic") == "learned";
   experts = json.at("experts").size();
   if (experts == 0 || experts > kMostExperts) {
     return fail(ErrorCode::kCorrupt, text(path, " lists ", experts, " experts"));

@@ -16,6 +16,7 @@ struct EnsembleIndex {
   std::string folder;
   std::vector<std::string> classes;
   ModelSpec model;
+  bool has_learned_router = false;
   // [K][classes + 1] training samples of each label, the last those without one.
   std::vector<std::vector<std::int64_t>> label_counts;
 

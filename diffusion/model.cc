@@ -92,7 +92,9 @@ std::vector<ParameterShape> parameter_shapes(const ModelSpec& model) {
   for (std::uint32_t i = 0; i < model.depth; ++i)
     visit_block(visit, text("transformer_blocks.", i, "."), width);
   visit_linear(visit, "proj_out_1", 2 * width, width);
-  visit_linear(visit, "proj_out_2", patch * patch * channels, width);
+  const bool is_router = model.router_experts > 0;
+  visit_linear(visit, "proj_out_2", is_router ? model.router_experts : patch * patch * channels, width);
+  if (is_router) visit("class_token", {width, 1});
   return shapes;
 }
 
@@ -162,16 +164,19 @@ Dit::Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device 
       kernels_(device.is_cpu() ? kernels : Kernels::kReference),
       checkpointing_(checkpointing),
       weights_(std::move(weights)) {
-  SKERRY_CHECK(weights_.size() == 7 + kBlockTensors * model.depth + 4, "weights of another shape");
+  const std::size_t after_blocks = 7 + kBlockTensors * model.depth;
+  SKERRY_CHECK(weights_.size() == after_blocks + (model.router_experts > 0 ? 5 : 4),
+               "weights of another shape");
   patches_ = {0};
   time_in_ = {2};
   time_out_ = {4};
   label_table_ = 6;
-  for (std::size_t at = 7; blocks_.size() < model.depth; at += kBlockTensors) {
+  for (std::size_t at = 7; at < after_blocks; at += kBlockTensors) {
     blocks_.push_back({{at}, {at + 2}, {at + 4}, {at + 6}, {at + 8}, {at + 10}, {at + 12}});
   }
-  final_modulation_ = {weights_.size() - 4};
-  final_ = {weights_.size() - 2};
+  final_modulation_ = {after_blocks};
+  final_ = {after_blocks + 2};
+  class_token_ = after_blocks + 4;
   positions_ = sin_cos_positions(model.image_size / model.patch_size, model.width).to(device);
   const std::int64_t half = kTimeFeatures / 2;
   // Divided by half − 1, not by half: diffusers' form, which the exported model computes.
@@ -260,18 +265,40 @@ at::Tensor Dit::unpatchify(const at::Tensor& rows) const {
       .reshape({rows.size(0), spec_.channels, spec_.image_size, spec_.image_size});
 }
 
-at::Tensor Dit::forward(const at::Tensor& x_t, const at::Tensor& t, const at::Tensor& labels) const {
-  const auto embedded = condition(t, labels);
-  const auto activated = at::silu(embedded);
+at::Tensor Dit::embed(const at::Tensor& x_t) const {
   const auto projection = weights_[patches_.weight].view({spec_.width, -1});
-  auto hidden = diffusion::linear(patchify(x_t), projection, weights_[patches_.weight + 1], kernels_) +
-                positions_;  // [B,T,width]
+  return diffusion::linear(patchify(x_t), projection, weights_[patches_.weight + 1], kernels_) +
+         positions_;  // [B,T,width]
+}
+
+at::Tensor Dit::run_blocks(at::Tensor hidden, const at::Tensor& activated) const {
   const bool checkpointing = checkpointing_ && at::GradMode::is_enabled();
   for (const Block& block : blocks_) {
     hidden = checkpointing ? run_checkpointed(hidden, activated, block) : run_block(hidden, activated, block);
   }
+  return hidden;
+}
+
+at::Tensor Dit::head(const at::Tensor& hidden, const at::Tensor& activated) const {
   const auto parts = linear(activated, final_modulation_).unsqueeze(1).chunk(2, 2);  // shift, scale
-  return unpatchify(linear(modulate(hidden, parts[0], parts[1]), final_));
+  return linear(modulate(hidden, parts[0], parts[1]), final_);
+}
+
+at::Tensor Dit::forward(const at::Tensor& x_t, const at::Tensor& t, const at::Tensor& labels) const {
+  SKERRY_CHECK(spec_.router_experts == 0, "a router has no velocity");
+  const auto activated = at::silu(condition(t, labels));
+  return unpatchify(head(run_blocks(embed(x_t), activated), activated));
+}
+
+// Blind to labels: they come in as shares of the partitions, in closed form.
+at::Tensor Dit::logits(const at::Tensor& x_t, const at::Tensor& t) const {
+  SKERRY_CHECK(spec_.router_experts > 0, "an expert has no logits");
+  const std::int64_t batch = x_t.size(0), width = spec_.width;
+  const auto labels = at::full({batch}, std::int64_t{spec_.null_label()}, t.options().dtype(at::kLong));
+  const auto activated = at::silu(condition(t, labels));
+  const auto token = weights_[class_token_].view({1, 1, width}).expand({batch, 1, width});
+  const auto hidden = run_blocks(at::cat({token, embed(x_t)}, 1), activated);  // [B,1+T,width]
+  return head(hidden.narrow(1, 0, 1).contiguous(), activated).squeeze(1).to(at::kFloat);
 }
 
 }  // namespace skerry::diffusion

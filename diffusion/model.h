@@ -51,7 +51,11 @@ class Dit {
 
   // The velocity v = ε − x0 (arXiv 2501.05450) at x_t [B,C,S,S] fp32, t [B] fp32 in [0,1] with 1 = noise,
   // labels [B] i64 in [0, null_label]. Returns [B,C,S,S].
+  // REQUIRES: no router.
   at::Tensor forward(const at::Tensor& x_t, const at::Tensor& t, const at::Tensor& labels) const;
+  // Of a router: the logits of p(expert | x_t, t), read off a token of its own beside those of the image. [B,K]
+  // REQUIRES: a router.
+  at::Tensor logits(const at::Tensor& x_t, const at::Tensor& t) const;
 
   const ModelSpec& spec() const { return spec_; }
   torch::Device device() const { return device_; }
@@ -75,6 +79,9 @@ class Dit {
   at::Tensor run_block(at::Tensor hidden, const at::Tensor& activated, const Block& block) const;
   at::Tensor run_checkpointed(const at::Tensor& hidden, const at::Tensor& activated,
                               const Block& block) const;
+  at::Tensor embed(const at::Tensor& x_t) const;
+  at::Tensor run_blocks(at::Tensor hidden, const at::Tensor& activated) const;
+  at::Tensor head(const at::Tensor& hidden, const at::Tensor& activated) const;
   at::Tensor patchify(const at::Tensor& images) const;
   at::Tensor unpatchify(const at::Tensor& rows) const;
 
@@ -85,6 +92,7 @@ class Dit {
   std::vector<at::Tensor> weights_;
   Linear patches_, time_in_, time_out_, final_modulation_, final_;
   std::size_t label_table_ = 0;
+  std::size_t class_token_ = 0;  // of a router
   std::vector<Block> blocks_;
   at::Tensor positions_;    // [1,T,width]
   at::Tensor frequencies_;  // [128]

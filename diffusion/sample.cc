@@ -8,6 +8,7 @@
 #include "diffusion/ensemble.h"
 #include "diffusion/router.h"
 #include "diffusion/router/analytic.h"
+#include "diffusion/router/learned.h"
 #include "diffusion/solver.h"
 
 namespace skerry::diffusion {
@@ -55,9 +56,17 @@ Result<std::vector<std::int32_t>> draw_experts(const SampleSpec& spec, const Ens
   return experts;
 }
 
+Result<std::unique_ptr<Router>> load_router(const SampleSpec& spec, const Ensemble& ensemble) {
+  const EnsembleIndex& index = ensemble.index();
+  const std::string folder = index.router_folder();
+  const bool learned = spec.router ? *spec.router == RouterKind::kLearned : index.has_learned_router;
+  return learned ? load_learned_router(folder + "/learned.safetensors", folder, ensemble.device())
+                 : load_analytic_router(folder);
+}
+
 class Sampler {
  public:
-  Sampler(const SampleSpec& spec, const Ensemble& ensemble, Router* router, const SampleProgress& progress)
+  Sampler(const SampleSpec& spec, Ensemble& ensemble, Router* router, const SampleProgress& progress)
       : spec_(spec), ensemble_(ensemble), router_(router), progress_(progress) {}
 
   void draw_all(Samples& samples);
@@ -71,7 +80,7 @@ class Sampler {
   at::Tensor mixed(const at::Tensor& x, double t, const at::Tensor& labels) const;
 
   const SampleSpec& spec_;
-  const Ensemble& ensemble_;
+  Ensemble& ensemble_;
   Router* router_;
   const SampleProgress& progress_;
   std::uint64_t steps_done_ = 0, steps_total_ = 0;
@@ -177,7 +186,7 @@ Result<Samples> sample_ensemble(const std::string& folder, const SampleSpec& spe
   TRY(validate(spec));
   return guarded([&]() -> Result<Samples> {
     TRY(open_device(spec.device, spec.threads));
-    ASSIGN_OR_RETURN(const Ensemble ensemble, Ensemble::load(folder, spec.device));
+    ASSIGN_OR_RETURN(Ensemble ensemble, Ensemble::load(folder, spec.device, spec.resident));
     const EnsembleIndex& index = ensemble.index();
     Samples samples;
     samples.channels = index.model.channels;
@@ -190,7 +199,7 @@ Result<Samples> sample_ensemble(const std::string& folder, const SampleSpec& spe
     if (spec.route == Route::kAncestral) {
       ASSIGN_OR_RETURN(samples.experts, draw_experts(spec, index, samples.labels));
     } else {
-      ASSIGN_OR_RETURN(router, load_analytic_router(index.router_folder()));
+      ASSIGN_OR_RETURN(router, load_router(spec, ensemble));
       for (const std::int32_t label : samples.labels) TRY(index.expert_shares(label));
       samples.experts.assign(spec.count, -1);
     }

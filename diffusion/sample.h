@@ -14,14 +14,15 @@
 
 namespace skerry::diffusion {
 
-enum class Solver { kEuler, kHeun };
+enum class Solver { kEuler, kHeun, kAdams };
 // Ancestral: the expert of an image is drawn once from π(k | label) and kept: the exact mixture at the cost
 // of one expert. The others ask the router at each step and mix the velocities of the best experts,
 // renormalised.
 enum class Route { kAncestral, kTop1, kTop2, kFull };
-Result<Solver> parse_solver(std::string_view name);  // euler, heun
-Result<Route> parse_route(
-    std::string_view name);  // ancestral, top1, top2, full; learned is refused with the reason
+enum class RouterKind { kAnalytic, kLearned };
+Result<Solver> parse_solver(std::string_view name);      // euler, heun, adams
+Result<Route> parse_route(std::string_view name);        // ancestral, top1, top2, full
+Result<RouterKind> parse_router(std::string_view name);  // analytic, learned
 
 struct SampleSpec {
   std::uint64_t seed = 0;
@@ -30,12 +31,15 @@ struct SampleSpec {
   Solver solver = Solver::kEuler;
   double guidance = 1;  // v = v_null + guidance·(v_label − v_null); 1: no null branch
   Route route = Route::kAncestral;
+  std::optional<RouterKind> router;   // none: the ensemble's
   std::optional<std::int32_t> label;  // none: image i has label i mod classes; −1: no label at all
   std::uint32_t batch_size = 64;
   std::uint32_t threads = 1;
-  int device = 0;            // CUDA device where there is one; −1: the CPU
-  bool keep_values = false;  // fills Samples::values
+  int device = 0;              // CUDA device where there is one; −1: the CPU
+  bool keep_values = false;    // fills Samples::values
+  std::uint32_t resident = 0;  // experts on the device at a time; 0: as many as fit
 };
+// kInvalid too for Adams where the expert may change between steps (top1, top2): there the velocity jumps.
 Result<void> validate(const SampleSpec& spec);
 
 struct Samples {

@@ -13,7 +13,8 @@ constexpr std::uint32_t kMostSteps = 10000;
 Result<Solver> parse_solver(std::string_view name) {
   if (name == "euler") return Solver::kEuler;
   if (name == "heun") return Solver::kHeun;
-  return fail(ErrorCode::kInvalid, text("expected a solver euler or heun, found '", name, "'"));
+  if (name == "adams") return Solver::kAdams;
+  return fail(ErrorCode::kInvalid, text("expected a solver euler, heun or adams, found '", name, "'"));
 }
 
 Result<Route> parse_route(std::string_view name) {
@@ -21,17 +22,22 @@ Result<Route> parse_route(std::string_view name) {
   if (name == "top1") return Route::kTop1;
   if (name == "top2") return Route::kTop2;
   if (name == "full") return Route::kFull;
-  if (name == "learned") {
-    return fail(
-        ErrorCode::kInvalid,
-        "the learned router is not there yet: use the analytic one, by --route top1, top2 or full, or the "
-        "exact mixture without a router, by --route ancestral");
-  }
   return fail(ErrorCode::kInvalid,
               text("expected a route ancestral, top1, top2 or full, found '", name, "'"));
 }
 
+Result<RouterKind> parse_router(std::string_view name) {
+  if (name == "analytic") return RouterKind::kAnalytic;
+  if (name == "learned") return RouterKind::kLearned;
+  return fail(ErrorCode::kInvalid, text("expected a router analytic or learned, found '", name, "'"));
+}
+
 Result<void> validate(const SampleSpec& spec) {
+  if (spec.solver == Solver::kAdams && (spec.route == Route::kTop1 || spec.route == Route::kTop2)) {
+    return fail(ErrorCode::kInvalid,
+                "the solver adams looks back a step, where top1 and top2 may have asked other experts: use "
+                "euler or heun, or the route ancestral or full");
+  }
   if (spec.count < 1 || spec.count > kMostSamples) {
     return fail(ErrorCode::kInvalid,
                 text("the number of samples must be between 1 and ", kMostSamples, ", found ", spec.count));

@@ -22,6 +22,7 @@ constexpr std::uint32_t kLargestWidth = 16384;
 constexpr std::uint32_t kLargestDepth = 512;
 constexpr std::uint32_t kLargestBatch = 65536;
 constexpr std::uint32_t kMostClasses = 1 << 20;
+constexpr std::uint32_t kMostExperts = 1024;
 constexpr std::uint32_t kMostThreads = 1024;
 
 Error out_of_range(std::string_view name, double found, double low, double high) {
@@ -68,6 +69,7 @@ Result<void> validate(const ModelSpec& model) {
   TRY(check("depth", model.depth, 1, kLargestDepth));
   TRY(check("heads", model.heads, 1, model.width));
   TRY(check("classes", model.classes, 0, kMostClasses));
+  TRY(check("router_experts", model.router_experts, 0, kMostExperts));
   if (model.image_size % model.patch_size != 0) {
     return fail(ErrorCode::kInvalid, text("patch_size must divide image_size, found ", model.patch_size,
                                           " and ", model.image_size));

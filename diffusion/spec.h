@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -19,7 +20,8 @@ struct ModelSpec {
   std::uint32_t width = 128;
   std::uint32_t depth = 4;
   std::uint32_t heads = 4;
-  std::uint32_t classes = 0;  // 0: unlabelled
+  std::uint32_t classes = 0;         // 0: unlabelled
+  std::uint32_t router_experts = 0;  // > 0: a router, which answers so many logits instead of a velocity
 
   bool operator==(const ModelSpec&) const = default;
 
@@ -72,7 +74,8 @@ struct TrainSpec {
   Kernels kernels = Kernels::kReference;
   bool gradient_checkpointing = false;  // less memory for more time; the same bits
   std::uint32_t micro_batch = 0;        // samples at a time, whose gradients are summed; 0: the whole batch
-  int device = 0;                       // CUDA device where there is one; −1: the CPU
+  std::vector<std::uint32_t> shard_partitions;  // a router's training: of each shard, in their order
+  int device = 0;                               // CUDA device where there is one; −1: the CPU
 };
 
 Result<void> validate(const TrainSpec& train);

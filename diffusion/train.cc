@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "diffusion/autocast.h"
 #include "diffusion/device.h"
@@ -26,6 +27,8 @@ struct Trainer::Impl {
   }
 
   StepMetrics step();
+  // Half as many samples at a time. False: there is one already.
+  bool step_back();
   at::Tensor loss_of(const Batch& batch) const;
   // The mean loss of the step's batch; writes the gradients of it.
   at::Tensor differentiate(std::vector<at::Tensor>& gradients);
@@ -43,6 +46,9 @@ struct Trainer::Impl {
 at::Tensor Trainer::Impl::loss_of(const Batch& batch) const {
   const torch::Device on = dit.device();
   const Autocast autocast(on, train.precision == "bf16");
+  if (model.router_experts > 0) {
+    return at::cross_entropy_loss(dit.logits(batch.x_t.to(on), batch.t.to(on)), batch.partitions.to(on));
+  }
   const at::Tensor velocity = dit.forward(batch.x_t.to(on), batch.t.to(on), batch.labels.to(on));
   return at::mse_loss(velocity, batch.target.to(on));
 }
@@ -67,9 +73,27 @@ at::Tensor Trainer::Impl::differentiate(std::vector<at::Tensor>& gradients) {
   return mean;
 }
 
+bool Trainer::Impl::step_back() {
+  const std::uint32_t rows = rows_at_a_time(train);
+  if (rows == 1) return false;
+  train.micro_batch = (rows + 1) / 2;
+  fingerprint = engine_fingerprint(dit.device(), train);
+  log_warning("out of memory: the batch goes on in smaller parts",
+              {{"samples_at_a_time", train.micro_batch}, {"before", rows}, {"step", state.step}});
+  return true;
+}
+
 StepMetrics Trainer::Impl::step() {
   std::vector<at::Tensor> gradients;
-  const at::Tensor loss = differentiate(gradients);
+  at::Tensor loss;
+  while (!loss.defined()) {
+    try {
+      loss = differentiate(gradients);
+    } catch (const std::exception& error) {
+      if (!is_out_of_memory(error) || !step_back()) throw;
+      gradients.clear();
+    }
+  }
   StepMetrics metrics;
   metrics.learning_rate = learning_rate_at(train, state.step);
   metrics.gradient_norm = apply_gradients(state, gradients, train);
@@ -106,7 +130,7 @@ Result<Trainer> Trainer::make(const ModelSpec& model, const TrainSpec& train,
         shards.push_back(path);
       }
     }
-    ASSIGN_OR_RETURN(TrainingSet set, TrainingSet::open(shards, model));
+    ASSIGN_OR_RETURN(TrainingSet set, TrainingSet::open(shards, model, train.shard_partitions));
     begin("loading the weights");
     TrainState state;
     if (checkpoint == nullptr && initial) {

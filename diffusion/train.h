@@ -1,9 +1,9 @@
-// Training one expert: shards and a spec in, weights out. Flow matching (arXiv 2501.05450): x_t = (1−t)·x0 +
+// Training one expert, or the router: shards and a spec in, weights out. Flow matching (arXiv 2501.05450): x_t = (1−t)·x0 +
 // t·ε, the target v = ε − x0. Every random number is a function of (seed, expert, attempt, step,
 // sample, purpose), so a trainer resumed at step n continues as if it had never stopped, bit for bit on the
 // same fingerprint. No LibTorch shows here. Thread rule: one thread at a time, always the same one. Failure
 // rule: shards, specs and checkpoints that cannot be trained with are errors, as is a device out of memory
-// (kExhausted).
+// (kExhausted) where not even one sample at a time fits.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace skerry::diffusion {
 
 struct StepMetrics {
   std::uint64_t step = 0;  // steps done after this one
-  double loss = 0;         // mean squared velocity error of the batch
+  double loss = 0;         // mean over the batch: squared velocity error, or a router's cross-entropy in nats
   double gradient_norm = 0;
   double learning_rate = 0;
 };
@@ -43,6 +43,8 @@ class Trainer {
   Trainer& operator=(Trainer&&) noexcept;
   ~Trainer();
 
+  // Where the device has too little memory for the samples that go through the model at a time, they are halved, which
+  // is logged, and stay so: the fingerprint changes.
   Result<StepMetrics> step();
   std::uint64_t steps_done() const;
 

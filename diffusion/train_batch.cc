@@ -58,6 +58,7 @@ Batch make_batch(const TrainingSet& set, SampleOrder& order, const ModelSpec& mo
   batch.target = at::empty_like(batch.x_t);
   batch.t = at::empty({rows}, at::kFloat);
   batch.labels = at::empty({rows}, at::kLong);
+  if (model.router_experts > 0) batch.partitions = at::empty({rows}, at::kLong);
   const std::size_t pixels = model.pixels();
   for (std::uint32_t i = 0; i < rows; ++i) {
     const std::uint32_t row = first + i;
@@ -65,6 +66,7 @@ Batch make_batch(const TrainingSet& set, SampleOrder& order, const ModelSpec& mo
     const float t = draw_time(train, step, row);
     batch.t.data_ptr<float>()[i] = t;
     batch.labels.data_ptr<std::int64_t>()[i] = draw_label(model, train, step, row, set.label(index));
+    if (model.router_experts > 0) batch.partitions.data_ptr<std::int64_t>()[i] = set.partition(index);
     fill_row(set.image(index), model.image_size, draw_flip(train, step, row), t,
              {batch.x_t.data_ptr<float>() + i * pixels, pixels},
              {batch.target.data_ptr<float>() + i * pixels, pixels},

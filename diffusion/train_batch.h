@@ -10,10 +10,11 @@
 namespace skerry::diffusion {
 
 struct Batch {
-  at::Tensor x_t;     // [B,C,S,S] fp32: (1−t)·x0 + t·ε
-  at::Tensor t;       // [B] fp32 in [0,1)
-  at::Tensor labels;  // [B] i64, the null label where there is none or it was dropped
-  at::Tensor target;  // [B,C,S,S] fp32: ε − x0
+  at::Tensor x_t;         // [B,C,S,S] fp32: (1−t)·x0 + t·ε
+  at::Tensor t;           // [B] fp32 in [0,1)
+  at::Tensor labels;      // [B] i64, the null label where there is none or it was dropped
+  at::Tensor target;      // [B,C,S,S] fp32: ε − x0
+  at::Tensor partitions;  // [B] i64, for a router
 };
 
 // Rows [first, first + rows) of the batch of `step`, on the host.

@@ -23,17 +23,19 @@ void move_to(std::vector<at::Tensor>& tensors, torch::Device device) {
   for (at::Tensor& tensor : tensors) tensor = tensor.to(device);
 }
 
+constexpr std::pair<const char*, std::uint32_t ModelSpec::*> kShape[] = {
+    {"image_size", &ModelSpec::image_size}, {"channels", &ModelSpec::channels},
+    {"patch_size", &ModelSpec::patch_size}, {"width", &ModelSpec::width},
+    {"depth", &ModelSpec::depth},           {"heads", &ModelSpec::heads},
+    {"classes", &ModelSpec::classes}};
+constexpr const char* kRouterExperts = "router_experts";  // experts' snapshots do not name it
+
 std::map<std::string, std::string> identity(const ModelSpec& model, const TrainSpec& train) {
-  return {{"format", kFormat},
-          {"seed", text(train.seed)},
-          {"expert", text(train.expert)},
-          {"image_size", text(model.image_size)},
-          {"channels", text(model.channels)},
-          {"patch_size", text(model.patch_size)},
-          {"width", text(model.width)},
-          {"depth", text(model.depth)},
-          {"heads", text(model.heads)},
-          {"classes", text(model.classes)}};
+  std::map<std::string, std::string> out{
+      {"format", kFormat}, {"seed", text(train.seed)}, {"expert", text(train.expert)}};
+  for (const auto& [key, field] : kShape) out[key] = text(model.*field);
+  if (model.router_experts > 0) out[kRouterExperts] = text(model.router_experts);
+  return out;
 }
 
 Result<void> check_identity(const std::map<std::string, std::string>& metadata, const ModelSpec& model,
@@ -48,15 +50,16 @@ Result<void> check_identity(const std::map<std::string, std::string>& metadata, 
   return {};
 }
 
-Result<std::uint64_t> step_of(const std::map<std::string, std::string>& metadata) {
-  const auto found = metadata.find("step");
-  std::uint64_t step = 0;
+template <class Number>
+Result<Number> number_of(const std::map<std::string, std::string>& metadata, const char* key) {
+  const auto found = metadata.find(key);
+  Number number = 0;
   if (found != metadata.end()) {
     const char* end = found->second.data() + found->second.size();
-    const auto parsed = std::from_chars(found->second.data(), end, step);
-    if (parsed.ec == std::errc() && parsed.ptr == end) return step;
+    const auto parsed = std::from_chars(found->second.data(), end, number);
+    if (parsed.ec == std::errc() && parsed.ptr == end) return number;
   }
-  return fail(ErrorCode::kCorrupt, "the checkpoint does not say its step");
+  return fail(ErrorCode::kCorrupt, text("the checkpoint does not say its ", key));
 }
 
 at::Tensor global_norm(const std::vector<at::Tensor>& tensors) {
@@ -84,13 +87,25 @@ Result<TrainState> load_state(const storage::Safetensors& checkpoint, const Mode
   const auto& metadata = checkpoint.header().metadata;
   TRY(check_identity(metadata, model, train));
   TrainState state;
-  ASSIGN_OR_RETURN(state.step, step_of(metadata));
+  ASSIGN_OR_RETURN(state.step, number_of<std::uint64_t>(metadata, "step"));
   for (const auto& [prefix, tensors] : {std::pair{"ema/", &state.ema}, std::pair{"raw/", &state.raw},
                                         std::pair{"m/", &state.m}, std::pair{"v/", &state.v}}) {
     ASSIGN_OR_RETURN(*tensors, load_weights(checkpoint, prefix, model));
     move_to(*tensors, device);
   }
   return state;
+}
+
+Result<ModelSpec> model_of(const std::map<std::string, std::string>& metadata) {
+  ModelSpec model;
+  for (const auto& [key, field] : kShape) {
+    ASSIGN_OR_RETURN(model.*field, number_of<std::uint32_t>(metadata, key));
+  }
+  if (metadata.contains(kRouterExperts)) {
+    ASSIGN_OR_RETURN(model.router_experts, number_of<std::uint32_t>(metadata, kRouterExperts));
+  }
+  TRY(validate(model));
+  return model;
 }
 
 std::vector<SnapshotTensor> snapshot_tensors(const TrainState& state, const ModelSpec& model) {

@@ -24,6 +24,9 @@ TrainState initial_state(const ModelSpec& model, const TrainSpec& train, torch::
 Result<TrainState> load_state(const storage::Safetensors& checkpoint, const ModelSpec& model,
                               const TrainSpec& train, torch::Device device);
 
+// The shape that a snapshot's metadata names. kCorrupt where it names none.
+Result<ModelSpec> model_of(const std::map<std::string, std::string>& metadata);
+
 // The tensors of a snapshot, in the order ema, raw, m, v; they read `state` when they are copied.
 std::vector<SnapshotTensor> snapshot_tensors(const TrainState& state, const ModelSpec& model);
 std::map<std::string, std::string> snapshot_metadata(const TrainState& state, const ModelSpec& model,

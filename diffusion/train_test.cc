@@ -1,6 +1,7 @@
 #include "diffusion/train.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -109,6 +110,27 @@ TEST_P(CheckpointingTest, ChangesNoBit) {
 INSTANTIATE_TEST_SUITE_P(Recipes, CheckpointingTest,
                          ::testing::Values(tiny_training(), tiny_bf16(), fast(tiny_training()),
                                            fast(tiny_bf16()), in_parts(tiny_training(), 4)));
+
+// In a process of its own, whose memory ends long before the batch would.
+TEST_F(TrainTest, GoesOnInSmallerPartsWhereMemoryEnds) {
+  TrainSpec train = tiny_training();
+  train.batch_size = 32768;
+  const auto in_little_memory = [&] {
+    Trainer trainer = fresh(train);
+    const std::string before = trainer.fingerprint();
+    std::uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t limit = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE)) + (192 << 20);
+    const rlimit memory{limit, limit};
+    ::setrlimit(RLIMIT_AS, &memory);
+    const auto stepped = trainer.step();
+    const bool went_on = stepped && trainer.steps_done() == 1 && trainer.fingerprint() != before &&
+                         trainer.fingerprint().find("micro-batch") != std::string::npos;
+    std::fprintf(stderr, "%s\n", stepped ? trainer.fingerprint().c_str() : stepped.error().message.c_str());
+    std::_Exit(went_on ? 0 : 1);
+  };
+  EXPECT_EXIT(in_little_memory(), ::testing::ExitedWithCode(0), "micro-batch");
+}
 
 TEST_F(TrainTest, MicroBatchesSumToTheBatch) {
   Trainer whole = fresh(tiny_training()), parts = fresh(in_parts(tiny_training(), 4));

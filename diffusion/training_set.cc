@@ -31,11 +31,33 @@ Result<TrainingSet::Shard> TrainingSet::open_shard(const std::string& path, cons
   return shard;
 }
 
-Result<TrainingSet> TrainingSet::open(const std::vector<std::string>& paths, const ModelSpec& model) {
+namespace {
+
+Result<void> check_partitions(std::size_t shards, const ModelSpec& model,
+                              const std::vector<std::uint32_t>& partitions) {
+  if (partitions.size() != (model.router_experts > 0 ? shards : 0)) {
+    return fail(ErrorCode::kInvalid,
+                text(partitions.size(), " partitions are named for ", shards,
+                     " shards: a router's training names one of each, an expert's none"));
+  }
+  for (const std::uint32_t partition : partitions) {
+    if (partition < model.router_experts) continue;
+    return fail(ErrorCode::kInvalid, text("a shard of partition ", partition, " for a router of ",
+                                          model.router_experts, " experts"));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<TrainingSet> TrainingSet::open(const std::vector<std::string>& paths, const ModelSpec& model,
+                                      const std::vector<std::uint32_t>& partitions) {
+  TRY(check_partitions(paths.size(), model, partitions));
   TrainingSet set;
   set.image_bytes_ = model.pixels();
   for (const std::string& path : paths) {
     ASSIGN_OR_RETURN(Shard shard, open_shard(path, model));
+    if (!partitions.empty()) shard.partition = partitions[set.shards_.size()];
     const std::uint64_t count = shard.begin;
     shard.begin = set.total_;
     set.total_ += count;

@@ -1,4 +1,4 @@
-// The shards of one partition, memory-mapped, and the order in which training reads them. No LibTorch shows
+// The shards of one partition, or for a router of all, memory-mapped, and the order in which training reads them. No LibTorch shows
 // here. Shards: `images` u8 [n,C,S,S], `labels` i32 [n] with −1 = unlabelled. Thread rule: one thread at a
 // time.
 #pragma once
@@ -15,12 +15,15 @@ namespace skerry::diffusion {
 
 class TrainingSet {
  public:
-  // Opens and checks every shard: shapes as the model's, labels below its classes. kInvalid names the shard.
-  static Result<TrainingSet> open(const std::vector<std::string>& paths, const ModelSpec& model);
+  // Opens and checks every shard: shapes as the model's, labels below its classes. kInvalid names the shard. A router's
+  // are of one partition each, `partitions` in the order of `paths`.
+  static Result<TrainingSet> open(const std::vector<std::string>& paths, const ModelSpec& model,
+                                  const std::vector<std::uint32_t>& partitions = {});
 
   std::uint64_t size() const { return total_; }
   const unsigned char* image(std::uint64_t index) const;  // C·S·S bytes, valid as long as the set
   std::int32_t label(std::uint64_t index) const;
+  std::uint32_t partition(std::uint64_t index) const { return shard_of(index).partition; }
 
  private:
   struct Shard {
@@ -28,6 +31,7 @@ class TrainingSet {
     const unsigned char* images = nullptr;
     const char* labels = nullptr;
     std::uint64_t begin = 0;
+    std::uint32_t partition = 0;
   };
   static Result<Shard> open_shard(const std::string& path, const ModelSpec& model);
   const Shard& shard_of(std::uint64_t index) const;

@@ -7,7 +7,8 @@
 
 namespace skerry::engine {
 
-Result<DatasetFolder> open_dataset_folder(const std::string& folder, std::uint32_t partition) try {
+Result<DatasetFolder> open_dataset_folder(const std::string& folder,
+                                          std::optional<std::uint32_t> partition) try {
   const std::string path = folder + "/dataset.json";
   std::ifstream file(path);
   if (!file)
@@ -17,12 +18,17 @@ Result<DatasetFolder> open_dataset_folder(const std::string& folder, std::uint32
   dataset.image_size = index.at("image_size").get<std::uint32_t>();
   dataset.channels = index.at("channels").get<std::uint32_t>();
   dataset.classes = static_cast<std::uint32_t>(index.at("classes").size());
+  dataset.partitions = index.at("partitions").get<std::uint32_t>();
   for (const auto& entry : index.at("files")) {
-    if (entry.at("role") != "shard" || entry.at("partition") != partition) continue;
+    if (entry.at("role") != "shard") continue;
+    const auto its = entry.at("partition").get<std::uint32_t>();
+    if (partition && its != *partition) continue;
     dataset.shards.push_back(folder + "/" + entry.at("name").get<std::string>());
+    dataset.shard_partitions.push_back(its);
   }
   if (dataset.shards.empty()) {
-    return fail(ErrorCode::kNotFound, text(path, " lists no shard of partition ", partition));
+    return fail(ErrorCode::kNotFound,
+                text(path, " lists no shard", partition ? text(" of partition ", *partition) : ""));
   }
   return dataset;
 } catch (const nlohmann::json::exception& error) {

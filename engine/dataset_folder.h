@@ -1,7 +1,8 @@
-// What training alone needs of a dataset folder: its shape, and the shards of one partition.
+// What training alone needs of a dataset folder: its shape, and the shards of one partition or of all.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,13 @@ struct DatasetFolder {
   std::uint32_t image_size = 0;
   std::uint32_t channels = 0;
   std::uint32_t classes = 0;
+  std::uint32_t partitions = 0;
   std::vector<std::string> shards;  // paths, in the order of dataset.json
+  std::vector<std::uint32_t> shard_partitions;
 };
 
-// kNotFound without a dataset.json or without a shard of the partition; kCorrupt for one that is damaged.
-Result<DatasetFolder> open_dataset_folder(const std::string& folder, std::uint32_t partition);
+// With no partition the shards of all. kNotFound without a dataset.json or without a shard of the partition; kCorrupt for
+// one that is damaged.
+Result<DatasetFolder> open_dataset_folder(const std::string& folder, std::optional<std::uint32_t> partition);
 
 }  // namespace skerry::engine

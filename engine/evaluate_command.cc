@@ -17,6 +17,7 @@ using Json = nlohmann::ordered_json;
 struct Arguments {
   std::string dataset;
   bool router = false;
+  std::string learned;   // weights of a learned router
   std::string velocity;  // ensemble folder
   std::string output = "table";
   std::uint64_t images = 3000;
@@ -29,24 +30,40 @@ int failed(const Error& error) {
   return exit_code_of(error.code);
 }
 
-int run_router(const Arguments& arguments, Json& json) {
-  const auto measured =
-      diffusion::measure_router(arguments.dataset, diffusion::usual_levels(), arguments.images);
-  if (!measured.has_value()) return failed(measured.error());
+Json router_json(const diffusion::RouterMeasurement& measured) {
   Json levels = Json::array();
-  for (const auto& level : measured->levels) {
+  for (const auto& level : measured.levels) {
     levels.push_back({{"t", level.t}, {"accuracy", level.accuracy}, {"cross_entropy", level.cross_entropy}});
   }
-  json["router"] = {{"images", measured->images},
-                    {"mean_cross_entropy", measured->mean_cross_entropy()},
-                    {"levels", levels}};
-  if (arguments.output == "json") return kExitOk;
-  std::printf("router, label-blind, on %llu test images\n     t  accuracy  cross-entropy\n",
-              static_cast<unsigned long long>(measured->images));
-  for (const auto& level : measured->levels) {
+  return {{"images", measured.images},
+          {"mean_cross_entropy", measured.mean_cross_entropy()},
+          {"microseconds_per_image", measured.microseconds},
+          {"levels", levels}};
+}
+
+void print_router(const char* name, const diffusion::RouterMeasurement& measured) {
+  std::printf("%s router, label-blind, on %llu test images\n     t  accuracy  cross-entropy\n", name,
+              static_cast<unsigned long long>(measured.images));
+  for (const auto& level : measured.levels) {
     std::printf("  %.2f     %.3f          %.3f\n", level.t, level.accuracy, level.cross_entropy);
   }
-  std::printf("mean cross-entropy %.4f\n", measured->mean_cross_entropy());
+  std::printf("mean cross-entropy %.4f, %.0f µs an image\n", measured.mean_cross_entropy(),
+              measured.microseconds);
+}
+
+int run_router(const Arguments& arguments, Json& json) {
+  const bool prints = arguments.output != "json";
+  const std::vector<double> levels = diffusion::usual_levels();
+  const auto analytic = diffusion::measure_router(arguments.dataset, levels, arguments.images);
+  if (!analytic.has_value()) return failed(analytic.error());
+  json["router"] = router_json(*analytic);
+  if (prints) print_router("analytic", *analytic);
+  if (arguments.learned.empty()) return kExitOk;
+  const auto learned = diffusion::measure_learned_router(arguments.dataset, arguments.learned, levels,
+                                                         arguments.images, arguments.device);
+  if (!learned.has_value()) return failed(learned.error());
+  json["learned_router"] = router_json(*learned);
+  if (prints) print_router("learned", *learned);
   return kExitOk;
 }
 
@@ -81,7 +98,7 @@ int run_velocity(const Arguments& arguments, Json& json) {
 int run(const Arguments& arguments) {
   diffusion::set_algebra_threads(arguments.threads);
   Json json{{"api_version", 1}, {"dataset", arguments.dataset}};
-  if (arguments.router || arguments.velocity.empty()) {
+  if (arguments.router || !arguments.learned.empty() || arguments.velocity.empty()) {
     if (const int code = run_router(arguments, json); code != kExitOk) return code;
   }
   if (!arguments.velocity.empty()) {
@@ -102,6 +119,9 @@ void register_evaluate_command(CLI::App& app, int& exit_code) {
   command->add_option("dataset", arguments->dataset, "Dataset folder, as ingest writes it")->required();
   command->add_flag("--router", arguments->router,
                     "Accuracy and cross-entropy of the analytic router by noise level (the default)");
+  command->add_option("--learned", arguments->learned,
+                      "Weights of a learned router to compare with it: a checkpoint of `train --router`, or "
+                      "router/learned.safetensors of an ensemble");
   command->add_option("--velocity", arguments->velocity,
                       "Ensemble folder: its velocity error beside the best linear predictor's");
   command->add_option("-o,--output", arguments->output, "table or json")

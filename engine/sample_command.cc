@@ -30,7 +30,7 @@ constexpr std::uint32_t kGridPixels = 900;  // about how wide a grid is made
 
 struct Arguments {
   std::string folder, output, each, nearest;
-  std::string solver = "euler", route = "ancestral", labels = "cyclic";
+  std::string solver = "euler", route = "ancestral", labels = "cyclic", router;
   std::uint64_t nearest_count = 5000;
   bool json = false;
   SampleSpec spec;
@@ -104,6 +104,9 @@ Result<void> sample(Arguments& arguments) {
   }
   ASSIGN_OR_RETURN(spec.solver, diffusion::parse_solver(arguments.solver));
   ASSIGN_OR_RETURN(spec.route, diffusion::parse_route(arguments.route));
+  if (!arguments.router.empty()) {
+    ASSIGN_OR_RETURN(spec.router, diffusion::parse_router(arguments.router));
+  }
   if (arguments.labels == "none") spec.label = -1;
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const Samples samples, diffusion::sample_ensemble(arguments.folder, spec, show_progress));
@@ -138,9 +141,14 @@ void register_sample_command(CLI::App& app, int& exit_code) {
       ->required();
   command->add_option("-n,--count", spec.count, "How many images")->capture_default_str();
   command->add_option("--steps", spec.steps, "Steps of the solver")->capture_default_str();
-  command->add_option("--solver", arguments->solver, "euler or heun")->capture_default_str();
+  command->add_option("--solver", arguments->solver, "euler, heun or adams")->capture_default_str();
   command->add_option("--guidance", spec.guidance, "Guidance scale; 1: none")->capture_default_str();
   command->add_option("--route", arguments->route, "ancestral, top1, top2 or full")->capture_default_str();
+  command->add_option("--router", arguments->router, "analytic or learned; without it, what the run trained");
+  command
+      ->add_option("--resident", spec.resident,
+                   "Experts on the device at a time, the others wait on the disk; 0: as many as fit")
+      ->capture_default_str();
   auto* label = command->add_option("--label", spec.label, "One class, by number, for every image; -1: none");
   command->add_option("--labels", arguments->labels, "cyclic: the classes in turn; none")
       ->check(CLI::IsMember({"cyclic", "none"}))

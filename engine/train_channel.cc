@@ -68,12 +68,14 @@ class Training {
   const Clock& clock_;
   Span round_, progress_, snapshot_;
   UniqueFd memory_;  // of the snapshots
+  std::string told_fingerprint_;
 };
 
 bool Training::send_ready() {
   pb::EngineEvent event;
   auto& ready = *event.mutable_ready();
-  ready.set_fingerprint(trainer_.fingerprint());
+  told_fingerprint_ = trainer_.fingerprint();
+  ready.set_fingerprint(told_fingerprint_);
   ready.set_device(trainer_.device_name());
   ready.set_parameters(trainer_.parameter_count());
   ready.set_step(trainer_.steps_done());
@@ -153,6 +155,7 @@ Training::Next Training::take_snapshot() {
   body.set_gradient_norm(snapshot_.gradient_norm);
   body.set_train_seconds(seconds(now() - snapshot_.since));
   body.set_samples(samples(snapshot_.steps));
+  if (trainer_.fingerprint() != told_fingerprint_) body.set_fingerprint(trainer_.fingerprint());
   if (!session_.send(event, first ? memory_.get() : -1)) return Next::kClosed;
   session_.snapshot_sent();
   snapshot_ = Span{.from_step = trainer_.steps_done(), .since = now()};

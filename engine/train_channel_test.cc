@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <cmath>
 #include <functional>
 #include <thread>
 
@@ -174,6 +175,27 @@ TEST_F(TrainChannel, TrainsRoundAfterRoundToItsTarget) {
   EXPECT_EQ(at, 10U);
   engine_.join();
   EXPECT_EQ(exit_code_, 0);
+}
+
+TEST_F(TrainChannel, TheRoutersJobIsAnExpertsButForItsShards) {
+  pb::EngineRequest request = start(10, 4);
+  auto& job = *request.mutable_start();
+  job.set_expert(2);
+  job.mutable_model()->set_router_experts(2);
+  job.add_shard_paths(shard_);
+  job.add_shard_partitions(0);
+  job.add_shard_partitions(1);
+  launch();
+  send(request);
+  ASSERT_TRUE(next().has_ready());
+  const auto first = next();
+  ASSERT_TRUE(first.has_snapshot()) << first.ShortDebugString();
+  EXPECT_NEAR(first.snapshot().loss(), std::log(2), 0.3);  // nats: the same images are in both
+  EXPECT_EQ(first.snapshot().fingerprint(), "");           // as Ready said
+  EXPECT_NE(snapshot_bytes(first).find("ema/class_token"), std::string::npos);
+  release();
+  const std::string last = train_to_end();
+  EXPECT_NE(last.find("\"router_experts\":\"2\""), std::string::npos);
 }
 
 TEST_F(TrainChannel, AnUnreleasedSnapshotIsNotWrittenOver) {

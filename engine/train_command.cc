@@ -85,15 +85,23 @@ void add_training_options(CLI::App& command, Arguments& arguments) {
 void register_train_command(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();
   StandaloneOptions& options = arguments->options;
-  CLI::App* command = app.add_subcommand("train", "Train one expert");
+  CLI::App* command = app.add_subcommand("train", "Train one expert, or the router");
   auto* channel =
       command->add_option("--channel", arguments->channel, "Descriptor of the socket to the daemon");
   command->add_flag("--standalone", arguments->standalone, "Train here, without a daemon")->excludes(channel);
   command->add_option("--dataset", options.dataset, "Dataset folder, from `skerry-engine ingest`");
-  command->add_option("--expert", options.train.expert, "Which partition to learn")->capture_default_str();
+  auto* expert = command->add_option("--expert", options.train.expert, "Which partition to learn")
+                     ->capture_default_str();
+  auto* router = command
+                     ->add_flag("--router", options.router,
+                                "Learn to tell the partitions of all images apart, at every noise level")
+                     ->excludes(expert);
   command->add_option("--out", options.output, "Checkpoint to write (safetensors)");
   command->add_option("--resume", options.resume, "Checkpoint to go on from");
-  command->add_option("--init", options.init, "Folder of an exported expert of this shape to start from");
+  command->add_option("--init", options.init, "Folder of an exported expert of this shape to start from")
+      ->excludes(router);
+  command->add_option("--events", options.events,
+                      "Folder for TensorBoard: loss, gradient norm and learning rate");
   command->add_option("--stop-after", options.stop_after, "Leave at this step");
   add_model_options(*command, arguments->shape);
   add_training_options(*command, *arguments);

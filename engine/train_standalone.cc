@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
 #include "base/text.h"
 #include "diffusion/train.h"
 #include "engine/dataset_folder.h"
+#include "engine/event_file.h"
 
 namespace skerry::engine {
 namespace {
@@ -51,16 +53,57 @@ class ProgressLine {
   steady_clock::time_point start_ = steady_clock::now(), shown_ = start_;
 };
 
+// Means over a few steps, where somebody wants them.
+class Curves {
+ public:
+  explicit Curves(std::optional<EventFile> file) : file_(std::move(file)) {}
+
+  Result<void> step(const StepMetrics& metrics, bool last) {
+    if (!file_) return {};
+    ++count_;
+    loss_ += metrics.loss;
+    norm_ += metrics.gradient_norm;
+    if (count_ < kSteps && !last) return {};
+    const double count = std::exchange(count_, 0);
+    return file_->add(metrics.step, unix_seconds(),
+                      {{"loss", std::exchange(loss_, 0) / count},
+                       {"gradient_norm", std::exchange(norm_, 0) / count},
+                       {"learning_rate", metrics.learning_rate}});
+  }
+
+  static double unix_seconds() {
+    return duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  }
+
+ private:
+  static constexpr int kSteps = 10;
+  std::optional<EventFile> file_;
+  int count_ = 0;
+  double loss_ = 0, norm_ = 0;
+};
+
+Result<Curves> open_curves(const std::string& folder) {
+  if (folder.empty()) return Curves(std::nullopt);
+  ASSIGN_OR_RETURN(EventFile file, EventFile::create(folder, Curves::unix_seconds()));
+  return Curves(std::move(file));
+}
+
 Result<Trainer> open_trainer(const StandaloneOptions& options) {
-  ASSIGN_OR_RETURN(DatasetFolder dataset, open_dataset_folder(options.dataset, options.train.expert));
+  const auto partition = options.router ? std::nullopt : std::optional(options.train.expert);
+  ASSIGN_OR_RETURN(DatasetFolder dataset, open_dataset_folder(options.dataset, partition));
   diffusion::ModelSpec model = options.model;
+  diffusion::TrainSpec train = options.train;
   model.image_size = dataset.image_size;
   model.channels = dataset.channels;
   model.classes = dataset.classes;
+  if (options.router) {  // numbered as the router's job of a run
+    model.router_experts = train.expert = dataset.partitions;
+    train.shard_partitions = dataset.shard_partitions;
+  }
   if (!options.init.empty()) dataset.shards.push_back(options.init + "/diffusion_pytorch_model.safetensors");
-  if (options.resume.empty()) return Trainer::create(model, options.train, dataset.shards);
+  if (options.resume.empty()) return Trainer::create(model, train, dataset.shards);
   ASSIGN_OR_RETURN(const storage::Safetensors checkpoint, storage::Safetensors::open(options.resume));
-  return Trainer::resume(model, options.train, dataset.shards, checkpoint);
+  return Trainer::resume(model, train, dataset.shards, checkpoint);
 }
 
 }  // namespace
@@ -72,10 +115,12 @@ Result<void> train_standalone(const StandaloneOptions& options) {
   std::fprintf(stderr, "%llu parameters, %llu samples, %s\n",
                static_cast<unsigned long long>(trainer.parameter_count()),
                static_cast<unsigned long long>(trainer.sample_count()), trainer.fingerprint().c_str());
+  ASSIGN_OR_RETURN(Curves curves, open_curves(options.events));
   ProgressLine progress(trainer.steps_done(), target, options.train.batch_size);
   while (trainer.steps_done() < target) {
     ASSIGN_OR_RETURN(const StepMetrics metrics, trainer.step());
     progress.step(metrics);
+    TRY(curves.step(metrics, metrics.step == target));
   }
   progress.finish(trainer.steps_done());
   if (const auto found = trainer.non_finite()) {

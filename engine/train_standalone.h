@@ -1,4 +1,4 @@
-// Training one expert of a dataset folder to its end, with no daemon: for direct use, benchmarks and tests.
+// Training one expert of a dataset folder, or its router, to its end, with no daemon: for direct use, benchmarks and tests.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,8 @@ struct StandaloneOptions {
   std::string init;            // folder of an exported expert to start from; empty: random weights
   diffusion::ModelSpec model;  // image_size, channels and classes are the dataset's
   diffusion::TrainSpec train;
+  std::string events;                       // folder for TensorBoard; empty: none
+  bool router = false;                      // learns p(partition | x_t, t) instead of an expert's velocity
   std::optional<std::uint64_t> stop_after;  // leaves at this step, short of train.steps
 };
 

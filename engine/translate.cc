@@ -27,7 +27,8 @@ diffusion::ModelSpec model_of(const pb::ModelSpec& message) {
           .width = message.width(),
           .depth = message.depth(),
           .heads = message.heads(),
-          .classes = message.classes()};
+          .classes = message.classes(),
+          .router_experts = message.router_experts()};
 }
 
 diffusion::TrainSpec training_of(const pb::EngineRequest::Start& start) {
@@ -49,6 +50,7 @@ diffusion::TrainSpec training_of(const pb::EngineRequest::Start& start) {
   train.flip = message.flip();
   train.gradient_checkpointing = message.gradient_checkpointing();
   train.micro_batch = message.micro_batch();
+  train.shard_partitions = {start.shard_partitions().begin(), start.shard_partitions().end()};
   if (message.t_distribution() == pb::TIME_DISTRIBUTION_LOGNORMAL) {
     train.t_distribution = diffusion::TimeDistribution::kLogNormal;
   }

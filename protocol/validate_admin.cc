@@ -32,7 +32,7 @@ Result<void> validate_token(const pb::TokenCreate& create) {
 Result<void> validate_dataset(const pb::DatasetAdd& add) {
   TRY(validate_name(add.name(), "dataset name"));
   TRY(in_range<std::uint32_t>("dataset.partitions", add.partitions(), 1, kPartitions));
-  TRY(in_range<std::uint64_t>("dataset.samples", add.samples(), 1, kSamples));
+  TRY(in_range<std::uint64_t>("dataset.samples", add.samples(), 0, kSamples));
   TRY(in_range<std::uint32_t>("dataset.channels", add.channels(), 1, 64));
   TRY(in_range<std::uint32_t>("dataset.image_size", add.image_size(), 4, 1024));
   TRY(count_at_most("dataset.classes", add.classes_size(), kClasses));
@@ -80,9 +80,10 @@ Result<void> validate_spec(const pb::RunSpec& spec) {
 Result<void> validate_run(const pb::RunInfo& run) {
   TRY(validate_spec(run.spec()));
   TRY(finite("run.samples_per_second", run.samples_per_second()));
-  TRY(count_at_most("run.experts", run.experts_size(), kPartitions));
+  TRY(count_at_most("run.experts", run.experts_size(), kPartitions + 1));  // and the router's job
   for (const pb::ExpertInfo& expert : run.experts()) {
     TRY(finite("expert.loss", expert.loss()));
+    TRY(finite("expert.gradient_norm", expert.gradient_norm()));
     TRY(finite("expert.samples_per_second", expert.samples_per_second()));
     TRY(length_or_empty("expert.checkpoint", expert.checkpoint(), kKeyBytes));
   }
@@ -110,6 +111,8 @@ Result<void> validate_ensemble(const pb::EnsembleReply& reply) {
   for (const pb::EnsembleExpert& expert : reply.experts()) {
     if (!expert.checkpoint().manifest().empty()) TRY(validate(expert.checkpoint()));
   }
+  const pb::ObjectRef& router = reply.learned_router().checkpoint();
+  if (!router.manifest().empty()) TRY(validate(router));
   return {};
 }
 
@@ -125,10 +128,10 @@ Result<void> each(std::string_view field, const Items& items, std::size_t limit,
 Result<void> validate(const pb::DatasetFile& file) {
   TRY(validate(file.object()));
   TRY(validate_name(file.object().name(), "file name"));
-  for (const std::string_view role : {"shard", "router", "partition", "fit", "test", "index"}) {
+  for (const std::string_view role : {"shard", "router", "partition", "fit", "test", "index", "weights"}) {
     if (file.role() == role) return {};
   }
-  return bad("file.role", "shard, router, partition, fit, test or index", file.role().substr(0, 32));
+  return bad("file.role", "shard, router, partition, fit, test, index or weights", file.role().substr(0, 32));
 }
 
 Result<void> validate(const pb::AdminRequest& request) {

@@ -39,6 +39,7 @@ Result<void> validate_start(const pb::EngineRequest::Start& start) {
   TRY(in_range<std::uint32_t>("expert", start.expert(), 0, kPartitions));
   TRY(count_at_most("shard_paths", start.shard_paths_size(), kDatasetFiles));
   for (const std::string& path : start.shard_paths()) TRY(text_at_most("shard_paths", path, kPathBytes));
+  TRY(validate_partitions(start.model(), start.shard_partitions(), start.shard_paths_size()));
   TRY(in_range<std::uint64_t>("resume_bytes", start.resume_bytes(), 0, kTensorBytes));
   return in_range<std::int32_t>("device", start.device(), -1, static_cast<std::int32_t>(kSlots));
 }
@@ -51,6 +52,7 @@ Result<void> validate_snapshot(const pb::EngineEvent::Snapshot& snapshot) {
   TRY(in_range<std::uint64_t>("snapshot.bytes", snapshot.bytes(), 1, kTensorBytes));
   TRY(finite("snapshot.loss", snapshot.loss()));
   TRY(finite("snapshot.gradient_norm", snapshot.gradient_norm()));
+  TRY(text_at_most("snapshot.fingerprint", snapshot.fingerprint(), kReasonBytes));
   return not_negative("snapshot.train_seconds", snapshot.train_seconds());
 }
 
@@ -121,12 +123,27 @@ Result<void> validate_model(const pb::ModelSpec& model) {
   TRY(in_range<std::uint32_t>("model.depth", model.depth(), 1, 128));
   TRY(in_range<std::uint32_t>("model.heads", model.heads(), 1, 128));
   TRY(in_range<std::uint32_t>("model.classes", model.classes(), 0, static_cast<std::uint32_t>(kClasses)));
+  TRY(in_range<std::uint32_t>("model.router_experts", model.router_experts(), 0, kPartitions));
   if (model.width() % model.heads() != 0) {
     return bad("model.heads", text("a divisor of width ", model.width()), text(model.heads()));
   }
   if (model.image_size() % model.patch_size() != 0) {
     return bad("model.patch_size", text("a divisor of image size ", model.image_size()),
                text(model.patch_size()));
+  }
+  return {};
+}
+
+Result<void> validate_partitions(const pb::ModelSpec& model,
+                                 const google::protobuf::RepeatedField<std::uint32_t>& partitions,
+                                 int shards) {
+  if (model.router_experts() == 0) {
+    return partitions.empty() ? Result<void>() : bad("partitions", "none but for the router", "some");
+  }
+  if (partitions.size() != shards)
+    return bad("partitions", text("one of each of ", shards, " shards"), text(partitions.size()));
+  for (const std::uint32_t partition : partitions) {
+    TRY(in_range<std::uint32_t>("partitions", partition, 0, model.router_experts() - 1));
   }
   return {};
 }

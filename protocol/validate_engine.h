@@ -24,6 +24,10 @@ std::string clean_text(std::string_view line, std::size_t limit_bytes);
 // "train.steps").
 Result<void> validate_model(const pb::ModelSpec& model);
 Result<void> validate_train(const pb::TrainSpec& train);
+// The router's job names the partition of each shard, an expert's job none.
+Result<void> validate_partitions(const pb::ModelSpec& model,
+                                 const google::protobuf::RepeatedField<std::uint32_t>& partitions,
+                                 int shards);
 // Of these, only that each choice is one that this version knows.
 Result<void> validate_choices(const pb::TrainSpec& train);
 

@@ -77,6 +77,19 @@ TEST(EngineRequest, BadFieldsAreNamed) {
       {"train.threads", [](auto& s) { s.mutable_train()->set_threads(0); }},
       {"round_seconds", [](auto& s) { s.mutable_plan()->set_round_seconds(HUGE_VAL); }},
       {"shard_paths", [](auto& s) { s.add_shard_paths(std::string(5000, 'p')); }},
+      {"model.router_experts", [](auto& s) { s.mutable_model()->set_router_experts(kPartitions + 1); }},
+      {"partitions", [](auto& s) { s.add_shard_partitions(0); }},
+      {"partitions",
+       [](auto& s) {
+         s.mutable_model()->set_router_experts(2);
+         s.add_shard_paths("p");
+       }},
+      {"partitions",
+       [](auto& s) {
+         s.mutable_model()->set_router_experts(2);
+         s.add_shard_paths("p");
+         s.add_shard_partitions(2);
+       }},
       {"resume_bytes", [](auto& s) { s.set_resume_bytes(std::uint64_t{1} << 60); }},
       {"device", [](auto& s) { s.set_device(-2); }},
   };

@@ -77,7 +77,7 @@ Result<void> validate_fact(const pb::ExpertRecord& expert) {
 Result<void> validate_fact(const pb::RunRecord& run) {
   TRY(validate_name(run.name(), "run.name"));
   TRY(validate_name(run.dataset(), "run.dataset"));
-  TRY(in_range<std::uint32_t>("run.experts", run.experts(), 1, kPartitions));
+  TRY(in_range<std::uint32_t>("run.experts", run.experts(), 1, kPartitions + 1));  // and the router's job
   TRY(count_at_most("run.without", run.without_size(), run.experts()));
   for (int i = 0; i < run.without_size(); ++i) {
     const std::uint32_t least = i == 0 ? 0 : run.without(i - 1) + 1;

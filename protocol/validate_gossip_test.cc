@@ -104,7 +104,7 @@ const Case kCases[] = {
     {"run.name", run, [](auto& b) { b.mutable_run()->set_name("A B"); }},
     {"run.dataset", run, [](auto& b) { b.mutable_run()->set_dataset(""); }},
     {"run.experts", run, [](auto& b) { b.mutable_run()->set_experts(0); }},
-    {"run.experts", run, [](auto& b) { b.mutable_run()->set_experts(kPartitions + 1); }},
+    {"run.experts", run, [](auto& b) { b.mutable_run()->set_experts(kPartitions + 2); }},
     {"run.without", run, [](auto& b) { b.mutable_run()->set_without(1, 4); }},
     {"run.without", run, [](auto& b) { b.mutable_run()->set_without(1, 1); }},
     {"run.without", run,

@@ -54,6 +54,7 @@ Result<void> validate_slot_assignment(const pb::SlotAssignment& slot) {
   TRY(validate_model(slot.model()));
   TRY(count_at_most("assignment.shards", slot.shards_size(), kDatasetFiles));
   for (const pb::ObjectRef& shard : slot.shards()) TRY(validate(shard));
+  TRY(validate_partitions(slot.model(), slot.partitions(), slot.shards_size()));
   if (!slot.head().manifest().empty()) TRY(validate(slot.head()));
   TRY(validate_step("assignment.head_step", slot.head_step()));
   return validate_step("assignment.steps_target", slot.steps_target());

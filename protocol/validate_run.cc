@@ -51,15 +51,12 @@ Result<void> validate_run_spec(const pb::RunSpec& spec) {
   TRY(validate_name(spec.name(), "name"));
   TRY(validate_name(spec.dataset(), "dataset"));
   TRY(validate_shape(spec));
+  TRY(text_at_most("model.init", spec.init(), 4096));
   TRY(validate_train(spec.train()));
   TRY(validate_checkpoint(spec));
   TRY(in_range<std::uint32_t>("schedule.turn_rounds", spec.turn_rounds(), 1, 1'000'000));
-  if (spec.router_kind() == "learned") {
-    return fail(ErrorCode::kInvalid,
-                "router.kind: \"learned\" cannot be trained by this version; use \"analytic\"");
-  }
-  if (spec.router_kind() == "analytic") return {};
-  return bad("router.kind", "\"analytic\"", text('"', spec.router_kind().substr(0, 16), '"'));
+  if (spec.router_kind() == "analytic" || spec.router_kind() == "learned") return {};
+  return bad("router.kind", "\"analytic\" or \"learned\"", text('"', spec.router_kind().substr(0, 16), '"'));
 }
 
 }  // namespace skerry::protocol

@@ -183,7 +183,7 @@ const Case kCases[] = {
     {"ttl_seconds", token_create, [](auto& r) { token(r).set_ttl_seconds(kTokenTtlSeconds + 1); }},
     {"dataset name", dataset_add, [](auto& r) { dataset(r).set_name("Fashion"); }},
     {"dataset.partitions", dataset_add, [](auto& r) { dataset(r).set_partitions(0); }},
-    {"dataset.samples", dataset_add, [](auto& r) { dataset(r).set_samples(0); }},
+    {"dataset.samples", dataset_add, [](auto& r) { dataset(r).set_samples(std::uint64_t{1} << 41); }},
     {"dataset.files.partition", dataset_add, [](auto& r) { dataset(r).mutable_files(0)->set_partition(4); }},
     {"object name", dataset_add,
      [](auto& r) { dataset(r).mutable_files(0)->mutable_object()->set_name("../../etc/passwd"); }},
@@ -212,8 +212,8 @@ const Case kCases[] = {
     {"checkpoint.copies", run_create, [](auto& r) { spec(r).set_copies(0); }},
     {"checkpoint.keep", run_create, [](auto& r) { spec(r).set_keep(0); }},
     {"schedule.turn_rounds", run_create, [](auto& r) { spec(r).set_turn_rounds(0); }},
-    {"router.kind", run_create, [](auto& r) { spec(r).set_router_kind("learned"); }},
     {"router.kind", run_create, [](auto& r) { spec(r).set_router_kind("magic"); }},
+    {"model.init", run_create, [](auto& r) { spec(r).set_init(std::string(5000, 'i')); }},
     {"name", node_show, [](auto& r) { r.mutable_admin()->mutable_node_show()->set_name("a b"); }},
     {"limit", node_list, [](auto& r) { r.mutable_admin()->mutable_node_list()->set_limit(501); }},
     {"heartbeat.transfers", heartbeat,
@@ -288,6 +288,10 @@ TEST(ControlReply, WhatADaemonActsOnIsChecked) {
   replica.set_run("../x");
   EXPECT_FALSE(parse_control_reply(reply.SerializeAsString()));
   reply.mutable_assignment()->clear_replicas();
+  model.set_router_experts(2);
+  EXPECT_FALSE(parse_control_reply(reply.SerializeAsString()));  // the router must know whose shard it reads
+  slot_assignment.add_partitions(1);
+  EXPECT_TRUE(parse_control_reply(reply.SerializeAsString()));
   shard.set_name("/etc/passwd");
   EXPECT_FALSE(parse_control_reply(reply.SerializeAsString()));
 
@@ -303,6 +307,7 @@ TEST(ControlReply, WhatAPersonReadsIsFiniteAndKnown) {
   const std::function<void(pb::AdminReply&)> spoilers[] = {
       [](auto& r) { r.mutable_runs()->mutable_runs(0)->set_samples_per_second(kNan); },
       [](auto& r) { r.mutable_runs()->mutable_runs(0)->mutable_experts(0)->set_samples_per_second(kNan); },
+      [](auto& r) { r.mutable_runs()->mutable_runs(0)->mutable_experts(0)->set_gradient_norm(kNan); },
       [](auto& r) { r.mutable_runs()->mutable_runs(0)->mutable_spec()->set_round_seconds(kNan); },
       [](auto& r) {
         r.mutable_runs()->mutable_runs(0)->mutable_spec()->mutable_train()->set_schedule(

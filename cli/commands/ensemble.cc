@@ -36,7 +36,8 @@ Result<pb::EnsembleReply> describe(Command& command, const FetchOptions& options
 }
 
 bool same_heads(const pb::EnsembleReply& one, const pb::EnsembleReply& other) {
-  return std::equal(one.experts().begin(), one.experts().end(), other.experts().begin(),
+  return one.learned_router().checkpoint().manifest() == other.learned_router().checkpoint().manifest() &&
+         std::equal(one.experts().begin(), one.experts().end(), other.experts().begin(),
                     other.experts().end(), [](const pb::EnsembleExpert& a, const pb::EnsembleExpert& b) {
                       return a.checkpoint().manifest() == b.checkpoint().manifest();
                     });
@@ -86,7 +87,7 @@ Result<pb::EnsembleReply> ensemble_from(const gossip::RouterParts& parts, pb::En
     expert.set_index(source.index);
     *expert.mutable_checkpoint() = source.best.checkpoint();
     expert.set_step(source.best.step());
-    expert.set_steps_target(about.run().steps_target() / count);
+    expert.set_steps_target(about.run().steps_target() / parts.about.experts());
     expert.set_partition_samples(about.dataset().partition_samples(static_cast<int>(source.index)));
     pb::ExpertInfo& info = *about.mutable_run()->add_experts();
     info.set_index(source.index);

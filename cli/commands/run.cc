@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/exit_code.h"
+#include "cli/initial_weights.h"
 #include "cli/patience.h"
 #include "cli/run_file.h"
 #include "cli/run_view.h"
@@ -29,6 +30,26 @@ Result<pb::RunInfo> one_run(Command& command, const pb::AdminRequest& request) {
   return reply.runs().runs(0);
 }
 
+// The weights that the run file names by their folder are checked against the model that the coordinator would train, and
+// uploaded unless this is a dry run.
+Result<void> hand_over_weights(Command& command, pb::RunCreate& create) {
+  const std::string folder = create.spec().init();
+  create.mutable_spec()->clear_init();
+  pb::AdminRequest rehearsal;
+  *rehearsal.mutable_run_create() = create;
+  rehearsal.mutable_run_create()->set_dry_run(true);
+  Result<pb::RunInfo> described = one_run(command, rehearsal);
+  if (!described.has_value() &&
+      described.error().code == ErrorCode::kConflict) {  // there already, perhaps the same
+    described = one_run(command, named(&pb::AdminRequest::mutable_run_show, create.spec().name()));
+  }
+  TRY(described);
+  if (create.dry_run()) return check_initial_weights(folder, described->model());
+  ASSIGN_OR_RETURN(*create.mutable_spec()->mutable_init(),
+                   upload_initial_weights(command, folder, described->model()));
+  return {};
+}
+
 Result<int> create_run(Command& command, const CreateOptions& options) {
   if (options.example) {
     command.out() << example_run_file();
@@ -42,6 +63,7 @@ Result<int> create_run(Command& command, const CreateOptions& options) {
   pb::AdminRequest request;
   *request.mutable_run_create()->mutable_spec() = spec;
   request.mutable_run_create()->set_dry_run(options.dry_run);
+  if (!spec.init().empty()) TRY(hand_over_weights(command, *request.mutable_run_create()));
   ASSIGN_OR_RETURN(const pb::AdminReply reply, command.ask(request));
   const bool described = reply.runs().runs_size() == 1;
   const pb::RunInfo run = described ? reply.runs().runs(0) : pb::RunInfo();

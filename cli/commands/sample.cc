@@ -26,6 +26,7 @@ struct SampleOptions {
   std::string solver = "euler";
   double guidance = 1.0;
   std::string route = "ancestral";
+  std::string router;  // empty: the ensemble's
   std::optional<std::string> label;
   std::uint64_t seed = 0;
   std::uint32_t threads = 0;
@@ -51,6 +52,7 @@ std::vector<std::string> engine_words(const std::string& engine, const SampleOpt
                                     options.output};
   if (options.label) words.insert(words.end(), {"--label", *options.label});
   if (!options.images.empty()) words.insert(words.end(), {"--images", options.images});
+  if (!options.router.empty()) words.insert(words.end(), {"--router", options.router});
   if (options.threads > 0) words.insert(words.end(), {"--threads", text(options.threads)});
   return words;
 }
@@ -104,11 +106,6 @@ Result<void> check_output(const std::string& path) {
 }
 
 Result<int> sample(Command& command, SampleOptions options) {
-  if (options.route == "learned") {
-    return fail(ErrorCode::kInvalid,
-                "the learned router is not there yet: use --route top1, top2 or full, which ask "
-                "the analytic one, or ancestral, which needs none");
-  }
   ASSIGN_OR_RETURN(const std::vector<std::string> classes, classes_of(options.folder));
   if (options.label) {
     ASSIGN_OR_RETURN(options.label, label_number(*options.label, classes));
@@ -138,8 +135,9 @@ void add_sample_command(CLI::App& root, Command& command) {
       ->type_name("N");
   added
       ->add_option("--solver", options->solver,
-                   "euler, or heun (twice the work of a step, far smaller error)")
-      ->check(CLI::IsMember({"euler", "heun"}))
+                   "euler; heun (twice the work of a step, far smaller error); adams (the work of "
+                   "euler, an error like heun's; for the routes ancestral and full)")
+      ->check(CLI::IsMember({"euler", "heun", "adams"}))
       ->capture_default_str()
       ->type_name("NAME");
   added->add_option("--guidance", options->guidance, "guidance scale; 1: none")
@@ -147,8 +145,14 @@ void add_sample_command(CLI::App& root, Command& command) {
       ->capture_default_str()
       ->type_name("SCALE");
   added->add_option("--route", options->route, "ancestral (one expert an image), or mixing top1, top2, full")
-      ->check(CLI::IsMember({"ancestral", "top1", "top2", "full", "learned"}))
+      ->check(CLI::IsMember({"ancestral", "top1", "top2", "full"}))
       ->capture_default_str()
+      ->type_name("NAME");
+  added
+      ->add_option(
+          "--router", options->router,
+          "who is asked by top1, top2 and full: analytic or learned; without it, what the run trained")
+      ->check(CLI::IsMember({"analytic", "learned"}))
       ->type_name("NAME");
   added->add_option("--label", options->label, "a class by name or number; without it, all in turn")
       ->type_name("CLASS");

@@ -16,31 +16,14 @@ at::Tensor tensor_of(const std::vector<float>& values, at::IntArrayRef shape) {
   return torch::tensor(values, torch::kF32).view(shape);
 }
 
-// [classes + 1, K] from label counts: π(k | y), and π(k) for labels without a sample and in the last row.
-at::Tensor label_shares(const std::vector<PartitionStatistics>& partitions) {
-  const auto experts = static_cast<std::int64_t>(partitions.size());
-  const auto classes = static_cast<std::int64_t>(partitions[0].label_counts.size()) - 1;
-  at::Tensor shares = torch::zeros({classes + 1, experts}, torch::kF64);
-  for (std::int64_t k = 0; k < experts; ++k) {
-    const PartitionStatistics& partition = partitions[static_cast<std::size_t>(k)];
-    for (std::int64_t y = 0; y < classes; ++y) {
-      shares[y][k] = static_cast<double>(partition.label_counts[static_cast<std::size_t>(y)]);
-    }
-    shares[classes][k] = static_cast<double>(partition.samples);
-  }
-  const at::Tensor unseen = shares.sum(1, true) == 0;  // [classes + 1, 1]
-  shares = torch::where(unseen, shares[classes].unsqueeze(0), shares);
-  return shares / shares.sum(1, true);
-}
-
 }  // namespace
 
 AnalyticRouter::AnalyticRouter(const RouterFolder& statistics)
-    : levels_(statistics.shared.levels),
+    : shares_(statistics.partitions),
+      levels_(statistics.shared.levels),
       curve_gaussian_(statistics.shared.curve_gaussian),
       curve_feature_(statistics.shared.curve_feature) {
   const RouterStatistics& shared = statistics.shared;
-  SKERRY_CHECK(!statistics.partitions.empty(), "a router of no experts");
   const auto d = static_cast<std::int64_t>(shared.whole.dimensions());
   const auto rank = static_cast<std::int64_t>(shared.whole.rank());
   const auto features = static_cast<std::int64_t>(shared.feature_count);
@@ -63,9 +46,6 @@ AnalyticRouter::AnalyticRouter(const RouterFolder& statistics)
   fine_begin_.push_back(static_cast<std::int64_t>(grouped.size()));
   fine_ =
       tensor_of(shared.fine_centroids, {-1, features}).index_select(0, torch::tensor(grouped, torch::kI64));
-  const at::Tensor shares = label_shares(statistics.partitions);
-  log_label_shares_ = shares.log().to(torch::kF32);
-  log_shares_ = log_label_shares_[-1].clone();
 }
 
 void AnalyticRouter::move_to(const at::Device& device) {
@@ -74,9 +54,8 @@ void AnalyticRouter::move_to(const at::Device& device) {
     for (at::Tensor* tensor : {&expert.mean, &expert.components, &expert.variances})
       *tensor = tensor->to(device);
   }
-  for (at::Tensor* tensor : {&mean_, &basis_, &variances_, &fine_, &log_shares_, &log_label_shares_}) {
-    *tensor = tensor->to(device);
-  }
+  for (at::Tensor* tensor : {&mean_, &basis_, &variances_, &fine_}) *tensor = tensor->to(device);
+  shares_.move_to(device);
   device_ = device;
 }
 
@@ -126,13 +105,6 @@ AnalyticRouter::Views AnalyticRouter::views(const at::Tensor& x_t, double t) {
   return {gaussian_view(x, level), feature_view(x, level)};
 }
 
-at::Tensor AnalyticRouter::log_priors(const at::Tensor& labels) const {
-  const std::int64_t blind = log_label_shares_.size(0) - 1;
-  const at::Tensor y = labels.to(device_, torch::kI64);
-  const at::Tensor row = torch::where((y < 0).logical_or(y >= blind), torch::full_like(y, blind), y);
-  return log_label_shares_.index_select(0, row);  // [B, K]
-}
-
 double AnalyticRouter::curve(const std::vector<float>& values, double t) const {
   const auto above = std::upper_bound(levels_.begin(), levels_.end(), static_cast<float>(t));
   if (above == levels_.begin()) return values.front();
@@ -146,7 +118,7 @@ at::Tensor AnalyticRouter::log_probabilities(const at::Tensor& x_t, double t, co
   const torch::NoGradGuard no_grad;
   const Views v = views(x_t, t);
   const at::Tensor evidence = curve(curve_gaussian_, t) * v.gaussian + curve(curve_feature_, t) * v.feature;
-  return torch::log_softmax(evidence + log_priors(labels), 1);
+  return torch::log_softmax(evidence + shares_.log_given(labels), 1);
 }
 
 Result<std::unique_ptr<Router>> load_analytic_router(const std::string& folder) {

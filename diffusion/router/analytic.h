@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "diffusion/router.h"
+#include "diffusion/router/label_shares.h"
 #include "diffusion/router/statistics.h"
 
 namespace skerry::diffusion {
@@ -30,7 +31,7 @@ class AnalyticRouter final : public Router {
     at::Tensor feature;
   };
   Views views(const at::Tensor& x_t, double t);
-  const at::Tensor& log_shares() const { return log_shares_; }  // [K] log π_k
+  const at::Tensor& log_shares() const { return shares_.log_all(); }  // [K] log π_k
 
  private:
   struct Expert {
@@ -40,7 +41,6 @@ class AnalyticRouter final : public Router {
   void move_to(const at::Device& device);
   at::Tensor gaussian_view(const at::Tensor& x, double t) const;
   at::Tensor feature_view(const at::Tensor& x, double t) const;
-  at::Tensor log_priors(const at::Tensor& labels) const;
   double curve(const std::vector<float>& values, double t) const;
 
   at::Device device_{at::kCPU};
@@ -48,8 +48,7 @@ class AnalyticRouter final : public Router {
   at::Tensor mean_, basis_, variances_;   // [d], [d, features], [features] of the whole set
   at::Tensor fine_;                       // [F, features], grouped by expert
   std::vector<std::int64_t> fine_begin_;  // [K + 1] rows of fine_
-  at::Tensor log_shares_;                 // [K]
-  at::Tensor log_label_shares_;           // [classes + 1, K]: the last row is log π_k
+  LabelShares shares_;
   std::vector<float> levels_, curve_gaussian_, curve_feature_;
 };
 

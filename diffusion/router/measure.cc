@@ -1,13 +1,16 @@
 #include "diffusion/router/measure.h"
 
-#include <algorithm>
-
 #include <torch/torch.h>
+
+#include <algorithm>
+#include <chrono>
 
 #include "base/text.h"
 #include "diffusion/data/held_back.h"
+#include "diffusion/device.h"
 #include "diffusion/router/analytic.h"
 #include "diffusion/router/curve_fit.h"
+#include "diffusion/router/learned.h"
 #include "diffusion/router/noised.h"
 
 namespace skerry::diffusion {
@@ -25,12 +28,15 @@ void append(std::vector<float>& out, const at::Tensor& tensor) {
   out.insert(out.end(), flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel());
 }
 
-RouterLevel measure_level(AnalyticRouter& router, const RoutedImages& images, double t, std::uint64_t draw) {
+RouterLevel measure_level(Router& router, const RoutedImages& images, double t, std::uint64_t draw,
+                          std::chrono::duration<double>& spent) {
   RouterLevel level{.t = t};
   for_noised(images, t, kMeasureSeed, draw, [&](std::size_t begin, const NoisedImages& noisy) {
     const at::Tensor& x_t = noisy.x_t;
     const at::Tensor labels = torch::full({x_t.size(0)}, -1, torch::kI64);
+    const auto start = std::chrono::steady_clock::now();
     const at::Tensor log_p = router.log_probabilities(x_t, t, labels).to(torch::kF64).contiguous();
+    spent += std::chrono::steady_clock::now() - start;
     const at::Tensor best = log_p.argmax(1);
     for (std::int64_t i = 0; i < log_p.size(0); ++i) {
       const std::int32_t truth = images.partitions[begin + static_cast<std::size_t>(i)];
@@ -102,18 +108,43 @@ Result<RoutedImages> test_images(const std::string& dataset_folder, const HeldBa
   return images;
 }
 
-Result<RouterMeasurement> measure_router(const std::string& dataset_folder, const std::vector<double>& levels,
-                                         std::uint64_t limit) {
-  ASSIGN_OR_RETURN(const RouterFolder statistics, read_router_folder(dataset_folder));
+namespace {
+
+Result<RouterMeasurement> measure_with(Router& router, const std::string& dataset_folder,
+                                       const RouterFolder& statistics, const std::vector<double>& levels,
+                                       std::uint64_t limit) {
   ASSIGN_OR_RETURN(const HeldBack test, read_held_back(dataset_folder + "/test.safetensors"));
   ASSIGN_OR_RETURN(RoutedImages images, test_images(dataset_folder, test, statistics));
   images = thinned(images, limit);
-  AnalyticRouter router(statistics);
   RouterMeasurement out{images.rows.size(), {}};
+  std::chrono::duration<double> spent{};
   for (std::size_t i = 0; i < levels.size(); ++i) {
-    out.levels.push_back(measure_level(router, images, levels[i], i));
+    out.levels.push_back(measure_level(router, images, levels[i], i, spent));
   }
+  out.microseconds = 1e6 * spent.count() / static_cast<double>(images.rows.size() * levels.size());
   return out;
+}
+
+}  // namespace
+
+Result<RouterMeasurement> measure_router(const std::string& dataset_folder, const std::vector<double>& levels,
+                                         std::uint64_t limit) {
+  ASSIGN_OR_RETURN(const RouterFolder statistics, read_router_folder(dataset_folder));
+  AnalyticRouter router(statistics);
+  return measure_with(router, dataset_folder, statistics, levels, limit);
+}
+
+Result<RouterMeasurement> measure_learned_router(const std::string& dataset_folder,
+                                                 const std::string& weights,
+                                                 const std::vector<double>& levels, std::uint64_t limit,
+                                                 int device) {
+  return guarded([&]() -> Result<RouterMeasurement> {
+    ASSIGN_OR_RETURN(const torch::Device on,
+                     open_device(device, static_cast<std::uint32_t>(at::get_num_threads())));
+    ASSIGN_OR_RETURN(const auto router, load_learned_router(weights, dataset_folder, on));
+    ASSIGN_OR_RETURN(const RouterFolder statistics, read_router_folder(dataset_folder));
+    return measure_with(*router, dataset_folder, statistics, levels, limit);
+  });
 }
 
 }  // namespace skerry::diffusion

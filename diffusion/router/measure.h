@@ -35,12 +35,18 @@ struct RouterLevel {
 struct RouterMeasurement {
   std::uint64_t images = 0;
   std::vector<RouterLevel> levels;
+  double microseconds = 0;  // that an answer takes, of the time that passes, per image
   double mean_cross_entropy() const;
 };
 // Label-blind, on at most `limit` images of test.safetensors, spread evenly, with the statistics of the same
-// folder.
+// folder. The same images and noise for every router.
 Result<RouterMeasurement> measure_router(const std::string& dataset_folder, const std::vector<double>& levels,
                                          std::uint64_t limit);
+// The learned router whose weights are in this file. `device` as in TrainSpec.
+Result<RouterMeasurement> measure_learned_router(const std::string& dataset_folder,
+                                                 const std::string& weights,
+                                                 const std::vector<double>& levels, std::uint64_t limit,
+                                                 int device);
 // The levels that ddm.md's tables show.
 std::vector<double> usual_levels();
 

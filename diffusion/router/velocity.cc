@@ -30,7 +30,7 @@ at::Tensor column(const std::vector<std::int32_t>& values, std::size_t begin, st
 
 class Judge {
  public:
-  Judge(const Ensemble& ensemble, AnalyticRouter& router, const RouterStatistics& shared,
+  Judge(Ensemble& ensemble, AnalyticRouter& router, const RouterStatistics& shared,
         const RoutedImages& images)
       : ensemble_(ensemble), router_(router), shared_(shared), images_(images) {}
 
@@ -68,7 +68,7 @@ class Judge {
     errors.own += squared(chosen(column(images_.partitions, begin, n)) - noisy.velocity);
   }
 
-  const Ensemble& ensemble_;
+  Ensemble& ensemble_;
   AnalyticRouter& router_;
   const RouterStatistics& shared_;
   const RoutedImages& images_;
@@ -76,7 +76,7 @@ class Judge {
 
 Result<VelocityMeasurement> measure(const std::string& ensemble_folder, const std::string& dataset_folder,
                                     std::uint64_t limit, int device) {
-  ASSIGN_OR_RETURN(const Ensemble ensemble, Ensemble::load(ensemble_folder, device));
+  ASSIGN_OR_RETURN(Ensemble ensemble, Ensemble::load(ensemble_folder, device));
   ASSIGN_OR_RETURN(const RouterFolder statistics, read_router_folder(ensemble_folder + "/router"));
   ASSIGN_OR_RETURN(const HeldBack test, read_held_back(dataset_folder + "/test.safetensors"));
   ASSIGN_OR_RETURN(RoutedImages images, test_images(dataset_folder, test, statistics));

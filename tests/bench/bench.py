@@ -8,6 +8,9 @@
               [--model S/2|small] [--precision fp32|bf16] [--kernels fast|reference] [--batch-size N]
   memory      bytes that a training step holds beside its state, and its time, with gradient checkpointing and without, in
               turns   [--model …] [--precision …] [--kernels …] [--batch-size N]
+  router      the analytic router against one that is trained for --minutes M (7), by noise level on held-back images:
+              cross-entropy, accuracy, time of an answer; and how much the trained one still gained in its second half
+              [--dataset DIR]   (a dataset folder; without it Fashion-MNIST, K = 8)
   storage     one checkpoint of 503 MB into RocksDB and back
   checkpoint  the same checkpoint stored durably, and read back checked, against torch.save with a sync and torch.load of the same
               tensors, in turns; the share of plain writes with a sync   [--megabytes N]
@@ -216,6 +219,61 @@ def memory(args):
     return {"model": args.model, "precision": args.precision, "kernels": args.kernels, "batch_size": spec["batch_size"],
             "step_megabytes": round(held["ours"] / 1e6, 1), "step_megabytes_checkpointed": round(held["checkpointed"] / 1e6, 1),
             "memory_saved": round(1 - held["checkpointed"] / held["ours"], 3), "more_time": round(ratios(seconds)["checkpointed"] - 1, 3)}
+
+
+ROUTER = {"width": 96, "depth": 4, "heads": 4, "patch-size": 4, "batch-size": 128, "learning-rate": 5e-4, "ema": 0.999}
+FASHION = "/usr/share/datasets/fashion-mnist"
+
+
+def router(args):
+    import tempfile
+    engine = pathlib.Path(args.bin) / "skerry-engine"
+
+    def run(*words):
+        done = subprocess.run([str(engine), *map(str, words)], capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"skerry-engine {words[0]}: {done.stderr.strip()}")
+        return done.stdout
+
+    with tempfile.TemporaryDirectory(prefix="skerry-bench-", dir=os.environ.get("TMPDIR")) as folder:
+        dataset = args.dataset
+        if not dataset:
+            dataset = pathlib.Path(folder) / "dataset"
+            run("ingest", FASHION, "--out", dataset, "--partitions", 8)
+        options = [word for key, value in ROUTER.items() for word in (f"--{key}", value)]
+
+        def train(steps, *more):
+            began = time.monotonic()
+            run("train", "--standalone", "--router", "--dataset", dataset, "--steps", steps, *options, *more)
+            return time.monotonic() - began
+
+        def evaluate(weights):
+            measured = json.loads(run("evaluate", dataset, "--learned", weights, "-o", "json"))
+            return measured["router"], measured["learned_router"]
+
+        half, whole = (pathlib.Path(folder) / name for name in ("half", "whole"))
+        step = (train(60, "--out", half) - train(20, "--out", half)) / 40
+        steps = max(100, int(60 * args.minutes / step))
+        print(f"{steps} steps of {ROUTER['batch-size']}", flush=True)
+        train(steps, "--stop-after", steps // 2, "--out", half)
+        train(steps, "--resume", half, "--out", whole)
+        analytic, learned = evaluate(whole)
+        before = evaluate(half)[1]
+    print("   t   accuracy: analytic, learned   cross-entropy: analytic, learned")
+    levels = []
+    for a, b in zip(analytic["levels"], learned["levels"]):
+        print(f"{a['t']:5.2f} {a['accuracy']:18.3f} {b['accuracy']:8.3f} {a['cross_entropy']:24.3f} {b['cross_entropy']:8.3f}")
+        levels.append({"t": a["t"], "analytic": round(a["cross_entropy"], 4), "learned": round(b["cross_entropy"], 4)})
+    # How far beyond what is allowed: 5 % or 0.01 nats.
+    beyond = max(each["analytic"] - max(1.05 * each["learned"], each["learned"] + 0.01) for each in levels)
+    return {"steps": steps, "images": analytic["images"], "levels": levels,
+            "mean_cross_entropy": round(analytic["mean_cross_entropy"], 4),
+            "mean_cross_entropy_learned": round(learned["mean_cross_entropy"], 4),
+            "mean_cross_entropy_learned_at_half": round(before["mean_cross_entropy"], 4),
+            "analytic_beyond_tolerance": round(beyond, 4),
+            "microseconds_per_image": round(analytic["microseconds_per_image"], 1),
+            "microseconds_per_image_learned": round(learned["microseconds_per_image"], 1),
+            "ratio_of_cost": round(analytic["microseconds_per_image"] / learned["microseconds_per_image"], 4)}
 
 
 def storage(args):
@@ -508,8 +566,9 @@ def main():
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--turn-seconds", type=float, default=2)
     parser.add_argument("--minutes", type=float, default=7)
+    parser.add_argument("--dataset")
     args = parser.parse_args()
-    benches = {"size": size, "detection": detection, "train": train, "memory": memory, "storage": storage, "export": export, "fleet": fleet,
+    benches = {"size": size, "detection": detection, "train": train, "memory": memory, "router": router, "storage": storage, "export": export, "fleet": fleet,
                "checkpoint": checkpoint, "gossip": gossip, "fanout": fanout, "fanout-real": fanout_real, "interference": interference, "transfer": transfer}
     if args.name not in benches:
         print(__doc__)

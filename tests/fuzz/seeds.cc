@@ -94,7 +94,7 @@ void set(Message& message, const FieldDescriptor& field) {
 void fill(Message& message) {
   if (auto* model = dynamic_cast<pb::ModelSpec*>(&message)) {
     model->set_image_size(28), model->set_channels(1), model->set_patch_size(2), model->set_width(64);
-    model->set_depth(2), model->set_heads(2), model->set_classes(10);
+    model->set_depth(2), model->set_heads(2), model->set_classes(10), model->set_router_experts(2);
     return;
   }
   const auto& type = *message.GetDescriptor();

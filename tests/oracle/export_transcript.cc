@@ -169,7 +169,7 @@ at::Tensor start_noise(const ModelSpec& model) {
 }
 
 void add_forward(Transcript& transcript, const std::string& folder) {
-  const Ensemble ensemble = must(Ensemble::load(folder, -1));
+  Ensemble ensemble = must(Ensemble::load(folder, -1));
   const auto router = must(load_analytic_router(folder + "/router"));
   const at::Tensor x = start_noise(ensemble.index().model);
   const at::Tensor t = at::linspace(0, 1, kImages);
