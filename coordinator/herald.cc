@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "storage/manifest.h"
 
 namespace skerry::coordinator {
@@ -50,7 +51,8 @@ void Herald::tell(const std::vector<RunFacts>& runs, const std::vector<NodeId>& 
 
 void Herald::tell_run(const RunFacts& facts, Now now) {
   const pb::RunInfo& run = facts.about.run();
-  const std::string bytes = facts.about.SerializeAsString();
+  std::string bytes = facts.about.SerializeAsString();
+  for (const std::uint32_t expert : facts.removed) bytes += text(" without ", expert);
   if (told_[run.id()] != bytes) {
     told_[run.id()] = bytes;
     pb::RecordBody body;
@@ -59,6 +61,7 @@ void Herald::tell_run(const RunFacts& facts, Now now) {
     record.set_name(run.name());
     record.set_dataset(facts.about.dataset().name());
     record.set_experts(facts.about.dataset().partitions());
+    for (const std::uint32_t expert : facts.removed) record.add_without(expert);
     *record.mutable_spec() = offer(facts.about);
     for (const pb::DatasetFile& file : facts.about.router()) {
       if (file.role() == "router") *record.mutable_router() = file.object();

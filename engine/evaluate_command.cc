@@ -17,7 +17,8 @@ using Json = nlohmann::ordered_json;
 struct Arguments {
   std::string dataset;
   bool router = false;
-  std::string velocity;  // ensemble folder
+  std::string router_of;  // ensemble folder, as the next
+  std::string velocity;
   std::string output = "table";
   std::uint64_t images = 3000;
   int threads = 1;
@@ -29,9 +30,13 @@ int failed(const Error& error) {
   return exit_code_of(error.code);
 }
 
+std::string router_folder(const Arguments& arguments) {
+  return arguments.router_of.empty() ? arguments.dataset : arguments.router_of + "/router";
+}
+
 int run_router(const Arguments& arguments, Json& json) {
-  const auto measured =
-      diffusion::measure_router(arguments.dataset, diffusion::usual_levels(), arguments.images);
+  const auto measured = diffusion::measure_router(arguments.dataset, router_folder(arguments),
+                                                  diffusion::usual_levels(), arguments.images);
   if (!measured.has_value()) return failed(measured.error());
   Json levels = Json::array();
   for (const auto& level : measured->levels) {
@@ -81,7 +86,7 @@ int run_velocity(const Arguments& arguments, Json& json) {
 int run(const Arguments& arguments) {
   diffusion::set_algebra_threads(arguments.threads);
   Json json{{"api_version", 1}, {"dataset", arguments.dataset}};
-  if (arguments.router || arguments.velocity.empty()) {
+  if (arguments.router || !arguments.router_of.empty() || arguments.velocity.empty()) {
     if (const int code = run_router(arguments, json); code != kExitOk) return code;
   }
   if (!arguments.velocity.empty()) {
@@ -102,6 +107,10 @@ void register_evaluate_command(CLI::App& app, int& exit_code) {
   command->add_option("dataset", arguments->dataset, "Dataset folder, as ingest writes it")->required();
   command->add_flag("--router", arguments->router,
                     "Accuracy and cross-entropy of the analytic router by noise level (the default)");
+  command->add_option(
+      "--router-of", arguments->router_of,
+      "Ensemble folder whose router is measured instead of the dataset's: that of a run from which "
+      "experts were removed knows fewer partitions, and images of the others count as wrong");
   command->add_option("--velocity", arguments->velocity,
                       "Ensemble folder: its velocity error beside the best linear predictor's");
   command->add_option("-o,--output", arguments->output, "table or json")
