@@ -435,6 +435,20 @@ TEST(Run, WatchBearsACoordinatorThatRestarts) {
   EXPECT_EQ(around({"run", "watch", "fashion"}), kExitUnreachable);
 }
 
+TEST(Run, ExpertsLeaveAndJoin) {
+  FakeSurroundings around;
+  EXPECT_EQ(around({"run", "expert", "remove", "fashion", "4"}), kExitOk);
+  EXPECT_EQ(around({"run", "expert", "add", "fashion", "4"}), kExitOk);
+  ASSERT_EQ(around.coordinator.asked.size(), 2U);
+  for (const bool add : {false, true}) {
+    const pb::RunExpert& asked = around.coordinator.asked[add ? 1 : 0].run_expert();
+    EXPECT_EQ(asked.run(), "fashion");
+    EXPECT_EQ(asked.expert(), 4U);
+    EXPECT_EQ(asked.add(), add);
+  }
+  EXPECT_EQ(around({"run", "expert", "remove", "fashion"}), kExitUsage);
+}
+
 TEST(Run, ExtendWhyAndList) {
   FakeSurroundings around;
   EXPECT_EQ(around({"run", "extend", "fashion", "--steps", "4000"}), kExitOk);

@@ -1,6 +1,7 @@
 #include "cli/diffusers_folder.h"
 
 #include <filesystem>
+#include <set>
 
 #include "base/text.h"
 #include "cli/export_expert.h"
@@ -33,12 +34,14 @@ Json model_index(const pb::EnsembleReply& ensemble) {
 
 Json ensemble_config(const pb::EnsembleReply& ensemble) {
   const pb::ModelSpec& model = ensemble.run().model();
+  std::set<std::uint32_t> experts;
+  for (const pb::EnsembleExpert& expert : ensemble.experts()) experts.insert(expert.index());
   return {{"_class_name", "SkerryEnsemble"},
           {"_diffusers_version", kVersion},
           {"auto_map", {{"AutoModel", "skerry_ensemble.SkerryEnsemble"}}},
+          {"expert_indices", experts},
           {"in_channels", model.channels()},
           {"num_classes", model.classes()},
-          {"num_experts", ensemble.experts_size()},
           {"out_channels", model.channels()},
           {"route", "ancestral"},
           {"sample_size", model.image_size()}};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <ostream>
 #include <set>
 
@@ -48,6 +49,19 @@ std::string router_path(const std::string& partial, const pb::DatasetFile& file)
   const std::string folder = router_folder(partial);
   return file.role() == "router" ? folder + "/router.safetensors"
                                  : text(folder, "/partition-", file.partition(), ".safetensors");
+}
+
+pb::DatasetFile shared_statistics() {
+  pb::DatasetFile file;
+  file.set_role("router");
+  return file;
+}
+
+pb::DatasetFile statistics_of(std::uint32_t expert) {
+  pb::DatasetFile file;
+  file.set_role("partition");
+  file.set_partition(static_cast<std::int32_t>(expert));
+  return file;
 }
 
 Result<WantedObject> wanted(const pb::ObjectRef& object, bool whole) {
@@ -198,13 +212,15 @@ Result<void> check_ensemble(const pb::EnsembleReply& ensemble, const std::string
                      "show ",
                      ensemble.run().name(), "`)"));
   }
-  std::set<std::uint32_t> experts;
-  for (const pb::EnsembleExpert& expert : ensemble.experts()) experts.insert(expert.index());
-  std::set<std::string> statistics;
+  // One for each expert, and one that they share. The experts need not be all: some may have been removed from the run.
+  std::set<std::string> expected{router_path("", shared_statistics())}, statistics;
+  for (const pb::EnsembleExpert& expert : ensemble.experts())
+    expected.insert(router_path("", statistics_of(expert.index())));
   for (const pb::DatasetFile& file : ensemble.router()) statistics.insert(router_path("", file));
-  const bool whole = count > 0 && experts.size() == count && *experts.rbegin() == count - 1 &&
-                     static_cast<std::uint32_t>(ensemble.experts_size()) == count &&
-                     statistics.size() == count + 1;
+  const bool whole =
+      ensemble.experts_size() > 0 && statistics == expected &&
+      static_cast<std::size_t>(ensemble.experts_size()) + 1 == expected.size() &&
+      std::ranges::all_of(ensemble.experts(), [&](const auto& expert) { return expert.index() < count; });
   if (!whole) {
     return fail(ErrorCode::kCorrupt,
                 text("the coordinator's answer is not a whole ensemble: ", ensemble.experts_size(),
@@ -223,19 +239,17 @@ std::vector<std::uint32_t> laggards(const pb::EnsembleReply& ensemble) {
 
 std::string ensemble_index(const pb::EnsembleReply& ensemble) {
   const pb::ModelSpec& model = ensemble.run().model();
-  std::vector<const pb::EnsembleExpert*> ordered;
-  for (const pb::EnsembleExpert& expert : ensemble.experts()) ordered.push_back(&expert);
-  std::sort(ordered.begin(), ordered.end(),
-            [](const auto* a, const auto* b) { return a->index() < b->index(); });
-  Json experts = Json::array();
-  for (const pb::EnsembleExpert* expert : ordered) {
-    experts.push_back({{"index", expert->index()},
-                       {"step", expert->step()},
-                       {"steps_target", expert->steps_target()},
-                       {"partition_samples", expert->partition_samples()},
-                       {"laggard", is_laggard(*expert)},
-                       {"manifest", to_hex(expert->checkpoint().manifest())}});
+  std::map<std::uint32_t, Json> ordered;
+  for (const pb::EnsembleExpert& expert : ensemble.experts()) {
+    ordered[expert.index()] = {{"index", expert.index()},
+                               {"step", expert.step()},
+                               {"steps_target", expert.steps_target()},
+                               {"partition_samples", expert.partition_samples()},
+                               {"laggard", is_laggard(expert)},
+                               {"manifest", to_hex(expert.checkpoint().manifest())}};
   }
+  Json experts = Json::array();
+  for (auto& [index, expert] : ordered) experts.push_back(std::move(expert));
   Json classes = Json::array();
   for (const std::string& name : ensemble.dataset().classes()) classes.push_back(name);
   const Json index = {{"format", 1},

@@ -207,6 +207,30 @@ TEST_F(EnsembleFetch, TheTrainingStateComesWhereItIsAskedForAndIsSummed) {
   EXPECT_FALSE(fs::exists(out + "/.fetched-with-training-state"));
 }
 
+TEST_F(EnsembleFetch, ExpertsThatWereRemovedAreMissing) {
+  add_expert(2, 100);
+  add_router("partition", 2, "statistics of 2");
+  ensemble.mutable_dataset()->set_partitions(3);
+  ensemble.mutable_experts()->DeleteSubrange(1, 1);
+  ensemble.mutable_router()->DeleteSubrange(2, 1);
+  answer();
+  ASSERT_EQ(around({"ensemble", "fetch", "fashion", "-o", out}), kExitOk) << around.told();
+  EXPECT_EQ(Json::parse(read("transformer/config.json"))["expert_indices"], Json({0, 2}));
+  EXPECT_EQ(Json::parse(read("ensemble.json"))["experts"][1]["index"], 2);
+  EXPECT_TRUE(fs::exists(out + "/expert_2/config.json"));
+  EXPECT_TRUE(fs::exists(out + "/router/partition-2.safetensors"));
+  EXPECT_FALSE(fs::exists(out + "/expert_1"));
+  EXPECT_FALSE(fs::exists(out + "/router/partition-1.safetensors"));
+}
+
+TEST_F(EnsembleFetch, StatisticsOfAnotherPartitionAreNoEnsemble) {
+  ensemble.mutable_router(2)->set_partition(2);
+  ensemble.mutable_dataset()->set_partitions(3);
+  answer();
+  EXPECT_EQ(around({"ensemble", "fetch", "fashion", "-o", out}), kExitError);
+  EXPECT_THAT(around.told(), HasSubstr("not a whole ensemble"));
+}
+
 TEST_F(EnsembleFetch, EveryWeightIsOnDiskOnce) {
   ASSERT_EQ(around({"ensemble", "fetch", "fashion", "-o", out}), kExitOk) << around.told();
   EXPECT_EQ(fs::read_symlink(out + "/expert_1"), "transformer/expert_1");
@@ -220,7 +244,7 @@ TEST_F(EnsembleFetch, DiffusersFindsThePipelineTheModelAndItsCode) {
   EXPECT_EQ(index["transformer"], Json({"skerry_ensemble", "SkerryEnsemble"}));
   EXPECT_EQ(index["id2label"], Json({{"0", "disc"}, {"1", "square"}}));
   const Json config = Json::parse(read("transformer/config.json"));
-  EXPECT_EQ(config["num_experts"], 2);
+  EXPECT_EQ(config["expert_indices"], Json({0, 1}));
   EXPECT_EQ(config["num_classes"], 2);
   EXPECT_EQ(config["in_channels"], 3);
   EXPECT_EQ(config["sample_size"], 8);

@@ -102,6 +102,8 @@ AdminResult Machine::admin_request(Node& person, const pb::AdminRequest& request
       return run_stop(request.run_stop());
     case Request::kRunExtend:
       return run_extend(request.run_extend());
+    case Request::kRunExpert:
+      return run_expert(request.run_expert());
     case Request::kRunDelete:
       return run_delete(request.run_delete());
     case Request::kRunWhy:

@@ -242,8 +242,7 @@ void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit,
 
   if (commit.to_step() >= run.record.steps_target()) {
     release(expert, "expert_done", text("step ", commit.to_step(), " was the last"));
-    const auto done = [&](const Expert& each) { return each.step() >= run.record.steps_target(); };
-    if (run.active() && std::ranges::all_of(run.experts, done)) {
+    if (run.active() && run.is_all_at_target()) {
       set_wanted(runs.at(record.run()), stored::WANTED_DONE,
                  text("every expert has reached step ", commit.to_step()));
     }

@@ -272,6 +272,7 @@ struct NamedObject {
 // What records tell of a run, so that nodes can do without the coordinator.
 struct RunFacts {
   pb::EnsembleReply about;                // what stays as it is while it goes on: no experts, no state
+  std::vector<std::uint32_t> removed;     // from the ensemble, growing
   std::vector<pb::ExpertRecord> experts;  // those that have a head
 };
 

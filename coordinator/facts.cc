@@ -37,6 +37,7 @@ std::vector<RunFacts> Machine::run_facts() const {
         statistics.at(static_cast<std::size_t>(file.partition())) = &file.object();
     }
     for (const Expert& expert : run.experts) {
+      if (expert.is_removed()) facts.removed.push_back(expert.record.index());
       if (expert.head().empty()) continue;
       const stored::Checkpoint& head = expert.record.checkpoints(0);
       pb::ExpertRecord& record = facts.experts.emplace_back();

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "coordinator/router_job.h"
 #include "storage/manifest.h"
 
@@ -51,7 +52,8 @@ void Herald::tell(const std::vector<RunFacts>& runs, const std::vector<NodeId>& 
 
 void Herald::tell_run(const RunFacts& facts, Now now) {
   const pb::RunInfo& run = facts.about.run();
-  const std::string bytes = facts.about.SerializeAsString();
+  std::string bytes = facts.about.SerializeAsString();
+  for (const std::uint32_t expert : facts.removed) bytes += text(" without ", expert);
   if (told_[run.id()] != bytes) {
     told_[run.id()] = bytes;
     pb::RecordBody body;
@@ -61,6 +63,7 @@ void Herald::tell_run(const RunFacts& facts, Now now) {
     record.set_dataset(facts.about.dataset().name());
     const std::uint32_t partitions = facts.about.dataset().partitions();
     record.set_experts(partitions);
+    for (const std::uint32_t expert : facts.removed) record.add_without(expert);
     if (trains_router(run.spec())) {
       record.set_experts(partitions + 1);
       record.add_without(partitions);

@@ -40,8 +40,9 @@ class Herald {
   gossip::Verifier verifier_;
   gossip::Gossip gossip_;
   std::map<Hash, Object> offered_;
-  std::map<std::string, std::string> told_;  // run → the specification's bytes as last told
-  std::map<ExpertId, std::string> heads_;    // the manifest as last told
+  std::map<std::string, std::string>
+      told_;  // run → the specification's bytes, and who is removed, as last told
+  std::map<ExpertId, std::string> heads_;  // the manifest as last told
   std::set<NodeId> revoked_;
 };
 

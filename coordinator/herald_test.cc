@@ -88,6 +88,26 @@ TEST_F(HeraldTest, ARouterThatIsTrainedIsNoExpert) {
   EXPECT_EQ(checkpoints, 2);
 }
 
+TEST_F(HeraldTest, TellsWhoWasRemoved) {
+  RunFacts two = facts();
+  two.about.mutable_dataset()->set_partitions(2);
+  two.experts.push_back(two.experts[0]);
+  two.experts[1].set_expert(1);
+  herald.tell({two}, {}, at());
+  round();
+  EXPECT_EQ(gossip::router_parts(table(), RunId("r-1"), at())->experts.size(), 2U);
+  two.removed = {1};
+  herald.tell({two}, {}, at());
+  round();
+  const auto parts = gossip::router_parts(table(), RunId("r-1"), at());
+  ASSERT_EQ(parts->experts.size(), 1U);
+  EXPECT_EQ(parts->experts[0].index, 0U);
+  two.removed.clear();
+  herald.tell({two}, {}, at());
+  round();
+  EXPECT_EQ(gossip::router_parts(table(), RunId("r-1"), at())->experts.size(), 2U);
+}
+
 TEST_F(HeraldTest, ServesTheSpecificationThatItNames) {
   herald.tell({facts()}, {}, at());
   round();

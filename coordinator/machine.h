@@ -89,6 +89,7 @@ struct Expert {
   ExpertId id() const { return {RunId(record.run()), record.index()}; }
   bool has_lease() const { return record.has_lease(); }
   bool held() const { return has_lease() && !lapsed; }
+  bool is_removed() const { return record.removed(); }
   Step step() const { return record.checkpoints_size() > 0 ? record.checkpoints(0).step() : 0; }
   std::string head() const { return record.checkpoints_size() > 0 ? record.checkpoints(0).manifest() : ""; }
 };
@@ -102,6 +103,13 @@ struct Run {
   std::string job_name(std::uint32_t index) const;  // "expert 3", "the router"
   pb::TrainSpec training_of(std::uint32_t index) const;
   bool active() const { return record.wanted() == stored::WANTED_ACTIVE; }
+  bool is_at_target(const Expert& expert) const { return expert.step() >= record.steps_target(); }
+  bool wants(const Expert& expert) const { return active() && !expert.is_removed() && !is_at_target(expert); }
+  // Every expert of the ensemble is.
+  bool is_all_at_target() const {
+    return std::ranges::all_of(
+        experts, [this](const Expert& expert) { return expert.is_removed() || is_at_target(expert); });
+  }
 };
 
 struct Dataset {
@@ -424,6 +432,7 @@ struct Machine {
   AdminResult run_resume(const pb::Named& request);
   AdminResult run_stop(const pb::Named& request);
   AdminResult run_extend(const pb::RunExtend& request);
+  AdminResult run_expert(const pb::RunExpert& request);
   AdminResult run_delete(const pb::Named& request);
   void set_wanted(Run& run, stored::Wanted wanted, const std::string& reason);
 

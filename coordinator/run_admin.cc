@@ -36,8 +36,7 @@ AdminResult Machine::run_resume(const pb::Named& request) {
     return fail(ErrorCode::kConflict, text("run ", request.name(), " is ", run->record.state(),
                                            ": only a paused run can be resumed"));
   }
-  const auto done = [&](const Expert& each) { return each.step() >= run->record.steps_target(); };
-  const bool all = std::ranges::all_of(run->experts, done);
+  const bool all = run->is_all_at_target();
   set_wanted(*run, all ? stored::WANTED_DONE : stored::WANTED_ACTIVE,
              all ? "every expert had reached its target" : "");
   return acknowledged();
@@ -75,6 +74,34 @@ AdminResult Machine::run_extend(const pb::RunExtend& request) {
     if (expert.has_lease()) assignment_changed(expert.record.lease().node());
   }
   unsettled = true;
+  return acknowledged();
+}
+
+// The ensemble is another from here on, and so is the router that follows from its partitions: nothing is trained for that.
+AdminResult Machine::run_expert(const pb::RunExpert& request) {
+  ASSIGN_OR_RETURN(Run* const run, find_run(request.run()));
+  if (request.expert() >= run->experts.size()) {
+    return fail(ErrorCode::kNotFound, text("run ", request.run(), " has no expert ", request.expert(),
+                                           ": they are numbered from 0 to ", run->experts.size() - 1));
+  }
+  Expert& expert = run->experts[request.expert()];
+  if (expert.is_removed() != request.add()) return acknowledged();
+  const auto others = [&](const Expert& each) { return &each != &expert && !each.is_removed(); };
+  if (!request.add() && std::ranges::none_of(run->experts, others))
+    return fail(ErrorCode::kConflict, text("expert ", request.expert(), " is the last of run ", request.run(),
+                                           ": an ensemble needs one"));
+  expert.record.set_removed(!request.add());
+  dirty_experts.insert(expert.id());
+  unsettled = true;
+  tell(request.add() ? "expert_added" : "expert_removed",
+       request.add() ? "by a person: it is of the ensemble and trains on"
+                     : "by a person: its lease ends at its next commit, what it committed stays",
+       "", &expert, expert.step());
+  const bool is_finished = run->is_all_at_target();
+  if (is_finished && run->active())
+    set_wanted(*run, stored::WANTED_DONE, "every expert of the ensemble has reached its target");
+  if (!is_finished && run->record.wanted() == stored::WANTED_DONE)
+    set_wanted(*run, stored::WANTED_ACTIVE, "");
   return acknowledged();
 }
 

@@ -28,9 +28,12 @@ pb::ExpertInfo Machine::expert_info(const Run& run, const Expert& expert) const 
   info.set_steps_target(run.record.steps_target());
   info.set_epoch(expert.record.epoch());
   info.set_attempt(expert.record.attempt());
-  const bool done = expert.step() >= run.record.steps_target();
-  info.set_phase(done ? "done" : run.record.wanted() == stored::WANTED_FAILED ? "failed" : "waiting");
   info.set_router(run.is_router(expert.record.index()));
+  info.set_removed(expert.is_removed());
+  info.set_phase(expert.is_removed()                            ? "removed"
+                 : run.is_at_target(expert)                     ? "done"
+                 : run.record.wanted() == stored::WANTED_FAILED ? "failed"
+                                                                : "waiting");
   if (!expert.head().empty()) {
     const stored::Checkpoint& head = expert.record.checkpoints(0);
     info.set_checkpoint(head.manifest());
@@ -67,7 +70,6 @@ pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
   *info.mutable_spec() = run.record.spec();
   *info.mutable_model() = run.record.model();
   info.set_created_unix_ms(run.record.created_unix_ms());
-  info.set_steps_target(run.record.steps_target() * run.experts.size());
   double rate = 0;
   double remaining = 0;
   double holders = 0;
@@ -76,6 +78,9 @@ pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
   double longest = 0;  // of the experts being trained: none can be split
   for (const Expert& expert : run.experts) {
     const pb::ExpertInfo each = expert_info(run, expert);
+    if (with_experts) *info.add_experts() = each;
+    if (expert.is_removed()) continue;
+    info.set_steps_target(info.steps_target() + run.record.steps_target());
     info.set_steps_done(info.steps_done() + expert.step());
     const double left = static_cast<double>(run.record.steps_target() -
                                             std::min(each.live_step(), run.record.steps_target())) *
@@ -85,7 +90,6 @@ pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
     rated += each.samples_per_second() > 0 ? 1 : 0;
     remaining += left;
     if (each.samples_per_second() > 0) longest = std::max(longest, left / each.samples_per_second());
-    if (with_experts) *info.add_experts() = each;
   }
   // Rates are what nodes say: two of the largest, or the smallest of all, must not leave the numbers that a reader accepts.
   constexpr double kLargest = std::numeric_limits<double>::max();
@@ -153,7 +157,14 @@ AdminResult Machine::ensemble(const pb::Named& request) {
   answer = about(*run);
   *answer.mutable_run() = run_info(*run, true);
   *answer.mutable_dataset() = dataset_info(datasets.at(run->record.spec().dataset()), false);
+  const auto is_removed = [&](const pb::DatasetFile& file) {
+    return file.role() == "partition" &&
+           run->experts[static_cast<std::size_t>(file.partition())].is_removed();
+  };
+  auto& router = *answer.mutable_router();
+  router.erase(std::remove_if(router.begin(), router.end(), is_removed), router.end());
   for (const Expert& expert : run->experts) {
+    if (expert.is_removed()) continue;
     const bool is_router = run->is_router(expert.record.index());
     auto& each = is_router ? *answer.mutable_learned_router() : *answer.add_experts();
     each.set_index(expert.record.index());

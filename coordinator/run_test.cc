@@ -398,6 +398,60 @@ TEST(Run, GoesThroughItsStates) {
                                               "stopped"}));
 }
 
+// Removed while it trains: what it has is committed, the lease goes back, and the run ends without it. Added again after the
+// end: it goes on from where it was.
+TEST(Run, AnExpertLeavesAndJoins) {
+  Harness harness;
+  Who one = harness.join("n1"), two = harness.join("n2");
+  harness.create_run("fashion", 2, 20);
+  const auto change = [&](std::uint32_t expert, bool add) {
+    harness.admin_ask([&](pb::AdminRequest& request) {
+      request.mutable_run_expert()->set_run("fashion");
+      request.mutable_run_expert()->set_expert(expert);
+      request.mutable_run_expert()->set_add(add);
+    });
+    return harness.last_error.code();
+  };
+  const auto ensemble = [&] {
+    return harness
+        .admin_ask([](pb::AdminRequest& request) { request.mutable_ensemble()->set_name("fashion"); })
+        .ensemble();
+  };
+  Who& leaver = held_by(harness, one, 1) ? one : two;
+  Who& other = &leaver == &one ? two : one;
+  harness.commit_round(leaver);
+  EXPECT_EQ(change(2, false), "not_found");
+  EXPECT_EQ(change(1, false), "");
+  EXPECT_EQ(change(1, false), "");          // it is so already
+  EXPECT_EQ(change(0, false), "conflict");  // the last one
+  EXPECT_TRUE(harness.assignment(leaver).slots(0).yield_after_commit());
+  harness.return_lease(leaver, "asked back");
+  const pb::RunInfo without = harness.run("fashion");
+  EXPECT_EQ(without.experts(1).phase(), "removed");
+  EXPECT_TRUE(without.experts(1).removed());
+  EXPECT_EQ(without.steps_target(), 20U);
+  EXPECT_EQ(ensemble().experts_size(), 1);
+  EXPECT_EQ(ensemble().router_size(), 2);  // what all share, and the one partition
+
+  harness.restart();
+  for (Who* node : {&one, &two}) harness.reconnect(*node);
+  EXPECT_EQ(harness.run("fashion").experts(1).phase(), "removed");
+  while (harness.run("fashion").state() != "done") harness.commit_round(other);
+  EXPECT_EQ(harness.core().experts()[1].head_step, 10U);
+
+  EXPECT_EQ(change(1, true), "");
+  const pb::RunInfo with = harness.run("fashion");
+  EXPECT_EQ(with.state(), "running");
+  EXPECT_EQ(with.steps_target(), 40U);
+  EXPECT_EQ(ensemble().experts_size(), 2);
+  EXPECT_EQ(ensemble().experts(1).step(), 10U);
+  EXPECT_EQ(ensemble().router_size(), 3);
+  EXPECT_EQ(harness.events("expert_removed").size(), 1U);
+  EXPECT_EQ(harness.events("expert_added").size(), 1U);
+  EXPECT_EQ(change(1, false), "");  // what is left has reached its target
+  EXPECT_EQ(harness.run("fashion").state(), "done");
+}
+
 TEST(Run, ShowsWhatIsTrainedNow) {
   Harness harness;
   Who node = harness.join("n1");

@@ -7,7 +7,8 @@ namespace skerry::coordinator {
 namespace {
 
 std::string unwanted_because(const Run& run, const Expert& expert) {
-  if (expert.step() >= run.record.steps_target()) return text("done: it has reached step ", expert.step());
+  if (expert.is_removed()) return "it was removed from the run";
+  if (run.is_at_target(expert)) return text("done: it has reached step ", expert.step());
   switch (run.record.wanted()) {
     case stored::WANTED_PAUSED:
       return "the run is paused";
@@ -31,7 +32,7 @@ Schedule Machine::plan() const {
       view.run_name = run.record.spec().name();
       view.step = expert.step();
       view.steps_target = run.record.steps_target();
-      view.wanted = run.active() && expert.step() < run.record.steps_target();
+      view.wanted = run.wants(expert);
       if (!view.wanted) view.unwanted_because = unwanted_because(run, expert);
       view.turn_rounds = run.record.spec().turn_rounds();
       view.rounds_in_turn = expert.record.lease().rounds();
@@ -170,7 +171,7 @@ void Machine::update_run_state(Run& run) {
   if (run.active()) {
     reason = state == "running" ? "an expert is being trained" : "no expert has a node";
     for (const Expert& expert : run.experts) {
-      if (state == "waiting" && expert.step() < run.record.steps_target()) {
+      if (state == "waiting" && run.wants(expert)) {
         reason = text(run.job_name(expert.record.index()), " ", expert.why);
         break;
       }

@@ -160,7 +160,7 @@ void Neighbours::seen_as(const std::string& address) {
 }
 
 std::string Neighbours::address() const {
-  const std::string listens = parts_.network.listens_at();
+  std::string listens = parts_.network.listens_at();
   if (listens.empty()) return {};
   if (!parts_.advertise.empty()) return "tcp://" + parts_.advertise;
   const protocol::HostPort own = host_and_port(listens);

@@ -1,8 +1,10 @@
 #include "diffusion/ensemble_index.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -24,8 +26,7 @@ Result<nlohmann::json> read_json(const std::string& path) {
 }
 
 // nlohmann's own exceptions say which key is missing or of another type.
-Result<EnsembleIndex> parse_index(const std::string& path, const nlohmann::json& json,
-                                  std::size_t& experts) try {
+Result<EnsembleIndex> parse_index(const std::string& path, const nlohmann::json& json) try {
   if (json.at("format").get<int>() != 1) {
     return fail(ErrorCode::kInvalid,
                 text(path, ": format ", json.at("format").dump(), " is not known, expected 1"));
@@ -41,9 +42,14 @@ Result<EnsembleIndex> parse_index(const std::string& path, const nlohmann::json&
   index.model.heads = model.at("heads").get<std::uint32_t>();
   index.model.patch_size = model.at("patch_size").get<std::uint32_t>();
   index.has_learned_router = json.value("router", "analytic") == "learned";
-  experts = json.at("experts").size();
-  if (experts == 0 || experts > kMostExperts) {
-    return fail(ErrorCode::kCorrupt, text(path, " lists ", experts, " experts"));
+  const auto& experts = json.at("experts");
+  if (experts.empty() || experts.size() > kMostExperts) {
+    return fail(ErrorCode::kCorrupt, text(path, " lists ", experts.size(), " experts"));
+  }
+  for (const auto& expert : experts) index.indices.push_back(expert.at("index").get<std::int32_t>());
+  const bool grows = std::ranges::adjacent_find(index.indices, std::greater_equal<>()) == index.indices.end();
+  if (!grows || index.indices.front() < 0) {
+    return fail(ErrorCode::kCorrupt, text(path, ": the experts' indices must be 0 or more, and grow"));
   }
   return index;
 } catch (const nlohmann::json::exception& error) {
@@ -90,7 +96,7 @@ Result<std::vector<std::string>> shards_of(const std::string& index, const nlohm
 
 Result<std::vector<std::string>> EnsembleIndex::weights_paths(std::size_t expert) const {
   const std::string whole =
-      text(part_of(folder, text("expert_", expert)), "/diffusion_pytorch_model.safetensors");
+      text(part_of(folder, text("expert_", indices[expert])), "/diffusion_pytorch_model.safetensors");
   const std::string index = whole + ".index.json";
   std::error_code error;
   if (fs::exists(whole, error) || !fs::exists(index, error)) return std::vector{whole};
@@ -121,12 +127,11 @@ Result<std::vector<double>> EnsembleIndex::expert_shares(std::int32_t label) con
 Result<EnsembleIndex> read_ensemble_index(const std::string& folder) {
   const std::string path = folder + "/ensemble.json";
   ASSIGN_OR_RETURN(const nlohmann::json json, read_json(path));
-  std::size_t experts = 0;
-  ASSIGN_OR_RETURN(EnsembleIndex index, parse_index(path, json, experts));
+  ASSIGN_OR_RETURN(EnsembleIndex index, parse_index(path, json));
   TRY(validate(index.model));
   index.folder = folder;
-  for (std::size_t k = 0; k < experts; ++k) {
-    const std::string statistics = text(index.router_folder(), "/partition-", k, ".safetensors");
+  for (const std::int32_t expert : index.indices) {
+    const std::string statistics = text(index.router_folder(), "/partition-", expert, ".safetensors");
     ASSIGN_OR_RETURN(std::vector<std::int64_t> counts, read_label_counts(statistics, index.classes.size()));
     index.label_counts.push_back(std::move(counts));
   }

@@ -12,8 +12,11 @@
 
 namespace skerry::diffusion {
 
+// Experts are counted from 0 here, by their place among those of the folder; `indices` has their numbers in the run, which
+// are also those of their partitions and folders. Some may be missing: an expert can be removed from a run.
 struct EnsembleIndex {
   std::string folder;
+  std::vector<std::int32_t> indices;  // [K], growing
   std::vector<std::string> classes;
   ModelSpec model;
   bool has_learned_router = false;

@@ -204,6 +204,9 @@ Result<Samples> sample_ensemble(const std::string& folder, const SampleSpec& spe
       samples.experts.assign(spec.count, -1);
     }
     Sampler(spec, ensemble, router.get(), progress).draw_all(samples);
+    for (std::int32_t& expert : samples.experts) {
+      if (expert >= 0) expert = index.indices[static_cast<std::size_t>(expert)];
+    }
     return samples;
   });
 }

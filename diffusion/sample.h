@@ -46,7 +46,7 @@ struct Samples {
   std::uint32_t channels = 0, image_size = 0;
   std::vector<std::string> classes;
   std::vector<std::int32_t> labels;   // [n], −1 = none
-  std::vector<std::int32_t> experts;  // [n], −1 where the experts were mixed
+  std::vector<std::int32_t> experts;  // [n] by their index in the run, −1 where they were mixed
   std::vector<std::uint8_t> pixels;   // [n,C,S,S]
   std::vector<float> values;          // [n,C,S,S] before rounding; empty unless asked for
 };

@@ -118,6 +118,21 @@ TEST_F(EnsembleTest, LabelsCycleAndExpertsHaveSeenThem) {
   EXPECT_NEAR(second_of_label_one, 75, 20);
 }
 
+// The second expert was removed from a run of three: its label is unknown, and the third keeps its number.
+TEST_F(EnsembleTest, ExpertsKeepTheirNumbersWhereOneIsMissing) {
+  std::filesystem::rename(folder_ / "router/partition-1.safetensors",
+                          folder_ / "router/partition-2.safetensors");
+  std::filesystem::rename(folder_ / "expert_1", folder_ / "expert_2");
+  std::ofstream(folder_ / "ensemble.json")
+      << R"({"format":1,"classes":["a","b","c"],"image_size":8,"channels":1,"experts":[{"index":0},{"index":2}],)"
+      << R"("model":{"width":16,"depth":2,"heads":2,"patch_size":4}})";
+  SampleSpec one = spec();
+  one.label = 2;
+  for (const std::int32_t expert : draw(one).experts) EXPECT_EQ(expert, 2);
+  one.label = 0;
+  for (const std::int32_t expert : draw(one).experts) EXPECT_EQ(expert, 0);
+}
+
 TEST_F(EnsembleTest, AnImageDependsOnItsNumberAndSeedOnly) {
   const Samples all = draw(spec());
   SampleSpec smaller = spec();

@@ -18,7 +18,8 @@ struct Arguments {
   std::string dataset;
   bool router = false;
   std::string learned;   // weights of a learned router
-  std::string velocity;  // ensemble folder
+  std::string router_of;  // ensemble folder, as the next
+  std::string velocity;
   std::string output = "table";
   std::uint64_t images = 3000;
   int threads = 1;
@@ -28,6 +29,10 @@ struct Arguments {
 int failed(const Error& error) {
   std::fprintf(stderr, "evaluate: %s\n", error.message.c_str());
   return exit_code_of(error.code);
+}
+
+std::string router_folder(const Arguments& arguments) {
+  return arguments.router_of.empty() ? arguments.dataset : arguments.router_of + "/router";
 }
 
 Json router_json(const diffusion::RouterMeasurement& measured) {
@@ -54,7 +59,7 @@ void print_router(const char* name, const diffusion::RouterMeasurement& measured
 int run_router(const Arguments& arguments, Json& json) {
   const bool prints = arguments.output != "json";
   const std::vector<double> levels = diffusion::usual_levels();
-  const auto analytic = diffusion::measure_router(arguments.dataset, levels, arguments.images);
+  const auto analytic = diffusion::measure_router(arguments.dataset, router_folder(arguments), levels, arguments.images);
   if (!analytic.has_value()) return failed(analytic.error());
   json["router"] = router_json(*analytic);
   if (prints) print_router("analytic", *analytic);
@@ -98,7 +103,8 @@ int run_velocity(const Arguments& arguments, Json& json) {
 int run(const Arguments& arguments) {
   diffusion::set_algebra_threads(arguments.threads);
   Json json{{"api_version", 1}, {"dataset", arguments.dataset}};
-  if (arguments.router || !arguments.learned.empty() || arguments.velocity.empty()) {
+  const bool names_router = !arguments.learned.empty() || !arguments.router_of.empty();
+  if (arguments.router || names_router || arguments.velocity.empty()) {
     if (const int code = run_router(arguments, json); code != kExitOk) return code;
   }
   if (!arguments.velocity.empty()) {
@@ -122,6 +128,10 @@ void register_evaluate_command(CLI::App& app, int& exit_code) {
   command->add_option("--learned", arguments->learned,
                       "Weights of a learned router to compare with it: a checkpoint of `train --router`, or "
                       "router/learned.safetensors of an ensemble");
+  command->add_option(
+      "--router-of", arguments->router_of,
+      "Ensemble folder whose router is measured instead of the dataset's: that of a run from which "
+      "experts were removed knows fewer partitions, and images of the others count as wrong");
   command->add_option("--velocity", arguments->velocity,
                       "Ensemble folder: its velocity error beside the best linear predictor's");
   command->add_option("-o,--output", arguments->output, "table or json")

@@ -181,6 +181,9 @@ Result<void> validate(const pb::AdminRequest& request) {
     case pb::AdminRequest::kRunExtend:
       TRY(validate_name(request.run_extend().run(), "run"));
       return in_range<std::uint64_t>("steps", request.run_extend().steps(), 1, kSteps);
+    case pb::AdminRequest::kRunExpert:
+      TRY(validate_name(request.run_expert().run(), "run"));
+      return in_range<std::uint32_t>("expert", request.run_expert().expert(), 0, kPartitions - 1);
     case pb::AdminRequest::kRunDelete:
       return validate_named(request.run_delete());
     case pb::AdminRequest::kRunWhy:

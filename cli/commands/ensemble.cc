@@ -74,6 +74,18 @@ Result<pb::EnsembleReply> fetch_specification(Fleet& fleet, const pb::ObjectRef&
   return about;
 }
 
+// An expert that was removed from the run takes no part in the router.
+void drop_statistics_of_others(pb::EnsembleReply& ensemble) {
+  const auto is_others = [&](const pb::DatasetFile& file) {
+    return file.role() == "partition" &&
+           std::ranges::none_of(ensemble.experts(), [&](const pb::EnsembleExpert& expert) {
+             return static_cast<std::int32_t>(expert.index()) == file.partition();
+           });
+  };
+  auto& files = *ensemble.mutable_router();
+  files.erase(std::remove_if(files.begin(), files.end(), is_others), files.end());
+}
+
 // As the coordinator would answer.
 Result<pb::EnsembleReply> ensemble_from(const gossip::RouterParts& parts, pb::EnsembleReply about) {
   const std::uint32_t count = about.dataset().partitions();
@@ -95,6 +107,7 @@ Result<pb::EnsembleReply> ensemble_from(const gossip::RouterParts& parts, pb::En
     info.set_loss(source.best.loss());
     info.set_committed_unix_ms(1);  // that it was, not when
   }
+  drop_statistics_of_others(about);
   about.mutable_run()->set_state("as its nodes hold it");
   return about;
 }

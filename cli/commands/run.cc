@@ -168,6 +168,19 @@ Result<int> extend_run(Command& command, const std::string& name, std::uint64_t 
   return kExitOk;
 }
 
+Result<int> change_expert(Command& command, const std::string& name, std::uint32_t expert, bool add) {
+  pb::AdminRequest request;
+  request.mutable_run_expert()->set_run(name);
+  request.mutable_run_expert()->set_expert(expert);
+  request.mutable_run_expert()->set_add(add);
+  TRY(command.ask(request));
+  command.tell(text(
+      name, ": expert ", expert,
+      add ? " is of the ensemble: it trains on, and the router knows its partition"
+          : " is removed: it commits and gives its lease back, and the router leaves its partition out"));
+  return kExitOk;
+}
+
 Result<int> explain_run(Command& command, const std::string& name) {
   ASSIGN_OR_RETURN(const pb::AdminReply reply, command.ask(named(&pb::AdminRequest::mutable_run_why, name)));
   if (!reply.has_why()) return unexpected_reply();
@@ -220,6 +233,17 @@ CLI::App* add_named(CLI::App& group, Command& command, const std::string& verb, 
     command.chosen = [name, action] { return action(*name); };
   });
   return added;
+}
+
+void add_expert_command(CLI::App& group, Command& command, const std::string& verb,
+                        const std::string& meaning, bool add) {
+  auto index = std::make_shared<std::uint32_t>(0);
+  add_named(
+      group, command, verb, meaning, text("skerry run expert ", verb, " fashion 4"),
+      [&command, index, add](const std::string& name) { return change_expert(command, name, *index, add); })
+      ->add_option("INDEX", *index, "the expert, as `skerry run show` numbers them")
+      ->required()
+      ->type_name("");
 }
 
 void add_create(CLI::App& group, Command& command) {
@@ -278,6 +302,14 @@ void add_run_commands(CLI::App& root, Command& command) {
       ->required()
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}))
       ->type_name("N");
+  CLI::App* expert = group->add_subcommand(
+      "expert", "Which experts are of the ensemble: the router follows, and nothing is trained for that");
+  expert->require_subcommand(1);
+  add_expert_command(*expert, command, "remove",
+                     "Takes an expert out: it is not trained, fetched or routed to; what it committed stays",
+                     false);
+  add_expert_command(*expert, command, "add",
+                     "Brings one back, from where it was: an unfinished one trains on", true);
   add_named(
       *group, command, "delete", "Deletes it with all its checkpoints", "skerry run delete fashion --yes",
       [&command](const std::string& name) -> Result<int> {

@@ -8,6 +8,9 @@ The folder it loads from, and saves to:
     router/router.safetensors             statistics of the whole dataset
     router/partition-0.safetensors …      statistics of each expert's partition
 
+An expert keeps the number of its partition: where some were removed from the run, theirs are missing, and `expert_indices`
+in config.json lists those that are there.
+
 Time runs from 0 (data) to 1000 (noise); the model's output is the velocity, noise − data.
 """
 import os
@@ -36,9 +39,10 @@ def read_tensors(path):
 class AnalyticRouter:
     """p(expert | x_t, t, label) in closed form from the statistics of the partitions. Computes in fp32, where x_t is."""
 
-    def __init__(self, files):
-        """`files`: for each file name its (tensors, metadata)."""
+    def __init__(self, files, indices):
+        """`files`: for each file name its (tensors, metadata). `indices` [K]: the numbers of the experts."""
         self.files = files
+        self.indices = indices
         self.device = torch.device("cpu")
         shared, metadata = files["router.safetensors"]
         features = int(metadata["feature_count"])
@@ -48,15 +52,15 @@ class AnalyticRouter:
         self.fine = shared["fine_centroids"]  # [F, features]
         self.owner = shared["table"]  # [F] the expert of each centroid
         self.curves = torch.stack([shared["levels"], shared["curve_gaussian"], shared["curve_feature"]])  # [3, T]
-        self.partitions = [files[f"partition-{k}.safetensors"][0] for k in range(len(files) - 1)]
+        self.partitions = [files[f"partition-{index}.safetensors"][0] for index in indices]
         counts = torch.stack([p["label_counts"] for p in self.partitions], dim=1).double()  # [classes + 1, K]
         counts[-1] = counts.sum(0)  # the last row is for no label
         counts = torch.where(counts.sum(1, keepdim=True) == 0, counts[-1], counts)
         self.priors = (counts / counts.sum(1, keepdim=True)).float()
 
     @classmethod
-    def load(cls, folder):
-        return cls({path.name: read_tensors(path) for path in pathlib.Path(folder).glob("*.safetensors")})
+    def load(cls, folder, indices):
+        return cls({path.name: read_tensors(path) for path in pathlib.Path(folder).glob("*.safetensors")}, indices)
 
     def save(self, folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -98,8 +102,8 @@ class AnalyticRouter:
         f = f / f.norm(dim=1, keepdim=True).clamp_min(1e-12)
         distance = f.square().sum(1, keepdim=True) + self.fine.square().sum(1) - 2 * f @ self.fine.t()  # [B, F]
         nearest = []
-        for k in range(len(self.partitions)):
-            own = distance[:, self.owner == k]
+        for index in self.indices:
+            own = distance[:, self.owner == index]
             nearest.append(own.amin(1) if own.shape[1] else torch.full_like(x[:, 0], FARTHEST))
         return -torch.stack(nearest, dim=1)
 
@@ -133,7 +137,7 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
     _auto_class = "AutoModel"
 
     @register_to_config
-    def __init__(self, num_experts: int, in_channels: int, out_channels: int, sample_size: int, num_classes: int,
+    def __init__(self, expert_indices: list, in_channels: int, out_channels: int, sample_size: int, num_classes: int,
                  route: str = "ancestral"):
         super().__init__()
         self.experts = torch.nn.ModuleList()
@@ -155,9 +159,9 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         folder = pathlib.Path(path, subfolder or "")
         config = cls.load_config(folder)
         model = cls.from_config({key: value for key, value in config.items() if key != "auto_map"})
-        for k in range(model.config.num_experts):
-            model.experts.append(DiTTransformer2DModel.from_pretrained(folder / f"expert_{k}", **options))
-        model.router = AnalyticRouter.load(folder / "router")
+        for index in model.config.expert_indices:
+            model.experts.append(DiTTransformer2DModel.from_pretrained(folder / f"expert_{index}", **options))
+        model.router = AnalyticRouter.load(folder / "router", model.config.expert_indices)
         model.register_to_config(_name_or_path=str(pretrained_model_name_or_path))
         return model.eval()
 
@@ -165,8 +169,8 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         folder = pathlib.Path(save_directory)
         self.save_config(folder)
         (folder / "skerry_ensemble.py").write_text(SOURCE, encoding="utf-8")
-        for k, expert in enumerate(self.experts):
-            expert.save_pretrained(folder / f"expert_{k}", variant=variant, max_shard_size=max_shard_size)
+        for index, expert in zip(self.config.expert_indices, self.experts):
+            expert.save_pretrained(folder / f"expert_{index}", variant=variant, max_shard_size=max_shard_size)
         self.router.save(folder / "router")
 
     def draw_experts(self, noise, labels):

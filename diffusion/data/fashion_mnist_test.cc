@@ -37,7 +37,7 @@ TEST_F(FashionMnist, RouterIsRightOnMoreThanNineOfTen) {
   EXPECT_EQ(summary.fit + summary.test, 3'000U);
   EXPECT_TRUE(summary.within_caps);
   EXPECT_LE(summary.ratio, 1.2);
-  const auto measured = measure_router(dataset(), {.05, .3, .5, .9}, 3000);
+  const auto measured = measure_router(dataset(), dataset(), {.05, .3, .5, .9}, 3000);
   ASSERT_TRUE(measured.has_value()) << measured.error().message;
   EXPECT_EQ(measured->images, 1'500U);
   EXPECT_GT(measured->levels[0].accuracy, 0.97);

@@ -118,10 +118,36 @@ TEST(Ingest, KindsThatDifferClearlyBecomePartitions) {
     EXPECT_GT(largest, partition.samples * 8 / 10);
     EXPECT_EQ(partition.label_counts.back(), 0);
   }
-  const auto measured = measure_router(folder.path("out"), {.1, 1.0}, 1000);
+  const auto measured = measure_router(folder.path("out"), folder.path("out"), {.1, 1.0}, 1000);
   ASSERT_TRUE(measured.has_value());
   EXPECT_GT(measured->levels[0].accuracy, 0.8);
   EXPECT_NEAR(measured->levels[1].cross_entropy, std::log(4.0), 0.1);  // pure noise: only the shares
+}
+
+// As an ensemble has it from which an expert was removed.
+TEST(Ingest, ARouterWorksWithoutOneOfThePartitions) {
+  const TemporaryFolder folder;
+  write_image_folder(folder, "in", 400, 4, 8, 1);
+  ASSERT_TRUE(ingest(options(folder, 4), kQuiet).has_value());
+  const std::string dataset = folder.path("out"), router = folder.path("router");
+  std::filesystem::create_directory(router);
+  for (const auto name : {"router", "partition-0", "partition-2", "partition-3"}) {
+    const std::string file = text("/", name, ".safetensors");
+    std::filesystem::copy_file(dataset + file, router + file);
+  }
+  const auto statistics = read_router_folder(router);
+  ASSERT_TRUE(statistics.has_value()) << statistics.error().message;
+  EXPECT_EQ(statistics->indices, (std::vector<std::int32_t>{0, 2, 3}));
+  EXPECT_EQ(statistics->whole_count, 4U);
+  EXPECT_EQ(statistics->place_of(1), -1);
+  EXPECT_EQ(std::ranges::minmax(statistics->shared.table).min, -1);
+  EXPECT_EQ(std::ranges::minmax(statistics->shared.table).max, 2);
+  const auto before = measure_router(dataset, router, {.1}, 1000);
+  const auto after = measure_router(dataset, dataset, {.1}, 1000);
+  ASSERT_TRUE(before.has_value() && after.has_value());
+  EXPECT_GT(after->levels[0].accuracy, 0.8);
+  EXPECT_LT(before->levels[0].accuracy, after->levels[0].accuracy);  // nothing finds the fourth
+  EXPECT_GT(before->levels[0].accuracy, after->levels[0].accuracy / 2);
 }
 
 TEST(Ingest, OneExpertAndFewImages) {
@@ -130,7 +156,7 @@ TEST(Ingest, OneExpertAndFewImages) {
   const auto summary = ingest(options(folder, 1), kQuiet);
   ASSERT_TRUE(summary.has_value()) << summary.error().message;
   EXPECT_EQ(summary->index.partition_samples, std::vector<std::uint64_t>{3});
-  const auto measured = measure_router(folder.path("out"), {.2}, 10);
+  const auto measured = measure_router(folder.path("out"), folder.path("out"), {.2}, 10);
   ASSERT_TRUE(measured.has_value()) << measured.error().message;
   EXPECT_EQ(measured->levels[0].accuracy, 1);
   EXPECT_NEAR(measured->levels[0].cross_entropy, 0, 1e-6);
@@ -212,7 +238,8 @@ TEST(Ingest, ImportedFeaturesDecideThePartitions) {
       halves_seen.insert(of_first == 0);
     }
     EXPECT_EQ(halves_seen.size(), 2U);
-    EXPECT_TRUE(measure_router(folder.path(text("out-", kind)), {.1}, 100).has_value());
+    EXPECT_TRUE(measure_router(folder.path(text("out-", kind)), folder.path(text("out-", kind)), {.1}, 100)
+                    .has_value());
   }
   EXPECT_EQ(contents(folder.path("out-f.npy")), contents(folder.path("out-f.safetensors")));
 }

@@ -31,6 +31,7 @@ void append(std::vector<float>& out, const at::Tensor& tensor) {
 RouterLevel measure_level(Router& router, const RoutedImages& images, double t, std::uint64_t draw,
                           std::chrono::duration<double>& spent) {
   RouterLevel level{.t = t};
+  double known = 0;
   for_noised(images, t, kMeasureSeed, draw, [&](std::size_t begin, const NoisedImages& noisy) {
     const at::Tensor& x_t = noisy.x_t;
     const at::Tensor labels = torch::full({x_t.size(0)}, -1, torch::kI64);
@@ -40,13 +41,14 @@ RouterLevel measure_level(Router& router, const RoutedImages& images, double t, 
     const at::Tensor best = log_p.argmax(1);
     for (std::int64_t i = 0; i < log_p.size(0); ++i) {
       const std::int32_t truth = images.partitions[begin + static_cast<std::size_t>(i)];
+      if (truth < 0) continue;
+      ++known;
       level.accuracy += best.data_ptr<std::int64_t>()[i] == truth ? 1 : 0;
       level.cross_entropy -= log_p.data_ptr<double>()[i * log_p.size(1) + truth];
     }
   });
-  const auto n = static_cast<double>(images.rows.size());
-  level.accuracy /= n;
-  level.cross_entropy /= n;
+  level.accuracy /= static_cast<double>(images.rows.size());
+  level.cross_entropy /= std::max(known, 1.0);
   return level;
 }
 
@@ -95,14 +97,15 @@ Result<RoutedImages> test_images(const std::string& dataset_folder, const HeldBa
   if (test.pixels.dimensions() != statistics.shared.whole.dimensions()) {
     return fail(ErrorCode::kInvalid, text(path, ": its images are of another size than the router's"));
   }
-  RoutedImages images{test.pixels, {}, test.partitions, test.labels};
+  RoutedImages images{test.pixels, {}, {}, test.labels};
   for (std::uint32_t i = 0; i < test.partitions.size(); ++i) {
-    images.rows.push_back(i);
-    if (test.partitions[i] < 0 ||
-        static_cast<std::size_t>(test.partitions[i]) >= statistics.partitions.size()) {
-      return fail(ErrorCode::kInvalid, text(path, ": image ", i, " is in partition ", test.partitions[i],
-                                            ", but there are ", statistics.partitions.size()));
+    const std::int32_t partition = test.partitions[i];
+    if (partition < 0 || static_cast<std::size_t>(partition) >= statistics.whole_count) {
+      return fail(ErrorCode::kInvalid, text(path, ": image ", i, " is in partition ", partition,
+                                            ", but there are ", statistics.whole_count));
     }
+    images.rows.push_back(i);
+    images.partitions.push_back(statistics.place_of(partition));
   }
   if (images.rows.empty()) return fail(ErrorCode::kInvalid, text(path, ": no image to measure on"));
   return images;

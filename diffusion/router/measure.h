@@ -16,7 +16,7 @@ namespace skerry::diffusion {
 struct RoutedImages {
   PixelView pixels;
   std::vector<std::uint32_t> rows;
-  std::vector<std::int32_t> partitions;  // [rows]
+  std::vector<std::int32_t> partitions;  // [rows] by their place in the router; −1: none of its
   std::vector<std::int32_t> labels;      // [rows], or empty
 };
 // All images of a test half, checked against the router's size and number of experts. Views into `test`.
@@ -29,8 +29,8 @@ void fit_curves(RouterFolder& statistics, const RoutedImages& images, std::uint6
 
 struct RouterLevel {
   double t = 0;
-  double accuracy = 0;
-  double cross_entropy = 0;
+  double accuracy = 0;       // of all images; who belongs to no expert of the router counts as wrong
+  double cross_entropy = 0;  // of those that belong to one
 };
 struct RouterMeasurement {
   std::uint64_t images = 0;
@@ -38,10 +38,10 @@ struct RouterMeasurement {
   double microseconds = 0;  // that an answer takes, of the time that passes, per image
   double mean_cross_entropy() const;
 };
-// Label-blind, on at most `limit` images of test.safetensors, spread evenly, with the statistics of the same
-// folder. The same images and noise for every router.
-Result<RouterMeasurement> measure_router(const std::string& dataset_folder, const std::vector<double>& levels,
-                                         std::uint64_t limit);
+// Label-blind, on at most `limit` images of the dataset's test.safetensors, spread evenly, with the statistics of
+// `router_folder`: the dataset folder itself, or an ensemble's router/. The same images and noise for every router.
+Result<RouterMeasurement> measure_router(const std::string& dataset_folder, const std::string& router_folder,
+                                         const std::vector<double>& levels, std::uint64_t limit);
 // The learned router whose weights are in this file. `device` as in TrainSpec.
 Result<RouterMeasurement> measure_learned_router(const std::string& dataset_folder,
                                                  const std::string& weights,

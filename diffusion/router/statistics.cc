@@ -14,6 +14,8 @@
 namespace skerry::diffusion {
 namespace {
 
+constexpr std::int32_t kMostPartitions = 1024;
+
 using storage::DType;
 using storage::Safetensors;
 using storage::TensorView;
@@ -83,8 +85,8 @@ Result<void> check(const RouterStatistics& s, const std::string& path) {
   if (s.table.empty() || s.fine_centroids.size() != s.table.size() * features) {
     return broken(path, "fine centroids and table disagree");
   }
-  if (std::any_of(s.table.begin(), s.table.end(), [](std::int32_t k) { return k < 0; })) {
-    return broken(path, "the table names a negative expert");
+  if (std::ranges::any_of(s.table, [](std::int32_t k) { return k < 0 || k >= kMostPartitions; })) {
+    return broken(path, text("the table names an expert below 0 or above ", kMostPartitions - 1));
   }
   if (s.levels.empty() || !std::is_sorted(s.levels.begin(), s.levels.end())) {
     return broken(path, "the levels of the curves are not ascending");
@@ -164,23 +166,35 @@ Result<PartitionStatistics> read_partition_statistics(const std::string& path) {
   return s;
 }
 
+std::int32_t RouterFolder::place_of(std::int32_t partition) const {
+  const auto found = std::ranges::lower_bound(indices, partition);
+  return found != indices.end() && *found == partition ? static_cast<std::int32_t>(found - indices.begin())
+                                                       : -1;
+}
+
 Result<RouterFolder> read_router_folder(const std::string& folder) {
   RouterFolder out;
   ASSIGN_OR_RETURN(out.shared, read_router_statistics(folder + "/router.safetensors"));
-  for (;;) {
-    const std::string path = text(folder, "/partition-", out.partitions.size(), ".safetensors");
+  for (std::int32_t index = 0; index < kMostPartitions; ++index) {
+    const std::string path = text(folder, "/partition-", index, ".safetensors");
     std::error_code error;
-    if (!std::filesystem::exists(path, error)) break;
+    if (!std::filesystem::exists(path, error)) continue;
     ASSIGN_OR_RETURN(PartitionStatistics partition, read_partition_statistics(path));
     if (partition.gaussian.dimensions() != out.shared.whole.dimensions()) {
       return broken(path, "its images are of another size than router.safetensors says");
     }
     if (!out.partitions.empty() && partition.label_counts.size() != out.partitions[0].label_counts.size()) {
-      return broken(path, "another number of classes than partition 0");
+      return broken(path, text("another number of classes than partition ", out.indices[0]));
     }
     out.partitions.push_back(std::move(partition));
+    out.indices.push_back(index);
   }
-  if (out.partitions.empty()) return fail(ErrorCode::kNotFound, text(folder, ": no partition-0.safetensors"));
+  if (out.partitions.empty())
+    return fail(ErrorCode::kNotFound,
+                text(folder, ": no statistics of a partition, such as partition-0.safetensors"));
+  out.whole_count =
+      static_cast<std::size_t>(std::max(out.indices.back(), std::ranges::max(out.shared.table))) + 1;
+  for (std::int32_t& expert : out.shared.table) expert = out.place_of(expert);
   return out;
 }
 

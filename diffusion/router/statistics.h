@@ -52,11 +52,15 @@ Result<RouterStatistics> read_router_statistics(const std::string& path);
 Result<PartitionStatistics> read_partition_statistics(const std::string& path);
 
 struct RouterFolder {
-  RouterStatistics shared;
+  RouterStatistics
+      shared;  // its table names experts by their place in `partitions`; −1: of one that is not there
   std::vector<PartitionStatistics> partitions;  // [K]
+  std::vector<std::int32_t> indices;            // [K] of the partitions, growing
+  std::size_t whole_count = 0;                  // of the dataset's partitions, also those that are not there
+
+  std::int32_t place_of(std::int32_t partition) const;  // in `partitions`; −1: it is not there
 };
-// router.safetensors and partition-0 … partition-<K−1>.safetensors of a dataset folder or an ensemble's
-// router/.
+// router.safetensors and each partition-<k>.safetensors of a dataset folder or an ensemble's router/.
 Result<RouterFolder> read_router_folder(const std::string& folder);
 
 }  // namespace skerry::diffusion

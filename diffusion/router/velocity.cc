@@ -65,7 +65,8 @@ class Judge {
     };
     errors.full += squared((log_p.exp().unsqueeze(2) * velocities).sum(1) - noisy.velocity);
     errors.top1 += squared(chosen(log_p.argmax(1)) - noisy.velocity);
-    errors.own += squared(chosen(column(images_.partitions, begin, n)) - noisy.velocity);
+    const at::Tensor own = column(images_.partitions, begin, n);
+    errors.own += squared(chosen(at::where(own < 0, log_p.argmax(1), own)) - noisy.velocity);
   }
 
   Ensemble& ensemble_;
@@ -80,9 +81,10 @@ Result<VelocityMeasurement> measure(const std::string& ensemble_folder, const st
   ASSIGN_OR_RETURN(const RouterFolder statistics, read_router_folder(ensemble_folder + "/router"));
   ASSIGN_OR_RETURN(const HeldBack test, read_held_back(dataset_folder + "/test.safetensors"));
   ASSIGN_OR_RETURN(RoutedImages images, test_images(dataset_folder, test, statistics));
-  if (statistics.partitions.size() != ensemble.experts()) {
-    return fail(ErrorCode::kInvalid, text(ensemble_folder, ": ", ensemble.experts(),
-                                          " experts, but a router of ", statistics.partitions.size()));
+  if (statistics.indices != ensemble.index().indices) {
+    return fail(
+        ErrorCode::kInvalid,
+        text(ensemble_folder, ": the router's partitions are not those of the experts in ensemble.json"));
   }
   images = thinned(images, limit);
   AnalyticRouter router(statistics);

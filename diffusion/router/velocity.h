@@ -16,7 +16,7 @@ struct VelocityLevel {
   double linear = 0;  // a(t)·x_t + b(t), fitted in closed form on the training images
   double full = 0;    // Σ_k p(k | x_t, t, y) · v_k, the analytic router's mix
   double top1 = 0;    // the router's best expert
-  double own = 0;     // the expert of the image's own partition
+  double own = 0;     // the expert of the image's own partition; the router's best where that one was removed
 };
 struct VelocityMeasurement {
   std::uint64_t images = 0;
