@@ -80,6 +80,11 @@ AdminResult Machine::run_extend(const pb::RunExtend& request) {
 // The ensemble is another from here on, and so is the router that follows from its partitions: nothing is trained for that.
 AdminResult Machine::run_expert(const pb::RunExpert& request) {
   ASSIGN_OR_RETURN(Run* const run, find_run(request.run()));
+  if (trains_router(run->record.spec())) {
+    return fail(ErrorCode::kConflict,
+                text("run ", request.run(), " trains its router, which knows its experts for good: only where "
+                     "router.kind is \"analytic\" can experts leave and join"));
+  }
   if (request.expert() >= run->experts.size()) {
     return fail(ErrorCode::kNotFound, text("run ", request.run(), " has no expert ", request.expert(),
                                            ": they are numbered from 0 to ", run->experts.size() - 1));

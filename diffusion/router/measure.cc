@@ -130,9 +130,9 @@ Result<RouterMeasurement> measure_with(Router& router, const std::string& datase
 
 }  // namespace
 
-Result<RouterMeasurement> measure_router(const std::string& dataset_folder, const std::vector<double>& levels,
-                                         std::uint64_t limit) {
-  ASSIGN_OR_RETURN(const RouterFolder statistics, read_router_folder(dataset_folder));
+Result<RouterMeasurement> measure_router(const std::string& dataset_folder, const std::string& router_folder,
+                                         const std::vector<double>& levels, std::uint64_t limit) {
+  ASSIGN_OR_RETURN(const RouterFolder statistics, read_router_folder(router_folder));
   AnalyticRouter router(statistics);
   return measure_with(router, dataset_folder, statistics, levels, limit);
 }
