@@ -61,7 +61,9 @@ class EnsembleFetch : public testing::Test {
     return object;
   }
 
-  void add_expert(std::uint32_t index, std::uint64_t step) {
+  void add_expert(std::uint32_t index, std::uint64_t step) { commit(*ensemble.add_experts(), index, step); }
+
+  void commit(pb::EnsembleExpert& expert, std::uint32_t index, std::uint64_t step) {
     checkpoints.emplace_back(small_model(2), index + 1);
     const auto snapshot = storage::value_of(storage::Safetensors::parse(checkpoints.back().snapshot()));
     storage::Manifest facts = storage::checkpoint_facts(step);
@@ -72,7 +74,6 @@ class EnsembleFetch : public testing::Test {
           around.coordinator.chunks[hash] = bytes;
           return {};
         }));
-    pb::EnsembleExpert& expert = index < 2 ? *ensemble.add_experts() : *ensemble.mutable_learned_router();
     expert.set_index(index);
     expert.set_step(step);
     expert.set_steps_target(100);
@@ -111,7 +112,7 @@ TEST_F(EnsembleFetch, BringsALearnedRouterInTheCheckpointsNames) {
   answer();
   ASSERT_EQ(around({"ensemble", "fetch", "fashion", "-o", out}), kExitConflict);
   EXPECT_THAT(around.told(), HasSubstr("the router has no checkpoint yet"));
-  add_expert(2, 70);
+  commit(*ensemble.mutable_learned_router(), 2, 70);
   answer();
   ASSERT_EQ(around({"ensemble", "fetch", "fashion", "-o", out}), kExitOk) << around.told();
   EXPECT_EQ(Json::parse(read("ensemble.json"))["router"], "learned");

@@ -81,9 +81,9 @@ AdminResult Machine::run_extend(const pb::RunExtend& request) {
 AdminResult Machine::run_expert(const pb::RunExpert& request) {
   ASSIGN_OR_RETURN(Run* const run, find_run(request.run()));
   if (trains_router(run->record.spec())) {
-    return fail(ErrorCode::kConflict,
-                text("run ", request.run(), " trains its router, which knows its experts for good: only where "
-                     "router.kind is \"analytic\" can experts leave and join"));
+    return fail(ErrorCode::kConflict, text("run ", request.run(),
+                                           " trains its router, which knows its experts for good: only where "
+                                           "router.kind is \"analytic\" can experts leave and join"));
   }
   if (request.expert() >= run->experts.size()) {
     return fail(ErrorCode::kNotFound, text("run ", request.run(), " has no expert ", request.expert(),

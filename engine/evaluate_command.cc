@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 struct Arguments {
   std::string dataset;
   bool router = false;
-  std::string learned;   // weights of a learned router
+  std::string learned;    // weights of a learned router
   std::string router_of;  // ensemble folder, as the next
   std::string velocity;
   std::string output = "table";
@@ -59,7 +59,8 @@ void print_router(const char* name, const diffusion::RouterMeasurement& measured
 int run_router(const Arguments& arguments, Json& json) {
   const bool prints = arguments.output != "json";
   const std::vector<double> levels = diffusion::usual_levels();
-  const auto analytic = diffusion::measure_router(arguments.dataset, router_folder(arguments), levels, arguments.images);
+  const auto analytic =
+      diffusion::measure_router(arguments.dataset, router_folder(arguments), levels, arguments.images);
   if (!analytic.has_value()) return failed(analytic.error());
   json["router"] = router_json(*analytic);
   if (prints) print_router("analytic", *analytic);

@@ -57,7 +57,7 @@ std::uint32_t number_for(const std::string& field) { return field == "image_size
 
 bool left_out(const std::string& field) {
   return field == "from_step" || field == "width" || field == "depth" || field == "heads" ||
-         field == "patch_size" || field == "missing" || field == "partition";
+         field == "patch_size" || field == "missing" || field == "partition" || field == "whole";
 }
 
 void set(Message& message, const FieldDescriptor& field) {
@@ -80,8 +80,8 @@ void set(Message& message, const FieldDescriptor& field) {
     case FieldDescriptor::CPPTYPE_ENUM:
       return list ? all.AddEnumValue(&message, &field, 1) : all.SetEnumValue(&message, &field, 1);
     case FieldDescriptor::CPPTYPE_STRING: {
-      const std::string value =
-          field.type() == FieldDescriptor::TYPE_BYTES ? std::string(32, 'h') : text_for(field.name());
+      const std::string bytes(field.name() == "signature" ? 64 : 32, 'h');
+      const std::string value = field.type() == FieldDescriptor::TYPE_BYTES ? bytes : text_for(field.name());
       return list ? all.AddString(&message, &field, value) : all.SetString(&message, &field, value);
     }
     case FieldDescriptor::CPPTYPE_MESSAGE:
@@ -118,6 +118,11 @@ void each_kind(Message& message, const std::string& name, const Seed& seed) {
     if (!written.insert(field.message_type()).second) continue;
     message.Clear();
     fill(message);
+    if (field.message_type() == nullptr) {  // bytes, with a decoder of their own
+      set(message, field);
+      seed(text(name, name.empty() ? "" : "-", field.name()));
+      continue;
+    }
     Message& body = *message.GetReflection()->MutableMessage(&message, &field);
     each_kind(body, text(name, name.empty() ? "" : "-", field.name()), seed);
   }
