@@ -114,7 +114,8 @@ class FullDisk(EndToEnd):
         self.assertEqual(cluster.events(kind="transfer"), [])
         (disk / "filler").unlink()
         cluster.wait_event(kind="committed", run="run")
-        fetched = [e for e in cluster.events(kind="transfer") if "shard" in e["reason"]]
+        fetched = cluster.wait(lambda: [e for e in cluster.events(kind="transfer") if "shard" in e["reason"]],
+                               "it to tell what it fetched, with its next heartbeat", daemon)
         self.assertRegex(fetched[0]["reason"], "fetched shard-0-.* of dataset shapes: .*/s from the coordinator")
         self.assertEqual(cluster.events(kind="lease_lost"), [])
 

@@ -105,7 +105,7 @@ class Peers(EndToEnd):
         inflate(folder, 12_500_000)
         it.run("dataset", "add", "noise", folder, "--partitions", 1)
         env = {"SKERRY_FAKE_STEP_MS": "20"}
-        for name, least, args in (("one", 1.9, []), ("two", 3.9, ["--download-limit", "2MB/s"])):
+        for name, least, args in (("one", 1.8, []), ("two", 3.7, ["--download-limit", "2MB/s"])):
             it.start_daemon(name, env=env, args=args)
             it.create_run(f"run-{name}", dataset="noise", train={"steps": 100000})
             told = it.wait(lambda: [e for e in it.events(kind="transfer", node=name) if "shard-0-1000" in e["reason"]],
