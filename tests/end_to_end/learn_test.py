@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A run that starts from what another one left, on the real engine."""
+"""A run that starts from what another one left, and one that trains a router as one more job, on the real engine."""
+import json
 import struct
 import unittest
 
@@ -60,6 +61,21 @@ class Learn(EndToEnd):
         for run in ("still", "warm"):
             cluster.run("run", "delete", run, "--yes")
         cluster.run("dataset", "delete", uploaded, "--yes")
+
+    def test_a_router_is_trained_beside_the_experts_and_asked(self):
+        cluster, ensemble = self.trained(router={"kind": "learned"})
+        jobs = cluster.experts("first")
+        self.assertEqual([job["router"] for job in jobs], [False, False, True])
+        self.assertEqual([job["step"] for job in jobs], [jobs[0]["steps_target"]] * 3)
+        self.assertLess(jobs[2]["loss"], 0.69)  # nats, of two partitions: better than not knowing
+        self.assertEqual(json.loads((ensemble / "ensemble.json").read_text())["router"], "learned")
+        for router in ("learned", "analytic"):
+            picture = cluster.root / f"{router}.png"
+            cluster.run("sample", ensemble, "-n", 4, "--steps", 5, "--route", "top1", "--router", router, "-o", picture)
+            self.assertTrue(picture.exists())
+        left = cluster.run("run", "expert", "remove", "first", "0", check=False)
+        self.assertEqual(left.returncode, 6)
+        self.assertIn("knows its experts for good", left.stderr)
 
 
 if __name__ == "__main__":
