@@ -45,14 +45,14 @@ void add_root_options(CLI::App& root, Command& command) {
 }
 
 // Said once at the end of each: options of the root, which no other command's help shows, and where examples are.
-void finish_help(CLI::App& app) {
+void finish_help(CLI::App& app, const std::string& path) {
   for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) {
     const bool leaf = sub->get_subcommands([](CLI::App*) { return true; }).empty();
     const bool own_output = sub->get_option_no_throw("--output") != nullptr;
     sub->footer(leaf ? text(sub->get_footer(), "\nEvery command takes ", own_output ? "" : "-o table|json, ",
                             "--context FILE and --yes as well.")
-                     : text("`skerry ", sub->get_name(), " COMMAND --help` shows each with an example."));
-    finish_help(*sub);
+                     : text("`", path, " ", sub->get_name(), " COMMAND --help` shows each with an example."));
+    finish_help(*sub, text(path, " ", sub->get_name()));
   }
 }
 
@@ -187,7 +187,7 @@ int run_cli(const std::vector<std::string>& words, Surroundings& around) {
   add_sample_command(root, command);
   add_doctor_commands(root, command);
   add_completion(root, command);
-  finish_help(root);
+  finish_help(root, "skerry");
   try {
     std::vector<std::string> reversed(words.rbegin(), words.rend());
     root.parse(reversed);
