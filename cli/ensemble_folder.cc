@@ -51,19 +51,6 @@ std::string router_path(const std::string& partial, const pb::DatasetFile& file)
                                  : text(folder, "/partition-", file.partition(), ".safetensors");
 }
 
-pb::DatasetFile shared_statistics() {
-  pb::DatasetFile file;
-  file.set_role("router");
-  return file;
-}
-
-pb::DatasetFile statistics_of(std::uint32_t expert) {
-  pb::DatasetFile file;
-  file.set_role("partition");
-  file.set_partition(static_cast<std::int32_t>(expert));
-  return file;
-}
-
 Result<WantedObject> wanted(const pb::ObjectRef& object, bool whole) {
   ASSIGN_OR_RETURN(const Hash name, Hash::from_raw(object.manifest()));
   if (whole) return WantedObject{name, object.manifest_bytes(), {}, object.bytes()};
@@ -213,10 +200,12 @@ Result<void> check_ensemble(const pb::EnsembleReply& ensemble, const std::string
                      ensemble.run().name(), "`)"));
   }
   // One for each expert, and one that they share. The experts need not be all: some may have been removed from the run.
-  std::set<std::string> expected{router_path("", shared_statistics())}, statistics;
+  constexpr std::int32_t kShared = -1;
+  std::set<std::int32_t> expected{kShared}, statistics;
   for (const pb::EnsembleExpert& expert : ensemble.experts())
-    expected.insert(router_path("", statistics_of(expert.index())));
-  for (const pb::DatasetFile& file : ensemble.router()) statistics.insert(router_path("", file));
+    expected.insert(static_cast<std::int32_t>(expert.index()));
+  for (const pb::DatasetFile& file : ensemble.router())
+    statistics.insert(file.role() == "router" ? kShared : file.partition());
   const bool whole =
       ensemble.experts_size() > 0 && statistics == expected &&
       static_cast<std::size_t>(ensemble.experts_size()) + 1 == expected.size() &&

@@ -303,55 +303,55 @@ TEST(Lease, TheRecoveryWindowGrowsWithTheFleet) {
   EXPECT_TRUE(held_by(harness, spare));
 }
 
-Who put_holder_first(Harness& harness, std::vector<Who>& fleet) {
-  std::ranges::partition(fleet, [&](const Who& node) { return held_by(harness, node); });
-  return fleet.front();
-}
+// A fleet whose coordinator starts again. Its nodes come back one by one; who holds the only expert does not.
+struct ComingBack {
+  ComingBack(Harness& on, int nodes) : harness(on) {
+    for (int i = 0; i < nodes; ++i) away.push_back(harness.join(text("n", i)));
+    harness.create_run("fashion", 1);
+    std::ranges::partition(away, [&](const Who& node) { return !held_by(harness, node); });
+    holder = away.back();
+    away.pop_back();
+    harness.restart();
+  }
+  void run_for(Duration duration) {
+    harness.run_for(duration, [&] {
+      for (Who& node : back) harness.heartbeat(node);
+    });
+  }
+  void one_each_3_seconds(int nodes) {
+    for (int i = 0; i < nodes; ++i) {
+      run_for(seconds(3));
+      back.push_back(away.back());
+      away.pop_back();
+      harness.reconnect(back.back());
+    }
+  }
+
+  Harness& harness;
+  std::vector<Who> away, back;
+  Who holder;
+};
 
 TEST(Lease, TheRecoveryWindowStaysOpenWhileNodesComeBack) {
   Harness harness;
-  std::vector<Who> fleet;
-  for (int i = 0; i < 6; ++i) fleet.push_back(harness.join(text("n", i)));
-  harness.create_run("fashion", 1);
-  const Who holder = put_holder_first(harness, fleet);
-  harness.restart();
-  std::vector<Who> back;
-  const auto beat = [&] {
-    for (Who& node : back) harness.heartbeat(node);
-  };
-  for (std::size_t i = 1; i < fleet.size(); ++i) {  // one each 3 s: the last after 15 s
-    harness.run_for(seconds(3), beat);
-    harness.reconnect(fleet[i]);
-    back.push_back(fleet[i]);
-  }
-  harness.run_for(milliseconds(3900), beat);
-  EXPECT_TRUE(held_by(harness, holder));
+  ComingBack fleet(harness, 6);
+  fleet.one_each_3_seconds(5);  // the last after 15 s
+  fleet.run_for(milliseconds(3900));
+  EXPECT_TRUE(held_by(harness, fleet.holder));
   // Who came back once is waited for no more, however often it dials.
-  harness.reconnect(back.front());
-  harness.run_for(milliseconds(400), beat);
-  EXPECT_FALSE(held_by(harness, holder));
+  harness.reconnect(fleet.back.front());
+  fleet.run_for(milliseconds(400));
+  EXPECT_FALSE(held_by(harness, fleet.holder));
 }
 
 TEST(Lease, TheRecoveryWindowEndsHoweverManyComeBack) {
   Harness harness;
   harness.config.longest_recovery = 2;  // 16 s
-  std::vector<Who> fleet;
-  for (int i = 0; i < 9; ++i) fleet.push_back(harness.join(text("n", i)));
-  harness.create_run("fashion", 1);
-  const Who holder = put_holder_first(harness, fleet);
-  harness.restart();
-  std::vector<Who> back;
-  const auto beat = [&] {
-    for (Who& node : back) harness.heartbeat(node);
-  };
-  for (std::size_t i = 1; i < 6; ++i) {
-    harness.run_for(seconds(3), beat);
-    harness.reconnect(fleet[i]);
-    back.push_back(fleet[i]);
-  }
-  EXPECT_TRUE(held_by(harness, holder));
-  harness.run_for(milliseconds(1400), beat);
-  EXPECT_FALSE(held_by(harness, holder));
+  ComingBack fleet(harness, 9);
+  fleet.one_each_3_seconds(5);
+  EXPECT_TRUE(held_by(harness, fleet.holder));
+  fleet.run_for(milliseconds(1400));
+  EXPECT_FALSE(held_by(harness, fleet.holder));
 }
 
 TEST(Lease, ALaggingLoopExpiresNobody) {
