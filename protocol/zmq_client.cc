@@ -91,7 +91,7 @@ void ZmqClient::connect(Endpoint endpoint) {
   // The clients of a shared context are told apart by their addresses.
   auto socket = std::make_unique<Socket>(context_, text(this, to_string(endpoint), ++sockets_));
   ZmqSocket& dealer = socket->dealer;
-  set_connection_options(dealer, endpoint, identity_);
+  set_connection_options(dealer, endpoint, identity_, 1);
   dealer.set(ZMQ_CURVE_SERVERKEY, server_key_);
   // Nothing is kept for a server that is away: it would meet the next one, stale.
   dealer.set(ZMQ_IMMEDIATE, 1);

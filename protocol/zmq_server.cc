@@ -101,7 +101,7 @@ ZmqServer::Port::Port(const std::shared_ptr<void>& context, Endpoint which, cons
       monitor(context, router, to_string(which),
               ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_ACCEPT_FAILED),
       guard(guard_limits(which, connections)) {
-  set_connection_options(router, which, identity);
+  set_connection_options(router, which, identity, connections);
   router.set(ZMQ_ROUTER_MANDATORY, 1);
   router.set(ZMQ_BACKLOG, kBacklog);
   router.set(ZMQ_CURVE_SERVER, 1);

@@ -15,6 +15,7 @@ namespace {
 constexpr std::int64_t kSealBytes = 64;  // CURVE's own, around each frame: at least 33
 constexpr int kHandshakeMs = 30'000;     // shorter ones throw work away when everybody dials at once
 constexpr int kHeartbeatMs = 1'000;
+constexpr int kLongestHeartbeatMs = 10'000;
 constexpr int kHeartbeatTimeoutMs = 3'000;
 
 struct Queues {
@@ -26,6 +27,13 @@ Queues queues_of(Endpoint endpoint) {
   if (endpoint == Endpoint::kEnrol) return {kEnrolQueue, kEnrolQueue};
   if (endpoint == Endpoint::kControl) return {kControlQueue, kControlQueue};
   return {kBlobSendQueue, kBlobReceiveQueue};
+}
+
+// Each answered ping makes libzmq walk all timers that are due before its own: a thousand pings a second are what a thread
+// can afford. A TTL would add another walk for every message, and tell nothing that the other side's own pings do not.
+int heartbeat_ms(std::size_t connections) {
+  const std::size_t spread = std::min<std::size_t>(connections, kLongestHeartbeatMs);
+  return std::max(kHeartbeatMs, static_cast<int>(spread));
 }
 
 }  // namespace
@@ -129,14 +137,14 @@ std::string ZmqFrame::property(const char* name) {
 
 int ZmqFrame::descriptor() { return zmq_msg_get(&message_, ZMQ_SRCFD); }
 
-void set_connection_options(ZmqSocket& socket, Endpoint endpoint, const Identity& identity) {
+void set_connection_options(ZmqSocket& socket, Endpoint endpoint, const Identity& identity,
+                            std::size_t connections) {
   socket.set(ZMQ_SNDHWM, queues_of(endpoint).send);
   socket.set(ZMQ_RCVHWM, queues_of(endpoint).receive);
   socket.set_int64(ZMQ_MAXMSGSIZE, static_cast<std::int64_t>(limit_bytes(endpoint)) + kSealBytes);
   socket.set(ZMQ_HANDSHAKE_IVL, kHandshakeMs);
-  socket.set(ZMQ_HEARTBEAT_IVL, kHeartbeatMs);
+  socket.set(ZMQ_HEARTBEAT_IVL, heartbeat_ms(connections));
   socket.set(ZMQ_HEARTBEAT_TIMEOUT, kHeartbeatTimeoutMs);
-  socket.set(ZMQ_HEARTBEAT_TTL, kHeartbeatTimeoutMs);
   socket.set(ZMQ_IPV6, 1);
   socket.set(ZMQ_CURVE_PUBLICKEY, identity.x25519_key());
   socket.set(ZMQ_CURVE_SECRETKEY, identity.x25519_secret());

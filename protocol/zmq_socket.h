@@ -64,8 +64,10 @@ class ZmqFrame {
   zmq_msg_t message_;
 };
 
-// Options both sides share: queues, sizes, handshake, heartbeats, CURVE keys.
-void set_connection_options(ZmqSocket& socket, Endpoint endpoint, const Identity& identity);
+// Options both sides share: queues, sizes, handshake, heartbeats (a ping a second, rarer above a thousand `connections`),
+// CURVE keys.
+void set_connection_options(ZmqSocket& socket, Endpoint endpoint, const Identity& identity,
+                            std::size_t connections);
 
 // What happens to a socket's connections, by its monitor. Everything is drained in the order in which it happened.
 struct ZmqMonitorEvent {

@@ -460,7 +460,7 @@ def interference(args):
 
 LEASES = 16
 LEASE_SECONDS = 8  # with its grace
-NODES_OF_PROCESS = 1250
+NODES_OF_PROCESS = 500
 MEASURE_SECONDS = 10
 
 
