@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""What `skerry-engine bench` measures, at a tiny shape.
+"""What `skerry-engine bench` measures and what `skerry-engine train --profile` writes, at a tiny shape.
 
 usage: commands_test.py SKERRY_ENGINE
 """
 import json
+import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "tests/end_to_end"))
+from cluster import write_idx  # noqa: E402
 
 SHAPE = ["--width", 16, "--depth", 2, "--heads", 2, "--patch-size", 4, "--device", -1]
 PHASES = {"data", "forward", "backward", "optimiser"}
@@ -57,6 +62,41 @@ class Bench(unittest.TestCase):
     def test_refusals(self):
         for words in (["--preset", "Q/2"], ["--precision", "fp8"], ["--batch-size", "0"], ["--steps", "0"], ["--kernels", "magic"]):
             self.assertEqual(engine(*self.SMALL, *words).returncode, 2, words)
+
+
+class Profile(unittest.TestCase):
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.top = pathlib.Path(made.name)
+        write_idx(self.top / "images", 40)
+        ran = engine("ingest", self.top / "images", "--out", self.top / "dataset", "--partitions", 1)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+
+    def train(self, *words):
+        return engine("train", "--standalone", "--dataset", self.top / "dataset", "--out", self.top / "checkpoint", *SHAPE,
+                      "--batch-size", 4, "--steps", 6, *words)
+
+    def test_a_trace_of_a_few_steps(self):
+        ran = self.train("--profile", self.top / "trace.json", "--profile-after", 2, "--profile-steps", 3)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        names = [event.get("name") for event in json.loads((self.top / "trace.json").read_text())["traceEvents"]]
+        for phase in PHASES:
+            self.assertEqual(names.count(phase), 3, phase)
+        self.assertTrue(any(str(name).startswith("aten::") for name in names))
+        self.assertTrue((self.top / "checkpoint").exists())
+
+    def test_the_same_bytes_as_without(self):
+        self.assertEqual(self.train().returncode, 0)
+        plain = (self.top / "checkpoint").read_bytes()
+        self.assertEqual(self.train("--profile", self.top / "trace.json", "--profile-after", 1).returncode, 0)
+        self.assertEqual((self.top / "checkpoint").read_bytes(), plain)
+
+    def test_too_few_steps_are_refused_before_the_first(self):
+        ran = self.train("--profile", self.top / "trace.json", "--profile-after", 4, "--profile-steps", 3)
+        self.assertEqual(ran.returncode, 2)
+        self.assertIn("expected at least 7 steps, found 6", ran.stderr)
+        self.assertFalse((self.top / "checkpoint").exists())
 
 
 if __name__ == "__main__":
