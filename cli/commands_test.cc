@@ -653,6 +653,11 @@ TEST(Doctor, AGpuThatTheEngineCannotUseIsAFailure) {
   devices = "no CUDA device";
   EXPECT_EQ(around({"doctor"}), kExitUnhealthy);
   EXPECT_THAT(around.printed(), HasSubstr("the engine can use none of them"));
+  devices = "LibTorch 2.11.0 for CUDA 13.0, no CUDA device";
+  EXPECT_EQ(around({"doctor"}), kExitUnhealthy);
+  EXPECT_THAT(around.printed(),
+              AllOf(HasSubstr("driver 550.1, where the engine's CUDA 13.0 needs 580.65 or newer"),
+                    HasSubstr("newer driver, or build the engine against")));
 }
 
 TEST(Completion, KnowsEveryCommand) {

@@ -14,14 +14,14 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/programs.h"
 #include "base/text.h"
 #include "cli/connection.h"
 #include "cli/context.h"
 #include "cli/exit_code.h"
-#include "cli/programs.h"
 #include "cli/reach.h"
 
-namespace skerry::cli {
+namespace skerry {
 namespace {
 
 constexpr std::chrono::seconds kReachWithin{5};
@@ -132,4 +132,4 @@ std::unique_ptr<Surroundings> real_surroundings() {
   return std::make_unique<RealSurroundings>();
 }
 
-}  // namespace skerry::cli
+}  // namespace skerry

@@ -1,7 +1,8 @@
 # LibTorch as PyPI's torch package lays it out, without its own CMake files: those insist on a CUDA toolkit
 # whenever the package was built with CUDA, and a user may have none. Defines the target skerry::torch.
 #
-# SKERRY_TORCH_DIR names the package folder; `./dev setup` puts one in the cache folder that is searched here.
+# SKERRY_TORCH_DIR names the package folder, or that of a LibTorch, which looks the same; `./dev setup` puts one in the cache
+# folder that is searched here.
 
 if(NOT SKERRY_TORCH_DIR)
   set(_torch_cache "$ENV{HOME}/.cache/skerry")
@@ -15,14 +16,21 @@ if(NOT SKERRY_TORCH_DIR)
 endif()
 
 include(FindPackageHandleStandardArgs)
-find_library(TORCH_CPU_LIBRARY torch_cpu PATHS ${SKERRY_TORCH_DIR}/lib NO_DEFAULT_PATH)
-find_library(TORCH_LIBRARY torch PATHS ${SKERRY_TORCH_DIR}/lib NO_DEFAULT_PATH)
-find_library(C10_LIBRARY c10 PATHS ${SKERRY_TORCH_DIR}/lib NO_DEFAULT_PATH)
-find_library(TORCH_CUDA_LIBRARY torch_cuda PATHS ${SKERRY_TORCH_DIR}/lib NO_DEFAULT_PATH)
-find_library(C10_CUDA_LIBRARY c10_cuda PATHS ${SKERRY_TORCH_DIR}/lib NO_DEFAULT_PATH)
+include(${CMAKE_CURRENT_LIST_DIR}/TorchPackage.cmake)
+skerry_look_at_torch("${SKERRY_TORCH_DIR}" Torch_VERSION _torch_trouble)
+# By their places, and not by a search: what that finds is remembered, and SKERRY_TORCH_DIR may change.
+set(TORCH_LIBRARY ${SKERRY_TORCH_DIR}/lib/libtorch.so)
+set(TORCH_CPU_LIBRARY ${SKERRY_TORCH_DIR}/lib/libtorch_cpu.so)
+set(TORCH_CUDA_LIBRARY ${SKERRY_TORCH_DIR}/lib/libtorch_cuda.so)
+set(C10_LIBRARY ${SKERRY_TORCH_DIR}/lib/libc10.so)
+set(C10_CUDA_LIBRARY ${SKERRY_TORCH_DIR}/lib/libc10_cuda.so)
+if(_torch_trouble)
+  set(TORCH_LIBRARY TORCH_LIBRARY-NOTFOUND)
+endif()
 find_package_handle_standard_args(Torch
-  REQUIRED_VARS TORCH_LIBRARY TORCH_CPU_LIBRARY C10_LIBRARY
-  REASON_FAILURE_MESSAGE "LibTorch not found: run ./dev setup, or pass -DSKERRY_TORCH_DIR=DIR with the torch package's folder")
+  REQUIRED_VARS TORCH_LIBRARY
+  VERSION_VAR Torch_VERSION
+  REASON_FAILURE_MESSAGE "${_torch_trouble}: run ./dev setup, or ./dev setup --torch DIR, or pass -DSKERRY_TORCH_DIR=DIR")
 
 if(Torch_FOUND AND NOT TARGET skerry::torch)
   add_library(skerry::torch INTERFACE IMPORTED)
@@ -32,7 +40,7 @@ if(Torch_FOUND AND NOT TARGET skerry::torch)
   # libstdc++ comes first: libtorch.so exports parts of another version of it, std::filesystem among them, and our own
   # calls would land there and crash.
   target_link_libraries(skerry::torch INTERFACE -Wl,--no-as-needed stdc++ ${TORCH_LIBRARY} ${TORCH_CPU_LIBRARY})
-  if(TORCH_CUDA_LIBRARY)
+  if(EXISTS ${TORCH_CUDA_LIBRARY})
     target_link_libraries(skerry::torch INTERFACE ${TORCH_CUDA_LIBRARY} ${C10_CUDA_LIBRARY})
   endif()
   target_link_libraries(skerry::torch INTERFACE -Wl,--as-needed ${C10_LIBRARY})

@@ -8,6 +8,9 @@
 #include <sstream>
 #include <utility>
 
+#include "base/cuda_driver.h"
+#include "base/log.h"
+#include "base/programs.h"
 #include "base/text.h"
 #include "protocol/limits.h"
 
@@ -19,7 +22,7 @@ struct Gpu {
   std::uint64_t memory_bytes = 0;
 };
 
-// The five functions of the driver's management library that are needed, by the names its ABI has kept since 2012.
+// The functions of the driver's management library that are needed, by the names its ABI has kept since 2012.
 class Nvml {
  public:
   Nvml() {
@@ -30,6 +33,7 @@ class Nvml {
     handle_ = find<int (*)(unsigned, void**)>("nvmlDeviceGetHandleByIndex_v2");
     name_ = find<int (*)(void*, char*, unsigned)>("nvmlDeviceGetName");
     memory_ = find<int (*)(void*, Memory*)>("nvmlDeviceGetMemoryInfo");
+    driver_ = find<int (*)(char*, unsigned)>("nvmlSystemGetDriverVersion");
     works_ = init && count_ && handle_ && name_ && memory_ && init() == 0;
   }
   ~Nvml() {
@@ -40,6 +44,12 @@ class Nvml {
   }
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
+
+  std::string driver_version() const {
+    std::array<char, 80> version{};
+    const bool told = works_ && driver_ && driver_(version.data(), version.size()) == 0;
+    return told ? version.data() : "unknown";
+  }
 
   std::vector<Gpu> gpus() const {
     std::vector<Gpu> found;
@@ -70,6 +80,7 @@ class Nvml {
   int (*handle_)(unsigned, void**) = nullptr;
   int (*name_)(void*, char*, unsigned) = nullptr;
   int (*memory_)(void*, Memory*) = nullptr;
+  int (*driver_)(char*, unsigned) = nullptr;
 };
 
 // The engine counts only what CUDA_VISIBLE_DEVICES lets it see, in that order. A name (UUID) is taken for what it is: one
@@ -120,6 +131,28 @@ Result<std::vector<DeviceSlot>> find_slots(unsigned wanted) {
     slot.description.set_memory_bytes(gpus[gpu].memory_bytes);
   }
   return slots;
+}
+
+std::string visible_driver() {
+  const Nvml nvml;
+  return visible(nvml.gpus()).empty() ? "" : nvml.driver_version();
+}
+
+Result<void> check_cards(const std::string& engine, const std::string& driver) {
+  std::string words;
+  const Result<int> ran = run_and_read({engine, "--version"}, [&](const std::string& line) {
+    if (words.empty()) words = line;
+  });
+  if (!ran || *ran != 0) {
+    log_warning("the engine does not say which cards it can use", {{"engine", engine}});
+    return {};
+  }
+  if (const auto trouble = why_no_card(words, driver)) {
+    return fail(ErrorCode::kInvalid,
+                text("this machine has a card, and the engine sees none: ", trouble->found, ": ",
+                     trouble->todo, "; to train on the CPU instead, set CUDA_VISIBLE_DEVICES to nothing"));
+  }
+  return {};
 }
 
 }  // namespace skerry::daemon

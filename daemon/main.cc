@@ -87,6 +87,9 @@ Result<int> run(const Options& options) {
   ASSIGN_OR_RETURN(const UniqueFd stop, take_signals({SIGTERM, SIGINT}));
   const SystemClock clock;
   Notifier notifier;
+  // Before anything is enrolled: a token is not spent on a machine that cannot train.
+  ASSIGN_OR_RETURN(const std::string engine, find_engine(options.engine));
+  if (const std::string driver = visible_driver(); !driver.empty()) TRY(check_cards(engine, driver));
   ASSIGN_OR_RETURN(const DataFolder folder, DataFolder::claim(options.data));
   const Result<Membership> member = join(folder, options.token, options.name, clock,
                                          std::chrono::seconds(options.join_seconds), stop.get());
@@ -95,7 +98,6 @@ Result<int> run(const Options& options) {
     log_info("told to stop before it was enrolled");
     return kExitDone;
   }
-  ASSIGN_OR_RETURN(const std::string engine, find_engine(options.engine));
   HostOptions host_options;
   host_options.engine_command = {engine, "train"};
   ASSIGN_OR_RETURN(host_options.slots, find_slots(options.slots));

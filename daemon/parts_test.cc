@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "base/temp_folder.h"
@@ -18,6 +19,7 @@
 namespace skerry::daemon {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 struct Objects {
@@ -176,6 +178,40 @@ TEST(Devices, HiddenGpusLeaveTheCpu) {
   ASSERT_EQ(slots.size(), 1U);
   EXPECT_EQ(slots[0].device, -1);
   EXPECT_EQ(slots[0].description.device(), "cpu");
+}
+
+TEST(Devices, HiddenGpusHaveNoDriver) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  EXPECT_EQ(visible_driver(), "");
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+class CardsTest : public ::testing::Test {
+ protected:
+  // A program that prints these words and ends with this status.
+  std::string engine(const std::string& words, int status = 0) {
+    const std::string path = folder_ / "engine";
+    std::ofstream(path) << "#!/bin/sh\necho '" << words << "'\nexit " << status << "\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path;
+  }
+
+ private:
+  TempFolder folder_;
+};
+
+TEST_F(CardsTest, AnEngineThatSeesNoneOfThemIsRefused) {
+  const auto refused = check_cards(engine("LibTorch 2.11.0 for CUDA 13.0, no CUDA device"), "570.124.06");
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);
+  EXPECT_THAT(refused.error().message,
+              AllOf(HasSubstr("driver 570.124.06"), HasSubstr("580.65"), HasSubstr("CUDA_VISIBLE_DEVICES")));
+}
+
+TEST_F(CardsTest, AnEngineThatSeesOneOrDoesNotAnswerIsTaken) {
+  EXPECT_TRUE(check_cards(engine("LibTorch 2.11.0 for CUDA 13.0, 1 CUDA device"), "570.124.06").has_value());
+  EXPECT_TRUE(check_cards(engine("no CUDA device", 1), "570.124.06").has_value());
+  EXPECT_TRUE(check_cards("/nowhere/engine", "570.124.06").has_value());
 }
 
 }  // namespace

@@ -50,6 +50,14 @@ std::string card_name(int index) {
   return known ? name.data() : "";
 }
 
+// "for CUDA 13.0" or "without CUDA": what LibTorch was built with, whatever this machine has.
+std::string cuda_words() {
+  const at::CUDAHooksInterface& hooks = at::detail::getCUDAHooks();
+  if (!hooks.hasCUDART()) return "without CUDA";
+  const long version = hooks.versionCUDART();  // 13000 for 13.0
+  return text("for CUDA ", version / 1000, ".", version % 1000 / 10);
+}
+
 }  // namespace
 
 Result<torch::Device> open_device(int index, std::uint32_t threads) {
@@ -76,7 +84,7 @@ std::string runtime_words() {
   const int cards = torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 0;
   const std::string devices =
       cards == 0 ? "no CUDA device" : text(cards, " CUDA device", cards == 1 ? "" : "s");
-  return text("LibTorch ", TORCH_VERSION, ", ", devices);
+  return text("LibTorch ", TORCH_VERSION, " ", cuda_words(), ", ", devices);
 }
 
 std::string device_name(torch::Device device) {

@@ -1,5 +1,5 @@
-// Counts the bytes of tensors in the memory of the host: for benchmarks and tests. No LibTorch shows here. Thread rule: it
-// counts what the thread that made it allocates, and on one thread autograd allocates there too.
+// Counts the bytes of tensors in the memory of the host, or of a card: for benchmarks and tests. No LibTorch shows here. Thread
+// rule: it counts what the thread that made it allocates, and what autograd allocates for it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace skerry::diffusion {
 
 class MemoryMeter {
  public:
-  MemoryMeter();
+  explicit MemoryMeter(bool on_card = false);
   ~MemoryMeter();
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;

@@ -5,7 +5,8 @@
 
 namespace skerry::diffusion {
 
-// "LibTorch 2.11.0, 2 CUDA devices" or "LibTorch 2.11.0, no CUDA device". Asks the driver: may take a second.
+// "LibTorch 2.11.0 for CUDA 13.0, 2 CUDA devices" or "LibTorch 2.11.0 without CUDA, no CUDA device", which base/cuda_driver.h
+// reads again. Asks the driver: may take a second.
 std::string runtime_words();
 
 }  // namespace skerry::diffusion

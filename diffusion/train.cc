@@ -1,5 +1,7 @@
 #include "diffusion/train.h"
 
+#include <ATen/record_function.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -7,10 +9,21 @@
 #include "base/text.h"
 #include "diffusion/autocast.h"
 #include "diffusion/device.h"
+#include "diffusion/speed.h"
 #include "diffusion/train_batch.h"
 #include "diffusion/train_state.h"
 
 namespace skerry::diffusion {
+namespace {
+
+// Runs a part of the step under its name, for who listens: a PhaseClock or a Trace.
+template <class Body>
+auto in_phase(Phase phase, const Body& body) {
+  RECORD_USER_SCOPE(name_of(phase));
+  return body();
+}
+
+}  // namespace
 
 struct Trainer::Impl {
   Impl(const ModelSpec& model_spec, const TrainSpec& train_spec, TrainingSet training_set,
@@ -59,16 +72,21 @@ at::Tensor Trainer::Impl::differentiate(std::vector<at::Tensor>& gradients) {
   at::Tensor mean;
   for (std::uint32_t first = 0; first < train.batch_size; first += rows) {
     const std::uint32_t count = std::min(rows, train.batch_size - first);
-    at::Tensor loss = loss_of(make_batch(set, order, model, train, state.step, first, count));
-    if (count < train.batch_size) loss = loss * (static_cast<double>(count) / train.batch_size);
-    std::vector<at::Tensor> found = torch::autograd::grad({loss}, state.raw);
-    if (first == 0) {
-      gradients = std::move(found);
-      mean = loss.detach();
-    } else {
-      at::_foreach_add_(gradients, found);
-      mean = mean + loss.detach();
-    }
+    const Batch batch = in_phase(
+        Phase::kData, [&] { return make_batch(set, order, model, train, state.step, first, count); });
+    const at::Tensor loss = in_phase(Phase::kForward, [&] {
+      const at::Tensor whole = loss_of(batch);
+      return count < train.batch_size ? whole * (static_cast<double>(count) / train.batch_size) : whole;
+    });
+    in_phase(Phase::kBackward, [&] {
+      std::vector<at::Tensor> found = torch::autograd::grad({loss}, state.raw);
+      if (first == 0) {
+        gradients = std::move(found);
+      } else {
+        at::_foreach_add_(gradients, found);
+      }
+    });
+    mean = first == 0 ? loss.detach() : mean + loss.detach();
   }
   return mean;
 }
@@ -96,7 +114,8 @@ StepMetrics Trainer::Impl::step() {
   }
   StepMetrics metrics;
   metrics.learning_rate = learning_rate_at(train, state.step);
-  metrics.gradient_norm = apply_gradients(state, gradients, train);
+  metrics.gradient_norm =
+      in_phase(Phase::kOptimiser, [&] { return apply_gradients(state, gradients, train); });
   metrics.step = state.step;
   metrics.loss = loss.item<double>();
   if (!std::isfinite(metrics.loss) && !bad_loss) bad_loss = text("the loss of step ", state.step);

@@ -1,5 +1,7 @@
 #include "engine/model_options.h"
 
+#include "base/text.h"
+
 namespace skerry::engine {
 
 bool ModelOptions::given() const {
@@ -8,6 +10,10 @@ bool ModelOptions::given() const {
     if (command->get_option(name)->count() > 0) return true;
   }
   return false;
+}
+
+std::string ModelOptions::name() const {
+  return preset.empty() ? text(model.width, "x", model.depth, "/", model.patch_size) : preset;
 }
 
 Result<diffusion::ModelSpec> ModelOptions::resolved() const {

@@ -16,6 +16,8 @@ struct ModelOptions {
 
   // Whether the command line names a shape.
   bool given() const;
+  // Its preset, or its numbers: "128x4/4" is width, depth and patch size.
+  std::string name() const;
   // The model, its shape taken from the preset where one is named. kInvalid: there is no such preset.
   Result<diffusion::ModelSpec> resolved() const;
 };

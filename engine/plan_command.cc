@@ -51,10 +51,7 @@ Result<std::vector<Row>> plan(const Arguments& arguments) {
   std::vector<Row> rows;
   if (arguments.shape.given()) {
     ASSIGN_OR_RETURN(const diffusion::ModelSpec model, arguments.shape.resolved());
-    const std::string name = arguments.shape.preset.empty()
-                                 ? text(model.width, "x", model.depth, "/", model.patch_size)
-                                 : arguments.shape.preset;
-    TRY(add_rows(name, model, arguments.train, rows));
+    TRY(add_rows(arguments.shape.name(), model, arguments.train, rows));
     return rows;
   }
   for (const char* preset : {"S/2", "B/2", "L/2", "XL/2"}) {

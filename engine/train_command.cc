@@ -102,6 +102,16 @@ void register_train_command(CLI::App& app, int& exit_code) {
       ->excludes(router);
   command->add_option("--events", options.events,
                       "Folder for TensorBoard: loss, gradient norm and learning rate");
+  auto* profile =
+      command->add_option("--profile", options.profile,
+                          "File for a trace of a few steps, by phase and operator, for ui.perfetto.dev");
+  command->add_option("--profile-after", options.profile_after, "Steps before them")
+      ->needs(profile)
+      ->capture_default_str();
+  command->add_option("--profile-steps", options.profile_steps, "How many")
+      ->needs(profile)
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   command->add_option("--stop-after", options.stop_after, "Leave at this step");
   add_model_options(*command, arguments->shape);
   add_training_options(*command, *arguments);

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "diffusion/trace.h"
 #include "diffusion/train.h"
 #include "engine/dataset_folder.h"
 #include "engine/event_file.h"
@@ -88,6 +89,46 @@ Result<Curves> open_curves(const std::string& folder) {
   return Curves(std::move(file));
 }
 
+// A trace of a few steps, where somebody wants it.
+class Profile {
+ public:
+  // kInvalid: there are too few steps.
+  static Result<Profile> of(const StandaloneOptions& options, const Trainer& trainer, std::uint64_t target) {
+    Profile profile;
+    profile.path_ = options.profile;
+    profile.begin_ = trainer.steps_done() + options.profile_after;
+    profile.end_ = profile.begin_ + options.profile_steps;
+    profile.on_card_ = trainer.device_name() != "cpu";
+    if (!options.profile.empty() && profile.end_ > target) {
+      return fail(ErrorCode::kInvalid, text("--profile: expected at least ", profile.end_, " steps, found ",
+                                            target, "; see --profile-after and --profile-steps"));
+    }
+    return profile;
+  }
+
+  // Before and after each step: with those done.
+  Result<void> before(std::uint64_t done) {
+    if (path_.empty() || done != begin_) return {};
+    ASSIGN_OR_RETURN(diffusion::Trace trace, diffusion::Trace::begin(on_card_));
+    trace_.emplace(std::move(trace));
+    return {};
+  }
+  Result<void> after(std::uint64_t done) {
+    if (!trace_ || done != end_) return {};
+    TRY(trace_->write(path_));
+    trace_.reset();
+    return {};
+  }
+
+ private:
+  Profile() = default;
+
+  std::string path_;
+  std::uint64_t begin_ = 0, end_ = 0;  // steps done when it begins, and when it ends
+  bool on_card_ = false;
+  std::optional<diffusion::Trace> trace_;
+};
+
 Result<Trainer> open_trainer(const StandaloneOptions& options) {
   const auto partition = options.router ? std::nullopt : std::optional(options.train.expert);
   ASSIGN_OR_RETURN(DatasetFolder dataset, open_dataset_folder(options.dataset, partition));
@@ -117,8 +158,11 @@ Result<void> train_standalone(const StandaloneOptions& options) {
                static_cast<unsigned long long>(trainer.sample_count()), trainer.fingerprint().c_str());
   ASSIGN_OR_RETURN(Curves curves, open_curves(options.events));
   ProgressLine progress(trainer.steps_done(), target, options.train.batch_size);
+  ASSIGN_OR_RETURN(Profile profile, Profile::of(options, trainer, target));
   while (trainer.steps_done() < target) {
+    TRY(profile.before(trainer.steps_done()));
     ASSIGN_OR_RETURN(const StepMetrics metrics, trainer.step());
+    TRY(profile.after(metrics.step));
     progress.step(metrics);
     TRY(curves.step(metrics, metrics.step == target));
   }

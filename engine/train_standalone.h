@@ -18,6 +18,9 @@ struct StandaloneOptions {
   diffusion::ModelSpec model;  // image_size, channels and classes are the dataset's
   diffusion::TrainSpec train;
   std::string events;                       // folder for TensorBoard; empty: none
+  std::string profile;                      // file for a trace of a few steps; empty: none
+  std::uint64_t profile_after = 5;          // steps of this call before them
+  std::uint64_t profile_steps = 3;          // > 0
   bool router = false;                      // learns p(partition | x_t, t) instead of an expert's velocity
   std::optional<std::uint64_t> stop_after;  // leaves at this step, short of train.steps
 };

@@ -28,7 +28,7 @@ SHIPPED_BY_TORCH = re.compile(r"(^|/)(google/protobuf|fmt|spdlog)/")
 
 
 def is_torch(path):
-    return "/torch/include/" in path or "/c10/" in path
+    return re.search(r"/(lib)?torch/include/|/include/(torch|ATen)/|/c10/", path) is not None
 
 
 def complaints(source, dependencies):
@@ -99,6 +99,9 @@ class Rules(unittest.TestCase):
         self.assertEqual(len(complaints("engine/a.cc", ["engine/a.cc", torch, "/usr/include/google/protobuf/message.h"])), 1)
         self.assertEqual(len(complaints("tests/a.cc", ["tests/a.cc", torch, "/usr/include/spdlog/spdlog.h"])), 1)
         self.assertEqual(complaints("engine/a.cc", ["engine/a.cc", torch]), [])
+        other = "/opt/libtorch/include/ATen/ATen.h"
+        self.assertEqual(len(complaints("engine/a.cc", ["engine/a.cc", other, "/usr/include/google/protobuf/message.h"])), 1)
+        self.assertEqual(complaints("engine/a.cc", ["engine/a.cc", other, "/opt/libtorch/include/fmt/core.h"]), [])
 
     def test_rocksdb_stays_in_its_room(self):
         self.assertEqual(len(complaints("diffusion/a.cc", ["diffusion/a.cc", "/usr/include/rocksdb/db.h"])), 1)

@@ -9,6 +9,7 @@
 #include <optional>
 #include <ostream>
 
+#include "base/cuda_driver.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "cli/command.h"
@@ -64,6 +65,13 @@ Check check_engine(Command& command, std::string& version) {
   return {"engine", "ok", text(*engine, version.empty() ? "" : ", ", version), ""};
 }
 
+// Of "NAME, DRIVER, MEMORY".
+std::string driver_of(const std::string& line) {
+  const std::size_t end = line.rfind(", ");
+  const std::size_t begin = end == std::string::npos || end == 0 ? end : line.rfind(", ", end - 1);
+  return begin == std::string::npos ? "" : line.substr(begin + 2, end - begin - 2);
+}
+
 Check check_gpu(Command& command, const std::string& engine_version) {
   const Result<std::string> program = command.around.find_program("nvidia-smi");
   if (!program.has_value()) {
@@ -80,10 +88,8 @@ Check check_gpu(Command& command, const std::string& engine_version) {
   }
   std::string found;
   for (const std::string& line : lines) found += (found.empty() ? "" : "; ") + line;
-  if (engine_version.find("no CUDA device") != std::string::npos) {
-    return {"gpu", "failed", found + "; the engine can use none of them",
-            "the driver is too old for the engine's CUDA (13 needs 580 or later), or its devices are not "
-            "passed in"};
+  if (const auto trouble = why_no_card(engine_version, driver_of(lines.front()))) {
+    return {"gpu", "failed", text(found, "; ", trouble->found), trouble->todo};
   }
   return {"gpu", "ok", found, ""};
 }

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 
-namespace skerry::cli {
+namespace skerry {
 
 // Beside this program, else in the folders of `path`, colons between them. kNotFound.
 Result<std::string> find_executable(const std::string& name, const std::string& path);
@@ -19,4 +19,4 @@ Result<int> run_and_read(const std::vector<std::string>& words,
 // Returns only on failure.
 Result<int> replace_process(const std::vector<std::string>& words);
 
-}  // namespace skerry::cli
+}  // namespace skerry

@@ -1,4 +1,4 @@
-#include "cli/programs.h"
+#include "base/programs.h"
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -7,16 +7,21 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <sstream>
 
 #include "base/text.h"
-#include "storage/files.h"
 
 extern char** environ;
 
-namespace skerry::cli {
+namespace skerry {
 namespace {
+
+Error system_error(const char* action, const std::string& what, int number) {
+  return fail(number == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
+              text("cannot ", action, " ", what, ": ", std::strerror(number)));
+}
 
 bool is_executable(const std::string& path) {
   std::error_code ignored;
@@ -48,7 +53,7 @@ Result<pid_t> start(const std::vector<std::string>& words, int out) {
                                   as_arguments(words).data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
-  if (error != 0) return storage::system_error("run", words.front(), error);
+  if (error != 0) return system_error("run", words.front(), error);
   return child;
 }
 
@@ -86,7 +91,7 @@ Result<std::string> find_executable(const std::string& name, const std::string& 
 Result<int> run_and_read(const std::vector<std::string>& words,
                          const std::function<void(const std::string& line)>& on_line) {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return storage::system_error("make a pipe for", words.front(), errno);
+  if (::pipe2(ends, O_CLOEXEC) != 0) return system_error("make a pipe for", words.front(), errno);
   const Result<pid_t> child = start(words, ends[1]);
   ::close(ends[1]);
   if (!child.has_value()) {
@@ -97,7 +102,7 @@ Result<int> run_and_read(const std::vector<std::string>& words,
   ::close(ends[0]);
   int status = 0;
   while (::waitpid(*child, &status, 0) < 0) {
-    if (errno != EINTR) return storage::system_error("wait for", words.front(), errno);
+    if (errno != EINTR) return system_error("wait for", words.front(), errno);
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
@@ -105,7 +110,7 @@ Result<int> run_and_read(const std::vector<std::string>& words,
 Result<int> replace_process(const std::vector<std::string>& words) {
   std::signal(SIGPIPE, SIG_DFL);
   ::execv(words.front().c_str(), as_arguments(words).data());
-  return storage::system_error("run", words.front(), errno);
+  return system_error("run", words.front(), errno);
 }
 
-}  // namespace skerry::cli
+}  // namespace skerry

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""What `skerry-engine bench` measures and what `skerry-engine train --profile` writes, at a tiny shape.
+
+usage: commands_test.py SKERRY_ENGINE
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "tests/end_to_end"))
+from cluster import write_idx  # noqa: E402
+
+SHAPE = ["--width", 16, "--depth", 2, "--heads", 2, "--patch-size", 4, "--device", -1]
+PHASES = {"data", "forward", "backward", "optimiser"}
+
+
+def engine(*words):
+    return subprocess.run([ENGINE, *map(str, words)], capture_output=True, text=True)
+
+
+class Bench(unittest.TestCase):
+    SMALL = ["bench", "--image-size", 8, "--channels", 1, "--classes", 3, *SHAPE, "--warmup", 1, "--steps", 5]
+
+    def test_measures_each_precision_and_batch(self):
+        ran = engine(*self.SMALL, "--precision", "fp32,bf16", "--batch-size", "4,8", "-o", "json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        items = json.loads(ran.stdout)["items"]
+        self.assertEqual([(i["precision"], i["batch_size"]) for i in items],
+                         [("fp32", 4), ("fp32", 8), ("bf16", 4), ("bf16", 8)])
+        for item in items:
+            self.assertEqual((item["model"], item["device"], item["fits"]), ("16x2/4", "cpu", True))
+            self.assertAlmostEqual(item["images_per_second"] * item["step_seconds"], item["batch_size"], places=6)
+            self.assertAlmostEqual(item["share_of_peak"], item["flops_per_second"] / item["peak_flops_per_second"])
+            self.assertGreater(item["memory_bytes"], 16 * item["parameters"])
+
+    def test_the_phases_are_the_step(self):
+        ran = engine(*self.SMALL, "--batch-size", 64, "-o", "json")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        (item,) = json.loads(ran.stdout)["items"]
+        phases = item["phase_seconds"]
+        self.assertEqual(set(phases), PHASES | {"other"})
+        for phase in PHASES:
+            self.assertGreater(phases[phase], 0)
+        self.assertGreaterEqual(phases["other"], 0)
+        self.assertLess(phases["other"], item["watched_step_seconds"] / 2)
+        self.assertAlmostEqual(sum(phases.values()), item["watched_step_seconds"])
+
+    def test_a_larger_batch_holds_more(self):
+        ran = engine(*self.SMALL, "--batch-size", "4,64", "-o", "json")
+        few, many = json.loads(ran.stdout)["items"]
+        self.assertGreater(many["memory_bytes"], few["memory_bytes"])
+
+    def test_table_of_presets(self):
+        ran = engine("bench", "--preset", "S/8,S/4", "--image-size", 8, "--device", -1, "--batch-size", 1, "--warmup", 1, "--steps", 1)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        for word in ("S/8", "S/4", "IMAGES/S", "OF PEAK", "optimiser"):
+            self.assertIn(word, ran.stdout)
+
+    def test_refusals(self):
+        for words in (["--preset", "Q/2"], ["--precision", "fp8"], ["--batch-size", "0"], ["--steps", "0"], ["--kernels", "magic"]):
+            self.assertEqual(engine(*self.SMALL, *words).returncode, 2, words)
+
+
+class Profile(unittest.TestCase):
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.top = pathlib.Path(made.name)
+        write_idx(self.top / "images", 40)
+        ran = engine("ingest", self.top / "images", "--out", self.top / "dataset", "--partitions", 1)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+
+    def train(self, *words):
+        return engine("train", "--standalone", "--dataset", self.top / "dataset", "--out", self.top / "checkpoint", *SHAPE,
+                      "--batch-size", 4, "--steps", 6, *words)
+
+    def test_a_trace_of_a_few_steps(self):
+        ran = self.train("--profile", self.top / "trace.json", "--profile-after", 2, "--profile-steps", 3)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        names = [event.get("name") for event in json.loads((self.top / "trace.json").read_text())["traceEvents"]]
+        for phase in PHASES:
+            self.assertEqual(names.count(phase), 3, phase)
+        self.assertTrue(any(str(name).startswith("aten::") for name in names))
+        self.assertTrue((self.top / "checkpoint").exists())
+
+    def test_the_same_bytes_as_without(self):
+        self.assertEqual(self.train().returncode, 0)
+        plain = (self.top / "checkpoint").read_bytes()
+        self.assertEqual(self.train("--profile", self.top / "trace.json", "--profile-after", 1).returncode, 0)
+        self.assertEqual((self.top / "checkpoint").read_bytes(), plain)
+
+    def test_too_few_steps_are_refused_before_the_first(self):
+        ran = self.train("--profile", self.top / "trace.json", "--profile-after", 4, "--profile-steps", 3)
+        self.assertEqual(ran.returncode, 2)
+        self.assertIn("expected at least 7 steps, found 6", ran.stderr)
+        self.assertFalse((self.top / "checkpoint").exists())
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    ENGINE = sys.argv[1]
+    unittest.main(argv=sys.argv[:1], verbosity=2)
