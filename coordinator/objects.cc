@@ -177,10 +177,12 @@ void Machine::keep_for_reader(const NodeId& person, const ConnectionId& connecti
   });
   Reader& reader = reading[connection];
   reader = {person, {}, now.boot + config.unclaimed_objects};
-  for (const pb::EnsembleExpert& expert : ensemble.experts()) {
+  const auto keep = [&](const pb::EnsembleExpert& expert) {
     if (!expert.checkpoint().manifest().empty())
       reader.checkpoints.insert(*Hash::from_raw(expert.checkpoint().manifest()));
-  }
+  };
+  for (const pb::EnsembleExpert& expert : ensemble.experts()) keep(expert);
+  keep(ensemble.learned_router());
 }
 
 void Machine::forget_readers() {
