@@ -212,6 +212,7 @@ void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit,
   checkpoint.set_attempt(commit.attempt());
   checkpoint.set_parent(commit.parent());
   checkpoint.set_fingerprint(commit.fingerprint());
+  checkpoint.set_round(1 + (expert.head().empty() ? 0 : expert.record.checkpoints(0).round()));
   checkpoint.set_node(node.record.id());
   checkpoint.set_committed_unix_ms(now.unix_ms);
   *checkpoint.mutable_metrics() = commit.metrics();
