@@ -90,10 +90,18 @@ std::size_t Machine::hosts_with(const Expert& expert, const Hash& manifest,
   return hosts.size();
 }
 
+// It leaves in a moment, with or without an answer, and what it commits is whole on this disk, which is a place: to wait for
+// more could only lose the steps. Its copies are made afterwards.
+bool Machine::waits_no_more(const Node& committer) const {
+  return committer.self_draining && now.boot - committer.drains_since >= config.drain_patience;
+}
+
 // How many places are still to report before this commit counts: min(wanted, available) less those that have.
 std::size_t Machine::copies_lacking(const Expert& expert, const Hash& manifest,
                                     const std::string& committer) const {
   if (planted("copies_not_awaited")) return 0;
+  const auto source = nodes.find(committer);
+  if (source != nodes.end() && waits_no_more(source->second)) return 0;
   const std::size_t needed = expert.places.size();
   return needed - std::min(needed, hosts_with(expert, manifest, committer));
 }

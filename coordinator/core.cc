@@ -117,6 +117,9 @@ void Machine::tick() {
   for (auto& [name, dataset] : datasets) pump(dataset);
   if (now.boot >= next_placing) place_copies();
   mend_from_copies();
+  recount = recount || std::ranges::any_of(nodes, [&](const auto& node) {
+              return !node.second.leases.empty() && waits_no_more(node.second);
+            });
   for (auto& [id, run] : runs) {
     for (Expert& expert : run.experts) {
       const auto gone =

@@ -34,6 +34,7 @@ struct Node {
   Duration seen{};
   std::int64_t seen_unix_ms = 0;
   bool self_draining = false;
+  Duration drains_since{};  // while self_draining
   bool drained_told = false;
   std::vector<pb::Slot> slots;
   std::vector<pb::SlotStatus> status;
@@ -360,6 +361,7 @@ struct Machine {
   void replicas_changed(const Expert& expert);
   void hear_replicas(Node& node, const pb::Heartbeat& beat);
   std::size_t hosts_with(const Expert& expert, const Hash& manifest, const std::string& committer) const;
+  bool waits_no_more(const Node& committer) const;
   std::size_t copies_lacking(const Expert& expert, const Hash& manifest, const std::string& committer) const;
   void decide_waiting();
   void give_up_stalled(Expert& expert);
