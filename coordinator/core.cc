@@ -74,6 +74,7 @@ Effects Machine::step(const Event& event, Now at) {
                  [&](const ObjectStored& e) { object_stored(e); },
                  [&](const ObjectFailed& e) { object_failed(e); },
                  [&](const ObjectDamaged& e) { object_damaged(e); },
+                 [&](const HeldElsewhere& e) { held_elsewhere(e); },
                  [&](const ObjectChecked& e) { object_checked(e); },
                  [&](const ObjectProgress& e) {
                    for (auto& [name, dataset] : datasets) {
@@ -316,6 +317,8 @@ bool Core::may_read(const NodeId& node, const Hash& manifest) const {
   return found != machine_->nodes.end() && !found->second.record.revoked() &&
          machine_->may_read(found->second, manifest);
 }
+
+std::vector<Hash> Core::lost_objects() const { return machine_->lost_objects(); }
 
 std::optional<NodeId> Core::node_of_key(const std::string& key) const {
   const auto id = machine_->node_keys.find(key);

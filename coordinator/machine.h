@@ -140,6 +140,7 @@ struct Verification {
   std::uint64_t bytes = 0;
   std::uint64_t chunks = 0;
   std::vector<Hash> damaged;
+  std::string trouble;  // when it was done: by the next question it may be mended
 };
 
 // An expert that lost its holder in this step; told once the schedule says what comes next.
@@ -367,6 +368,8 @@ struct Machine {
   void give_up_stalled(Expert& expert);
   void place_copies();
   void mend_from_copies();
+  void held_elsewhere(const HeldElsewhere& event);
+  void mend(const Hash& manifest, const std::vector<NodeId>& nodes);
   std::vector<std::string> copies_why(const Run& run, const Expert& expert) const;
   std::uint32_t places_with_head(const Expert& expert) const;
   Step unanchored_steps(const Expert& expert) const;
@@ -395,6 +398,7 @@ struct Machine {
   bool is_wanted(const Hash& manifest) const;
   std::vector<NamedObject> objects() const;
   bool may_read(const Node& node, const Hash& manifest) const;
+  std::vector<Hash> lost_objects() const;
 
   std::string trouble_of(const Hash& manifest) const;
 

@@ -6,7 +6,8 @@
 namespace skerry::coordinator {
 namespace {
 
-constexpr char kDamaged[] = " is damaged on the coordinator's disk and is not served: ";
+constexpr char kDamaged[] =
+    " is damaged on the coordinator's disk and is not served: a node that holds it gives it back, else ";
 
 std::string words_of(const stored::Checkpoint& checkpoint, bool is_damaged) {
   const std::string what = text("the checkpoint of step ", checkpoint.step());
