@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "daemon/core_harness.h"
 
 namespace skerry::daemon {
@@ -207,6 +209,57 @@ TEST(Garbage, AHeadThatIsSupersededIsDropped) {
   node.answer_commit(pb::COMMIT_ACCEPTED);
   ASSERT_EQ(node.drops.size(), 1U);
   EXPECT_EQ(node.drops[0].manifest, blake2b("checkpoint 10"));
+}
+
+TEST(Garbage, WhatWasHalfFetchedForATakeoverGoesWithIt) {
+  Harness node;
+  node.connect();
+  pb::SlotAssignment next = node.grant();
+  *next.mutable_head() = object("head");
+  next.set_head_step(40);
+  node.assign({next});
+  ASSERT_EQ(node.fetches.size(), 2U);
+  node.step(ObjectProgress{blake2b("head"), 500, 1000});
+  EXPECT_TRUE(node.drops.empty());
+  node.assign({});  // somebody else has it
+  ASSERT_EQ(node.drops.size(), 1U);
+  EXPECT_EQ(node.drops[0].manifest, blake2b("head"));
+  EXPECT_THAT(node.cancelled, testing::Contains(blake2b("head")));
+  node.stored("head");  // its end crossed the cancel; the drop follows it at the disk
+  EXPECT_EQ(node.drops.size(), 1U);
+}
+
+TEST(Garbage, WhatAnEarlierLifeHalfFetchedGoesOnceTheAssignmentIsKnown) {
+  Harness again(
+      {.state = "",
+       .objects = {{blake2b("half"), ObjectKind::kCheckpoint}, {blake2b("shard"), ObjectKind::kShard}},
+       .partial = {blake2b("half"), blake2b("shard")}});
+  again.connect();
+  again.live(seconds(1));
+  EXPECT_TRUE(again.drops.empty());
+  again.assign({});
+  ASSERT_EQ(again.drops.size(), 1U) << "a shard stays for the next turn";
+  EXPECT_EQ(again.drops[0].manifest, blake2b("half"));
+}
+
+// Whole, in part, or waiting to be asked for again.
+TEST(Garbage, AFullDiskTakesEveryFileThatNobodyWants) {
+  Harness node;
+  node.connect();
+  pb::SlotAssignment first = node.grant();
+  *first.add_shards() = object("second shard");
+  node.assign({first});
+  node.stored("shard");
+  node.step(ObjectFailed{blake2b("second shard"), fail(ErrorCode::kUnavailable, "nobody has it")});
+  node.assign({});
+  EXPECT_TRUE(node.drops.empty());
+  pb::SlotAssignment other = node.grant(2, 0, 4);
+  *other.mutable_shards(0) = object("third shard");
+  node.assign({other});
+  node.step(ObjectFailed{blake2b("third shard"), fail(ErrorCode::kExhausted, "no space")});
+  std::set<Hash> dropped;
+  for (const DropObject& each : node.drops) dropped.insert(each.manifest);
+  EXPECT_THAT(dropped, testing::UnorderedElementsAre(blake2b("shard"), blake2b("second shard")));
 }
 
 TEST(Kept, TheHeadStaysAfterTheLeaseAndAfterARestart) {
