@@ -326,6 +326,49 @@ TEST(Kept, NothingOfADeletedRun) {
   EXPECT_EQ(node.drops[0].manifest, blake2b("checkpoint 10"));
 }
 
+// What `skerryd verify` names while no daemon runs is not whole when the next one starts.
+TEST(Kept, OneThatIsFoundDamagedIsNotKept) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  node.assign({});
+  node.exit_engine("signal 9");
+  ASSERT_EQ(node.core->kept().size(), 1U);
+  Harness again({.state = node.saved,
+                 .objects = {{blake2b("checkpoint 10"), ObjectKind::kCheckpoint}},
+                 .partial = {blake2b("checkpoint 10")}});
+  EXPECT_TRUE(again.core->kept().empty());
+  again.connect();
+  again.assign({});
+  ASSERT_EQ(again.drops.size(), 1U);
+
+  node.step(ObjectFailed{blake2b("checkpoint 10"), fail(ErrorCode::kCorrupt, "a chunk is damaged")});
+  EXPECT_TRUE(node.core->kept().empty());
+}
+
+TEST(Kept, FilesThatAreFoundDamagedComeAgain) {
+  Harness node;
+  node.train();
+  node.step(HoldFiles{{object("router")}});
+  node.stored("router");
+  node.fetches.clear();
+  const auto is_damaged = [&](const std::string& name) {
+    node.step(ObjectFailed{blake2b(name), fail(ErrorCode::kCorrupt, "a chunk is damaged")});
+  };
+  is_damaged("router");
+  ASSERT_EQ(node.fetches.size(), 1U) << "at once";
+  EXPECT_EQ(node.fetches[0].object.manifest(), object("router").manifest());
+  EXPECT_TRUE(node.fetches[0].verify);
+  is_damaged("shard");
+  EXPECT_EQ(node.fetches.size(), 1U) << "an engine has it open";
+  node.exit_engine("exit code 1");
+  node.live(seconds(30));
+  ASSERT_EQ(node.fetches.size(), 2U) << "before the next engine starts";
+  EXPECT_EQ(node.fetches[1].object.manifest(), object("shard").manifest());
+  EXPECT_TRUE(node.fetches[1].verify);
+}
+
 TEST(Kept, FilesBesideThemAreFetchedAndStayWhenTheDiskIsFull) {
   Harness node;
   node.connect();
