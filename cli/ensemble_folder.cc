@@ -6,13 +6,13 @@
 #include <ostream>
 #include <set>
 
+#include "base/progress.h"
 #include "base/text.h"
 #include "cli/diffusers_folder.h"
 #include "cli/export_expert.h"
 #include "cli/folder_lock.h"
 #include "cli/model_card.h"
 #include "cli/output.h"
-#include "cli/progress.h"
 #include "cli/sha256.h"
 #include "storage/files.h"
 

@@ -385,13 +385,6 @@ const gossip::Record* find_node(const gossip::Table& known, const std::string& i
 
 }  // namespace
 
-std::string node_address(const gossip::Record& node) {
-  constexpr std::string_view kScheme = "tcp://";
-  const std::string& url = node.body.node().address();
-  if (!url.starts_with(kScheme)) return {};
-  return text(url.substr(kScheme.size()), "#", to_hex(gossip::certified(node).ed25519_key()));
-}
-
 Result<NodeAddress> parse_node_address(const std::string& words, const gossip::Table& known, Now now) {
   const std::size_t mark = words.rfind('#');
   const std::string who = mark == std::string::npos ? words : words.substr(mark + 1);

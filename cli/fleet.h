@@ -31,8 +31,6 @@ struct NodeAddress {
   std::string key;  // Ed25519, raw
 };
 Result<NodeAddress> parse_node_address(const std::string& text, const gossip::Table& known, Now now);
-// HOST:PORT#KEY of a node's record; empty where it cannot be dialled.
-std::string node_address(const gossip::Record& node);
 
 // With a person's context. `from`: as above; empty: the coordinator, for records only. Records are kept beside the context, in
 // CONTEXT.peers, so that nodes are known by name when the coordinator is gone. `clock` must outlive what is returned.

@@ -81,7 +81,7 @@ TEST_F(FleetTest, ANodeIsNamedByItsKeyOrByWhatIsRemembered) {
     EXPECT_EQ(parse(words)->url, "tcp://" + kHost);
     EXPECT_EQ(parse(words)->key, node.identity.ed25519_key());
   }
-  EXPECT_EQ(node_address(*table.find_node(node.id(), gossip::at({}))->record), kHost + "#" + key);
+  EXPECT_EQ(gossip::node_address(*table.find_node(node.id(), gossip::at({}))->record), kHost + "#" + key);
   hold(node, gossip::node_fact(""));
   EXPECT_EQ(parse("rented").error().code, ErrorCode::kUnavailable);
 }

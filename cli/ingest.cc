@@ -6,11 +6,11 @@
 #include <ostream>
 
 #include "base/hash.h"
+#include "base/progress.h"
 #include "base/text.h"
 #include "cli/dataset_index.h"
 #include "cli/folder_lock.h"
 #include "cli/output.h"
-#include "cli/progress.h"
 
 namespace skerry::cli {
 namespace {

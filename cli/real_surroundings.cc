@@ -1,7 +1,6 @@
 #include "cli/real_surroundings.h"
 
 #include <pwd.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,16 +56,12 @@ std::string roster_name(std::string name) {
 class RealSurroundings final : public Surroundings {
  public:
   std::ostream& out() override { return std::cout; }
-  std::ostream& err() override { return std::cerr; }
+  std::ostream& err() override { return standard_error_.err(); }
   std::istream& in() override { return std::cin; }
   bool out_is_terminal() const override { return ::isatty(STDOUT_FILENO) == 1; }
-  bool err_is_terminal() const override { return ::isatty(STDERR_FILENO) == 1; }
+  bool err_is_terminal() const override { return standard_error_.err_is_terminal(); }
   bool in_is_terminal() const override { return ::isatty(STDIN_FILENO) == 1; }
-  int columns() const override {
-    winsize size{};
-    const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-    return known ? size.ws_col : 80;
-  }
+  int columns() const override { return standard_error_.columns(); }
 
   std::optional<std::string> environment(const std::string& name) const override {
     const char* value = std::getenv(name.c_str());
@@ -121,6 +116,7 @@ class RealSurroundings final : public Surroundings {
 
  private:
   SystemClock clock_;
+  StandardError standard_error_;
   std::deque<std::string> said_;
 };
 

@@ -11,27 +11,23 @@
 #include <string>
 #include <vector>
 
+#include "base/progress.h"
 #include "base/result.h"
 #include "cli/admin_client.h"
 #include "cli/fleet.h"
 
 namespace skerry::cli {
 
-class Surroundings {
+class Surroundings : public Terminal {
  public:
-  virtual ~Surroundings() = default;
-
-  virtual std::ostream& out() = 0;  // what a script reads
-  virtual std::ostream& err() = 0;  // what a person reads: progress, questions, errors
+  virtual std::ostream& out() = 0;   // what a script reads
+  std::ostream& err() override = 0;  // what a person reads: progress, questions, errors
   virtual std::istream& in() = 0;
   virtual bool out_is_terminal() const = 0;
-  virtual bool err_is_terminal() const = 0;
   virtual bool in_is_terminal() const = 0;
-  virtual int columns() const = 0;
 
   virtual std::optional<std::string> environment(const std::string& name) const = 0;
   virtual std::int64_t unix_ms() const = 0;
-  virtual std::chrono::nanoseconds uptime() const = 0;  // a clock that never jumps
   virtual void wait(std::chrono::milliseconds duration) = 0;
 
   // Connects with the context file `flag`, or where it is empty, the one that the search finds (context.h).

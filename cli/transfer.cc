@@ -1,7 +1,7 @@
 #include "cli/transfer.h"
 
+#include "base/progress.h"
 #include "base/text.h"
-#include "cli/progress.h"
 #include "protocol/limits.h"
 #include "storage/layout.h"
 

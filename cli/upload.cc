@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/progress.h"
 #include "cli/patience.h"
-#include "cli/progress.h"
 #include "cli/transfer.h"
 
 namespace skerry::cli {

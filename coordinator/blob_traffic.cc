@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "gossip/router_parts.h"
 #include "protocol/validate.h"
 #include "protocol/validate_gossip.h"
 
@@ -146,6 +147,16 @@ void BlobTraffic::fetch(const Fetch& fetch) {
   exchange_.fetch({fetch.manifest, fetch.manifest_bytes, {exchange::PeerId(fetch.from.str())}, {}},
                   clock_.now());
   carry_out();
+}
+
+std::vector<NodeId> BlobTraffic::holders(const Hash& object) const {
+  std::vector<NodeId> connected;
+  for (const gossip::Holder& holder :
+       gossip::holders_of(herald_.talk().table(), object.raw(), clock_.now())) {
+    if (connected.size() < kHoldersAsked && connections_.contains(exchange::PeerId(holder.node.str())))
+      connected.push_back(holder.node);
+  }
+  return connected;
 }
 
 void BlobTraffic::cancel(const Hash& object) {

@@ -27,6 +27,8 @@ struct BlobLimits {
   std::uint64_t upload = 0;       // bytes a second; 0: no limit
 };
 
+inline constexpr std::size_t kHoldersAsked = 4;
+
 class BlobTraffic {
  public:
   struct Hooks {
@@ -50,6 +52,8 @@ class BlobTraffic {
   // Partly received objects that nobody fetches or names any more.
   void drop_stale(const std::vector<NamedObject>& named);
   bool is_fetching(const Hash& object) const { return exchange_.is_fetching(object); }
+  // Connected nodes whose records say that they hold it, at most kHoldersAsked.
+  std::vector<NodeId> holders(const Hash& object) const;
 
   // Timers and messages that did not fit before; when to call again at the latest.
   Duration tick();

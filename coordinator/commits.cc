@@ -212,6 +212,7 @@ void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit,
   checkpoint.set_attempt(commit.attempt());
   checkpoint.set_parent(commit.parent());
   checkpoint.set_fingerprint(commit.fingerprint());
+  checkpoint.set_round(1 + (expert.head().empty() ? 0 : expert.record.checkpoints(0).round()));
   checkpoint.set_node(node.record.id());
   checkpoint.set_committed_unix_ms(now.unix_ms);
   *checkpoint.mutable_metrics() = commit.metrics();
@@ -237,7 +238,8 @@ void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit,
   unsettled = true;
   tell("committed",
        text("steps ", commit.from_step(), " to ", commit.to_step(), ", loss ", commit.metrics().loss(),
-            copies > 0 ? text(", in ", copies + 1, " places") : ""),
+            copies > 0 ? text(", in ", copies + 1, " places") : "",
+            copies < expert.places.size() ? "; other copies are still to come: its node is going away" : ""),
        node.record.name(), &expert, commit.to_step());
 
   if (commit.to_step() >= run.record.steps_target()) {

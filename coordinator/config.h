@@ -43,6 +43,9 @@ struct Config {
   // replica before another is chosen, or the commit goes on with fewer copies.
   std::size_t replicas_of_node = 64;
   Duration replica_patience = std::chrono::seconds(30);
+  // After a node said that it is going away: how long its commits wait for their copies. Half of what skerryd takes for
+  // leaving unless told otherwise.
+  Duration drain_patience = std::chrono::seconds(10);
   std::string host_label;  // of this machine: its disk and the nodes on it are one place
 
   std::int64_t certificate_ms = 10LL * 365 * 86400 * 1000;

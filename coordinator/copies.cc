@@ -90,10 +90,18 @@ std::size_t Machine::hosts_with(const Expert& expert, const Hash& manifest,
   return hosts.size();
 }
 
+// It leaves in a moment, with or without an answer, and what it commits is whole on this disk, which is a place: to wait for
+// more could only lose the steps. Its copies are made afterwards.
+bool Machine::waits_no_more(const Node& committer) const {
+  return committer.self_draining && now.boot - committer.drains_since >= config.drain_patience;
+}
+
 // How many places are still to report before this commit counts: min(wanted, available) less those that have.
 std::size_t Machine::copies_lacking(const Expert& expert, const Hash& manifest,
                                     const std::string& committer) const {
   if (planted("copies_not_awaited")) return 0;
+  const auto source = nodes.find(committer);
+  if (source != nodes.end() && waits_no_more(source->second)) return 0;
   const std::size_t needed = expert.places.size();
   return needed - std::min(needed, hosts_with(expert, manifest, committer));
 }
@@ -188,26 +196,50 @@ void Machine::place_copies() {
   }
 }
 
-// A copy that this disk has lost comes back from a node that holds it.
+// What this disk has lost comes back from nodes: from one that reported its copy durable, or from any that says it holds it.
 void Machine::mend_from_copies() {
   std::erase_if(mending, [&](const auto& each) {
     return !damaged.contains(each.first) || now.boot - each.second > config.replica_patience;
   });
   for (const Hash& manifest : damaged) {
-    if (mending.contains(manifest)) continue;
     for (const auto& [id, node] : nodes) {
       const auto held = node.held.find(manifest);
       if (held == node.held.end() || !held->second.durable || !is_live(node)) continue;
-      for (const pb::Replica& replica : replicas_of(node)) {
-        const pb::ObjectRef& object = replica.object();
-        if (object.manifest() != manifest.raw()) continue;
-        mending[manifest] = now.boot;
-        effects.fetches.push_back(
-            {manifest, object.manifest_bytes(), object.bytes(), NodeId(id), Purpose::kCheckpoint, ""});
-      }
+      mend(manifest, {NodeId(id)});
       break;
     }
   }
+}
+
+void Machine::held_elsewhere(const HeldElsewhere& event) { mend(event.manifest, event.nodes); }
+
+void Machine::mend(const Hash& manifest, const std::vector<NodeId>& from) {
+  if (from.empty() || !damaged.contains(manifest) || mending.contains(manifest)) return;
+  const std::string raw = manifest.raw();
+  const auto ask = [&](const pb::ObjectRef& object, Purpose purpose) {
+    if (object.manifest() != raw || !mending.emplace(manifest, now.boot).second) return;
+    for (const NodeId& node : from) {
+      effects.fetches.push_back(
+          {manifest, object.manifest_bytes(), object.bytes(), node, purpose, object.name()});
+    }
+  };
+  for (const auto& [id, run] : runs) {
+    for (const Expert& expert : run.experts) {
+      for (const stored::Checkpoint& checkpoint : expert.record.checkpoints())
+        ask(object_ref(checkpoint), Purpose::kCheckpoint);
+    }
+  }
+  for (const auto& [name, dataset] : datasets) {
+    for (const pb::DatasetFile& file : dataset.record.content().files()) ask(file.object(), Purpose::kFile);
+  }
+}
+
+std::vector<Hash> Machine::lost_objects() const {
+  std::vector<Hash> unasked;
+  for (const Hash& manifest : damaged) {
+    if (!mending.contains(manifest)) unasked.push_back(manifest);
+  }
+  return unasked;
 }
 
 std::vector<std::string> Machine::copies_why(const Run& run, const Expert& expert) const {

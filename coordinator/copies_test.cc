@@ -210,6 +210,42 @@ TEST_F(Copies, WhatTheCoordinatorsDiskLosesComesBackFromANode) {
   EXPECT_EQ(harness.events("object_mended").size(), 1U);
 }
 
+// Bob takes nothing; ada is gone in twenty seconds. Her last steps are whole on the coordinator's disk.
+TEST_F(Copies, ANodeThatGoesAwayWaitsForThemAMomentOnly) {
+  begin(2);
+  Who bob = harness.join("bob", 1, "rack-b");
+  EXPECT_EQ(commit_here().status(), pb::COMMIT_FETCHING);
+  live(seconds(2), {&ada, &bob});
+  const auto leave = [&](Duration time) {
+    harness.run_for(time, [&] {
+      harness.heartbeat(ada, true);
+      harness.heartbeat(bob);
+    });
+  };
+  leave(harness.config.drain_patience - seconds(1));
+  EXPECT_FALSE(is_accepted()) << "bob may still report";
+  leave(seconds(3));
+  ASSERT_TRUE(is_accepted());
+  EXPECT_EQ(expert().copies(), 1U) << "what bob has not reported does not count";
+  EXPECT_THAT(harness.events("committed").at(0).reason(), HasSubstr("still to come: its node is going away"));
+  // What follows waits for nothing either; and the head is copied all the same.
+  EXPECT_EQ(commit_here().status(), pb::COMMIT_ACCEPTED);
+  harness.replicate(bob);
+  EXPECT_EQ(expert().copies(), 2U);
+}
+
+// Told by a person to give its work back, it has all the time it needs.
+TEST_F(Copies, OfANodeThatMerelyGivesWayAreWaitedFor) {
+  begin(2);
+  Who bob = harness.join("bob", 1, "rack-b");
+  EXPECT_EQ(commit_here().status(), pb::COMMIT_FETCHING);
+  harness.admin_ask([](pb::AdminRequest& request) { request.mutable_node_drain()->set_name("ada"); });
+  live(harness.config.drain_patience + seconds(2), {&ada, &bob});
+  EXPECT_FALSE(is_accepted());
+  harness.replicate(bob);
+  EXPECT_TRUE(is_accepted());
+}
+
 TEST_F(Copies, OfACommitThatIsFencedAreNotKept) {
   begin(2);
   Who bob = harness.join("bob", 1, "rack-b");

@@ -74,6 +74,7 @@ Effects Machine::step(const Event& event, Now at) {
                  [&](const ObjectStored& e) { object_stored(e); },
                  [&](const ObjectFailed& e) { object_failed(e); },
                  [&](const ObjectDamaged& e) { object_damaged(e); },
+                 [&](const HeldElsewhere& e) { held_elsewhere(e); },
                  [&](const ObjectChecked& e) { object_checked(e); },
                  [&](const ObjectProgress& e) {
                    for (auto& [name, dataset] : datasets) {
@@ -117,6 +118,9 @@ void Machine::tick() {
   for (auto& [name, dataset] : datasets) pump(dataset);
   if (now.boot >= next_placing) place_copies();
   mend_from_copies();
+  recount = recount || std::ranges::any_of(nodes, [&](const auto& node) {
+              return !node.second.leases.empty() && waits_no_more(node.second);
+            });
   for (auto& [id, run] : runs) {
     for (Expert& expert : run.experts) {
       const auto gone =
@@ -313,6 +317,8 @@ bool Core::may_read(const NodeId& node, const Hash& manifest) const {
   return found != machine_->nodes.end() && !found->second.record.revoked() &&
          machine_->may_read(found->second, manifest);
 }
+
+std::vector<Hash> Core::lost_objects() const { return machine_->lost_objects(); }
 
 std::optional<NodeId> Core::node_of_key(const std::string& key) const {
   const auto id = machine_->node_keys.find(key);

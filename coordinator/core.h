@@ -123,6 +123,12 @@ struct ObjectDamaged {
   Hash manifest;
 };
 
+// Nodes that are connected say that they hold what is damaged here: whole, as far as they know.
+struct HeldElsewhere {
+  Hash manifest;
+  std::vector<NodeId> nodes;
+};
+
 // How far the verification of an object is that Effects::verifies asked for; the last word says done, after ObjectDamaged
 // where that follows.
 struct ObjectChecked {
@@ -149,8 +155,9 @@ struct DiskFree {
   std::uint64_t bytes = 0;
 };
 
-using Event = std::variant<Received, EnrolReceived, TurnedAway, Closed, Persisted, ObjectStored, ObjectFailed,
-                           ObjectDamaged, ObjectChecked, ObjectProgress, Tick, LoopLag, DiskFree>;
+using Event =
+    std::variant<Received, EnrolReceived, TurnedAway, Closed, Persisted, ObjectStored, ObjectFailed,
+                 ObjectDamaged, HeldElsewhere, ObjectChecked, ObjectProgress, Tick, LoopLag, DiskFree>;
 
 // ---- What is to be done ----------------------------------------------------------------------------------
 
@@ -299,6 +306,8 @@ class Core {
   // Whether this node or person may read the object's chunks: people everything, nodes their own experts'
   // shards and heads, and what the routers are made of.
   bool may_read(const NodeId& node, const Hash& manifest) const;
+  // What durable state names and the disk has lost; nobody has been asked for it lately.
+  std::vector<Hash> lost_objects() const;
   // The node with this X25519 key, unless it is revoked.
   std::optional<NodeId> node_of_key(const std::string& key) const;
   // Durable once the last batch is.

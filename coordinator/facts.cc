@@ -43,6 +43,7 @@ std::vector<RunFacts> Machine::run_facts() const {
       pb::ExpertRecord& record = facts.experts.emplace_back();
       record.set_run(id);
       record.set_expert(expert.record.index());
+      record.set_round(head.round());
       record.set_step(head.step());
       record.set_epoch(head.epoch());
       *record.mutable_checkpoint() = object_ref(head);

@@ -67,6 +67,7 @@ void Herald::tell_run(const RunFacts& facts, Now now) {
     if (trains_router(run.spec())) {
       record.set_experts(partitions + 1);
       record.add_without(partitions);
+      record.set_trains_router(true);
     }
     *record.mutable_spec() = offer(facts.about);
     for (const pb::DatasetFile& file : facts.about.router()) {

@@ -83,6 +83,8 @@ TEST_F(HeraldTest, ARouterThatIsTrainedIsNoExpert) {
   ASSERT_TRUE(parts) << parts.error().message;
   EXPECT_EQ(parts->experts.size(), 1U);
   EXPECT_EQ(parts->about.experts(), 2U);
+  ASSERT_TRUE(parts->learned_router);
+  EXPECT_EQ(parts->learned_router->best.checkpoint().manifest(), object("router").manifest());
   int checkpoints = 0;
   table().for_each(at(), [&](const gossip::Entry& entry) { checkpoints += entry.record->body.has_expert(); });
   EXPECT_EQ(checkpoints, 2);

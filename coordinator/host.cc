@@ -19,6 +19,7 @@ namespace {
 constexpr Duration kAliveEvery = std::chrono::seconds(1);
 constexpr Duration kReportEvery = std::chrono::seconds(5);
 constexpr Duration kFactsEvery = std::chrono::seconds(1);
+constexpr Duration kSeekEvery = std::chrono::seconds(1);
 constexpr Duration kKeepEvery = std::chrono::minutes(5);
 constexpr Duration kCleanEvery = std::chrono::minutes(10);
 constexpr Duration kRoomRetry = std::chrono::seconds(1);  // L6
@@ -161,6 +162,14 @@ void Host::tell_facts(Duration now) {
   facts_.reset();
 }
 
+// What the disk has lost is asked of whoever says that it holds it.
+void Host::seek_lost() {
+  for (const Hash& object : core_->lost_objects()) {
+    std::vector<NodeId> holders = blob_->holders(object);
+    if (!holders.empty()) feed(HeldElsewhere{object, std::move(holders)});
+  }
+}
+
 void Host::keep_records() {
   object_worker_->run([this, records = herald_->save(surroundings_.clock.now())]() -> Done {
     const Result<void> kept = surroundings_.store.write({{gossip::kTableKey, records}});
@@ -221,6 +230,10 @@ void Host::every_now_and_then() {
     }
   }
   tell_facts(now);
+  if (now >= next_seeking_) {
+    next_seeking_ = now + kSeekEvery;
+    seek_lost();
+  }
   if (now >= next_keeping_) {
     next_keeping_ = now + kKeepEvery;
     keep_records();

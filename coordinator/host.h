@@ -86,6 +86,7 @@ class Host {
   void send(const Send& message);
   void change_roster(const std::vector<RosterChange>& changes);
   void tell_facts(Duration now);
+  void seek_lost();
   void keep_records();
   void watch_lag();
   void every_now_and_then();
@@ -120,6 +121,7 @@ class Host {
   std::uint64_t told_batch_ = ~std::uint64_t{0};  // none yet
   Duration next_facts_{};
   Duration next_keeping_{};
+  Duration next_seeking_{};
   Duration awake_by_{};  // when the loop should have come round at the latest
   std::unique_ptr<Worker> state_worker_;
   std::unique_ptr<Worker> object_worker_;

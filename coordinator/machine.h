@@ -34,6 +34,7 @@ struct Node {
   Duration seen{};
   std::int64_t seen_unix_ms = 0;
   bool self_draining = false;
+  Duration drains_since{};  // while self_draining
   bool drained_told = false;
   std::vector<pb::Slot> slots;
   std::vector<pb::SlotStatus> status;
@@ -139,6 +140,7 @@ struct Verification {
   std::uint64_t bytes = 0;
   std::uint64_t chunks = 0;
   std::vector<Hash> damaged;
+  std::string trouble;  // when it was done: by the next question it may be mended
 };
 
 // An expert that lost its holder in this step; told once the schedule says what comes next.
@@ -360,11 +362,14 @@ struct Machine {
   void replicas_changed(const Expert& expert);
   void hear_replicas(Node& node, const pb::Heartbeat& beat);
   std::size_t hosts_with(const Expert& expert, const Hash& manifest, const std::string& committer) const;
+  bool waits_no_more(const Node& committer) const;
   std::size_t copies_lacking(const Expert& expert, const Hash& manifest, const std::string& committer) const;
   void decide_waiting();
   void give_up_stalled(Expert& expert);
   void place_copies();
   void mend_from_copies();
+  void held_elsewhere(const HeldElsewhere& event);
+  void mend(const Hash& manifest, const std::vector<NodeId>& nodes);
   std::vector<std::string> copies_why(const Run& run, const Expert& expert) const;
   std::uint32_t places_with_head(const Expert& expert) const;
   Step unanchored_steps(const Expert& expert) const;
@@ -393,6 +398,7 @@ struct Machine {
   bool is_wanted(const Hash& manifest) const;
   std::vector<NamedObject> objects() const;
   bool may_read(const Node& node, const Hash& manifest) const;
+  std::vector<Hash> lost_objects() const;
 
   std::string trouble_of(const Hash& manifest) const;
 

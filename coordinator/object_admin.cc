@@ -93,7 +93,7 @@ AdminResult Machine::object_verify(const pb::ObjectVerify& request) {
     answer.set_chunks(verification.chunks);
     for (const Hash& chunk : verification.damaged) answer.add_damaged(chunk.raw());
     if (verification.done) {
-      answer.set_trouble(trouble_of(manifest));
+      answer.set_trouble(verification.trouble);
       verifications.erase(said);
     }
   } else if (damaged.contains(manifest)) {
@@ -115,6 +115,7 @@ void Machine::object_checked(const ObjectChecked& event) {
   verification.bytes = event.bytes;
   verification.chunks = event.chunks;
   verification.done = event.done;
+  if (event.done) verification.trouble = trouble_of(event.manifest);
   verification.damaged = event.damaged;
   if (verification.damaged.size() > protocol::kDamagedChunks)
     verification.damaged.resize(protocol::kDamagedChunks);

@@ -124,6 +124,47 @@ TEST_F(ObjectTest, WhatIsFoundDamagedIsToldWithWhatMendsIt) {
   EXPECT_EQ(harness.last_error.code(), "not_found");
 }
 
+// As it was when the disk was looked at: by the next question a node may have given it back.
+TEST_F(ObjectTest, TheVerdictStandsThoughItIsMendedMeanwhile) {
+  verify(head);
+  harness.step(ObjectDamaged{head});
+  harness.step(ObjectChecked{.manifest = head, .done = true, .damaged = {blake2b("x")}});
+  harness.step(ObjectStored{head, 100, 1000, true, {}});
+  EXPECT_THAT(verify(head).trouble(), HasSubstr("is damaged"));
+}
+
+TEST_F(ObjectTest, WhatIsLostIsAskedOfTheNodesThatSayTheyHoldIt) {
+  const NodeId ada(std::string(32, 'a')), bob(std::string(32, 'b'));
+  harness.fetches.clear();
+  harness.step(HeldElsewhere{head, {ada}});
+  EXPECT_TRUE(harness.fetches.empty()) << "it is whole";
+  std::vector<pb::ObjectInfo> lost;
+  for (const pb::ObjectInfo& info : objects()) {
+    if (info.kind() == "checkpoint" || info.kind() == "router") lost.push_back(info);
+  }
+  ASSERT_EQ(lost.size(), 2U);
+  for (const pb::ObjectInfo& info : lost) {
+    const Hash name = *Hash::from_raw(info.object().manifest());
+    harness.objects.erase(name);
+    harness.step(ObjectDamaged{name});
+    EXPECT_THAT(harness.core().lost_objects(), ElementsAre(name));
+    harness.fetches.clear();
+    harness.step(HeldElsewhere{name, {ada, bob}});
+    ASSERT_EQ(harness.fetches.size(), 2U) << info.kind();
+    EXPECT_EQ(harness.fetches[0].from, ada);
+    EXPECT_EQ(harness.fetches[1].from, bob);
+    EXPECT_EQ(harness.fetches[1].manifest, name);
+    EXPECT_EQ(harness.fetches[1].bytes, info.object().bytes());
+    EXPECT_TRUE(harness.core().lost_objects().empty()) << "somebody was asked";
+    harness.step(HeldElsewhere{name, {bob}});
+    EXPECT_EQ(harness.fetches.size(), 2U) << "not again at once";
+    harness.run_for(harness.config.replica_patience + std::chrono::seconds(1));
+    EXPECT_THAT(harness.core().lost_objects(), ElementsAre(name)) << "they did not give it";
+    harness.step(ObjectStored{name, 100, info.object().bytes(), info.kind() == "checkpoint", {}});
+    EXPECT_TRUE(harness.core().lost_objects().empty());
+  }
+}
+
 TEST_F(ObjectTest, VerificationsAreBoundedAndForgotten) {
   harness.add_dataset("more", 30);
   for (const pb::ObjectInfo& info : objects()) verify(*Hash::from_raw(info.object().manifest()));

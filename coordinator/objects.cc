@@ -6,7 +6,8 @@
 namespace skerry::coordinator {
 namespace {
 
-constexpr char kDamaged[] = " is damaged on the coordinator's disk and is not served: ";
+constexpr char kDamaged[] =
+    " is damaged on the coordinator's disk and is not served: a node that holds it gives it back, else ";
 
 std::string words_of(const stored::Checkpoint& checkpoint, bool is_damaged) {
   const std::string what = text("the checkpoint of step ", checkpoint.step());
@@ -177,10 +178,12 @@ void Machine::keep_for_reader(const NodeId& person, const ConnectionId& connecti
   });
   Reader& reader = reading[connection];
   reader = {person, {}, now.boot + config.unclaimed_objects};
-  for (const pb::EnsembleExpert& expert : ensemble.experts()) {
+  const auto keep = [&](const pb::EnsembleExpert& expert) {
     if (!expert.checkpoint().manifest().empty())
       reader.checkpoints.insert(*Hash::from_raw(expert.checkpoint().manifest()));
-  }
+  };
+  for (const pb::EnsembleExpert& expert : ensemble.experts()) keep(expert);
+  keep(ensemble.learned_router());
 }
 
 void Machine::forget_readers() {

@@ -165,6 +165,7 @@ void Machine::heartbeat(Node& node, const Received& event) {
   for (const pb::Transfer& transfer : beat.transfers()) transferred(node, transfer);
   if (node.self_draining != beat.draining()) {
     node.self_draining = beat.draining();
+    node.drains_since = now.boot;
     node.drained_told = false;
     unsettled = true;
   }

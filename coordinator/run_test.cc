@@ -285,6 +285,25 @@ TEST(RouterJob, IsOneMoreJobThatReadsEveryPartition) {
   EXPECT_THAT(harness.last_error.message(), HasSubstr("two or more partitions"));
 }
 
+TEST(RouterJob, ItsCheckpointStaysWhileSomebodyFetchesTheEnsemble) {
+  Harness harness;
+  harness.add_dataset("data", 2);
+  pb::RunSpec spec = testing::run_spec("fashion", 100);
+  spec.set_router_kind("learned");
+  harness.create_run(spec);
+  const Who node = harness.join("anna", 3);
+  const auto commit = [&] {
+    const pb::Assignment assignment = harness.assignment(node);
+    const auto router =
+        std::ranges::find(assignment.slots(), 2U, [](const auto& slot) { return slot.expert(); });
+    EXPECT_EQ(harness.commit(node, testing::next_commit(*router)).status(), pb::COMMIT_ACCEPTED);
+  };
+  commit();
+  harness.admin_ask([](pb::AdminRequest& request) { request.mutable_ensemble()->set_name("fashion"); });
+  for (int i = 0; i < 3; ++i) commit();
+  EXPECT_EQ(harness.dropped.size(), 1U) << "of four the last two are kept, and the one that is being fetched";
+}
+
 // Multiply-adds of the large products, counted layer by layer.
 double work_of(const pb::ModelSpec& model, double samples) {
   const double w = model.width(), side = model.image_size() / model.patch_size();

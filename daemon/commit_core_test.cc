@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "daemon/core_harness.h"
 
 namespace skerry::daemon {
@@ -209,6 +211,57 @@ TEST(Garbage, AHeadThatIsSupersededIsDropped) {
   EXPECT_EQ(node.drops[0].manifest, blake2b("checkpoint 10"));
 }
 
+TEST(Garbage, WhatWasHalfFetchedForATakeoverGoesWithIt) {
+  Harness node;
+  node.connect();
+  pb::SlotAssignment next = node.grant();
+  *next.mutable_head() = object("head");
+  next.set_head_step(40);
+  node.assign({next});
+  ASSERT_EQ(node.fetches.size(), 2U);
+  node.step(ObjectProgress{blake2b("head"), 500, 1000});
+  EXPECT_TRUE(node.drops.empty());
+  node.assign({});  // somebody else has it
+  ASSERT_EQ(node.drops.size(), 1U);
+  EXPECT_EQ(node.drops[0].manifest, blake2b("head"));
+  EXPECT_THAT(node.cancelled, testing::Contains(blake2b("head")));
+  node.stored("head");  // its end crossed the cancel; the drop follows it at the disk
+  EXPECT_EQ(node.drops.size(), 1U);
+}
+
+TEST(Garbage, WhatAnEarlierLifeHalfFetchedGoesOnceTheAssignmentIsKnown) {
+  Harness again(
+      {.state = "",
+       .objects = {{blake2b("half"), ObjectKind::kCheckpoint}, {blake2b("shard"), ObjectKind::kShard}},
+       .partial = {blake2b("half"), blake2b("shard")}});
+  again.connect();
+  again.live(seconds(1));
+  EXPECT_TRUE(again.drops.empty());
+  again.assign({});
+  ASSERT_EQ(again.drops.size(), 1U) << "a shard stays for the next turn";
+  EXPECT_EQ(again.drops[0].manifest, blake2b("half"));
+}
+
+// Whole, in part, or waiting to be asked for again.
+TEST(Garbage, AFullDiskTakesEveryFileThatNobodyWants) {
+  Harness node;
+  node.connect();
+  pb::SlotAssignment first = node.grant();
+  *first.add_shards() = object("second shard");
+  node.assign({first});
+  node.stored("shard");
+  node.step(ObjectFailed{blake2b("second shard"), fail(ErrorCode::kUnavailable, "nobody has it")});
+  node.assign({});
+  EXPECT_TRUE(node.drops.empty());
+  pb::SlotAssignment other = node.grant(2, 0, 4);
+  *other.mutable_shards(0) = object("third shard");
+  node.assign({other});
+  node.step(ObjectFailed{blake2b("third shard"), fail(ErrorCode::kExhausted, "no space")});
+  std::set<Hash> dropped;
+  for (const DropObject& each : node.drops) dropped.insert(each.manifest);
+  EXPECT_THAT(dropped, testing::UnorderedElementsAre(blake2b("shard"), blake2b("second shard")));
+}
+
 TEST(Kept, TheHeadStaysAfterTheLeaseAndAfterARestart) {
   Harness node;
   node.train();
@@ -271,6 +324,49 @@ TEST(Kept, NothingOfADeletedRun) {
   node.assign({});
   ASSERT_EQ(node.drops.size(), 1U);
   EXPECT_EQ(node.drops[0].manifest, blake2b("checkpoint 10"));
+}
+
+// What `skerryd verify` names while no daemon runs is not whole when the next one starts.
+TEST(Kept, OneThatIsFoundDamagedIsNotKept) {
+  Harness node;
+  node.train();
+  node.round(0, 10);
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  node.assign({});
+  node.exit_engine("signal 9");
+  ASSERT_EQ(node.core->kept().size(), 1U);
+  Harness again({.state = node.saved,
+                 .objects = {{blake2b("checkpoint 10"), ObjectKind::kCheckpoint}},
+                 .partial = {blake2b("checkpoint 10")}});
+  EXPECT_TRUE(again.core->kept().empty());
+  again.connect();
+  again.assign({});
+  ASSERT_EQ(again.drops.size(), 1U);
+
+  node.step(ObjectFailed{blake2b("checkpoint 10"), fail(ErrorCode::kCorrupt, "a chunk is damaged")});
+  EXPECT_TRUE(node.core->kept().empty());
+}
+
+TEST(Kept, FilesThatAreFoundDamagedComeAgain) {
+  Harness node;
+  node.train();
+  node.step(HoldFiles{{object("router")}});
+  node.stored("router");
+  node.fetches.clear();
+  const auto is_damaged = [&](const std::string& name) {
+    node.step(ObjectFailed{blake2b(name), fail(ErrorCode::kCorrupt, "a chunk is damaged")});
+  };
+  is_damaged("router");
+  ASSERT_EQ(node.fetches.size(), 1U) << "at once";
+  EXPECT_EQ(node.fetches[0].object.manifest(), object("router").manifest());
+  EXPECT_TRUE(node.fetches[0].verify);
+  is_damaged("shard");
+  EXPECT_EQ(node.fetches.size(), 1U) << "an engine has it open";
+  node.exit_engine("exit code 1");
+  node.live(seconds(30));
+  ASSERT_EQ(node.fetches.size(), 2U) << "before the next engine starts";
+  EXPECT_EQ(node.fetches[1].object.manifest(), object("shard").manifest());
+  EXPECT_TRUE(node.fetches[1].verify);
 }
 
 TEST(Kept, FilesBesideThemAreFetchedAndStayWhenTheDiskIsFull) {

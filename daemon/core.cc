@@ -104,9 +104,7 @@ struct Core::Impl {
     if (event.error.code == ErrorCode::kCorrupt || event.error.code == ErrorCode::kNotFound) {
       forget_kept([&](const KeptCheckpoint& each) { return name_of(each.object) == event.manifest; },
                   context);
-    }
-    for (const pb::Replica& replica : replicas) {
-      if (name_of(replica.object()) == event.manifest) objects.distrust(event.manifest);
+      objects.distrust(event.manifest);  // whoever needs it has it fetched again
     }
     for (Slot& slot : slots) slot.object_failed(event.manifest, event.error, context);
   }
@@ -408,7 +406,8 @@ Result<Core> Core::make(CoreConfig config, Recovered recovered) {
   impl->generation = state.generation();
   for (const pb::SavedKept& saved : state.kept()) {
     ASSIGN_OR_RETURN(const Hash name, Hash::from_raw(saved.object().manifest()));
-    if (!found.contains(name)) continue;
+    // Found damaged, it is nobody's to keep: it is fetched again where it is needed.
+    if (!found.contains(name) || recovered.partial.contains(name)) continue;
     impl->kept.push_back({expert_of(saved.run(), saved.expert()), Epoch(saved.epoch()), saved.step(),
                           saved.object(), saved.loss()});
   }

@@ -19,6 +19,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,8 @@ struct CoreConfig {
 // What the disk held at the start.
 struct Recovered {
   std::string state;                   // the last Write; empty: a first start
-  std::map<Hash, ObjectKind> objects;  // whole objects, verified or not
+  std::map<Hash, ObjectKind> objects;  // verified or not
+  std::set<Hash> partial = {};         // of them, those that are not whole
 };
 
 // For tests, the simulation's invariants and the status line.

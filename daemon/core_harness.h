@@ -42,6 +42,7 @@ class Harness {
     starts.insert(starts.end(), last.starts.begin(), last.starts.end());
     drops.insert(drops.end(), last.drops.begin(), last.drops.end());
     fetches.insert(fetches.end(), last.fetches.begin(), last.fetches.end());
+    cancelled.insert(cancelled.end(), last.cancels.begin(), last.cancels.end());
     return last;
   }
   // Ticks at each wake-up, as a host does.
@@ -239,6 +240,7 @@ class Harness {
   std::vector<StartEngine> starts;
   std::vector<FetchObject> fetches;
   std::vector<DropObject> drops;
+  std::vector<Hash> cancelled;
   std::vector<pb::SlotAssignment> assigned;
   std::vector<pb::Replica> replicas;  // named by the next assignment
 

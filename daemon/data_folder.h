@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -12,20 +13,30 @@
 
 namespace skerry::daemon {
 
-class DataFolder {
+// Where things lie in it.
+class DataPaths {
  public:
-  // Creates the folder and takes its lock. kConflict: another daemon runs on it. kUnauthorised: no permission.
-  static Result<DataFolder> claim(const std::filesystem::path& path);
-
+  explicit DataPaths(std::filesystem::path path) : path_(std::move(path)) {}
   std::string store() const { return (path_ / "store").string(); }
   std::string shards() const { return (path_ / "shards").string(); }
   std::filesystem::path context_file() const { return path_ / "node.toml"; }
   std::filesystem::path identity_file() const { return path_ / "identity"; }
+  // What `skerryd verify` found damaged (daemon/verify.h).
+  std::string distrusted() const { return (path_ / "distrusted").string(); }
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  DataFolder(std::filesystem::path path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
   std::filesystem::path path_;
+};
+
+class DataFolder : public DataPaths {
+ public:
+  // Creates the folder and takes its lock. kConflict: another daemon runs on it. kUnauthorised: no permission.
+  static Result<DataFolder> claim(const std::filesystem::path& path);
+
+ private:
+  DataFolder(std::filesystem::path path, UniqueFd lock)
+      : DataPaths(std::move(path)), lock_(std::move(lock)) {}
   UniqueFd lock_;
 };
 

@@ -10,12 +10,14 @@
 
 #include "base/log.h"
 #include "daemon/object_jobs.h"
+#include "daemon/verify.h"
 #include "protocol/validate.h"
 
 namespace skerry::daemon {
 namespace {
 
 constexpr Duration kLongestWait = std::chrono::seconds(1);
+constexpr Duration kLookAgainEvery = std::chrono::seconds(1);
 constexpr Duration kBlockedWait = std::chrono::milliseconds(2);  // a full queue towards the coordinator
 
 }  // namespace
@@ -30,11 +32,14 @@ Result<std::unique_ptr<Host>> Host::make(HostParts parts, HostOptions options) {
   Recovered recovered;
   ASSIGN_OR_RETURN(const std::optional<std::string> state, parts.store.get(kHostStateKey));
   recovered.state = state.value_or("");
-  for (const auto& list : {parts.objects.list(), parts.objects.partials()}) {
-    for (const storage::ObjectInfo& object : list) {
-      recovered.objects[object.name] =
-          object.kind == storage::ManifestKind::kCheckpoint ? ObjectKind::kCheckpoint : ObjectKind::kShard;
-    }
+  const auto found = [&](const storage::ObjectInfo& object) {
+    recovered.objects[object.name] =
+        object.kind == storage::ManifestKind::kCheckpoint ? ObjectKind::kCheckpoint : ObjectKind::kShard;
+  };
+  for (const storage::ObjectInfo& object : parts.objects.list()) found(object);
+  for (const storage::ObjectInfo& object : parts.objects.partials()) {
+    found(object);
+    recovered.partial.insert(object.name);
   }
   ASSIGN_OR_RETURN(Core core, Core::make(std::move(config), std::move(recovered)));
   ASSIGN_OR_RETURN(Completions completions, Completions::make());
@@ -92,6 +97,7 @@ void Host::turn() {
   if (wake_at_ && *wake_at_ <= now.boot) push(Tick{});
   feed();
   if (neighbours_) look_around();
+  look_again();
   send_blobs();
   parts_.notifier.alive(now.boot);
   parts_.notifier.status(status_line());
@@ -169,6 +175,27 @@ void Host::coordinator_gone() {
 void Host::gone(const exchange::PeerId& peer) {
   exchange_.disconnected(peer, parts_.clock.now());
   blobs_.drop(peer);
+}
+
+// What somebody found damaged on this disk is hashed again by whom it belongs to; of what is wrong the core hears.
+void Host::look_again() {
+  const Duration now = parts_.clock.now().boot;
+  if (options_.distrusted.empty() || now < next_look_again_) return;
+  next_look_again_ = now + kLookAgainEvery;
+  for (const Hash& object : take_distrusted(options_.distrusted)) {
+    disk_.run([this, object]() -> Done {
+      if (!parts_.objects.has(object)) return {};  // gone, or on its way again
+      Result<bool> whole = parts_.objects.verify(object);
+      return [this, object, whole = std::move(whole)] {
+        if ((whole && *whole) || wanted_.contains(object)) return;
+        if (!whole && !check_disk(whole.error())) return;
+        log_warning("an object on this disk is damaged", {{"object", object.short_hex()}});
+        verified_.erase(object);
+        objects_changed_ = true;
+        push(ObjectFailed{object, fail(ErrorCode::kCorrupt, "it is damaged on this disk")});
+      };
+    });
+  }
 }
 
 void Host::on_signals() {

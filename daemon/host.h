@@ -48,6 +48,7 @@ struct HostOptions {
   std::uint64_t download_limit = 0;
   std::string
       peer_advertise;  // HOST:PORT; empty: as the coordinator sees this node, at the port that is listened at
+  std::string distrusted;  // the file of that name (daemon/verify.h); empty: none
 };
 
 // Who this node is to others, and the connections to them.
@@ -85,6 +86,7 @@ class Host {
   void on_blob(pb::BlobMessage message);
   void coordinator_gone();
   bool is_coordinator(const exchange::PeerId& peer) const { return peer == coordinator_; }
+  void look_again();
   void on_signals();
   void take_engine_events();
   void feed();
@@ -142,6 +144,7 @@ class Host {
   bool objects_changed_ = true;
   bool records_changed_ = false;
   Duration next_look_{};
+  Duration next_look_again_{};
   Duration next_keeping_{};
   std::deque<std::string> log_ring_;
   int refusals_ = 0;

@@ -77,11 +77,18 @@ void Host::look_around() {
   const bool kept_changed = std::exchange(kept_, kept) != kept;
   if (std::exchange(objects_changed_, false) || kept_changed || news) {
     std::vector<Hash> whole;
-    for (const storage::ObjectInfo& object : parts_.objects.list()) whole.push_back(object.name);
+    std::set<ExpertId> experts;  // of which a checkpoint is here, kept or as a copy
+    for (const storage::ObjectInfo& object : parts_.objects.list()) {
+      whole.push_back(object.name);
+      if (object.kind == storage::ManifestKind::kCheckpoint)
+        experts.insert({object.facts.run, object.facts.expert});
+    }
+    for (const KeptCheckpoint& each : core_.kept()) experts.insert(each.expert);
     const std::vector<KeptCheckpoint> newest_first(core_.kept().rbegin(), core_.kept().rend());
-    neighbours_->hold(newest_first, whole, now);
-    Neighbours::Beside beside = neighbours_->beside(core_.kept(), now);
+    Neighbours::Beside beside = neighbours_->beside(experts, now);
+    neighbours_->hold(newest_first, beside, whole, now);
     for (const std::string& run : beside.deleted) push(RunGone{run});
+    std::ranges::move(beside.others, std::back_inserter(beside.files));
     const auto same = [](const pb::ObjectRef& a, const pb::ObjectRef& b) {
       return a.manifest() == b.manifest();
     };

@@ -9,10 +9,14 @@
 
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/progress.h"
 #include "daemon/data_folder.h"
 #include "daemon/devices.h"
 #include "daemon/host.h"
+#include "daemon/node_view.h"
 #include "daemon/options.h"
+#include "daemon/router_folder.h"
+#include "daemon/verify.h"
 #include "protocol/protobuf_log.h"
 #include "protocol/token.h"
 #include "protocol/zmq_transport.h"
@@ -23,6 +27,8 @@ namespace skerry::daemon {
 namespace {
 
 constexpr std::uint64_t kDiskReserveBytes = 32 << 20;
+constexpr int kExitFailed = 1;   // of a command that only looks at the disk
+constexpr int kExitDamaged = 8;  // as of `skerry chunk verify`
 
 int exit_code_of(const Error& error) {
   switch (error.code) {
@@ -79,7 +85,38 @@ Result<protocol::PeerNetwork::Parts> peer_network(const Options& options, const 
   return parts;
 }
 
-Result<int> run(const Options& options) {
+Result<int> write_router(const Options& options) {
+  const Now now = SystemClock().now();
+  ASSIGN_OR_RETURN(const auto view, NodeView::open(options.data));
+  ASSIGN_OR_RETURN(const gossip::Table table,
+                   saved_records(view->store(), view->context().coordinator_key, now));
+  ASSIGN_OR_RETURN(const RouterFolder made,
+                   write_router_folder(table, view->objects(), options.run, options.out, now));
+  std::fputs((options.json ? made.index : made.words).c_str(), stdout);
+  return kExitDone;
+}
+
+Result<int> verify(const Options& options) {
+  DiskVerdict verdict;
+  {
+    ASSIGN_OR_RETURN(const auto view, NodeView::open(options.data));
+    StandardError screen;
+    Progress progress(screen, "verifying", Progress::Unit::kBytes);
+    verdict = verify_disk(view->objects(),
+                          [&](std::uint64_t done, std::uint64_t total) { progress.show(done, total); });
+  }
+  if (!verdict.damaged.empty()) {
+    // What the daemon dropped meanwhile could not be read either.
+    ASSIGN_OR_RETURN(const auto view, NodeView::open(options.data));
+    std::erase_if(verdict.damaged,
+                  [&](const DamagedObject& each) { return !view->objects().has(each.info.name); });
+  }
+  if (!verdict.damaged.empty()) TRY(write_distrusted(DataPaths(options.data).distrusted(), verdict.damaged));
+  std::fputs((options.json ? verdict_json(verdict) : verdict_words(verdict)).c_str(), stdout);
+  return verdict.damaged.empty() ? kExitDone : kExitDamaged;
+}
+
+Result<int> serve(const Options& options) {
   std::signal(SIGPIPE, SIG_IGN);
   // As process 1 of a container no signal ends us by itself: from the start on they are heard. One that `stop` shows is
   // left to be read from `signals`, by the host.
@@ -106,6 +143,7 @@ Result<int> run(const Options& options) {
   host_options.upload_limit = options.upload_limit;
   host_options.download_limit = options.download_limit;
   host_options.peer_advertise = options.peer_advertise;
+  host_options.distrusted = folder.distrusted();
   host_options.incarnation = draw_incarnation();
   host_options.drain_limit = std::chrono::seconds(options.drain_seconds);
   ASSIGN_OR_RETURN(const auto store,
@@ -129,6 +167,18 @@ Result<int> run(const Options& options) {
   return host->run();
 }
 
+Result<int> carry_out(const Options& options) {
+  switch (options.command) {
+    case Command::kServe:
+      return serve(options);
+    case Command::kRouter:
+      return write_router(options);
+    case Command::kVerify:
+      return verify(options);
+  }
+  return kExitFailed;
+}
+
 }  // namespace
 }  // namespace skerry::daemon
 
@@ -147,8 +197,9 @@ int main(int count, char** words) {
   init_log("skerryd", options.log_level);
   static const SystemClock clock;
   protocol::bound_protobuf_log(clock);
-  const Result<int> code = daemon::run(options);
+  const bool serves = options.command == daemon::Command::kServe;
+  const Result<int> code = daemon::carry_out(options);
   if (code) return *code;
   std::fprintf(stderr, "skerryd: %s\n", code.error().message.c_str());
-  return daemon::exit_code_of(code.error());
+  return serves ? daemon::exit_code_of(code.error()) : daemon::kExitFailed;
 }

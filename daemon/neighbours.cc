@@ -173,7 +173,8 @@ void Neighbours::say(const pb::RecordBody& body, Now now) {
   if (!said) log_warning("cannot be told to other nodes: " + said.error().message);
 }
 
-void Neighbours::hold(const std::vector<KeptCheckpoint>& kept, const std::vector<Hash>& objects, Now now) {
+void Neighbours::hold(const std::vector<KeptCheckpoint>& kept, const Beside& beside,
+                      const std::vector<Hash>& objects, Now now) {
   pb::RecordBody body;
   pb::NodeRecord& node = *body.mutable_node();
   node.set_address(address());
@@ -190,8 +191,13 @@ void Neighbours::hold(const std::vector<KeptCheckpoint>& kept, const std::vector
     if (whole.contains(name_of(each.object))) held.push_back(each);
   }
   for (const KeptCheckpoint& each : held) name(name_of(each.object));
-  for (const pb::ObjectRef& file : beside(held, now).files) {
+  for (const pb::ObjectRef& file : beside.files) {
     if (whole.contains(name_of(file))) name(name_of(file));
+  }
+  std::set<Hash> others;  // each of these is with many nodes
+  for (const pb::ObjectRef& file : beside.others) others.insert(name_of(file));
+  for (const Hash& object : objects) {
+    if (!others.contains(object)) name(object);
   }
   for (const Hash& object : objects) name(object);
   if (std::string bytes = body.SerializeAsString(); bytes != said_) {
@@ -248,25 +254,41 @@ std::vector<NodeId> Neighbours::seek(const Hash& object, Now now) {
   return found;
 }
 
-Neighbours::Beside Neighbours::beside(const std::vector<KeptCheckpoint>& kept, Now now) const {
+Neighbours::Beside Neighbours::beside(const std::set<ExpertId>& experts, Now now) const {
   Beside beside;
   std::set<std::string> named;
-  const auto add = [&](const pb::ObjectRef& file) {
-    if (named.insert(file.manifest()).second) beside.files.push_back(file);
+  const auto add = [&](const pb::ObjectRef& file, std::vector<pb::ObjectRef>& files) {
+    if (named.insert(file.manifest()).second) files.push_back(file);
   };
-  for (const KeptCheckpoint& each : kept) {
-    const gossip::Entry* run = table().find_run(each.expert.run, now);
+  const auto statistics_of = [&](const ExpertId& id) -> const pb::ObjectRef* {
+    const gossip::Entry* entry =
+        table().find({gossip::Kind::kExpert, coordinator(), id.run, id.index, {}}, now);
+    if (entry == nullptr || !entry->record->body.expert().has_statistics()) return nullptr;
+    return &entry->record->body.expert().statistics();
+  };
+  std::map<RunId, const pb::RunRecord*> runs;
+  for (const ExpertId& id : experts) {
+    const gossip::Entry* run = table().find_run(id.run, now);
     if (run == nullptr) continue;
     if (run->record->body.withdrawn()) {
-      beside.deleted.insert(each.expert.run.str());
+      beside.deleted.insert(id.run.str());
       continue;
     }
-    add(run->record->body.run().spec());
-    if (run->record->body.run().has_router()) add(run->record->body.run().router());
-    const gossip::Key told{gossip::Kind::kExpert, coordinator(), each.expert.run, each.expert.index, {}};
-    const gossip::Entry* expert = table().find(told, now);
-    if (expert != nullptr && expert->record->body.expert().has_statistics())
-      add(expert->record->body.expert().statistics());
+    const pb::RunRecord& about = run->record->body.run();
+    runs[id.run] = &about;
+    add(about.spec(), beside.files);
+    if (about.has_router()) add(about.router(), beside.files);
+    if (const pb::ObjectRef* statistics = statistics_of(id)) add(*statistics, beside.files);
+  }
+  for (const auto& [id, about] : runs) {
+    std::uint64_t bytes = 0;
+    for (ExpertIndex index = 0; index < about->experts(); ++index) {
+      const pb::ObjectRef* statistics = statistics_of({id, index});
+      if (statistics == nullptr || named.contains(statistics->manifest())) continue;
+      bytes += statistics->bytes();
+      if (bytes > kOthersBytes) break;
+      add(*statistics, beside.others);
+    }
   }
   return beside;
 }

@@ -30,6 +30,8 @@ struct NeighboursParts {
   std::uint64_t seed = 1;
 };
 
+inline constexpr std::uint64_t kOthersBytes = std::uint64_t{256} << 20;
+
 class Neighbours {
  public:
   // What happens on the connections to other nodes, but for gossip.
@@ -62,16 +64,18 @@ class Neighbours {
   // A peer that broke the rules of the exchange.
   void misbehaved(const NodeId& peer, const std::string& why, Now now);
 
-  // Says what this node holds: `kept` and every whole object, in order of importance.
-  void hold(const std::vector<KeptCheckpoint>& kept, const std::vector<Hash>& objects, Now now);
+  // What goes with checkpoints of these experts, so that this node's disk alone is enough for a router (daemon/router_folder.h).
+  struct Beside {
+    std::vector<pb::ObjectRef> files;   // specification, router, statistics of these experts' partitions
+    std::vector<pb::ObjectRef> others;  // statistics of the other partitions, at most kOthersBytes of a run
+    std::set<std::string> deleted;      // runs of theirs
+  };
+  Beside beside(const std::set<ExpertId>& experts, Now now) const;
+  // Says what this node holds: `kept`, what goes with it, and every whole object, in order of importance.
+  void hold(const std::vector<KeptCheckpoint>& kept, const Beside& beside, const std::vector<Hash>& objects,
+            Now now);
   // Who says that it holds this, dialled where it is not connected.
   std::vector<NodeId> seek(const Hash& object, Now now);
-  // What goes with these checkpoints: specification, router, statistics. Runs of theirs that were deleted.
-  struct Beside {
-    std::vector<pb::ObjectRef> files;
-    std::set<std::string> deleted;
-  };
-  Beside beside(const std::vector<KeptCheckpoint>& kept, Now now) const;
 
   // True once after records came.
   bool take_news() { return std::exchange(news_, false); }

@@ -30,6 +30,12 @@ KeptCheckpoint kept(Step step, const std::string& checkpoint) {
   return each;
 }
 
+std::vector<std::string> names(const std::vector<pb::ObjectRef>& objects) {
+  std::vector<std::string> names;
+  for (const pb::ObjectRef& object : objects) names.push_back(object.manifest());
+  return names;
+}
+
 struct Node {
   Node(protocol::FakeNetwork& wires, const Clock& its_clock, std::uint64_t number, bool listens = true)
       : author(number),
@@ -104,8 +110,8 @@ class NeighboursTest : public ::testing::Test {
 };
 
 TEST_F(NeighboursTest, WhatOneHoldsTheOthersFind) {
-  behind.neighbours.hold({}, {hash_of("shard")}, clock.now());
-  a.neighbours.hold({}, {hash_of("shard")}, clock.now());
+  behind.neighbours.hold({}, {}, {hash_of("shard")}, clock.now());
+  a.neighbours.hold({}, {}, {hash_of("shard")}, clock.now());
   // Each meets b, and so everyone hears of everyone who can be dialled.
   ASSERT_TRUE(a.network.dial("tcp://fake:4", b.author.identity.ed25519_key()));
   ASSERT_TRUE(behind.network.dial("tcp://fake:4", b.author.identity.ed25519_key()));
@@ -120,17 +126,18 @@ TEST_F(NeighboursTest, WhatOneHoldsTheOthersFind) {
 
 TEST_F(NeighboursTest, WhatGoesWithACheckpointFollowsFromTheCoordinatorsRecords) {
   const std::vector<KeptCheckpoint> own = {kept(60, "checkpoint")};
-  EXPECT_THAT(a.neighbours.beside(own, clock.now()).files, IsEmpty());
+  const std::set<ExpertId> experts = {own[0].expert};
+  EXPECT_THAT(a.neighbours.beside(experts, clock.now()).files, IsEmpty());
   a.told(by_coordinator(gossip::run_fact("r-1", 1)));
   a.told(by_coordinator(gossip::expert_fact("r-1", 0, 60, "checkpoint")));
-  std::vector<std::string> files;
-  for (const pb::ObjectRef& file : a.neighbours.beside(own, clock.now()).files)
-    files.push_back(file.manifest());
-  EXPECT_THAT(files, ElementsAre(gossip::hash_of("spec"), gossip::hash_of("router"),
-                                 gossip::hash_of("statistics 0")));
+  const Neighbours::Beside beside = a.neighbours.beside(experts, clock.now());
+  EXPECT_THAT(names(beside.files), ElementsAre(gossip::hash_of("spec"), gossip::hash_of("router"),
+                                               gossip::hash_of("statistics 0")));
+  EXPECT_THAT(beside.others, IsEmpty());
 
   // All of it is here: this node's records alone are enough for whoever reads them.
-  a.neighbours.hold(own, {hash_of("checkpoint"), hash_of("spec"), hash_of("router"), hash_of("statistics 0")},
+  a.neighbours.hold(own, beside,
+                    {hash_of("checkpoint"), hash_of("spec"), hash_of("router"), hash_of("statistics 0")},
                     clock.now());
   ASSERT_TRUE(b.network.dial("tcp://fake:4", a.author.identity.ed25519_key()));
   pass(std::chrono::seconds(30));
@@ -139,7 +146,31 @@ TEST_F(NeighboursTest, WhatGoesWithACheckpointFollowsFromTheCoordinatorsRecords)
   EXPECT_THAT(parts->missing, IsEmpty());
 
   a.told(by_coordinator(gossip::withdrawn(gossip::run_fact("r-1", 1))));
-  EXPECT_THAT(a.neighbours.beside(own, clock.now()).deleted, ElementsAre("r-1"));
+  EXPECT_THAT(a.neighbours.beside(experts, clock.now()).deleted, ElementsAre("r-1"));
+}
+
+// So that its disk alone is enough for the router; but what many others have as well is said last.
+TEST_F(NeighboursTest, TheStatisticsOfOtherPartitionsComeAlong) {
+  pb::RecordBody large = gossip::expert_fact("r-1", 2, 60, "third");
+  large.mutable_expert()->mutable_statistics()->set_bytes(kOthersBytes);
+  a.told(by_coordinator(gossip::run_fact("r-1", 3)));
+  a.told(by_coordinator(gossip::expert_fact("r-1", 0, 60, "first")));
+  a.told(by_coordinator(gossip::expert_fact("r-1", 1, 60, "second")));
+  a.told(by_coordinator(large));
+  const Neighbours::Beside beside = a.neighbours.beside({{RunId("r-1"), 1}}, clock.now());
+  EXPECT_THAT(names(beside.files), ElementsAre(gossip::hash_of("spec"), gossip::hash_of("router"),
+                                               gossip::hash_of("statistics 1")));
+  EXPECT_THAT(names(beside.others), ElementsAre(gossip::hash_of("statistics 0"))) << "the third is too large";
+
+  std::vector<Hash> whole = {hash_of("statistics 0")};
+  for (std::size_t i = 0; i < protocol::kRecordHolds; ++i) whole.push_back(hash_of(text("shard ", i)));
+  a.neighbours.hold({}, beside, whole, clock.now());
+  pass(std::chrono::seconds(11));
+  const auto held = [&](const std::string& what) {
+    return !gossip::holders_of(a.neighbours.table(), gossip::hash_of(what), clock.now()).empty();
+  };
+  EXPECT_TRUE(held(text("shard ", protocol::kRecordHolds - 1)));
+  EXPECT_FALSE(held("statistics 0"));
 }
 
 TEST_F(NeighboursTest, ARevokedNodeIsCutOffAndStaysOut) {

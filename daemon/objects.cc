@@ -103,8 +103,7 @@ void Objects::distrust(const Hash& manifest) {
 void Objects::drop_unused_shards(Context& context) {
   std::erase_if(entries_, [&](const auto& item) {
     const Entry& entry = item.second;
-    const bool is_idle = entry.state == State::kStored || entry.state == State::kOnDisk;
-    if (entry.kind != ObjectKind::kShard || entry.used || !is_idle) return false;
+    if (entry.kind != ObjectKind::kShard || entry.used || entry.state == State::kFetching) return false;
     context.out.drops.push_back({item.first, entry.kind});
     return true;
   });

@@ -35,7 +35,7 @@ class Objects {
   void progress(const ObjectProgress& progress);
   // What is on disk under this name is not to be believed: the next need() asks for it with `verify`.
   void distrust(const Hash& manifest);
-  // Shards stay for the next turn as long as there is room; a full disk takes them first.
+  // Files stay for the next turn, also those that have come in part, as long as there is room; a full disk takes them first.
   void drop_unused_shards(Context& context);
 
   struct Progress {

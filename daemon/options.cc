@@ -19,6 +19,7 @@ constexpr unsigned kMostSeconds = 3600;
 
 struct Raw {
   Options options;
+  std::string output = "table";
   std::string config;
   std::string log_level = "info";
   std::string upload_limit = "off";
@@ -115,6 +116,42 @@ std::map<std::string, Setting> add_settings(CLI::App& app, Raw& raw) {
   return settings;
 }
 
+void add_output(CLI::App& command, Raw& raw) {
+  command.add_option("-o,--output", raw.output, "table or json [table]")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->type_name("");
+}
+
+void add_router(CLI::App& app, Raw& raw) {
+  CLI::App* router = app.add_subcommand("router",
+                                        "write a run's router, and where each expert's best checkpoint "
+                                        "lives, from the records and files on this "
+                                        "node's disk alone; a daemon may be running on it");
+  router->fallthrough();
+  router->add_option("RUN", raw.options.run, "its name or id")->required()->type_name("");
+  router->add_option("--out", raw.options.out, "the folder to make; must not exist")
+      ->required()
+      ->type_name("DIR");
+  add_output(*router, raw);
+  router->footer(
+      "Example:\n  skerryd router fashion --data /var/lib/skerry --out fashion-router\nThe folder holds what "
+      "an "
+      "ensemble's router/ holds, and experts.json. Records are saved each half minute.");
+  router->callback([&raw] { raw.options.command = Command::kRouter; });
+}
+
+void add_verify(CLI::App& app, Raw& raw) {
+  CLI::App* verify = app.add_subcommand(
+      "verify", "read and hash again every chunk on this node's disk; a daemon may be running on it");
+  verify->fallthrough();
+  add_output(*verify, raw);
+  verify->footer(
+      "Example:\n  skerryd verify --data /var/lib/skerry\nLeaves with 8 where something is damaged, and "
+      "names it: the "
+      "daemon drops it and fetches again what it needs.");
+  verify->callback([&raw] { raw.options.command = Command::kVerify; });
+}
+
 }  // namespace
 
 Result<std::variant<Options, PrintAndLeave>> parse_options(int count, const char* const* words) {
@@ -130,6 +167,9 @@ Result<std::variant<Options, PrintAndLeave>> parse_options(int count, const char
   CLI::App* join = app.add_subcommand("join", "enrol with a token, and run; on an enrolled folder, just run");
   join->fallthrough();
   join->add_option("token", raw.options.token, "the token, or file:PATH [SKERRY_TOKEN]");
+  add_router(app, raw);
+  add_verify(app, raw);
+  app.require_subcommand(0, 1);
   try {
     app.parse(count, words);
   } catch (const CLI::Success& success) {
@@ -156,6 +196,7 @@ Result<std::variant<Options, PrintAndLeave>> parse_options(int count, const char
                    exchange::parse_rate(raw.upload_limit).map_error(named("--upload-limit")));
   ASSIGN_OR_RETURN(raw.options.download_limit,
                    exchange::parse_rate(raw.download_limit).map_error(named("--download-limit")));
+  raw.options.json = raw.output == "json";
   if (raw.options.data.empty()) return fail(ErrorCode::kInvalid, "--data DIR (or SKERRY_DATA) is needed");
   return std::variant<Options, PrintAndLeave>(std::move(raw.options));
 }

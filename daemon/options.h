@@ -11,7 +11,17 @@
 
 namespace skerry::daemon {
 
+enum class Command {
+  kServe,
+  kRouter,  // writes the router of a run from what lies on the disk
+  kVerify,  // hashes again what lies on the disk
+};
+
 struct Options {
+  Command command = Command::kServe;
+  std::string run;  // of router: a name or an id
+  std::string out;  // of router: the folder to make
+  bool json = false;
   std::string data;
   std::string token;   // the text or file:PATH; empty: none
   std::string name;    // empty: from the host's

@@ -136,6 +136,22 @@ TEST_F(OptionsTest, JoinTakesATokenAndTheOptionsAfterIt) {
   EXPECT_EQ(parse({"--data", "d"}).value().token, "ENV");
 }
 
+TEST_F(OptionsTest, RouterTakesARunAndAFolder) {
+  EXPECT_EQ(parse({"--data", "d"}).value().command, Command::kServe);
+  const auto options = parse({"router", "birds", "--out", "folder", "--data", "d", "-o", "json"}).value();
+  EXPECT_EQ(options.command, Command::kRouter);
+  EXPECT_EQ(options.run, "birds");
+  EXPECT_EQ(options.out, "folder");
+  EXPECT_TRUE(options.json);
+  EXPECT_FALSE(parse({"router", "birds", "--data", "d"}).has_value());
+  EXPECT_FALSE(parse({"router", "birds", "--out", "folder", "-o", "xml", "--data", "d"}).has_value());
+}
+
+TEST_F(OptionsTest, VerifyTakesAFolder) {
+  EXPECT_EQ(parse({"verify", "--data", "d"}).value().command, Command::kVerify);
+  EXPECT_TRUE(parse({"--data", "d", "verify", "-o", "json"}).value().json);
+}
+
 TEST_F(OptionsTest, AnUnknownKeyIsNamedWithItsLine) {
   const std::string path = file("slots = 1\nslotz = 2\n");
   const auto options = parse({"--data", "d", "--config", path.c_str()});

@@ -33,6 +33,7 @@ void miss_part(const std::optional<Part>& part, std::string_view what, std::vect
 
 struct Candidate {
   RecordPtr record;
+  Duration age{};
   std::vector<Holder> holders;
 
   const pb::ExpertRecord& expert() const { return record->body.expert(); }
@@ -53,6 +54,7 @@ ExpertSource source_of(const Table& table, std::vector<Candidate> candidates, No
   ExpertSource source{.index = best.expert().expert(),
                       .best = best.expert(),
                       .acknowledged = best.record->by_coordinator,
+                      .age = best.age,
                       .holders = best.holders,
                       .statistics = {}};
   for (const Candidate& each : candidates) {
@@ -63,16 +65,24 @@ ExpertSource source_of(const Table& table, std::vector<Candidate> candidates, No
   return source;
 }
 
+std::string unheld(const ExpertSource& source, std::string_view what) {
+  return text(what, ": no node says that it holds its checkpoint ", short_name(source.best.checkpoint()),
+              " of step ", source.best.step());
+}
+
 void miss_expert(const ExpertSource& source, std::vector<std::string>& missing) {
-  const std::string what = text("expert ", source.index);
-  if (source.holders.empty()) {
-    missing.push_back(text(what, ": no node says that it holds its checkpoint ",
-                           short_name(source.best.checkpoint()), " of step ", source.best.step()));
-  }
+  if (source.holders.empty()) missing.push_back(unheld(source, text("expert ", source.index)));
   miss_part(source.statistics, text("statistics of partition ", source.index), missing);
 }
 
 }  // namespace
+
+std::string node_address(const Record& node) {
+  constexpr std::string_view kScheme = "tcp://";
+  const std::string& url = node.body.node().address();
+  if (!url.starts_with(kScheme)) return {};
+  return text(url.substr(kScheme.size()), "#", to_hex(certified(node).ed25519_key()));
+}
 
 std::vector<Holder> holders_of(const Table& table, std::string_view manifest, Now now) {
   std::vector<Holder> found;
@@ -100,8 +110,18 @@ Result<RouterParts> router_parts(const Table& table, const RunId& run, Now now) 
     const Record& record = *entry.record;
     if (record.key.kind != Kind::kExpert || record.key.run != run || record.body.withdrawn()) return;
     const std::string& manifest = record.body.expert().checkpoint().manifest();
-    candidates[record.key.expert].push_back({entry.record, holders_of(table, manifest, now)});
+    candidates[record.key.expert].push_back(
+        {entry.record, Table::age(entry, now), holders_of(table, manifest, now)});
   });
+  if (parts.about.trains_router()) {
+    const ExpertIndex index = parts.about.experts() - 1;
+    if (candidates.contains(index)) parts.learned_router = source_of(table, candidates[index], now);
+    if (!parts.learned_router) {
+      parts.learned_router_missing = "learned router: no record tells of a checkpoint";
+    } else if (parts.learned_router->holders.empty()) {
+      parts.learned_router_missing = unheld(*parts.learned_router, "learned router");
+    }
+  }
   for (ExpertIndex index = 0; index < parts.about.experts(); ++index) {
     if (std::ranges::count(parts.about.without(), index) != 0) continue;
     if (!candidates.contains(index)) {
@@ -112,6 +132,15 @@ Result<RouterParts> router_parts(const Table& table, const RunId& run, Now now) 
     miss_expert(parts.experts.back(), parts.missing);
   }
   return parts;
+}
+
+std::optional<RunId> run_named(const Table& table, const std::string& words, Now now) {
+  std::optional<RunId> found;
+  for (const pb::RunRecord& run : known_runs(table, now)) {
+    if (run.run() == words) return RunId(run.run());
+    if (run.name() == words) found = RunId(run.run());
+  }
+  return found;
 }
 
 std::vector<pb::RunRecord> known_runs(const Table& table, Now now) {

@@ -28,6 +28,7 @@ struct ExpertSource {
   ExpertIndex index = 0;
   pb::ExpertRecord best;      // as its author says
   bool acknowledged = false;  // the author is the coordinator
+  Duration age{};             // of the record, since it was signed
   std::vector<Holder> holders;
   std::optional<Part> statistics;
 };
@@ -40,7 +41,14 @@ struct RouterParts {
   std::vector<ExpertSource>
       experts;  // of the ensemble, growing; those of which nothing is known are not among them
   std::vector<std::string> missing;  // a sentence for each; empty: an ensemble can be fetched
+
+  std::optional<ExpertSource>
+      learned_router;                  // of a run that trains one, once it has committed; its index is K
+  std::string learned_router_missing;  // why it cannot be had; the ensemble can do without. Empty: nothing is
 };
+
+// What a person dials, HOST:PORT#KEY, the key in hexadecimal; empty where the node cannot be dialled.
+std::string node_address(const Record& node);
 
 // Who says that it holds the object named `manifest`.
 std::vector<Holder> holders_of(const Table& table, std::string_view manifest, Now now);
@@ -50,6 +58,9 @@ std::vector<Holder> holders_of(const Table& table, std::string_view manifest, No
 // then the smallest manifest. One whose checkpoint somebody holds counts before one whose nobody does. kNotFound where no record
 // tells of the run.
 Result<RouterParts> router_parts(const Table& table, const RunId& run, Now now);
+
+// The run of this id, else of this name.
+std::optional<RunId> run_named(const Table& table, const std::string& words, Now now);
 
 // Every run that a record tells of.
 std::vector<pb::RunRecord> known_runs(const Table& table, Now now);

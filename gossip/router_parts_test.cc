@@ -74,6 +74,28 @@ TEST_F(RouterPartsTest, AnExpertThatLeftIsNotMissed) {
   EXPECT_EQ(parts().experts[0].index, 1U);
 }
 
+// It is a job of the run and no expert: what is known of it stands apart, and its loss stops nobody.
+TEST_F(RouterPartsTest, ALearnedRouterIsNamedBesideTheExperts) {
+  pb::RecordBody run = run_fact("r-1", 2);
+  run.mutable_run()->add_without(1);
+  run.mutable_run()->set_trains_router(true);
+  tell(kCoordinator, run);
+  tell(Author(1), node_fact("tcp://one:1", {"spec", "router", "zero", "statistics 0"}));
+  tell(kCoordinator, expert_fact("r-1", 0, 100, "zero"));
+  EXPECT_THAT(parts().missing, IsEmpty());
+  EXPECT_EQ(parts().learned_router_missing, "learned router: no record tells of a checkpoint");
+  tell(kCoordinator, expert_fact("r-1", 1, 90, "weights"));
+  EXPECT_THAT(parts().learned_router_missing, HasSubstr("no node says that it holds its checkpoint"));
+  tell(Author(2), node_fact("tcp://two:1", {"weights"}));
+  const RouterParts found = parts();
+  EXPECT_EQ(found.learned_router_missing, "");
+  ASSERT_TRUE(found.learned_router);
+  EXPECT_EQ(found.learned_router->best.checkpoint().manifest(), hash_of("weights"));
+  EXPECT_EQ(found.learned_router->age, 10s) << "it was told just before the last";
+  EXPECT_EQ(found.experts.size(), 1U);
+  EXPECT_THAT(found.missing, IsEmpty());
+}
+
 TEST_F(RouterPartsTest, TheBestIsAcknowledgedThenOfTheLatestEpochThenTheFurthest) {
   const auto best = [&] { return parts().experts.at(0).best.checkpoint().manifest(); };
   tell(kCoordinator, run_fact("r-1", 1));

@@ -85,6 +85,10 @@ Result<void> validate_fact(const pb::RunRecord& run) {
       return bad("run.without", "growing numbers of experts", text(run.without(i)));
     }
   }
+  if (run.trains_router() &&
+      (run.without_size() == 0 || run.without(run.without_size() - 1) + 1 != run.experts())) {
+    return bad("run.without", "the router's job as its last", text(run.without_size(), " others"));
+  }
   TRY(validate_object("run.spec", run.spec()));
   if (!run.has_router()) return {};
   return validate_object("run.router", run.router());
@@ -97,7 +101,8 @@ Result<void> validate_key(const pb::RecordBody& body) {
       return {};
     case pb::RecordBody::kExpert:
       TRY(validate_name(body.expert().run(), "expert.run"));
-      return in_range<std::uint32_t>("expert.expert", body.expert().expert(), 0, kPartitions - 1);
+      return in_range<std::uint32_t>("expert.expert", body.expert().expert(), 0,
+                                     kPartitions);  // the router's
     case pb::RecordBody::kRun:
       return validate_name(body.run().run(), "run.run");
     case pb::RecordBody::kRevocation:

@@ -90,7 +90,7 @@ const Case kCases[] = {
     {"node.holds", node,
      [](auto& b) { b.mutable_node()->set_holds(std::string(8 * (kRecordHolds + 1), 'x')); }},
     {"expert.run", expert, [](auto& b) { b.mutable_expert()->set_run("../x"); }},
-    {"expert.expert", expert, [](auto& b) { b.mutable_expert()->set_expert(kPartitions); }},
+    {"expert.expert", expert, [](auto& b) { b.mutable_expert()->set_expert(kPartitions + 1); }},
     {"expert.round", expert, [](auto& b) { b.mutable_expert()->set_round(kSteps + 1); }},
     {"expert.step", expert, [](auto& b) { b.mutable_expert()->set_step(0); }},
     {"expert.checkpoint", expert, [](auto& b) { b.mutable_expert()->clear_checkpoint(); }},
@@ -107,6 +107,11 @@ const Case kCases[] = {
     {"run.experts", run, [](auto& b) { b.mutable_run()->set_experts(kPartitions + 2); }},
     {"run.without", run, [](auto& b) { b.mutable_run()->set_without(1, 4); }},
     {"run.without", run, [](auto& b) { b.mutable_run()->set_without(1, 1); }},
+    {"run.without", run,
+     [](auto& b) {
+       b.mutable_run()->set_experts(5);  // the last of which is not among them
+       b.mutable_run()->set_trains_router(true);
+     }},
     {"run.without", run,
      [](auto& b) {
        for (int i = 0; i < 3; ++i) b.mutable_run()->add_without(3);

@@ -7,12 +7,12 @@
 #include <ostream>
 #include <tuple>
 
+#include "base/progress.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/exit_code.h"
 #include "cli/fleet.h"
 #include "cli/patience.h"
-#include "cli/progress.h"
 #include "gossip/router_parts.h"
 
 namespace skerry::cli {

@@ -5,13 +5,13 @@
 #include <optional>
 #include <ostream>
 
+#include "base/progress.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/dataset_index.h"
 #include "cli/exit_code.h"
 #include "cli/ingest.h"
 #include "cli/patience.h"
-#include "cli/progress.h"
 #include "cli/upload.h"
 #include "protocol/limits.h"
 #include "protocol/validate.h"

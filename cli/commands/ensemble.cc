@@ -46,12 +46,10 @@ bool same_heads(const pb::EnsembleReply& one, const pb::EnsembleReply& other) {
 // ---- With the coordinator gone: from records ----
 
 std::optional<gossip::RouterParts> parts_of(const Fleet& fleet, const std::string& run) {
-  for (const pb::RunRecord& known : gossip::known_runs(fleet.table(), fleet.now())) {
-    if (known.run() != run && known.name() != run) continue;
-    Result<gossip::RouterParts> parts = gossip::router_parts(fleet.table(), RunId(known.run()), fleet.now());
-    if (parts) return std::move(*parts);
-  }
-  return std::nullopt;
+  const std::optional<RunId> id = gossip::run_named(fleet.table(), run, fleet.now());
+  if (!id) return std::nullopt;
+  Result<gossip::RouterParts> parts = gossip::router_parts(fleet.table(), *id, fleet.now());
+  return parts ? std::optional(std::move(*parts)) : std::nullopt;
 }
 
 // The run's specification is an object like others, small enough for memory.
@@ -86,26 +84,38 @@ void drop_statistics_of_others(pb::EnsembleReply& ensemble) {
   files.erase(std::remove_if(files.begin(), files.end(), is_others), files.end());
 }
 
+pb::EnsembleExpert expert_from(const gossip::ExpertSource& source, std::uint64_t steps_target,
+                               std::uint64_t partition_samples) {
+  pb::EnsembleExpert expert;
+  expert.set_index(source.index);
+  *expert.mutable_checkpoint() = source.best.checkpoint();
+  expert.set_step(source.best.step());
+  expert.set_steps_target(steps_target);
+  expert.set_partition_samples(partition_samples);
+  return expert;
+}
+
 // As the coordinator would answer.
 Result<pb::EnsembleReply> ensemble_from(const gossip::RouterParts& parts, pb::EnsembleReply about) {
   const std::uint32_t count = about.dataset().partitions();
   if (count == 0 || about.dataset().partition_samples_size() != static_cast<int>(count)) {
     return fail(ErrorCode::kCorrupt, "the run's specification contradicts itself");
   }
+  const std::uint64_t steps_target = about.run().steps_target() / parts.about.experts();
   for (const gossip::ExpertSource& source : parts.experts) {
     if (source.index >= count)
       return fail(ErrorCode::kCorrupt, text("expert ", source.index, " is not of the run"));
-    pb::EnsembleExpert& expert = *about.add_experts();
-    expert.set_index(source.index);
-    *expert.mutable_checkpoint() = source.best.checkpoint();
-    expert.set_step(source.best.step());
-    expert.set_steps_target(about.run().steps_target() / parts.about.experts());
-    expert.set_partition_samples(about.dataset().partition_samples(static_cast<int>(source.index)));
+    *about.add_experts() =
+        expert_from(source, steps_target, about.dataset().partition_samples(static_cast<int>(source.index)));
     pb::ExpertInfo& info = *about.mutable_run()->add_experts();
     info.set_index(source.index);
     info.set_checkpoint(source.best.checkpoint().manifest());
     info.set_loss(source.best.loss());
     info.set_committed_unix_ms(1);  // that it was, not when
+  }
+  if (parts.learned_router && parts.learned_router_missing.empty()) {
+    *about.mutable_learned_router() =
+        expert_from(*parts.learned_router, steps_target, about.dataset().samples());
   }
   drop_statistics_of_others(about);
   about.mutable_run()->set_state("as its nodes hold it");
@@ -116,7 +126,7 @@ Result<pb::EnsembleReply> fetch_from_nodes(Command& command, const FetchOptions&
   ASSIGN_OR_RETURN(const auto fleet, command.around.connect_fleet(command.context, options.from));
   const auto is_whole = [&] {
     const auto parts = parts_of(*fleet, options.run);
-    return parts && parts->missing.empty();
+    return parts && parts->missing.empty() && parts->learned_router_missing.empty();
   };
   TRY(fleet->learn(is_whole));
   const auto parts = parts_of(*fleet, options.run);
@@ -128,6 +138,9 @@ Result<pb::EnsembleReply> fetch_from_nodes(Command& command, const FetchOptions&
     for (const std::string& each : parts->missing) missing += "\n  " + each;
     return fail(ErrorCode::kUnavailable,
                 text("the nodes that can be heard of do not hold all of ", options.run, ":", missing));
+  }
+  if (!parts->learned_router_missing.empty()) {
+    command.tell(text(parts->learned_router_missing, "; the ensemble comes with the analytic router alone"));
   }
   ASSIGN_OR_RETURN(pb::EnsembleReply about, fetch_specification(*fleet, parts->spec.object,
                                                                 options.folder + ".about", command.around));

@@ -71,7 +71,7 @@ Json to_json(const Peer& peer) {
   }
   return {{"id", peer.record->key.author.str()},
           {"name", text_or_null(printable(gossip::certified(*peer.record).name()))},
-          {"address", text_or_null(printable(node_address(*peer.record)))},
+          {"address", text_or_null(printable(gossip::node_address(*peer.record)))},
           {"host_label", text_or_null(printable(node.host_label()))},
           {"slots", node.slots_size()},
           {"objects", objects_of(peer)},
@@ -131,7 +131,7 @@ Result<int> list(Command& command, const ListOptions& options) {
                            ? human_bytes(static_cast<std::uint64_t>(*peer.bytes_per_second)) + "/s"
                            : std::string("-"));
     }
-    const std::string address = node_address(*peer.record);
+    const std::string address = gossip::node_address(*peer.record);
     row.emplace_back(address.empty() ? "only dials out" : address);
     table.add(std::move(row));
   }

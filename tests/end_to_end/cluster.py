@@ -2,6 +2,7 @@
 
 Everything waits for what the programs report, never for a time; `limit` arguments are hang limits.
 """
+import hashlib
 import json
 import os
 import pathlib
@@ -137,6 +138,20 @@ def inflate(folder, total):
     (folder / "dataset.json").write_text(json.dumps(index))
 
 
+def sums(folder):
+    """A hash of each file in a folder, by its path there."""
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
+            for p in sorted(pathlib.Path(folder).rglob("*")) if p.is_file()}
+
+
+def flip_byte(path, at):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+
+
 class Cluster:
     def __init__(self, bin_dir, root=None, engine=None, coordinator_args=(), daemon_args=()):
         self.bin = pathlib.Path(bin_dir).resolve()
@@ -235,6 +250,11 @@ class Cluster:
         if done.returncode != 0:
             raise Failure(f"skerry-engine {' '.join(map(str, args))} left with {done.returncode}:\n{done.stderr}")
         return done
+
+    def skerryd(self, *args):
+        """Its commands that only look at a disk."""
+        return subprocess.run([str(self.bin / "skerryd"), *map(str, args)], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True)
 
     def json(self, *args, limit=600):
         return json.loads(self.run(*args, "-o", "json", limit=limit).stdout)

@@ -6,6 +6,7 @@ import unittest
 
 from case import EndToEnd
 from bit_exact_test import tensors
+from cluster import sums
 
 TRAIN = {"train": {"steps": 120, "batch_size": 32, "learning_rate": 2e-3, "ema": 0.9},
          "checkpoint": {"round_steps": 60}}
@@ -76,6 +77,19 @@ class Learn(EndToEnd):
         left = cluster.run("run", "expert", "remove", "first", "0", check=False)
         self.assertEqual(left.returncode, 6)
         self.assertIn("knows its experts for good", left.stderr)
+
+        # With the coordinator gone the nodes have all of it, the learned router too.
+        def held():
+            peer, = cluster.items("peer", "list")
+            heads = {e["expert"]: e["step"] for e in peer["experts"]}
+            # Three checkpoints, the specification, the router's file, two partitions' statistics.
+            return peer if heads == {0: 120, 1: 120, 2: 120} and peer["objects"] >= 7 else None
+        node = cluster.wait(held, "the node to say what it holds", *cluster.daemons.values())
+        cluster.coordinator.kill()
+        again = cluster.root / "again"
+        cluster.run("ensemble", "fetch", "first", "-o", again, "--from", node["address"])
+        self.assertTrue((again / "router/learned.safetensors").exists())
+        self.assertEqual(sums(again), sums(ensemble))
 
 
 if __name__ == "__main__":

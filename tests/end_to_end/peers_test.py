@@ -1,20 +1,13 @@
 #!/usr/bin/env python3
 """Nodes serve each other: what a newcomer needs comes from them, a whole ensemble does with the coordinator killed for good, and
 whoever holds a copy of a checkpoint takes over from its own disk."""
-import hashlib
 import json
-import pathlib
 import re
 import unittest
 
 from bit_exact_test import tensors
 from case import EndToEnd
-from cluster import free_ports, inflate, write_idx
-
-
-def sums(folder):
-    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
-            for p in sorted(pathlib.Path(folder).rglob("*")) if p.is_file()}
+from cluster import flip_byte, free_ports, inflate, sums, write_idx
 
 
 class Peers(EndToEnd):
@@ -26,6 +19,15 @@ class Peers(EndToEnd):
             heads = {e["expert"]: e["step"] for p in peers for e in p["experts"] if e["run"] == run}
             return peers if heads == steps and all(p["address"] and p["objects"] >= 5 for p in peers) else None
         return it.wait(held, "the nodes to say what they hold", *it.daemons.values())
+
+    def router_from_disk(self, it, node, run):
+        done = it.skerryd("router", run, "--data", it.root / node, "--out", it.root / f"router-{node}", "-o", "json")
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def router_sums(self, folder):
+        found = sums(folder)
+        del found["experts.json"]
+        return found
 
     def test_ensemble_with_the_coordinator_gone(self):
         it = self.cluster(fake=False)
@@ -47,12 +49,24 @@ class Peers(EndToEnd):
         # With everything that training goes on from, by the name that was remembered.
         it.run("ensemble", "fetch", "run", "-o", it.root / "state", "--from", "two", "--training-state")
         self.assertEqual(len(list((it.root / "state").glob("expert_*/training_state.safetensors"))), 2)
+        # The router again, from one node's disk alone, while its daemon runs: the records are saved now and then.
+        made = it.wait(lambda: self.router_from_disk(it, "one", "run"), "the router from one node's disk", it.daemons["one"])
+        self.assertEqual([(e["index"], e["step"], e["acknowledged"]) for e in made["experts"]], [(0, 60, True), (1, 60, True)])
+        self.assertTrue(all(h["address"] for e in made["experts"] for h in e["holders"]))
+        self.assertEqual(self.router_sums(it.root / "router-one"), sums(before / "router"))
+        other = it.skerryd("router", "other", "--data", it.root / "one", "--out", it.root / "none")
+        self.assertEqual(other.returncode, 1)
+        self.assertIn("they tell of run", other.stderr)
+
         unknown = it.run("ensemble", "fetch", "other", "-o", it.root / "none", "--from", "two", check=False)
         self.assertIn("no record", unknown.stderr)
 
         # All nodes killed and started again: they know their run from their disks alone.
         for process in it.daemons.values():
             process.kill()
+        self.assertTrue(self.router_from_disk(it, "two", "run"), "from a disk that nobody uses")
+        self.assertEqual(self.router_sums(it.root / "router-two"), sums(before / "router"))
+        for process in it.daemons.values():
             process.start()
         it.wait(lambda: it.run("ensemble", "fetch", "run", "-o", again, "--from", "one", check=False).returncode == 0,
                 "the ensemble from nodes that were started again", *it.daemons.values())
@@ -115,6 +129,72 @@ class Peers(EndToEnd):
             self.assertGreater(float(size), 11)
             self.assertGreater(float(seconds), least, told[0]["reason"])
 
+    def test_what_the_coordinators_disk_lost_passes_through_it(self):
+        """Two nodes that nobody can dial: what one of them needs comes from the other by way of the coordinator, which has lost it."""
+        it = self.cluster(coordinator_args=["--lease-seconds", "1"], daemon_args=["--peer-listen", "off"])
+        it.start_coordinator()
+        it.add_dataset(partitions=1)
+        it.start_daemon("one")
+        it.create_run("first", train={"steps": 20})
+        it.wait_run("first")
+        shard = it.wait(lambda: next((o for o in it.items("chunk", "list", "--node", "one") if o["kind"] == "shard"), None),
+                        "the node to say that it holds the shard", *it.daemons.values())
+        it.run("node", "cordon", "one")
+        flip_byte(it.root / "coordinator/objects" / shard["object"], shard["bytes"] // 2)
+        it.start_daemon("two")
+        it.create_run("second", train={"steps": 20})
+        it.wait_run("second")
+        self.assertEqual({e["node"] for e in it.events(kind="granted", run="second")}, {"two"})
+        it.wait_event(kind="object_damaged", run="second")
+        it.wait_event(kind="object_mended", run="second")
+        self.assertEqual(it.json("chunk", "verify")["damaged"], [])
+
+    def test_a_node_verifies_its_disk(self):
+        """Beside its daemon and without one: what is damaged is named, and fetched again."""
+        it = self.cluster()
+        it.start_coordinator()
+        it.add_dataset(partitions=1)
+        it.start_daemon("one")
+        it.create_run("first", train={"steps": 20})
+        it.wait_run("first")
+
+        def held():  # what is fetched once the run's records are known: the router's file is one of two beside the shard
+            kinds = [o["kind"] for o in it.items("chunk", "list", "--node", "one")]
+            return {"checkpoint", "router", "partition", "shard"} <= set(kinds)
+        it.wait(held, "the node to hold what goes with its checkpoint", *it.daemons.values())
+        files = {o["kind"]: o for o in it.items("chunk", "list", "--node", "one")}
+
+        def verify():
+            done = it.skerryd("verify", "--data", it.root / "one", "-o", "json")
+            self.assertIn(done.returncode, (0, 8), done.stderr)
+            self.assertIn("verifying  100 %", done.stderr)
+            found = json.loads(done.stdout)
+            self.assertGreaterEqual(found["checked"], 3)
+            damaged = {d["object"] for d in found["damaged"]}
+            self.assertEqual(done.returncode, 8 if damaged else 0)
+            return damaged
+
+        def damage(*kinds):
+            for kind in kinds:
+                flip_byte(it.root / "one/shards" / files[kind]["object"], files[kind]["bytes"] // 2)
+            return {files[kind]["object"] for kind in kinds}
+        self.assertEqual(verify(), set())
+        named = damage("router", "shard")
+        self.assertEqual(verify(), named)
+        # The router's file is always wanted, the shard with the next run.
+        it.wait(lambda: not verify(), "what is damaged to be fetched again", *it.daemons.values())
+        it.create_run("second", train={"steps": 20})
+        it.wait_run("second")
+
+        self.assertEqual(it.daemons["one"].stop(), 0)
+        named = damage("partition", "shard")
+        self.assertEqual(verify(), named)
+        self.assertEqual(verify(), named, "nobody has mended it")
+        it.start_daemon("one")
+        it.create_run("third", train={"steps": 20})
+        it.wait_run("third")
+        it.wait(lambda: not verify(), "what is damaged to be fetched again", *it.daemons.values())
+
     def test_chunks_are_listed_and_verified(self):
         it = self.cluster(coordinator_args=["--lease-seconds", "1"])
         it.start_coordinator()
@@ -136,12 +216,7 @@ class Peers(EndToEnd):
 
         whole = it.json("chunk", "verify")
         self.assertEqual((whole["checked"], whole["damaged"]), (len(objects), []))
-        path = it.root / "coordinator/objects" / shard["object"]
-        with open(path, "r+b") as file:
-            file.seek(shard["bytes"] // 2)
-            byte = file.read(1)
-            file.seek(-1, 1)
-            file.write(bytes([byte[0] ^ 1]))
+        flip_byte(it.root / "coordinator/objects" / shard["object"], shard["bytes"] // 2)
         done = it.run("chunk", "verify", "run", "-o", "json", check=False)
         self.assertEqual(done.returncode, 8, done.stderr)
         found = json.loads(done.stdout)["damaged"]

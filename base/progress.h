@@ -1,17 +1,37 @@
 // How far a long piece of work is: a bar on a terminal, a line for each tenth elsewhere. On standard error.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 
-#include "cli/surroundings.h"
+namespace skerry {
 
-namespace skerry::cli {
+// Where it is shown.
+class Terminal {
+ public:
+  virtual ~Terminal() = default;
+  virtual std::ostream& err() = 0;
+  virtual bool err_is_terminal() const = 0;
+  virtual int columns() const = 0;
+  virtual std::chrono::nanoseconds uptime() const = 0;  // a clock that never jumps
+};
+
+// This process's standard error.
+class StandardError final : public Terminal {
+ public:
+  std::ostream& err() override;
+  bool err_is_terminal() const override;
+  int columns() const override;
+  std::chrono::nanoseconds uptime() const override;
+};
 
 class Progress {
  public:
   enum class Unit { kBytes, kCount };
-  Progress(Surroundings& around, std::string what, Unit unit);
+  Progress(Terminal& terminal, std::string what, Unit unit);
   ~Progress();  // ends the line
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -23,7 +43,7 @@ class Progress {
   std::string amount(std::uint64_t value) const;
   void draw(std::uint64_t done, std::uint64_t total);
 
-  Surroundings& around_;
+  Terminal& terminal_;
   std::string what_;
   Unit unit_;
   std::chrono::nanoseconds started_;
@@ -34,4 +54,4 @@ class Progress {
   std::size_t width_ = 0;
 };
 
-}  // namespace skerry::cli
+}  // namespace skerry
