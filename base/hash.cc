@@ -8,6 +8,12 @@
 #include "base/text.h"
 
 namespace skerry {
+namespace {
+
+// Without it libsodium hashes by plain C, at about half the speed. Where it fails, plain C it is.
+void choose_for_this_processor() { [[maybe_unused]] static const int kChosen = sodium_init(); }
+
+}  // namespace
 
 std::string Hash::hex() const { return to_hex(raw()); }
 std::string Hash::short_hex() const { return hex().substr(0, 12); }
@@ -26,6 +32,7 @@ Result<Hash> Hash::from_hex(std::string_view hex) {
 }
 
 Hash blake2b(std::string_view bytes) {
+  choose_for_this_processor();
   Hash hash;
   crypto_generichash(hash.bytes.data(), Hash::kBytes, reinterpret_cast<const unsigned char*>(bytes.data()),
                      bytes.size(), nullptr, 0);
@@ -37,6 +44,7 @@ struct Hasher::State {
 };
 
 Hasher::Hasher() : state_(std::make_unique<State>()) {
+  choose_for_this_processor();
   crypto_generichash_init(&state_->state, nullptr, 0, Hash::kBytes);
 }
 Hasher::~Hasher() = default;

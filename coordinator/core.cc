@@ -328,27 +328,29 @@ std::optional<NodeId> Core::node_of_key(const std::string& key) const {
 
 std::vector<ExpertView> Core::experts() const {
   std::vector<ExpertView> views;
+  std::size_t count = 0;
+  for (const auto& [id, run] : machine_->runs) count += run.experts.size();
+  views.reserve(count);
   for (const auto& [id, run] : machine_->runs) {
     for (const Expert& expert : run.experts) {
-      ExpertView view{expert.id(),
-                      Epoch(expert.record.epoch()),
-                      expert.record.attempt(),
-                      std::nullopt,
-                      expert.step(),
-                      std::nullopt,
-                      expert.yield,
-                      run.record.spec().copies(),
-                      {},
-                      {}};
+      ExpertView& view = views.emplace_back(ExpertView{expert.id(),
+                                                       Epoch(expert.record.epoch()),
+                                                       expert.record.attempt(),
+                                                       std::nullopt,
+                                                       expert.step(),
+                                                       std::nullopt,
+                                                       expert.yield,
+                                                       run.record.spec().copies(),
+                                                       {},
+                                                       {}});
+      view.places.reserve(expert.places.size());
       for (const std::string& node : expert.places) view.places.emplace_back(node);
       for (const auto& [node, until] : expert.stalled) view.stalled.emplace_back(node);
       if (!expert.head().empty()) view.head = *Hash::from_raw(expert.head());
       if (expert.has_lease()) {
         const auto& lease = expert.record.lease();
-        view.lease = LeaseView{NodeId(lease.node()), lease.slot(), lease.incarnation(), expert.lapsed,
-                               machine_->expiry(expert)};
+        view.lease = LeaseView{NodeId(lease.node()), lease.slot(), lease.incarnation(), expert.lapsed};
       }
-      views.push_back(std::move(view));
     }
   }
   return views;

@@ -252,7 +252,7 @@ struct LeaseView {
   std::uint32_t slot = 0;
   std::uint64_t incarnation = 0;
   bool lapsed = false;  // ran out with nobody to take over: resumed if its holder comes back first
-  Duration expires{};
+  bool operator==(const LeaseView&) const = default;
 };
 
 struct ExpertView {

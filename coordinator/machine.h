@@ -91,8 +91,12 @@ struct Expert {
   bool has_lease() const { return record.has_lease(); }
   bool held() const { return has_lease() && !lapsed; }
   bool is_removed() const { return record.removed(); }
-  Step step() const { return record.checkpoints_size() > 0 ? record.checkpoints(0).step() : 0; }
-  std::string head() const { return record.checkpoints_size() > 0 ? record.checkpoints(0).manifest() : ""; }
+  bool has_head() const { return record.checkpoints_size() > 0; }
+  Step step() const { return has_head() ? record.checkpoints(0).step() : 0; }
+  // Raw, until the record changes; empty: none.
+  const std::string& head() const {
+    return (has_head() ? record.checkpoints(0) : stored::Checkpoint::default_instance()).manifest();
+  }
 };
 
 struct Run {

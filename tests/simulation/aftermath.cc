@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "tests/simulation/durable.h"
 
 namespace skerry::simulation {
 namespace {
@@ -118,8 +117,8 @@ void Aftermath::check_copies() {
 }
 
 std::string Aftermath::lacks_copies(const coordinator::ExpertView& expert) {
-  const auto record =
-      read<stored::Expert>(cluster_.coordinator().durable(), coordinator::expert_key(expert.id));
+  const stored::Expert* record =
+      experts_.read(cluster_.coordinator().durable(), coordinator::expert_key(expert.id));
   const std::string source = expert.lease                               ? expert.lease->node.str()
                              : record && record->checkpoints_size() > 0 ? record->checkpoints(0).node()
                                                                         : "";
@@ -128,8 +127,8 @@ std::string Aftermath::lacks_copies(const coordinator::ExpertView& expert) {
   std::set<std::string> holding;
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
     const DaemonHost& daemon = cluster_.daemon(i);
-    const auto node =
-        read<stored::Node>(cluster_.coordinator().durable(), coordinator::kNodePrefix + daemon.id().str());
+    const stored::Node* node =
+        nodes_.read(cluster_.coordinator().durable(), coordinator::kNodePrefix + daemon.id().str());
     if (daemon.id().str() == source) own_host = daemon.settings().host;
     // Whoever could not receive one is not asked for a while.
     const bool counts = daemon.core() != nullptr && daemon.core()->connected() && node && node->present() &&
@@ -158,8 +157,8 @@ bool Aftermath::is_kept_waiting(const std::vector<coordinator::ExpertView>& expe
       if (!is_held(ahead) || ahead.head_step < behind.head_step ||
           cluster_.invariants().gave_up(behind.id, ahead.lease->node))
         return false;
-      const auto record =
-          read<stored::Expert>(cluster_.coordinator().durable(), coordinator::expert_key(ahead.id));
+      const stored::Expert* record =
+          experts_.read(cluster_.coordinator().durable(), coordinator::expert_key(ahead.id));
       return record && record->lease().rounds() >= cluster_.options().turn_rounds;
     });
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/simulation/cluster.h"
+#include "tests/simulation/durable.h"
 
 namespace skerry::simulation {
 
@@ -51,6 +52,8 @@ class Aftermath final : public Watcher {
   std::map<std::size_t, std::pair<std::uint64_t, Duration>> lives_;  // daemon → life, silent since
   Duration kept_since_{};
   Duration copied_{};  // when all copies were last there
+  Reader<stored::Expert> experts_;
+  Reader<stored::Node> nodes_;
 };
 
 }  // namespace skerry::simulation

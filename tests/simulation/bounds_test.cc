@@ -17,11 +17,10 @@ constexpr double kSlow = 2e6;  // bytes a second: a checkpoint takes about as lo
 
 class Bounds : public testing::TestWithParam<std::uint64_t>, public Watcher {
  public:
-  void coordinator_stepped(const coordinator::Core& core, const coordinator::Event* event,
-                           const coordinator::Effects&, const Durable&) override {
-    if (event != nullptr && std::holds_alternative<coordinator::Closed>(*event) && !closed_)
+  void coordinator_stepped(const CoordinatorStep& step) override {
+    if (step.event != nullptr && std::holds_alternative<coordinator::Closed>(*step.event) && !closed_)
       closed_ = cluster().world().timeline.now();
-    for (const coordinator::ExpertView& view : core.experts()) {
+    for (const coordinator::ExpertView& view : step.experts) {
       if (view.id.index == watched_ && view.lease && !view.lease->lapsed && view.epoch > epoch_ &&
           !regranted_) {
         regranted_ = cluster().world().timeline.now();
@@ -34,7 +33,7 @@ class Bounds : public testing::TestWithParam<std::uint64_t>, public Watcher {
 
   // What a lease's holder has trained beyond the head when the lease ends is lost.
   void daemon_stepped(const DaemonStep& step) override {
-    const daemon::SlotView slot = step.core.slots().at(0);
+    const daemon::SlotView& slot = step.slots.at(0);
     const daemon::SlotView before = std::exchange(held_before_[step.name], slot);
     if (!before.has_lease || (slot.has_lease && slot.expert == before.expert)) return;
     ++ended_leases_;

@@ -79,7 +79,7 @@ void CoordinatorHost::start() {
   coordinator::Effects effects = core_->start(now());
   world_.tell([&](Watcher& watcher) { watcher.coordinator_started(*core_, durable_); });
   const auto carry_out_first = [this](coordinator::Effects first) {
-    world_.tell([&](Watcher& watcher) { watcher.coordinator_stepped(*core_, nullptr, first, durable_); });
+    tell_stepped(nullptr, first);
     carry_out(std::move(first));
   };
   world_.network.server_up(*this);
@@ -170,8 +170,14 @@ void CoordinatorHost::feed(const coordinator::Event& event) {
   const std::chrono::nanoseconds before = measures_ ? cpu_time() : std::chrono::nanoseconds{};
   coordinator::Effects effects = core_->step(event, now());
   if (measures_) core_time_ += cpu_time() - before;
-  world_.tell([&](Watcher& watcher) { watcher.coordinator_stepped(*core_, &event, effects, durable_); });
+  tell_stepped(&event, effects);
   carry_out(std::move(effects));
+}
+
+void CoordinatorHost::tell_stepped(const coordinator::Event* event, const coordinator::Effects& effects) {
+  const std::vector<coordinator::ExpertView> experts = core_->experts();
+  const Watcher::CoordinatorStep step{*core_, experts, event, effects, durable_};
+  world_.tell([&](Watcher& watcher) { watcher.coordinator_stepped(step); });
 }
 
 void CoordinatorHost::carry_out(coordinator::Effects effects) {
@@ -258,7 +264,7 @@ void CoordinatorHost::became_durable(const Batch& batch) {
 }
 
 void CoordinatorHost::drop(const coordinator::Drop& order) {
-  world_.tell([&](Watcher& watcher) { watcher.coordinator_drops(order.manifest, *core_, durable_); });
+  world_.tell([&](Watcher& watcher) { watcher.coordinator_drops(order.manifest, durable_); });
   world_.trace.add("coordinator", "drops", order.manifest.raw());
   objects_.erase(order.manifest);
   broken_.erase(order.manifest);
@@ -292,8 +298,8 @@ void CoordinatorHost::received(const ConnectionId& connection, Endpoint endpoint
     return what.empty() ? what : text(world_.name_of_key(key), " → coordinator: ", what);
   });
   world_.tell([&](Watcher& watcher) { watcher.coordinator_hears(connection, key, *request); });
-  deliver([this, connection, key, message = std::move(*request)] {
-    feed(coordinator::Received{connection, key, message});
+  deliver([this, connection, key, message = std::move(*request)]() mutable {
+    feed(coordinator::Received{connection, key, std::move(message)});
   });
 }
 

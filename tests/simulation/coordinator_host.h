@@ -85,6 +85,7 @@ class CoordinatorHost final : public NetworkServer {
   Now now() const;
   void deliver(std::function<void()> action);
   void feed(const coordinator::Event& event);
+  void tell_stepped(const coordinator::Event* event, const coordinator::Effects& effects);
   void carry_out(coordinator::Effects effects);
   void write_next();
   void became_durable(const Batch& batch);

@@ -201,10 +201,12 @@ void DaemonHost::deliver(std::function<void()> action) {
 void DaemonHost::feed(daemon::Event event) {
   if (!core_) return;
   daemon::Effects effects = core_->step(event, now());
-  world_.tell([&](Watcher& watcher) {
-    watcher.daemon_stepped({settings_.name, identity_.id, settings_.host, incarnation_, *core_, event,
-                            effects, [this](const Hash& manifest) { return has_stored(manifest); }});
-  });
+  const std::vector<daemon::SlotView> slots = core_->slots();
+  const Watcher::DaemonStep step{
+      settings_.name, identity_.id, settings_.host,
+      incarnation_,   *core_,       slots,
+      event,          effects,      [this](const Hash& manifest) { return has_stored(manifest); }};
+  world_.tell([&](Watcher& watcher) { watcher.daemon_stepped(step); });
   carry_out(std::move(effects));
 }
 
@@ -324,7 +326,7 @@ void DaemonHost::received(Endpoint endpoint, const std::string& bytes) {
   auto reply = protocol::parse_control_reply(bytes);
   if (!reply)
     return world_.violated("wire", "the coordinator says what no daemon reads: " + reply.error().message);
-  deliver([this, message = std::move(*reply)] { feed(daemon::Reply{message}); });
+  deliver([this, message = std::move(*reply)]() mutable { feed(daemon::Reply{std::move(message)}); });
 }
 
 // ---- Objects ----
@@ -534,8 +536,8 @@ void DaemonHost::start_engine(const daemon::StartEngine& order) {
   engines_[order.slot] =
       std::make_unique<FakeEngine>(world_, settings, from, [this, life = life_](daemon::Event event) {
         // Through the channel: never within the call that caused it.
-        world_.timeline.after({}, [this, life, event = std::move(event)] {
-          if (life == life_) deliver([this, event] { feed(event); });
+        world_.timeline.after({}, [this, life, event = std::move(event)]() mutable {
+          if (life == life_) deliver([this, event = std::move(event)]() mutable { feed(std::move(event)); });
         });
       });
 }

@@ -1,13 +1,41 @@
 #include "tests/simulation/disk_rules.h"
 
-#include "coordinator/keys.h"
+#include <algorithm>
+
+#include "tests/simulation/durable.h"
 
 namespace skerry::simulation {
+namespace {
+
+// Few records hold these bytes at all: only they are read.
+bool names(const std::string& key, const std::string& value, const std::string& manifest) {
+  if (value.find(manifest) == std::string::npos) return false;
+  stored::Expert expert;
+  if (key.starts_with(coordinator::kExpertPrefix) && expert.ParseFromString(value))
+    return std::ranges::any_of(expert.checkpoints(),
+                               [&](const auto& checkpoint) { return checkpoint.manifest() == manifest; });
+  stored::Dataset dataset;
+  if (key.starts_with(coordinator::kDatasetPrefix) && dataset.ParseFromString(value))
+    return std::ranges::any_of(dataset.content().files(),
+                               [&](const auto& file) { return file.object().manifest() == manifest; });
+  return false;
+}
+
+}  // namespace
+
+bool is_named(const Durable& durable, const std::string& manifest) {
+  for (const std::string prefix : {coordinator::kExpertPrefix, coordinator::kDatasetPrefix}) {
+    for (auto at = durable.lower_bound(prefix); at != durable.end() && at->first.starts_with(prefix); ++at) {
+      if (names(at->first, at->second, manifest)) return true;
+    }
+  }
+  return false;
+}
 
 void DiskRules::apply_first() {
-  for (const coordinator::Write& write : pending_.front().writes) {
+  for (coordinator::Write& write : pending_.front().writes) {
     if (write.value) {
-      sure_[write.key] = *write.value;
+      sure_[write.key] = std::move(*write.value);
     } else {
       sure_.erase(write.key);
     }
@@ -34,6 +62,14 @@ std::string DiskRules::started(const Durable& durable) {
 void DiskRules::restored(const Durable& durable) {
   pending_.clear();
   sure_ = durable;
+}
+
+bool DiskRules::is_named_by_pending(const std::string& manifest) const {
+  return std::ranges::any_of(pending_, [&](const Batch& batch) {
+    return std::ranges::any_of(batch.writes, [&](const coordinator::Write& write) {
+      return write.value && names(write.key, *write.value, manifest);
+    });
+  });
 }
 
 std::size_t DiskRules::events(const Durable& durable) {

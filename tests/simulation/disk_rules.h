@@ -11,6 +11,9 @@
 
 namespace skerry::simulation {
 
+// Whether a record names the object: an expert its checkpoints, a dataset its files.
+bool is_named(const Durable& durable, const std::string& manifest);
+
 class DiskRules {
  public:
   void stepped(const coordinator::Event* event, const coordinator::Effects& effects);
@@ -18,6 +21,8 @@ class DiskRules {
   std::string started(const Durable& durable);
   void restored(const Durable& durable);
   std::size_t events(const Durable& durable);
+  // Whether a batch on its way to the disk names this manifest: after a crash it may be there.
+  bool is_named_by_pending(const std::string& manifest) const;
 
  private:
   struct Batch {

@@ -1,8 +1,10 @@
 // Reading the coordinator's durable records, for those who check them.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "coordinator/keys.h"
 #include "coordinator/state.pb.h"
@@ -20,6 +22,27 @@ std::optional<Record> read(const Durable& durable, const std::string& key) {
   if (found == durable.end() || !record.ParseFromString(found->second)) return std::nullopt;
   return record;
 }
+
+// Reads the same records again and again: only those whose bytes have changed are parsed.
+template <class Record>
+class Reader {
+ public:
+  // As read(); nullptr for none. Valid until it is asked for the same key again.
+  const Record* read(const Durable& durable, const std::string& key) {
+    const auto found = durable.find(key);
+    if (found == durable.end()) return nullptr;
+    auto& [bytes, record] = records_[key];
+    if (!record || bytes != found->second) {
+      bytes = found->second;
+      record.emplace();
+      if (!record->ParseFromString(bytes)) record.reset();
+    }
+    return record ? &*record : nullptr;
+  }
+
+ private:
+  std::map<std::string, std::pair<std::string, std::optional<Record>>> records_;  // with the bytes of each
+};
 
 template <class Record, class Visit>
 void each(const Durable& durable, const std::string& prefix, Visit visit) {

@@ -4,7 +4,6 @@
 
 #include "base/text.h"
 #include "protocol/limits.h"
-#include "tests/simulation/durable.h"
 #include "tests/simulation/fake_engine.h"
 
 namespace skerry::simulation {
@@ -30,45 +29,47 @@ std::string Invariants::node_of(const std::string& key) const {
 
 // ---- The coordinator's state, step by step ----
 
-void Invariants::coordinator_stepped(const coordinator::Core& core, const coordinator::Event* event,
-                                     const coordinator::Effects& effects, const Durable& durable) {
-  disk_.stepped(event, effects);
-  if (event != nullptr && std::holds_alternative<coordinator::Persisted>(*event)) {
-    const std::size_t events = disk_.events(durable);
+void Invariants::coordinator_stepped(const CoordinatorStep& step) {
+  disk_.stepped(step.event, step.effects);
+  if (step.event != nullptr && std::holds_alternative<coordinator::Persisted>(*step.event)) {
+    const std::size_t events = disk_.events(step.durable);
     fail_if(events > world_.event_limit, "S15", "the event log holds ", events, " events");
   }
-  if (const auto* received = std::get_if<coordinator::Received>(event)) {
-    const auto gave_up = [&](const auto& word) {
-      gave_up_.insert({ExpertId{RunId(word.run()), word.expert()}, NodeId(node_of(received->key))});
-    };
-    if (received->request.has_return_lease()) gave_up(received->request.return_lease());
-    if (received->request.engine_report().gives_up()) gave_up(received->request.engine_report());
-    for (const pb::ReplicaStatus& replica : received->request.heartbeat().replicas()) {
-      if (replica.durable()) reported_[replica.manifest()].insert(node_of(received->key));
-    }
-    if (received->request.has_commit())
-      senders_[received->request.commit().manifest().manifest()].insert(received->key);
+  if (const auto* received = std::get_if<coordinator::Received>(step.event)) hear(*received, step.experts);
+  for (const coordinator::ExpertView& view : step.experts) look_at(view);
+}
+
+void Invariants::hear(const coordinator::Received& event,
+                      const std::vector<coordinator::ExpertView>& experts) {
+  const pb::ControlRequest& request = event.request;
+  ExpertId about;
+  const auto speaks_of = [&](const auto& word) { about = {RunId(word.run()), word.expert()}; };
+  const auto gives_up = [&] { gave_up_.insert({about, NodeId(node_of(event.key))}); };
+  if (request.has_commit()) {
+    speaks_of(request.commit());
+    senders_[request.commit().manifest().manifest()].insert(event.key);
   }
-  for (const coordinator::ExpertView& view : core.experts()) {
-    if (const auto* received = std::get_if<coordinator::Received>(event)) check_word(*received, view);
-    look_at(view);
+  if (request.has_return_lease()) {
+    speaks_of(request.return_lease());
+    gives_up();
+  }
+  if (request.has_engine_report()) {
+    speaks_of(request.engine_report());
+    if (request.engine_report().gives_up()) gives_up();
+  }
+  for (const pb::ReplicaStatus& replica : request.heartbeat().replicas()) {
+    if (replica.durable()) reported_[replica.manifest()].insert(node_of(event.key));
+  }
+  for (const coordinator::ExpertView& view : experts) {
+    if (view.id == about) check_word(event, view);
   }
 }
 
 // What a node says of an expert that another holds changes nothing for the other.
 void Invariants::check_word(const coordinator::Received& event, const coordinator::ExpertView& now) {
-  const pb::ControlRequest& request = event.request;
-  ExpertId about;
-  if (request.has_commit()) about = {RunId(request.commit().run()), request.commit().expert()};
-  if (request.has_return_lease())
-    about = {RunId(request.return_lease().run()), request.return_lease().expert()};
-  if (request.has_engine_report())
-    about = {RunId(request.engine_report().run()), request.engine_report().expert()};
   const Expert& expert = experts_[now.id];
   const auto& before = expert.view.lease;
-  if (about != now.id || !expert.seen || !before || before->lapsed ||
-      node_of(event.key) == before->node.str())
-    return;
+  if (!expert.seen || !before || before->lapsed || node_of(event.key) == before->node.str()) return;
   const bool is_same = now.lease && same_lease(*now.lease, *before) && now.epoch == expert.view.epoch &&
                        now.attempt == expert.view.attempt && now.head == expert.view.head;
   fail_if(!is_same, "S12", now.id, ": a word of ", node_of(event.key), " changes what ", before->node,
@@ -77,7 +78,7 @@ void Invariants::check_word(const coordinator::Received& event, const coordinato
 
 void Invariants::look_at(const coordinator::ExpertView& now) {
   Expert& expert = experts_[now.id];
-  const coordinator::ExpertView before = expert.view;
+  const coordinator::ExpertView& before = expert.view;
   if (expert.seen) {
     fail_if(now.epoch < before.epoch, "S3", now.id, ": the epoch goes back from ", before.epoch, " to ",
             now.epoch);
@@ -222,7 +223,7 @@ void Invariants::epoch_told(const ExpertId& id, std::uint64_t epoch, const char*
                             const Durable& durable) {
   Expert& expert = experts_[id];
   fail_if(Epoch(epoch) < expert.told, "S3", id, ": ", how, " names epoch ", epoch, " after ", expert.told);
-  const auto record = read<stored::Expert>(durable, coordinator::expert_key(id));
+  const stored::Expert* record = durable_experts_.read(durable, coordinator::expert_key(id));
   fail_if(!record || record->epoch() < epoch, "S7", id, ": ", how, " names epoch ", epoch,
           " before it is durable");
   expert.told = std::max(expert.told, Epoch(epoch));
@@ -234,7 +235,7 @@ void Invariants::head_told(const ExpertId& id, const std::string& manifest, cons
   const auto at =
       std::ranges::find_if(expert.history, [&](const Head& head) { return head.manifest == manifest; });
   if (at == expert.history.end()) return violated("S5", text(id, ": a head is told that was never applied"));
-  const auto record = read<stored::Expert>(durable, coordinator::expert_key(id));
+  const stored::Expert* record = durable_experts_.read(durable, coordinator::expert_key(id));
   const Step durable_step = record && record->checkpoints_size() > 0 ? record->checkpoints(0).step() : 0;
   fail_if(durable_step < at->step, "S7", id, ": step ", at->step,
           " is told as committed before it is durable");
@@ -260,7 +261,7 @@ void Invariants::check_assignment(const std::string& node, const pb::Assignment&
     const ExpertId id{RunId(slot.run()), slot.expert()};
     epoch_told(id, slot.epoch(), "an assignment", durable);
     head_told(id, slot.head().manifest(), durable);
-    const auto record = read<stored::Expert>(durable, coordinator::expert_key(id));
+    const stored::Expert* record = durable_experts_.read(durable, coordinator::expert_key(id));
     // An assignment waits for its own batch to be durable: a later one, which ends this lease, may be so already.
     const bool is_current = record && record->has_lease() && record->epoch() == slot.epoch();
     Holder holder{node, slot.slot(), is_current ? record->lease().incarnation() : 0};
@@ -317,21 +318,10 @@ void Invariants::coordinator_sends(const std::string& key, const pb::EnrolReques
           " uses are durable");
 }
 
-void Invariants::coordinator_drops(const Hash& manifest, const coordinator::Core& core,
-                                   const Durable& durable) {
+void Invariants::coordinator_drops(const Hash& manifest, const Durable& durable) {
   const std::string name = manifest.raw();
-  bool is_named = false;
-  each<stored::Expert>(durable, coordinator::kExpertPrefix, [&](const stored::Expert& expert) {
-    for (const auto& checkpoint : expert.checkpoints()) is_named = is_named || checkpoint.manifest() == name;
-  });
-  each<stored::Dataset>(durable, coordinator::kDatasetPrefix, [&](const stored::Dataset& dataset) {
-    for (const auto& file : dataset.content().files())
-      is_named = is_named || file.object().manifest() == name;
-  });
-  const auto objects = core.objects();
-  is_named = is_named ||
-             std::ranges::any_of(objects, [&](const auto& object) { return object.manifest == manifest; });
-  fail_if(is_named, "S8", "the coordinator drops ", world_.trace.object(name), ", which is still named");
+  if (disk_.is_named_by_pending(name) || is_named(durable, name))
+    violated("S8", text("the coordinator drops ", world_.trace.object(name), ", which is still named"));
 }
 
 // ---- Daemons ----
@@ -358,7 +348,6 @@ void Invariants::check_replicas(const DaemonStep& step) {
 }
 
 void Invariants::daemon_stepped(const DaemonStep& step) {
-  const std::vector<daemon::SlotView> slots = step.core.slots();
   check_drain(step);
   check_replicas(step);
   for (const pb::ControlRequest& request : step.effects.sends) {
@@ -366,10 +355,12 @@ void Invariants::daemon_stepped(const DaemonStep& step) {
             " sends a message over the size limit");
     // What was stored can be read again, and stands where it was said to stand, unless the disk loses bytes.
     const bool is_bad_input = request.engine_report().failure() == pb::EngineEvent::FAILURE_BAD_INPUT;
-    const bool may_be = world_.faults.contains("object_lost") || world_.faults.contains("bit_flips");
-    fail_if(is_bad_input && !may_be, "engine", step.id,
+    const auto may_be = [&] {
+      return world_.faults.contains("object_lost") || world_.faults.contains("bit_flips");
+    };
+    fail_if(is_bad_input && !may_be(), "engine", step.id,
             " cannot use its own input: ", request.engine_report().reason());
-    if (request.has_commit()) check_commit(step, slots, request.commit());
+    if (request.has_commit()) check_commit(step, request.commit());
     if (request.has_hello()) applied_versions_[step.name] = 0;
     if (!request.has_heartbeat()) continue;
     std::uint64_t& applied = applied_versions_[step.name];
@@ -377,14 +368,10 @@ void Invariants::daemon_stepped(const DaemonStep& step) {
             " has gone back from version ", applied, " to ", request.heartbeat().assignment_version());
     applied = request.heartbeat().assignment_version();
   }
-  std::set<std::string> needed;
-  for (const daemon::SlotView& slot : slots) {
-    if (!slot.has_lease) continue;
-    auto& waiting = sent_[step.name];
-    if (!slot.head.empty()) needed.insert(slot.head);
-    if (slot.commit_in_flight && waiting.contains(slot.expert)) needed.insert(waiting[slot.expert]);
+  for (const daemon::SlotView& slot : step.slots) {
+    if (!slot.has_lease || !slot.may_commit) continue;
     const auto expert = experts_.find(slot.expert);
-    if (!slot.may_commit || expert == experts_.end() || expert->second.told != slot.epoch) continue;
+    if (expert == experts_.end() || expert->second.told != slot.epoch) continue;
     const auto holder = holders_.find({slot.expert, slot.epoch.value()});
     const Holder itself{step.id.str(), slot.slot, step.incarnation};
     fail_if(holder == holders_.end() || holder->second != itself, "S1", slot.expert, ": ", step.id,
@@ -392,6 +379,18 @@ void Invariants::daemon_stepped(const DaemonStep& step) {
   }
   if (const auto* reply = std::get_if<daemon::Reply>(&step.event); reply && reply->reply.has_assignment())
     assigned_.insert(step.name);
+  if (!step.effects.drops.empty()) check_drops(step);
+}
+
+void Invariants::check_drops(const DaemonStep& step) {
+  std::set<std::string> needed;
+  const auto& waiting = sent_[step.name];
+  for (const daemon::SlotView& slot : step.slots) {
+    if (!slot.has_lease) continue;
+    if (!slot.head.empty()) needed.insert(slot.head);
+    const auto sent = waiting.find(slot.expert);
+    if (slot.commit_in_flight && sent != waiting.end()) needed.insert(sent->second);
+  }
   for (const daemon::DropObject& drop : step.effects.drops) {
     const std::string object = world_.trace.object(drop.manifest.raw());
     fail_if(needed.contains(drop.manifest.raw()), "S8", step.id, " drops ", object, ", which it still needs");
@@ -401,13 +400,12 @@ void Invariants::daemon_stepped(const DaemonStep& step) {
 }
 
 // A node commits only while its lease lasts, on the head it knows, one after the other.
-void Invariants::check_commit(const DaemonStep& step, const std::vector<daemon::SlotView>& slots,
-                              const pb::Commit& commit) {
+void Invariants::check_commit(const DaemonStep& step, const pb::Commit& commit) {
   const ExpertId id{RunId(commit.run()), commit.expert()};
   sent_[step.name][id] = commit.manifest().manifest();
   const auto slot = std::ranges::find_if(
-      slots, [&](const daemon::SlotView& each) { return each.has_lease && each.expert == id; });
-  fail_if(slot == slots.end() || !slot->may_commit, "S1", id, ": ", step.id,
+      step.slots, [&](const daemon::SlotView& each) { return each.has_lease && each.expert == id; });
+  fail_if(slot == step.slots.end() || !slot->may_commit, "S1", id, ": ", step.id,
           " commits without a valid lease");
   const Object* object = world_.library.find(*Hash::from_raw(commit.manifest().manifest()));
   const std::string parent = object == nullptr ? "" : raw(object->facts.parent);

@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "tests/simulation/disk_rules.h"
+#include "tests/simulation/durable.h"
 #include "tests/simulation/world.h"
 
 namespace skerry::simulation {
@@ -55,8 +56,7 @@ class Invariants final : public Watcher {
   // This node has said so of this expert: it may be avoided for a while.
   bool gave_up(const ExpertId& expert, const NodeId& node) const { return gave_up_.contains({expert, node}); }
 
-  void coordinator_stepped(const coordinator::Core& core, const coordinator::Event* event,
-                           const coordinator::Effects& effects, const Durable& durable) override;
+  void coordinator_stepped(const CoordinatorStep& step) override;
   void coordinator_started(const coordinator::Core& core, const Durable& durable) override;
   void coordinator_stopped() override;
   void coordinator_restored(const Durable& durable) override;
@@ -64,8 +64,7 @@ class Invariants final : public Watcher {
                          const Durable& durable) override;
   void coordinator_sends(const std::string& key, const pb::EnrolRequest& request, const pb::EnrolReply& reply,
                          const Durable& durable) override;
-  void coordinator_drops(const Hash& manifest, const coordinator::Core& core,
-                         const Durable& durable) override;
+  void coordinator_drops(const Hash& manifest, const Durable& durable) override;
   void daemon_stepped(const DaemonStep& step) override;
   void daemon_drains(const std::string& name, const daemon::SlotView& slot, Step trained) override;
   void daemon_stopped(const std::string& name) override;
@@ -99,6 +98,7 @@ class Invariants final : public Watcher {
   void fail_if(bool broken, const char* id, const Parts&... parts) {
     if (broken) violated(id, text(parts...));
   }
+  void hear(const coordinator::Received& event, const std::vector<coordinator::ExpertView>& experts);
   void look_at(const coordinator::ExpertView& now);
   void check_word(const coordinator::Received& event, const coordinator::ExpertView& now);
   void look_after_start(const coordinator::ExpertView& now);
@@ -107,9 +107,9 @@ class Invariants final : public Watcher {
   void epoch_told(const ExpertId& id, std::uint64_t epoch, const char* how, const Durable& durable);
   void head_told(const ExpertId& id, const std::string& manifest, const Durable& durable);
   void check_assignment(const std::string& node, const pb::Assignment& assignment, const Durable& durable);
-  void check_commit(const DaemonStep& step, const std::vector<daemon::SlotView>& slots,
-                    const pb::Commit& commit);
+  void check_commit(const DaemonStep& step, const pb::Commit& commit);
   void check_drain(const DaemonStep& step);
+  void check_drops(const DaemonStep& step);
   void check_copies(const Expert& expert, const coordinator::ExpertView& now);
   void check_replicas(const DaemonStep& step);
   std::string node_of(const std::string& key) const;
@@ -133,6 +133,7 @@ class Invariants final : public Watcher {
   std::map<std::string, std::set<std::string>> replicas_;  // daemon → what it said that it is to hold
   std::map<std::string, std::uint64_t> applied_versions_;  // daemon → of its assignment, since its last Hello
   DiskRules disk_;
+  Reader<stored::Expert> durable_experts_;
 };
 
 }  // namespace skerry::simulation

@@ -32,7 +32,9 @@ void LeaseRules::coordinator_started(const coordinator::Core& core, const Durabl
     if (node.cordoned() || node.draining()) cordoned_.insert(node.id());
   });
   silent_.clear();
-  for (const coordinator::ExpertView& view : core.experts()) {
+  const std::vector<coordinator::ExpertView> experts = core.experts();
+  check_slots(experts);
+  for (const coordinator::ExpertView& view : experts) {
     views_[view.id] = view;
     // A grant that never was durable never was.
     std::erase_if(over_,
@@ -122,23 +124,21 @@ void LeaseRules::take_admin(const pb::AdminRequest& request) {
 
 // ---- What became of the leases ----
 
-void LeaseRules::coordinator_stepped(const coordinator::Core& core, const coordinator::Event* event,
-                                     const coordinator::Effects& effects, const Durable&) {
+void LeaseRules::coordinator_stepped(const CoordinatorStep& step) {
   // A person's word counts in the step that answers it: before its grants are looked at.
-  if (const auto* received = event == nullptr ? nullptr : std::get_if<coordinator::Received>(event))
-    take_word(core, *received, effects);
-  const bool is_tick = event != nullptr && std::holds_alternative<coordinator::Tick>(*event);
-  look_at(core, is_tick);
+  if (const auto* received = step.event == nullptr ? nullptr : std::get_if<coordinator::Received>(step.event))
+    take_word(step.core, *received, step.effects);
+  const bool is_tick = step.event != nullptr && std::holds_alternative<coordinator::Tick>(*step.event);
+  look_at(step.experts, is_tick);
 }
 
-void LeaseRules::look_at(const coordinator::Core& core, bool is_tick) {
-  std::set<std::pair<NodeId, std::uint32_t>> taken;
-  for (coordinator::ExpertView& now : core.experts()) {
+// A step is looked at as it differs from the one before: most change no lease.
+void LeaseRules::look_at(const std::vector<coordinator::ExpertView>& experts, bool is_tick) {
+  bool is_changed = false;
+  for (const coordinator::ExpertView& now : experts) {
     coordinator::ExpertView& before = views_[now.id];
-    if (now.lease && !now.lease->lapsed && !taken.insert({now.lease->node, now.lease->slot}).second) {
-      world_.violated("slot", text(now.id, ": slot ", now.lease->slot, " of ", now.lease->node,
-                                   " trains another expert already"));
-    }
+    if (now.lease == before.lease && now.epoch == before.epoch) continue;
+    is_changed = true;
     const bool is_same = before.lease && now.lease && same_holder(*before.lease, *now.lease);
     if (is_same && now.lease->lapsed && !before.lease->lapsed) lapsed(now);
     if (now.lease && (!is_same || now.epoch != before.epoch)) {
@@ -148,7 +148,18 @@ void LeaseRules::look_at(const coordinator::Core& core, bool is_tick) {
       granted(now);
     }
     if (is_same && !now.lease->lapsed) silent_.erase({now.id, now.epoch});
-    before = std::move(now);
+    before = now;
+  }
+  if (is_changed) check_slots(experts);
+}
+
+void LeaseRules::check_slots(const std::vector<coordinator::ExpertView>& experts) {
+  std::set<std::pair<NodeId, std::uint32_t>> taken;
+  for (const coordinator::ExpertView& now : experts) {
+    if (now.lease && !now.lease->lapsed && !taken.insert({now.lease->node, now.lease->slot}).second) {
+      world_.violated("slot", text(now.id, ": slot ", now.lease->slot, " of ", now.lease->node,
+                                   " trains another expert already"));
+    }
   }
 }
 
@@ -202,7 +213,7 @@ void LeaseRules::ended_early(const coordinator::ExpertView& expert, const Node& 
 
 void LeaseRules::daemon_stepped(const DaemonStep& step) {
   if (over_.empty()) return;
-  for (const daemon::SlotView& slot : step.core.slots()) {
+  for (const daemon::SlotView& slot : step.slots) {
     if (slot.has_lease && slot.may_commit && over_.contains({slot.expert, slot.epoch})) {
       world_.violated("S1", text(slot.expert, ": ", step.id, " counts on epoch ", slot.epoch,
                                  ", which ended by its silence and is another's by now"));

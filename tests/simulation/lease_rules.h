@@ -25,8 +25,7 @@ class LeaseRules final : public Watcher {
 
   void coordinator_started(const coordinator::Core& core, const Durable& durable) override;
   void coordinator_stopped() override;
-  void coordinator_stepped(const coordinator::Core& core, const coordinator::Event* event,
-                           const coordinator::Effects& effects, const Durable& durable) override;
+  void coordinator_stepped(const CoordinatorStep& step) override;
   void coordinator_hears(const coordinator::ConnectionId& connection, const std::string& key,
                          const pb::ControlRequest& request) override;
   void coordinator_loses(const coordinator::ConnectionId& connection) override;
@@ -47,7 +46,8 @@ class LeaseRules final : public Watcher {
   void take_word(const coordinator::Core& core, const coordinator::Received& event,
                  const coordinator::Effects& effects);
   void take_admin(const pb::AdminRequest& request);
-  void look_at(const coordinator::Core& core, bool is_tick);
+  void look_at(const std::vector<coordinator::ExpertView>& experts, bool is_tick);
+  void check_slots(const std::vector<coordinator::ExpertView>& experts);
   void lapsed(const coordinator::ExpertView& expert);
   void ended_early(const coordinator::ExpertView& expert, const Node& holder);
   void granted(const coordinator::ExpertView& expert);

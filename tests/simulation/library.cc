@@ -16,11 +16,12 @@ pb::ObjectRef Object::ref() const {
 
 void train_step(Training& training) {
   ++training.step;
-  Hasher hasher;
-  hasher.update(training.weights.raw());
-  const std::uint64_t words[] = {training.seed, training.expert, training.attempt, training.step};
-  hasher.update({reinterpret_cast<const char*>(words), sizeof words});
-  training.weights = hasher.finish();
+  struct {
+    Hash weights;
+    std::uint64_t words[4];
+  } const bytes{training.weights, {training.seed, training.expert, training.attempt, training.step}};
+  static_assert(sizeof bytes == Hash::kBytes + 32);
+  training.weights = blake2b({reinterpret_cast<const char*>(&bytes), sizeof bytes});
 }
 
 bool is_non_finite(const Training& training, std::uint64_t one_in, Step steps) {

@@ -132,6 +132,7 @@ void Network::carry(const Weather& weather, bool cut, Duration& last, Deliver de
     } else {
       when = last = std::max(when, last);
     }
+    if (copy + 1 == copies) return timeline_.at(when, std::move(deliver));
     timeline_.at(when, deliver);
   }
 }

@@ -6,17 +6,24 @@
 namespace skerry::simulation {
 
 void Timeline::at(Duration when, Action action) {
-  queue_.push({std::max(when, now_), planned_++, std::move(action)});
+  if (free_.empty()) {
+    free_.push_back(actions_.size());
+    actions_.emplace_back();
+  }
+  actions_[free_.back()] = std::move(action);
+  queue_.push({std::max(when, now_), planned_++, free_.back()});
+  free_.pop_back();
 }
 
 bool Timeline::run_next() {
   if (queue_.empty()) return false;
-  // The queue gives only const access to its top; the element is removed before anything can look at it again.
-  Planned next = std::move(const_cast<Planned&>(queue_.top()));
+  const Planned next = queue_.top();
   queue_.pop();
   now_ = next.when;
   ++events_;
-  next.action();
+  const Action action = std::exchange(actions_[next.place], {});
+  free_.push_back(next.place);
+  action();
   return true;
 }
 

@@ -28,7 +28,7 @@ class Timeline {
   struct Planned {
     Duration when;
     std::uint64_t number;
-    Action action;
+    std::size_t place;  // of its action
     bool operator>(const Planned& other) const {
       return when != other.when ? when > other.when : number > other.number;
     }
@@ -37,6 +37,8 @@ class Timeline {
   std::uint64_t planned_ = 0;
   std::uint64_t events_ = 0;
   std::priority_queue<Planned, std::vector<Planned>, std::greater<>> queue_;
+  std::vector<Action> actions_;    // of what is planned: the queue sorts small things
+  std::vector<std::size_t> free_;  // places among them
 };
 
 }  // namespace skerry::simulation

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "coordinator/core.h"
 #include "daemon/core.h"
@@ -19,9 +20,14 @@ class Watcher {
   virtual ~Watcher() = default;
 
   // ---- Coordinator ----
-  // After each step. `durable` is what the disk holds at this moment. `event` is none for a start.
-  virtual void coordinator_stepped(const coordinator::Core&, const coordinator::Event* /*event*/,
-                                   const coordinator::Effects&, const Durable&) {}
+  struct CoordinatorStep {
+    const coordinator::Core& core;                        // after the step
+    const std::vector<coordinator::ExpertView>& experts;  // its
+    const coordinator::Event* event;                      // none for a start
+    const coordinator::Effects& effects;
+    const Durable& durable;  // what the disk holds at this moment
+  };
+  virtual void coordinator_stepped(const CoordinatorStep&) {}
   virtual void coordinator_started(const coordinator::Core&, const Durable&) {}
   virtual void coordinator_stopped() {}
   virtual void coordinator_restored(const Durable&) {}
@@ -29,7 +35,7 @@ class Watcher {
   virtual void coordinator_sends(const std::string& /*key*/, const pb::ControlReply&, const Durable&) {}
   virtual void coordinator_sends(const std::string& /*key*/, const pb::EnrolRequest&, const pb::EnrolReply&,
                                  const Durable&) {}
-  virtual void coordinator_drops(const Hash&, const coordinator::Core&, const Durable&) {}
+  virtual void coordinator_drops(const Hash&, const Durable&) {}
   // A control message, or a connection's end, has reached the process, which may stand still.
   virtual void coordinator_hears(const coordinator::ConnectionId&, const std::string& /*key*/,
                                  const pb::ControlRequest&) {}
@@ -42,7 +48,8 @@ class Watcher {
     const NodeId& id;
     const std::string& host;  // label
     std::uint64_t incarnation;
-    const daemon::Core& core;
+    const daemon::Core& core;                    // after the step
+    const std::vector<daemon::SlotView>& slots;  // its
     const daemon::Event& event;
     const daemon::Effects& effects;
     std::function<bool(const Hash&)> has_stored;  // on its disk, perhaps damaged since
