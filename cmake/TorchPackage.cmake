@@ -1,7 +1,7 @@
 # What a LibTorch must be for the engine to be built against it. FindTorch.cmake asks for the folder that it found,
 # `./dev setup --torch DIR` for the one that it is given: cmake -DSKERRY_TORCH_DIR=DIR -P cmake/TorchPackage.cmake
 
-set(SKERRY_TORCH_LEAST 2.7)  # the oldest whose headers the engine's sources were seen to compile with
+set(SKERRY_TORCH_LEAST 2.7)  # since when PyPI's packages have the C++ ABI that is needed; only 2.11 was built against
 
 # Sets VERSION_OUT to its version, and TROUBLE_OUT to why it will not do; empty where it does.
 function(skerry_look_at_torch dir version_out trouble_out)
