@@ -101,11 +101,7 @@ TEST(Engine, SilenceForAMinuteIsAHang) {
   node.live(seconds(59));
   EXPECT_TRUE(node.last.stops.empty());
   EXPECT_EQ(node.view().phase, pb::SLOT_TRAINING);
-  bool killed = false;
-  for (int i = 0; i < 3; ++i) {
-    node.live(seconds(1));
-    for (const auto& stop : node.last.stops) killed |= stop.kind == StopKind::kKill;
-  }
+  node.live(seconds(3));
   node.exit_engine("signal 9", false);
   EXPECT_THAT(node.last_sent(kIsReport).engine_report().reason(), testing::HasSubstr("hung"));
 }

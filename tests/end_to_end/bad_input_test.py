@@ -7,7 +7,7 @@ import signal
 import subprocess
 import unittest
 
-from case import BIN, EndToEnd
+from case import BIN, EndToEnd, needs_engine
 from cluster import write_idx
 
 # Exit codes of `skerry`.
@@ -21,6 +21,7 @@ def leave(command, limit=60, **arguments):
                           timeout=limit, **arguments)
 
 
+@needs_engine
 class Data(EndToEnd):
     @classmethod
     def setUpClass(cls):
@@ -240,6 +241,7 @@ class Disk(EndToEnd):
         cluster.wait_run("run")
         process.stop()
 
+    @needs_engine
     def test_corrupt_shard_is_fetched_again(self):
         cluster = self.cluster(fake=False)
         cluster.start_coordinator()
@@ -262,10 +264,12 @@ class Disk(EndToEnd):
         a, b = (cluster.experts(run)[0] for run in ("run", "again"))
         self.assertEqual(a["step"], b["step"])
 
+    @needs_engine
     def test_shard_damaged_on_the_coordinator_is_told_and_mended(self):
         cluster = self.cluster()
         cluster.start_coordinator()
-        cluster.add_dataset(partitions=1)
+        write_idx(cluster.root / "shapes-images", 400)
+        cluster.run("dataset", "add", "shapes", cluster.root / "shapes-images", "--partitions", 1)
         shard = max((cluster.root / "coordinator/objects").iterdir(), key=lambda path: path.stat().st_size)
         with open(shard, "r+b") as file:
             file.seek(-1, os.SEEK_END)
@@ -288,6 +292,7 @@ class Disk(EndToEnd):
         self.assertEqual(len(cluster.events(kind="object_mended")), 1)
         self.assertNotIn("damaged", cluster.run("run", "why", "run").stdout)
 
+    @needs_engine
     def test_ensemble_folder_that_exists(self):
         cluster = self.cluster(fake=False)
         cluster.start_coordinator()

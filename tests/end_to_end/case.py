@@ -9,6 +9,7 @@ from cluster import Cluster, Failure  # noqa: E402,F401
 
 BIN = pathlib.Path(os.environ.get("SKERRY_BIN", "build/bin")).resolve()
 FAKE_ENGINE = BIN / "skerry-fake-engine"
+needs_engine = unittest.skipUnless((BIN / "skerry-engine").exists(), "this build has no engine (SKERRY_ENGINE)")
 
 
 class EndToEnd(unittest.TestCase):

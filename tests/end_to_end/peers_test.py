@@ -6,8 +6,8 @@ import re
 import unittest
 
 from bit_exact_test import tensors
-from case import EndToEnd
-from cluster import flip_byte, free_ports, inflate, sums, write_idx
+from case import EndToEnd, needs_engine
+from cluster import flip_byte, free_ports, inflate, sums, write_dataset
 
 
 class Peers(EndToEnd):
@@ -29,6 +29,7 @@ class Peers(EndToEnd):
         del found["experts.json"]
         return found
 
+    @needs_engine
     def test_ensemble_with_the_coordinator_gone(self):
         it = self.cluster(fake=False)
         it.start_coordinator()
@@ -72,6 +73,7 @@ class Peers(EndToEnd):
                 "the ensemble from nodes that were started again", *it.daemons.values())
         self.assertEqual(sums(again), sums(before))
 
+    @needs_engine
     def test_a_spare_takes_over_from_its_own_copy(self):
         it = self.cluster(fake=False)
         it.start_coordinator()
@@ -113,9 +115,8 @@ class Peers(EndToEnd):
         goes at once, take no less than the rest of them at that rate."""
         it = self.cluster(coordinator_args=["--upload-limit", "4MB/s"])
         it.start_coordinator()
-        write_idx(it.root / "images", 200)
         folder = it.root / "noise"
-        it.engine_run("ingest", it.root / "images", "--out", folder, "--partitions", 1)
+        write_dataset(folder, partitions=1, samples=200)
         inflate(folder, 12_500_000)
         it.run("dataset", "add", "noise", folder, "--partitions", 1)
         env = {"SKERRY_FAKE_STEP_MS": "20"}

@@ -3,6 +3,7 @@
 //   SKERRY_FAKE_STEP_MS            time of a step (1)
 //   SKERRY_FAKE_WEIGHTS            floats in each of the four tensors (256)
 //   SKERRY_FAKE_CRASH_AT           at this step: abort
+//   SKERRY_FAKE_WAIT_AT            … : say so, and train no further until told to stop
 //   SKERRY_FAKE_HANG_AT            … : fall silent
 //   SKERRY_FAKE_NON_FINITE_AT      … : report weights that are not finite
 //   SKERRY_FAKE_OUT_OF_MEMORY_AT   … : report that memory ran out
@@ -90,6 +91,7 @@ class Engine {
       chain_.advance(start_->attempt());
       if (const std::optional<int> code = mishap()) return *code;
       if (!progress()) return 0;
+      if (chain_.step == setting("SKERRY_FAKE_WAIT_AT", 0) && !wait_for_stop()) return 0;
       if (!round_ended()) continue;
       if (stop_) break;
       round_from_ = chain_.step;
@@ -132,6 +134,15 @@ class Engine {
       return report(pb::EngineEvent::FAILURE_OUT_OF_MEMORY, "out of memory");
     }
     return std::nullopt;
+  }
+
+  bool wait_for_stop() {
+    progress_at_ = {};
+    if (!progress()) return false;
+    while (!stop_) {
+      if (!read(Duration(-1))) return false;
+    }
+    return true;
   }
 
   bool progress() {

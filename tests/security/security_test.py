@@ -68,7 +68,7 @@ class Bounded:
         self.before = attacker.memory_mib(self.pid)
 
     def __exit__(self, kind, *_):
-        if kind is None:
+        if kind is None and not os.environ.get("SKERRY_SANITIZE"):  # a sanitizer takes more than a program does
             grown = attacker.memory_mib(self.pid, "VmHWM") - self.before
             self.case.assertLess(grown, self.mib, f"the coordinator grew from {self.before:.0f} MiB by {grown:.0f} MiB")
 

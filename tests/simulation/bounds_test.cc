@@ -11,7 +11,7 @@
 namespace skerry::simulation {
 namespace {
 
-constexpr std::uint64_t kSeeds = 40;
+constexpr std::uint64_t kSeeds = 40 / SKERRY_SEED_DIVISOR;
 constexpr double kDrift = 0.005;
 constexpr double kSlow = 2e6;  // bytes a second: a checkpoint takes about as long as a round
 
