@@ -74,6 +74,14 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"old_assignment_applied", "an assignment that was overtaken on its way replaces a newer one"},
     {"drain_drops_work", "a drain gives the lease back without committing what was trained"},
     {"full_disk_forever", "a checkpoint that met a full disk is never stored again"},
+    // ---- Records ----
+    {"record_signature_unchecked", "a record is held whose signature is not its author's"},
+    {"certificate_unchecked", "a record is held of an author whom the coordinator never certified"},
+    {"revoked_signer_accepted", "a record of a revoked node is held"},
+    {"record_version_ignored", "an old record takes the place of a newer one"},
+    {"expired_record_revived", "a record that has expired comes back"},
+    {"news_never_repeated", "a record that was missed while it was news is never learnt"},
+    {"holdings_never_told", "what a node holds is told once, and never again"},
     // ---- The rules of disks ----
     {"torn_batch_kept", "half of a batch survives a crash"},
     {"batches_reordered", "a later batch survives a crash, an earlier one does not"},

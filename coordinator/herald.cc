@@ -11,9 +11,10 @@
 namespace skerry::coordinator {
 namespace {
 
-gossip::Config config_of(const protocol::Identity& identity, std::size_t connections, std::uint64_t seed,
-                         Now now) {
-  gossip::Config config;
+constexpr std::size_t kRemembered = 8192;  // records that were found genuine
+
+gossip::Config config_of(gossip::Config config, const protocol::Signer& identity, std::size_t connections,
+                         std::uint64_t seed, Now now) {
   config.coordinator_key = identity.ed25519_key();
   config.incarnation = static_cast<std::uint64_t>(now.unix_ms);
   config.seed = seed;
@@ -24,10 +25,10 @@ gossip::Config config_of(const protocol::Identity& identity, std::size_t connect
 
 }  // namespace
 
-Herald::Herald(const protocol::Identity& identity, std::size_t connections, std::uint64_t seed,
-               const std::string& saved, Now now)
-    : verifier_(identity.ed25519_key()),
-      gossip_(config_of(identity, connections, seed, now), identity, verifier_,
+Herald::Herald(const protocol::Signer& identity, std::size_t connections, std::uint64_t seed,
+               const std::string& saved, Now now, const Manner& manner)
+    : verifier_(identity.ed25519_key(), kRemembered, manner.checks),
+      gossip_(config_of(manner.pace, identity, connections, seed, now), identity, verifier_,
               gossip::load_table(saved, verifier_, {}, now), now) {}
 
 void Herald::say(const pb::RecordBody& body, Now now) {

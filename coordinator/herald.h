@@ -17,9 +17,14 @@ namespace skerry::coordinator {
 
 class Herald {
  public:
+  // How often it talks and for how long its records live, and how signatures are checked.
+  struct Manner {
+    gossip::Config pace;
+    gossip::SignatureChecks checks;
+  };
   // `identity` outlives it. `saved`: what save() gave in an earlier life, or empty.
-  Herald(const protocol::Identity& identity, std::size_t connections, std::uint64_t seed,
-         const std::string& saved, Now now);
+  Herald(const protocol::Signer& identity, std::size_t connections, std::uint64_t seed,
+         const std::string& saved, Now now, const Manner& manner = {});
 
   // The facts as they are now, whole: what is there no more is withdrawn.
   void tell(const std::vector<RunFacts>& runs, const std::vector<NodeId>& revoked, Now now);

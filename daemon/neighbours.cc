@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "daemon/objects.h"
 #include "gossip/router_parts.h"
@@ -15,10 +16,11 @@ namespace {
 constexpr Duration kShutOut = std::chrono::minutes(10);
 constexpr Duration kIdle = std::chrono::minutes(1);  // without a chunk: a connection that nobody needs may go
 constexpr Duration kTellEvery = std::chrono::minutes(1);
-constexpr std::size_t kSought = 8;  // holders of one object
+constexpr std::size_t kRemembered = 8192;  // records that were found genuine
+constexpr std::size_t kSought = 8;         // holders of one object
 
 gossip::Config config_of(const NeighboursParts& parts, Now now) {
-  gossip::Config config;
+  gossip::Config config = parts.pace;
   config.coordinator_key = parts.coordinator_key;
   config.certificate = parts.certificate;
   config.incarnation = static_cast<std::uint64_t>(now.unix_ms);
@@ -41,7 +43,7 @@ protocol::HostPort host_and_port(const std::string& url) {
 Neighbours::Neighbours(NeighboursParts parts, const std::string& saved, Hooks hooks, Now now)
     : parts_(std::move(parts)),
       hooks_(std::move(hooks)),
-      verifier_(parts_.coordinator_key),
+      verifier_(parts_.coordinator_key, kRemembered, parts_.checks),
       gossip_(config_of(parts_, now), parts_.identity, verifier_,
               gossip::load_table(saved, verifier_, {}, now), now) {
   // Until the coordinator has said it, this node is where it was.
@@ -200,7 +202,8 @@ void Neighbours::hold(const std::vector<KeptCheckpoint>& kept, const Beside& bes
     if (!others.contains(object)) name(object);
   }
   for (const Hash& object : objects) name(object);
-  if (std::string bytes = body.SerializeAsString(); bytes != said_) {
+  const bool is_told = !said_.empty() && planted("holdings_never_told");
+  if (std::string bytes = body.SerializeAsString(); bytes != said_ && !is_told) {
     said_ = std::move(bytes);
     say(body, now);
   }
@@ -226,10 +229,14 @@ void Neighbours::say_experts(const std::vector<KeptCheckpoint>& kept, Now now) {
       expert.set_share(by_coordinator.share());
       if (by_coordinator.has_statistics()) *expert.mutable_statistics() = by_coordinator.statistics();
     }
-    say(body, now);
+    if (std::string bytes = body.SerializeAsString(); bytes != said_of_experts_[each.expert]) {
+      said_of_experts_[each.expert] = std::move(bytes);
+      say(body, now);
+    }
   }
   for (const auto& [expert, manifest] : said_experts_) {
     if (now_said.contains(expert)) continue;
+    said_of_experts_.erase(expert);
     pb::RecordBody body;
     body.mutable_expert()->set_run(expert.run.str());
     body.mutable_expert()->set_expert(expert.index);

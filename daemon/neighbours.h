@@ -19,15 +19,17 @@
 namespace skerry::daemon {
 
 struct NeighboursParts {
-  const protocol::Identity& identity;
+  const protocol::Signer& identity;
   std::string coordinator_key;  // Ed25519
   pb::Certificate certificate;
-  protocol::PeerNetwork& network;
+  protocol::PeerLinks& network;
   std::string
       advertise;  // HOST:PORT that others dial; empty: what the coordinator sees, with the port that is listened at
   std::string host_label;
   std::vector<pb::Slot> slots;
   std::uint64_t seed = 1;
+  gossip::Config pace = {};  // how often it talks and for how long its records live; who speaks stands above
+  gossip::SignatureChecks checks = {};
 };
 
 inline constexpr std::uint64_t kOthersBytes = std::uint64_t{256} << 20;
@@ -98,7 +100,8 @@ class Neighbours {
   gossip::Gossip gossip_;
   std::string seen_;  // the host that others see
   std::string said_;  // the node's fact as last said
-  std::map<ExpertId, std::string> said_experts_;
+  std::map<ExpertId, std::string> said_experts_;     // the checkpoint, also of an earlier life
+  std::map<ExpertId, std::string> said_of_experts_;  // the fact as last said
   std::map<NodeId, Duration> moved_at_;  // the last chunk, of connected peers
   bool news_ = true;
   std::uint64_t turned_away_ = 0;  // since it was last told

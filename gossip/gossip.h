@@ -27,7 +27,7 @@ namespace skerry::gossip {
 class Gossip {
  public:
   // `self` and `verifier` outlive it; several may share a verifier. `table`: empty, or what load_table made of an earlier start.
-  Gossip(Config config, const protocol::Identity& self, Verifier& verifier, Table table, Now now);
+  Gossip(Config config, const protocol::Signer& self, Verifier& verifier, Table table, Now now);
   Gossip(const Gossip&) = delete;
   Gossip& operator=(const Gossip&) = delete;
 
@@ -86,7 +86,7 @@ class Gossip {
   std::string digest() const;
 
   Config config_;
-  const protocol::Identity& self_;
+  const protocol::Signer& self_;
   NodeId self_id_;
   Verifier& verifier_;
   Table table_;

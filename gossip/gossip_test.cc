@@ -237,8 +237,8 @@ TEST_F(GossipTest, AStartWhoseClockWentBackGoesBeyondItsOlderRecords) {
   ASSERT_THAT(effects.reports, SizeIs(1));
   pass(20s);
   EXPECT_EQ(node(kAnna)->node().address(), "tcp://anna:new");
-  EXPECT_EQ(node(kAnna)->incarnation(), 99U);
-  EXPECT_EQ(node(kAnna)->counter(), 8U);
+  EXPECT_GT(node(kAnna)->incarnation(), 99U) << "which numbers of 99 were signed is not known";
+  EXPECT_EQ(node(kAnna)->counter(), 1U);
 }
 
 TEST_F(GossipTest, ALaterStartThatSaysTheSameSignsNothingAnew) {

@@ -7,6 +7,8 @@
 namespace skerry::gossip {
 namespace {
 
+constexpr std::uint64_t kBeyondMost = 1 << 20;  // as milliseconds a quarter of an hour: clocks catch up
+
 // What a body says, without who, when and how often.
 std::string fact_bytes(pb::RecordBody body) {
   body.clear_author();
@@ -28,6 +30,14 @@ Duration Own::until_again(Stream& random) const {
   return std::chrono::duration_cast<Duration>(lifetime() / 4 * (1 - random.uniform() / 4));
 }
 
+// Which numbers its process signed after this one is not known here, nor which a start in between took to go beyond the same
+// record: none of them may be used for other words. So the step is drawn.
+void Own::go_beyond(const Record& record, Fact& fact, Stream& random) {
+  const bool is_last = record.version.incarnation >= protocol::kRecordVersion - kBeyondMost;
+  fact.incarnation = record.version.incarnation + (is_last ? 0 : 1 + random.below(kBeyondMost));
+  fact.counter = is_last ? record.version.counter : 0;
+}
+
 void Own::say(const Key& key, const pb::RecordBody& body, const Record* held, Duration age, Now now,
               Stream& random) {
   auto [found, added] = facts_.try_emplace(key);
@@ -35,8 +45,7 @@ void Own::say(const Key& key, const pb::RecordBody& body, const Record* held, Du
   if (added) {
     fact.incarnation = config_.incarnation;
     if (held != nullptr && held->version.incarnation >= fact.incarnation) {
-      fact.incarnation = held->version.incarnation;
-      fact.counter = held->version.counter;
+      go_beyond(*held, fact, random);
     }
     fact.body = held != nullptr ? held->body : pb::RecordBody();
     fact.changed = held == nullptr;
@@ -47,17 +56,13 @@ void Own::say(const Key& key, const pb::RecordBody& body, const Record* held, Du
   fact.changed = true;
 }
 
-bool Own::overtaken(const Record& record) {
+bool Own::overtaken(const Record& record, Stream& random) {
   const auto found = facts_.find(record.key);
   if (found == facts_.end()) return false;
   Fact& fact = found->second;
   const auto theirs = std::tuple(record.version.incarnation, record.version.counter);
   if (theirs < std::tuple(fact.incarnation, fact.counter)) return false;
-  std::tie(fact.incarnation, fact.counter) = theirs;
-  if (fact.counter >= protocol::kRecordVersion) {
-    ++fact.incarnation;
-    fact.counter = 0;
-  }
+  go_beyond(record, fact, random);
   fact.changed = true;
   return true;
 }

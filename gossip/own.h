@@ -1,7 +1,7 @@
 // What this process says itself: keeps each fact, and knows when it must be signed anew and with which version.
 //
-// One that finds a newer record of its own among the peers, of an earlier start whose clock was ahead, takes a version beyond
-// it: so a start needs no number on disk.
+// One that finds a newer record of its own among the peers, of an earlier start whose clock was ahead, takes an incarnation
+// beyond that: so a start needs no number on disk, and no two starts sign under one number.
 #pragma once
 
 #include <map>
@@ -24,7 +24,7 @@ class Own {
            Stream& random);
   bool says(const Key& key) const { return facts_.contains(key); }
   // Someone holds this version of one of our records. True: it is beyond ours, and ours will be signed anew.
-  bool overtaken(const Record& record);
+  bool overtaken(const Record& record, Stream& random);
 
   // What was signed could not be held, for want of its run for example: it is due again in a while.
   void say_again(const Key& key) { facts_.at(key).changed = true; }
@@ -42,6 +42,7 @@ class Own {
     Duration again_at{};
   };
 
+  static void go_beyond(const Record& record, Fact& fact, Stream& random);
   Duration lifetime() const;
   Duration until_again(Stream& random) const;
 

@@ -94,7 +94,7 @@ Result<Record> open_record(const pb::SignedRecord& wire, const NodeId& coordinat
   return record;
 }
 
-Result<pb::SignedRecord> sign_record(pb::RecordBody body, const protocol::Identity& author,
+Result<pb::SignedRecord> sign_record(pb::RecordBody body, const protocol::Signer& author,
                                      const pb::Certificate& certificate) {
   body.set_author(author.node_id().str());
   pb::SignedRecord wire;

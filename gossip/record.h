@@ -80,7 +80,7 @@ Result<Record> open_record(const pb::SignedRecord& wire, const NodeId& coordinat
 
 // What its author hands out: `body` has a fact, version, times; author and signature are put in here. kInvalid where the
 // fact breaks a limit of protocol/limits.h.
-Result<pb::SignedRecord> sign_record(pb::RecordBody body, const protocol::Identity& author,
+Result<pb::SignedRecord> sign_record(pb::RecordBody body, const protocol::Signer& author,
                                      const pb::Certificate& certificate);
 
 }  // namespace skerry::gossip

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/planted.h"
 #include "base/text.h"
 #include "protocol/limits.h"
 
@@ -24,10 +25,11 @@ Result<void> may_say(const Record& record) {
 
 }  // namespace
 
-Verifier::Verifier(std::string coordinator_key, std::size_t remembered)
+Verifier::Verifier(std::string coordinator_key, std::size_t remembered, SignatureChecks checks)
     : coordinator_key_(std::move(coordinator_key)),
       coordinator_(protocol::node_id(coordinator_key_)),
-      most_(remembered) {}
+      most_(remembered),
+      checks_(std::move(checks)) {}
 
 RecordPtr Verifier::find(const Hash& body) const {
   if (const auto found = fresh_.find(body); found != fresh_.end()) return found->second;
@@ -48,7 +50,12 @@ Result<Verifier::Holder> Verifier::holder_of(const pb::Certificate& certificate,
     ++signatures_checked_;
     // Whether it is over depends on the clock, so it is asked each time below.
     auto body =
-        protocol::verify_certificate(certificate, coordinator_key_, std::numeric_limits<std::int64_t>::min());
+        checks_.of_certificate(certificate, coordinator_key_, std::numeric_limits<std::int64_t>::min());
+    if (!body && planted("certificate_unchecked")) {
+      pb::CertificateBody claimed;
+      claimed.ParseFromString(certificate.body());
+      body = claimed;
+    }
     if (!body) return fail(ErrorCode::kCorrupt, body.error().message);
     if (body->role() != pb::ROLE_NODE) {
       return fail(ErrorCode::kCorrupt, text(body->node_id(), " is enrolled, but not as a node"));
@@ -78,8 +85,9 @@ Result<RecordPtr> Verifier::check(RecordPtr opened, std::int64_t now_unix_ms) {
     Record record = *opened;
     ASSIGN_OR_RETURN(const std::string key, key_of(record));
     ++signatures_checked_;
-    if (!protocol::verify_signature(key, protocol::kRecordDomain, record.wire.body(),
-                                    record.wire.signature())) {
+    const bool is_signed =
+        checks_.of_key(key, protocol::kRecordDomain, record.wire.body(), record.wire.signature());
+    if (!is_signed && !planted("record_signature_unchecked")) {
       return fail(ErrorCode::kCorrupt, text(describe(record.key), ": the signature is not the author's"));
     }
     TRY(may_say(record));

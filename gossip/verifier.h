@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <unordered_map>
 
@@ -17,9 +18,19 @@ namespace skerry::gossip {
 // Clocks may be apart by this much in all: author and receiver each an hour.
 inline constexpr Duration kClockSlack = std::chrono::hours(2);
 
+// How signatures are checked: those of an Identity. A simulation has a cheaper way, for its own Signer.
+struct SignatureChecks {
+  std::function<bool(std::string_view key, std::string_view domain, std::string_view bytes,
+                     std::string_view signature)>
+      of_key = protocol::verify_signature;
+  std::function<Result<pb::CertificateBody>(const pb::Certificate&, std::string_view coordinator_key,
+                                            std::int64_t now_unix_ms)>
+      of_certificate = protocol::verify_certificate;
+};
+
 class Verifier {
  public:
-  explicit Verifier(std::string coordinator_key, std::size_t remembered = 8192);
+  explicit Verifier(std::string coordinator_key, std::size_t remembered = 8192, SignatureChecks checks = {});
 
   const NodeId& coordinator() const { return coordinator_; }
 
@@ -45,6 +56,7 @@ class Verifier {
   std::string coordinator_key_;
   NodeId coordinator_;
   std::size_t most_;
+  SignatureChecks checks_;
   std::unordered_map<Hash, RecordPtr> fresh_;  // full: becomes the old one
   std::unordered_map<Hash, RecordPtr> old_;
   std::unordered_map<Hash, Holder> keys_;  // by the hash of the certificate; full: emptied

@@ -24,8 +24,17 @@ inline constexpr std::string_view kEnrolDomain = "skerry enrol 1";
 inline constexpr std::string_view kCertificateDomain = "skerry certificate 1";
 inline constexpr std::string_view kRecordDomain = "skerry record 1";
 
+// In whose name records are signed. Besides an Identity there is a simulation's, which costs less (tests/simulation/authority.h).
+class Signer {
+ public:
+  virtual ~Signer() = default;
+  virtual const std::string& ed25519_key() const = 0;
+  virtual NodeId node_id() const = 0;
+  virtual std::string sign(std::string_view domain, std::string_view bytes) const = 0;
+};
+
 // A seed's two key pairs.
-class Identity {
+class Identity final : public Signer {
  public:
   static Identity generate();
   // Fails unless the seed has 32 bytes.
@@ -38,13 +47,13 @@ class Identity {
   static Result<Identity> load_or_create(const std::filesystem::path& path);
 
   const std::string& seed() const { return seed_; }
-  const std::string& ed25519_key() const { return ed25519_key_; }
+  const std::string& ed25519_key() const override { return ed25519_key_; }
   const std::string& x25519_key() const { return x25519_key_; }        // raw CURVE public key
   const std::string& x25519_secret() const { return x25519_secret_; }  // raw CURVE secret key
-  NodeId node_id() const;
+  NodeId node_id() const override;
 
   // Ed25519 over domain + bytes.
-  std::string sign(std::string_view domain, std::string_view bytes) const;
+  std::string sign(std::string_view domain, std::string_view bytes) const override;
 
  private:
   Identity() = default;

@@ -53,9 +53,24 @@ struct PeerTurnedAway {
 };
 using PeerEvent = std::variant<PeerConnected, PeerMessage, PeerGone, PeerTurnedAway>;
 
-class PeerNetwork {
+// What is asked of those connections; besides PeerNetwork there is a simulation's (tests/simulation/peer_mesh.h). Each method
+// as it is told at PeerNetwork.
+class PeerLinks {
  public:
   using Handler = std::function<void(PeerEvent)>;
+  virtual ~PeerLinks() = default;
+  virtual std::string listens_at() const = 0;
+  virtual Result<void> dial(const std::string& url, const std::string& ed25519_key) = 0;
+  virtual bool is_connected(const NodeId& peer) const = 0;
+  virtual Result<void> send(const NodeId& peer, std::string_view bytes) = 0;
+  virtual void close(const NodeId& peer) = 0;
+  virtual void shut_out(const NodeId& peer, const std::string& x25519_key, Duration until) = 0;
+  virtual bool poll(const Handler& handle) = 0;
+  virtual std::vector<int> descriptors() const = 0;
+};
+
+class PeerNetwork final : public PeerLinks {
+ public:
   // A client that dials nothing yet, of a node at tcp://HOST:PORT with this Ed25519 key.
   using MakeClient = std::function<Result<std::unique_ptr<ClientTransport>>(const std::string& url,
                                                                             const std::string& ed25519_key)>;
@@ -69,25 +84,27 @@ class PeerNetwork {
   PeerNetwork(Parts parts, const Clock& clock);
 
   // Where this side listens, tcp://HOST:PORT; empty: nowhere.
-  std::string listens_at() const { return parts_.server ? parts_.server->endpoints().peer : std::string(); }
+  std::string listens_at() const override {
+    return parts_.server ? parts_.server->endpoints().peer : std::string();
+  }
 
   // A wish: nothing where it is connected, under way, shut out, or there are too many. Given up after kDialWithin without a
   // word; PeerConnected tells of success. kInvalid: not an address, not a key.
-  Result<void> dial(const std::string& url, const std::string& ed25519_key);
-  bool is_connected(const NodeId& peer) const;
+  Result<void> dial(const std::string& url, const std::string& ed25519_key) override;
+  bool is_connected(const NodeId& peer) const override;
   bool is_dialling(const NodeId& peer) const;
   std::vector<NodeId> connected() const;
 
   // kUnavailable: not connected. kExhausted: its queue is full, try after a poll.
-  Result<void> send(const NodeId& peer, std::string_view bytes);
+  Result<void> send(const NodeId& peer, std::string_view bytes) override;
   // Without an event.
-  void close(const NodeId& peer);
+  void close(const NodeId& peer) override;
   // Closes it, and lets it in no more before then. `x25519_key`: refused at the handshake already; empty: not known.
-  void shut_out(const NodeId& peer, const std::string& x25519_key, Duration until);
+  void shut_out(const NodeId& peer, const std::string& x25519_key, Duration until) override;
 
   // What has come, without waiting. True: perhaps not all, call again before waiting for descriptors().
-  bool poll(const Handler& handle);
-  std::vector<int> descriptors() const;
+  bool poll(const Handler& handle) override;
+  std::vector<int> descriptors() const override;
 
  private:
   struct Link {

@@ -45,6 +45,7 @@ void Aftermath::begin() {
 }
 
 void Aftermath::look() {
+  if (is_over_) return;
   check_commits();
   check_connections();
   check_disks();

@@ -27,6 +27,8 @@ class Aftermath final : public Watcher {
   void before_healing();
   // Everything was healed: the looks begin.
   void begin();
+  // No more looks.
+  void end() { is_over_ = true; }
   Duration healed() const { return healed_; }
   Duration longest_wait() const { return longest_wait_; }
 
@@ -46,6 +48,7 @@ class Aftermath final : public Watcher {
   bool is_kept_waiting(const std::vector<coordinator::ExpertView>& experts);
 
   Cluster& cluster_;
+  bool is_over_ = false;
   Duration healed_{};
   Duration longest_wait_{};
   std::vector<Stuck> stuck_;

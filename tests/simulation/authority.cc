@@ -46,12 +46,44 @@ Result<NodeId> SimulatedAuthority::check_possession(const pb::EnrolRequest& requ
 }
 
 pb::Certificate SimulatedAuthority::certify(pb::CertificateBody body) const {
-  static const std::string kKey = blake2b("coordinator").raw();
-  body.set_coordinator_key(kKey);
+  const std::string& key = coordinator_identity().ed25519_key;
+  body.set_coordinator_key(key);
   pb::Certificate certificate;
   certificate.set_body(body.SerializeAsString());
-  certificate.set_signature(signed_by(kKey, certificate.body()));
+  certificate.set_signature(signed_by(key, certificate.body()));
   return certificate;
+}
+
+// ---- Records ----
+
+const Identity& coordinator_identity() {
+  static const Identity kIdentity = [] {
+    Identity identity;
+    identity.ed25519_key = blake2b("coordinator").raw();
+    identity.x25519_key = x25519_of(identity.ed25519_key);
+    identity.id = id_of(identity.ed25519_key);
+    return identity;
+  }();
+  return kIdentity;
+}
+
+std::string SimulatedSigner::sign(std::string_view domain, std::string_view bytes) const {
+  return signed_by(identity_.ed25519_key, std::string(domain).append(bytes));
+}
+
+bool is_signed_by(std::string_view key, std::string_view domain, std::string_view bytes,
+                  std::string_view signature) {
+  return signature == signed_by(std::string(key), std::string(domain).append(bytes));
+}
+
+Result<pb::CertificateBody> open_certificate(const pb::Certificate& certificate,
+                                             std::string_view coordinator_key) {
+  pb::CertificateBody body;
+  if (certificate.signature() != signed_by(std::string(coordinator_key), certificate.body()) ||
+      !body.ParseFromString(certificate.body()) || body.coordinator_key() != coordinator_key) {
+    return fail(ErrorCode::kCorrupt, "certificate: not signed by this coordinator");
+  }
+  return body;
 }
 
 }  // namespace skerry::simulation

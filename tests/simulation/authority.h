@@ -3,8 +3,11 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "coordinator/core.h"
+#include "protocol/identity.h"
 
 namespace skerry::simulation {
 
@@ -19,6 +22,28 @@ Identity identity_of(const std::string& secret);
 
 pb::EnrolRequest enrol_request(const Identity& identity, const std::string& name,
                                const pb::TokenCreated& token);
+
+// Signs records as that identity, at the cost of a hash.
+class SimulatedSigner final : public protocol::Signer {
+ public:
+  explicit SimulatedSigner(Identity identity) : identity_(std::move(identity)) {}
+  const std::string& ed25519_key() const override { return identity_.ed25519_key; }
+  NodeId node_id() const override { return identity_.id; }
+  std::string sign(std::string_view domain, std::string_view bytes) const override;
+
+ private:
+  Identity identity_;
+};
+
+// Of the coordinator that SimulatedAuthority certifies for.
+const Identity& coordinator_identity();
+
+// What a signer's signatures and an authority's certificates are checked by.
+bool is_signed_by(std::string_view key, std::string_view domain, std::string_view bytes,
+                  std::string_view signature);
+// The body, if this coordinator signed it.
+Result<pb::CertificateBody> open_certificate(const pb::Certificate& certificate,
+                                             std::string_view coordinator_key);
 
 class SimulatedAuthority final : public coordinator::Authority {
  public:

@@ -8,6 +8,8 @@ namespace {
 
 constexpr char kDataset[] = "images";
 constexpr std::uint64_t kShardBytes = 8 << 20;
+constexpr double kBehindNat = 0.4;  // of nodes
+constexpr double kGossips = 0.4;    // of seeds: it costs as much again as all the rest
 
 pb::DatasetFile file(const Object& object, const std::string& role, std::int32_t partition) {
   pb::DatasetFile out;
@@ -23,12 +25,15 @@ pb::DatasetFile file(const Object& object, const std::string& role, std::int32_t
 Cluster::Cluster(ClusterOptions options)
     : options_(std::move(options)),
       world_(options_.seed, options_.keep),
+      gossip_(world_),
       invariants_(world_),
       lease_rules_(world_, options_.config),
       coordinator_(world_, options_.config),
       admin_(world_, coordinator_.admin()),
       steps_target_(options_.steps) {
   world_.watchers = {&invariants_, &lease_rules_};
+  if (options_.gossips) world_.gossip = &gossip_;
+  gossip_.rules.tells = options_.tells_records;
   world_.event_limit = options_.config.events;
   world_.run_seed = options_.seed ^ 0x5eed;
   world_.non_finite_one_in = options_.non_finite_one_in;
@@ -45,7 +50,8 @@ Cluster::Cluster(ClusterOptions options)
                                                           .host = node.host.empty() ? node.name : node.host,
                                                           .slots = node.slots,
                                                           .step_time = node.step_time,
-                                                          .drift = node.drift}));
+                                                          .drift = node.drift,
+                                                          .listens = node.listens}));
     if (!options_.steady) continue;
     daemons_.back()->disk() = coordinator_.disk();
     world_.network.weather(node.name).delay_min = world_.network.weather(node.name).delay_max =
@@ -223,6 +229,8 @@ ClusterOptions draw_options(std::uint64_t seed) {
   for (std::size_t i = 1; i < options.nodes.size(); ++i) {
     options.nodes[i].host = dice.chance(0.25) ? options.nodes[i - 1].host : options.nodes[i].name;
   }
+  options.gossips = dice.chance(kGossips);
+  for (ClusterOptions::Node& node : options.nodes) node.listens = !dice.chance(kBehindNat);
   return options;
 }
 

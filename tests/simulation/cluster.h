@@ -9,6 +9,7 @@
 #include "tests/simulation/admin_client.h"
 #include "tests/simulation/coordinator_host.h"
 #include "tests/simulation/daemon_host.h"
+#include "tests/simulation/gossip_side.h"
 #include "tests/simulation/invariants.h"
 #include "tests/simulation/lease_rules.h"
 #include "tests/simulation/world.h"
@@ -25,6 +26,7 @@ struct ClusterOptions {
     Duration step_time = milliseconds(100);
     double drift = 0;
     std::string host = {};  // empty: one of its own
+    bool listens = true;    // false: behind NAT
   };
   std::vector<Node> nodes;
   std::uint32_t experts = 2;
@@ -37,7 +39,9 @@ struct ClusterOptions {
   std::uint32_t copies = 1;
   double coordinator_drift = 0;
   std::uint64_t non_finite_one_in = 0;
-  bool steady = false;  // every delay and write takes the same time: for stories
+  bool steady = false;         // every delay and write takes the same time: for stories
+  bool gossips = true;         // false: nobody does; whoever has an object gives it
+  bool tells_records = false;  // lines for what each learns from records
 };
 
 inline constexpr char kRunName[] = "demo";
@@ -90,6 +94,7 @@ class Cluster {
 
   ClusterOptions options_;
   World world_;
+  GossipGround gossip_;
   Invariants invariants_;
   LeaseRules lease_rules_;
   CoordinatorHost coordinator_;

@@ -12,12 +12,15 @@
 #include "protocol/validate.h"
 #include "tests/simulation/batch_log.h"
 #include "tests/simulation/describe.h"
+#include "tests/simulation/gossip_side.h"
 
 namespace skerry::simulation {
 namespace {
 
 constexpr std::int64_t kEpochStart = 1'800'000'000'000;  // of the simulated wall clock
 constexpr Duration kSourceTimeout = seconds(1);
+constexpr Duration kLookEvery = seconds(1);
+constexpr unsigned kLooksPerKeeping = 60;  // of gossip's records
 
 std::chrono::nanoseconds cpu_time() {
   timespec spent{};
@@ -38,6 +41,8 @@ CoordinatorHost::CoordinatorHost(World& world, coordinator::Config config)
   world_.key_names[admin_.x25519_key] = "admin";
   world_.is_stored = [this](const Hash& manifest) { return has_object(manifest); };
 }
+
+CoordinatorHost::~CoordinatorHost() = default;
 
 Now CoordinatorHost::now() const {
   const Duration time = world_.timeline.now();
@@ -92,6 +97,31 @@ void CoordinatorHost::start() {
   }
   feed(coordinator::DiskFree{free_bytes_});
   for (const auto& [manifest, checkpoint] : std::map(objects_)) feed(stored_event(manifest));
+  if (world_.gossip != nullptr) start_gossip();
+}
+
+void CoordinatorHost::start_gossip() {
+  const auto admits = [this](const NodeId& node) {
+    const auto key = world_.gossip->keys.find(node);
+    return key != world_.gossip->keys.end() && allowed_.contains(key->second);
+  };
+  GossipProcess process{kCoordinatorAddress, [this] { return now(); },
+                        [this](std::function<void()> action) { deliver(std::move(action)); }};
+  const std::uint64_t seed = Dice(world_.seed, "herald", static_cast<std::uint32_t>(life_)).u64();
+  gossip_ =
+      std::make_unique<CoordinatorGossip>(world_, *world_.gossip, std::move(process), admits, seed, records_);
+  look_around(0);
+}
+
+void CoordinatorHost::look_around(unsigned looks) {
+  world_.timeline.after(kLookEvery, [this, life = life_, looks] {
+    if (life != life_) return;
+    deliver([this, looks] {
+      gossip_->look(*core_);
+      if (looks % kLooksPerKeeping == kLooksPerKeeping - 1) records_ = gossip_->save();
+    });
+    look_around(looks + 1);
+  });
 }
 
 void CoordinatorHost::kill() {
@@ -99,6 +129,7 @@ void CoordinatorHost::kill() {
   world_.trace.add("coordinator", "killed");
   world_.trace.line([&] { return std::string("coordinator is killed"); });
   crash_disk();
+  gossip_.reset();
   core_.reset();
   ++life_;
   world_.network.server_down();
@@ -134,6 +165,7 @@ void CoordinatorHost::restore(const Backup& backup) {
   for (auto& [key, value] : *raised) durable_[key] = std::move(value);
   objects_ = backup.objects;
   broken_.clear();
+  records_.clear();
   world_.trace.line([&] { return std::string("coordinator is restored from a backup"); });
   world_.tell([&](Watcher& watcher) { watcher.coordinator_restored(durable_); });
 }
@@ -354,7 +386,9 @@ void CoordinatorHost::send(const coordinator::Send& message) {
 // ---- Objects ----
 
 bool CoordinatorHost::may_serve(const NodeId& node, const Hash& manifest) const {
-  return is_up() && !paused_ && objects_.contains(manifest) && core_->may_read(node, manifest);
+  if (!is_up() || paused_) return false;
+  if (gossip_ && gossip_->serves(manifest)) return true;
+  return objects_.contains(manifest) && core_->may_read(node, manifest);
 }
 
 coordinator::ObjectStored CoordinatorHost::stored_event(const Hash& manifest) const {

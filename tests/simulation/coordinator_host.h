@@ -17,6 +17,8 @@
 
 namespace skerry::simulation {
 
+class CoordinatorGossip;
+
 class CoordinatorHost final : public NetworkServer {
  public:
   struct Backup {
@@ -25,6 +27,7 @@ class CoordinatorHost final : public NetworkServer {
   };
 
   CoordinatorHost(World& world, coordinator::Config config);
+  ~CoordinatorHost() override;
 
   void start();
   // SIGKILL: batches on their way become durable or not, in order; transfers are lost.
@@ -36,6 +39,9 @@ class CoordinatorHost final : public NetworkServer {
   void measure() { measures_ = true; }
   std::chrono::nanoseconds core_time() const { return core_time_; }
   bool is_paused() const { return paused_; }
+  std::uint64_t life() const { return life_; }
+  CoordinatorGossip* gossip() const { return gossip_.get(); }  // none: it is down, or nobody gossips
+  std::int64_t wall_ms() const { return now().unix_ms; }
 
   Backup backup() const { return {durable_, objects_}; }
   // REQUIRES: !is_up(). The next start is from the backup, its generation raised; it may be restored again.
@@ -83,6 +89,8 @@ class CoordinatorHost final : public NetworkServer {
   };
 
   Now now() const;
+  void start_gossip();
+  void look_around(unsigned looks);
   void deliver(std::function<void()> action);
   void feed(const coordinator::Event& event);
   void tell_stepped(const coordinator::Event* event, const coordinator::Effects& effects);
@@ -111,11 +119,13 @@ class CoordinatorHost final : public NetworkServer {
   std::map<Hash, bool> objects_;  // → is a checkpoint
   std::set<Hash> broken_;         // of them: visible, but not whole; only planted bugs leave such
   std::uint64_t free_bytes_ = 1ULL << 40;
+  std::string records_;  // gossip's
 
   // Of this process.
   std::uint64_t life_ = 0;
   std::unique_ptr<CountedRng> rng_;
   std::unique_ptr<coordinator::Core> core_;
+  std::unique_ptr<CoordinatorGossip> gossip_;
   DiskWeather disk_;
   bool paused_ = false;
   Duration paused_at_{};

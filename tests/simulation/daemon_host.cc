@@ -8,12 +8,15 @@
 #include "base/text.h"
 #include "protocol/validate.h"
 #include "tests/simulation/describe.h"
+#include "tests/simulation/gossip_side.h"
 
 namespace skerry::simulation {
 namespace {
 
 constexpr std::uint64_t kCheckpointBytes = 4 << 20;
 constexpr Duration kFetchTimeout = seconds(1);
+constexpr Duration kLookEvery = seconds(1);
+constexpr unsigned kLooksPerKeeping = 30;  // of gossip's records
 
 }  // namespace
 
@@ -41,6 +44,7 @@ void DaemonHost::new_identity() {
   world_.trace.name_node(identity_.id, settings_.name);
   world_.sources[identity_.id] = {settings_.name, this};
   world_.key_names[identity_.x25519_key] = settings_.name;
+  if (world_.gossip != nullptr) world_.gossip->keys[identity_.id] = identity_.x25519_key;
 }
 
 Now DaemonHost::now() const {
@@ -90,14 +94,43 @@ void DaemonHost::run_core() {
     failed_ = true;
     return end_process(Death::kKilled);
   }
-  auto made = daemon::Core::make(std::move(config), {state_, objects_});
+  auto made = daemon::Core::make(config, {state_, objects_});
   if (!made) {
     world_.violated("S16", settings_.name + " refuses its own state: " + made.error().message);
     return;
   }
   core_ = std::make_unique<daemon::Core>(std::move(*made));
+  if (world_.gossip != nullptr) start_gossip(config);
   feed(daemon::Tick{});
   world_.network.dial(settings_.name, Endpoint::kControl, identity_.x25519_key, *this);
+}
+
+void DaemonHost::start_gossip(const daemon::CoreConfig& config) {
+  GossipProcess process{settings_.name, [this] { return now(); },
+                        [this](std::function<void()> action) { deliver(std::move(action)); }};
+  gossip_ = std::make_unique<DaemonGossip>(
+      world_, *world_.gossip, std::move(process),
+      DaemonGossip::Settings{
+          .identity = identity_,
+          .certificate = certificate_,
+          .host = settings_.host,
+          .slots = config.slots,
+          .listens = settings_.listens,
+          .seed = Dice(world_.seed, settings_.name + "'s gossip", static_cast<std::uint32_t>(life_)).u64(),
+          .saved = records_});
+  if (settings_.original != nullptr) world_.gossip->rules.key_is_shared(identity_.id);
+  look_around(0);
+}
+
+void DaemonHost::look_around(unsigned looks) {
+  world_.timeline.after(kLookEvery, [this, life = life_, looks] {
+    if (life != life_) return;
+    deliver([this, looks] {
+      for (daemon::Event& event : gossip_->look(*core_, objects_)) feed(std::move(event));
+      if (looks % kLooksPerKeeping == kLooksPerKeeping - 1 && !disk_.full) records_ = gossip_->save();
+    });
+    look_around(looks + 1);
+  });
 }
 
 void DaemonHost::end_process(Death death) {
@@ -105,6 +138,8 @@ void DaemonHost::end_process(Death death) {
     world_.sources[id()] = {original->name(), original};
   life_up_ = false;
   ++life_;
+  if (gossip_ && death == Death::kVanished) gossip_->vanishes();
+  gossip_.reset();
   core_.reset();
   engines_.clear();
   ended_engines_.clear();
@@ -138,6 +173,8 @@ void DaemonHost::wipe_disk() {
   SKERRY_CHECK(!is_up(), "it runs already");
   world_.trace.line([&] { return text(settings_.name, "'s disk is lost"); });
   enrolled_ = false;
+  certificate_.Clear();
+  records_.clear();
   state_.clear();
   objects_.clear();
   damaged_.clear();
@@ -154,6 +191,8 @@ void DaemonHost::copy_disk(const DaemonHost& other) {
   SKERRY_CHECK(!is_up(), "it runs already");
   identity_ = other.identity_;
   enrolled_ = other.enrolled_;
+  certificate_ = other.certificate_;
+  records_ = other.records_;
   state_ = other.state_;
   objects_ = other.objects_;
   damaged_ = other.damaged_;
@@ -319,6 +358,7 @@ void DaemonHost::received(Endpoint endpoint, const std::string& bytes) {
           "wire", "the coordinator answers an enrolment by what nobody reads: " + reply.error().message);
     if (!reply->has_certificate() || enrolled_) return;
     enrolled_ = true;
+    certificate_ = reply->certificate();
     world_.network.hang_up(settings_.name, Endpoint::kEnrol);
     if (!core_) run_core();
     return;
@@ -361,14 +401,25 @@ bool DaemonHost::lose_object(const Hash& manifest) {
   return damaged_.insert(manifest).second;
 }
 
-// The coordinator gives it, or any other node that has it.
+// The coordinator gives it, or another node that has it.
 bool DaemonHost::can_be_had(const Hash& manifest) const {
   if (world_.network.can_reach(settings_.name) && coordinator_.may_serve(identity_.id, manifest)) return true;
-  if (world_.network.is_cut(settings_.name)) return false;
-  return std::ranges::any_of(world_.sources, [&](const auto& source) {
-    const auto* other = dynamic_cast<const DaemonHost*>(source.second.second);
+  return !world_.network.is_cut(settings_.name) && has_peer_with(manifest);
+}
+
+// One that records name and that is connected; without gossip, anyone.
+bool DaemonHost::has_peer_with(const Hash& manifest) const {
+  const auto gives = [&](const BlobSource* source) {
+    const auto* other = dynamic_cast<const DaemonHost*>(source);
     return other != nullptr && other != this && !world_.network.is_cut(other->name()) &&
            other->asked_for(manifest) == Answer::kHas;
+  };
+  if (!gossip_) {
+    return std::ranges::any_of(world_.sources, [&](const auto& each) { return gives(each.second.second); });
+  }
+  return std::ranges::any_of(gossip_->seek(manifest), [&](const NodeId& node) {
+    const auto source = world_.sources.find(node);
+    return source != world_.sources.end() && gives(source->second.second);
   });
 }
 

@@ -18,6 +18,8 @@
 
 namespace skerry::simulation {
 
+class DaemonGossip;
+
 class DaemonHost final : public NetworkClient, public BlobSource, public Believer {
  public:
   struct Settings {
@@ -27,6 +29,7 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
     Duration step_time = milliseconds(100);
     Duration drain_limit = seconds(20);
     double drift = 0;
+    bool listens = true;             // false: behind NAT, other nodes cannot dial it
     DaemonHost* original = nullptr;  // of whose disk this one's is a copy
   };
   enum class Death {
@@ -64,6 +67,8 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   const NodeId& id() const { return identity_.id; }
   const Identity& identity() const { return identity_; }
   const daemon::Core* core() const { return core_.get(); }
+  DaemonGossip* gossip() const { return gossip_.get(); }  // none: it is down, or nobody gossips
+  const pb::Certificate& certificate() const { return certificate_; }
   bool has_stored(const Hash& manifest) const {
     return objects_.contains(manifest);
   }  // perhaps damaged since
@@ -100,12 +105,15 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   Duration until(Duration boot) const;
   void new_identity();
   void run_core();
+  void start_gossip(const daemon::CoreConfig& config);
+  void look_around(unsigned looks);
   void enrol();
   void deliver(std::function<void()> action);
   void feed(daemon::Event event);
   void carry_out(daemon::Effects effects);
   void write_next();
   bool can_be_had(const Hash& manifest) const;
+  bool has_peer_with(const Hash& manifest) const;
   void fetch(const daemon::FetchObject& order);
   void finish_fetch(const Hash& manifest, daemon::ObjectKind kind);
   void store_snapshot(const daemon::StoreSnapshot& order);
@@ -126,6 +134,8 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
 
   // On disk.
   bool enrolled_ = false;
+  pb::Certificate certificate_;
+  std::string records_;  // gossip's
   std::string state_;
   std::map<Hash, daemon::ObjectKind> objects_;
   std::set<Hash> damaged_;
@@ -138,6 +148,7 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   std::uint64_t life_ = 0;
   pb::TokenCreated token_;
   std::unique_ptr<daemon::Core> core_;
+  std::unique_ptr<DaemonGossip> gossip_;
   bool paused_ = false;
   std::deque<std::function<void()>> inbox_;
   std::deque<daemon::Write> writes_;

@@ -58,6 +58,16 @@ const Object& Library::add_checkpoint(const coordinator::ObjectFacts& facts, con
   return objects_[object.name] = object;
 }
 
+void Library::add_made(const pb::ObjectRef& ref) {
+  const Hash name = *Hash::from_raw(ref.manifest());
+  if (objects_.contains(name)) return;
+  Object& object = objects_[name];
+  object.name = name;
+  object.manifest_bytes = ref.manifest_bytes();
+  object.bytes = ref.bytes();
+  object.facts.name = ref.name();
+}
+
 const Object& Library::at(const Hash& name) const {
   const Object* found = find(name);
   SKERRY_CHECK(found != nullptr, "an object that nobody made: ", name.short_hex());

@@ -47,6 +47,8 @@ class Library {
   // The facts' name is ignored.
   const Object& add_checkpoint(const coordinator::ObjectFacts& facts, const Hash& weights,
                                std::uint64_t bytes);
+  // Made by the coordinator, as its record names it; perhaps known already.
+  void add_made(const pb::ObjectRef& ref);
   // REQUIRES: it was added.
   const Object& at(const Hash& name) const;
   const Object* find(const Hash& name) const;

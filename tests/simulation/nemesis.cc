@@ -5,11 +5,13 @@
 
 #include "base/text.h"
 #include "tests/simulation/faults.h"
+#include "tests/simulation/gossip_enemies.h"
 
 namespace skerry::simulation {
 namespace {
 constexpr std::uint64_t kRoom = 1ULL << 40;
-}
+constexpr std::size_t kGossipFaults = 4;  // the last of faults()
+}  // namespace
 
 // Enrols by a token, twice, and is never heard again.
 class Stranger final : public NetworkClient {
@@ -73,6 +75,11 @@ const std::vector<Nemesis::Fault>& Nemesis::faults() {
       {"cordon", 1, &Nemesis::cordon},
       {"run_pause", 1, &Nemesis::run_pause},
       {"run_extend", 1, &Nemesis::run_extend},
+      // Of gossip: planned apart, so that they change no other schedule.
+      {"forged_record", 1, &Nemesis::forged_record},
+      {"old_record", 1, &Nemesis::old_record},
+      {"revoked_record", 1, &Nemesis::revoked_record},
+      {"unknown_signer", 1, &Nemesis::unknown_signer},
   };
   return kFaults;
 }
@@ -87,17 +94,31 @@ const std::vector<std::string>& Nemesis::kinds() {
 }
 
 Nemesis::Nemesis(Cluster& cluster, std::optional<std::set<std::uint32_t>> only)
-    : cluster_(cluster), only_(std::move(only)), dice_(cluster.options().seed, "fault") {}
+    : cluster_(cluster),
+      only_(std::move(only)),
+      dice_(cluster.options().seed, "fault"),
+      enemies_(std::make_unique<GossipEnemies>(cluster)) {}
 Nemesis::~Nemesis() = default;
 
 void Nemesis::rage(Duration until) {
   std::vector<double> weights;
   for (const Fault& fault : faults()) weights.push_back(fault.weight);
+  weights.resize(weights.size() - kGossipFaults);
   const Duration now = cluster_.world().timeline.now();
+  std::uint32_t number = 0;
   for (const PlannedFault& planned : plan_faults(cluster_.options().seed, weights, now, until)) {
-    if (only_ && !only_->contains(planned.number)) continue;
-    later(planned.at - now, [this, planned] { attempt(planned.kind, planned.number, 0); });
+    plan(planned.kind, planned.number, planned.at - now);
+    number = planned.number + 1;
   }
+  if (!cluster_.options().gossips) return;
+  Dice dice(cluster_.options().seed, "gossip plan");
+  for (Duration at = now; at < until; at += dice.duration(seconds(5), seconds(40)))
+    plan(weights.size() + dice.between(0, kGossipFaults - 1), number++, at - now);
+}
+
+void Nemesis::plan(std::size_t kind, std::uint32_t number, Duration delay) {
+  if (only_ && !only_->contains(number)) return;
+  later(delay, [this, kind, number] { attempt(kind, number, 0); });
 }
 
 void Nemesis::attempt(std::size_t kind, std::uint32_t number, unsigned tries) {
@@ -192,7 +213,10 @@ bool Nemesis::cut_one_way() {
 }
 
 bool Nemesis::reset() {
-  for (DaemonHost* daemon : some()) cluster_.world().network.reset(daemon->name());
+  for (DaemonHost* daemon : some()) {
+    cluster_.world().network.reset(daemon->name());
+    if (cluster_.world().gossip != nullptr) cluster_.world().gossip->mesh.reset(daemon->name());
+  }
   return true;
 }
 
@@ -507,8 +531,10 @@ bool Nemesis::revoke() {
   cluster_.ask_named(
       [](pb::AdminRequest& r, const std::string& name) { r.mutable_node_revoke()->set_name(name); },
       victim.id().str(),
-      [this, key, rejoins, &victim](const pb::ControlReply& reply) {
+      [this, key, rejoins, &victim, identity = victim.identity(),
+       certificate = victim.certificate()](const pb::ControlReply& reply) {
         if (!reply.admin().has_ack()) return;
+        if (cluster_.options().gossips) enemies_->key_was_revoked(identity, certificate);
         cluster_.invariants().revocation_acknowledged(key);
         later(rejoins, [this, key, &victim] {
           if (victim.identity().x25519_key != key) return;
@@ -519,6 +545,15 @@ bool Nemesis::revoke() {
       });
   return true;
 }
+
+// ---- Gossip ----
+
+bool Nemesis::forged_record() { return enemies_->forged_record(dice_); }
+bool Nemesis::old_record() { return enemies_->old_record(dice_); }
+bool Nemesis::revoked_record() {
+  return enemies_->knows_revoked_key() ? enemies_->revoked_record(dice_) : revoke();
+}
+bool Nemesis::unknown_signer() { return enemies_->unknown_signer(dice_); }
 
 bool Nemesis::evict() {
   cluster_.ask_named(

@@ -13,6 +13,7 @@
 
 namespace skerry::simulation {
 
+class GossipEnemies;
 class Stranger;  // a client that enrols and says nothing else
 
 class Nemesis {
@@ -38,6 +39,7 @@ class Nemesis {
     Cause cause;
   };
   static const std::vector<Fault>& faults();
+  void plan(std::size_t kind, std::uint32_t number, Duration delay);
 
   void attempt(std::size_t kind, std::uint32_t number, unsigned tries);
   DaemonHost& any();
@@ -83,6 +85,10 @@ class Nemesis {
   bool cordon();
   bool run_pause();
   bool run_extend();
+  bool forged_record();
+  bool old_record();
+  bool revoked_record();
+  bool unknown_signer();
 
   Cluster& cluster_;
   std::optional<std::set<std::uint32_t>> only_;
@@ -90,6 +96,7 @@ class Nemesis {
   bool healed_ = false;
   std::vector<std::uint32_t> took_place_;
   std::optional<CoordinatorHost::Backup> backup_;
+  std::unique_ptr<GossipEnemies> enemies_;
   std::vector<std::unique_ptr<Stranger>> strangers_;
   std::uint64_t stranger_count_ = 0;
 };

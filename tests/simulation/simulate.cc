@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "tests/simulation/aftermath.h"
 #include "tests/simulation/durable.h"
+#include "tests/simulation/gossip_aftermath.h"
 #include "tests/simulation/nemesis.h"
 
 namespace skerry::simulation {
@@ -17,6 +18,7 @@ constexpr Duration kSettled = seconds(40);
 // Until the run is done once everything works: long, for a node is given an expert that it gave up only after
 // Config::avoid, and a turn may have to be waited for.
 constexpr Duration kRecovery = seconds(3600);
+constexpr double kEndsAlone = 0.5;  // of seeds that gossip: the coordinator is killed for good in the end
 
 bool is_revoked(Cluster& cluster, const DaemonHost& daemon) {
   const auto node =
@@ -53,6 +55,7 @@ void check_end(Cluster& cluster, bool finished) {
 Report simulate(const Scenario& scenario) {
   ClusterOptions options = draw_options(scenario.seed);
   options.keep = scenario.keep;
+  options.tells_records = scenario.keep == Trace::Keep::kAll;
   Cluster cluster(options);
   Nemesis nemesis(cluster, scenario.only);
   Dice dice(scenario.seed, "simulate");
@@ -67,12 +70,18 @@ Report simulate(const Scenario& scenario) {
   nemesis.heal();
   if (cluster.is_sound()) tend(cluster);
   aftermath.begin();
+  std::optional<GossipAftermath> gossip;
+  if (options.gossips) gossip.emplace(cluster).begin();
   // The client may still say what was true before the last fault: the run is done when it says so later on.
   const auto is_over = [&] {
     return cluster.world().timeline.now() > aftermath.healed() + kSettled && cluster.is_done() &&
            cluster.admin().is_idle();
   };
   check_end(cluster, cluster.run_until(is_over, kRecovery));
+  if (gossip && dice.chance(kEndsAlone) && cluster.is_sound()) {
+    aftermath.end();
+    gossip->without_coordinator();
+  }
   Report report;
   report.longest_wait = aftermath.longest_wait();
   report.seed = scenario.seed;

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <string>
 
+#include "base/log.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "tests/simulation/fleet.h"
@@ -116,6 +117,8 @@ bool parse(int argc, char** argv, Words& words) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // What the parts under test would tell a person is expected here.
+  skerry::init_log("skerry-simulate", skerry::LogLevel::kError);
   Words words;
   if (!parse(argc, argv, words)) {
     std::cerr << kUsage;

@@ -13,6 +13,7 @@
 
 #include "base/text.h"
 #include "tests/simulation/cluster.h"
+#include "tests/simulation/gossip_enemies.h"
 #include "tests/simulation/simulate.h"
 
 namespace skerry::simulation {
@@ -333,6 +334,70 @@ TEST_F(Story, SpentToken) {
                     "A token of one use. The answer to the first node is lost; it asks again, gets the same "
                     "certificate, and "
                     "that is no\nsecond use. Another node is refused, and told what to do (S13).");
+}
+
+ClusterOptions story_of_records(std::vector<std::string> names) {
+  ClusterOptions options = story(std::move(names), 1, 200);
+  options.tells_records = true;
+  return options;
+}
+
+TEST_F(Story, RecordSuperseded) {
+  ClusterOptions options = story_of_records({"ada", "bob", "cid"});
+  options.nodes[2].listens = false;
+  begin(options);
+  cluster().daemon("ada").start(cluster().token());
+  until([&] { return head(0) == 5; });
+  cluster().daemon("bob").start(cluster().token());
+  cluster().daemon("cid").start(cluster().token());
+  const auto learnt = [&](const std::string& node) -> Step {
+    const DaemonHost& daemon = cluster().daemon(node);
+    if (daemon.gossip() == nullptr) return 0;
+    const gossip::Key key{
+        gossip::Kind::kExpert, cluster().daemon("ada").id(), cluster().expert(0).id.run, 0, {}};
+    const gossip::Entry* entry = daemon.gossip()->table().find(key, daemon.gossip()->now());
+    return entry == nullptr ? 0 : entry->record->body.expert().step();
+  };
+  until([&] { return learnt("bob") > 0 && learnt("cid") > 0; });
+  chapter();
+  const Step before = std::max(learnt("bob"), learnt("cid"));
+  until([&] { return learnt("bob") > before && learnt("cid") > before; });
+  expect_as_written(
+      "record_superseded",
+      "A node that trains signs what it has, anew when that changes but not more often than every twenty "
+      "seconds here. The record\ngoes from node to node, whoever dialled (cid is behind NAT), and each lets "
+      "the "
+      "older version go (S10, S11).");
+}
+
+TEST_F(Story, RevokedRecord) {
+  begin(story_of_records({"ada", "bob"}));
+  cluster().start_daemons();
+  until([&] { return head(0) == 5; });
+  DaemonHost& ada = *cluster().holder(0);
+  DaemonHost& other = &ada == &cluster().daemon("ada") ? cluster().daemon("bob") : cluster().daemon("ada");
+  cluster().run_for(seconds(30));
+  chapter();
+  GossipEnemies enemies(cluster());
+  enemies.key_was_revoked(ada.identity(), ada.certificate());
+  cluster().ask_named(
+      [](pb::AdminRequest& r, const std::string& name) { r.mutable_node_revoke()->set_name(name); },
+      ada.id().str(),
+      [&](const pb::ControlReply&) {
+        cluster().invariants().revocation_acknowledged(ada.identity().x25519_key);
+      });
+  until([&] { return other.gossip()->table().is_revoked(ada.id(), other.gossip()->now()); });
+  ada.kill(DaemonHost::Death::kKilled);
+  cluster().run_for(seconds(1));
+  Dice dice(7, "story");
+  ASSERT_TRUE(enemies.revoked_record(dice));
+  cluster().run_for(milliseconds(100));
+  expect_as_written("revoked_record",
+                    "A node's key is revoked. The revocation is a record of the coordinator's: who learns it "
+                    "lets go of what "
+                    "the node said. Its\nkey is still in somebody's hands, who signs a record as new as can "
+                    "be and hands it "
+                    "on: it is refused (S10).");
 }
 
 // Not a story, but known in the same way: what debug and release builds must both come to, on every machine.

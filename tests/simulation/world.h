@@ -51,6 +51,8 @@ class Believer {
   virtual bool believes(const ExpertId& expert, Epoch epoch, std::uint64_t incarnation) const = 0;
 };
 
+struct GossipGround;
+
 struct World {
   World(std::uint64_t the_seed, Trace::Keep keep)
       : seed(the_seed), trace(timeline, keep), network(timeline, trace, the_seed) {}
@@ -72,6 +74,7 @@ struct World {
   std::map<std::string, std::uint64_t> faults;   // by kind, as they took place
   std::vector<const Believer*> believers;        // every daemon
   std::function<bool(const Hash&)> is_stored;    // whole and undamaged on the coordinator's disk
+  GossipGround* gossip = nullptr;                // none: nobody gossips
 
   template <class Tell>
   void tell(Tell&& tell) {

@@ -1,0 +1,172 @@
+#include "tests/simulation/gossip_aftermath.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "gossip/router_parts.h"
+
+namespace skerry::simulation {
+namespace {
+
+constexpr Duration kEvery = seconds(5);
+constexpr Duration kAlone = seconds(20);
+constexpr Duration kEnding = seconds(15);
+
+}  // namespace
+
+GossipAftermath::GossipAftermath(Cluster& cluster)
+    : cluster_(cluster), spread_(kSpreadRounds * cluster.world().gossip->pace.round) {}
+
+// Everybody who could speak and hear, with how long it could without a break.
+std::vector<GossipAftermath::Speaker> GossipAftermath::speakers() {
+  const Duration now = cluster_.world().timeline.now();
+  std::vector<Speaker> all;
+  const auto add = [&](Speaker speaker, std::uint64_t life, bool is_connected) {
+    Place& place = places_.try_emplace(speaker.name, Place{life, now}).first->second;
+    if (!is_connected || place.life != life) place = {life, now};
+    if (!is_connected) return;
+    speaker.since = place.since;
+    all.push_back(std::move(speaker));
+  };
+  CoordinatorHost& coordinator = cluster_.coordinator();
+  if (coordinator.gossip() != nullptr) {
+    add({kCoordinatorAddress,
+         coordinator_identity().id,
+         &coordinator.gossip()->table(),
+         coordinator.gossip()->now(),
+         {}},
+        coordinator.life(), !coordinator.is_paused());
+  }
+  for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
+    const DaemonHost& daemon = cluster_.daemon(i);
+    const DaemonGossip* gossip = daemon.gossip();
+    if (gossip == nullptr || is_out(daemon.id())) continue;
+    add({daemon.name(), daemon.id(), &gossip->table(), gossip->now(), {}}, daemon.life(),
+        !daemon.is_paused() && daemon.core()->connected() && gossip->hears_coordinator());
+  }
+  return all;
+}
+
+// Revoked as far as a record tells: also where a restored backup has forgotten it.
+bool GossipAftermath::is_out(const NodeId& node) {
+  CoordinatorGossip* gossip = cluster_.coordinator().gossip();
+  return gossip != nullptr && gossip->table().is_revoked(node, gossip->now());
+}
+
+void GossipAftermath::look() {
+  const std::vector<Speaker> all = speakers();
+  for (const Speaker& speaker : all) {
+    if (speaker.id != coordinator_identity().id) check_signs(speaker);
+    speaker.table->for_each(speaker.now, [&](const gossip::Entry& entry) {
+      if (entry.record->key.author == speaker.id) hear(speaker, entry);
+    });
+  }
+  check(all);
+  cluster_.world().timeline.after(kEvery, [this] { look(); });
+}
+
+void GossipAftermath::hear(const Speaker& speaker, const gossip::Entry& entry) {
+  const Duration now = cluster_.world().timeline.now();
+  std::deque<Word>& words = words_[entry.record->key];
+  if (words.empty() || words.back().version < entry.record->version)
+    words.push_back({entry.record->version, now});
+  while (words.size() > 1 && now - std::max(words[1].since, speaker.since) >= spread_) words.pop_front();
+}
+
+void GossipAftermath::check(const std::vector<Speaker>& all) {
+  const Duration now = cluster_.world().timeline.now();
+  for (const auto& [key, words] : words_) {
+    const auto author = std::ranges::find(all, key.author, &Speaker::id);
+    if (author == all.end() || now - std::max(author->since, words.front().since) < spread_) continue;
+    // What it says no more, as of an earlier life, may end here a moment sooner than there.
+    const gossip::Entry* own = author->table->find(key, author->now);
+    if (own == nullptr || author->now.boot + kEnding >= seconds(own->dies_at_s)) continue;
+    for (const Speaker& other : all) {
+      if (now - other.since < spread_) continue;
+      const gossip::Entry* held = other.table->find(key, other.now);
+      if (held != nullptr && held->record->version >= words.front().version) continue;
+      return cluster_.world().violated(
+          "L3", text(other.name, " does not hold what ", author->name, " said ",
+                     human_duration(now - words.front().since), " ago: ", gossip::describe(key)));
+    }
+  }
+}
+
+// Anew after a quarter of a lifetime; one whose versions are refused signs in vain.
+void GossipAftermath::check_signs(const Speaker& node) {
+  if (cluster_.world().timeline.now() - node.since < spread_) return;
+  const gossip::Entry* own = node.table->find_node(node.id, node.now);
+  if (own != nullptr && gossip::Table::age(*own, node.now) < own->record->lifetime() / 2) return;
+  cluster_.world().violated("L3", text(node.name, " signs nothing anew of what it is"));
+}
+
+bool GossipAftermath::is_kept(const Hash& manifest) {
+  for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
+    const DaemonHost& daemon = cluster_.daemon(i);
+    if (daemon.gossip() != nullptr && !is_out(daemon.id()) && daemon.has_stored(manifest)) return true;
+  }
+  return false;
+}
+
+bool GossipAftermath::is_trained_here(const Hash& manifest) {
+  for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
+    const DaemonHost& daemon = cluster_.daemon(i);
+    if (daemon.gossip() == nullptr || is_out(daemon.id())) continue;
+    const auto keeps = [&](const daemon::KeptCheckpoint& each) {
+      return each.object.manifest() == manifest.raw();
+    };
+    if (std::ranges::any_of(daemon.core()->kept(), keeps)) return true;
+  }
+  return false;
+}
+
+void GossipAftermath::without_coordinator() {
+  cluster_.run_for(spread_);
+  if (!cluster_.is_sound()) return;
+  std::vector<Head> heads;
+  for (const coordinator::ExpertView& expert : cluster_.coordinator().core()->experts()) {
+    if (expert.head && is_kept(*expert.head))
+      heads.push_back({expert.id.index, expert.head_step, *expert.head, is_trained_here(*expert.head)});
+  }
+  std::set<std::string> out;
+  for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
+    if (is_out(cluster_.daemon(i).id())) out.insert(cluster_.daemon(i).name());
+  }
+  cluster_.coordinator().kill();
+  cluster_.run_for(kAlone);
+  for (std::size_t i = 0; i < cluster_.daemons() && cluster_.is_sound(); ++i) {
+    const DaemonHost& daemon = cluster_.daemon(i);
+    if (daemon.gossip() != nullptr && !out.contains(daemon.name())) ask(daemon, heads);
+  }
+}
+
+void GossipAftermath::ask(const DaemonHost& daemon, const std::vector<Head>& heads) {
+  World& world = cluster_.world();
+  const DaemonGossip& gossip = *daemon.gossip();
+  const std::vector<pb::RunRecord> runs = gossip::known_runs(gossip.table(), gossip.now());
+  if (runs.size() != 1)
+    return world.violated("alone", text(daemon.name(), "'s records tell of ", runs.size(), " runs"));
+  const auto parts = gossip::router_parts(gossip.table(), RunId(runs.front().run()), gossip.now());
+  for (const Head& head : heads) {
+    const auto found = std::ranges::find(parts->experts, head.expert, &gossip::ExpertSource::index);
+    const bool is_known = found != parts->experts.end() &&
+                          found->best.checkpoint().manifest() == head.manifest.raw() &&
+                          std::ranges::any_of(found->holders, [&](const gossip::Holder& holder) {
+                            const auto source = world.sources.find(holder.node);
+                            const auto* host = source == world.sources.end()
+                                                   ? nullptr
+                                                   : dynamic_cast<const DaemonHost*>(source->second.second);
+                            return host != nullptr && host->has_stored(head.manifest);
+                          });
+    if (!is_known) {
+      return world.violated("alone", text(daemon.name(), "'s records do not tell where expert ", head.expert,
+                                          "'s last commit is, of step ", head.step));
+    }
+  }
+  // What goes with a checkpoint is held by who trained it; a node that only holds a copy has the checkpoint alone.
+  const bool has_all = std::ranges::all_of(heads, [](const Head& head) { return head.is_trained_here; });
+  if (has_all && heads.size() == cluster_.options().experts && !parts->missing.empty())
+    world.violated("alone", text(daemon.name(), "'s records lack a part: ", parts->missing.front()));
+}
+
+}  // namespace skerry::simulation

@@ -1,0 +1,74 @@
+// What gossip must come to once everything works again, looked at every few seconds of the virtual clock; and what is left
+// of it when the coordinator is gone for good.
+//
+//   L3      what a connected process says of itself is held by every connected process within 25 rounds, and a node goes on
+//           signing anew what it is
+//   alone   without the coordinator, each node's records name the run's parts, and for each expert whose last commit some node
+//           keeps that commit and a node that has it
+#pragma once
+
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/cluster.h"
+#include "tests/simulation/gossip_side.h"
+
+namespace skerry::simulation {
+
+// Twenty rounds, and five for a dial that failed.
+inline constexpr int kSpreadRounds = 25;
+
+class GossipAftermath {
+ public:
+  explicit GossipAftermath(Cluster& cluster);
+
+  // Everything was healed: the looks begin.
+  void begin() { look(); }
+  // Ends the coordinator for good, once everybody knows the last word, and asks each node. REQUIRES: the run is over.
+  void without_coordinator();
+  Duration spread() const { return spread_; }
+
+ private:
+  struct Speaker {
+    std::string name;
+    NodeId id;
+    const gossip::Table* table = nullptr;
+    Now now;
+    Duration since{};  // connected without a break
+  };
+  struct Word {
+    gossip::Version version;
+    Duration since{};
+  };
+  struct Place {
+    std::uint64_t life = 0;
+    Duration since{};
+  };
+  struct Head {
+    ExpertIndex expert = 0;
+    Step step = 0;
+    Hash manifest;
+    bool is_trained_here = false;  // by a node that runs, and keeps it
+  };
+
+  std::vector<Speaker> speakers();
+  void look();
+  void hear(const Speaker& speaker, const gossip::Entry& entry);
+  void check(const std::vector<Speaker>& all);
+  void check_signs(const Speaker& node);
+  void ask(const DaemonHost& daemon, const std::vector<Head>& heads);
+  bool is_kept(const Hash& manifest);
+  bool is_trained_here(const Hash& manifest);
+  bool is_out(const NodeId& node);
+
+  Cluster& cluster_;
+  Duration spread_;
+  std::map<std::string, Place> places_;
+  std::map<gossip::Key, std::deque<Word>>
+      words_;  // of each key, growing; all but the first are younger than spread_
+};
+
+}  // namespace skerry::simulation

@@ -1,0 +1,162 @@
+#include "tests/simulation/gossip_rules.h"
+
+#include <algorithm>
+
+#include "gossip/router_parts.h"
+#include "tests/simulation/authority.h"
+#include "tests/simulation/describe.h"
+
+namespace skerry::simulation {
+
+using gossip::Entry;
+using gossip::Key;
+using gossip::Kind;
+using gossip::Record;
+using gossip::RecordPtr;
+using gossip::Table;
+
+// Where nothing has changed in a bucket its fingerprint is what it was: most looks cost a comparison.
+void GossipRules::stepped(const Look& look) {
+  Process& process = processes_[look.name];
+  const gossip::Limits& limits = look.table.limits();
+  fail_if(look.table.size() > limits.records || look.table.bytes() > limits.bytes, "S15", look.name,
+          "'s table holds ", look.table.size(), " records of ", look.table.bytes(), " bytes");
+  // What dies within one round is forgotten with the next.
+  fail_if(look.table.remembered_dead() > limits.remembered_dead + limits.records, "S15", look.name,
+          " remembers ", look.table.remembered_dead(), " dead records");
+  fail_if(look.links > look.links_most, "S15", look.name, " keeps ", look.links, " connections");
+  const gossip::Fingerprints& now = look.table.fingerprints();
+  if (now == process.seen) return;
+  std::vector<RecordPtr> fresh;
+  for (std::size_t bucket = 0; bucket < now.size(); ++bucket) {
+    if (now[bucket] != process.seen[bucket]) changed(look, process, bucket, fresh);
+  }
+  process.seen = now;
+  for (const RecordPtr& record : fresh) {
+    check_genuine(look, *record);
+    check_version(look, process, record);
+  }
+  check_revoked(look, process);
+}
+
+void GossipRules::changed(const Look& look, Process& process, std::size_t bucket,
+                          std::vector<RecordPtr>& fresh) {
+  std::vector<Entry> held;
+  for (const Entry* entry : look.table.in(Table::range_of_bucket(bucket), look.now)) held.push_back(*entry);
+  std::vector<Entry>& before = process.held[bucket];
+  const auto find = [](const std::vector<Entry>& entries, const Key& key) {
+    return std::ranges::find(entries, key,
+                             [](const Entry& entry) -> const Key& { return entry.record->key; });
+  };
+  for (const Entry& old : before) {
+    const auto at = find(held, old.record->key);
+    if (at != held.end()) continue;
+    const bool is_over = look.now.boot >= std::chrono::seconds(old.dies_at_s);
+    if (is_over) process.expired.insert(old.record->version.body);
+    if (old.record->key.kind == Kind::kRevocation) process.revoked.erase(old.record->key.subject);
+    if (!tells) continue;
+    world_.trace.line([&] {
+      return text(look.name, " lets go of ", describe(*old.record), is_over ? ": it has expired" : "");
+    });
+  }
+  for (const Entry& entry : held) {
+    const Record& record = *entry.record;
+    const auto at = find(before, record.key);
+    if (at != before.end() && at->record->version == record.version) continue;
+    fresh.push_back(entry.record);
+    if (record.key.kind == Kind::kRevocation) {
+      if (record.body.withdrawn()) {
+        process.revoked.erase(record.key.subject);
+      } else {
+        process.revoked.insert(record.key.subject);
+      }
+    }
+    if (!tells) continue;
+    world_.trace.line([&] {
+      return text(look.name, record.key.author == look.self ? " says " : " learns ", describe(record),
+                  at == before.end() ? "" : text(", in place of ", at->record->version.counter));
+    });
+  }
+  before = std::move(held);
+}
+
+// Each content and its signature once, whoever holds it.
+void GossipRules::check_genuine(const Look& look, const Record& record) {
+  std::string& checked = genuine_[record.version.body];
+  if (checked == record.wire.signature()) return;
+  const std::string wrong = what_is_wrong(record);
+  if (!wrong.empty())
+    return world_.violated("S10", text(look.name, " holds ", describe(record), ": ", wrong));
+  checked = record.wire.signature();
+}
+
+std::string GossipRules::what_is_wrong(const Record& record) {
+  const Identity& coordinator = coordinator_identity();
+  std::string key = coordinator.ed25519_key;
+  if (record.key.author != coordinator.id) {
+    const auto certified = open_certificate(record.wire.certificate(), coordinator.ed25519_key);
+    if (!certified) return "nobody certified its author";
+    key = certified->ed25519_key();
+    if (protocol::node_id(key) != record.key.author || certified->role() != pb::ROLE_NODE)
+      return "the certificate is another's";
+    if (record.key.kind == Kind::kRun || record.key.kind == Kind::kRevocation)
+      return "only the coordinator may say so";
+  }
+  return is_signed_by(key, protocol::kRecordDomain, record.wire.body(), record.wire.signature())
+             ? ""
+             : "the signature is not its author's";
+}
+
+void GossipRules::check_version(const Look& look, Process& process, const RecordPtr& held) {
+  const Record& record = *held;
+  if (process.expired.contains(record.version.body)) {
+    world_.violated("S11", text(look.name, " holds ", describe(record), " again, which has expired there"));
+  }
+  gossip::Version& highest = process.highest.try_emplace(record.key, record.version).first->second;
+  if (record.version < highest) {
+    world_.violated("S11", text(look.name, " holds ", describe(record),
+                                ", and has held a newer one: ", highest.incarnation, ".", highest.counter));
+  }
+  highest = std::max(highest, record.version);
+  const Number number(record.key, record.version.incarnation, record.version.counter);
+  const auto [content, is_new] = contents_.try_emplace(number, record.version.body);
+  if (is_new) history_[record.key].push_back(held);
+  if (content->second != record.version.body && !shared_.contains(record.key.author)) {
+    world_.violated("S11",
+                    text(record.key.author, " signed two contents of one version: ", describe(record)));
+  }
+}
+
+void GossipRules::check_revoked(const Look& look, const Process& process) {
+  if (process.revoked.empty()) return;
+  for (const std::vector<Entry>& bucket : process.held) {
+    for (const Entry& entry : bucket) {
+      if (!process.revoked.contains(entry.record->key.author)) continue;
+      world_.violated(
+          "S10", text(look.name, " holds ", describe(*entry.record), ", and that its author is revoked"));
+    }
+  }
+}
+
+std::string GossipRules::describe(const Record& record) const {
+  const bool by_coordinator = record.by_coordinator;
+  const std::string whose =
+      text(by_coordinator ? std::string("the coordinator") : world_.trace.node(record.key.author.str()),
+           "'s record ", record.version.counter);
+  const pb::RecordBody& body = record.body;
+  if (record.key.kind == Kind::kRevocation)
+    return text(whose, ": ", world_.trace.node(record.key.subject.str()), " is revoked");
+  if (record.key.kind == Kind::kRun) {
+    const std::string run = world_.trace.run(record.key.run.str());
+    if (body.withdrawn()) return text(whose, ": the run ", run, " is gone");
+    return text(whose, ": the run ", run, " of ", body.run().experts(), " experts");
+  }
+  if (record.key.kind == Kind::kExpert) {
+    const std::string expert = expert_text(record.key.run.str(), record.key.expert, world_.trace);
+    if (body.withdrawn()) return text(whose, ": nothing of ", expert, " any more");
+    return text(whose, ": ", expert, " stands at step ", body.expert().step());
+  }
+  return text(whose, ": it has ", body.node().holds().size() / gossip::kHoldBytes, " objects");
+}
+
+}  // namespace skerry::simulation

@@ -1,0 +1,79 @@
+// What must hold of records after every step of every process's gossip, by the ids of docs/reliability.md. Written from the
+// rules alone: it looks at the tables, keeps its own account of each process, and checks signatures itself.
+//
+//   S10   a record is held only with its author's signature, by an author whom the coordinator certified as a node (or by the
+//         coordinator), who is not revoked by what the same process holds; only the coordinator tells of runs and revocations
+//   S11   within one process no record gives way to an older one, what has expired there does not come back, and no author
+//         signs two contents under one version, in any of its lives
+//   S15   tables, what they remember of the dead, and connections keep their bounds
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/text.h"
+#include "gossip/table.h"
+#include "tests/simulation/world.h"
+
+namespace skerry::simulation {
+
+class GossipRules {
+ public:
+  explicit GossipRules(World& world) : world_(world) {}
+
+  // A process and what it holds at this moment, by its own clock.
+  struct Look {
+    const std::string& name;
+    const NodeId& self;
+    const gossip::Table& table;
+    std::size_t links = 0;
+    std::size_t links_most = 0;
+    Now now;
+  };
+  void stepped(const Look& look);
+  // The next look at this name is of another process.
+  void stopped(const std::string& name) { processes_.erase(name); }
+  // Two processes sign by this key, or somebody else does: its versions say nothing.
+  void key_is_shared(const NodeId& node) { shared_.insert(node); }
+
+  // Every version of every record that was held anywhere, the older ones first.
+  const std::map<gossip::Key, std::vector<gossip::RecordPtr>>& history() const { return history_; }
+
+  // Lines for people: what each process learns and lets go.
+  bool tells = false;
+  std::string describe(const gossip::Record& record) const;
+
+ private:
+  struct Process {
+    gossip::Fingerprints seen{};
+    std::array<std::vector<gossip::Entry>, protocol::kGossipBuckets> held;
+    std::map<gossip::Key, gossip::Version> highest;
+    std::set<Hash> expired;  // bodies
+    std::set<NodeId> revoked;
+  };
+  using Number = std::tuple<gossip::Key, std::uint64_t, std::uint64_t>;
+
+  void changed(const Look& look, Process& process, std::size_t bucket, std::vector<gossip::RecordPtr>& fresh);
+  void check_genuine(const Look& look, const gossip::Record& record);
+  static std::string what_is_wrong(const gossip::Record& record);
+  void check_version(const Look& look, Process& process, const gossip::RecordPtr& held);
+  void check_revoked(const Look& look, const Process& process);
+  template <class... Parts>
+  void fail_if(bool broken, const char* id, const Parts&... parts) {
+    if (broken) world_.violated(id, text(parts...));
+  }
+
+  World& world_;
+  std::map<std::string, Process> processes_;
+  std::map<Hash, std::string> genuine_;  // body → the signature that was found right
+  std::map<Number, Hash> contents_;
+  std::set<NodeId> shared_;
+  std::map<gossip::Key, std::vector<gossip::RecordPtr>> history_;
+};
+
+}  // namespace skerry::simulation
