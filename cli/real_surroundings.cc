@@ -20,7 +20,7 @@
 #include "cli/exit_code.h"
 #include "cli/reach.h"
 
-namespace skerry {
+namespace skerry::cli {
 namespace {
 
 constexpr std::chrono::seconds kReachWithin{5};
@@ -128,4 +128,4 @@ std::unique_ptr<Surroundings> real_surroundings() {
   return std::make_unique<RealSurroundings>();
 }
 
-}  // namespace skerry
+}  // namespace skerry::cli

@@ -146,9 +146,16 @@ std::vector<daemon::Event> DaemonGossip::look(const daemon::Core& core,
   const bool objects_changed = std::exchange(objects_, whole) != whole;
   std::vector<daemon::Event> events;
   if (!neighbours_.take_news() && !kept_changed && !objects_changed) return events;
+  std::set<ExpertId> experts;
+  for (const Hash& object : objects_) {
+    const Object* known = world_.library.find(object);
+    if (known != nullptr && known->checkpoint) experts.insert({RunId(known->facts.run), known->facts.expert});
+  }
+  for (const daemon::KeptCheckpoint& each : core.kept()) experts.insert(each.expert);
   const std::vector<daemon::KeptCheckpoint> newest_first(core.kept().rbegin(), core.kept().rend());
-  neighbours_.hold(newest_first, whole, process_.now());
-  daemon::Neighbours::Beside beside = neighbours_.beside(core.kept(), process_.now());
+  daemon::Neighbours::Beside beside = neighbours_.beside(experts, process_.now());
+  neighbours_.hold(newest_first, beside, objects_, process_.now());
+  std::ranges::move(beside.others, std::back_inserter(beside.files));
   for (const std::string& run : beside.deleted) events.emplace_back(daemon::RunGone{run});
   for (const pb::ObjectRef& file : beside.files) world_.library.add_made(file);
   const auto same = [](const pb::ObjectRef& a, const pb::ObjectRef& b) {
