@@ -9,6 +9,9 @@
 namespace skerry::simulation {
 namespace {
 
+// From then on a commit of a node that goes away may wait for nobody: ten seconds, less what clocks may differ by.
+constexpr Duration kLeavesFor = std::chrono::seconds(8);
+
 bool same_lease(const coordinator::LeaseView& a, const coordinator::LeaseView& b) {
   return a.node == b.node && a.slot == b.slot && a.incarnation == b.incarnation;
 }
@@ -56,6 +59,11 @@ void Invariants::hear(const coordinator::Received& event,
   if (request.has_engine_report()) {
     speaks_of(request.engine_report());
     if (request.engine_report().gives_up()) gives_up();
+  }
+  if (request.has_heartbeat() && request.heartbeat().draining()) {
+    draining_since_.try_emplace(node_of(event.key), world_.timeline.now());
+  } else if (request.has_heartbeat()) {
+    draining_since_.erase(node_of(event.key));
   }
   for (const pb::ReplicaStatus& replica : request.heartbeat().replicas()) {
     if (replica.durable()) reported_[replica.manifest()].insert(node_of(event.key));
@@ -135,8 +143,14 @@ void Invariants::check_copies(const Expert& expert, const coordinator::ExpertVie
           " copies are wanted");
   std::set<std::string> hosts;
   for (const std::string& node : reported_[now.head->raw()]) hosts.insert(hosts_[node]);
-  if (expert.view.lease) hosts.erase(hosts_[expert.view.lease->node.str()]);
-  fail_if(hosts.size() < places, "copies", now.id, ": step ", now.head_step, " is applied, and ",
+  bool leaves = false;
+  if (expert.view.lease) {
+    const std::string& committer = expert.view.lease->node.str();
+    hosts.erase(hosts_[committer]);
+    const auto since = draining_since_.find(committer);
+    leaves = since != draining_since_.end() && world_.timeline.now() - since->second > kLeavesFor;
+  }
+  fail_if(hosts.size() < places && !leaves, "copies", now.id, ": step ", now.head_step, " is applied, and ",
           hosts.size(), " other hosts have reported it; it has ", places, " places");
 }
 

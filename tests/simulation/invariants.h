@@ -6,8 +6,9 @@
 //   S2       what is applied carries the epoch that is current, by the node that holds it
 //   S3       epochs that were made known never go back and are never given twice, over restarts and restores too
 //   S4       what durable state names is on the disk (checked by the hosts)
-//   copies   a commit is applied once as many hosts as its places are, none of them its committer's, have reported it; what
-//            a node reports is on its disk, and it drops no replica that it was told to hold
+//   copies   a commit is applied once as many hosts as its places are, none of them its committer's, have reported it, or
+//            once its committer has been going away for long; what a node reports is on its disk, and it drops no replica
+//            that it was told to hold
 //   S5       a head is followed by its child only, each once; a head once acknowledged never goes back
 //   S6       after a crash the disk holds whole batches and whole objects
 //   S7       what is said is durable: grants, renewals, acceptances, enrolments, revocations
@@ -130,6 +131,7 @@ class Invariants final : public Watcher {
   std::set<std::pair<ExpertId, NodeId>> gave_up_;
   std::map<std::string, std::string> hosts_;               // node id → host
   std::map<std::string, std::set<std::string>> reported_;  // manifest → nodes that said it is durable
+  std::map<std::string, Duration> draining_since_;         // node id, where its last heartbeat said so
   std::map<std::string, std::set<std::string>> replicas_;  // daemon → what it said that it is to hold
   std::map<std::string, std::uint64_t> applied_versions_;  // daemon → of its assignment, since its last Hello
   DiskRules disk_;
