@@ -26,8 +26,8 @@ class TraceTest : public ::testing::Test {
   static std::map<std::string, int> events(const std::string& path) {
     std::ifstream file(path);
     std::map<std::string, int> counted;
-    for (const auto& event : nlohmann::json::parse(file).at("traceEvents"))
-      ++counted[event.value("name", "")];
+    const auto trace = nlohmann::json::parse(file);
+    for (const auto& event : trace.at("traceEvents")) ++counted[event.value("name", "")];
     return counted;
   }
   TempFolder folder_;
