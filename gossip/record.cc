@@ -55,11 +55,12 @@ const char* to_string(Kind kind) {
 }
 
 std::string describe(const Key& key) {
-  std::string about;
-  if (key.kind == Kind::kExpert) about = text(' ', key.run, '/', key.expert);
-  if (key.kind == Kind::kRun) about = text(' ', key.run);
-  if (key.kind == Kind::kRevocation) about = text(" of ", key.subject);
-  return text(to_string(key.kind), about, " by ", key.author);
+  std::string words(to_string(key.kind));
+  if (key.kind == Kind::kExpert)
+    words.append(" ").append(key.run.str()).append("/").append(std::to_string(key.expert));
+  if (key.kind == Kind::kRun) words.append(" ").append(key.run.str());
+  if (key.kind == Kind::kRevocation) words.append(" of ").append(key.subject.str());
+  return words.append(" by ").append(key.author.str());
 }
 
 Position position_of(const Key& key, bool by_coordinator) {
