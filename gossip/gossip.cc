@@ -398,11 +398,13 @@ Table load_table(const std::string& bytes, Verifier& verifier, Limits limits, No
   const milliseconds since(now.unix_ms -
                            std::clamp<std::int64_t>(saved.unix_ms(), now.unix_ms - kLongest, now.unix_ms));
   // Runs and revocations first, since the others depend on them.
-  for (const bool coordinator : {true, false}) {
+  for (const bool depends : {false, true}) {
     for (const pb::SignedRecord& wire : saved.records()) {
       if (wire.age_ms() > protocol::kRecordLifetimeMs) continue;
       const auto opened = verifier.open(wire);
-      if (!opened || (*opened)->by_coordinator != coordinator) continue;
+      if (!opened) continue;
+      const Kind kind = (*opened)->key.kind;
+      if (depends != (kind != Kind::kRun && kind != Kind::kRevocation)) continue;
       const auto checked = verifier.check(*opened, now.unix_ms);
       if (checked) table.put(*checked, milliseconds(wire.age_ms()) + since, now, Origin::kDisk);
     }

@@ -244,9 +244,12 @@ TEST_F(TableTest, ComparesHeads) {
 }
 
 TEST_F(TableTest, OutlivesItsProcess) {
-  put(kCoordinator.sign(run_fact("r-1", 4), 1, at({}), 24h * 30), at(0s));
+  put(kCoordinator.sign(run_fact("r-1", 32), 1, at({}), 24h * 30), at(0s));
   put(kAnna.sign(node_fact(""), 5), at(0s));
   put(kAnna.sign(expert_fact("r-1", 1, 10, "a"), 1), at(0s));
+  for (ExpertIndex k = 0; k < 32; ++k) {  // of which some stand before their run
+    put(kCoordinator.sign(expert_fact("r-1", k, 10, "a"), 1), at(0s));
+  }
   const std::string saved = save_table(table, at(1h));
   Verifier fresh(kCoordinator.identity.ed25519_key());
   const Now later{.boot = 5s, .unix_ms = at(3h).unix_ms};  // the machine started anew

@@ -228,11 +228,10 @@ class Disk(EndToEnd):
         process = cluster.join(token, "small", data=disk / "data", env={"SKERRY_FAKE_STEP_MS": "20"})
         cluster.create_run("run", train={"steps": 400})
         cluster.wait_event(kind="committed", run="run")
-        with open(filler, "wb") as out:
+        with open(filler, "wb", buffering=0) as out:  # a buffer would be written again at the end, to the full disk
             try:
                 while True:
                     out.write(bytes(1 << 16))
-                    out.flush()
             except OSError:
                 pass
         cluster.wait(lambda: "full" in process.log_text() or "No space" in process.log_text() or "room" in process.log_text(),

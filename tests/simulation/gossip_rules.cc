@@ -80,6 +80,14 @@ void GossipRules::changed(const Look& look, Process& process, std::size_t bucket
   before = std::move(held);
 }
 
+bool GossipRules::has_held_newer(const std::string& name, const gossip::Key& key,
+                                 const gossip::Version& version) const {
+  const auto process = processes_.find(name);
+  if (process == processes_.end()) return false;
+  const auto highest = process->second.highest.find(key);
+  return highest != process->second.highest.end() && version < highest->second;
+}
+
 // Each content and its signature once, whoever holds it.
 void GossipRules::check_genuine(const Look& look, const Record& record) {
   std::string& checked = genuine_[record.version.body];

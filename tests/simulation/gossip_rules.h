@@ -41,6 +41,9 @@ class GossipRules {
   // Two processes sign by this key, or somebody else does: its versions say nothing.
   void key_is_shared(const NodeId& node) { shared_.insert(node); }
 
+  // Whether this process held a newer version: once that has expired it refuses older ones until it forgets.
+  bool has_held_newer(const std::string& name, const gossip::Key& key, const gossip::Version& version) const;
+
   // Every version of every record that was held anywhere, the older ones first.
   const std::map<gossip::Key, std::vector<gossip::RecordPtr>>& history() const { return history_; }
 
