@@ -65,24 +65,30 @@ void GossipAftermath::look() {
   cluster_.world().timeline.after(kEvery, [this] { look(); });
 }
 
+// What is said of an expert is taken only once its run is known: one after the other.
+Duration GossipAftermath::within(const gossip::Key& key) const {
+  return key.kind == gossip::Kind::kExpert ? 2 * spread_ : spread_;
+}
+
 void GossipAftermath::hear(const Speaker& speaker, const gossip::Entry& entry) {
   const Duration now = cluster_.world().timeline.now();
   std::deque<Word>& words = words_[entry.record->key];
   if (words.empty() || words.back().version < entry.record->version)
     words.push_back({entry.record->version, now});
-  while (words.size() > 1 && now - std::max(words[1].since, speaker.since) >= spread_) words.pop_front();
+  while (words.size() > 1 && now - std::max(words[1].since, speaker.since) >= within(entry.record->key))
+    words.pop_front();
 }
 
 void GossipAftermath::check(const std::vector<Speaker>& all) {
   const Duration now = cluster_.world().timeline.now();
   for (const auto& [key, words] : words_) {
     const auto author = std::ranges::find(all, key.author, &Speaker::id);
-    if (author == all.end() || now - std::max(author->since, words.front().since) < spread_) continue;
+    if (author == all.end() || now - std::max(author->since, words.front().since) < within(key)) continue;
     // What it says no more, as of an earlier life, may end here a moment sooner than there.
     const gossip::Entry* own = author->table->find(key, author->now);
     if (own == nullptr || author->now.boot + kEnding >= seconds(own->dies_at_s)) continue;
     for (const Speaker& other : all) {
-      if (now - other.since < spread_) continue;
+      if (now - other.since < within(key)) continue;
       const gossip::Entry* held = other.table->find(key, other.now);
       if (held != nullptr && held->record->version >= words.front().version) continue;
       // An author whose clock was ahead, and whose disk is gone: it knows of no newer words of its own, and nobody has them.

@@ -1,8 +1,8 @@
 // What gossip must come to once everything works again, looked at every few seconds of the virtual clock; and what is left
 // of it when the coordinator is gone for good.
 //
-//   L3      what a connected process says of itself is held by every connected process within 25 rounds, and a node goes on
-//           signing anew what it is
+//   L3      what a connected process says of itself is held by every connected process within 25 rounds (of an expert 50: its
+//           run comes first), and a node goes on signing anew what it is
 //   alone   without the coordinator, each node's records name the run's parts, and for each expert whose last commit some node
 //           keeps that commit and a node that has it
 #pragma once
@@ -56,6 +56,7 @@ class GossipAftermath {
 
   std::vector<Speaker> speakers();
   void look();
+  Duration within(const gossip::Key& key) const;
   void hear(const Speaker& speaker, const gossip::Entry& entry);
   void check(const std::vector<Speaker>& all);
   void check_signs(const Speaker& node);

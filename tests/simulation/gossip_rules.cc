@@ -140,6 +140,7 @@ void GossipRules::check_revoked(const Look& look, const Process& process) {
   for (const std::vector<Entry>& bucket : process.held) {
     for (const Entry& entry : bucket) {
       if (!process.revoked.contains(entry.record->key.author)) continue;
+      if (look.now.boot >= std::chrono::seconds(entry.dies_at_s)) continue;  // over, and not yet swept out
       world_.violated(
           "S10", text(look.name, " holds ", describe(*entry.record), ", and that its author is revoked"));
     }
