@@ -7,21 +7,16 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <sstream>
 
+#include "base/system_error.h"
 #include "base/text.h"
 
 extern char** environ;
 
 namespace skerry {
 namespace {
-
-Error system_error(const char* action, const std::string& what, int number) {
-  return fail(number == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo,
-              text("cannot ", action, " ", what, ": ", std::strerror(number)));
-}
 
 bool is_executable(const std::string& path) {
   std::error_code ignored;

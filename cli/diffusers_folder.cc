@@ -60,7 +60,7 @@ Json scheduler_config() {
 Result<void> make_folder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (error) return storage::system_error("make the folder", path, error.value());
+  if (error) return system_error("make the folder", path, error.value());
   return {};
 }
 
@@ -71,7 +71,7 @@ Result<void> link_to_transformer(const std::string& folder, const std::string& n
   fs::create_directory_symlink(target, link, error);
   if (!error) return {};
   fs::copy(text(folder, "/", target), link, fs::copy_options::recursive, error);
-  if (error) return storage::system_error("write", link, error.value());
+  if (error) return system_error("write", link, error.value());
   return {};
 }
 

@@ -32,7 +32,7 @@ bool is_laggard(const pb::EnsembleExpert& expert) { return expert.step() < exper
 Result<void> make_folder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (error) return storage::system_error("make the folder", path, error.value());
+  if (error) return system_error("make the folder", path, error.value());
   return {};
 }
 
@@ -147,7 +147,7 @@ Result<void> assemble(const pb::EnsembleReply& ensemble, const std::string& part
   for (const pb::DatasetFile& file : ensemble.router()) {
     fs::copy_file(scratch_path(scratch, file.object()), router_path(partial, file),
                   fs::copy_options::overwrite_existing, error);
-    if (error) return storage::system_error("write", router_path(partial, file), error.value());
+    if (error) return system_error("write", router_path(partial, file), error.value());
   }
   if (ensemble.has_learned_router()) {
     const pb::EnsembleExpert& router = ensemble.learned_router();
@@ -174,7 +174,7 @@ Result<void> publish(const std::string& partial, const std::string& folder) {
                 text(folder, " has appeared meanwhile; what was fetched is in ", partial));
   }
   fs::rename(partial, folder, error);
-  if (error) return storage::system_error("rename", partial, error.value());
+  if (error) return system_error("rename", partial, error.value());
   const std::string parent = fs::absolute(folder, error).parent_path().string();
   return storage::sync_folder(parent);
 }

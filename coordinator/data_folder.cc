@@ -25,7 +25,7 @@ Result<void> make_folder(const fs::path& path) {
   std::error_code error;
   if (!path.parent_path().empty()) fs::create_directories(path.parent_path(), error);
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return storage::system_error("make the data folder", path.string(), errno);
+    return system_error("make the data folder", path.string(), errno);
   }
   return {};
 }

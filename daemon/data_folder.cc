@@ -68,10 +68,10 @@ Result<protocol::Enrolled> ask(const protocol::Identity& identity, const protoco
 Result<DataFolder> DataFolder::claim(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) return storage::system_error("create", path.string(), error.value());
+  if (error) return system_error("create", path.string(), error.value());
   const std::string lock = (path / "lock").string();
   UniqueFd fd(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd) return storage::system_error("open", lock, errno);
+  if (!fd) return system_error("open", lock, errno);
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     return fail(ErrorCode::kConflict, text("another skerryd is running on ", path.string(),
                                            " (it holds the lock); give this one its own --data folder"));

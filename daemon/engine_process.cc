@@ -55,8 +55,7 @@ constexpr int kExecFailed = 127;
 Result<EngineProcess> EngineProcess::spawn(const std::vector<std::string>& command) {
   ASSIGN_OR_RETURN(auto pair, protocol::Channel::make_pair());
   std::array<int, 2> pipe{};
-  if (::pipe2(pipe.data(), O_CLOEXEC) != 0)
-    return storage::system_error("make a pipe for", command[0], errno);
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return system_error("make a pipe for", command[0], errno);
   UniqueFd output(pipe[0]);
   UniqueFd child_output(pipe[1]);
   ::fcntl(output.get(), F_SETFL, O_NONBLOCK);
@@ -68,7 +67,7 @@ Result<EngineProcess> EngineProcess::spawn(const std::vector<std::string>& comma
   arguments.push_back(nullptr);
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
-  if (child < 0) return storage::system_error("start", command[0], errno);
+  if (child < 0) return system_error("start", command[0], errno);
   if (child == 0) become_engine(arguments.data(), pair.second.get(), child_output.get(), parent);
   return EngineProcess(child, protocol::Channel(std::move(pair.first)), std::move(output));
 }

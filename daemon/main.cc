@@ -57,7 +57,7 @@ Result<UniqueFd> take_signals(std::initializer_list<int> numbers) {
   for (const int number : numbers) ::sigaddset(&wanted, number);
   ::sigprocmask(SIG_BLOCK, &wanted, nullptr);
   UniqueFd fd(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!fd) return storage::system_error("watch", "signals", errno);
+  if (!fd) return system_error("watch", "signals", errno);
   return fd;
 }
 

@@ -16,7 +16,7 @@ constexpr int kAttempts = 5;
 
 Result<std::filesystem::path> make_scratch() {
   std::string pattern = (std::filesystem::temp_directory_path() / "skerryd-reads-XXXXXX").string();
-  if (::mkdtemp(pattern.data()) == nullptr) return storage::system_error("make the folder", pattern, errno);
+  if (::mkdtemp(pattern.data()) == nullptr) return system_error("make the folder", pattern, errno);
   return std::filesystem::path(pattern);
 }
 

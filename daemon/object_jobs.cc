@@ -45,9 +45,9 @@ Result<ResumeMemory> assemble_resume(const storage::ObjectStore& objects, const 
   ASSIGN_OR_RETURN(const storage::Layout layout, storage::safetensors_layout(manifest.manifest));
   ResumeMemory resume;
   resume.memory = UniqueFd(::memfd_create("skerry-resume", MFD_CLOEXEC));
-  if (!resume.memory) return storage::system_error("make", "memory for a checkpoint", errno);
+  if (!resume.memory) return system_error("make", "memory for a checkpoint", errno);
   if (::ftruncate(resume.memory.get(), static_cast<off_t>(layout.total_bytes)) != 0) {
-    return storage::system_error("make", "memory for a checkpoint", errno);
+    return system_error("make", "memory for a checkpoint", errno);
   }
   const auto source = [&](const Hash& chunk) { return objects.read(checkpoint, chunk); };
   TRY(storage::assemble(layout, source, resume.memory.get(), "memory for a checkpoint"));

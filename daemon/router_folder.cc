@@ -177,7 +177,7 @@ Result<RouterFolder> write_router_folder(const gossip::Table& table, const stora
   const std::string partial = folder + ".partial";
   fs::remove_all(partial, error);
   fs::create_directories(partial, error);
-  if (error) return storage::system_error("make the folder", partial, error.value());
+  if (error) return system_error("make the folder", partial, error.value());
   RouterFolder made{experts_json(parts), text(folder, "\n", experts_words(parts))};
   const Result<void> filled = fill(objects, files, made.index, partial);
   if (filled) fs::rename(partial, folder, error);
@@ -185,7 +185,7 @@ Result<RouterFolder> write_router_folder(const gossip::Table& table, const stora
   const int number = error.value();
   fs::remove_all(partial, error);
   if (!filled) return filled.error();
-  return storage::system_error("make", folder, number);
+  return system_error("make", folder, number);
 }
 
 }  // namespace skerry::daemon

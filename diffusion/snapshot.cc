@@ -7,16 +7,10 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/text.h"
+#include "base/system_error.h"
 
 namespace skerry::diffusion {
 namespace {
-
-Error system_error(std::string_view what) {
-  const int error = errno;
-  const bool full = error == ENOSPC || error == ENOMEM || error == EFBIG || error == EDQUOT;
-  return fail(full ? ErrorCode::kExhausted : ErrorCode::kIo, text(what, ": ", std::strerror(error)));
-}
 
 std::uint64_t tensor_bytes(const SnapshotTensor& tensor) {
   std::uint64_t bytes = sizeof(float);
@@ -43,12 +37,9 @@ std::uint64_t image_bytes(const std::string& header, const std::vector<SnapshotT
 // Space is reserved before the mapping is written, so that a full disk is an error and not a SIGBUS.
 Result<void> reserve(int descriptor, std::uint64_t bytes) {
   if (::ftruncate(descriptor, static_cast<off_t>(bytes)) != 0)
-    return system_error("cannot resize the snapshot");
+    return system_error("resize", "the snapshot", errno);
   const int error = ::posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
-  if (error != 0) {
-    errno = error;
-    return system_error("cannot reserve space for the snapshot");
-  }
+  if (error != 0) return system_error("reserve space for", "the snapshot", error);
   return {};
 }
 
@@ -66,7 +57,7 @@ Result<std::uint64_t> write_snapshot_image(int descriptor, const std::vector<Sna
   const std::uint64_t bytes = image_bytes(header, tensors);
   TRY(reserve(descriptor, bytes));
   void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  if (mapped == MAP_FAILED) return system_error("cannot map the snapshot");
+  if (mapped == MAP_FAILED) return system_error("map", "the snapshot", errno);
   char* destination = static_cast<char*>(mapped);
   std::memcpy(destination, header.data(), header.size());
   destination += header.size();
@@ -82,12 +73,12 @@ Result<void> write_snapshot_file(const std::string& path, const std::vector<Snap
                                  const std::map<std::string, std::string>& metadata) {
   const std::string partial = path + ".partial";
   const int descriptor = ::open(partial.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (descriptor < 0) return system_error(text("cannot create ", partial));
+  if (descriptor < 0) return system_error("create", partial, errno);
   Result<std::uint64_t> written = write_snapshot_image(descriptor, tensors, metadata);
-  if (written && ::fsync(descriptor) != 0) written = system_error(text("cannot sync ", partial));
+  if (written && ::fsync(descriptor) != 0) written = system_error("sync", partial, errno);
   ::close(descriptor);
   if (written && ::rename(partial.c_str(), path.c_str()) != 0)
-    written = system_error(text("cannot rename ", partial));
+    written = system_error("rename", partial, errno);
   if (!written) {
     ::unlink(partial.c_str());
     return Error(written.error());

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <utility>
 
@@ -15,31 +14,6 @@
 #include "base/text.h"
 
 namespace skerry::storage {
-namespace {
-
-ErrorCode code_of(int error_number) {
-  switch (error_number) {
-    case ENOENT:
-    case ENOTDIR:
-      return ErrorCode::kNotFound;
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return ErrorCode::kUnauthorised;
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-      return ErrorCode::kExhausted;
-    default:
-      return ErrorCode::kIo;
-  }
-}
-
-}  // namespace
-
-Error system_error(std::string_view action, const std::string& path, int error_number) {
-  return fail(code_of(error_number), text("cannot ", action, " ", path, ": ", std::strerror(error_number)));
-}
 
 Result<std::uint64_t> free_bytes(const std::string& folder) {
   struct statvfs system {};

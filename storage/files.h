@@ -10,11 +10,9 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/system_error.h"
 
 namespace skerry::storage {
-
-// "cannot <action> <path>: <what the system said>", with the code that fits `error_number`.
-Error system_error(std::string_view action, const std::string& path, int error_number);
 
 // What a user without privileges may still write on the file system of `folder`.
 Result<std::uint64_t> free_bytes(const std::string& folder);

@@ -57,7 +57,7 @@ Result<pb::EnsembleReply> fetch_specification(Fleet& fleet, const pb::ObjectRef&
                                               const std::string& scratch, Surroundings& around) {
   std::error_code error;
   std::filesystem::create_directories(scratch, error);
-  if (error) return storage::system_error("make the folder", scratch, error.value());
+  if (error) return system_error("make the folder", scratch, error.value());
   ASSIGN_OR_RETURN(const Hash name, Hash::from_raw(spec.manifest()));
   exchange::FolderShelf shelf(scratch);
   around.err() << "reading what the run is" << std::endl;

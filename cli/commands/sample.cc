@@ -102,7 +102,7 @@ Result<void> check_output(const std::string& path) {
                 text("-o ", path, " is a folder: name a picture, such as ", path, "/grid.png"));
   }
   if (::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return {};
-  return storage::system_error("write to", folder.empty() ? "." : folder, errno);
+  return system_error("write to", folder.empty() ? "." : folder, errno);
 }
 
 Result<int> sample(Command& command, SampleOptions options) {
