@@ -1,14 +1,12 @@
 #include "storage/manifest.h"
 
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-
 #include <algorithm>
 #include <unordered_set>
 
 #include "base/text.h"
 #include "storage/manifest.pb.h"
 #include "storage/manifest_check.h"
+#include "storage/serialise_in_order.h"
 
 namespace skerry::storage {
 namespace {
@@ -128,16 +126,6 @@ Result<Manifest> from_message(const stored::Manifest& message) {
   return out;
 }
 
-std::string serialise(const stored::Manifest& message) {
-  std::string bytes;
-  google::protobuf::io::StringOutputStream stream(&bytes);
-  google::protobuf::io::CodedOutputStream out(&stream);
-  out.SetSerializationDeterministic(true);
-  message.SerializeToCodedStream(&out);
-  out.Trim();
-  return bytes;
-}
-
 std::uint64_t sum_of(const std::vector<Chunk>& chunks) {
   std::uint64_t sum = 0;
   for (const Chunk& chunk : chunks) sum += chunk.bytes;
@@ -164,7 +152,7 @@ std::uint64_t Manifest::bytes() const {
 Result<NamedManifest> encode_manifest(Manifest manifest) {
   TRY(check_manifest(manifest));
   NamedManifest named;
-  named.encoded = serialise(to_message(manifest));
+  named.encoded = serialise_in_order(to_message(manifest));
   if (named.encoded.size() > kMaxManifestBytes) {
     return fail(ErrorCode::kInvalid, text("a manifest of ", human_bytes(named.encoded.size()), "; at most ",
                                           human_bytes(kMaxManifestBytes), " are allowed"));

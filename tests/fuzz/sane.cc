@@ -1,8 +1,6 @@
 #include "tests/fuzz/sane.h"
 
 #include <google/protobuf/descriptor.h>
-#include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include <cmath>
 
@@ -86,16 +84,6 @@ void check_sane(const Message& message) {
     for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i)
       check_value({message, *field, i});
   }
-}
-
-std::string serialise_in_order(const Message& message) {
-  std::string bytes;
-  google::protobuf::io::StringOutputStream stream(&bytes);
-  google::protobuf::io::CodedOutputStream out(&stream);
-  out.SetSerializationDeterministic(true);
-  message.SerializeToCodedStream(&out);
-  out.Trim();
-  return bytes;
 }
 
 }  // namespace skerry::fuzz

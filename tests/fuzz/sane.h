@@ -11,9 +11,6 @@ namespace skerry::fuzz {
 // Aborts and names the field that breaks a promise.
 void check_sane(const google::protobuf::Message& message);
 
-// The same bytes for equal messages, also where they hold a map.
-std::string serialise_in_order(const google::protobuf::Message& message);
-
 // Aborts unless `message`, serialised and given to `parse`, comes back accepted and the same.
 template <class Message, class Parse>
 void check_comes_back(const Message& message, Parse parse);
@@ -21,6 +18,7 @@ void check_comes_back(const Message& message, Parse parse);
 }  // namespace skerry::fuzz
 
 #include "base/check.h"
+#include "storage/serialise_in_order.h"
 
 namespace skerry::fuzz {
 
@@ -28,7 +26,8 @@ template <class Message, class Parse>
 void check_comes_back(const Message& message, Parse parse) {
   const auto again = parse(message.SerializeAsString());
   SKERRY_CHECK(again.has_value(), "refused when encoded again: ", again.error().message);
-  SKERRY_CHECK(serialise_in_order(*again) == serialise_in_order(message), "differs when encoded again");
+  SKERRY_CHECK(storage::serialise_in_order(*again) == storage::serialise_in_order(message),
+               "differs when encoded again");
 }
 
 }  // namespace skerry::fuzz

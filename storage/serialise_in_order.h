@@ -1,0 +1,24 @@
+// Protobuf promises the same bytes for the same message only where it is asked to order maps. Of skerry_stored_messages, since
+// no header of skerry_storage shows protobuf.
+#pragma once
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/message_lite.h>
+
+#include <string>
+
+namespace skerry::storage {
+
+// The same bytes for equal messages, also where they hold a map.
+inline std::string serialise_in_order(const google::protobuf::MessageLite& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream out(&stream);
+  out.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&out);
+  out.Trim();
+  return bytes;
+}
+
+}  // namespace skerry::storage
