@@ -13,7 +13,6 @@
 namespace skerry::diffusion {
 namespace {
 
-constexpr std::int64_t kTimeFeatures = 256;
 constexpr std::size_t kBlockTensors = 14;
 constexpr const char* kFirstWeight = "pos_embed.proj.weight";
 constexpr double kNormEpsilon = 1e-6;

@@ -15,6 +15,9 @@
 
 namespace skerry::diffusion {
 
+// Sines and cosines that the time embedder sees.
+inline constexpr std::int64_t kTimeFeatures = 256;
+
 struct ParameterShape {
   std::string name;
   std::vector<std::int64_t> shape;

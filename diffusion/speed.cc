@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "diffusion/device.h"
+#include "diffusion/model.h"
 #include "diffusion/product.h"
 
 namespace skerry::diffusion {
@@ -17,7 +18,6 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::int64_t kProductSide = 1024;
 constexpr int kProductTries = 8;
-constexpr double kTimeFeatures = 256;
 
 // LibTorch calls plain functions, so the account is where its own profilers have theirs: in the thread's debug info.
 struct Account : c10::MemoryReportingInfoBase {
@@ -78,7 +78,7 @@ double forward_flops(const ModelSpec& model) {
   const double ends = 2 * patch * width;                 // into the width, and out of it
   const double block = 12 * width * width;               // query, key, value, out; MLP
   const double attention = 2 * tokens * tokens * width;  // scores, and what they mix
-  const double embedder = kTimeFeatures * width + width * width;
+  const double embedder = static_cast<double>(kTimeFeatures) * width + width * width;
   const double modulation = depth * 6 * width * width + 2 * width * width;
   return 2 * (tokens * (ends + depth * block) + depth * attention + embedder + modulation);
 }
