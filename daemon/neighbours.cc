@@ -229,14 +229,10 @@ void Neighbours::say_experts(const std::vector<KeptCheckpoint>& kept, Now now) {
       expert.set_share(by_coordinator.share());
       if (by_coordinator.has_statistics()) *expert.mutable_statistics() = by_coordinator.statistics();
     }
-    if (std::string bytes = body.SerializeAsString(); bytes != said_of_experts_[each.expert]) {
-      said_of_experts_[each.expert] = std::move(bytes);
-      say(body, now);
-    }
+    say(body, now);
   }
   for (const auto& [expert, manifest] : said_experts_) {
     if (now_said.contains(expert)) continue;
-    said_of_experts_.erase(expert);
     pb::RecordBody body;
     body.mutable_expert()->set_run(expert.run.str());
     body.mutable_expert()->set_expert(expert.index);
