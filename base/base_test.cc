@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "base/hash.h"
 #include "base/ids.h"
 #include "base/machine.h"
+#include "base/parallel.h"
 #include "base/random.h"
 #include "base/text.h"
 
@@ -92,6 +94,26 @@ TEST(Text, ForPeople) {
   EXPECT_EQ(human_duration(std::chrono::milliseconds(850)), "850 ms");
   EXPECT_EQ(human_duration(std::chrono::seconds(200)), "3 m 20 s");
   EXPECT_EQ(utc_time(0), "1970-01-01T00:00:00.000Z");
+}
+
+TEST(InParallel, DoesEachOnce) {
+  std::vector<std::atomic<int>> done(1000);
+  EXPECT_TRUE(in_parallel(done.size(), [&](std::size_t i) -> Result<void> {
+                ++done[i];
+                return {};
+              }).has_value());
+  for (const auto& each : done) EXPECT_EQ(each, 1);
+  EXPECT_TRUE(in_parallel(0, [](std::size_t) { return Result<void>(); }).has_value());
+}
+
+TEST(InParallel, AFailureIsReturnedAndNothingBeginsAfterIt) {
+  constexpr std::size_t kMany = std::size_t{1} << 40;  // not to be done in a life
+  const auto outcome = in_parallel(kMany, [](std::size_t i) -> Result<void> {
+    if (i == 3) return fail(ErrorCode::kIo, "the third");
+    return {};
+  });
+  ASSERT_FALSE(outcome.has_value());
+  EXPECT_EQ(outcome.error().message, "the third");
 }
 
 TEST(Machine, HasOneLabel) {

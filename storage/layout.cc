@@ -4,21 +4,42 @@
 #include <unordered_set>
 
 #include "base/check.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "storage/files.h"
 
 namespace skerry::storage {
 namespace {
 
-std::vector<Chunk> cut(std::string_view bytes) {
-  std::vector<Chunk> chunks;
-  while (!bytes.empty()) {
-    const std::string_view piece = bytes.substr(0, kMaxChunkBytes);
-    chunks.push_back({blake2b(piece), static_cast<std::uint32_t>(piece.size())});
-    bytes.remove_prefix(piece.size());
+// What is cut is named later, by name(): a checkpoint's tensors then share the processors.
+class Cutter {
+ public:
+  // REQUIRES: `chunks` stays where it is until name().
+  void cut(std::string_view bytes, std::vector<Chunk>& chunks) {
+    while (!bytes.empty()) {
+      const std::string_view piece = bytes.substr(0, kMaxChunkBytes);
+      pieces_.push_back({piece, &chunks, chunks.size()});
+      chunks.push_back({Hash{}, static_cast<std::uint32_t>(piece.size())});
+      bytes.remove_prefix(piece.size());
+    }
   }
-  return chunks;
-}
+
+  Result<void> name() {
+    return in_parallel(pieces_.size(), [&](std::size_t i) -> Result<void> {
+      const Piece& piece = pieces_[i];
+      (*piece.chunks)[piece.index].hash = blake2b(piece.bytes);
+      return {};
+    });
+  }
+
+ private:
+  struct Piece {
+    std::string_view bytes;
+    std::vector<Chunk>* chunks;
+    std::size_t index;
+  };
+  std::vector<Piece> pieces_;
+};
 
 void place(const std::vector<Chunk>& chunks, Layout& layout) {
   for (const Chunk& chunk : chunks) {
@@ -64,8 +85,16 @@ Result<NamedManifest> build_checkpoint_manifest(const Safetensors& tensors, Mani
   std::uint32_t position = 0;
   for (const TensorInfo& info : tensors.header().tensors) {
     ManifestPart& part = facts.parts[is_ema(info.name) ? 0 : 1];
-    part.tensors.push_back({info.name, info.dtype, info.shape, position++, cut(tensors.view(info).data)});
+    part.tensors.push_back({info.name, info.dtype, info.shape, position++, {}});
   }
+  Cutter cutter;
+  for (ManifestPart& part : facts.parts) {
+    for (ManifestTensor& tensor : part.tensors) {
+      ASSIGN_OR_RETURN(const TensorView view, tensors.tensor(tensor.name));
+      cutter.cut(view.data, tensor.chunks);
+    }
+  }
+  TRY(cutter.name());
   return encode_manifest(std::move(facts));
 }
 
@@ -74,7 +103,10 @@ Result<NamedManifest> build_file_manifest(const std::string& path, const std::st
   Manifest manifest;
   manifest.kind = ManifestKind::kFile;
   manifest.name = name;
-  manifest.parts.push_back({std::string(kPartFile), {}, cut(file.bytes())});
+  manifest.parts.push_back({std::string(kPartFile), {}, {}});
+  Cutter cutter;
+  cutter.cut(file.bytes(), manifest.parts.front().chunks);
+  TRY(cutter.name());
   return encode_manifest(std::move(manifest));
 }
 
@@ -98,15 +130,15 @@ Result<void> for_each_chunk(const Manifest& manifest, const Safetensors& tensors
 Result<void> assemble(const Layout& layout, const ChunkSource& source, int descriptor,
                       const std::string& shown_as) {
   TRY(write_at(descriptor, 0, layout.prefix, shown_as));
-  for (const Placement& placement : layout.placements) {
+  return in_parallel(layout.placements.size(), [&](std::size_t i) -> Result<void> {
+    const Placement& placement = layout.placements[i];
     ASSIGN_OR_RETURN(const std::string bytes, source(placement.chunk.hash));
-    if (bytes.size() != placement.chunk.bytes || blake2b(bytes) != placement.chunk.hash) {
+    if (bytes.size() != placement.chunk.bytes) {
       return fail(ErrorCode::kCorrupt,
                   text("chunk ", placement.chunk.hash.short_hex(), " for ", shown_as, " is damaged"));
     }
-    TRY(write_at(descriptor, placement.offset, bytes, shown_as));
-  }
-  return {};
+    return write_at(descriptor, placement.offset, bytes, shown_as);
+  });
 }
 
 Result<void> assemble_file(const Layout& layout, const ChunkSource& source, const std::string& path) {

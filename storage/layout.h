@@ -38,12 +38,13 @@ Result<NamedManifest> build_checkpoint_manifest(const Safetensors& tensors, Mani
 Result<NamedManifest> build_file_manifest(const std::string& path, const std::string& name);
 
 using ChunkSink = std::function<Result<void>(const Hash& hash, std::string_view bytes)>;
+// Any thread, many at once. What it gives has this hash, else it fails: ObjectStore::read looks.
 using ChunkSource = std::function<Result<std::string>(const Hash& hash)>;
 
 // Gives each distinct chunk once, from the tensors that the manifest was built from.
 Result<void> for_each_chunk(const Manifest& manifest, const Safetensors& tensors, const ChunkSink& sink);
 
-// Writes the whole file to a descriptor from its offset 0. Each chunk that the source gives is checked.
+// Writes the whole file to a descriptor from its offset 0, chunks in no order. Only their lengths are checked here.
 Result<void> assemble(const Layout& layout, const ChunkSource& source, int descriptor,
                       const std::string& shown_as);
 // The same to PATH, which appears only when it is whole.

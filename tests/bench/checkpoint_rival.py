@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """checkpoint_rival.py FOLDER: what storage_bench stores, by torch.save and a sync, and by plain writes of the same number of
-bytes. Answers a line with seconds: write, read (of what was written last), raw, clear."""
+bytes. Answers a line with seconds: write, read (of what was written last), raw, raw read, clear."""
 import json
 import os
 import pathlib
@@ -42,6 +42,12 @@ def raw():
     sync(plain)
 
 
+def raw_read():
+    with open(plain, "rb") as file:
+        while file.read(4 << 20):
+            pass
+
+
 def clear():
     for path in (saved, plain):
         path.unlink(missing_ok=True)
@@ -50,5 +56,5 @@ def clear():
 print(torch.__version__, flush=True)
 for line in sys.stdin:
     start = time.monotonic()
-    {"write": write, "read": read, "raw": raw, "clear": clear}[line.strip()]()
+    {"write": write, "read": read, "raw": raw, "raw read": raw_read, "clear": clear}[line.strip()]()
     print(time.monotonic() - start, flush=True)

@@ -1,0 +1,15 @@
+// One loop over many processors, for work on bytes: hashing, reading.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "base/result.h"
+
+namespace skerry {
+
+// work(0) … work(count − 1), in no order, each once, on this thread and as many more as there are processors (four at most);
+// returns when all have ended. After a failure no further one begins, and it is returned. `work`: any thread, many at once.
+Result<void> in_parallel(std::size_t count, const std::function<Result<void>(std::size_t)>& work);
+
+}  // namespace skerry
