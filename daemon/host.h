@@ -116,7 +116,6 @@ class Host {
   bool poll_peers();
   void gone(const exchange::PeerId& peer);
   void look_around();
-  void ask_holders(const Hash& object);
   void keep_records();
   bool check_disk(const Error& error);
 
@@ -138,9 +137,8 @@ class Host {
   std::map<std::uint64_t, bool> assembling_;  // engines whose checkpoint is being read → stopped meanwhile
   std::map<std::uint64_t, std::uint32_t> ended_;  // engine → slot, while its snapshot may still be wanted
   exchange::Outbox blobs_;                        // not yet sent
-  std::map<Hash, std::set<exchange::PeerId>> asked_;  // who may have what is being fetched
-  std::vector<pb::ObjectRef> beside_;                 // as last told to the core
-  std::string kept_;                                  // manifests, as last looked at
+  std::vector<pb::ObjectRef> beside_;             // as last told to the core
+  std::string kept_;                              // manifests, as last looked at
   bool objects_changed_ = true;
   bool records_changed_ = false;
   Duration next_look_{};

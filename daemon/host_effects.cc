@@ -48,7 +48,6 @@ void Host::carry_out(const Effects& effects) {
   }
   for (const Hash& object : effects.cancels) {
     wanted_.erase(object);
-    asked_.erase(object);
     exchange_.cancel(object, parts_.clock.now());
   }
   for (const FetchObject& order : effects.fetches) fetch(order);
@@ -115,14 +114,11 @@ void Host::fetch(const FetchObject& order) {
 
 void Host::start_fetch(const FetchObject& order) {
   const Hash object = name_of(order.object);
-  std::set<exchange::PeerId>& asked = asked_[object] = {coordinator_};
-  if (neighbours_) {
-    for (const NodeId& holder : neighbours_->seek(object, parts_.clock.now()))
-      asked.insert(exchange::PeerId(holder.str()));
-  }
+  if (neighbours_) neighbours_->seek(object, parts_.clock.now());
+  // From whoever is connected: a record has no room for all that a node of a large dataset holds.
   exchange_.fetch({.object = object,
                    .manifest_bytes = order.object.manifest_bytes(),
-                   .from = {asked.begin(), asked.end()},
+                   .from = {},
                    .parts = {},
                    .last_resort = {coordinator_}},
                   parts_.clock.now());
@@ -236,13 +232,11 @@ void Host::carry_out_exchange() {
   for (const exchange::Completed& completed : effects.completed) {
     verified_.insert(completed.object);
     wanted_.erase(completed.object);
-    asked_.erase(completed.object);
     objects_changed_ = true;
     push(ObjectStored{completed.object, transfer_of(completed)});
   }
   for (const exchange::Failed& failed : effects.failed) {
     wanted_.erase(failed.object);
-    asked_.erase(failed.object);
     push(ObjectFailed{failed.object, failed.error});
   }
   for (const exchange::Misbehaved& peer : effects.misbehaved) {

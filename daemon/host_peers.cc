@@ -67,9 +67,7 @@ void Host::look_around() {
   next_look_ = now.boot + kLookEvery;
   const bool news = neighbours_->take_news();
   if (news) {
-    std::vector<Hash> under_way;
-    for (const auto& [object, asked] : asked_) under_way.push_back(object);
-    for (const Hash& object : under_way) ask_holders(object);
+    for (const auto& [object, order] : wanted_) neighbours_->seek(object, now);
     records_changed_ = true;
   }
   std::string kept;
@@ -99,18 +97,6 @@ void Host::look_around() {
     feed();
   }
   if (records_changed_ && now.boot >= next_keeping_) keep_records();
-}
-
-// Somebody new may have what is being fetched.
-void Host::ask_holders(const Hash& object) {
-  const auto asked = asked_.find(object);
-  if (asked == asked_.end()) return;
-  std::vector<exchange::PeerId> fresh;
-  for (const NodeId& holder : neighbours_->seek(object, parts_.clock.now())) {
-    if (asked->second.insert(peer_of(holder)).second) fresh.push_back(peer_of(holder));
-  }
-  if (!fresh.empty()) exchange_.fetch({.object = object, .from = std::move(fresh)}, parts_.clock.now());
-  carry_out_exchange();
 }
 
 void Host::keep_records() {

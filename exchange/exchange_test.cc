@@ -174,6 +174,16 @@ TEST_F(ExchangeTest, a_liar_is_dropped_and_reported) {
   EXPECT_THAT(taker_.misbehaved[0].reason, HasSubstr("wrong bytes"));
 }
 
+TEST_F(ExchangeTest, with_a_last_resort_that_lies_and_nobody_else_it_fails_at_once) {
+  const Hash object = give(giver_, tensors_).name;
+  world_.tamper = flip_bits_of(giver_);
+  world_.connect(giver_, taker_);
+  world_.fetch(taker_, object, {}, {giver_.name});
+  world_.run_all(std::chrono::seconds(10));
+  ASSERT_THAT(taker_.failed, SizeIs(1));
+  EXPECT_EQ(taker_.failed[0].error.code, ErrorCode::kCorrupt);
+}
+
 TEST_F(ExchangeTest, with_liars_alone_it_fails_at_once) {
   const Hash object = give(giver_, tensors_).name;
   world_.tamper = flip_bits_of(giver_);

@@ -169,7 +169,9 @@ void Fetching::lied(const PeerId& peer, Fetches::iterator at, const Request& req
   fetch.trouble = text(peer, " ", reason);
   const auto is_liar = [&](const PeerId& each) { return fetch.liars.contains(each); };
   const auto all_lie = [&](const auto& list) { return std::all_of(list.begin(), list.end(), is_liar); };
-  if (!fetch.want.from.empty() && all_lie(fetch.want.from) && all_lie(fetch.want.last_resort)) {
+  const auto& [from, last_resort] = std::tie(fetch.want.from, fetch.want.last_resort);
+  const bool is_left = from.empty() ? last_resort.empty() || !fetch.sources.all().empty() : !all_lie(from);
+  if (!is_left && all_lie(last_resort)) {
     fail_fetch(at, fail(ErrorCode::kCorrupt, text("no honest peer is left: ", fetch.trouble)), true);
   }
 }

@@ -125,8 +125,10 @@ class World {
     party.start();
   }
 
-  void fetch(Party& party, const Hash& object, std::vector<PeerId> from = {}) {
-    party.exchange->fetch({.object = object, .from = std::move(from)}, now_);
+  void fetch(Party& party, const Hash& object, std::vector<PeerId> from = {},
+             std::vector<PeerId> last_resort = {}) {
+    party.exchange->fetch({.object = object, .from = std::move(from), .last_resort = std::move(last_resort)},
+                          now_);
     drain(party);
   }
 

@@ -143,12 +143,12 @@ def write_dataset(folder, partitions, samples):
                   for name, role, k, count, body in contents]}))
 
 
-def inflate(folder, total):
+def inflate(folder, total, shard_bytes=64 << 20):
     """Adds shards of noise to an ingested folder until it holds `total` bytes."""
     index = json.loads((folder / "dataset.json").read_text())
     have, number = sum(f["bytes"] for f in index["files"]), 1000
     while have < total:
-        n = min(64 << 20, total - have) // 784 + 1
+        n = min(shard_bytes, total - have) // 784 + 1
         body = noise_shard(n)
         name = f"shard-0-{number}.safetensors"
         (folder / name).write_bytes(body)

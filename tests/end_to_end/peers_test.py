@@ -157,6 +157,29 @@ class Peers(EndToEnd):
         it.wait_event(kind="object_mended", run="second")
         self.assertEqual(it.json("chunk", "verify")["damaged"], [])
 
+    def test_a_node_gives_more_than_its_record_has_room_for(self):
+        """A record names 64 objects. What the coordinator's disk lost of the others comes from the node that has them."""
+        it = self.cluster(coordinator_args=["--lease-seconds", "1"])
+        it.start_coordinator()
+        folder = it.root / "noise"
+        write_dataset(folder, partitions=1, samples=200)
+        inflate(folder, 2_000_000, shard_bytes=20_000)
+        it.run("dataset", "add", "noise", folder, "--partitions", 1)
+        it.start_daemon("one")
+        it.create_run("first", dataset="noise", train={"steps": 20})
+        it.wait_run("first")
+        named = it.wait(lambda: len(n := {o["object"] for o in it.items("chunk", "list", "--node", "one")}) >= 64 and n,
+                        "the node to say what it holds", *it.daemons.values())
+        it.run("node", "cordon", "one")
+        unnamed = [path for path in (it.root / "one/shards").iterdir() if path.name not in named and path.stat().st_size > 10_000]
+        self.assertGreater(len(unnamed), 20)
+        for path in unnamed:
+            flip_byte(it.root / "coordinator/objects" / path.name, 1000)
+        it.start_daemon("two")
+        it.create_run("second", dataset="noise", train={"steps": 20})
+        it.wait_run("second")
+        self.assertEqual({e["node"] for e in it.events(kind="granted", run="second")}, {"two"})
+
     def test_a_node_verifies_its_disk(self):
         """Beside its daemon and without one: what is damaged is named, and fetched again."""
         it = self.cluster()
