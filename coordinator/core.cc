@@ -114,6 +114,7 @@ void Machine::tick() {
   tell_counted(turned_away, kTurnedAway);
   tell_counted(joined, kNodeJoined);
   tell_counted(transfers, kTransfer);
+  tell_counted(peer_faults, kPeerFault);
   forget_verdicts();
   for (auto& [name, dataset] : datasets) pump(dataset);
   if (now.boot >= next_placing) place_copies();

@@ -20,6 +20,7 @@ inline constexpr char kEventPrefix[] = "event/";
 inline constexpr char kTurnedAway[] = "turned_away";
 inline constexpr char kNodeJoined[] = "node_joined";
 inline constexpr char kTransfer[] = "transfer";
+inline constexpr char kPeerFault[] = "peer_fault";
 
 std::string number_text(std::uint64_t number);
 std::string expert_key(const ExpertId& id);

@@ -210,6 +210,7 @@ struct Machine {
   Repeats turned_away;
   Repeats joined;
   Repeats transfers;
+  Repeats peer_faults;
   std::map<Hash, Verification> verifications;
   std::map<std::string, std::size_t> events_of_kind;  // of `events`, by kind
 
@@ -416,6 +417,15 @@ struct Machine {
 
   // transfers.cc
   void transferred(const Node& node, const pb::Transfer& transfer);
+  void peer_faulted(const Node& node, const pb::PeerFault& fault);
+  // An object as people know it, and the expert whose checkpoint it is.
+  struct Known {
+    std::string what;
+    const Expert* expert = nullptr;
+    std::uint64_t step = 0;
+  };
+  Known known_object(const std::string& manifest) const;
+  std::string name_of_peer(const std::string& peer) const;
 
   // datasets.cc
   AdminResult dataset_add(const pb::DatasetAdd& request, const Node& person);

@@ -209,6 +209,31 @@ TEST_F(ObjectTest, ATransferIsToldWithWhatItWasAndFromWhom) {
             "fetched router.safetensors of dataset data: 8.0 MiB in 2.0 s, 4.0 MiB/s from the coordinator");
 }
 
+TEST_F(ObjectTest, AFaultOfAPeerIsToldAFewTimesAMinute) {
+  const Who other = harness.join("berta");
+  const auto tell_fault = [&](pb::PeerFault::Kind kind) {
+    pb::ControlRequest request;
+    auto& beat = *request.mutable_heartbeat();
+    beat.set_incarnation(node.incarnation);
+    beat.set_sequence(++node.sequence);
+    pb::PeerFault& fault = *beat.add_faults();
+    fault.set_peer(other.id.str());
+    fault.set_manifest(head.raw());
+    fault.set_kind(kind);
+    harness.ask(node, std::move(request));
+  };
+  tell_fault(pb::PeerFault::FAULT_WRONG_BYTES);
+  tell_fault(pb::PeerFault::FAULT_NO_ANSWER);
+  auto told = harness.events("peer_fault");
+  ASSERT_EQ(told.size(), 2U);
+  EXPECT_EQ(told[0].node(), "anna");
+  EXPECT_EQ(told[0].run(), "fashion");
+  EXPECT_EQ(told[0].reason(), "fetches its checkpoint: berta sent wrong bytes and is asked no more");
+  EXPECT_EQ(told[1].reason(), "fetches its checkpoint: berta did not answer and is asked again later");
+  for (int i = 0; i < 100; ++i) tell_fault(pb::PeerFault::FAULT_NO_ANSWER);
+  EXPECT_EQ(harness.events("peer_fault").size(), 5U);
+}
+
 TEST_F(ObjectTest, TransfersWithoutEndAreAFewEventsAMinute) {
   for (int i = 0; i < 100; ++i) tell_transfer(blake2b(text(i)).raw(), "somebody");
   EXPECT_EQ(harness.events("transfer").size(), 20U);

@@ -163,6 +163,7 @@ void Machine::heartbeat(Node& node, const Received& event) {
   }
   for (const pb::SlotStatus& status : node.status) tell_overtaken(node, status);
   for (const pb::Transfer& transfer : beat.transfers()) transferred(node, transfer);
+  for (const pb::PeerFault& fault : beat.faults()) peer_faulted(node, fault);
   if (node.self_draining != beat.draining()) {
     node.self_draining = beat.draining();
     node.drains_since = now.boot;

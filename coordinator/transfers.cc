@@ -1,4 +1,4 @@
-// What nodes fetched, as events: one for each object, a bounded number a minute for each node.
+// What nodes fetched, and from whom they could not, as events: a bounded number a minute for each node.
 #include "base/text.h"
 #include "coordinator/keys.h"
 #include "coordinator/machine.h"
@@ -7,35 +7,35 @@ namespace skerry::coordinator {
 namespace {
 
 constexpr std::uint64_t kToldEachMinute = 20;
+constexpr std::uint64_t kFaultsToldEachMinute = 5;
 
 }  // namespace
 
-void Machine::transferred(const Node& node, const pb::Transfer& transfer) {
-  const Hash manifest = *Hash::from_raw(transfer.manifest());
-  const auto name_of_peer = [&](const std::string& peer) -> std::string {
-    const auto found = nodes.find(peer);
-    return found == nodes.end() ? "the coordinator" : found->second.record.name();
-  };
-  const Expert* expert = nullptr;
-  std::uint64_t step = 0;
-  std::string what = text("object ", manifest.short_hex());
+std::string Machine::name_of_peer(const std::string& peer) const {
+  const auto found = nodes.find(peer);
+  return found == nodes.end() ? "the coordinator" : found->second.record.name();
+}
+
+Machine::Known Machine::known_object(const std::string& manifest) const {
+  Known known{text("object ", Hash::from_raw(manifest)->short_hex())};
   for (const auto& [id, run] : runs) {
     for (const Expert& each : run.experts) {
       for (const stored::Checkpoint& checkpoint : each.record.checkpoints()) {
-        if (checkpoint.manifest() != transfer.manifest()) continue;
-        expert = &each;
-        step = checkpoint.step();
-        what = "its checkpoint";
+        if (checkpoint.manifest() == manifest) known = {"its checkpoint", &each, checkpoint.step()};
       }
     }
   }
   for (const auto& [name, dataset] : datasets) {
-    if (expert != nullptr) break;
+    if (known.expert != nullptr) break;
     for (const pb::DatasetFile& file : dataset.record.content().files()) {
-      if (file.object().manifest() == transfer.manifest())
-        what = text(file.object().name(), " of dataset ", name);
+      if (file.object().manifest() == manifest) known.what = text(file.object().name(), " of dataset ", name);
     }
   }
+  return known;
+}
+
+void Machine::transferred(const Node& node, const pb::Transfer& transfer) {
+  const Known known = known_object(transfer.manifest());
   const std::chrono::milliseconds took(std::max<std::uint64_t>(transfer.millis(), 1));
   const auto rate = static_cast<std::uint64_t>(static_cast<double>(transfer.bytes()) /
                                                std::chrono::duration<double>(took).count());
@@ -45,10 +45,20 @@ void Machine::transferred(const Node& node, const pb::Transfer& transfer) {
     if (transfer.sources_size() > 1 && transfer.bytes() > 0)
       from += text(" (", source.bytes() * 100 / std::max(transfer.bytes(), source.bytes()), " %)");
   }
-  const std::string reason = text("fetched ", what, ": ", human_bytes(transfer.bytes()), " in ",
+  const std::string reason = text("fetched ", known.what, ": ", human_bytes(transfer.bytes()), " in ",
                                   human_duration(took), ", ", human_bytes(rate), "/s", from);
   if (is_to_be_told(transfers, {node.record.id(), ""}, kToldEachMinute, reason, node.record.name()))
-    tell(kTransfer, reason, node.record.name(), expert, step);
+    tell(kTransfer, reason, node.record.name(), known.expert, known.step);
+}
+
+void Machine::peer_faulted(const Node& node, const pb::PeerFault& fault) {
+  const Known known = known_object(fault.manifest());
+  const bool lied = fault.kind() == pb::PeerFault::FAULT_WRONG_BYTES;
+  const std::string reason =
+      text("fetches ", known.what, ": ", name_of_peer(fault.peer()),
+           lied ? " sent wrong bytes and is asked no more" : " did not answer and is asked again later");
+  if (is_to_be_told(peer_faults, {node.record.id(), ""}, kFaultsToldEachMinute, reason, node.record.name()))
+    tell(kPeerFault, reason, node.record.name(), known.expert, known.step);
 }
 
 }  // namespace skerry::coordinator

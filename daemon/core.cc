@@ -19,8 +19,15 @@ namespace {
 constexpr std::uint32_t kStateFormat = 1;
 constexpr Duration kLogRetry = seconds(2);
 constexpr Duration kGreetAgain = seconds(1);
-constexpr std::size_t kTransfersKept = 64;  // while the coordinator is away
+constexpr std::size_t kToldLaterKept = 64;  // transfers, and faults of peers, while the coordinator is away
 constexpr int kExitDone = 0;
+
+// As much of it as a message has room for.
+template <class Item>
+void move_front(std::deque<Item>& waiting, google::protobuf::RepeatedPtrField<Item>& out, std::size_t room) {
+  for (; !waiting.empty() && static_cast<std::size_t>(out.size()) < room; waiting.pop_front())
+    *out.Add() = std::move(waiting.front());
+}
 constexpr int kExitConfiguration = 78;
 
 }  // namespace
@@ -50,6 +57,7 @@ struct Core::Impl {
   std::optional<int> exit_code;
   std::optional<Duration> last_step;
   std::deque<pb::Transfer> transfers;  // to be told
+  std::deque<pb::PeerFault> faults;    // likewise
   std::uint64_t log_asked = 0;
   Duration log_asked_at{};
 
@@ -95,7 +103,11 @@ struct Core::Impl {
     objects.stored(event.manifest);
     if (event.transfer.manifest().empty()) return;
     transfers.push_back(event.transfer);
-    if (transfers.size() > kTransfersKept) transfers.pop_front();
+    if (transfers.size() > kToldLaterKept) transfers.pop_front();
+  }
+  void on(const PeerFaulted& event, Context&) {
+    faults.push_back(event.fault);
+    if (faults.size() > kToldLaterKept) faults.pop_front();
   }
   void on(const ObjectProgress& event, Context&) { objects.progress(event); }
   void on(const ObjectFailed& event, Context& context) {
@@ -316,11 +328,8 @@ struct Core::Impl {
       for (const Slot& slot : slots) *request.mutable_heartbeat()->add_slots() = slot.status();
       for (const pb::ReplicaStatus& status : statuses) *request.mutable_heartbeat()->add_replicas() = status;
       durable_told = std::move(durable);
-      auto& told = *request.mutable_heartbeat()->mutable_transfers();
-      while (!transfers.empty() && static_cast<std::size_t>(told.size()) < protocol::kTransfers) {
-        *told.Add() = std::move(transfers.front());
-        transfers.pop_front();
-      }
+      move_front(transfers, *request.mutable_heartbeat()->mutable_transfers(), protocol::kTransfers);
+      move_front(faults, *request.mutable_heartbeat()->mutable_faults(), protocol::kPeerFaults);
       context.out.sends.push_back(std::move(request));
     }
     if (session.hello_due(context)) say_hello(context);

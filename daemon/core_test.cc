@@ -47,6 +47,23 @@ TEST(Connection, HeartbeatsGoOutEachSecondWithAGrowingSequence) {
   EXPECT_THAT(sequences, testing::ElementsAre(2, 3, 4));
 }
 
+TEST(Connection, AFaultOfAPeerIsToldOnce) {
+  Harness node;
+  node.connect();
+  pb::PeerFault fault;
+  fault.set_peer("mallory");
+  fault.set_manifest(blake2b("shard").raw());
+  fault.set_kind(pb::PeerFault::FAULT_WRONG_BYTES);
+  node.step(PeerFaulted{fault});
+  node.pass(seconds(1));
+  const pb::Heartbeat sent = node.last_sent(kIsHeartbeat).heartbeat();
+  ASSERT_EQ(sent.faults_size(), 1);
+  EXPECT_EQ(sent.faults(0).SerializeAsString(), fault.SerializeAsString());
+  node.answer_heartbeat();
+  node.pass(seconds(1));
+  EXPECT_EQ(node.last_sent(kIsHeartbeat).heartbeat().faults_size(), 0);
+}
+
 TEST(Connection, WhatWasFetchedIsToldOnceAFewAtATime) {
   Harness node;
   const auto stored = [&](int number) {

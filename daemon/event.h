@@ -91,6 +91,9 @@ struct ObjectFailed {
   Hash manifest;
   Error error;
 };
+struct PeerFaulted {
+  pb::PeerFault fault;
+};
 struct ObjectProgress {
   Hash manifest;
   std::uint64_t bytes = 0;
@@ -122,7 +125,7 @@ struct LogCollected {
 
 using Event = std::variant<ConnectionOpened, ConnectionClosed, Reply, Tick, EngineStarting, EngineReady,
                            EngineProgress, EngineSnapshot, EngineFailed, EngineFinished, EngineExited,
-                           SnapshotStored, SnapshotFailed, ObjectStored, ObjectFailed, ObjectProgress,
-                           Persisted, HoldFiles, RunGone, DrainRequested, LogCollected>;
+                           SnapshotStored, SnapshotFailed, ObjectStored, ObjectFailed, PeerFaulted,
+                           ObjectProgress, Persisted, HoldFiles, RunGone, DrainRequested, LogCollected>;
 
 }  // namespace skerry::daemon

@@ -14,6 +14,14 @@ namespace skerry::daemon {
 namespace {
 constexpr Duration kStateRetry = std::chrono::seconds(2);
 
+pb::PeerFault fault_of(const exchange::PeerId& peer, const Hash& object, pb::PeerFault::Kind kind) {
+  pb::PeerFault fault;
+  fault.set_peer(peer.str());
+  fault.set_manifest(object.raw());
+  fault.set_kind(kind);
+  return fault;
+}
+
 pb::Transfer transfer_of(const exchange::Completed& completed) {
   const exchange::Came& came = completed.came;
   pb::Transfer transfer;
@@ -239,7 +247,11 @@ void Host::carry_out_exchange() {
     wanted_.erase(failed.object);
     push(ObjectFailed{failed.object, failed.error});
   }
+  for (const exchange::Stalled& peer : effects.stalled)
+    push(PeerFaulted{fault_of(peer.peer, peer.object, pb::PeerFault::FAULT_NO_ANSWER)});
   for (const exchange::Misbehaved& peer : effects.misbehaved) {
+    if (peer.object != Hash{})
+      push(PeerFaulted{fault_of(peer.peer, peer.object, pb::PeerFault::FAULT_WRONG_BYTES)});
     if (is_coordinator(peer.peer)) {
       log_warning("the coordinator sent wrong bytes: " + peer.reason);
     } else if (neighbours_) {

@@ -43,11 +43,17 @@ struct Failed {
   bool may_retry = true;  // false: the object itself is wrong, no peer can help
 };
 
-// A peer broke the rules; it serves this object no more. Zero object: any.
+// A peer broke the rules. It sent wrong bytes of this object, and serves it no more; zero object: something else.
 struct Misbehaved {
   PeerId peer;
   Hash object;
   std::string reason;
+};
+
+// A peer that is connected did not answer a request within the time for it; it is asked again later.
+struct Stalled {
+  PeerId peer;
+  Hash object;
 };
 
 struct Effects {
@@ -57,6 +63,7 @@ struct Effects {
   std::vector<Completed> completed;
   std::vector<Failed> failed;
   std::vector<Misbehaved> misbehaved;
+  std::vector<Stalled> stalled;  // each peer and object once
 };
 
 }  // namespace skerry::exchange

@@ -219,6 +219,20 @@ TEST_F(ExchangeTest, a_chunk_damaged_on_the_givers_disk_is_not_served_but_had_el
   EXPECT_EQ(read_back(taker_, named.name), tensors_.file());
 }
 
+TEST_F(ExchangeTest, a_peer_that_leaves_requests_without_an_answer_is_named_once_for_each_time_over) {
+  const Hash object = give(giver_, tensors_).name;
+  unsigned replies = 0;
+  world_.tamper = [&](const Party&, const Party&, pb::BlobMessage& message) {
+    return !message.has_reply() || ++replies == 1;  // the manifest
+  };
+  world_.connect(giver_, taker_);
+  world_.fetch(taker_, object);
+  world_.run_all(Config().request_timeout + std::chrono::seconds(5));
+  ASSERT_THAT(taker_.stalled, SizeIs(1));
+  EXPECT_EQ(taker_.stalled[0].peer, giver_.name);
+  EXPECT_EQ(taker_.stalled[0].object, object);
+}
+
 TEST_F(ExchangeTest, what_nobody_has_is_given_up_with_the_reason) {
   world_.connect(giver_, taker_);
   world_.fetch(taker_, blake2b("nowhere"), {giver_.name});

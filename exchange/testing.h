@@ -65,6 +65,7 @@ struct Party {
   std::map<Hash, Came> came;
   std::vector<Failed> failed;
   std::vector<Misbehaved> misbehaved;
+  std::vector<Stalled> stalled;
   std::map<Hash, Progress> progress;
   // What it did.
   std::map<PeerId, unsigned> asked;  // requests sent
@@ -263,6 +264,7 @@ class World {
     }
     party.failed.insert(party.failed.end(), effects.failed.begin(), effects.failed.end());
     party.misbehaved.insert(party.misbehaved.end(), effects.misbehaved.begin(), effects.misbehaved.end());
+    party.stalled.insert(party.stalled.end(), effects.stalled.begin(), effects.stalled.end());
   }
 
   Now now_;

@@ -53,6 +53,7 @@ inline constexpr std::uint32_t kPartitions = 1024;
 inline constexpr std::size_t kDatasetFiles = 1000;
 inline constexpr std::size_t kTransfers = 8;        // of one heartbeat
 inline constexpr std::size_t kTransferSources = 4;  // the largest
+inline constexpr std::size_t kPeerFaults = 8;       // of one heartbeat
 inline constexpr std::size_t kDamagedChunks = 16;   // named of one object
 inline constexpr std::uint64_t kSteps = 1'000'000'000;
 inline constexpr std::uint64_t kTokenUses = 1'000'000;

@@ -47,6 +47,13 @@ Result<void> validate_transfer(const pb::Transfer& transfer) {
   return {};
 }
 
+Result<void> validate_fault(const pb::PeerFault& fault) {
+  TRY(text_at_most("fault.peer", fault.peer(), kRecordTextBytes));
+  if (!pb::PeerFault::Kind_IsValid(fault.kind()) || fault.kind() == pb::PeerFault::FAULT_UNSPECIFIED)
+    return bad("fault.kind", "a known kind", text(static_cast<int>(fault.kind())));
+  return length("fault.manifest", fault.manifest(), kKeyBytes);
+}
+
 Result<void> validate_slot_assignment(const pb::SlotAssignment& slot) {
   TRY(validate_slot_number(slot.slot()));
   TRY(validate_expert(slot.run(), slot.expert()));
@@ -117,6 +124,8 @@ Result<void> validate(const pb::Heartbeat& heartbeat) {
   }
   TRY(count_at_most("heartbeat.transfers", heartbeat.transfers_size(), kTransfers));
   for (const pb::Transfer& transfer : heartbeat.transfers()) TRY(validate_transfer(transfer));
+  TRY(count_at_most("heartbeat.faults", heartbeat.faults_size(), kPeerFaults));
+  for (const pb::PeerFault& fault : heartbeat.faults()) TRY(validate_fault(fault));
   return {};
 }
 

@@ -74,6 +74,8 @@ pb::ControlRequest heartbeat() {
   request.mutable_heartbeat()->add_replicas()->set_manifest(kHash);
   request.mutable_heartbeat()->add_transfers()->set_manifest(kHash);
   request.mutable_heartbeat()->mutable_transfers(0)->add_sources();
+  request.mutable_heartbeat()->add_faults()->set_manifest(kHash);
+  request.mutable_heartbeat()->mutable_faults(0)->set_kind(pb::PeerFault::FAULT_NO_ANSWER);
   return request;
 }
 pb::ControlRequest commit() {
@@ -132,6 +134,7 @@ struct Case {
 };
 
 pb::SlotStatus& slot(pb::ControlRequest& r) { return *r.mutable_heartbeat()->mutable_slots(0); }
+pb::PeerFault& fault(pb::ControlRequest& r) { return *r.mutable_heartbeat()->mutable_faults(0); }
 pb::Transfer& transfer(pb::ControlRequest& r) { return *r.mutable_heartbeat()->mutable_transfers(0); }
 pb::RunSpec& spec(pb::ControlRequest& r) { return *r.mutable_admin()->mutable_run_create()->mutable_spec(); }
 pb::DatasetAdd& dataset(pb::ControlRequest& r) { return *r.mutable_admin()->mutable_dataset_add(); }
@@ -220,6 +223,14 @@ const Case kCases[] = {
      [](auto& r) {
        for (std::size_t i = 0; i < kTransfers; ++i) *r.mutable_heartbeat()->add_transfers() = transfer(r);
      }},
+    {"heartbeat.faults", heartbeat,
+     [](auto& r) {
+       for (std::size_t i = 0; i < kPeerFaults; ++i) *r.mutable_heartbeat()->add_faults() = fault(r);
+     }},
+    {"fault.manifest", heartbeat, [](auto& r) { fault(r).set_manifest("short"); }},
+    {"fault.peer", heartbeat, [](auto& r) { fault(r).set_peer(std::string(200, 'p')); }},
+    {"fault.kind", heartbeat, [](auto& r) { fault(r).set_kind(pb::PeerFault::FAULT_UNSPECIFIED); }},
+    {"fault.kind", heartbeat, [](auto& r) { fault(r).set_kind(static_cast<pb::PeerFault::Kind>(9)); }},
     {"transfer.manifest", heartbeat, [](auto& r) { transfer(r).set_manifest("short"); }},
     {"transfer.bytes", heartbeat, [](auto& r) { transfer(r).set_bytes(~std::uint64_t{0}); }},
     {"transfer.millis", heartbeat, [](auto& r) { transfer(r).set_millis(~std::uint64_t{0}); }},
