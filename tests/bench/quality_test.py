@@ -4,10 +4,12 @@
 usage: quality_test.py FOLDER_OF_PROGRAMS
 Exit code 77, which ctest counts as skipped, where what it reads pictures with is not installed: ./dev setup installs it.
 """
+import io
 import json
 import pathlib
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -17,7 +19,8 @@ from quality import IMAGES  # noqa: E402  (leaves with 77 where something is mis
 from quality_comparison import forward_cost, split_arm  # noqa: E402
 
 import numpy as np  # noqa: E402
-from quality_measure import CLASSIFIERS, FEATURES, Classifier, frechet, nearest, read_images  # noqa: E402
+from PIL import Image  # noqa: E402
+from quality_measure import CLASSIFIERS, FEATURES, Classifier, frechet, nearest, read_images, write_unlabelled  # noqa: E402
 
 FASHION = pathlib.Path(IMAGES["fashion-mnist"])
 
@@ -75,6 +78,39 @@ class Classifiers(unittest.TestCase):
         it = Classifier(CLASSIFIERS / "fashion-mnist.npz")
         self.assertGreater(it.about["accuracy"], 0.88)
         self.assertAlmostEqual(it.accuracy(*read_images("fashion-mnist", FASHION, held_out=True)), it.about["accuracy"], delta=0.002)
+
+
+class Tars(unittest.TestCase):
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.folder = pathlib.Path(made.name)
+        self.images = np.random.default_rng(0).integers(0, 256, (6, 3, 8, 8), np.uint8)
+        for part, rows in {"train-000000": [0, 1], "train-000001": [2, 3], "train-000004": [4, 5]}.items():
+            with tarfile.open(self.folder / f"{part}.tar", "w") as tar:
+                for row in rows:
+                    picture = io.BytesIO()
+                    Image.fromarray(self.images[row].transpose(1, 2, 0)).save(picture, "PNG")
+                    for name, data in ((f"{row}.cls", str(row).encode()), (f"{row}.png", picture.getvalue())):
+                        member = tarfile.TarInfo(name)
+                        member.size = len(data)
+                        tar.addfile(member, io.BytesIO(data))
+
+    def test_the_last_is_held_out(self):
+        for held_out, rows in ((False, [0, 1, 2, 3]), (True, [4, 5])):
+            images, labels = read_images("cifar-10", self.folder, held_out)
+            np.testing.assert_array_equal(images, self.images[rows])
+            self.assertEqual(list(labels), rows)
+
+    def test_what_is_trained_on_has_no_labels_and_none_that_is_held_out(self):
+        out = self.folder / "out"
+        write_unlabelled("cifar-10", self.folder, out)
+        self.assertEqual(sorted(path.name for path in out.iterdir()), ["train-000000.tar", "train-000001.tar"])
+        engine = subprocess.run([BIN / "skerry-engine", "ingest", out, "--out", self.folder / "dataset", "--partitions", "1"],
+                                capture_output=True, text=True)
+        self.assertEqual(engine.returncode, 0, engine.stderr)
+        index = json.loads((self.folder / "dataset" / "dataset.json").read_text())
+        self.assertEqual((index["samples"], index["channels"], index["classes"]), (2, 3, []))  # and two are held back
 
 
 class Plan(unittest.TestCase):
