@@ -11,6 +11,8 @@
   router      the analytic router against one that is trained for --minutes M (7), by noise level on held-back images:
               cross-entropy, accuracy, time of an answer; and how much the trained one still gained in its second half
               [--dataset DIR]   (a dataset folder; without it Fashion-MNIST, K = 8)
+  quality     K experts against one model that cost as much to train, by their samples and by held-out velocity error: Fréchet
+              distance, nearest image of training, routes and routers; hours. It has options of its own: quality --help
   storage     one checkpoint of 503 MB into RocksDB and back
   checkpoint  the same checkpoint stored durably, and read back checked, against torch.save with a sync and torch.load of the same
               tensors, in turns; the share of plain writes with a sync   [--megabytes N]
@@ -566,7 +568,16 @@ def fleet(args):
             "leases_lost": len(lost), "limited_by": "; ".join(limited)}
 
 
+def run_quality(before, after):
+    """It needs the Python of LibTorch, and takes its own options."""
+    python = os.environ.get("SKERRY_TORCH_PYTHON", sys.executable)
+    os.execv(python, [python, "-B", str(pathlib.Path(__file__).parent / "quality.py"), *before, *after])
+
+
 def main():
+    if "quality" in sys.argv:
+        at = sys.argv.index("quality")
+        run_quality(sys.argv[1:at], sys.argv[at + 1:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?")
     parser.add_argument("--bin", default="build/bin")
