@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <sstream>
 #include <vector>
 
 #include "base/hash.h"
@@ -86,6 +87,35 @@ TEST(Epoch, GenerationOutranksCounter) {
   EXPECT_EQ(Epoch(3, 7).next(), Epoch(3, 8));
   EXPECT_EQ(Epoch(3, 7).generation(), 3);
   EXPECT_EQ(Epoch(3, 7).counter(), 7U);
+}
+
+// Whatever way a part takes, it reads as a stream prints it.
+TEST(Text, ReadsAsAStreamPrintsIt) {
+  const ExpertId expert{RunId("r-1"), 3};
+  std::ostringstream stream;
+  const auto check = [&](const auto&... parts) {
+    stream.str("");
+    (stream << ... << parts);
+    EXPECT_EQ(text(parts...), stream.str());
+  };
+  check("a", std::string("b"), std::string_view("cd").substr(1), 'e', expert, expert.run, Epoch(7));
+  check(0, -1, 2U, std::int64_t{INT64_MIN}, UINT64_MAX, short{-3}, static_cast<unsigned char>('x'), true);
+  check(0.1, 1e30, 1.0 / 3, 2.5F);
+  EXPECT_EQ(text(), "");
+}
+
+TEST(Hash, StandsInTheOrderOfItsBytes) {
+  for (const std::size_t place : {0, 7, 8, 31}) {
+    Hash low, high;
+    low.bytes.fill(0x80);
+    high.bytes.fill(0x80);
+    low.bytes[place] = 0x7f;
+    high.bytes[place] = 0xff;
+    EXPECT_LT(low, high) << place;
+    EXPECT_GT(high, low) << place;
+    EXPECT_NE(low, high) << place;
+  }
+  EXPECT_EQ(blake2b("a") <=> blake2b("a"), std::strong_ordering::equal);
 }
 
 TEST(Text, ForPeople) {

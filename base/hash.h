@@ -4,6 +4,7 @@
 #include <array>
 #include <compare>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,11 +17,23 @@ struct Hash {
   static constexpr std::size_t kBytes = 32;
   std::array<unsigned char, kBytes> bytes{};
 
-  auto operator<=>(const Hash&) const = default;
+  bool operator==(const Hash&) const = default;
+  // As the bytes stand in order; most differ within the first eight, which need no call.
+  std::strong_ordering operator<=>(const Hash& other) const {
+    if (const auto by_first = first_word() <=> other.first_word(); by_first != 0) return by_first;
+    return bytes <=> other.bytes;
+  }
+  // The first eight bytes as a number, in the order of hashes.
+  std::uint64_t first_word() const {
+    std::uint64_t word = 0;
+    for (std::size_t i = 0; i < sizeof word; ++i) word = word << 8 | bytes[i];
+    return word;
+  }
   bool is_zero() const { return *this == Hash{}; }
   std::string hex() const;        // 64 lower-case digits
   std::string short_hex() const;  // the first 12, for people
   std::string raw() const;        // the 32 bytes, as protobuf and keys carry them
+  std::string_view view() const { return {reinterpret_cast<const char*>(bytes.data()), kBytes}; }
   static Result<Hash> from_raw(std::string_view raw);
   static Result<Hash> from_hex(std::string_view hex);
 };

@@ -1,22 +1,46 @@
 // Small text helpers: messages from parts, hexadecimal, sizes and durations for people.
 #pragma once
 
+#include <charconv>
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "base/result.h"
 
 namespace skerry {
 
+// As a stream would print it. A stream takes longer than most texts, so words, numbers and identifiers go without one.
+template <class Part>
+void append_text(std::string& out, const Part& part) {
+  if constexpr (std::is_convertible_v<const Part&, std::string_view>) {
+    out += std::string_view(part);
+  } else if constexpr (std::is_same_v<Part, char>) {
+    out += part;
+  } else if constexpr (std::is_integral_v<Part> && sizeof(Part) > 1) {
+    char digits[24];
+    out.append(digits, std::to_chars(digits, digits + sizeof digits, part).ptr);
+  } else if constexpr (requires {
+                         { part.str() } -> std::same_as<const std::string&>;
+                       }) {
+    out += part.str();
+  } else {
+    std::ostringstream stream;
+    stream << part;
+    out += std::move(stream).str();
+  }
+}
+
 // text("expert ", 3, " lost") == "expert 3 lost".
 template <class... Parts>
 std::string text(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return std::move(out).str();
+  std::string out;
+  (append_text(out, parts), ...);
+  return out;
 }
 
 // Lower-case hexadecimal of any bytes, and back. from_hex fails on odd length or a character outside [0-9a-f].

@@ -56,11 +56,11 @@ void Machine::replicas_changed(const Expert& expert) {
 
 void Machine::hear_replicas(Node& node, const pb::Heartbeat& beat) {
   if (node.held.empty()) return;
-  std::map<std::string, const pb::ReplicaStatus*> said;
+  std::map<std::string_view, const pb::ReplicaStatus*> said;
   for (const pb::ReplicaStatus& status : beat.replicas()) said[status.manifest()] = &status;
   for (auto& [manifest, held] : node.held) {
     if (beat.assignment_version() < held.version) continue;
-    const auto status = said.find(manifest.raw());
+    const auto status = said.find(manifest.view());
     const bool durable = status != said.end() && status->second->durable();
     const std::uint64_t bytes = status == said.end() ? 0 : status->second->bytes();
     if (durable != held.durable || bytes != held.bytes) held.moved = now.boot;

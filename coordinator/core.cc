@@ -29,6 +29,39 @@ struct Overloaded : Handlers... {
 template <class... Handlers>
 Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
+// ---- What is shown of an expert: most of it stands there already, and takes no memory anew ----
+
+template <class Id>
+void show(const std::string& value, Id& id) {
+  if (id.str() != value) id = Id(value);
+}
+
+void show(const Run& run, const Expert& expert, ExpertView& view) {
+  show(expert.record.run(), view.id.run);
+  view.id.index = expert.record.index();
+  view.epoch = Epoch(expert.record.epoch());
+  view.attempt = expert.record.attempt();
+  view.head = expert.head().empty() ? std::nullopt : std::optional(*Hash::from_raw(expert.head()));
+  view.head_step = expert.step();
+  if (expert.has_lease()) {
+    if (!view.lease) view.lease.emplace();
+    const stored::Lease& lease = expert.record.lease();
+    show(lease.node(), view.lease->node);
+    view.lease->slot = lease.slot();
+    view.lease->incarnation = lease.incarnation();
+    view.lease->lapsed = expert.lapsed;
+  } else {
+    view.lease.reset();
+  }
+  view.yields = expert.yield;
+  view.copies = run.record.spec().copies();
+  view.places.resize(expert.places.size());
+  for (std::size_t i = 0; i < expert.places.size(); ++i) show(expert.places[i], view.places[i]);
+  view.stalled.resize(expert.stalled.size());
+  auto stalled = view.stalled.begin();
+  for (const auto& [node, until] : expert.stalled) show(node, *stalled++);
+}
+
 }  // namespace
 
 Effects Machine::start(Now at) {
@@ -329,32 +362,18 @@ std::optional<NodeId> Core::node_of_key(const std::string& key) const {
 
 std::vector<ExpertView> Core::experts() const {
   std::vector<ExpertView> views;
+  experts(views);
+  return views;
+}
+
+void Core::experts(std::vector<ExpertView>& views) const {
   std::size_t count = 0;
   for (const auto& [id, run] : machine_->runs) count += run.experts.size();
-  views.reserve(count);
+  views.resize(count);
+  auto view = views.begin();
   for (const auto& [id, run] : machine_->runs) {
-    for (const Expert& expert : run.experts) {
-      ExpertView& view = views.emplace_back(ExpertView{expert.id(),
-                                                       Epoch(expert.record.epoch()),
-                                                       expert.record.attempt(),
-                                                       std::nullopt,
-                                                       expert.step(),
-                                                       std::nullopt,
-                                                       expert.yield,
-                                                       run.record.spec().copies(),
-                                                       {},
-                                                       {}});
-      view.places.reserve(expert.places.size());
-      for (const std::string& node : expert.places) view.places.emplace_back(node);
-      for (const auto& [node, until] : expert.stalled) view.stalled.emplace_back(node);
-      if (!expert.head().empty()) view.head = *Hash::from_raw(expert.head());
-      if (expert.has_lease()) {
-        const auto& lease = expert.record.lease();
-        view.lease = LeaseView{NodeId(lease.node()), lease.slot(), lease.incarnation(), expert.lapsed};
-      }
-    }
+    for (const Expert& expert : run.experts) show(run, expert, *view++);
   }
-  return views;
 }
 
 std::vector<RunFacts> Core::run_facts() const { return machine_->run_facts(); }

@@ -315,6 +315,7 @@ class Core {
   std::vector<NodeId> revoked() const;
   // For invariants and tests.
   std::vector<ExpertView> experts() const;
+  void experts(std::vector<ExpertView>& views) const;  // in the place of what they were
   std::uint64_t last_batch() const;
   std::uint64_t persisted_batch() const;
 

@@ -79,7 +79,7 @@ void Machine::overtake(Expert& expert) {
 // A node that still trains what it lost without knowing. It discards by itself; people are told that it did.
 void Machine::tell_overtaken(const Node& node, const pb::SlotStatus& status) {
   Expert* expert = find_expert(status.run(), status.expert());
-  if (expert == nullptr) return;
+  if (expert == nullptr || expert->overtaken.empty()) return;
   const auto lost_it =
       std::ranges::find(expert->overtaken, std::pair(node.record.id(), std::uint64_t{status.epoch()}));
   if (lost_it == expert->overtaken.end()) return;

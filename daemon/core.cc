@@ -301,33 +301,37 @@ struct Core::Impl {
     if (leave_now) exit_code = kExitDone;
   }
 
-  std::vector<pb::ReplicaStatus> replica_statuses() const {
-    std::vector<pb::ReplicaStatus> statuses;
+  bool is_durable(const pb::Replica& replica) const {
+    return objects.is_stored(name_of(replica.object())) || planted("replica_before_durable");
+  }
+
+  // Somebody's commit may wait for one of them.
+  bool has_durable_to_tell() const {
+    return std::ranges::any_of(replicas, [&](const pb::Replica& replica) {
+      return !durable_told.contains(replica.object().manifest()) && is_durable(replica);
+    });
+  }
+
+  void add_replicas(pb::Heartbeat& heartbeat) {
+    durable_told.clear();
     for (const pb::Replica& replica : replicas) {
-      const Hash manifest = name_of(replica.object());
-      pb::ReplicaStatus& status = statuses.emplace_back();
+      pb::ReplicaStatus& status = *heartbeat.add_replicas();
       status.set_manifest(replica.object().manifest());
-      status.set_durable(objects.is_stored(manifest) || planted("replica_before_durable"));
-      status.set_bytes(status.durable() ? replica.object().bytes() : objects.progress_of(manifest).bytes);
+      status.set_durable(is_durable(replica));
+      status.set_bytes(status.durable() ? replica.object().bytes()
+                                        : objects.progress_of(name_of(replica.object())).bytes);
+      if (status.durable()) durable_told.insert(status.manifest());
     }
-    return statuses;
   }
 
   void speak(Context& context) {
-    const std::vector<pb::ReplicaStatus> statuses = replica_statuses();
-    std::set<std::string> durable;
-    for (const pb::ReplicaStatus& status : statuses) {
-      if (status.durable()) durable.insert(status.manifest());
-    }
-    // Somebody's commit may wait for it.
-    if (!std::ranges::includes(durable_told, durable)) session.heartbeat_soon();
+    if (has_durable_to_tell()) session.heartbeat_soon();
     if (session.heartbeat_due(context)) {
       pb::ControlRequest request = session.heartbeat(context);
       request.mutable_heartbeat()->set_draining(draining);
       if (draining && drain_told == 0) drain_told = request.id();
       for (const Slot& slot : slots) *request.mutable_heartbeat()->add_slots() = slot.status();
-      for (const pb::ReplicaStatus& status : statuses) *request.mutable_heartbeat()->add_replicas() = status;
-      durable_told = std::move(durable);
+      add_replicas(*request.mutable_heartbeat());
       move_front(transfers, *request.mutable_heartbeat()->mutable_transfers(), protocol::kTransfers);
       move_front(faults, *request.mutable_heartbeat()->mutable_faults(), protocol::kPeerFaults);
       context.out.sends.push_back(std::move(request));

@@ -320,9 +320,9 @@ void Gossip::want(Position position, Answer& answer) {
 }
 
 void Gossip::answer_offer(const pb::HeadList& offer, Answer& answer, Now now) {
-  std::unordered_set<Position> offered;
+  std::vector<Position> offered(offer.position().begin(), offer.position().end());
+  std::ranges::sort(offered);
   for (int i = 0; i < offer.position_size(); ++i) {
-    offered.insert(offer.position(i));
     const Table::Standing standing = table_.compare(head_at(offer, i), now);
     if (standing.lacking) want(offer.position(i), answer);
     if (!standing.behind) continue;
@@ -331,7 +331,7 @@ void Gossip::answer_offer(const pb::HeadList& offer, Answer& answer, Now now) {
   const Duration since = now.boot - config_.round * config_.answer_rounds;
   for (const News& each : news_) {
     if (each.came < since) break;
-    if (offered.contains(each.record->position)) continue;
+    if (std::ranges::binary_search(offered, each.record->position)) continue;
     for (const Entry* entry : table_.at(each.record->position, now)) give(*entry, answer, now);
   }
 }

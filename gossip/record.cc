@@ -8,12 +8,6 @@ namespace {
 
 constexpr int kNodeBits = 32;
 
-std::uint64_t first_bytes(const Hash& hash) {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < 8; ++i) value = value << 8 | hash.bytes[i];
-  return value;
-}
-
 Position upper_half(const NodeId& node) {
   const std::string bytes = from_hex(node.str().substr(0, kNodeBits / 4)).value_or(std::string(4, '\0'));
   Position value = 0;
@@ -64,7 +58,7 @@ std::string describe(const Key& key) {
 }
 
 Position position_of(const Key& key, bool by_coordinator) {
-  const Position hashed = first_bytes(blake2b(describe(key)));
+  const Position hashed = blake2b(describe(key)).first_word();
   if (by_coordinator) return hashed;
   return upper_half(key.author) | (hashed & ((Position{1} << kNodeBits) - 1));
 }
@@ -73,8 +67,6 @@ Range range_of_node(const NodeId& node) {
   const Position first = upper_half(node);
   return {first, first | ((Position{1} << kNodeBits) - 1)};
 }
-
-std::uint64_t Version::stamp() const { return first_bytes(body); }
 
 pb::CertificateBody certified(const Record& record) {
   pb::CertificateBody body;

@@ -52,7 +52,7 @@ struct Version {
   std::uint64_t counter = 0;
   Hash body;
   auto operator<=>(const Version&) const = default;
-  std::uint64_t stamp() const;  // the first 8 bytes of the hash, in its order
+  std::uint64_t stamp() const { return body.first_word(); }
   bool same_number(const Version& other) const {
     return incarnation == other.incarnation && counter == other.counter;
   }

@@ -56,6 +56,9 @@ TEST(Verifier, TakesWhatIsGenuineAndChecksItOnce) {
   EXPECT_EQ(verifier.signatures_checked(), 2U);
   genuine(verifier, kAnna.sign(node_fact("tcp://h:1"), 2));
   EXPECT_EQ(verifier.signatures_checked(), 3U) << "the certificate was checked already";
+  pb::SignedRecord other = kAnna.sign(node_fact("tcp://h:1"), 3);
+  other.set_signature(node.signature());
+  EXPECT_EQ(refusal(verifier, other), ErrorCode::kCorrupt) << "a known signature under other words";
   EXPECT_TRUE(genuine(verifier, kCoordinator.sign(run_fact("r-1", 4), 1))->by_coordinator);
 }
 

@@ -95,9 +95,11 @@ const Entry* Table::find_run(const RunId& run, Now now) const {
 }
 
 bool Table::is_revoked(const NodeId& node, Now now) const {
-  if (revocations_ == 0) return false;
-  const Entry* entry = find(Key{.kind = Kind::kRevocation, .author = coordinator_, .subject = node}, now);
-  return entry != nullptr && !entry->record->body.withdrawn();
+  const auto found = revocations_.find(node);
+  if (found == revocations_.end()) return false;
+  const Entry* entry =
+      held(Key{.kind = Kind::kRevocation, .author = coordinator_, .subject = node}, found->second);
+  return entry != nullptr && is_alive(*entry, now) && !entry->record->body.withdrawn();
 }
 
 std::vector<const Entry*> Table::at(Position position, Now now) const {
@@ -280,7 +282,8 @@ void Table::insert(Entry entry) {
   ++size_;
   bytes_ += record.bytes;
   if (record.key.kind == Kind::kExpert) ++run_sizes_[record.key.run];
-  if (record.key.kind == Kind::kRevocation) ++revocations_;
+  if (record.key.kind == Kind::kRevocation && record.by_coordinator)
+    revocations_[record.key.subject] = record.position;
   const auto place = std::lower_bound(bucket.entries.begin(), bucket.entries.end(), record, is_before);
   bucket.entries.insert(place, std::move(entry));
 }
@@ -292,7 +295,7 @@ void Table::erase(const Record& record) {
   fingerprints_[bucket_of(record.position)] ^= entry->record->version.stamp();
   --size_;
   bytes_ -= entry->record->bytes;
-  if (record.key.kind == Kind::kRevocation) --revocations_;
+  if (record.key.kind == Kind::kRevocation && record.by_coordinator) revocations_.erase(record.key.subject);
   if (record.key.kind == Kind::kExpert) {
     const auto run = run_sizes_.find(record.key.run);
     if (--run->second == 0) run_sizes_.erase(run);

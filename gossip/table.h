@@ -140,7 +140,7 @@ class Table {
   std::size_t size_ = 0;
   std::size_t bytes_ = 0;
   std::map<RunId, std::size_t> run_sizes_;  // records about its experts
-  std::size_t revocations_ = 0;
+  std::map<NodeId, Position> revocations_;  // of whom, and where the record stands
   std::multimap<Position, Dead> dead_;
   std::deque<std::pair<Duration, Position>> dead_order_;  // until when; growing
 };

@@ -32,19 +32,29 @@ Verifier::Verifier(std::string coordinator_key, std::size_t remembered, Signatur
       checks_(std::move(checks)) {}
 
 RecordPtr Verifier::find(const Hash& body) const {
-  if (const auto found = fresh_.find(body); found != fresh_.end()) return found->second;
-  if (const auto found = old_.find(body); found != old_.end()) return found->second;
+  for (const Known* known : {&fresh_, &old_}) {
+    if (const auto found = known->by_body.find(body); found != known->by_body.end()) return found->second;
+  }
   return nullptr;
 }
 
+RecordPtr Verifier::find(const pb::SignedRecord& wire) const {
+  for (const Known* known : {&fresh_, &old_}) {
+    const auto found = known->by_signature.find(wire.signature());
+    if (found != known->by_signature.end() && found->second->wire.body() == wire.body()) return found->second;
+  }
+  return find(blake2b(wire.body()));
+}
+
 Result<RecordPtr> Verifier::open(const pb::SignedRecord& wire) const {
-  if (RecordPtr known = find(blake2b(wire.body()))) return known;
+  if (RecordPtr known = find(wire)) return known;
   ASSIGN_OR_RETURN(Record record, open_record(wire, coordinator_));
   return RecordPtr(std::make_shared<const Record>(std::move(record)));
 }
 
-Result<Verifier::Holder> Verifier::holder_of(const pb::Certificate& certificate, const NodeId& author) {
-  const Hash name = blake2b(text(certificate.body(), certificate.signature()));
+Result<const Verifier::Holder*> Verifier::holder_of(const pb::Certificate& certificate,
+                                                    const NodeId& author) {
+  const std::string name = text(certificate.body(), certificate.signature());
   auto found = keys_.find(name);
   if (found == keys_.end()) {
     ++signatures_checked_;
@@ -61,12 +71,15 @@ Result<Verifier::Holder> Verifier::holder_of(const pb::Certificate& certificate,
       return fail(ErrorCode::kCorrupt, text(body->node_id(), " is enrolled, but not as a node"));
     }
     if (keys_.size() >= most_) keys_.clear();
-    found = keys_.emplace(name, Holder{body->ed25519_key(), body->expires_unix_ms()}).first;
+    found = keys_
+                .emplace(name, Holder{body->ed25519_key(), protocol::node_id(body->ed25519_key()),
+                                      body->expires_unix_ms()})
+                .first;
   }
-  if (protocol::node_id(found->second.key) != author) {
+  if (found->second.id != author) {
     return fail(ErrorCode::kCorrupt, text("the certificate is not of ", author, ", the author"));
   }
-  return found->second;
+  return &found->second;
 }
 
 Result<std::string> Verifier::key_of(Record& record) {
@@ -74,9 +87,9 @@ Result<std::string> Verifier::key_of(Record& record) {
     record.certificate_until_unix_ms = std::numeric_limits<std::int64_t>::max();
     return coordinator_key_;
   }
-  ASSIGN_OR_RETURN(const Holder holder, holder_of(record.wire.certificate(), record.key.author));
-  record.certificate_until_unix_ms = holder.until_unix_ms;
-  return holder.key;
+  ASSIGN_OR_RETURN(const Holder* holder, holder_of(record.wire.certificate(), record.key.author));
+  record.certificate_until_unix_ms = holder->until_unix_ms;
+  return holder->key;
 }
 
 Result<RecordPtr> Verifier::check(RecordPtr opened, std::int64_t now_unix_ms) {
@@ -92,8 +105,9 @@ Result<RecordPtr> Verifier::check(RecordPtr opened, std::int64_t now_unix_ms) {
     }
     TRY(may_say(record));
     known = std::make_shared<const Record>(std::move(record));
-    if (fresh_.size() >= most_) old_ = std::exchange(fresh_, {});
-    fresh_.emplace(known->version.body, known);
+    if (fresh_.by_body.size() >= most_) old_ = std::exchange(fresh_, {});
+    fresh_.by_body.emplace(known->version.body, known);
+    fresh_.by_signature.emplace(known->wire.signature(), known);
   }
   const std::int64_t slack_ms = std::chrono::duration_cast<std::chrono::milliseconds>(kClockSlack).count();
   if (now_unix_ms - slack_ms >= known->certificate_until_unix_ms) {

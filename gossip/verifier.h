@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 
 #include "gossip/record.h"
@@ -34,32 +35,41 @@ class Verifier {
 
   const NodeId& coordinator() const { return coordinator_; }
 
-  // Opened but not yet checked; or checked earlier, which costs a hash. kInvalid as open_record.
+  // Opened but not yet checked; or checked earlier, which costs next to nothing. kInvalid as open_record.
   Result<RecordPtr> open(const pb::SignedRecord& wire) const;
   // kCorrupt where a signature is wrong or its author may not say this: whoever handed it on has not checked it, or made it
   // up. kUnauthorised where the certificate is over (by more than the slack), which two clocks may see differently.
   Result<RecordPtr> check(RecordPtr opened, std::int64_t now_unix_ms);
 
   std::uint64_t signatures_checked() const { return signatures_checked_; }
-  std::size_t remembered() const { return fresh_.size() + old_.size() + keys_.size(); }
+  std::size_t remembered() const { return fresh_.by_body.size() + old_.by_body.size() + keys_.size(); }
 
  private:
   struct Holder {
     std::string key;
+    NodeId id;  // the key's
     std::int64_t until_unix_ms = 0;
   };
 
+  // What was found genuine. Whoever hands a record on hands on its signature too, and to compare bodies is quicker than to hash.
+  struct Known {
+    std::unordered_map<Hash, RecordPtr> by_body;
+    std::unordered_map<std::string_view, RecordPtr> by_signature;  // its own, held by the record
+  };
+
   RecordPtr find(const Hash& body) const;
-  Result<Holder> holder_of(const pb::Certificate& certificate, const NodeId& author);
+  RecordPtr find(const pb::SignedRecord& wire) const;
+  // Valid until the next call.
+  Result<const Holder*> holder_of(const pb::Certificate& certificate, const NodeId& author);
   Result<std::string> key_of(Record& record);
 
   std::string coordinator_key_;
   NodeId coordinator_;
   std::size_t most_;
   SignatureChecks checks_;
-  std::unordered_map<Hash, RecordPtr> fresh_;  // full: becomes the old one
-  std::unordered_map<Hash, RecordPtr> old_;
-  std::unordered_map<Hash, Holder> keys_;  // by the hash of the certificate; full: emptied
+  Known fresh_;  // full: becomes the old one
+  Known old_;
+  std::unordered_map<std::string, Holder> keys_;  // by the certificate's body and signature; full: emptied
   std::uint64_t signatures_checked_ = 0;
 };
 

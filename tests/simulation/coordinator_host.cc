@@ -189,14 +189,6 @@ void CoordinatorHost::pause(Duration length) {
   });
 }
 
-void CoordinatorHost::deliver(std::function<void()> action) {
-  if (paused_) {
-    inbox_.push_back(std::move(action));
-  } else {
-    action();
-  }
-}
-
 void CoordinatorHost::feed(const coordinator::Event& event) {
   if (!is_up()) return;
   const std::chrono::nanoseconds before = measures_ ? cpu_time() : std::chrono::nanoseconds{};
@@ -207,8 +199,8 @@ void CoordinatorHost::feed(const coordinator::Event& event) {
 }
 
 void CoordinatorHost::tell_stepped(const coordinator::Event* event, const coordinator::Effects& effects) {
-  const std::vector<coordinator::ExpertView> experts = core_->experts();
-  const Watcher::CoordinatorStep step{*core_, experts, event, effects, durable_};
+  core_->experts(experts_);
+  const Watcher::CoordinatorStep step{*core_, experts_, event, effects, durable_};
   world_.tell([&](Watcher& watcher) { watcher.coordinator_stepped(step); });
 }
 

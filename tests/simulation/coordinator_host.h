@@ -91,7 +91,14 @@ class CoordinatorHost final : public NetworkServer {
   Now now() const;
   void start_gossip();
   void look_around(unsigned looks);
-  void deliver(std::function<void()> action);
+  template <class Action>
+  void deliver(Action&& action) {
+    if (paused_) {
+      inbox_.emplace_back(std::forward<Action>(action));
+    } else {
+      action();
+    }
+  }
   void feed(const coordinator::Event& event);
   void tell_stepped(const coordinator::Event* event, const coordinator::Effects& effects);
   void carry_out(coordinator::Effects effects);
@@ -125,6 +132,7 @@ class CoordinatorHost final : public NetworkServer {
   std::uint64_t life_ = 0;
   std::unique_ptr<CountedRng> rng_;
   std::unique_ptr<coordinator::Core> core_;
+  std::vector<coordinator::ExpertView> experts_;  // after the last step
   std::unique_ptr<CoordinatorGossip> gossip_;
   DiskWeather disk_;
   bool paused_ = false;

@@ -227,14 +227,6 @@ void DaemonHost::drain() {
   deliver([this] { feed(daemon::DrainRequested{}); });
 }
 
-void DaemonHost::deliver(std::function<void()> action) {
-  if (paused_) {
-    inbox_.push_back(std::move(action));
-  } else {
-    action();
-  }
-}
-
 // ---- Core ----
 
 void DaemonHost::feed(daemon::Event event) {

@@ -108,7 +108,14 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   void start_gossip(const daemon::CoreConfig& config);
   void look_around(unsigned looks);
   void enrol();
-  void deliver(std::function<void()> action);
+  template <class Action>
+  void deliver(Action&& action) {
+    if (paused_) {
+      inbox_.emplace_back(std::forward<Action>(action));
+    } else {
+      action();
+    }
+  }
   void feed(daemon::Event event);
   void carry_out(daemon::Effects effects);
   void write_next();

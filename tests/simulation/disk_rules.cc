@@ -21,6 +21,8 @@ bool names(const std::string& key, const std::string& value, const std::string& 
   return false;
 }
 
+bool is_event(const std::string& key) { return key.starts_with(coordinator::kEventPrefix); }
+
 }  // namespace
 
 bool is_named(const Durable& durable, const std::string& manifest) {
@@ -34,13 +36,22 @@ bool is_named(const Durable& durable, const std::string& manifest) {
 
 void DiskRules::apply_first() {
   for (coordinator::Write& write : pending_.front().writes) {
+    const std::size_t before = sure_.size();
     if (write.value) {
       sure_[write.key] = std::move(*write.value);
     } else {
       sure_.erase(write.key);
     }
+    if (is_event(write.key)) events_ += sure_.size() - before;
   }
   pending_.pop_front();
+}
+
+void DiskRules::take(const Durable& durable) {
+  pending_.clear();
+  sure_ = durable;
+  events_ = static_cast<std::size_t>(
+      std::ranges::count_if(sure_, [](const auto& record) { return is_event(record.first); }));
 }
 
 void DiskRules::stepped(const coordinator::Event* event, const coordinator::Effects& effects) {
@@ -53,16 +64,12 @@ void DiskRules::stepped(const coordinator::Event* event, const coordinator::Effe
 std::string DiskRules::started(const Durable& durable) {
   while (sure_ != durable && !pending_.empty()) apply_first();
   const bool is_right = sure_ == durable;
-  pending_.clear();
-  sure_ = durable;
+  take(durable);
   return is_right ? ""
                   : "after a start the disk holds no state that ever was, or an older one than it had synced";
 }
 
-void DiskRules::restored(const Durable& durable) {
-  pending_.clear();
-  sure_ = durable;
-}
+void DiskRules::restored(const Durable& durable) { take(durable); }
 
 bool DiskRules::is_named_by_pending(const std::string& manifest) const {
   return std::ranges::any_of(pending_, [&](const Batch& batch) {
@@ -70,16 +77,6 @@ bool DiskRules::is_named_by_pending(const std::string& manifest) const {
       return write.value && names(write.key, *write.value, manifest);
     });
   });
-}
-
-std::size_t DiskRules::events(const Durable& durable) {
-  const std::string prefix = coordinator::kEventPrefix;
-  std::string end = prefix;
-  ++end.back();
-  std::size_t count = 0;
-  const auto last = durable.lower_bound(end);
-  for (auto at = durable.lower_bound(prefix); at != last; ++at) ++count;
-  return count;
 }
 
 }  // namespace skerry::simulation

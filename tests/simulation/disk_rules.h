@@ -20,7 +20,9 @@ class DiskRules {
   // What is wrong with what a start finds; nothing if it is right.
   std::string started(const Durable& durable);
   void restored(const Durable& durable);
-  std::size_t events(const Durable& durable);
+  std::size_t events() const {
+    return events_;
+  }  // of the log, as of the last batch that was reported durable
   // Whether a batch on its way to the disk names this manifest: after a crash it may be there.
   bool is_named_by_pending(const std::string& manifest) const;
 
@@ -30,8 +32,10 @@ class DiskRules {
     std::vector<coordinator::Write> writes;
   };
   void apply_first();
+  void take(const Durable& durable);
 
   Durable sure_;               // as of the last batch that was reported durable
+  std::size_t events_ = 0;     // in it
   std::deque<Batch> pending_;  // handed to the disk since
 };
 

@@ -27,20 +27,24 @@ void GossipRules::stepped(const Look& look) {
   fail_if(look.links > look.links_most, "S15", look.name, " keeps ", look.links, " connections");
   const gossip::Fingerprints& now = look.table.fingerprints();
   if (now == process.seen) return;
-  std::vector<RecordPtr> fresh;
+  std::vector<Entry> fresh;
   for (std::size_t bucket = 0; bucket < now.size(); ++bucket) {
     if (now[bucket] != process.seen[bucket]) changed(look, process, bucket, fresh);
   }
   process.seen = now;
-  for (const RecordPtr& record : fresh) {
-    check_genuine(look, *record);
-    check_version(look, process, record);
+  bool is_anybody_revoked = false;
+  for (const Entry& entry : fresh) {
+    check_content(look, entry.record);
+    check_version(look, process, *entry.record);
+    is_anybody_revoked = is_anybody_revoked || entry.record->key.kind == Kind::kRevocation;
   }
-  check_revoked(look, process);
+  if (process.revoked.empty()) return;
+  check_revoked(look, process, fresh);
+  if (!is_anybody_revoked) return;
+  for (const std::vector<Entry>& bucket : process.held) check_revoked(look, process, bucket);
 }
 
-void GossipRules::changed(const Look& look, Process& process, std::size_t bucket,
-                          std::vector<RecordPtr>& fresh) {
+void GossipRules::changed(const Look& look, Process& process, std::size_t bucket, std::vector<Entry>& fresh) {
   std::vector<Entry> held;
   for (const Entry* entry : look.table.in(Table::range_of_bucket(bucket), look.now)) held.push_back(*entry);
   std::vector<Entry>& before = process.held[bucket];
@@ -63,7 +67,7 @@ void GossipRules::changed(const Look& look, Process& process, std::size_t bucket
     const Record& record = *entry.record;
     const auto at = find(before, record.key);
     if (at != before.end() && at->record->version == record.version) continue;
-    fresh.push_back(entry.record);
+    fresh.push_back(entry);
     if (record.key.kind == Kind::kRevocation) {
       if (record.body.withdrawn()) {
         process.revoked.erase(record.key.subject);
@@ -89,13 +93,23 @@ bool GossipRules::has_held_newer(const std::string& name, const gossip::Key& key
 }
 
 // Each content and its signature once, whoever holds it.
-void GossipRules::check_genuine(const Look& look, const Record& record) {
+void GossipRules::check_content(const Look& look, const RecordPtr& held) {
+  const Record& record = *held;
   std::string& checked = genuine_[record.version.body];
   if (checked == record.wire.signature()) return;
   const std::string wrong = what_is_wrong(record);
-  if (!wrong.empty())
-    return world_.violated("S10", text(look.name, " holds ", describe(record), ": ", wrong));
-  checked = record.wire.signature();
+  if (wrong.empty()) {
+    checked = record.wire.signature();
+  } else {
+    world_.violated("S10", text(look.name, " holds ", describe(record), ": ", wrong));
+  }
+  const Number number(record.key, record.version.incarnation, record.version.counter);
+  const auto [content, is_new] = contents_.try_emplace(number, record.version.body);
+  if (is_new) history_[record.key].push_back(held);
+  if (content->second != record.version.body && !shared_.contains(record.key.author)) {
+    world_.violated("S11",
+                    text(record.key.author, " signed two contents of one version: ", describe(record)));
+  }
 }
 
 std::string GossipRules::what_is_wrong(const Record& record) {
@@ -115,8 +129,7 @@ std::string GossipRules::what_is_wrong(const Record& record) {
              : "the signature is not its author's";
 }
 
-void GossipRules::check_version(const Look& look, Process& process, const RecordPtr& held) {
-  const Record& record = *held;
+void GossipRules::check_version(const Look& look, Process& process, const Record& record) {
   if (process.expired.contains(record.version.body)) {
     world_.violated("S11", text(look.name, " holds ", describe(record), " again, which has expired there"));
   }
@@ -126,24 +139,14 @@ void GossipRules::check_version(const Look& look, Process& process, const Record
                                 ", and has held a newer one: ", highest.incarnation, ".", highest.counter));
   }
   highest = std::max(highest, record.version);
-  const Number number(record.key, record.version.incarnation, record.version.counter);
-  const auto [content, is_new] = contents_.try_emplace(number, record.version.body);
-  if (is_new) history_[record.key].push_back(held);
-  if (content->second != record.version.body && !shared_.contains(record.key.author)) {
-    world_.violated("S11",
-                    text(record.key.author, " signed two contents of one version: ", describe(record)));
-  }
 }
 
-void GossipRules::check_revoked(const Look& look, const Process& process) {
-  if (process.revoked.empty()) return;
-  for (const std::vector<Entry>& bucket : process.held) {
-    for (const Entry& entry : bucket) {
-      if (!process.revoked.contains(entry.record->key.author)) continue;
-      if (look.now.boot >= std::chrono::seconds(entry.dies_at_s)) continue;  // over, and not yet swept out
-      world_.violated(
-          "S10", text(look.name, " holds ", describe(*entry.record), ", and that its author is revoked"));
-    }
+void GossipRules::check_revoked(const Look& look, const Process& process, const std::vector<Entry>& held) {
+  for (const Entry& entry : held) {
+    if (!process.revoked.contains(entry.record->key.author)) continue;
+    if (look.now.boot >= std::chrono::seconds(entry.dies_at_s)) continue;  // over, and not yet swept out
+    world_.violated("S10",
+                    text(look.name, " holds ", describe(*entry.record), ", and that its author is revoked"));
   }
 }
 

@@ -61,11 +61,11 @@ class GossipRules {
   };
   using Number = std::tuple<gossip::Key, std::uint64_t, std::uint64_t>;
 
-  void changed(const Look& look, Process& process, std::size_t bucket, std::vector<gossip::RecordPtr>& fresh);
-  void check_genuine(const Look& look, const gossip::Record& record);
+  void changed(const Look& look, Process& process, std::size_t bucket, std::vector<gossip::Entry>& fresh);
+  void check_content(const Look& look, const gossip::RecordPtr& held);
   static std::string what_is_wrong(const gossip::Record& record);
-  void check_version(const Look& look, Process& process, const gossip::RecordPtr& held);
-  void check_revoked(const Look& look, const Process& process);
+  void check_version(const Look& look, Process& process, const gossip::Record& record);
+  void check_revoked(const Look& look, const Process& process, const std::vector<gossip::Entry>& held);
   template <class... Parts>
   void fail_if(bool broken, const char* id, const Parts&... parts) {
     if (broken) world_.violated(id, text(parts...));

@@ -25,9 +25,10 @@ void Invariants::violated(const std::string& id, const std::string& what) {
   world_.trace.line([&] { return text("*** ", id, " is violated: ", world_.trace.readable(what)); });
 }
 
-std::string Invariants::node_of(const std::string& key) const {
+const std::string& Invariants::node_of(const std::string& key) const {
+  static const std::string kNobody;
   const auto found = node_keys_.find(key);
-  return found == node_keys_.end() ? "" : found->second;
+  return found == node_keys_.end() ? kNobody : found->second;
 }
 
 // ---- The coordinator's state, step by step ----
@@ -35,7 +36,7 @@ std::string Invariants::node_of(const std::string& key) const {
 void Invariants::coordinator_stepped(const CoordinatorStep& step) {
   disk_.stepped(step.event, step.effects);
   if (step.event != nullptr && std::holds_alternative<coordinator::Persisted>(*step.event)) {
-    const std::size_t events = disk_.events(step.durable);
+    const std::size_t events = disk_.events();
     fail_if(events > world_.event_limit, "S15", "the event log holds ", events, " events");
   }
   if (const auto* received = std::get_if<coordinator::Received>(step.event)) hear(*received, step.experts);
@@ -347,16 +348,18 @@ void Invariants::check_replicas(const DaemonStep& step) {
   if (const auto* reply = std::get_if<daemon::Reply>(&step.event); reply && reply->reply.has_assignment())
     held.clear();
   for (const daemon::DropObject& drop : step.effects.drops) {
-    fail_if(held.contains(drop.manifest.raw()), "S8", step.id, " drops the replica ",
-            world_.trace.object(drop.manifest.raw()), ", which it was told to hold");
+    if (!held.contains(drop.manifest.raw())) continue;
+    violated("S8", text(step.id, " drops the replica ", world_.trace.object(drop.manifest.raw()),
+                        ", which it was told to hold"));
   }
   for (const pb::ControlRequest& request : step.effects.sends) {
     if (!request.has_heartbeat()) continue;
     held.clear();
     for (const pb::ReplicaStatus& replica : request.heartbeat().replicas()) {
       held.insert(replica.manifest());
-      fail_if(replica.durable() && !step.has_stored(*Hash::from_raw(replica.manifest())), "copies", step.id,
-              " reports ", world_.trace.object(replica.manifest()), ", which is not on its disk");
+      if (!replica.durable() || step.has_stored(*Hash::from_raw(replica.manifest()))) continue;
+      violated("copies", text(step.id, " reports ", world_.trace.object(replica.manifest()),
+                              ", which is not on its disk"));
     }
   }
 }
@@ -406,10 +409,11 @@ void Invariants::check_drops(const DaemonStep& step) {
     if (slot.commit_in_flight && sent != waiting.end()) needed.insert(sent->second);
   }
   for (const daemon::DropObject& drop : step.effects.drops) {
-    const std::string object = world_.trace.object(drop.manifest.raw());
-    fail_if(needed.contains(drop.manifest.raw()), "S8", step.id, " drops ", object, ", which it still needs");
-    fail_if(drop.kind == daemon::ObjectKind::kCheckpoint && !assigned_.contains(step.name), "S8", step.id,
-            " drops ", object, " before any coordinator has answered it");
+    const bool is_needed = needed.contains(drop.manifest.raw());
+    const bool is_early = drop.kind == daemon::ObjectKind::kCheckpoint && !assigned_.contains(step.name);
+    if (!is_needed && !is_early) continue;
+    violated("S8", text(step.id, " drops ", world_.trace.object(drop.manifest.raw()),
+                        is_needed ? ", which it still needs" : " before any coordinator has answered it"));
   }
 }
 

@@ -113,7 +113,7 @@ class Invariants final : public Watcher {
   void check_drops(const DaemonStep& step);
   void check_copies(const Expert& expert, const coordinator::ExpertView& now);
   void check_replicas(const DaemonStep& step);
-  std::string node_of(const std::string& key) const;
+  const std::string& node_of(const std::string& key) const;  // empty: of nobody
 
   World& world_;
   std::vector<Violation> violations_;

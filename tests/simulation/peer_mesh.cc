@@ -101,8 +101,10 @@ bool PeerMesh::is_cut(const std::string& from, const std::string& to) {
 }
 
 Duration PeerMesh::delay(const std::string& from, const std::string& to) {
-  const Weather& one = network_.weather(from);
-  const Weather& other = network_.weather(to);
+  return delay(network_.weather(from), network_.weather(to));
+}
+
+Duration PeerMesh::delay(const Weather& one, const Weather& other) {
   return dice_.duration(std::max(one.delay_min, other.delay_min), std::max(one.delay_max, other.delay_max));
 }
 
@@ -152,14 +154,13 @@ void PeerMesh::send(std::uint64_t number, const MeshEnd& from, std::string bytes
   Link& link = links_.at(number);
   const int to = link.sides[0].end == &from ? 1 : 0;
   Side& target = link.sides[to];
-  const std::string& start = from.about().address;
-  if (is_cut(start, target.address)) return watch(number);
-  const Weather& one = network_.weather(start);
+  const Weather& one = network_.weather(from.about().address);
   const Weather& other = network_.weather(target.address);
+  if (one.to_server_cut || other.to_client_cut) return watch(number);
   if (dice_.chance(one.loss) || dice_.chance(other.loss)) return;
   const int copies = dice_.chance(std::max(one.duplicate, other.duplicate)) ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
-    Duration when = timeline_.now() + delay(start, target.address);
+    Duration when = timeline_.now() + delay(one, other);
     if (copy == 0 && !dice_.chance(std::max(one.reorder, other.reorder)))
       when = target.last = std::max(when, target.last);
     timeline_.at(when, [this, number, to, bytes] { deliver(number, to, bytes); });

@@ -102,6 +102,7 @@ class PeerMesh {
   void watch(std::uint64_t link);
   bool is_cut(const std::string& from, const std::string& to);
   Duration delay(const std::string& from, const std::string& to);
+  Duration delay(const Weather& one, const Weather& other);
 
   Timeline& timeline_;
   Trace& trace_;
