@@ -21,7 +21,7 @@ import traceback
 
 import machine
 import proxy
-from real import RealStory
+from real import STEPS, RealStory
 from story import HANG_LIMIT, Failure, Lost, PlantedStory, Story, Stuck, Tally, EXPERTS
 from cluster import write_idx
 
@@ -87,7 +87,7 @@ class Soak:
                       min(self.until, time.monotonic() + STORY_SECONDS))
 
     def tell_real_story(self):
-        self.tell(lambda: RealStory(self.args.seed, self.tools, self.tally), self.args.seed, self.until)
+        self.tell(lambda: RealStory(self.args.seed, self.tools, self.tally, self.args.real_steps), self.args.seed, self.until)
 
     def tell(self, make, seed, until):
         story = None
@@ -123,7 +123,7 @@ class Soak:
                 **{name: counts[name] for name in ("coordinator_kills", "daemon_kills", "acknowledged", "lost", "stuck", "failed")},
                 "in_flight_share": round(counts["kills_in_flight"] / kills, 2),
                 **{name: counts[name] for name in ("stories", "examinations", "stops", "disk_failures", "disks_filled",
-                                                   "connections_reset", "delays", "holds", "packet_losses", "real_kills", "libzmq_aborts")},
+                                                   "connections_reset", "delays", "holds", "packet_losses", "real_kills", "real_runs", "libzmq_aborts")},
                 "skipped": self.tools.machine.skipped}
 
 
@@ -132,9 +132,10 @@ def main():
     parser.add_argument("--bin", default="build/bin")
     parser.add_argument("--minutes", type=float, default=2)
     parser.add_argument("--seed", type=int, default=1, help="of the first story; the others count on from it")
-    parser.add_argument("--clusters", type=int, default=3, help="that live side by side")
+    parser.add_argument("--clusters", type=int, default=3, help="that live side by side; 0 with --real: it alone")
     parser.add_argument("--real", action=argparse.BooleanOptionalAction, default=None,
                         help="also one run of the real engine, its weights compared (in ten minutes or more)")
+    parser.add_argument("--real-steps", type=int, default=STEPS, help="that it trains each expert; fewer where a step is slow")
     parser.add_argument("--hang-seconds", type=float, default=HANG_LIMIT)
     parser.add_argument("--planted", metavar="COORDINATOR", help=f"one of a planted build: has the bug {PLANTED_BUG}, and must lose something")
     args = parser.parse_args()

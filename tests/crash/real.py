@@ -9,14 +9,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "end_to_end"))
 from cluster import Cluster  # noqa: E402
 from story import Lost  # noqa: E402
 
+STEPS = 1500  # of each expert
 TRAIN = {"model": {"width": 32, "depth": 2, "heads": 2, "patch_size": 7},
-         "train": {"steps": 1500, "batch_size": 16, "learning_rate": 1e-3},
+         "train": {"batch_size": 16, "learning_rate": 1e-3},
          "checkpoint": {"round_steps": 50}}
 
 
 class RealStory:
-    def __init__(self, seed, tools, tally):
-        self.random, self.tools, self.tally = random.Random(seed), tools, tally
+    def __init__(self, seed, tools, tally, steps=STEPS):
+        self.random, self.tools, self.tally, self.steps = random.Random(seed), tools, tally, steps
         self.root = tools.root / "real"
         self.clusters = []
 
@@ -43,7 +44,7 @@ class RealStory:
         cluster.run("dataset", "add", "shapes", self.tools.dataset, "--partitions", 3)
         cluster.start_daemon("one")
         cluster.start_daemon("two")
-        cluster.create_run("run", **TRAIN)
+        cluster.create_run("run", **TRAIN | {"train": TRAIN["train"] | {"steps": self.steps}})
         while cluster.json("run", "show", "run")["state"] != "done":
             disturb(cluster)
             time.sleep(0.5)

@@ -16,7 +16,7 @@ from machine import Disk, Packets
 from proxy import Proxy
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "end_to_end"))
-from cluster import Cluster, Failure, Process, free_ports  # noqa: E402
+from cluster import Cluster, Failure, Process, free_ports, without_report  # noqa: E402
 
 EXPERTS = 3
 KEEP = 3
@@ -382,8 +382,8 @@ class Story(Cluster):
 
     def inspect(self, program, files):
         """Every object on the disk of a program that was killed, each chunk hashed, each checkpoint compared."""
-        done = subprocess.run([str(self.bin / "skerry-inspect-store"), str(self.root / program.name), files, str(SEED)],
-                              capture_output=True, text=True)
+        done = without_report(subprocess.run([self.bin / "skerry-inspect-store", self.root / program.name, files, str(SEED)],
+                                             capture_output=True, text=True))
         if done.returncode != 0:
             raise Lost(f"the disk of {program.name} is wrong:\n{done.stderr}")
         return [json.loads(line) for line in done.stdout.splitlines()]
@@ -405,6 +405,7 @@ class Story(Cluster):
             self.proxy.close()
         self.tally.add("acknowledged", sum(map(len, self.witness.snapshot().values())))
         self.transcript.close()
+        self.expect_no_report()
 
     def forget(self):
         for disk in self.disks.values():

@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 from case import BIN, EndToEnd, needs_engine
-from cluster import write_idx
+from cluster import without_report, write_idx
 
 # Exit codes of `skerry`.
 USAGE_OR_ERROR, NOT_FOUND, UNREACHABLE, AUTH, CONFLICT = (1, 2), 3, 4, 5, 6
@@ -17,8 +17,8 @@ BAD_CONFIGURATION = 78
 
 def leave(command, limit=60, **arguments):
     """Runs a program that is expected to refuse by itself."""
-    return subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=limit, **arguments)
+    return without_report(subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                         timeout=limit, **arguments))
 
 
 @needs_engine
@@ -128,7 +128,8 @@ class Administration(EndToEnd):
     def test_tokens(self):
         token = self.it.json("token", "create", "--role", "node", "--uses", 1)["token"]
         def join(text, name):
-            return leave([BIN / "skerryd", "join", text, "--data", self.it.root / name, "--name", name])
+            return leave([BIN / "skerryd", "join", text, "--data", self.it.root / name, "--name", name,
+                          "--engine", self.it.engine])
         garbled = join(token[:40] + ("a" if token[40] != "a" else "b") + token[41:], "garbled")
         self.assertEqual(garbled.returncode, BAD_CONFIGURATION, garbled.stderr)
         self.assertRegex(garbled.stderr, "(?i)garbled|damaged|copied")

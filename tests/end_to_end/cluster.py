@@ -179,6 +179,13 @@ def sanitizer_report(log):
     return next((line for line in log.splitlines() if "Sanitizer: " in line or ": runtime error: " in line), None)
 
 
+def without_report(done):
+    """A program that was run; a failure where a sanitizer spoke in it, whatever it was expected to leave with."""
+    if report := sanitizer_report(done.stderr):
+        raise Failure(f"{' '.join(map(str, done.args))}: {report}")
+    return done
+
+
 class Cluster:
     def __init__(self, bin_dir, root=None, engine=None, coordinator_args=(), daemon_args=()):
         self.bin = pathlib.Path(bin_dir).resolve()
@@ -212,9 +219,9 @@ class Cluster:
 
     def expect_no_report(self):
         """Of a sanitizer: an engine that one ended was started again, and nothing else shows it."""
-        for process in [*self.daemons.values(), self.coordinator]:
-            if process and (report := sanitizer_report(process.log_text())):
-                raise Failure(f"in {process.log}: {report}")
+        for log in sorted(self.root.glob("*.log")):
+            if report := sanitizer_report(log.read_text(errors="replace")):
+                raise Failure(f"in {log}: {report}")
 
     # ---- processes
 
@@ -274,8 +281,8 @@ class Cluster:
     def run(self, *args, limit=600, check=True):
         env = {**os.environ, "SKERRY_CONTEXT": str(self.root / "coordinator/admin.toml"),
                "SKERRY_ENGINE": str(self.bin / "skerry-engine"), "NO_COLOR": "1"}
-        done = subprocess.run([str(self.bin / "skerry"), *map(str, args)], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, env=env, timeout=limit)
+        done = without_report(subprocess.run([str(self.bin / "skerry"), *map(str, args)], stdin=subprocess.DEVNULL,
+                                             capture_output=True, text=True, env=env, timeout=limit))
         if check and done.returncode != 0:
             raise Failure(f"skerry {' '.join(map(str, args))} left with {done.returncode}:\n{done.stderr}{done.stdout}")
         return done
@@ -290,8 +297,8 @@ class Cluster:
 
     def skerryd(self, *args):
         """Its commands that only look at a disk."""
-        return subprocess.run([str(self.bin / "skerryd"), *map(str, args)], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True)
+        return without_report(subprocess.run([str(self.bin / "skerryd"), *map(str, args)], stdin=subprocess.DEVNULL,
+                                             capture_output=True, text=True))
 
     def json(self, *args, limit=600):
         return json.loads(self.run(*args, "-o", "json", limit=limit).stdout)
