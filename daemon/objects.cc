@@ -1,5 +1,6 @@
 #include "daemon/objects.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -7,24 +8,23 @@
 namespace skerry::daemon {
 
 Hash name_of(const pb::ObjectRef& object) {
-  const Result<Hash> hash = Hash::from_raw(object.manifest());
-  SKERRY_CHECK(hash.has_value(), "an object reference that was not validated");
-  return *hash;
+  const std::string& raw = object.manifest();
+  SKERRY_CHECK(raw.size() == Hash::kBytes, "an object reference that was not validated");
+  Hash hash;
+  std::ranges::copy(raw, hash.bytes.begin());
+  return hash;
 }
 
 Objects::Objects(std::map<Hash, ObjectKind> found) {
   for (const auto& [hash, kind] : found) entries_[hash] = Entry{.kind = kind, .state = State::kOnDisk};
 }
 
-void Objects::begin_step() {
-  for (auto& [hash, entry] : entries_) entry.used = false;
-}
-
 bool Objects::need(const pb::ObjectRef& object, ObjectKind kind, Context& context) {
   const Hash hash = name_of(object);
-  const auto at = entries_.try_emplace(hash, Entry{.kind = kind, .state = State::kOnDisk}).first;
+  auto at = entries_.find(hash);
+  if (at == entries_.end()) at = entries_.emplace(hash, Entry{.kind = kind, .state = State::kOnDisk}).first;
   Entry& entry = at->second;
-  entry.used = true;
+  entry.used_in = step_;
   if (entry.state == State::kStored) return true;
   if (entry.state == State::kFetching) return false;
   if (entry.state == State::kWaiting && !context.due(entry.retry_at)) return false;
@@ -37,17 +37,18 @@ bool Objects::need(const pb::ObjectRef& object, ObjectKind kind, Context& contex
 
 void Objects::keep(const pb::ObjectRef& object) {
   if (!is_set(object)) return;
-  if (const auto at = entries_.find(name_of(object)); at != entries_.end()) at->second.used = true;
+  if (const auto at = entries_.find(name_of(object)); at != entries_.end()) at->second.used_in = step_;
 }
 
 void Objects::end_step(bool may_drop, Context& context) {
   for (auto at = entries_.begin(); at != entries_.end();) {
     Entry& entry = at->second;
-    if (!entry.used && entry.state == State::kFetching) {
+    const bool is_used = entry.used_in == step_;
+    if (!is_used && entry.state == State::kFetching) {
       context.out.cancels.push_back(at->first);
       entry.state = State::kOnDisk;  // in part, or whole if its end crosses the cancel
     }
-    if (!entry.used && entry.kind == ObjectKind::kCheckpoint && may_drop) {
+    if (!is_used && entry.kind == ObjectKind::kCheckpoint && may_drop) {
       context.out.drops.push_back({at->first, entry.kind});
       at = entries_.erase(at);
     } else {
@@ -103,7 +104,8 @@ void Objects::distrust(const Hash& manifest) {
 void Objects::drop_unused_shards(Context& context) {
   std::erase_if(entries_, [&](const auto& item) {
     const Entry& entry = item.second;
-    if (entry.kind != ObjectKind::kShard || entry.used || entry.state == State::kFetching) return false;
+    if (entry.kind != ObjectKind::kShard || entry.used_in == step_ || entry.state == State::kFetching)
+      return false;
     context.out.drops.push_back({item.first, entry.kind});
     return true;
   });

@@ -20,7 +20,7 @@ class Objects {
   explicit Objects(std::map<Hash, ObjectKind> found);
 
   // Level-triggered: every step, each slot names all that it needs before it can start and all that it merely keeps.
-  void begin_step();
+  void begin_step() { ++step_; }
   // True when it is stored. Asks for it otherwise.
   bool need(const pb::ObjectRef& object, ObjectKind kind, Context& context);
   void keep(const pb::ObjectRef& object);
@@ -55,12 +55,13 @@ class Objects {
     ObjectKind kind = ObjectKind::kShard;
     State state = State::kFetching;
     bool verify = false;
-    bool used = false;
+    std::uint64_t used_in = 0;  // the last step that named it
     unsigned failures = 0;
     Duration retry_at{};
     Progress progress;
   };
   std::map<Hash, Entry> entries_;
+  std::uint64_t step_ = 1;
 };
 
 // The name of an object; nothing for an empty reference.
