@@ -6,7 +6,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "end_to_end"))
-from cluster import Cluster  # noqa: E402
+from cluster import Cluster, Failure  # noqa: E402
 from story import Lost  # noqa: E402
 
 STEPS = 1500  # of each expert
@@ -45,7 +45,10 @@ class RealStory:
         cluster.start_daemon("one")
         cluster.start_daemon("two")
         cluster.create_run("run", **TRAIN | {"train": TRAIN["train"] | {"steps": self.steps}})
-        while cluster.json("run", "show", "run")["state"] != "done":
+        while (shown := cluster.json("run", "show", "run"))["state"] != "done":
+            if shown["state"] == "failed":
+                raise Failure(f"the real engine's run failed: {shown['reason']}")
+            cluster.expect_no_report()
             disturb(cluster)
             time.sleep(0.5)
         out = cluster.root / "ensemble"

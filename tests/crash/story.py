@@ -356,6 +356,7 @@ class Story(Cluster):
             with self.witness.news:
                 if self.witness.news.wait_for(reached, timeout=1):
                     return
+            self.expect_no_report()
             if time.monotonic() - since > self.hang_limit:
                 missing = [e for e in range(EXPERTS) if self.witness.last.get(e, 0) <= since]
                 raise Stuck(f"{when} expert(s) {missing} committed nothing for {self.hang_limit} s")
