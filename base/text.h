@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <sstream>
 #include <string>
@@ -23,7 +24,8 @@ void append_text(std::string& out, const Part& part) {
     out += part;
   } else if constexpr (std::is_integral_v<Part> && sizeof(Part) > 1) {
     char digits[24];
-    out.append(digits, std::to_chars(digits, digits + sizeof digits, part).ptr);
+    const char* const end = std::to_chars(digits, digits + sizeof digits, part).ptr;
+    out += std::string_view(digits, static_cast<std::size_t>(end - digits));
   } else if constexpr (requires {
                          { part.str() } -> std::same_as<const std::string&>;
                        }) {
