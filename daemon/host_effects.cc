@@ -250,7 +250,7 @@ void Host::carry_out_exchange() {
   for (const exchange::Stalled& peer : effects.stalled)
     push(PeerFaulted{fault_of(peer.peer, peer.object, pb::PeerFault::FAULT_NO_ANSWER)});
   for (const exchange::Misbehaved& peer : effects.misbehaved) {
-    if (peer.object != Hash{})
+    if (!peer.object.is_zero())
       push(PeerFaulted{fault_of(peer.peer, peer.object, pb::PeerFault::FAULT_WRONG_BYTES)});
     if (is_coordinator(peer.peer)) {
       log_warning("the coordinator sent wrong bytes: " + peer.reason);

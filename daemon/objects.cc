@@ -8,11 +8,9 @@
 namespace skerry::daemon {
 
 Hash name_of(const pb::ObjectRef& object) {
-  const std::string& raw = object.manifest();
-  SKERRY_CHECK(raw.size() == Hash::kBytes, "an object reference that was not validated");
-  Hash hash;
-  std::ranges::copy(raw, hash.bytes.begin());
-  return hash;
+  const Result<Hash> hash = Hash::from_raw(object.manifest());
+  SKERRY_CHECK(hash.has_value(), "an object reference that was not validated");
+  return *hash;
 }
 
 Objects::Objects(std::map<Hash, ObjectKind> found) {

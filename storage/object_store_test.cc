@@ -289,6 +289,12 @@ TEST_F(ObjectStoreTest, a_damaged_checkpoint_is_refused_found_and_fetched_again)
   const Hash damaged = distinct_chunks(named.manifest).back().hash;
   disk_.damage_chunk(disk_.families().front(), damaged);
   EXPECT_EQ(objects_->read(named.name, damaged).error().code, ErrorCode::kCorrupt);
+  const TempFolder out;
+  const auto assembled = assemble_file(
+      value_of(safetensors_layout(named.manifest)),
+      [&](const Hash& hash) { return objects_->read(named.name, hash); }, out / "file");
+  EXPECT_EQ(assembled.error().code, ErrorCode::kCorrupt);
+  EXPECT_TRUE(std::filesystem::is_empty(out.path()));
   EXPECT_FALSE(value_of(objects_->verify(named.name)));
   EXPECT_EQ(objects_->read(named.name, damaged).error().code, ErrorCode::kNotFound);
   EXPECT_EQ(store(100).name, named.name);
