@@ -60,7 +60,7 @@ void CoordinatorHost::start() {
   peers_.clear();
   allowed_.clear();
   transfers_.clear();
-  writing_ = paused_ = false;
+  writing_ = false;
   persisted_ = 0;
   rng_ = std::make_unique<CountedRng>(
       Dice(world_.seed, "coordinator's random", static_cast<std::uint32_t>(life_)));
@@ -106,7 +106,7 @@ void CoordinatorHost::start_gossip() {
     return key != world_.gossip->keys.end() && allowed_.contains(key->second);
   };
   GossipProcess process{kCoordinatorAddress, [this] { return now(); },
-                        [this](std::function<void()> action) { deliver(std::move(action)); }};
+                        [this](std::function<void()> action) { inbox_.deliver(std::move(action)); }};
   const std::uint64_t seed = Dice(world_.seed, "herald", static_cast<std::uint32_t>(life_)).u64();
   gossip_ =
       std::make_unique<CoordinatorGossip>(world_, *world_.gossip, std::move(process), admits, seed, records_);
@@ -116,7 +116,7 @@ void CoordinatorHost::start_gossip() {
 void CoordinatorHost::look_around(unsigned looks) {
   world_.timeline.after(kLookEvery, [this, life = life_, looks] {
     if (life != life_) return;
-    deliver([this, looks] {
+    inbox_.deliver([this, looks] {
       gossip_->look(*core_);
       if (looks % kLooksPerKeeping == kLooksPerKeeping - 1) records_ = gossip_->save();
     });
@@ -151,7 +151,7 @@ void CoordinatorHost::crash_disk() {
 
 void CoordinatorHost::set_free_bytes(std::uint64_t bytes) {
   free_bytes_ = bytes;
-  deliver([this] { feed(coordinator::DiskFree{free_bytes_}); });
+  inbox_.deliver([this] { feed(coordinator::DiskFree{free_bytes_}); });
 }
 
 void CoordinatorHost::restore(const Backup& backup) {
@@ -171,21 +171,17 @@ void CoordinatorHost::restore(const Backup& backup) {
 }
 
 void CoordinatorHost::pause(Duration length) {
-  if (!is_up() || paused_) return;
-  paused_ = true;
+  if (!is_up() || is_paused()) return;
+  inbox_.close();
   paused_at_ = world_.timeline.now();
   world_.trace.line([&] { return text("coordinator stands still for ", seconds_text(length), " s"); });
   world_.timeline.after(length, [this, life = life_] {
     if (life != life_) return;
-    paused_ = false;
+    inbox_.open();
     const Duration lag = world_.timeline.now() - paused_at_;
     world_.tell([&](Watcher& watcher) { watcher.coordinator_stood_still(lag); });
     feed(coordinator::LoopLag{lag});
-    while (!inbox_.empty() && life == life_ && !paused_) {
-      const auto action = std::move(inbox_.front());
-      inbox_.pop_front();
-      action();
-    }
+    inbox_.catch_up([&] { return life == life_; });
   });
 }
 
@@ -244,7 +240,7 @@ void CoordinatorHost::plan_tick(Duration boot) {
   const Duration wait = std::max(boot - now().boot, Duration(milliseconds(1)));
   world_.timeline.after(wait, [this, tick, life = life_] {
     if (life != life_ || tick != tick_) return;
-    deliver([this] { feed(coordinator::Tick{}); });
+    inbox_.deliver([this] { feed(coordinator::Tick{}); });
   });
 }
 
@@ -265,7 +261,7 @@ void CoordinatorHost::write_next() {
     batches_.pop_front();
     if (!fails) became_durable(batch);
     write_next();
-    deliver([this, number = batch.number] {
+    inbox_.deliver([this, number = batch.number] {
       persisted_ = number;
       release_sends();
       while (!held_drops_.empty() && held_drops_.front().after_batch <= persisted_) {
@@ -310,7 +306,7 @@ void CoordinatorHost::received(const ConnectionId& connection, Endpoint endpoint
                              "a client enrols by what no coordinator reads: " + request.error().message);
     world_.trace.line([&] { return text(request->name(), " → coordinator: Enrol"); });
     peers_[connection].enrol = *request;
-    return deliver([this, connection, key, message = std::move(*request)] {
+    return inbox_.deliver([this, connection, key, message = std::move(*request)] {
       feed(coordinator::EnrolReceived{connection, key, message});
     });
   }
@@ -322,7 +318,7 @@ void CoordinatorHost::received(const ConnectionId& connection, Endpoint endpoint
     return what.empty() ? what : text(world_.name_of_key(key), " → coordinator: ", what);
   });
   world_.tell([&](Watcher& watcher) { watcher.coordinator_hears(connection, key, *request); });
-  deliver([this, connection, key, message = std::move(*request)]() mutable {
+  inbox_.deliver([this, connection, key, message = std::move(*request)]() mutable {
     feed(coordinator::Received{connection, key, std::move(message)});
   });
 }
@@ -334,7 +330,7 @@ void CoordinatorHost::closed(const ConnectionId& connection) {
     return is_control ? world_.name_of_key(peer->second.key) + "'s connection is closed" : std::string();
   });
   world_.tell([&](Watcher& watcher) { watcher.coordinator_loses(connection); });
-  deliver([this, connection] { feed(coordinator::Closed{connection}); });
+  inbox_.deliver([this, connection] { feed(coordinator::Closed{connection}); });
 }
 
 // The batches that they wait for never go down from one to the next.
@@ -378,7 +374,7 @@ void CoordinatorHost::send(const coordinator::Send& message) {
 // ---- Objects ----
 
 bool CoordinatorHost::may_serve(const NodeId& node, const Hash& manifest) const {
-  if (!is_up() || paused_) return false;
+  if (!is_up() || is_paused()) return false;
   if (gossip_ && gossip_->serves(manifest)) return true;
   return objects_.contains(manifest) && core_->may_read(node, manifest);
 }
@@ -394,7 +390,7 @@ void CoordinatorHost::fetch(const coordinator::Fetch& order) {
   if (objects_.contains(order.manifest)) {
     world_.timeline.after(milliseconds(1), [this, life = life_, manifest = order.manifest] {
       if (life == life_)
-        deliver([this, manifest] {
+        inbox_.deliver([this, manifest] {
           if (objects_.contains(manifest)) feed(stored_event(manifest));
         });
     });
@@ -425,7 +421,7 @@ void CoordinatorHost::fetch(const coordinator::Fetch& order) {
       world_.sources.at(order.from).second->found_missing(order.manifest);
     const coordinator::ObjectFailed event{order.manifest, "its source has not got it or does not answer",
                                           true};
-    deliver([this, event] { feed(event); });
+    inbox_.deliver([this, event] { feed(event); });
   });
 }
 
@@ -434,7 +430,7 @@ void CoordinatorHost::fetched(const Hash& manifest, bool checkpoint) {
     objects_[manifest] = checkpoint;
     broken_.insert(manifest);
   }
-  deliver([this, manifest] {
+  inbox_.deliver([this, manifest] {
     feed(coordinator::ObjectProgress{manifest, world_.library.at(manifest).bytes});
   });
   world_.timeline.after(dice_.duration(disk_.object_min, disk_.object_max), [this, life = life_, manifest,
@@ -444,7 +440,7 @@ void CoordinatorHost::fetched(const Hash& manifest, bool checkpoint) {
     if (planted("manifest_first")) broken_.erase(manifest);
     world_.trace.add("coordinator", "stored", manifest.raw());
     world_.trace.line([&] { return text("coordinator has stored ", world_.trace.object(manifest.raw())); });
-    deliver([this, manifest] { feed(stored_event(manifest)); });
+    inbox_.deliver([this, manifest] { feed(stored_event(manifest)); });
   });
 }
 

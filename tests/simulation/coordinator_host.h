@@ -13,6 +13,7 @@
 
 #include "coordinator/core.h"
 #include "tests/simulation/authority.h"
+#include "tests/simulation/inbox.h"
 #include "tests/simulation/world.h"
 
 namespace skerry::simulation {
@@ -38,7 +39,7 @@ class CoordinatorHost final : public NetworkServer {
   // Of this thread's CPU time in the core's steps, measured from now on.
   void measure() { measures_ = true; }
   std::chrono::nanoseconds core_time() const { return core_time_; }
-  bool is_paused() const { return paused_; }
+  bool is_paused() const { return inbox_.is_closed(); }
   std::uint64_t life() const { return life_; }
   CoordinatorGossip* gossip() const { return gossip_.get(); }  // none: it is down, or nobody gossips
   std::int64_t wall_ms() const { return now().unix_ms; }
@@ -91,14 +92,6 @@ class CoordinatorHost final : public NetworkServer {
   Now now() const;
   void start_gossip();
   void look_around(unsigned looks);
-  template <class Action>
-  void deliver(Action&& action) {
-    if (paused_) {
-      inbox_.emplace_back(std::forward<Action>(action));
-    } else {
-      action();
-    }
-  }
   void feed(const coordinator::Event& event);
   void tell_stepped(const coordinator::Event* event, const coordinator::Effects& effects);
   void carry_out(coordinator::Effects effects);
@@ -135,9 +128,8 @@ class CoordinatorHost final : public NetworkServer {
   std::vector<coordinator::ExpertView> experts_;  // after the last step
   std::unique_ptr<CoordinatorGossip> gossip_;
   DiskWeather disk_;
-  bool paused_ = false;
   Duration paused_at_{};
-  std::deque<std::function<void()>> inbox_;
+  Inbox inbox_;  // closed while it stands still
   std::deque<Batch> batches_;
   bool writing_ = false;
   std::uint64_t persisted_ = 0;

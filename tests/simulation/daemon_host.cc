@@ -107,7 +107,7 @@ void DaemonHost::run_core() {
 
 void DaemonHost::start_gossip(const daemon::CoreConfig& config) {
   GossipProcess process{settings_.name, [this] { return now(); },
-                        [this](std::function<void()> action) { deliver(std::move(action)); }};
+                        [this](std::function<void()> action) { inbox_.deliver(std::move(action)); }};
   gossip_ = std::make_unique<DaemonGossip>(
       world_, *world_.gossip, std::move(process),
       DaemonGossip::Settings{
@@ -125,7 +125,7 @@ void DaemonHost::start_gossip(const daemon::CoreConfig& config) {
 void DaemonHost::look_around(unsigned looks) {
   world_.timeline.after(kLookEvery, [this, life = life_, looks] {
     if (life != life_) return;
-    deliver([this, looks] {
+    inbox_.deliver([this, looks] {
       for (daemon::Event& event : gossip_->look(*core_, objects_)) feed(std::move(event));
       if (looks % kLooksPerKeeping == kLooksPerKeeping - 1 && !disk_.full) records_ = gossip_->save();
     });
@@ -148,7 +148,6 @@ void DaemonHost::end_process(Death death) {
   inbox_.clear();
   last_commit_.reset();
   at_commit_ = {};
-  paused_ = false;
   // Writes reach the disk in order, as far as it had come.
   for (std::uint64_t kept = dice_.between(0, writes_.size()); kept > 0; --kept) {
     state_ = writes_.front().state;
@@ -199,18 +198,14 @@ void DaemonHost::copy_disk(const DaemonHost& other) {
 }
 
 void DaemonHost::pause(Duration length) {
-  if (!is_up() || paused_) return;
-  paused_ = true;
+  if (!is_up() || is_paused()) return;
+  inbox_.close();
   world_.trace.line([&] { return text(settings_.name, " is stopped for ", seconds_text(length), " s"); });
   world_.timeline.after(length, [this, life = life_] {
     if (life != life_) return;
-    paused_ = false;
+    inbox_.open();
     world_.trace.line([&] { return text(settings_.name, " goes on"); });
-    while (!inbox_.empty() && life == life_ && !paused_) {
-      const auto action = std::move(inbox_.front());
-      inbox_.pop_front();
-      action();
-    }
+    inbox_.catch_up([&] { return life == life_; });
     if (life == life_ && core_) feed(daemon::Tick{});
   });
 }
@@ -219,12 +214,12 @@ void DaemonHost::drain() {
   world_.trace.line([&] { return text(settings_.name, " is told to drain"); });
   for (const daemon::SlotView& slot : core_ ? core_->slots() : std::vector<daemon::SlotView>{}) {
     const auto running = engines_.find(slot.slot);
-    if (paused_ || running == engines_.end() || !running->second->is_training()) continue;
+    if (is_paused() || running == engines_.end() || !running->second->is_training()) continue;
     world_.tell([&](Watcher& watcher) {
       watcher.daemon_drains(settings_.name, slot, running->second->training().step);
     });
   }
-  deliver([this] { feed(daemon::DrainRequested{}); });
+  inbox_.deliver([this] { feed(daemon::DrainRequested{}); });
 }
 
 // ---- Core ----
@@ -275,7 +270,7 @@ void DaemonHost::carry_out(daemon::Effects effects) {
   }
   if (effects.collect_log) {
     world_.timeline.after(milliseconds(1), [this, life, request = *effects.collect_log] {
-      if (life == life_) deliver([this, request] { feed(daemon::LogCollected{request, {"a line"}}); });
+      if (life == life_) inbox_.deliver([this, request] { feed(daemon::LogCollected{request, {"a line"}}); });
     });
   }
   if (effects.exit_code) {
@@ -289,7 +284,7 @@ void DaemonHost::carry_out(daemon::Effects effects) {
   const std::uint64_t wake = ++wake_;
   if (!effects.wake_at) return;
   world_.timeline.after(until(*effects.wake_at), [this, life, wake] {
-    if (life == life_ && wake == wake_) deliver([this] { feed(daemon::Tick{}); });
+    if (life == life_ && wake == wake_) inbox_.deliver([this] { feed(daemon::Tick{}); });
   });
 }
 
@@ -307,7 +302,7 @@ void DaemonHost::write_next() {
     writes_.pop_front();
     state_ = write.state;
     write_next();
-    deliver([this, ticket = write.ticket] { feed(daemon::Persisted{ticket}); });
+    inbox_.deliver([this, ticket = write.ticket] { feed(daemon::Persisted{ticket}); });
   });
 }
 
@@ -327,11 +322,12 @@ void DaemonHost::enrol() {
 
 void DaemonHost::opened(Endpoint endpoint) {
   if (endpoint == Endpoint::kEnrol) return enrol();
-  deliver([this] { feed(daemon::ConnectionOpened{}); });
+  inbox_.deliver([this] { feed(daemon::ConnectionOpened{}); });
 }
 
 void DaemonHost::lost(Endpoint endpoint) {
-  if (endpoint == Endpoint::kControl) deliver([this] { feed(daemon::ConnectionClosed{"connection reset"}); });
+  if (endpoint == Endpoint::kControl)
+    inbox_.deliver([this] { feed(daemon::ConnectionClosed{"connection reset"}); });
 }
 
 // A coordinator that was restored does not know a key that enrolled since: its person joins the node again.
@@ -358,13 +354,13 @@ void DaemonHost::received(Endpoint endpoint, const std::string& bytes) {
   auto reply = protocol::parse_control_reply(bytes);
   if (!reply)
     return world_.violated("wire", "the coordinator says what no daemon reads: " + reply.error().message);
-  deliver([this, message = std::move(*reply)]() mutable { feed(daemon::Reply{std::move(message)}); });
+  inbox_.deliver([this, message = std::move(*reply)]() mutable { feed(daemon::Reply{std::move(message)}); });
 }
 
 // ---- Objects ----
 
 BlobSource::Answer DaemonHost::asked_for(const Hash& manifest) const {
-  if (!is_up() || paused_) return Answer::kSilent;
+  if (!is_up() || is_paused()) return Answer::kSilent;
   return has_stored(manifest) && !damaged_.contains(manifest) ? Answer::kHas : Answer::kMissing;
 }
 
@@ -376,7 +372,7 @@ void DaemonHost::found_missing(const Hash& manifest) {
   objects_.erase(manifest);
   damaged_.erase(manifest);
   const Error error = fail(ErrorCode::kCorrupt, "a chunk is damaged");
-  deliver([this, manifest, error] { feed(daemon::ObjectFailed{manifest, error}); });
+  inbox_.deliver([this, manifest, error] { feed(daemon::ObjectFailed{manifest, error}); });
 }
 
 bool DaemonHost::lose_object() {
@@ -440,7 +436,7 @@ void DaemonHost::fetch(const daemon::FetchObject& order) {
       transfers_.erase(open);
       const Error error = broken ? fail(ErrorCode::kUnavailable, "nobody who has it answers")
                                  : fail(ErrorCode::kExhausted, "the disk is full");
-      return deliver([this, manifest, error] { feed(daemon::ObjectFailed{manifest, error}); });
+      return inbox_.deliver([this, manifest, error] { feed(daemon::ObjectFailed{manifest, error}); });
     }
     finish_fetch(manifest, kind);
   });
@@ -453,7 +449,7 @@ void DaemonHost::finish_fetch(const Hash& manifest, daemon::ObjectKind kind) {
     objects_[manifest] = kind;
     damaged_.insert(manifest);
   }
-  deliver([this, manifest, bytes] { feed(daemon::ObjectProgress{manifest, bytes, bytes}); });
+  inbox_.deliver([this, manifest, bytes] { feed(daemon::ObjectProgress{manifest, bytes, bytes}); });
   world_.timeline.after(
       dice_.duration(disk_.object_min, disk_.object_max), [this, life = life_, manifest, transfer, kind] {
         const auto open = transfers_.find(manifest);
@@ -465,7 +461,7 @@ void DaemonHost::finish_fetch(const Hash& manifest, daemon::ObjectKind kind) {
         }
         objects_[manifest] = kind;
         if (planted("manifest_first")) damaged_.erase(manifest);
-        deliver([this, manifest] { feed(daemon::ObjectStored{manifest}); });
+        inbox_.deliver([this, manifest] { feed(daemon::ObjectStored{manifest}); });
       });
 }
 
@@ -483,7 +479,9 @@ void DaemonHost::store_snapshot(const daemon::StoreSnapshot& order) {
 void DaemonHost::keep_snapshot(const daemon::StoreSnapshot& order, const Training& training) {
   if (disk_.full) {
     const Error error = fail(ErrorCode::kExhausted, "the disk is full");
-    return deliver([this, order, error] { feed(daemon::SnapshotFailed{order.slot, order.engine, error}); });
+    return inbox_.deliver([this, order, error] {
+      feed(daemon::SnapshotFailed{order.slot, order.engine, error});
+    });
   }
   coordinator::ObjectFacts facts;
   facts.run = order.run;
@@ -507,7 +505,9 @@ void DaemonHost::keep_snapshot(const daemon::StoreSnapshot& order, const Trainin
       [&] { return text(settings_.name, " has stored ", world_.trace.object(object.name.raw())); });
   memories_.erase({order.slot, order.engine});
   if (FakeEngine* running = engine(order.slot, order.engine)) running->snapshot_done();
-  deliver([this, order, ref = object.ref()] { feed(daemon::SnapshotStored{order.slot, order.engine, ref}); });
+  inbox_.deliver([this, order, ref = object.ref()] {
+    feed(daemon::SnapshotStored{order.slot, order.engine, ref});
+  });
 }
 
 // ---- Engines ----
@@ -522,7 +522,7 @@ void DaemonHost::start_engine(const daemon::StartEngine& order) {
   const auto exits = [&](const std::string& how, std::optional<Error> error) {
     world_.timeline.after(milliseconds(1), [this, life = life_, order, how, error] {
       if (life != life_) return;
-      deliver([this, order, how, error] {
+      inbox_.deliver([this, order, how, error] {
         feed(daemon::EngineExited{order.slot, order.engine, how, {}, false, error});
       });
     });
@@ -580,7 +580,8 @@ void DaemonHost::start_engine(const daemon::StartEngine& order) {
       std::make_unique<FakeEngine>(world_, settings, from, [this, life = life_](daemon::Event event) {
         // Through the channel: never within the call that caused it.
         world_.timeline.after({}, [this, life, event = std::move(event)]() mutable {
-          if (life == life_) deliver([this, event = std::move(event)]() mutable { feed(std::move(event)); });
+          if (life == life_)
+            inbox_.deliver([this, event = std::move(event)]() mutable { feed(std::move(event)); });
         });
       });
 }

@@ -14,6 +14,7 @@
 #include "tests/simulation/authority.h"
 #include "tests/simulation/coordinator_host.h"
 #include "tests/simulation/fake_engine.h"
+#include "tests/simulation/inbox.h"
 #include "tests/simulation/world.h"
 
 namespace skerry::simulation {
@@ -52,7 +53,7 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   void pause(Duration length);
   void drain();
   bool is_up() const { return life_up_; }
-  bool is_paused() const { return paused_; }
+  bool is_paused() const { return inbox_.is_closed(); }
   bool has_failed() const { return failed_; }  // it ended by itself and refuses to run
   void clear_failure() { failed_ = false; }
   // An engine of this daemon dies or stops answering. False where none runs.
@@ -108,14 +109,6 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   void start_gossip(const daemon::CoreConfig& config);
   void look_around(unsigned looks);
   void enrol();
-  template <class Action>
-  void deliver(Action&& action) {
-    if (paused_) {
-      inbox_.emplace_back(std::forward<Action>(action));
-    } else {
-      action();
-    }
-  }
   void feed(daemon::Event event);
   void carry_out(daemon::Effects effects);
   void write_next();
@@ -156,8 +149,7 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   pb::TokenCreated token_;
   std::unique_ptr<daemon::Core> core_;
   std::unique_ptr<DaemonGossip> gossip_;
-  bool paused_ = false;
-  std::deque<std::function<void()>> inbox_;
+  Inbox inbox_;  // closed while it stands still
   std::deque<daemon::Write> writes_;
   bool writing_ = false;
   std::map<std::uint32_t, std::unique_ptr<FakeEngine>> engines_;
