@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/hash_each.h"
 #include "base/ids.h"
 #include "base/machine.h"
 #include "base/parallel.h"
@@ -71,6 +72,22 @@ TEST(Hash, Blake2bOfAbc) {
   hasher.update("a");
   hasher.update("bc");
   EXPECT_EQ(hasher.finish(), blake2b("abc"));
+}
+
+// Inputs that end in, at and after a block, more of them than lanes and fewer, long beside short.
+TEST(Hash, each_of_many_is_what_it_is_alone) {
+  std::vector<std::string> inputs;
+  for (std::size_t bytes = 0; bytes < 400; ++bytes) {
+    inputs.emplace_back();
+    for (std::size_t i = 0; i < bytes * (bytes % 7 == 0 ? 50 : 1); ++i)
+      inputs.back().push_back(static_cast<char>(i * 31 + bytes));
+  }
+  for (const std::size_t count : {0, 1, 2, 3, 5, 400}) {
+    const std::vector<std::string_view> some(inputs.end() - static_cast<std::ptrdiff_t>(count), inputs.end());
+    const std::vector<Hash> hashes = blake2b_each(some);
+    ASSERT_EQ(hashes.size(), count);
+    for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(hashes[i], blake2b(some[i])) << some[i].size();
+  }
 }
 
 TEST(Hash, HexRoundTripAndRefusals) {

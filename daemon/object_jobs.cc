@@ -49,7 +49,7 @@ Result<ResumeMemory> assemble_resume(const storage::ObjectStore& objects, const 
   if (::ftruncate(resume.memory.get(), static_cast<off_t>(layout.total_bytes)) != 0) {
     return system_error("make", "memory for a checkpoint", errno);
   }
-  const auto source = [&](const Hash& chunk) { return objects.read(checkpoint, chunk); };
+  const auto source = [&](std::span<const Hash> chunks) { return objects.read_each(checkpoint, chunks); };
   TRY(storage::assemble(layout, source, resume.memory.get(), "memory for a checkpoint"));
   resume.bytes = layout.total_bytes;
   return resume;

@@ -143,7 +143,8 @@ Result<void> write_file(const storage::ObjectStore& objects, const RouterFile& f
   if (named.manifest.kind != storage::ManifestKind::kFile)
     return fail(ErrorCode::kCorrupt, text("what the records name as ", file.name, " is no file"));
   return storage::assemble_file(
-      storage::file_layout(named.manifest), [&](const Hash& chunk) { return objects.read(object, chunk); },
+      storage::file_layout(named.manifest),
+      [&](std::span<const Hash> chunks) { return objects.read_each(object, chunks); },
       text(folder, "/", file.name));
 }
 

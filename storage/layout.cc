@@ -1,15 +1,26 @@
 #include "storage/layout.h"
 
 #include <algorithm>
+#include <span>
 #include <unordered_set>
 
 #include "base/check.h"
+#include "base/hash_each.h"
 #include "base/parallel.h"
 #include "base/text.h"
 #include "storage/files.h"
 
 namespace skerry::storage {
 namespace {
+
+// work(group) for all of `items`, kChunksAtOnce at a time, on many processors.
+template <class Item, class Work>
+Result<void> in_groups(std::span<const Item> items, const Work& work) {
+  return in_parallel((items.size() + kChunksAtOnce - 1) / kChunksAtOnce, [&](std::size_t i) {
+    const std::size_t first = i * kChunksAtOnce;
+    return work(items.subspan(first, std::min(kChunksAtOnce, items.size() - first)));
+  });
+}
 
 // What is cut is named later, by name(): a checkpoint's tensors then share the processors.
 class Cutter {
@@ -25,9 +36,11 @@ class Cutter {
   }
 
   Result<void> name() {
-    return in_parallel(pieces_.size(), [&](std::size_t i) -> Result<void> {
-      const Piece& piece = pieces_[i];
-      (*piece.chunks)[piece.index].hash = blake2b(piece.bytes);
+    return in_groups(std::span<const Piece>(pieces_), [](std::span<const Piece> group) -> Result<void> {
+      std::vector<std::string_view> bytes;
+      for (const Piece& piece : group) bytes.push_back(piece.bytes);
+      const std::vector<Hash> hashes = blake2b_each(bytes);
+      for (std::size_t i = 0; i < group.size(); ++i) (*group[i].chunks)[group[i].index].hash = hashes[i];
       return {};
     });
   }
@@ -130,14 +143,18 @@ Result<void> for_each_chunk(const Manifest& manifest, const Safetensors& tensors
 Result<void> assemble(const Layout& layout, const ChunkSource& source, int descriptor,
                       const std::string& shown_as) {
   TRY(write_at(descriptor, 0, layout.prefix, shown_as));
-  return in_parallel(layout.placements.size(), [&](std::size_t i) -> Result<void> {
-    const Placement& placement = layout.placements[i];
-    ASSIGN_OR_RETURN(const std::string bytes, source(placement.chunk.hash));
-    if (bytes.size() != placement.chunk.bytes) {
-      return fail(ErrorCode::kCorrupt,
-                  text("chunk ", placement.chunk.hash.short_hex(), " for ", shown_as, " is damaged"));
+  return in_groups(std::span(layout.placements), [&](std::span<const Placement> group) -> Result<void> {
+    std::vector<Hash> hashes;
+    for (const Placement& placement : group) hashes.push_back(placement.chunk.hash);
+    ASSIGN_OR_RETURN(const std::vector<std::string> chunks, source(hashes));
+    for (std::size_t i = 0; i < group.size(); ++i) {
+      if (chunks[i].size() != group[i].chunk.bytes) {
+        return fail(ErrorCode::kCorrupt,
+                    text("chunk ", hashes[i].short_hex(), " for ", shown_as, " is damaged"));
+      }
+      TRY(write_at(descriptor, group[i].offset, chunks[i], shown_as));
     }
-    return write_at(descriptor, placement.offset, bytes, shown_as);
+    return {};
   });
 }
 

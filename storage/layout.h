@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,8 +39,11 @@ Result<NamedManifest> build_checkpoint_manifest(const Safetensors& tensors, Mani
 Result<NamedManifest> build_file_manifest(const std::string& path, const std::string& name);
 
 using ChunkSink = std::function<Result<void>(const Hash& hash, std::string_view bytes)>;
-// Any thread, many at once. What it gives has this hash, else it fails: ObjectStore::read looks.
-using ChunkSource = std::function<Result<std::string>(const Hash& hash)>;
+// The bytes of each, in their order. Any thread, many at once. What it gives has these hashes, else it fails:
+// ObjectStore::read_each looks. It is asked for kChunksAtOnce at most.
+using ChunkSource = std::function<Result<std::vector<std::string>>(std::span<const Hash> hashes)>;
+// Enough for the lanes of blake2b_each() to stay full, and no more than 32 MiB in memory.
+constexpr std::size_t kChunksAtOnce = 8;
 
 // Gives each distinct chunk once, from the tensors that the manifest was built from.
 Result<void> for_each_chunk(const Manifest& manifest, const Safetensors& tensors, const ChunkSink& sink);

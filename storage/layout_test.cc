@@ -27,10 +27,14 @@ void write_file(const std::string& path, const std::string& bytes) {
 class LayoutTest : public testing::Test {
  protected:
   ChunkSource source() {
-    return [this](const Hash& hash) -> Result<std::string> {
-      const auto found = chunks_.find(hash);
-      if (found == chunks_.end()) return fail(ErrorCode::kNotFound, "not in the test's map");
-      return found->second;
+    return [this](std::span<const Hash> hashes) -> Result<std::vector<std::string>> {
+      std::vector<std::string> chunks;
+      for (const Hash& hash : hashes) {
+        const auto found = chunks_.find(hash);
+        if (found == chunks_.end()) return fail(ErrorCode::kNotFound, "not in the test's map");
+        chunks.push_back(found->second);
+      }
+      return chunks;
     };
   }
   void keep(const NamedManifest& named, const Safetensors& tensors) {

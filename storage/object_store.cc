@@ -275,19 +275,31 @@ Result<std::shared_ptr<ChunkReader>> ObjectStore::reader_of(const Object& object
   return reader;
 }
 
-Result<std::string> ObjectStore::read_stored(const Object& object, const Hash& chunk) const {
-  if (object.info.kind == ManifestKind::kCheckpoint) return store_.get_chunk(object.family, chunk);
+Result<std::vector<std::string>> ObjectStore::read_stored(const Object& object,
+                                                          std::span<const Hash> chunks) const {
+  if (object.info.kind == ManifestKind::kCheckpoint) return store_.get_chunks(object.family, chunks);
   ASSIGN_OR_RETURN(const auto reader, reader_of(object));
-  return reader->read(chunk);
+  std::vector<std::string> all;
+  for (const Hash& chunk : chunks) {
+    ASSIGN_OR_RETURN(std::string bytes, reader->read(chunk));
+    all.push_back(std::move(bytes));
+  }
+  return all;
 }
 
 Result<std::string> ObjectStore::read(const Hash& object, const Hash& chunk) const {
+  if (chunk == object)
+    return manifest(object).map([](NamedManifest named) { return std::move(named.encoded); });
+  ASSIGN_OR_RETURN(std::vector<std::string> bytes, read_each(object, {&chunk, 1}));
+  return std::move(bytes.front());
+}
+
+Result<std::vector<std::string>> ObjectStore::read_each(const Hash& object,
+                                                        std::span<const Hash> chunks) const {
   ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
   if (found->state != State::kWhole)
     return fail(ErrorCode::kNotFound, text("object ", object.short_hex(), " is not whole"));
-  if (chunk == object)
-    return manifest(object).map([](NamedManifest named) { return std::move(named.encoded); });
-  return read_stored(*found, chunk);
+  return read_stored(*found, chunks);
 }
 
 Result<std::string> ObjectStore::read_received(const Hash& object, const Hash& chunk) const {
@@ -320,9 +332,13 @@ Result<bool> ObjectStore::verify(const Hash& object) {
   if (!has(object)) return fail(ErrorCode::kNotFound, text("no object ", object.short_hex()));
   ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
   ASSIGN_OR_RETURN(const NamedManifest named, manifest(object));
+  std::vector<Hash> chunks;
+  for (const Chunk& chunk : distinct_chunks(named.manifest)) chunks.push_back(chunk.hash);
   bool whole = true;
-  for (const Chunk& chunk : distinct_chunks(named.manifest)) {
-    whole = whole && read_stored(*found, chunk.hash).has_value();
+  for (std::span<const Hash> rest = chunks; whole && !rest.empty();) {
+    const auto group = rest.first(std::min(kChunksAtOnce, rest.size()));
+    whole = read_stored(*found, group).has_value();
+    rest = rest.subspan(group.size());
   }
   if (whole) return true;
   log_warning("an object is damaged on disk", {{"object", object.short_hex()}});

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -63,7 +64,10 @@ class ObjectStore {
 
   // A chunk of a whole object, or its manifest where chunk == object; its hash is checked. kNotFound, kCorrupt.
   Result<std::string> read(const Hash& object, const Hash& chunk) const;
-  // The same of an object that is being received: for whoever checks the hash and takes nothing else from it, never for use.
+  // Several chunks of a whole object, in their order; their hashes are looked at together, which is quicker. The first that
+  // fails fails all.
+  Result<std::vector<std::string>> read_each(const Hash& object, std::span<const Hash> chunks) const;
+  // What read() gives, of an object that is being received: for whoever checks the hash and takes nothing else from it, never for use.
   // kNotFound: not begun in this life, or not there yet.
   Result<std::string> read_received(const Hash& object, const Hash& chunk) const;
   // Where a file lies, for mapping. Stable until it is dropped. kNotFound; kInvalid: a checkpoint.
@@ -91,7 +95,7 @@ class ObjectStore {
   std::string path_to(const Hash& object) const;
   Result<void> open_writer(Object& object);
   Result<std::shared_ptr<ChunkReader>> reader_of(const Object& object) const;
-  Result<std::string> read_stored(const Object& object, const Hash& chunk) const;
+  Result<std::vector<std::string>> read_stored(const Object& object, std::span<const Hash> chunks) const;
   std::vector<ObjectInfo> list_in(State state) const;
 
   Store& store_;

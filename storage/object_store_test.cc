@@ -51,7 +51,7 @@ class ObjectStoreTest : public testing::Test {
 
   static std::string read_back(const ObjectStore& objects, const NamedManifest& named) {
     TempFolder folder;
-    const auto source = [&](const Hash& hash) { return objects.read(named.name, hash); };
+    const auto source = [&](std::span<const Hash> hashes) { return objects.read_each(named.name, hashes); };
     value_of(assemble_file(value_of(safetensors_layout(named.manifest)), source, folder / "out"));
     return std::string(value_of(Safetensors::open(folder / "out")).file());
   }
@@ -292,7 +292,7 @@ TEST_F(ObjectStoreTest, a_damaged_checkpoint_is_refused_found_and_fetched_again)
   const TempFolder out;
   const auto assembled = assemble_file(
       value_of(safetensors_layout(named.manifest)),
-      [&](const Hash& hash) { return objects_->read(named.name, hash); }, out / "file");
+      [&](std::span<const Hash> hashes) { return objects_->read_each(named.name, hashes); }, out / "file");
   EXPECT_EQ(assembled.error().code, ErrorCode::kCorrupt);
   EXPECT_TRUE(std::filesystem::is_empty(out.path()));
   EXPECT_FALSE(value_of(objects_->verify(named.name)));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/hash_each.h"
 #include "base/text.h"
 
 namespace skerry::storage {
@@ -77,11 +78,24 @@ Result<void> Store::flush(const FamilyName& family) {
 }
 
 Result<std::string> Store::get_chunk(const FamilyName& family, const Hash& hash) const {
-  ASSIGN_OR_RETURN(std::string bytes, do_get_chunk(family, hash));
-  if (blake2b(bytes) != hash) {
-    return fail(ErrorCode::kCorrupt, text("chunk ", hash.short_hex(), " of ", family, " is damaged on disk"));
+  ASSIGN_OR_RETURN(std::vector<std::string> bytes, get_chunks(family, {&hash, 1}));
+  return std::move(bytes.front());
+}
+
+Result<std::vector<std::string>> Store::get_chunks(const FamilyName& family,
+                                                   std::span<const Hash> hashes) const {
+  std::vector<std::string> chunks;
+  for (const Hash& hash : hashes) {
+    ASSIGN_OR_RETURN(std::string bytes, do_get_chunk(family, hash));
+    chunks.push_back(std::move(bytes));
   }
-  return bytes;
+  const std::vector<Hash> found = blake2b_each(std::vector<std::string_view>(chunks.begin(), chunks.end()));
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i] == hashes[i]) continue;
+    return fail(ErrorCode::kCorrupt,
+                text("chunk ", hashes[i].short_hex(), " of ", family, " is damaged on disk"));
+  }
+  return chunks;
 }
 
 Result<void> Store::drop_family(const FamilyName& family) {

@@ -71,6 +71,8 @@ class Store {
   // Its hash is checked: kCorrupt where the medium gives other bytes; they are never returned. kNotFound: no
   // such family or chunk.
   Result<std::string> get_chunk(const FamilyName& family, const Hash& hash) const;
+  // The same of several, in their order, whose hashes are looked at together; the first that fails fails all.
+  Result<std::vector<std::string>> get_chunks(const FamilyName& family, std::span<const Hash> hashes) const;
   // The chunks that are there and intact. Reads all of them: for resuming a transfer, not for asking often.
   Result<std::vector<Hash>> chunks(const FamilyName& family) const { return do_chunks(family); }
   // Durable on return, gives the space back. kNotFound: no such family.

@@ -124,7 +124,8 @@ class Turns {
     const int memory = ::memfd_create("resume", MFD_CLOEXEC);
     SKERRY_CHECK(::ftruncate(memory, static_cast<off_t>(layout.total_bytes)) == 0, "memory");
     value_of(assemble(
-        layout, [&](const Hash& chunk) { return objects_->read(name_, chunk); }, memory, "memory"));
+        layout, [&](std::span<const Hash> chunks) { return objects_->read_each(name_, chunks); }, memory,
+        "memory"));
     ::close(memory);
   }
   void drop() { value_of(objects_->drop(name_)); }
