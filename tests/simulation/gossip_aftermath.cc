@@ -81,12 +81,16 @@ void GossipAftermath::hear(const Speaker& speaker, const gossip::Entry& entry) {
 
 void GossipAftermath::check(const std::vector<Speaker>& all) {
   const Duration now = cluster_.world().timeline.now();
+  // What somebody says no more, as of an earlier life, may end here a moment sooner than there; said again, it is news.
+  std::erase_if(words_, [&](const auto& said) {
+    const auto author = std::ranges::find(all, said.first.author, &Speaker::id);
+    if (author == all.end()) return false;
+    const gossip::Entry* own = author->table->find(said.first, author->now);
+    return own == nullptr || author->now.boot + kEnding >= seconds(own->dies_at_s);
+  });
   for (const auto& [key, words] : words_) {
     const auto author = std::ranges::find(all, key.author, &Speaker::id);
     if (author == all.end() || now - std::max(author->since, words.front().since) < within(key)) continue;
-    // What it says no more, as of an earlier life, may end here a moment sooner than there.
-    const gossip::Entry* own = author->table->find(key, author->now);
-    if (own == nullptr || author->now.boot + kEnding >= seconds(own->dies_at_s)) continue;
     for (const Speaker& other : all) {
       if (now - other.since < within(key)) continue;
       const gossip::Entry* held = other.table->find(key, other.now);

@@ -11,8 +11,8 @@
 namespace skerry::simulation {
 namespace {
 
-constexpr Duration kRageLeast = seconds(290);
-constexpr Duration kRageMost = seconds(380);
+constexpr Duration kRageLeast = seconds(265);
+constexpr Duration kRageMost = seconds(300);
 constexpr Duration kTended = seconds(5);
 constexpr Duration kSettled = seconds(40);
 // Until the run is done once everything works: long, for a node is given an expert that it gave up only after
