@@ -29,7 +29,7 @@ struct Config {
       std::chrono::seconds(60);      // an older record that was lacking is no news: others have it
   unsigned digest_rounds = 16;       // a digest goes along that often
   unsigned coordinator_rounds = 16;  // the coordinator gets an offer that often…
-  unsigned alone_rounds = 4;         // …or this often, of a node that has no other peer
+  unsigned alone_rounds = 4;         // …or this often, of a node that hears no other peer
 
   // What this node signs is signed anew after a quarter of its lifetime. A change waits for update_least; one of another author
   // that follows within Limits::accept_least is refused, but the coordinator's.

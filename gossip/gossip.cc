@@ -62,7 +62,7 @@ void Gossip::connected(const NodeId& peer, bool dialled, Now now) {
     effects_.releases.push_back(peer);
     return;
   }
-  peers_[peer] = {.dialled = dialled};
+  peers_[peer] = {.dialled = dialled, .heard = now.boot};
 }
 
 void Gossip::disconnected(const NodeId& peer) { peers_.erase(peer); }
@@ -109,7 +109,7 @@ void Gossip::start_round(Now now) {
   ++round_;
   next_round_ =
       now.boot + std::chrono::duration_cast<Duration>(config_.round * (0.9 + 0.2 * random_.uniform()));
-  for (auto& [id, peer] : peers_) peer = {.dialled = peer.dialled};
+  for (auto& [id, peer] : peers_) peer = {.dialled = peer.dialled, .heard = peer.heard};
   checked_before_ = verifier_.signatures_checked();
   table_.expire(now);
   while (!news_.empty() && news_.back().came + config_.round * config_.offer_rounds < now.boot)
@@ -145,17 +145,25 @@ std::vector<NodeId> Gossip::other_peers() const {
   return others;
 }
 
+// Whoever is connected and says nothing is no company: it would take every digest, and answer none.
+bool Gossip::is_alone(Now now) const {
+  const Duration lately = now.boot - config_.round * config_.digest_rounds;
+  return std::ranges::none_of(peers_, [&](const auto& peer) {
+    return peer.first != verifier_.coordinator() && peer.second.heard >= lately;
+  });
+}
+
 void Gossip::send_offers(Now now) {
   std::vector<NodeId> others = other_peers();
-  const bool alone = others.empty();
   const bool has_coordinator = peers_.contains(verifier_.coordinator());
+  const bool alone = has_coordinator && is_alone(now);
   bool with_digest =
       (digest_is_due_ || round_ % config_.digest_rounds == 0) && !planted("news_never_repeated");
   for (std::size_t i = 0; i < config_.fanout && !others.empty(); ++i) {
     std::swap(others[random_.below(others.size())], others.back());
-    offer_to(others.back(), std::exchange(with_digest, false), now);
+    offer_to(others.back(), !alone && std::exchange(with_digest, false), now);
     others.pop_back();
-    digest_is_due_ = false;
+    if (!alone) digest_is_due_ = false;
   }
   if (!has_coordinator || round_ % (alone ? config_.alone_rounds : config_.coordinator_rounds) != 0) return;
   offer_to(verifier_.coordinator(), alone && with_digest, now);
@@ -214,6 +222,7 @@ bool Gossip::dial_one(Now now) {
 void Gossip::received(const NodeId& peer, const pb::GossipMessage& message, Now now) {
   const auto found = peers_.find(peer);
   if (found == peers_.end()) return;
+  found->second.heard = now.boot;
   if (++found->second.messages > config_.peer_messages) {
     if (found->second.messages > kFloodFactor * config_.peer_messages) ban(peer, "sends without end", now);
     return;

@@ -54,6 +54,7 @@ class Gossip {
  private:
   struct Peer {
     bool dialled = false;
+    Duration heard{};             // when it last said anything, or came
     std::size_t messages = 0;     // of it, this round
     std::size_t given_bytes = 0;  // to it, this round
   };
@@ -64,6 +65,7 @@ class Gossip {
   // What becomes of one received message: the answer, and how full it is.
   struct Answer;
 
+  bool is_alone(Now now) const;
   void start_round(Now now);
   void sign_due(Now now);
   void send_offers(Now now);

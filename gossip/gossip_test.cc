@@ -299,10 +299,28 @@ TEST_F(GossipTest, TheCoordinatorIsAPeerNowAndThenOnly) {
   core->connected(kBert.id(), true, now);
   std::size_t to_coordinator = 0, to_bert = 0;
   for (int round = 0; round < 64; ++round) {
+    hear(kBert, pb::GossipMessage());
     for (const Send& send : pass(3s).sends) ++(send.peer == kBert.id() ? to_bert : to_coordinator);
   }
   EXPECT_EQ(to_coordinator, 4U);
   EXPECT_EQ(to_bert, 64U);
+}
+
+TEST_F(GossipTest, WhoOnlyHasASilentPeerAsksTheCoordinatorWhatItLacks) {
+  core->connected(kCoordinator.id(), true, now);
+  core->connected(kBert.id(), false, now);
+  pass(Config().round * Config().digest_rounds + 1s);
+  const auto digests_for_coordinator = [&](bool speaks) {
+    int digests = 0;
+    for (unsigned round = 0; round < 2 * Config().digest_rounds; ++round) {
+      if (speaks) hear(kBert, pb::GossipMessage());
+      for (const Send& send : pass(Config().round).sends)
+        digests += send.peer == kCoordinator.id() && !send.message.digest().empty() ? 1 : 0;
+    }
+    return digests;
+  };
+  EXPECT_EQ(digests_for_coordinator(false), 2);
+  EXPECT_EQ(digests_for_coordinator(true), 0);
 }
 
 TEST_F(GossipTest, OldRecordsThatWereLackingAreNoNews) {

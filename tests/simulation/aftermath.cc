@@ -141,7 +141,9 @@ std::string Aftermath::lacks_copies(const coordinator::ExpertView& expert) {
   }
   hosts.erase(own_host);
   holding.erase(own_host);
-  const std::size_t wanted = std::min<std::size_t>(expert.copies - 1, hosts.size());
+  // A key that is gone, with its disk or by being revoked, may have been of any of these machines.
+  const std::size_t others = own_host.empty() && !hosts.empty() ? hosts.size() - 1 : hosts.size();
+  const std::size_t wanted = std::min<std::size_t>(expert.copies - 1, others);
   if (holding.size() >= wanted) return "";
   return text("expert ", expert.id.index, "'s head is held by ", holding.size(), " machines of ", wanted,
               ", beside its own and the coordinator");

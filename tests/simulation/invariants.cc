@@ -61,10 +61,14 @@ void Invariants::hear(const coordinator::Received& event,
     speaks_of(request.engine_report());
     if (request.engine_report().gives_up()) gives_up();
   }
-  if (request.has_heartbeat() && request.heartbeat().draining()) {
-    draining_since_.try_emplace(node_of(event.key), world_.timeline.now());
-  } else if (request.has_heartbeat()) {
-    draining_since_.erase(node_of(event.key));
+  if (const pb::Heartbeat& beat = request.heartbeat(); request.has_heartbeat()) {
+    Beat& last = beats_[node_of(event.key)];
+    const std::pair number(beat.incarnation(), beat.sequence());
+    if (number > last.number) {  // a late one says what was
+      last.number = number;
+      if (!beat.draining()) last.draining_since.reset();
+      if (beat.draining() && !last.draining_since) last.draining_since = world_.timeline.now();
+    }
   }
   for (const pb::ReplicaStatus& replica : request.heartbeat().replicas()) {
     if (replica.durable()) reported_[replica.manifest()].insert(node_of(event.key));
@@ -148,8 +152,8 @@ void Invariants::check_copies(const Expert& expert, const coordinator::ExpertVie
   if (expert.view.lease) {
     const std::string& committer = expert.view.lease->node.str();
     hosts.erase(hosts_[committer]);
-    const auto since = draining_since_.find(committer);
-    leaves = since != draining_since_.end() && world_.timeline.now() - since->second > kLeavesFor;
+    const std::optional<Duration> since = beats_[committer].draining_since;
+    leaves = since && world_.timeline.now() - *since > kLeavesFor;
   }
   fail_if(hosts.size() < places && !leaves, "copies", now.id, ": step ", now.head_step, " is applied, and ",
           hosts.size(), " other hosts have reported it; it has ", places, " places");

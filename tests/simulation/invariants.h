@@ -90,6 +90,10 @@ class Invariants final : public Watcher {
     std::uint64_t incarnation = 0;
     auto operator<=>(const Holder&) const = default;
   };
+  struct Beat {
+    std::pair<std::uint64_t, std::uint64_t> number;  // incarnation, sequence
+    std::optional<Duration> draining_since;
+  };
   struct Drain {
     ExpertId expert;
     Epoch epoch;
@@ -131,7 +135,7 @@ class Invariants final : public Watcher {
   std::set<std::pair<ExpertId, NodeId>> gave_up_;
   std::map<std::string, std::string> hosts_;               // node id → host
   std::map<std::string, std::set<std::string>> reported_;  // manifest → nodes that said it is durable
-  std::map<std::string, Duration> draining_since_;         // node id, where its last heartbeat said so
+  std::map<std::string, Beat> beats_;                      // node id → its last heartbeat
   std::map<std::string, std::set<std::string>> replicas_;  // daemon → what it said that it is to hold
   std::map<std::string, std::uint64_t> applied_versions_;  // daemon → of its assignment, since its last Hello
   DiskRules disk_;

@@ -48,8 +48,10 @@ INSTANTIATE_TEST_SUITE_P(Part, Seeds, testing::Range(0, 6));
 // still read a Hello of a connection that was closed by then. 9888: a node that had been stopped for longer than its lease
 // spoke again while the coordinator stood still, and lost it then: as it may. 11, 35: a node, and the coordinator, whose clock
 // had gone back signed on under numbers of an earlier start, which had signed other words under them.
+// (What these numbers stand for changes with what a seed draws; each bug has a test of its own beside the core.) 2745: a node
+// whose other peers were connected and silent asked nobody what it lacked.
 TEST(Simulation, SeedsThatOnceFailed) {
-  for (const std::uint64_t seed : {11, 35, 51, 126, 585, 776, 7220, 9888}) expect_sound(seed);
+  for (const std::uint64_t seed : {11, 35, 51, 126, 585, 776, 2745, 7220, 9888}) expect_sound(seed);
 }
 
 TEST(Simulation, S17TheSameSeedGivesTheSameTrace) {
