@@ -8,6 +8,8 @@
               [--model S/2|small] [--precision fp32|bf16] [--kernels fast|reference] [--batch-size N]
   memory      bytes that a training step holds beside its state, and its time, with gradient checkpointing and without, in
               turns   [--model …] [--precision …] [--kernels …] [--batch-size N]
+  stall       what a round of 60 s costs beside its steps: its snapshot, what training loses while the checkpoint is stored beside it,
+              and the loader's part of a step   [--model …] [--precision …] [--batch-size N]
   router      the analytic router against one that is trained for --minutes M (7), by noise level on held-back images:
               cross-entropy, accuracy, time of an answer; and how much the trained one still gained in its second half
               [--dataset DIR]   (a dataset folder; without it Fashion-MNIST, K = 8)
@@ -221,6 +223,49 @@ def memory(args):
     return {"model": args.model, "precision": args.precision, "kernels": args.kernels, "batch_size": spec["batch_size"],
             "step_megabytes": round(held["ours"] / 1e6, 1), "step_megabytes_checkpointed": round(held["checkpointed"] / 1e6, 1),
             "memory_saved": round(1 - held["checkpointed"] / held["ours"], 3), "more_time": round(ratios(seconds)["checkpointed"] - 1, 3)}
+
+
+ROUND_SECONDS = 60  # run.toml's default
+
+
+def stall(args):
+    """What a round costs beside its steps: the snapshot, for which training stands still, and what it loses while another program on
+    the same processors stores that checkpoint as the daemon does; and the part of a step that goes into its images."""
+    import tempfile
+    spec, program = training(args)
+    trainer = program()
+    fingerprint = trainer.line()
+    print(fingerprint)
+    size = int(trainer.ask("bytes"))
+    trainer.ask("snapshot")  # the first takes the memory
+    steps = max(2, round(args.turn_seconds / trainer.ask("wall 1")))
+    data = trainer.ask(f"data {steps}") / trainer.ask(f"wall {steps}")
+    snapshots, lost, stores = [], [], []
+    with tempfile.TemporaryDirectory(prefix="skerry-bench-", dir=os.environ.get("TMPDIR")) as folder:
+        daemon = Timed([pathlib.Path(args.bin) / "storage_bench", folder, str(round(size / 2**20)), "turns"])
+        daemon.line()
+        for turn in range(max(7, args.repeats)):
+            took = {}
+            for storing in ((True, False) if turn % 2 == 0 else (False, True)):
+                if storing:
+                    print("write", file=daemon.program.stdin, flush=True)
+                took[storing] = trainer.ask(f"wall {steps}")
+                if storing:
+                    stores.append(float(daemon.line()))
+                    daemon.ask("drop")
+                    os.sync()
+            lost.append(took[True] - took[False])
+            snapshots.append(trainer.ask("snapshot"))
+            print(f"turn {turn}: {steps} steps {took[False]:.2f} s, {took[True]:.2f} s while a checkpoint is stored ({stores[-1]:.2f} s), "
+                  f"snapshot {snapshots[-1]:.2f} s", flush=True)
+        for each in (trainer, daemon):
+            each.close()
+    snapshot, beside = statistics.median(snapshots), statistics.median(lost)
+    return {"model": args.model, "precision": args.precision, "batch_size": spec["batch_size"], "fingerprint": fingerprint, "checkpoint_bytes": size,
+            "turns": len(lost), "snapshot_seconds": round(snapshot, 3), "lost_while_stored_seconds": round(beside, 3),
+            "store_seconds": round(statistics.median(stores), 3), "round_seconds": ROUND_SECONDS,
+            "stall_share": round((snapshot + beside) / ROUND_SECONDS, 4), "snapshot_share": round(snapshot / ROUND_SECONDS, 4),
+            "loader_share": round(data, 4)}
 
 
 ROUTER = {"width": 96, "depth": 4, "heads": 4, "patch-size": 4, "batch-size": 128, "learning-rate": 5e-4, "ema": 0.999}
@@ -592,7 +637,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=7)
     parser.add_argument("--dataset")
     args = parser.parse_args()
-    benches = {"size": size, "detection": detection, "train": train, "memory": memory, "router": router, "storage": storage, "export": export, "fleet": fleet,
+    benches = {"size": size, "detection": detection, "train": train, "memory": memory, "stall": stall, "router": router, "storage": storage, "export": export, "fleet": fleet,
                "checkpoint": checkpoint, "gossip": gossip, "fanout": fanout, "fanout-real": fanout_real, "interference": interference, "transfer": transfer}
     if args.name not in benches:
         print(__doc__)

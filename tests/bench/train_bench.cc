@@ -1,15 +1,21 @@
 // The engine's training step for tests/bench/train_rival.py to be measured against: for every number of steps read from
 // standard input it prints the processor seconds that they took, in which its neighbours on the machine do not count; for
-// "memory", the bytes that tensors held at most during one more step beside weights, moments and mean.
+// "memory", the bytes that tensors held at most during one more step beside weights, moments and mean. For stalls: "wall N",
+// the seconds on the clock that N steps took; "data N", those of N steps that went into their images; "snapshot", those of
+// writing one into the same memory again, as at a round's end; "bytes", its size.
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 
 #include "base/temp_folder.h"
+#include "base/unique_fd.h"
 #include "diffusion/memory_meter.h"
+#include "diffusion/speed.h"
 #include "diffusion/test_shard.h"
 #include "diffusion/train.h"
 
@@ -41,6 +47,18 @@ double processor_seconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+double seconds_of(const auto& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::uint64_t asked_steps() {
+  std::uint64_t steps = 0;
+  std::cin >> steps;
+  return steps;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -70,15 +88,29 @@ int main(int argc, char** argv) {
   must(trainer.step());  // first calls choose kernels and take memory
   std::printf("%s\n", trainer.fingerprint().c_str());
   std::fflush(stdout);
+  const auto train_for = [&](std::uint64_t steps) {
+    for (std::uint64_t i = 0; i < steps; ++i) must(trainer.step());
+  };
+  const UniqueFd memory(::memfd_create("snapshot", MFD_CLOEXEC));
   for (std::string asked; std::cin >> asked;) {
-    if (asked == "memory") {
+    if (asked == "wall") {
+      std::printf("%.6f\n", seconds_of([&, steps = asked_steps()] { train_for(steps); }));
+    } else if (asked == "data") {
+      const PhaseClock clock(false);
+      train_for(asked_steps());
+      std::printf("%.6f\n", clock.seconds()[static_cast<std::size_t>(Phase::kData)]);
+    } else if (asked == "snapshot") {
+      std::printf("%.6f\n", seconds_of([&] { must(trainer.write_snapshot(memory.get())); }));
+    } else if (asked == "bytes") {
+      std::printf("%llu\n", static_cast<unsigned long long>(trainer.snapshot_bytes()));
+    } else if (asked == "memory") {
       const MemoryMeter meter;
       must(trainer.step());
       std::printf("%llu\n", static_cast<unsigned long long>(meter.peak_bytes()));
     } else {
       const std::uint64_t steps = std::stoull(asked);
       const double begin = processor_seconds();
-      for (std::uint64_t i = 0; i < steps; ++i) must(trainer.step());
+      train_for(steps);
       std::printf("%.6f\n", processor_seconds() - begin);
     }
     std::fflush(stdout);
