@@ -63,9 +63,10 @@ void Invariants::hear(const coordinator::Received& event,
   }
   if (const pb::Heartbeat& beat = request.heartbeat(); request.has_heartbeat()) {
     Beat& last = beats_[node_of(event.key)];
-    const std::pair number(beat.incarnation(), beat.sequence());
-    if (number > last.number) {  // a late one says what was
-      last.number = number;
+    // A late one says what was. (A later start may have a smaller incarnation, where the clock went back.)
+    if (beat.incarnation() != last.incarnation || beat.sequence() > last.sequence) {
+      last.incarnation = beat.incarnation();
+      last.sequence = beat.sequence();
       if (!beat.draining()) last.draining_since.reset();
       if (beat.draining() && !last.draining_since) last.draining_since = world_.timeline.now();
     }

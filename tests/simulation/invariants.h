@@ -91,7 +91,8 @@ class Invariants final : public Watcher {
     auto operator<=>(const Holder&) const = default;
   };
   struct Beat {
-    std::pair<std::uint64_t, std::uint64_t> number;  // incarnation, sequence
+    std::uint64_t incarnation = 0;
+    std::uint64_t sequence = 0;
     std::optional<Duration> draining_since;
   };
   struct Drain {
