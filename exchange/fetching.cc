@@ -567,8 +567,8 @@ void Fetching::tick(Now now) {
       peer.late[id] = request;
       Fetch& fetch = fetches_.at(request.object);
       fetch.trouble = text(name, " did not answer in time");
-      const auto is_told = [&](const Stalled& each) {
-        return each.peer == name && each.object == request.object;
+      const auto is_told = [&, &silent = name](const Stalled& each) {
+        return each.peer == silent && each.object == request.object;
       };
       if (std::ranges::none_of(effects_.stalled, is_told)) effects_.stalled.push_back({name, request.object});
       if (Source* source = fetch.sources.find(name)) source->paused_until = now.boot + config_.peer_pause;

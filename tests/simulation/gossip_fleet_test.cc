@@ -176,9 +176,11 @@ class Liar {
       case 7:
         message.set_digest(std::string(8 * protocol::kGossipBuckets, static_cast<char>(dice_.u64())));
         break;
-      default:
-        fleet_.send(self_, peer, std::string(dice_.between(0, 100), static_cast<char>(dice_.u64())));
+      default: {
+        const char noise = static_cast<char>(dice_.u64());
+        fleet_.send(self_, peer, std::string(dice_.between(0, 100), noise));
         return;
+      }
     }
     for (std::uint64_t i = dice_.chance(0.1) ? 600 : 1; i > 0; --i) {
       fleet_.send(self_, peer, message.SerializeAsString());

@@ -232,8 +232,10 @@ void Network::end(std::uint64_t number, Duration client_learns, Duration server_
 void Network::reset(const std::string& address) {
   for (const auto& [number, connection] : connections_) {
     if (connection.address != address || !connection.client_open || !connection.server_open) continue;
-    end(number, dice_.duration({}, milliseconds(50)),
-        dice_.duration({}, dice_.chance(0.3) ? seconds(3) : milliseconds(50)));
+    // Drawn one after the other: compilers do not agree on the order of arguments.
+    const Duration server_learns = dice_.duration({}, dice_.chance(0.3) ? seconds(3) : milliseconds(50));
+    const Duration client_learns = dice_.duration({}, milliseconds(50));
+    end(number, client_learns, server_learns);
   }
 }
 

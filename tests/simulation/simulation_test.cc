@@ -67,6 +67,7 @@ TEST(Simulation, S17TheSameSeedGivesTheSameTrace) {
 }
 
 TEST(Simulation, EveryKindOfFaultTakesPlace) {
+  if (SKERRY_SEED_DIVISOR > 1) GTEST_SKIP() << "a count over sixty seeds, which is the same in every build";
   std::map<std::string, int> seeds;
   for (std::uint64_t seed = 1; seed <= 60; ++seed) {
     for (const auto& [kind, count] : simulate({.seed = seed}).faults) seeds[kind] += count > 0 ? 1 : 0;
