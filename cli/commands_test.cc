@@ -568,6 +568,9 @@ TEST(Sample, HandsOverToTheEngineWithTheSameFlags) {
                           "heun", "--guidance", "2", "--route", "top2", "--seed", "4", "-o", "grid.png",
                           "--label", "1", "--router", "learned"));
   EXPECT_EQ(around({"sample", ensemble, "--label", "0", "-o", "grid.png"}), kExitOk);
+  EXPECT_EQ(around({"sample", ensemble, "--vae", "folder", "-o", "grid.png"}), kExitOk);
+  EXPECT_THAT(std::vector(around.ran.back().end() - 2, around.ran.back().end()),
+              ElementsAre("--vae", "folder"));
   EXPECT_EQ(around({"sample", ensemble, "--label", "2", "-o", "grid.png"}), kExitUsage);
   EXPECT_THAT(around.told(), HasSubstr("the classes are disc, square"));
   EXPECT_EQ(around({"sample", ensemble, "--route", "learned", "-o", "grid.png"}), kExitUsage);
@@ -575,7 +578,7 @@ TEST(Sample, HandsOverToTheEngineWithTheSameFlags) {
   EXPECT_EQ(around({"sample", ensemble}), kExitUsage);
   EXPECT_EQ(around({"sample", ensemble, "-o", ensemble}), kExitUsage);
   EXPECT_EQ(around({"sample", ensemble, "-o", ensemble + "/none/grid.png"}), kExitNotFound);
-  EXPECT_EQ(around.ran.size(), 2U);
+  EXPECT_EQ(around.ran.size(), 3U);
 }
 
 TEST(Doctor, IsHealthyUnlessSomethingFailed) {

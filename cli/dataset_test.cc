@@ -115,6 +115,16 @@ class DatasetAdd : public testing::Test {
   std::uint64_t received = 0;
 };
 
+TEST_F(DatasetAdd, TellsTheEngineHowLatentsAreScaled) {
+  ASSERT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2", "--latent-scale",
+                    "0.18215", "--latent-shift", "-0.5", "--latents-scaled"}),
+            kExitOk)
+      << around.told();
+  ASSERT_EQ(around.ran.size(), 1U);
+  EXPECT_THAT(std::vector(around.ran[0].begin() + 9, around.ran[0].end()),
+              ElementsAre("--latent-scale", "0.18215", "--latent-shift", "-0.5", "--latents-scaled"));
+}
+
 TEST_F(DatasetAdd, IngestsUploadsAndCleansUp) {
   ASSERT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2", "--image-size", "8",
                     "--features", "pca"}),

@@ -1,5 +1,6 @@
 #include "cli/diffusers_folder.h"
 
+#include <charconv>
 #include <filesystem>
 #include <set>
 
@@ -7,6 +8,7 @@
 #include "cli/export_expert.h"
 #include "cli/output.h"
 #include "storage/files.h"
+#include "storage/safetensors.h"
 
 namespace skerry::cli {
 namespace {
@@ -20,9 +22,10 @@ Result<void> write_json(const std::string& path, const Json& json) {
 
 // Pixels are drawn by the pipeline of the folder; latents by the stock one, which the user gives an autoencoder. A class
 // of the folder's would take the place of DiTPipeline even where that one is asked for.
-Json model_index(const pb::EnsembleReply& ensemble) {
-  const Json pipeline =
-      draws_pixels(ensemble.run().model()) ? Json{"pipeline", "SkerryEnsemblePipeline"} : Json("DiTPipeline");
+Json model_index(const std::string& folder, const pb::EnsembleReply& ensemble) {
+  const Json pipeline = draws_pixels(folder, ensemble.run().model())
+                            ? Json{"pipeline", "SkerryEnsemblePipeline"}
+                            : Json("DiTPipeline");
   Json index = {{"_class_name", pipeline},
                 {"_diffusers_version", kVersion},
                 {"scheduler", {"diffusers", "UniPCMultistepScheduler"}},
@@ -77,7 +80,26 @@ Result<void> link_to_transformer(const std::string& folder, const std::string& n
 
 }  // namespace
 
-bool draws_pixels(const pb::ModelSpec& model) { return model.channels() == 1 || model.channels() == 3; }
+// What does not open is told by whoever needs all of it.
+std::optional<LatentScaling> latent_scaling(const std::string& ensemble) {
+  const auto file = storage::Safetensors::open(router_folder(ensemble) + "/router.safetensors");
+  if (!file.has_value()) return std::nullopt;
+  const auto& metadata = file->header().metadata;
+  const auto number = [&](const char* key, double& value) {
+    const auto found = metadata.find(key);
+    if (found == metadata.end()) return false;
+    const char* const end = found->second.data() + found->second.size();
+    const auto [parsed, error] = std::from_chars(found->second.data(), end, value);
+    return error == std::errc() && parsed == end;
+  };
+  LatentScaling scaling;
+  if (!number("latent_scale", scaling.scale) || !number("latent_shift", scaling.shift)) return std::nullopt;
+  return scaling;
+}
+
+bool draws_pixels(const std::string& ensemble, const pb::ModelSpec& model) {
+  return (model.channels() == 1 || model.channels() == 3) && !latent_scaling(ensemble);
+}
 
 std::string expert_folder(const std::string& ensemble, std::uint32_t expert) {
   return text(ensemble, "/transformer/expert_", expert);
@@ -86,7 +108,7 @@ std::string router_folder(const std::string& ensemble) { return ensemble + "/tra
 
 Result<void> write_diffusers_files(const std::string& folder, const pb::EnsembleReply& ensemble) {
   TRY(make_folder(folder + "/scheduler"));
-  TRY(write_json(folder + "/model_index.json", model_index(ensemble)));
+  TRY(write_json(folder + "/model_index.json", model_index(folder, ensemble)));
   TRY(write_json(folder + "/transformer/config.json", ensemble_config(ensemble)));
   TRY(write_json(folder + "/scheduler/scheduler_config.json", scheduler_config()));
   TRY(write_text_file(folder + "/transformer/skerry_ensemble.py", kEnsembleScript));

@@ -3,6 +3,7 @@
 // because diffusers moves, saves and downloads a model by its folder; expert_K and router beside it are links to them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,8 +15,14 @@ namespace skerry::cli {
 // transformer/skerry_ensemble.py and pipeline.py.
 extern const std::string_view kEnsembleScript, kPipelineScript;
 
-// Grey or colour; any other number of channels is latents of an autoencoder.
-bool draws_pixels(const pb::ModelSpec& model);
+// How the latents of the dataset were scaled for training, as the router's file in `ensemble` says; none where it says nothing
+// of it, as of pixels.
+struct LatentScaling {
+  double scale = 1, shift = 0;
+};
+std::optional<LatentScaling> latent_scaling(const std::string& ensemble);
+// Grey or colour, and not scaled as latents are; any other number of channels is latents of an autoencoder.
+bool draws_pixels(const std::string& ensemble, const pb::ModelSpec& model);
 
 std::string expert_folder(const std::string& ensemble, std::uint32_t expert);
 std::string router_folder(const std::string& ensemble);

@@ -156,7 +156,7 @@ Result<void> assemble(const pb::EnsembleReply& ensemble, const std::string& part
                              router_folder(partial) + kLearnedRouter));
   }
   TRY(write_diffusers_files(partial, ensemble));
-  TRY(write_text_file(partial + "/README.md", model_card(ensemble)));
+  TRY(write_text_file(partial + "/README.md", model_card(ensemble, partial)));
   return write_text_file(partial + "/ensemble.json", ensemble_index(ensemble));
 }
 

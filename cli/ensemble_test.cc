@@ -256,13 +256,29 @@ TEST_F(EnsembleFetch, DiffusersFindsThePipelineTheModelAndItsCode) {
 
 TEST_F(EnsembleFetch, LatentsAreDrawnByTheStockPipeline) {
   ensemble.mutable_run()->mutable_model()->set_channels(4);
-  EXPECT_FALSE(draws_pixels(ensemble.run().model()));
   const std::string made = folder / "latents";
+  EXPECT_FALSE(draws_pixels(made, ensemble.run().model()));
   fs::create_directories(made + "/transformer");
   ASSERT_TRUE(write_diffusers_files(made, ensemble).has_value());
   std::ifstream file(made + "/model_index.json");
   EXPECT_EQ(Json::parse(file)["_class_name"], "DiTPipeline");
-  EXPECT_THAT(model_card(ensemble), HasSubstr("DiTPipeline.from_pretrained(\".\", vae=vae"));
+  EXPECT_THAT(model_card(ensemble, made), HasSubstr("DiTPipeline.from_pretrained(\".\", vae=vae"));
+}
+
+TEST_F(EnsembleFetch, LatentsOfThreeChannelsAreNoPixels) {
+  const std::string bytes(1, '\0');
+  const std::vector<storage::TensorView> any{{"any", storage::DType::kU8, {1}, bytes}};
+  ensemble.clear_router();
+  add_router("router", -1,
+             storage::value_of(
+                 storage::encode_safetensors(any, {{"latent_scale", "0.25"}, {"latent_shift", "-1"}})));
+  add_router("partition", 0, "statistics of 0");
+  add_router("partition", 1, "statistics of 1");
+  answer();
+  ASSERT_EQ(around({"ensemble", "fetch", "fashion", "-o", out}), kExitOk) << around.told();
+  EXPECT_EQ(Json::parse(read("model_index.json"))["_class_name"], "DiTPipeline");
+  EXPECT_THAT(read("README.md"), HasSubstr("vae.register_to_config(scaling_factor=0.25)"));
+  EXPECT_THAT(read("README.md"), HasSubstr("does not add the shift of -1.0 again"));
 }
 
 TEST_F(EnsembleFetch, TheModelCardSaysWhatIsKnownAndMarksWhatIsNot) {

@@ -24,6 +24,9 @@ std::vector<std::string> engine_words(const std::string& engine, const IngestOpt
                                     "json"};
   if (options.image_size > 0) words.insert(words.end(), {"--image-size", text(options.image_size)});
   if (!options.features.empty()) words.insert(words.end(), {"--features", options.features});
+  if (!options.latent_scale.empty()) words.insert(words.end(), {"--latent-scale", options.latent_scale});
+  if (!options.latent_shift.empty()) words.insert(words.end(), {"--latent-shift", options.latent_shift});
+  if (options.latents_scaled) words.emplace_back("--latents-scaled");
   if (options.seed) words.insert(words.end(), {"--seed", text(*options.seed)});
   return words;
 }
@@ -73,8 +76,10 @@ ErrorCode code_of_engine(int status) {
 std::string ingest_folder(const IngestOptions& options, const Surroundings& around) {
   std::error_code error;
   const fs::path source = fs::weakly_canonical(options.source, error);
-  const std::string key = text(source.string(), '\n', options.partitions, '\n', options.image_size, '\n',
-                               options.features, '\n', options.seed ? text(*options.seed) : "");
+  const std::string key =
+      text(source.string(), '\n', options.partitions, '\n', options.image_size, '\n', options.features, '\n',
+           options.seed ? text(*options.seed) : "", '\n', options.latent_scale, '\n', options.latent_shift,
+           '\n', options.latents_scaled);
   const std::string name = text(".skerry-ingest-", options.name, "-", blake2b(key).short_hex());
   const fs::path beside = source.parent_path();
   if (!beside.empty() && ::access(beside.c_str(), W_OK) == 0) return (beside / name).string();
@@ -87,7 +92,7 @@ Result<std::string> ingest(const IngestOptions& options, Surroundings& around) {
     return fail(ErrorCode::kNotFound,
                 text(options.source,
                      " is not there: expected a folder of images, IDX or CIFAR files or "
-                     "WebDataset tars, or an ingested dataset"));
+                     "WebDataset tars, latents, or an ingested dataset"));
   }
   const std::string folder = ingest_folder(options, around);
   ASSIGN_OR_RETURN(const UniqueFd held,

@@ -1,4 +1,4 @@
-// Turning images into a dataset folder, by the engine, where the CLI runs.
+// Turning images or latents into a dataset folder, by the engine, where the CLI runs.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,8 @@ struct IngestOptions {
   std::uint32_t image_size = 0;  // 0: as the images are
   std::string features;          // empty: the engine's default
   std::optional<std::uint64_t> seed;
+  std::string latent_scale, latent_shift;  // empty: the engine's defaults
+  bool latents_scaled = false;
 };
 
 // The folder for this very request: beside the images where one can write there, else in $TMPDIR.

@@ -62,12 +62,20 @@ void write_front_matter(std::ostream& out) {
 }
 
 // Three lines that draw.
-void write_drawing(std::ostream& out, const pb::EnsembleReply& ensemble) {
+void write_drawing(std::ostream& out, const pb::EnsembleReply& ensemble, const std::string& folder) {
   const auto& classes = ensemble.dataset().classes();
-  if (!draws_pixels(ensemble.run().model())) {
+  if (!draws_pixels(folder, ensemble.run().model())) {
     out << R"(from diffusers import AutoencoderKL, DiTPipeline
 vae = AutoencoderKL.from_pretrained(VAE)  # the one that made the latents
-pipe = DiTPipeline.from_pretrained(".", vae=vae, trust_remote_code=True)
+)";
+    if (const auto scaling = latent_scaling(folder)) {
+      out << "vae.register_to_config(scaling_factor=" << Json(scaling->scale).dump()
+          << ")  # as the dataset's are scaled\n";
+      if (scaling->shift != 0)
+        out << "# DiTPipeline does not add the shift of " << Json(scaling->shift).dump()
+            << " again: `skerry sample --vae` does\n";
+    }
+    out << R"(pipe = DiTPipeline.from_pretrained(".", vae=vae, trust_remote_code=True)
 pipe([0] * 4).images[0].save("sample.png")
 )";
     return;
@@ -80,9 +88,9 @@ pipe([)"
 )";
 }
 
-void write_use(std::ostream& out, const pb::EnsembleReply& ensemble) {
+void write_use(std::ostream& out, const pb::EnsembleReply& ensemble, const std::string& folder) {
   out << "## Use\n\nWith `pip install torch diffusers accelerate`, in this folder:\n\n```python\n";
-  write_drawing(out, ensemble);
+  write_drawing(out, ensemble, folder);
   out << R"(```
 
 `trust_remote_code` lets diffusers run the code of this folder, `pipeline.py` and `transformer/skerry_ensemble.py`, which
@@ -142,13 +150,13 @@ void write_training(std::ostream& out, const pb::EnsembleReply& ensemble) {
 
 }  // namespace
 
-std::string model_card(const pb::EnsembleReply& ensemble) {
+std::string model_card(const pb::EnsembleReply& ensemble, const std::string& folder) {
   std::ostringstream out;
   write_front_matter(out);
   out << "# " << escaped(ensemble.run().name()) << "\n\nAn ensemble of " << ensemble.experts_size()
       << " diffusion experts and the router that joins them ([Decentralized Diffusion "
          "Models](https://arxiv.org/abs/2501.05450)), trained with Skerry.\n\n";
-  write_use(out, ensemble);
+  write_use(out, ensemble, folder);
   write_data(out, ensemble);
   write_training(out, ensemble);
   return out.str();

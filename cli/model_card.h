@@ -8,7 +8,7 @@
 
 namespace skerry::cli {
 
-// Names from the coordinator are shown as Markdown text, never as markup.
-std::string model_card(const pb::EnsembleReply& ensemble);
+// Names from the coordinator are shown as Markdown text, never as markup. `folder`: where the router's file is in place.
+std::string model_card(const pb::EnsembleReply& ensemble, const std::string& folder);
 
 }  // namespace skerry::cli

@@ -163,7 +163,7 @@ const std::array kKeys{
            "of the noise level t: uniform, or lognormal for the logit-normal of Stable Diffusion 3",
            set_t_distribution},
     RunKey{"train", "flip", Kind::kSwitch, "true or false", 0, 0, "false", "",
-           "mirrors half of the images left to right, drawn anew each time",
+           "mirrors half of the images left to right (of latents the columns), drawn anew each time",
            SET(spec.mutable_train()->set_flip(std::get<bool>(value)))},
     RunKey{"train", "kernels", Kind::kText, "\"fast\" or \"reference\"", 0, 0, "\"reference\"", "\"fast\"",
            "fast; without the key reference: what PyTorch computes, bit for bit", set_kernels},

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "diffusion/router/statistics.h"
 #include "storage/safetensors.h"
 
 namespace skerry::diffusion {
@@ -130,6 +131,11 @@ Result<EnsembleIndex> read_ensemble_index(const std::string& folder) {
   ASSIGN_OR_RETURN(EnsembleIndex index, parse_index(path, json));
   TRY(validate(index.model));
   index.folder = folder;
+  const std::string shared = index.router_folder() + "/router.safetensors";
+  std::error_code error;
+  if (fs::exists(shared, error)) {
+    ASSIGN_OR_RETURN(index.latents, read_latent_scaling(shared));
+  }
   for (const std::int32_t expert : index.indices) {
     const std::string statistics = text(index.router_folder(), "/partition-", expert, ".safetensors");
     ASSIGN_OR_RETURN(std::vector<std::int64_t> counts, read_label_counts(statistics, index.classes.size()));

@@ -1,13 +1,15 @@
-// What an ensemble folder says about itself, without LibTorch: ensemble.json and the label counts of its
-// partitions. Failure rule: kNotFound for a missing file, kCorrupt for one that contradicts itself; the
+// What an ensemble folder says about itself, without LibTorch: ensemble.json, the label counts of its
+// partitions, and whether it draws latents. Failure rule: kNotFound for a missing file, kCorrupt for one that contradicts itself; the
 // message names the file.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "diffusion/data/latents.h"
 #include "diffusion/spec.h"
 
 namespace skerry::diffusion {
@@ -20,6 +22,7 @@ struct EnsembleIndex {
   std::vector<std::string> classes;
   ModelSpec model;
   bool has_learned_router = false;
+  std::optional<LatentScaling> latents;  // what it draws are latents, scaled like this; none: pixels
   // [K][classes + 1] training samples of each label, the last those without one.
   std::vector<std::vector<std::int64_t>> label_counts;
 

@@ -25,6 +25,10 @@ Result<LabelAgreement> nearest_label_agreement(const Samples& samples, const std
   model.channels = samples.channels;
   model.classes = static_cast<std::uint32_t>(samples.classes.size());
   ASSIGN_OR_RETURN(const TrainingSet real, TrainingSet::open({shard_path}, model));
+  if (real.holds_latents()) {
+    return fail(ErrorCode::kInvalid,
+                text(shard_path, ": expected a shard of images to compare pixels with, found latents"));
+  }
   return guarded([&]() -> Result<LabelAgreement> {
     const std::uint64_t count = std::min(limit, real.size());
     if (count == 0)

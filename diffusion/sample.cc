@@ -1,9 +1,13 @@
 #include "diffusion/sample.h"
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 
+#include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "diffusion/autoencoder.h"
 #include "diffusion/device.h"
 #include "diffusion/ensemble.h"
 #include "diffusion/router.h"
@@ -13,6 +17,8 @@
 
 namespace skerry::diffusion {
 namespace {
+
+constexpr std::int64_t kDecodedAtOnce = 4;
 
 Stream stream_of(const SampleSpec& spec, std::size_t image, Purpose purpose) {
   return Stream({.seed = spec.seed,
@@ -66,22 +72,30 @@ Result<std::unique_ptr<Router>> load_router(const SampleSpec& spec, const Ensemb
 
 class Sampler {
  public:
-  Sampler(const SampleSpec& spec, Ensemble& ensemble, Router* router, const SampleProgress& progress)
-      : spec_(spec), ensemble_(ensemble), router_(router), progress_(progress) {}
+  // No router: each image keeps its expert. No autoencoder: what is drawn is not decoded.
+  Sampler(const SampleSpec& spec, Ensemble& ensemble, Router* router, const Autoencoder* autoencoder,
+          const SampleProgress& progress)
+      : spec_(spec), ensemble_(ensemble), router_(router), autoencoder_(autoencoder), progress_(progress) {}
 
-  void draw_all(Samples& samples);
+  Result<void> draw_all(Samples& samples);
 
  private:
   using Rows = std::vector<std::size_t>;
   std::vector<Rows> batches(const Samples& samples) const;
-  void draw_batch(const Rows& rows, Samples& samples);
-  at::Tensor initial_noise(const Rows& rows, const Samples& samples) const;
+  Result<void> draw_batch(const Rows& rows, Samples& samples);
+  at::Tensor initial_noise(const Rows& rows) const;
+  Result<at::Tensor> decoded(const at::Tensor& latents);
+  void step_done() {
+    if (progress_) progress_(++steps_done_, steps_total_);
+  }
+  Result<void> make_room(const at::Tensor& images, Samples& samples) const;
   at::Tensor guided(std::size_t expert, const at::Tensor& x, double t, const at::Tensor& labels) const;
   at::Tensor mixed(const at::Tensor& x, double t, const at::Tensor& labels) const;
 
   const SampleSpec& spec_;
   Ensemble& ensemble_;
   Router* router_;
+  const Autoencoder* autoencoder_;
   const SampleProgress& progress_;
   std::uint64_t steps_done_ = 0, steps_total_ = 0;
 };
@@ -103,10 +117,11 @@ std::vector<Sampler::Rows> Sampler::batches(const Samples& samples) const {
   return result;
 }
 
-at::Tensor Sampler::initial_noise(const Rows& rows, const Samples& samples) const {
-  const std::int64_t size = samples.image_size;
+at::Tensor Sampler::initial_noise(const Rows& rows) const {
+  const ModelSpec& model = ensemble_.index().model;
+  const std::int64_t size = model.image_size;
   const auto noise =
-      at::empty({static_cast<std::int64_t>(rows.size()), samples.channels, size, size}, at::kFloat);
+      at::empty({static_cast<std::int64_t>(rows.size()), model.channels, size, size}, at::kFloat);
   const std::size_t pixels = static_cast<std::size_t>(noise.numel()) / rows.size();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     stream_of(spec_, rows[i], Purpose::kSample).fill_normal({noise.data_ptr<float>() + i * pixels, pixels});
@@ -147,36 +162,96 @@ at::Tensor Sampler::mixed(const at::Tensor& x, double t, const at::Tensor& label
   return velocity;
 }
 
-void Sampler::draw_batch(const Rows& rows, Samples& samples) {
+// A few at a time: an image takes far more memory than its latent. [n,C,s,s] → [n,3,S,S]
+Result<at::Tensor> Sampler::decoded(const at::Tensor& latents) {
+  const LatentScaling& scaling = *ensemble_.index().latents;
+  std::vector<at::Tensor> images;
+  for (const at::Tensor& part : latents.split(kDecodedAtOnce)) {
+    ASSIGN_OR_RETURN(const at::Tensor decoded, autoencoder_->decode(part / scaling.scale + scaling.shift));
+    images.push_back(decoded.to(at::kCPU));
+    step_done();
+  }
+  return at::cat(images);
+}
+
+Result<void> Sampler::draw_batch(const Rows& rows, Samples& samples) {
   const auto labels = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
   for (std::size_t i = 0; i < rows.size(); ++i) labels.data_ptr<std::int64_t>()[i] = samples.labels[rows[i]];
   const VelocityField field = [&](const at::Tensor& x, double t) {
     if (router_ != nullptr) return mixed(x, t, labels);
     return guided(static_cast<std::size_t>(samples.experts[rows[0]]), x, t, labels);
   };
-  const auto images =
-      integrate(spec_.solver, spec_.steps, initial_noise(rows, samples).to(ensemble_.device()), field,
-                [&](std::uint32_t) {
-                  if (progress_) progress_(++steps_done_, steps_total_);
-                });
+  at::Tensor images = integrate(spec_.solver, spec_.steps, initial_noise(rows).to(ensemble_.device()), field,
+                                [&](std::uint32_t) { step_done(); });
+  if (autoencoder_ != nullptr) {
+    ASSIGN_OR_RETURN(images, decoded(images));
+  }
+  TRY(make_room(images, samples));
   const auto bytes = at::clamp(at::round((images + 1) * 127.5), 0, 255).to(at::kCPU, at::kByte).contiguous();
   const std::size_t pixels = static_cast<std::size_t>(bytes.numel()) / rows.size();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     std::copy_n(bytes.data_ptr<std::uint8_t>() + i * pixels, pixels,
                 samples.pixels.data() + rows[i] * pixels);
   }
-  if (samples.values.empty()) return;
+  if (samples.values.empty()) return {};
   const auto values = images.to(at::kCPU).contiguous();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     std::copy_n(values.data_ptr<float>() + i * pixels, pixels, samples.values.data() + rows[i] * pixels);
   }
+  return {};
 }
 
-void Sampler::draw_all(Samples& samples) {
+// Only the first images tell how large an autoencoder makes them.
+Result<void> Sampler::make_room(const at::Tensor& images, Samples& samples) const {
+  if (!samples.pixels.empty()) {
+    if (images.size(1) == samples.channels && images.size(2) == samples.image_size) return {};
+    return fail(ErrorCode::kInvalid, text(spec_.autoencoder, ": expected images as large as the first, ",
+                                          samples.image_size, ", found ", images.size(2)));
+  }
+  samples.channels = static_cast<std::uint32_t>(images.size(1));
+  samples.image_size = static_cast<std::uint32_t>(images.size(2));
+  samples.pixels.resize(spec_.count * static_cast<std::size_t>(images[0].numel()));
+  if (spec_.keep_values) samples.values.resize(samples.pixels.size());
+  return {};
+}
+
+Result<void> Sampler::draw_all(Samples& samples) {
   const at::NoGradGuard no_grad;
   const std::vector<Rows> all = batches(samples);
-  steps_total_ = all.size() * spec_.steps;
-  for (const Rows& rows : all) draw_batch(rows, samples);
+  for (const Rows& rows : all) {
+    steps_total_ += spec_.steps;
+    if (autoencoder_ != nullptr) steps_total_ += (rows.size() + kDecodedAtOnce - 1) / kDecodedAtOnce;
+  }
+  for (const Rows& rows : all) TRY(draw_batch(rows, samples));
+  return {};
+}
+
+bool differ(double a, double b) { return std::abs(a - b) > 1e-4 * std::max(std::abs(a), std::abs(b)); }
+
+Result<std::optional<Autoencoder>> open_autoencoder(const SampleSpec& spec, const Ensemble& ensemble) {
+  if (spec.autoencoder.empty()) return std::nullopt;
+  const EnsembleIndex& index = ensemble.index();
+  if (!index.latents) {
+    return fail(ErrorCode::kInvalid,
+                text(index.folder, " draws pixels, which need no autoencoder to decode them"));
+  }
+  ASSIGN_OR_RETURN(Autoencoder autoencoder, Autoencoder::open(spec.autoencoder, ensemble.device()));
+  if (const auto channels = autoencoder.channels(); channels && *channels != index.model.channels) {
+    return fail(ErrorCode::kInvalid,
+                text(spec.autoencoder, ": expected an autoencoder of latents with ", index.model.channels,
+                     " channels, as ", index.folder, " draws them, found ", *channels));
+  }
+  const auto theirs = autoencoder.scaling();
+  if (theirs &&
+      (differ(theirs->scale, index.latents->scale) || differ(theirs->shift, index.latents->shift))) {
+    log_warning(
+        "the dataset's latents were scaled otherwise than this autoencoder's config says: is it theirs?",
+        {{"scale", index.latents->scale},
+         {"shift", index.latents->shift},
+         {"scaling_factor", theirs->scale},
+         {"shift_factor", theirs->shift}});
+  }
+  return autoencoder;
 }
 
 }  // namespace
@@ -189,11 +264,8 @@ Result<Samples> sample_ensemble(const std::string& folder, const SampleSpec& spe
     ASSIGN_OR_RETURN(Ensemble ensemble, Ensemble::load(folder, spec.device, spec.resident));
     const EnsembleIndex& index = ensemble.index();
     Samples samples;
-    samples.channels = index.model.channels;
-    samples.image_size = index.model.image_size;
     samples.classes = index.classes;
-    samples.pixels.resize(spec.count * index.model.pixels());
-    if (spec.keep_values) samples.values.resize(samples.pixels.size());
+    ASSIGN_OR_RETURN(const std::optional<Autoencoder> autoencoder, open_autoencoder(spec, ensemble));
     ASSIGN_OR_RETURN(samples.labels, assign_labels(spec, index));
     std::unique_ptr<Router> router;
     if (spec.route == Route::kAncestral) {
@@ -203,7 +275,8 @@ Result<Samples> sample_ensemble(const std::string& folder, const SampleSpec& spe
       for (const std::int32_t label : samples.labels) TRY(index.expert_shares(label));
       samples.experts.assign(spec.count, -1);
     }
-    Sampler(spec, ensemble, router.get(), progress).draw_all(samples);
+    TRY(Sampler(spec, ensemble, router.get(), autoencoder ? &*autoencoder : nullptr, progress)
+            .draw_all(samples));
     for (std::int32_t& expert : samples.experts) {
       if (expert >= 0) expert = index.indices[static_cast<std::size_t>(expert)];
     }

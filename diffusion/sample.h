@@ -38,6 +38,7 @@ struct SampleSpec {
   int device = 0;              // CUDA device where there is one; −1: the CPU
   bool keep_values = false;    // fills Samples::values
   std::uint32_t resident = 0;  // experts on the device at a time; 0: as many as fit
+  std::string autoencoder;     // what decodes latents (autoencoder.h); empty: they stay latents, in `values`
 };
 // kInvalid too for Adams where the expert may change between steps (top1, top2): there the velocity jumps.
 Result<void> validate(const SampleSpec& spec);
@@ -47,11 +48,12 @@ struct Samples {
   std::vector<std::string> classes;
   std::vector<std::int32_t> labels;   // [n], −1 = none
   std::vector<std::int32_t> experts;  // [n] by their index in the run, −1 where they were mixed
-  std::vector<std::uint8_t> pixels;   // [n,C,S,S]
+  std::vector<std::uint8_t> pixels;   // [n,C,S,S]; of latents that were not decoded nothing to look at
   std::vector<float> values;          // [n,C,S,S] before rounding; empty unless asked for
 };
 
-// `progress` is called with (steps done, steps in all).
+// `progress` is called with (steps done, steps in all), decoding included. kInvalid for an autoencoder where the ensemble draws
+// pixels, or one of latents with other channels.
 using SampleProgress = std::function<void(std::uint64_t, std::uint64_t)>;
 Result<Samples> sample_ensemble(const std::string& folder, const SampleSpec& spec,
                                 const SampleProgress& progress);

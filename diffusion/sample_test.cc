@@ -272,5 +272,83 @@ TEST_F(EnsembleTest, NearestImagesTellTheirLabel) {
   EXPECT_EQ(agreement->agree, 3U);
 }
 
+class LatentTest : public EnsembleTest {
+ protected:
+  void SetUp() override {
+    EnsembleTest::SetUp();
+    const std::string byte(1, '\0');
+    ASSERT_TRUE(storage::write_safetensors(folder_ / "router/router.safetensors",
+                                           {{"any", storage::DType::kU8, {1}, byte}},
+                                           {{"latent_scale", "0.5"}, {"latent_shift", "0.25"}}));
+  }
+  // TorchScript of this body.
+  std::string script(const std::string& body) {
+    torch::jit::Module module("Decoder");
+    module.define("def forward(self, z):\n  return " + body + "\n");
+    module.save(folder_ / "decoder.pt");
+    return folder_ / "decoder.pt";
+  }
+  std::string refusal(const std::string& autoencoder) {
+    SampleSpec decoded = spec();
+    decoded.autoencoder = autoencoder;
+    const auto samples = sample_ensemble(folder_.path(), decoded, nullptr);
+    return samples ? "drawn" : samples.error().message;
+  }
+};
+
+TEST_F(LatentTest, AreDecodedAsTheirEncoderMadeThem) {
+  SampleSpec raw = spec();
+  raw.keep_values = true;
+  const auto latents = torch::tensor(draw(raw).values).view({12, 1, 8, 8});
+  SampleSpec decoded = raw;
+  decoded.autoencoder = script("z.repeat(1, 3, 2, 2)");
+  std::uint64_t last = 0, all = 0;
+  const auto samples = sample_ensemble(folder_.path(), decoded, [&](std::uint64_t done, std::uint64_t total) {
+    EXPECT_EQ(done, ++last);
+    all = total;
+  });
+  ASSERT_TRUE(samples) << samples.error().message;
+  EXPECT_EQ(samples->channels, 3U);
+  EXPECT_EQ(samples->image_size, 16U);
+  EXPECT_EQ(last, all) << "decoding is work too";
+  const auto images = torch::tensor(samples->values).view({12, 3, 16, 16});
+  EXPECT_TRUE(at::allclose(images, (latents / 0.5 + 0.25).repeat({1, 3, 2, 2}), 1e-4, 1e-4));
+  ASSERT_EQ(samples->pixels.size(), 12U * 3 * 16 * 16);
+  for (std::size_t i = 0; i < samples->pixels.size(); ++i)
+    EXPECT_NEAR(std::clamp((samples->values[i] + 1) * 127.5F, 0.F, 255.F), samples->pixels[i], 0.51) << i;
+}
+
+TEST_F(LatentTest, WhatIsNoDecoderIsRefused) {
+  EXPECT_NE(refusal(script("z.repeat(1, 2, 1, 1)")).find("expected 4 images [n,3,S,S]"), std::string::npos);
+  EXPECT_NE(refusal(script("(z, z)")).find("found no tensor"), std::string::npos);
+  EXPECT_NE(refusal(folder_ / "nothing").find("is not there"), std::string::npos);
+  EXPECT_NE(refusal(folder_ / "ensemble.json").find("expected TorchScript"), std::string::npos);
+  const std::string decoder = script("z.repeat(1, 3, 2, 2)");
+  std::filesystem::remove(folder_ / "router/router.safetensors");
+  EXPECT_NE(refusal(decoder).find("draws pixels"), std::string::npos);
+}
+
+TEST_F(LatentTest, ImagesOfSeveralSizesAreRefused) {
+  SampleSpec decoded = spec();
+  decoded.label = 0;
+  decoded.count = 3;
+  decoded.batch_size = 2;
+  decoded.autoencoder = script("z.new_zeros([z.size(0), 3, z.size(0), z.size(0)])");
+  const auto samples = sample_ensemble(folder_.path(), decoded, nullptr);
+  ASSERT_FALSE(samples);
+  EXPECT_NE(samples.error().message.find("as large as the first, 2, found 1"), std::string::npos)
+      << samples.error().message;
+}
+
+TEST_F(LatentTest, AScaleThatIsNoneIsCorrupt) {
+  const std::string byte(1, '\0');
+  for (const char* scale : {"0", "-1", "inf", "x", ""}) {
+    ASSERT_TRUE(storage::write_safetensors(folder_ / "router/router.safetensors",
+                                           {{"any", storage::DType::kU8, {1}, byte}},
+                                           {{"latent_scale", scale}, {"latent_shift", "0"}}));
+    EXPECT_NE(refusal("").find("are not two numbers"), std::string::npos) << scale;
+  }
+}
+
 }  // namespace
 }  // namespace skerry::diffusion

@@ -67,7 +67,7 @@ struct TrainSpec {
   double label_dropout = 0.1;
   double weight_decay = 0;
   TimeDistribution t_distribution = TimeDistribution::kUniform;
-  bool flip = false;  // mirrors half of the images left to right
+  bool flip = false;  // mirrors half of the images left to right, of latents the columns
   std::uint32_t threads = 1;
   std::string precision =
       "fp32";  // or bf16: matrix products in it; weights, moments and their mean stay fp32

@@ -36,4 +36,11 @@ inline std::string write_shard(const std::string& path, const ModelSpec& model, 
   return path;
 }
 
+// One of write_test_latents.
+inline std::string write_latents(const std::string& path, const ModelSpec& model, std::uint32_t count) {
+  const Result<void> written = write_test_latents(path, model, count);
+  EXPECT_TRUE(written) << (written ? "" : written.error().message);
+  return path;
+}
+
 }  // namespace skerry::diffusion::testing

@@ -32,15 +32,14 @@ bool draw_flip(const TrainSpec& train, std::uint64_t step, std::uint32_t row) {
   return train.flip && stream_at(train, step, row, Purpose::kFlip).uniform() < 0.5;
 }
 
-// `width` pixels a line, each line backwards where `flipped`. ε is drawn into `x_t` and mixed in place.
-void fill_row(const unsigned char* pixels, std::size_t width, bool flipped, float t, std::span<float> x_t,
+// `width` values a line, each line backwards where `flipped`. ε is drawn into `x_t` and mixed in place.
+void fill_row(std::span<const float> image, std::size_t width, bool flipped, float t, std::span<float> x_t,
               std::span<float> target, Stream noise) {
   noise.fill_normal(x_t);
   for (std::size_t line = 0; line < x_t.size(); line += width) {
     for (std::size_t column = 0; column < width; ++column) {
       const std::size_t i = line + column;
-      const unsigned char pixel = pixels[line + (flipped ? width - 1 - column : column)];
-      const float x0 = static_cast<float>(pixel) / 127.5F - 1.0F;
+      const float x0 = image[line + (flipped ? width - 1 - column : column)];
       const float epsilon = x_t[i];
       x_t[i] = (1.0F - t) * x0 + t * epsilon;
       target[i] = epsilon - x0;
@@ -60,6 +59,7 @@ Batch make_batch(const TrainingSet& set, SampleOrder& order, const ModelSpec& mo
   batch.labels = at::empty({rows}, at::kLong);
   if (model.router_experts > 0) batch.partitions = at::empty({rows}, at::kLong);
   const std::size_t pixels = model.pixels();
+  std::vector<float> image(pixels);
   for (std::uint32_t i = 0; i < rows; ++i) {
     const std::uint32_t row = first + i;
     const std::uint64_t index = order.at(step * train.batch_size + row);
@@ -67,7 +67,8 @@ Batch make_batch(const TrainingSet& set, SampleOrder& order, const ModelSpec& mo
     batch.t.data_ptr<float>()[i] = t;
     batch.labels.data_ptr<std::int64_t>()[i] = draw_label(model, train, step, row, set.label(index));
     if (model.router_experts > 0) batch.partitions.data_ptr<std::int64_t>()[i] = set.partition(index);
-    fill_row(set.image(index), model.image_size, draw_flip(train, step, row), t,
+    set.read(index, image);
+    fill_row(image, model.image_size, draw_flip(train, step, row), t,
              {batch.x_t.data_ptr<float>() + i * pixels, pixels},
              {batch.target.data_ptr<float>() + i * pixels, pixels},
              stream_at(train, step, row, Purpose::kNoise));

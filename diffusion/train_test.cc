@@ -289,6 +289,43 @@ TEST_F(BatchTest, IsAPointOnTheLineToNoise) {
   EXPECT_NEAR(epsilon.std().item<double>(), 1, 0.2);
 }
 
+TEST_F(BatchTest, OfLatentsIsAPointOnTheLineToThem) {
+  model_.channels = 4;
+  set_ = TrainingSet::open({write_latents(folder_ / "latents", model_, 20)}, model_).value();
+  const Batch made = batch(0, 6);
+  EXPECT_EQ(made.x_t.sizes(), at::IntArrayRef({6, 4, 8, 8}));
+  const auto x0 = made.x_t - made.t.view({-1, 1, 1, 1}) * made.target;
+  EXPECT_GT(x0.abs().max().item<double>(), 2) << "not brought into the range of pixels";
+  SampleOrder order(train_, set_.size());
+  std::vector<float> latent(model_.pixels());
+  for (std::int64_t row = 0; row < 6; ++row) {
+    set_.read(order.at(static_cast<std::uint64_t>(row)), latent);
+    EXPECT_TRUE(at::allclose(x0[row].flatten(), torch::tensor(latent), 0, 1e-5));
+  }
+}
+
+TEST_F(TrainTest, LearnsFromLatentsByEitherKernelsAndOnFromASnapshot) {
+  model_.channels = 4;
+  shards_ = {write_latents(folder_ / "latents", model_, 20)};
+  for (const Kernels kernels : {Kernels::kReference, Kernels::kFast}) {
+    TrainSpec train = tiny_training();
+    train.kernels = kernels;
+    Trainer unbroken = fresh(train);
+    double first = 0, last = 0;
+    for (int i = 0; i < 10; ++i) first += unbroken.step()->loss;
+    const auto middle = snapshot(unbroken);
+    auto resumed = Trainer::resume(model_, train, shards_, middle);
+    ASSERT_TRUE(resumed) << resumed.error().message;
+    for (int i = 0; i < 60; ++i) {
+      const double loss = unbroken.step()->loss;
+      if (i >= 50) last += loss;
+      ASSERT_TRUE(resumed->step());
+    }
+    EXPECT_EQ(snapshot(*resumed).file(), snapshot(unbroken).file());
+    EXPECT_LT(last, 0.6 * first);
+  }
+}
+
 // What older run files say draws what it always drew.
 TEST_F(BatchTest, TimeIsUniformUnlessAskedOtherwise) {
   const Batch uniform = batch(3, 500);

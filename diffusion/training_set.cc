@@ -12,19 +12,26 @@ namespace skerry::diffusion {
 
 Result<TrainingSet::Shard> TrainingSet::open_shard(const std::string& path, const ModelSpec& model) {
   ASSIGN_OR_RETURN(storage::Safetensors file, storage::Safetensors::open(path));
-  ASSIGN_OR_RETURN(const storage::TensorView images, file.tensor("images"));
+  const bool latents = file.header().find("latents") != nullptr;
+  ASSIGN_OR_RETURN(const storage::TensorView images, file.tensor(latents ? "latents" : "images"));
   ASSIGN_OR_RETURN(const storage::TensorView labels, file.tensor("labels"));
   const std::uint64_t count = images.shape.empty() ? 0 : images.shape[0];
   const std::vector<std::uint64_t> expected{count, model.channels, model.image_size, model.image_size};
-  if (images.dtype != storage::DType::kU8 || images.shape != expected) {
-    return fail(ErrorCode::kInvalid, text(path, ": images must be U8 [n,", model.channels, ",",
-                                          model.image_size, ",", model.image_size, "], as the model is"));
+  if (images.dtype != (latents ? storage::DType::kF16 : storage::DType::kU8) || images.shape != expected) {
+    return fail(ErrorCode::kInvalid,
+                text(path, latents ? ": latents must be F16" : ": images must be U8", " [n,", model.channels,
+                     ",", model.image_size, ",", model.image_size, "], as the model is"));
   }
   if (labels.dtype != storage::DType::kI32 || labels.shape != std::vector<std::uint64_t>{count}) {
     return fail(ErrorCode::kInvalid, text(path, ": labels must be I32 [", count, "], one for each image"));
   }
   Shard shard;
-  shard.images = reinterpret_cast<const unsigned char*>(images.data.data());
+  shard.images = {reinterpret_cast<const std::uint8_t*>(images.data.data()),
+                  count,
+                  model.pixels() * storage::bytes_of(images.dtype),
+                  static_cast<int>(model.channels),
+                  static_cast<int>(model.image_size),
+                  latents};
   shard.labels = labels.data.data();
   shard.begin = count;  // the count, until open() sums up
   shard.file = std::move(file);
@@ -54,7 +61,6 @@ Result<TrainingSet> TrainingSet::open(const std::vector<std::string>& paths, con
                                       const std::vector<std::uint32_t>& partitions) {
   TRY(check_partitions(paths.size(), model, partitions));
   TrainingSet set;
-  set.image_bytes_ = model.pixels();
   for (const std::string& path : paths) {
     ASSIGN_OR_RETURN(Shard shard, open_shard(path, model));
     if (!partitions.empty()) shard.partition = partitions[set.shards_.size()];
@@ -84,7 +90,16 @@ const TrainingSet::Shard& TrainingSet::shard_of(std::uint64_t index) const {
 
 const unsigned char* TrainingSet::image(std::uint64_t index) const {
   const Shard& shard = shard_of(index);
-  return shard.images + (index - shard.begin) * image_bytes_;
+  return shard.images.image(index - shard.begin).data();
+}
+
+void TrainingSet::read(std::uint64_t index, std::span<float> out) const {
+  const Shard& shard = shard_of(index);
+  shard.images.read(index - shard.begin, out);
+}
+
+bool TrainingSet::holds_latents() const {
+  return std::ranges::any_of(shards_, [](const Shard& shard) { return shard.images.latents; });
 }
 
 std::int32_t TrainingSet::label(std::uint64_t index) const {

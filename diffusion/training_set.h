@@ -1,13 +1,15 @@
 // The shards of one partition, or for a router of all, memory-mapped, and the order in which training reads them. No LibTorch shows
-// here. Shards: `images` u8 [n,C,S,S], `labels` i32 [n] with −1 = unlabelled. Thread rule: one thread at a
-// time.
+// here. Shards: `images` u8 [n,C,S,S] or `latents` f16 of that shape, `labels` i32 [n] with −1 = unlabelled. Thread
+// rule: one thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "diffusion/data/pixels.h"
 #include "diffusion/spec.h"
 #include "storage/safetensors.h"
 
@@ -21,14 +23,17 @@ class TrainingSet {
                                   const std::vector<std::uint32_t>& partitions = {});
 
   std::uint64_t size() const { return total_; }
-  const unsigned char* image(std::uint64_t index) const;  // C·S·S bytes, valid as long as the set
+  // C·S·S values as the model sees them, which is what `out` holds: of a pixel u8 / 127.5 − 1, a latent as it is.
+  void read(std::uint64_t index, std::span<float> out) const;
+  const unsigned char* image(std::uint64_t index) const;  // its bytes, valid as long as the set
+  bool holds_latents() const;                             // in any shard
   std::int32_t label(std::uint64_t index) const;
   std::uint32_t partition(std::uint64_t index) const { return shard_of(index).partition; }
 
  private:
   struct Shard {
     storage::Safetensors file;
-    const unsigned char* images = nullptr;
+    PixelView images;
     const char* labels = nullptr;
     std::uint64_t begin = 0;
     std::uint32_t partition = 0;
@@ -38,7 +43,6 @@ class TrainingSet {
 
   std::vector<Shard> shards_;
   std::uint64_t total_ = 0;
-  std::uint64_t image_bytes_ = 0;
 };
 
 // Sample number i of the training (i = step · batch + row) is a permutation of the set for each pass over the

@@ -1,5 +1,6 @@
 #include "diffusion/training_set.h"
 
+#include <cstring>
 #include <set>
 
 #include "diffusion/testing.h"
@@ -23,6 +24,45 @@ TEST(TrainingSet, JoinsItsShards) {
     EXPECT_EQ(set->label(5 + i), alone->label(i));
     EXPECT_TRUE(std::equal(set->image(5 + i), set->image(5 + i) + model.pixels(), alone->image(i)));
   }
+}
+
+TEST(TrainingSet, ReadsPixelsInTheModelsRangeAndLatentsAsTheyAre) {
+  const TempFolder folder;
+  ModelSpec model = tiny_model();
+  const auto images = TrainingSet::open({write_shard(folder / "images", model, 5)}, model).value();
+  EXPECT_FALSE(images.holds_latents());
+  std::vector<float> found(model.pixels());
+  images.read(4, found);
+  for (std::size_t i = 0; i < found.size(); ++i)
+    EXPECT_EQ(found[i], static_cast<float>(images.image(4)[i]) / 127.5F - 1.0F);
+
+  model.channels = 4;
+  const std::string path = write_latents(folder / "latents", model, 5);
+  const auto latents = TrainingSet::open({path}, model).value();
+  EXPECT_TRUE(latents.holds_latents());
+  const auto file = storage::Safetensors::open(path).value();
+  const auto halves = file.tensor("latents").value().data;
+  found.resize(model.pixels());
+  for (std::uint64_t n = 0; n < 5; ++n) {
+    latents.read(n, found);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      std::uint16_t half = 0;
+      std::memcpy(&half, halves.data() + 2 * (n * found.size() + i), 2);
+      EXPECT_EQ(found[i], from_half(half));
+    }
+  }
+}
+
+TEST(TrainingSet, RefusesLatentsThatAreNoHalves) {
+  const TempFolder folder;
+  const std::string bytes(4 * 64, '\0'), label(4, '\0');
+  const std::vector<storage::TensorView> tensors{{"latents", storage::DType::kF32, {1, 1, 8, 8}, bytes},
+                                                 {"labels", storage::DType::kI32, {1}, label}};
+  ASSERT_TRUE(storage::write_safetensors(folder / "floats", tensors, {}));
+  const auto set = TrainingSet::open({folder / "floats"}, tiny_model());
+  ASSERT_FALSE(set);
+  EXPECT_NE(set.error().message.find("latents must be F16 [n,1,8,8]"), std::string::npos)
+      << set.error().message;
 }
 
 TEST(TrainingSet, RefusesShardsOfAnotherShapeByName) {

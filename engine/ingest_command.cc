@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/text.h"
 #include "diffusion/data/ingest.h"
@@ -21,6 +22,7 @@ using Json = nlohmann::ordered_json;
 struct Arguments {
   IngestOptions ingest;
   std::string features = "pca";
+  std::optional<double> latent_scale, latent_shift;
   std::string progress = "text";
 };
 
@@ -82,6 +84,10 @@ void print_summary(const IngestSummary& s, const std::string& output) {
 }
 
 int run(Arguments& arguments) {
+  if (arguments.latent_scale || arguments.latent_shift) {
+    arguments.ingest.latents.scaling = diffusion::LatentScaling{.scale = arguments.latent_scale.value_or(1),
+                                                                .shift = arguments.latent_shift.value_or(0)};
+  }
   if (arguments.features != "pca") arguments.ingest.features = arguments.features;
   const bool json = arguments.progress == "json";
   const auto summary = diffusion::ingest(arguments.ingest, json ? report_json : report_text);
@@ -103,12 +109,15 @@ int run(Arguments& arguments) {
 void register_ingest_command(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();
   IngestOptions& options = arguments->ingest;
-  CLI::App* command =
-      app.add_subcommand("ingest", "Turn images into a dataset folder: shards, partitions, router");
+  CLI::App* command = app.add_subcommand(
+      "ingest", "Turn images or latents into a dataset folder: shards, partitions, router");
   command
-      ->add_option(
-          "path", options.input,
-          "Folder of images, IDX or CIFAR file (or its folder), WebDataset tar (or a folder of them)")
+      ->add_option("path", options.input,
+                   "Folder of images, IDX or CIFAR file (or its folder), WebDataset tar (or a folder of "
+                   "them); or of latents "
+                   "[N,C,S,S] .npy, with labels [N] where the name has labels for latents, or .safetensors, "
+                   "with a tensor "
+                   "latents and maybe labels")
       ->required();
   command->add_option("--out", options.output, "Folder to write; must not exist or be empty")->required();
   command->add_option("--partitions", options.partitions, "Number of experts K")
@@ -116,14 +125,24 @@ void register_ingest_command(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1U, diffusion::kMaxPartitions));
   command
       ->add_option("--image-size", options.image_size,
-                   "Side of the square images; default: that of the first image if it is a square of at most "
+                   "Side of the square images, not of latents; default: that of the first image if it is a "
+                   "square of at most "
                    "64 pixels, else 64")
       ->check(CLI::Range(diffusion::kMinImageSize, diffusion::kMaxImageSize));
   command
       ->add_option("--features", arguments->features,
-                   "What images are grouped by: pca (principal components of the pixels), or a file .npy or "
+                   "What images are grouped by: pca (principal components of the pixels or latents), or a "
+                   "file .npy or "
                    ".safetensors with a row for each image, in the order in which they are read")
       ->capture_default_str();
+  command->add_option(
+      "--latent-scale", arguments->latent_scale,
+      "What latents are multiplied by for training, and divided by before they are decoded: the "
+      "autoencoder's scaling_factor, such as 0.18215; default: 1");
+  command->add_option("--latent-shift", arguments->latent_shift,
+                      "What is taken off before that, and added again: its shift_factor; default: 0");
+  command->add_flag("--latents-scaled", options.latents.scaled,
+                    "The latents are shifted and scaled so already: only note it");
   command->add_option("--seed", options.seed, "Same images, seed and threads: same bytes");
   command->add_option("--threads", options.threads, "Threads of matrix products")->check(CLI::Range(1, 256));
   command->add_option("--progress", arguments->progress, "text (on stderr) or json (lines on stdout)")

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/text.h"
+#include "diffusion/ensemble_index.h"
 #include "diffusion/image_grid.h"
 #include "diffusion/sample.h"
 #include "engine/exit_code.h"
@@ -97,6 +98,18 @@ void report(const Arguments& arguments, const Samples& samples, const LabelAgree
   std::printf("%s\n", json.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
 }
 
+// Said before anything is drawn.
+Result<void> check_decodable(const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const diffusion::EnsembleIndex index, diffusion::read_ensemble_index(arguments.folder));
+  const bool pictures = !arguments.output.empty() || !arguments.each.empty();
+  if (!index.latents || !arguments.spec.autoencoder.empty() || !pictures) return {};
+  return fail(
+      ErrorCode::kInvalid,
+      text(arguments.folder, " draws latents of ", index.model.channels,
+           " channels: --vae DIR|FILE decodes them, with the folder of the AutoencoderKL that made them "
+           "(config.json and diffusion_pytorch_model.safetensors), or its decoder as TorchScript"));
+}
+
 Result<void> sample(Arguments& arguments) {
   SampleSpec& spec = arguments.spec;
   if (arguments.output.empty() && arguments.each.empty() && !arguments.json) {
@@ -108,6 +121,7 @@ Result<void> sample(Arguments& arguments) {
     ASSIGN_OR_RETURN(spec.router, diffusion::parse_router(arguments.router));
   }
   if (arguments.labels == "none") spec.label = -1;
+  TRY(check_decodable(arguments));
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const Samples samples, diffusion::sample_ensemble(arguments.folder, spec, show_progress));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -153,6 +167,10 @@ void register_sample_command(CLI::App& app, int& exit_code) {
   command->add_option("--labels", arguments->labels, "cyclic: the classes in turn; none")
       ->check(CLI::IsMember({"cyclic", "none"}))
       ->excludes(label);
+  command->add_option(
+      "--vae", spec.autoencoder,
+      "What decodes latents: the folder of an AutoencoderKL, or a file of TorchScript from [N,C,s,s] to "
+      "[N,3,S,S] in [-1,1]");
   command->add_option("--seed", spec.seed, "The same seed draws the same images")->capture_default_str();
   command->add_option("-o,--output", arguments->output, "Picture of all images (PNG)");
   command->add_option("--each,--images", arguments->each, "Folder for single images");

@@ -63,7 +63,10 @@ void add_training_options(CLI::App& command, Arguments& arguments) {
   command.add_option("--cycle-steps", train.cycle_steps, "Steps of one cycle of the cyclic schedule");
   command.add_option("--t-distribution", arguments.t_distribution, "uniform or lognormal")
       ->capture_default_str();
-  command.add_flag("--flip", train.flip, "Mirror half of the images left to right");
+  command.add_flag(
+      "--flip", train.flip,
+      "Mirror half of the images left to right; of latents the columns, which an autoencoder decodes to "
+      "about the mirrored image");
   command.add_option("--warmup-steps", train.warmup_steps, "Linear warm-up")->capture_default_str();
   command.add_option("--clip", train.clip, "Limit of the gradient norm, 0 for none")->capture_default_str();
   command.add_option("--ema", train.ema, "Decay of the mean of weights")->capture_default_str();

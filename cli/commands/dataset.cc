@@ -198,13 +198,16 @@ void add_add(CLI::App& group, Command& command) {
   added
       ->add_option("PATH", options->source,
                    "folders of JPEG, PNG or WebP (a folder is a class), IDX or CIFAR files, WebDataset tars, "
-                   "or an ingested dataset")
+                   "latents [N,C,S,S] (.npy, with labels in a file of that name with labels for latents, "
+                   ".safetensors, or .npy in a WebDataset), or an ingested dataset")
       ->required()
       ->type_name("");
   added->add_option("--partitions", options->partitions, "parts of similar images; each gets an expert")
       ->check(CLI::Range(std::uint32_t{1}, protocol::kPartitions))
       ->type_name("K");
-  added->add_option("--image-size", options->image_size, "side of the square that images are brought to")
+  added
+      ->add_option("--image-size", options->image_size,
+                   "side of the square that images, not latents, are brought to")
       ->check(CLI::Range(4U, 1024U))
       ->type_name("N");
   added
@@ -212,9 +215,24 @@ void add_add(CLI::App& group, Command& command) {
           "--features", options->features,
           "what similarity is measured by: pca, or a file .npy or .safetensors with a row for each image")
       ->type_name("KIND|FILE");
+  added
+      ->add_option(
+          "--latent-scale", options->latent_scale,
+          "what latents are multiplied by for training and divided by before `skerry sample --vae` decodes "
+          "them: the autoencoder's scaling_factor, such as 0.18215; without it 1")
+      ->check(CLI::Number)
+      ->type_name("X");
+  added
+      ->add_option("--latent-shift", options->latent_shift,
+                   "what is taken off before that and added again: its shift_factor; without it 0")
+      ->check(CLI::Number)
+      ->type_name("X");
+  added->add_flag("--latents-scaled", options->latents_scaled,
+                  "the latents are shifted and scaled so already: only notes it");
   added->add_option("--seed", options->seed, "of the split and the clustering")->type_name("N");
   added->footer(
       "Example:\n  skerry dataset add birds ~/images/birds --partitions 8 --image-size 64\n"
+      "  skerry dataset add birds ~/birds-latents.npy --partitions 8 --latent-scale 0.18215\n"
       "Runs skerry-engine here, then uploads. An interrupted call goes on where it was.");
   added->callback([&command, options] {
     command.chosen = [&command, options] { return add_dataset(command, *options); };

@@ -27,6 +27,7 @@ struct SampleOptions {
   double guidance = 1.0;
   std::string route = "ancestral";
   std::string router;  // empty: the ensemble's
+  std::string vae;     // empty: pixels need none
   std::optional<std::string> label;
   std::uint64_t seed = 0;
   std::uint32_t threads = 0;
@@ -53,6 +54,7 @@ std::vector<std::string> engine_words(const std::string& engine, const SampleOpt
   if (options.label) words.insert(words.end(), {"--label", *options.label});
   if (!options.images.empty()) words.insert(words.end(), {"--images", options.images});
   if (!options.router.empty()) words.insert(words.end(), {"--router", options.router});
+  if (!options.vae.empty()) words.insert(words.end(), {"--vae", options.vae});
   if (options.threads > 0) words.insert(words.end(), {"--threads", text(options.threads)});
   return words;
 }
@@ -154,6 +156,13 @@ void add_sample_command(CLI::App& root, Command& command) {
           "who is asked by top1, top2 and full: analytic or learned; without it, what the run trained")
       ->check(CLI::IsMember({"analytic", "learned"}))
       ->type_name("NAME");
+  added
+      ->add_option(
+          "--vae", options->vae,
+          "what decodes latents into images, where those were trained on: the folder of the AutoencoderKL "
+          "that made them, as diffusers saves it (config.json, diffusion_pytorch_model.safetensors), or a "
+          "file of TorchScript from [N,C,s,s] to [N,3,S,S] in [-1,1]")
+      ->type_name("DIR|FILE");
   added->add_option("--label", options->label, "a class by name or number; without it, all in turn")
       ->type_name("CLASS");
   added->add_option("--seed", options->seed, "the same seed draws the same images")

@@ -3,7 +3,6 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <numeric>
 
@@ -25,8 +24,6 @@ constexpr float kLeastResidual = 1e-6F;  // keeps log-densities finite for image
 template <class Body>
 void for_blocks(const PixelView& pixels, std::span<const std::uint32_t> rows, const std::vector<float>& mean,
                 const Body& body) {
-  std::array<float, 256> value{};
-  for (std::size_t i = 0; i < value.size(); ++i) value[i] = static_cast<float>(i) / 127.5F - 1.F;
   const std::size_t d = pixels.dimensions();
   const std::size_t block = std::min(rows.size(), std::max<std::size_t>(kMinBlockRows, kBlockFloats / d));
   const torch::Tensor buffer = torch::empty({static_cast<std::int64_t>(block), static_cast<std::int64_t>(d)});
@@ -34,8 +31,8 @@ void for_blocks(const PixelView& pixels, std::span<const std::uint32_t> rows, co
     const std::size_t n = std::min(block, rows.size() - begin);
     float* out = buffer.data_ptr<float>();
     for (const std::uint32_t row : rows.subspan(begin, n)) {
-      const auto image = pixels.image(row);
-      for (std::size_t i = 0; i < d; ++i) out[i] = value[image[i]] - mean[i];
+      pixels.read(row, {out, d});
+      for (std::size_t i = 0; i < d; ++i) out[i] -= mean[i];
       out += d;
     }
     body(buffer.slice(0, 0, static_cast<std::int64_t>(n)));

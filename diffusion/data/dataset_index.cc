@@ -56,6 +56,7 @@ std::string to_json(const DatasetIndex& index) {
             {"skipped", index.skipped},
             {"skipped_examples", Json::array()},
             {"files", Json::array()}};
+  if (index.latents) json["latents"] = {{"scale", index.latents->scale}, {"shift", index.latents->shift}};
   for (const SkippedImage& image : index.skipped_examples) {
     json["skipped_examples"].push_back({{"path", image.path}, {"reason", image.reason}});
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct DatasetIndex {
   std::uint64_t samples = 0;  // in the shards: what experts train on
   int channels = 0;
   int image_size = 0;
+  std::optional<LatentScaling> latents;  // how they were scaled; none: pixels
   std::vector<std::string> classes;
   std::vector<std::uint64_t> partition_samples;
   std::uint64_t skipped = 0;

@@ -17,7 +17,7 @@ Result<void> write_samples(const std::string& path, const ImageSet& images,
                            std::span<const std::uint32_t> rows, const std::vector<std::int32_t>* partitions) {
   const PixelView& view = images.pixels;
   std::vector<std::uint8_t> pixels;
-  pixels.reserve(rows.size() * view.dimensions());
+  pixels.reserve(rows.size() * view.image_bytes());
   std::vector<std::int32_t> labels;
   for (const std::uint32_t row : rows) {
     const auto image = view.image(row);
@@ -27,7 +27,10 @@ Result<void> write_samples(const std::string& path, const ImageSet& images,
   const std::uint64_t n = rows.size(), c = static_cast<std::uint64_t>(view.channels),
                       s = static_cast<std::uint64_t>(view.size);
   std::vector<storage::TensorView> tensors{
-      {"images", storage::DType::kU8, {n, c, s, s}, bytes_of_values<std::uint8_t>(pixels)},
+      {view.latents ? "latents" : "images",
+       view.latents ? storage::DType::kF16 : storage::DType::kU8,
+       {n, c, s, s},
+       bytes_of_values<std::uint8_t>(pixels)},
       {"labels", storage::DType::kI32, {n}, bytes_of_values<std::int32_t>(labels)}};
   if (partitions != nullptr) {
     tensors.push_back({"partitions", storage::DType::kI32, {n}, bytes_of_values<std::int32_t>(*partitions)});
@@ -47,7 +50,7 @@ Result<DatasetFile> file_entry(const std::string& folder, std::string name, std:
 
 Result<void> write_shards(const std::string& folder, const ImageSet& images, std::int32_t partition,
                           std::span<const std::uint32_t> rows, std::vector<DatasetFile>& files) {
-  const std::uint64_t total = rows.size() * images.pixels.dimensions();
+  const std::uint64_t total = rows.size() * images.pixels.image_bytes();
   const std::size_t shards = std::max<std::size_t>(1, (total + kMaxShardBytes - 1) / kMaxShardBytes);
   for (std::size_t i = 0; i < shards; ++i) {
     const std::size_t begin = rows.size() * i / shards, end = rows.size() * (i + 1) / shards;

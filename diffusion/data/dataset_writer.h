@@ -10,7 +10,7 @@
 
 namespace skerry::diffusion {
 
-constexpr std::uint64_t kMaxShardBytes = 64U << 20;  // of pixels
+constexpr std::uint64_t kMaxShardBytes = 64U << 20;  // of pixels or latents
 
 // shard-<partition>-<i>.safetensors of the images `rows`, in that order, as few as kMaxShardBytes allow and
 // of about equal size. Appends to `files`.

@@ -16,9 +16,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using namespace testing;
 
-Result<ImageSet> read(const TemporaryFolder& folder, const std::string& path, int size = 0) {
+Result<ImageSet> read(const TemporaryFolder& folder, const std::string& path, int size = 0,
+                      const LatentOptions& latents = {}) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, open_source(path));
-  return read_images(*source, folder.path(), size, [](const Progress&) {});
+  return read_images(*source, folder.path(), size, latents, [](const Progress&) {});
 }
 
 std::vector<std::uint8_t> plane(const Image& image, std::size_t channel) {

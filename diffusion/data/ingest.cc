@@ -151,6 +151,7 @@ Result<Partitioned> partition(const ImageSet& images, const IngestOptions& optio
   Partitioned out;
   out.split = split_samples(static_cast<std::uint32_t>(images.pixels.count), options.seed);
   RouterStatistics& shared = out.statistics.shared;
+  shared.latents = images.latents;
   progress({"components", 0, 1});
   shared.whole = fit_gaussian(images.pixels, out.split.train, kFeatures, options.seed);
   shared.feature_count = shared.whole.rank();
@@ -236,6 +237,7 @@ DatasetIndex index_of(const ImageSet& images, const Partitioned& data) {
                      .samples = data.split.train.size(),
                      .channels = images.pixels.channels,
                      .image_size = images.pixels.size,
+                     .latents = images.latents,
                      .classes = images.classes,
                      .skipped = images.skipped,
                      .skipped_examples = images.skipped_examples};
@@ -276,7 +278,7 @@ Result<IngestSummary> ingest(const IngestOptions& options, const ProgressFn& pro
   }
   ASSIGN_OR_RETURN(PartialFolder folder, PartialFolder::create(options.output));
   set_algebra_threads(options.threads);
-  auto images = read_images(*source, folder.path(), options.image_size, progress);
+  auto images = read_images(*source, folder.path(), options.image_size, options.latents, progress);
   if (!images.has_value()) {
     return fail(images.error().code, text(options.input, ": ", images.error().message));
   }

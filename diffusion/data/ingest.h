@@ -1,4 +1,4 @@
-// From images to a dataset folder: decode, split, cluster, write shards and statistics. docs/architecture.md
+// From images or latents to a dataset folder: decode, split, cluster, write shards and statistics. docs/architecture.md
 // lists the files. The folder appears whole or not at all: it is written beside its place and renamed.
 #pragma once
 
@@ -20,9 +20,10 @@ struct IngestOptions {
   std::uint64_t seed = 0;
   int threads = 1;  // of matrix products; another count gives other low bits
   // A file of what images are grouped by (imported_features.h), a row for each sample of the source in its order, skipped
-  // ones included; empty: principal components of the pixels. The router that needs no training sees pixels alone: it knows
+  // ones included; empty: principal components of the pixels or latents. The router that needs no training sees pixels alone: it knows
   // each partition by the fine centroids of its own images.
   std::string features;
+  LatentOptions latents;
 };
 constexpr std::uint32_t kMaxPartitions = 1024;
 // From this many samples an expert the caps of the partition table are a promise; below, the ratio is only

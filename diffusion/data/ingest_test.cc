@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "diffusion/data/half.h"
 #include "diffusion/data/held_back.h"
 #include "diffusion/data/test_images.h"
 #include "diffusion/router/measure.h"
@@ -263,6 +265,93 @@ TEST(Ingest, ImportedFeaturesThatDoNotFitAreRefused) {
   EXPECT_THAT(refusal("f.safetensors",
                       storage::encode_safetensors({{"x", storage::DType::kF32, {4}, four}}, {}).value()),
               HasSubstr("two dimensions"));
+}
+
+// `kinds` clearly different ones in turn, of [4,8,8].
+std::vector<float> latents_of_kinds(std::uint32_t count, std::uint32_t kinds) {
+  std::vector<float> values;
+  for (std::uint32_t n = 0; n < count; ++n) {
+    for (std::uint32_t i = 0; i < 256; ++i) {
+      const auto kind = static_cast<float>(n % kinds), place = static_cast<float>(i),
+                 own = static_cast<float>(n);
+      values.push_back(6 * std::sin(0.1F * (kind + 1) * place) + 0.2F * std::sin(own * place));
+    }
+  }
+  return values;
+}
+
+TEST(Ingest, LatentsBecomeShardsOfHalvesAndTheirScaleIsNoted) {
+  const TemporaryFolder folder;
+  const std::vector<float> values = latents_of_kinds(400, 4);
+  folder.write("in/latents.npy", npy_file("<f4", {400, 4, 8, 8}, floats(values)));
+  std::string kinds;
+  for (int i = 0; i < 400; ++i) kinds += static_cast<char>(i % 4);
+  folder.write("in/labels.npy", npy_file("|u1", {400}, kinds));
+  IngestOptions with = options(folder, 4);
+  with.latents.scaling = LatentScaling{.scale = 0.18215, .shift = 0.1};
+  const auto summary = ingest(with, kQuiet);
+  ASSERT_TRUE(summary.has_value()) << summary.error().message;
+
+  const auto json = nlohmann::json::parse(read_file(folder.path("out/dataset.json")));
+  EXPECT_EQ(json["channels"], 4);
+  EXPECT_EQ(json["image_size"], 8);
+  EXPECT_EQ(json["latents"], (nlohmann::json{{"scale", 0.18215}, {"shift", 0.1}}));
+  EXPECT_EQ(read_latent_scaling(folder.path("out/router.safetensors")).value(), with.latents.scaling);
+
+  // Every latent is in one place, as a half of what it is scaled to.
+  std::multiset<std::string> expected, found;
+  for (std::size_t n = 0; n < 400; ++n) {
+    std::string halves;
+    for (std::size_t i = 0; i < 256; ++i) {
+      const std::uint16_t half = to_half(static_cast<float>((values[n * 256 + i] - 0.1) * 0.18215));
+      halves.append(reinterpret_cast<const char*>(&half), sizeof half);
+    }
+    expected.insert(std::move(halves));
+  }
+  for (const auto& [name, bytes] : contents(folder.path("out"))) {
+    if (!name.starts_with("shard-") && name != "fit.safetensors" && name != "test.safetensors") continue;
+    const auto file = storage::Safetensors::open(folder.path("out/" + name));
+    const auto latents = file->tensor("latents");
+    ASSERT_TRUE(latents.has_value()) << name;
+    EXPECT_EQ(latents->dtype, storage::DType::kF16);
+    for (std::size_t i = 0; i < latents->shape[0]; ++i) found.emplace(latents->data.substr(i * 512, 512));
+  }
+  EXPECT_EQ(found, expected);
+
+  // Kinds become partitions, the router tells them apart, and the Gaussians are of the scaled values.
+  const auto statistics = read_router_folder(folder.path("out")).value();
+  EXPECT_LT(*std::ranges::max_element(statistics.shared.whole.mean), 1.2F);
+  for (const PartitionStatistics& partition : statistics.partitions)
+    EXPECT_GT(*std::ranges::max_element(partition.label_counts), partition.samples * 8 / 10);
+  const auto measured = measure_router(folder.path("out"), folder.path("out"), {.1}, 100);
+  ASSERT_TRUE(measured.has_value()) << measured.error().message;
+  EXPECT_GT(measured->levels[0].accuracy, 0.9);
+}
+
+TEST(Ingest, LinearBaselineOfLatentsHasTheirMoments) {
+  const TemporaryFolder folder;
+  folder.write("in/x.npy", npy_file("<f4", {60, 4, 8, 8}, floats(latents_of_kinds(60, 3))));
+  ASSERT_TRUE(ingest(options(folder, 1), kQuiet).has_value());
+  const auto statistics = read_router_folder(folder.path("out")).value();
+  const auto shard = storage::Safetensors::open(folder.path("out/shard-0-0.safetensors"));
+  const auto latents = shard->tensor("latents").value();
+  const std::size_t n = latents.shape[0], d = 256;
+  double variance = 0;
+  for (std::size_t p = 0; p < d; ++p) {
+    double sum = 0, squares = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      std::uint16_t half = 0;
+      std::memcpy(&half, latents.data.data() + 2 * (i * d + p), sizeof half);
+      sum += from_half(half);
+      squares += double{from_half(half)} * from_half(half);
+    }
+    const double mean = sum / static_cast<double>(n);
+    EXPECT_NEAR(statistics.shared.whole.mean[p], mean, 1e-4);
+    variance += (squares / static_cast<double>(n) - mean * mean) / static_cast<double>(d);
+  }
+  const double t = kLinearTimes[1], alpha = 1 - t;
+  EXPECT_NEAR(statistics.shared.linear_a[1], (t - alpha * variance) / (alpha * alpha * variance + t * t),
+              1e-4);
 }
 
 TEST(Ingest, SkippedImagesAreCountedAndNamed) {

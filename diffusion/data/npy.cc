@@ -10,6 +10,7 @@
 
 #include "base/planted.h"
 #include "base/text.h"
+#include "diffusion/data/half.h"
 
 namespace skerry::diffusion {
 namespace {
@@ -106,35 +107,8 @@ std::uint64_t little_endian(std::string_view bytes) {
   return value;
 }
 
-// IEEE 754's binary16.
-float from_half(std::uint16_t half) {
-  const int exponent = half >> 10 & 31;
-  const auto fraction = static_cast<float>(half & 1023);
-  const float sign = (half & 0x8000) != 0 ? -1.0F : 1.0F;
-  if (exponent == 31) return fraction == 0 ? sign * INFINITY : NAN;
-  if (exponent == 0) return sign * std::ldexp(fraction, -24);
-  return sign * std::ldexp(1024 + fraction, exponent - 25);
-}
-
-double number_at(const FeatureMatrix& matrix, std::uint64_t index) {
-  const char* at = matrix.data.data() + index * matrix.number_bytes;
-  const auto read = [&](auto value) {
-    std::memcpy(&value, at, sizeof value);
-    return value;
-  };
-  if (matrix.number_bytes == 2) return from_half(read(std::uint16_t{}));
-  return matrix.number_bytes == 4 ? read(float{}) : read(double{});
-}
-
-}  // namespace
-
-Result<void> check_feature_shape(std::uint64_t rows, std::uint64_t columns) {
-  if (rows >= 1 && rows <= UINT32_MAX && columns >= 1 && columns <= kMostFeatureColumns) return {};
-  return fail(ErrorCode::kInvalid, text("expected one row of 1 to ", kMostFeatureColumns,
-                                        " features a sample, found ", rows, " rows of ", columns));
-}
-
-Result<FeatureMatrix> parse_npy(std::string_view file) {
+// What the header says, and all bytes that follow it.
+Result<NumberArray> open_array(std::string_view file) {
   if (!file.starts_with(kMagic)) return corrupt("not a NumPy file by its first bytes");
   if (file.size() < kMagic.size() + 2) return corrupt("the file is truncated");
   const auto version = static_cast<unsigned char>(file[kMagic.size()]);
@@ -145,30 +119,92 @@ Result<FeatureMatrix> parse_npy(std::string_view file) {
   if (length > kMostHeaderBytes) return corrupt(text("a header of ", length, " bytes"));
   const std::size_t data_at = length_at + length_bytes + length;
   if (file.size() < data_at) return corrupt("the file is truncated");
-  const auto header = HeaderReader(file.substr(length_at + length_bytes, length)).read();
+  auto header = HeaderReader(file.substr(length_at + length_bytes, length)).read();
   if (!header) return corrupt("the header is not what NumPy writes");
   const std::string& type = *header->descr;
-  if (type != "<f2" && type != "<f4" && type != "<f8") {
-    return fail(ErrorCode::kInvalid,
-                text("npy: expected numbers of type <f2, <f4 or <f8, found '", type.substr(0, 16), "'"));
-  }
   if (*header->fortran_order) {
     return fail(ErrorCode::kInvalid,
                 "npy: the array stands in Fortran's order: save np.ascontiguousarray(a)");
   }
-  if (header->shape->size() != 2) {
+  constexpr std::string_view kTypes[] = {"<f2", "<f4", "<f8", "|i1", "<i2", "<i4",
+                                         "<i8", "|u1", "<u2", "<u4", "<u8"};
+  if (std::ranges::find(kTypes, type) == std::end(kTypes)) {
+    return fail(ErrorCode::kInvalid,
+                text("npy: expected little-endian numbers, such as <f2, <f4 or <i8, found '",
+                     type.substr(0, 16), "': save a.astype('<f4')"));
+  }
+  return NumberArray{std::move(*header->shape), type[1], static_cast<std::size_t>(type[2] - '0'),
+                     file.substr(data_at)};
+}
+
+Result<void> check_bytes(const NumberArray& array) {
+  std::uint64_t expected = array.number_bytes;
+  for (const std::uint64_t extent : array.shape) {
+    if (__builtin_mul_overflow(expected, extent, &expected)) return corrupt("a shape beyond all memory");
+  }
+  if (array.data.size() < expected || (array.data.size() > expected && !planted("numbers_left_over"))) {
+    return corrupt(text("expected ", expected, " bytes of numbers, found ", array.data.size()));
+  }
+  return {};
+}
+
+template <class Number>
+Number number_at(std::string_view data, std::uint64_t index) {
+  Number value{};
+  std::memcpy(&value, data.data() + index * sizeof value, sizeof value);
+  return value;
+}
+
+}  // namespace
+
+Result<void> check_feature_shape(std::uint64_t rows, std::uint64_t columns) {
+  if (rows >= 1 && rows <= UINT32_MAX && columns >= 1 && columns <= kMostFeatureColumns) return {};
+  return fail(ErrorCode::kInvalid, text("expected one row of 1 to ", kMostFeatureColumns,
+                                        " features a sample, found ", rows, " rows of ", columns));
+}
+
+Result<NumberArray> parse_npy_array(std::string_view file) {
+  ASSIGN_OR_RETURN(NumberArray array, open_array(file));
+  TRY(check_bytes(array));
+  return array;
+}
+
+double float_at(std::string_view data, std::size_t number_bytes, std::uint64_t index) {
+  if (number_bytes == 2) return from_half(number_at<std::uint16_t>(data, index));
+  return number_bytes == 4 ? number_at<float>(data, index) : number_at<double>(data, index);
+}
+
+std::int64_t integer_at(const NumberArray& array, std::uint64_t index) {
+  const bool sign = array.kind == 'i';
+  switch (array.number_bytes) {
+    case 1:
+      return sign ? number_at<std::int8_t>(array.data, index) : number_at<std::uint8_t>(array.data, index);
+    case 2:
+      return sign ? number_at<std::int16_t>(array.data, index) : number_at<std::uint16_t>(array.data, index);
+    case 4:
+      return sign ? number_at<std::int32_t>(array.data, index)
+                  : std::int64_t{number_at<std::uint32_t>(array.data, index)};
+    default:
+      break;
+  }
+  const auto value = number_at<std::int64_t>(array.data, index);
+  return sign || value >= 0 ? value : INT64_MIN;
+}
+
+Result<FeatureMatrix> parse_npy(std::string_view file) {
+  ASSIGN_OR_RETURN(const NumberArray array, open_array(file));
+  if (array.kind != 'f') {
+    return fail(ErrorCode::kInvalid, text("npy: expected numbers of type <f2, <f4 or <f8, found '<",
+                                          array.kind, array.number_bytes, "'"));
+  }
+  if (array.shape.size() != 2) {
     return fail(ErrorCode::kInvalid,
                 text("npy: expected an array of two dimensions, a row for each sample; found ",
-                     header->shape->size(), " dimensions"));
+                     array.shape.size(), " dimensions"));
   }
-  FeatureMatrix matrix{(*header->shape)[0], (*header->shape)[1], static_cast<std::size_t>(type[2] - '0'),
-                       file.substr(data_at)};
-  TRY(check_feature_shape(matrix.rows, matrix.columns));
-  const std::uint64_t expected = matrix.rows * matrix.columns * matrix.number_bytes;
-  if (matrix.data.size() < expected || (matrix.data.size() > expected && !planted("numbers_left_over"))) {
-    return corrupt(text("expected ", expected, " bytes of numbers, found ", matrix.data.size()));
-  }
-  return matrix;
+  TRY(check_feature_shape(array.shape[0], array.shape[1]));
+  TRY(check_bytes(array));
+  return FeatureMatrix{array.shape[0], array.shape[1], array.number_bytes, array.data};
 }
 
 Result<std::vector<float>> unit_rows(const FeatureMatrix& matrix, std::span<const std::uint32_t> rows) {
@@ -178,7 +214,7 @@ Result<std::vector<float>> unit_rows(const FeatureMatrix& matrix, std::span<cons
     double squares = 0;
     const std::uint64_t first = row * matrix.columns;
     for (std::uint64_t i = 0; i < matrix.columns; ++i) {
-      const double value = number_at(matrix, first + i);
+      const double value = float_at(matrix.data, matrix.number_bytes, first + i);
       squares += value * value;
     }
     if (!std::isfinite(squares)) {
@@ -187,7 +223,7 @@ Result<std::vector<float>> unit_rows(const FeatureMatrix& matrix, std::span<cons
     }
     const double inverse = squares >= std::numeric_limits<double>::min() ? 1 / std::sqrt(squares) : 0;
     for (std::uint64_t i = 0; i < matrix.columns; ++i) {
-      out.push_back(static_cast<float>(number_at(matrix, first + i) * inverse));
+      out.push_back(static_cast<float>(float_at(matrix.data, matrix.number_bytes, first + i) * inverse));
     }
   }
   return out;

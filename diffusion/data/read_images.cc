@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <set>
 
 #include "base/text.h"
+#include "diffusion/data/half.h"
 
 namespace skerry::diffusion {
 namespace {
@@ -32,6 +34,84 @@ void skip(ImageSet& set, SourceSample sample) {
     set.skipped_examples.push_back({std::move(sample.path), std::move(sample.problem)});
   }
 }
+
+// The set as it grows. What the first sample is, images or latents, all are.
+class Reading {
+ public:
+  Reading(ImageSet& set, const std::string& scratch_folder, int image_size, const LatentOptions& latents)
+      : set_(set), scratch_folder_(scratch_folder), asked_(image_size), options_(latents) {}
+
+  Result<void> add(const SourceSample& sample) {
+    if (size_ == 0) TRY(begin(sample));
+    if (sample.latent.has_value() != set_.latents.has_value()) {
+      return fail(ErrorCode::kInvalid, text(sample.path, ": expected ", set_.latents ? "latents" : "images",
+                                            ", as before it, found ", set_.latents ? "an image" : "latents",
+                                            ": make a dataset of each"));
+    }
+    return sample.latent ? add_latent(*sample.latent, sample.path) : add_image(*sample.image);
+  }
+  int channels() const { return set_.latents ? channels_ : all_grey_ ? 1 : 3; }
+
+ private:
+  Result<void> begin(const SourceSample& sample) {
+    if (!sample.latent) {
+      if (options_.scaling || options_.scaled) {
+        return fail(ErrorCode::kInvalid, text(sample.path,
+                                              ": expected latents, which --latent-scale and its like are "
+                                              "for, found an image"));
+      }
+      size_ = size_for(*sample.image, asked_);
+      ASSIGN_OR_RETURN(set_.store, PixelStore::create(scratch_folder_, sample.image->channels, size_));
+      return {};
+    }
+    set_.latents = options_.scaling.value_or(LatentScaling{});
+    TRY(validate(*set_.latents));
+    size_ = sample.latent->size;
+    channels_ = sample.latent->channels;
+    if (asked_ > 0 && asked_ != size_) {
+      return fail(ErrorCode::kInvalid, text("latents are not resized: leave --image-size out, expected ",
+                                            asked_, ", found ", size_, " in ", sample.path));
+    }
+    ASSIGN_OR_RETURN(set_.store, PixelStore::create_for_latents(scratch_folder_, channels_, size_));
+    return {};
+  }
+
+  Result<void> add_image(const Image& image) {
+    all_grey_ = all_grey_ && is_grey(image);
+    return set_.store.append(centre_square(image, size_));
+  }
+
+  Result<void> add_latent(const Latent& latent, const std::string& path) {
+    if (latent.channels != channels_ || latent.size != size_) {
+      return fail(ErrorCode::kInvalid,
+                  text(path, ": expected a latent of [", channels_, ',', size_, ',', size_,
+                       "], as before it, found [", latent.channels, ',', latent.size, ',', latent.size,
+                       "]: make a dataset of each shape"));
+    }
+    halves_.clear();
+    for (const float value : latent.values) {
+      if (!std::isfinite(value)) {
+        return fail(ErrorCode::kInvalid,
+                    text(path, ": expected finite numbers, found ", value, ": encode it again"));
+      }
+      const double scaled = options_.scaled ? value : (value - set_.latents->shift) * set_.latents->scale;
+      halves_.push_back(to_half(static_cast<float>(scaled)));
+      if (!std::isfinite(from_half(halves_.back()))) {
+        return fail(ErrorCode::kInvalid,
+                    text(path, ": expected numbers up to 65504, which 16 bits hold, found ", scaled,
+                         ": choose a smaller --latent-scale, 1 ÷ the standard deviation"));
+      }
+    }
+    return set_.store.append(halves_);
+  }
+
+  ImageSet& set_;
+  const std::string& scratch_folder_;
+  int asked_, size_ = 0, channels_ = 0;
+  const LatentOptions& options_;
+  bool all_grey_ = true;
+  std::vector<std::uint16_t> halves_;
+};
 
 Error nothing_read(const ImageSet& set) {
   if (set.skipped == 0) return fail(ErrorCode::kInvalid, "there is not one image in it");
@@ -70,32 +150,26 @@ Classes number_classes(const std::vector<std::optional<std::string>>& labels) {
 }
 
 Result<ImageSet> read_images(Source& source, const std::string& scratch_folder, int image_size,
-                             const ProgressFn& progress) {
+                             const LatentOptions& latents, const ProgressFn& progress) {
   ImageSet set;
+  Reading reading(set, scratch_folder, image_size, latents);
   std::vector<std::optional<std::string>> labels;
-  bool all_grey = true;
-  int size = 0;
   std::uint64_t seen = 0;
   for (;;) {
     ASSIGN_OR_RETURN(std::optional<SourceSample> sample, source.next());
     if (!sample) break;
     if (seen++ % kProgressEvery == 0) progress({"read", seen - 1, source.expected_samples()});
-    if (!sample->image) {
+    if (!sample->image && !sample->latent) {
       skip(set, std::move(*sample));
       continue;
     }
-    if (size == 0) {
-      size = size_for(*sample->image, image_size);
-      ASSIGN_OR_RETURN(set.store, PixelStore::create(scratch_folder, sample->image->channels, size));
-    }
-    all_grey = all_grey && is_grey(*sample->image);
-    TRY(set.store.append(centre_square(*sample->image, size)));
+    TRY(reading.add(*sample));
     labels.push_back(std::move(sample->label));
     set.places.push_back(static_cast<std::uint32_t>(seen - 1));
   }
   progress({"read", seen, seen});
   if (labels.empty()) return nothing_read(set);
-  ASSIGN_OR_RETURN(set.pixels, set.store.map(all_grey ? 1 : 3));
+  ASSIGN_OR_RETURN(set.pixels, set.store.map(reading.channels()));
   Classes classes = number_classes(labels);
   set.classes = std::move(classes.names);
   set.labels = std::move(classes.labels);

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "base/text.h"
 
@@ -16,7 +17,9 @@ namespace fs = std::filesystem;
 constexpr std::string_view kAccepted =
     "accepted are: a folder of .jpg/.jpeg/.png/.webp images (one folder per class, or flat), IDX files "
     "(train-images-idx3-ubyte[.gz] or the folder that holds it), CIFAR-10 and CIFAR-100 in binary form "
-    "(data_batch_1.bin …, train.bin, or their folder), WebDataset tars (one .tar or a folder of them)";
+    "(data_batch_1.bin …, train.bin, or their folder), WebDataset tars (one .tar or a folder of them), "
+    "latents "
+    "[N,C,S,S] in .npy or .safetensors (one file or a folder of them) or as .npy in a WebDataset";
 constexpr int kMaxFolderDepth = 16;
 
 bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> endings) {
@@ -30,10 +33,11 @@ std::string lower(std::string_view name) {
 }
 
 struct Listing {
-  std::vector<std::string> images;  // relative, readable by name or an image that is not read
-  std::vector<std::string> tars;    // relative, in the folder itself
-  std::vector<std::string> idx;     // names of IDX image files in the folder itself
-  std::vector<std::string> cifar;   // names of CIFAR files in the folder itself
+  std::vector<std::string> images;   // relative, readable by name or an image that is not read
+  std::vector<std::string> tars;     // relative, in the folder itself
+  std::vector<std::string> idx;      // names of IDX image files in the folder itself
+  std::vector<std::string> cifar;    // names of CIFAR files in the folder itself
+  std::vector<std::string> latents;  // relative, by name, without the files of their labels
   std::map<std::string, int> others;
   bool has_readable_image = false;
 };
@@ -48,6 +52,8 @@ void sort_into(Listing& listing, const std::string& relative, bool at_top) {
     listing.idx.push_back(relative);
   } else if (at_top && is_cifar_name(relative)) {
     listing.cifar.push_back(relative);
+  } else if (is_latents_name(relative)) {
+    listing.latents.push_back(relative);
   } else {
     if (is_unreadable_image_name(relative)) listing.images.push_back(relative);
     const std::string extension = lower_extension(relative);
@@ -75,6 +81,10 @@ Result<Listing> list_folder(const fs::path& folder) {
   std::sort(listing.tars.begin(), listing.tars.end());
   std::sort(listing.idx.begin(), listing.idx.end());
   std::sort(listing.cifar.begin(), listing.cifar.end());
+  std::sort(listing.latents.begin(), listing.latents.end());
+  std::set<std::string> labels;
+  for (const std::string& name : listing.latents) labels.insert(labels_path(name));
+  std::erase_if(listing.latents, [&](const std::string& name) { return labels.contains(name); });
   return listing;
 }
 
@@ -134,6 +144,7 @@ Result<std::unique_ptr<Source>> open_directory(const std::string& path) {
   if (!listing.cifar.empty()) return open_cifar_of_folder(path, listing.cifar);
   if (!listing.tars.empty()) return open_tar_source(in_folder(path, listing.tars));
   if (listing.has_readable_image) return open_folder_source(path, listing.images);
+  if (!listing.latents.empty()) return open_latent_source(path, listing.latents);
   return fail(ErrorCode::kInvalid, text(path, ": the folder ", describe_others(listing), "; ", kAccepted));
 }
 
@@ -198,6 +209,7 @@ Result<std::unique_ptr<Source>> open_source(const std::string& path) {
   if (is_tar_name(name)) return open_tar_source({path});
   if (is_cifar_name(name)) return open_cifar_source({path});
   if (is_idx_images_name(name) || looks_like_idx(path)) return open_idx_source(path);
+  if (is_latents_name(name)) return open_latent_source(fs::path(path).parent_path().string(), {name});
   return fail(ErrorCode::kInvalid, text(path, ": the file's format is not known; ", kAccepted));
 }
 

@@ -11,7 +11,10 @@
 namespace skerry::diffusion {
 namespace {
 
-constexpr std::uint64_t kMaxFieldBytes = 1U << 20;  // of a field that is no image
+constexpr std::uint64_t kMaxFieldBytes = 1U << 20;  // of a field that is neither image nor latent
+// Of the largest latent, in doubles, and its header.
+constexpr std::uint64_t kMaxLatentBytes =
+    8 * kMaxLatentChannels * kMaxLatentSize * kMaxLatentSize + (64U << 10);
 
 struct Member {
   std::string key;    // folder and name up to the first dot of the name
@@ -33,6 +36,7 @@ std::optional<Member> split_name(std::string path) {
 
 // A field may carry a prefix ("0.jpg" of "name.0.jpg"): its last part says what it is.
 bool is_image_field(const std::string& field) { return is_readable_image_name("." + field); }
+bool is_latent_field(const std::string& field) { return lower_extension("." + field) == ".npy"; }
 
 std::string trimmed(const std::string& value) {
   const auto first = value.find_first_not_of(" \t\r\n");
@@ -56,6 +60,13 @@ std::optional<std::string> folder_of(const std::string& key) {
   const std::size_t before = key.rfind('/', slash - 1);
   const std::size_t begin = before == std::string::npos ? 0 : before + 1;
   return key.substr(begin, slash - begin);
+}
+
+Result<Latent> latent_in(const std::string& npy) {
+  ASSIGN_OR_RETURN(const NumberArray array, parse_npy_array(npy));
+  ASSIGN_OR_RETURN(const LatentBlock block, latents_of(array));
+  if (block.count == 1) return block.at(0);
+  return fail(ErrorCode::kInvalid, text("expected one latent [C,S,S] in a sample, found ", block.count));
 }
 
 class TarReader {
@@ -119,15 +130,20 @@ struct Gathering {
   std::optional<Image> image;
   std::string problem;
   bool has_image_field = false;
+  std::optional<Result<Latent>> latent;  // of the field .npy, where no image came before it
   std::optional<std::string> cls;
   std::optional<std::string> json_label;
 
-  SourceSample finish() {
+  // An .npy beside an image may be anything; alone it is a latent.
+  Result<SourceSample> finish() {
     SourceSample sample{.path = path};
     sample.label = cls ? cls : json_label ? json_label : folder_of(key);
     sample.image = std::move(image);
-    if (!has_image_field && !planted("unexplained_sample")) {
-      problem = "no .jpg, .jpeg, .png or .webp among its fields:";
+    if (!has_image_field && latent) {
+      if (!*latent) return fail(latent->error().code, text(path, ": ", latent->error().message));
+      sample.latent = std::move(**latent);
+    } else if (!has_image_field && !planted("unexplained_sample")) {
+      problem = "no .jpg, .jpeg, .png, .webp or .npy among its fields:";
       for (const std::string& field : fields) problem += " ." + field;
     }
     sample.problem = std::move(problem);
@@ -148,7 +164,7 @@ class TarSource final : public Source {
       ASSIGN_OR_RETURN(std::optional<Member> member, reader_->next());
       std::optional<SourceSample> finished;
       if (gathering_ && (!member || member->key != gathering_->key)) {
-        finished = gathering_->finish();
+        ASSIGN_OR_RETURN(finished, gathering_->finish());
         gathering_.reset();
       }
       if (member) {
@@ -166,6 +182,7 @@ class TarSource final : public Source {
     if (!gathering_) gathering_ = Gathering{.key = member.key, .path = member.path};
     gathering_->fields.push_back(member.field);
     if (is_image_field(member.field) && !gathering_->has_image_field) return take_image(member);
+    if (is_latent_field(member.field) && !gathering_->has_image_field) return take_latent(member);
     const bool is_label = member.field == "cls" || member.field == "json";
     if (!is_label || member.bytes > kMaxFieldBytes) return {};
     ASSIGN_OR_RETURN(const std::string bytes, reader_->read(member));
@@ -190,6 +207,23 @@ class TarSource final : public Source {
     } else {
       gathering_->problem = image.error().message;
     }
+    return {};
+  }
+
+  Result<void> take_latent(const Member& member) {
+    if (gathering_->latent) {
+      gathering_->latent =
+          fail(ErrorCode::kInvalid, text("expected one .npy in a sample, found ", member.path, " too"));
+      return {};
+    }
+    if (member.bytes > kMaxLatentBytes) {
+      gathering_->latent = fail(ErrorCode::kInvalid, text(human_bytes(member.bytes),
+                                                          " are too many for one latent: a sample has one"));
+      return {};
+    }
+    gathering_->path = member.path;
+    ASSIGN_OR_RETURN(const std::string bytes, reader_->read(member));
+    gathering_->latent = latent_in(bytes);
     return {};
   }
 

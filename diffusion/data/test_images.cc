@@ -113,16 +113,26 @@ std::string webp_bytes(const Image& image) {
   return out;
 }
 
-std::string npy_bytes(std::size_t rows, std::size_t columns, const std::vector<float>& values) {
-  std::string header =
-      text("{'descr': '<f4', 'fortran_order': False, 'shape': (", rows, ", ", columns, "), }");
+std::string npy_file(const std::string& type, const std::vector<std::uint64_t>& shape,
+                     const std::string& bytes) {
+  std::string extents;
+  for (const std::uint64_t extent : shape) extents += text(extents.empty() ? "" : " ", extent, ',');
+  if (shape.size() > 1) extents.pop_back();  // as NumPy has it
+  std::string header = text("{'descr': '", type, "', 'fortran_order': False, 'shape': (", extents, "), }");
   header.resize((header.size() + 11 + 63) / 64 * 64 - 11, ' ');
   header += '\n';
   std::string out("\x93NUMPY\x01\0", 8);
   out += static_cast<char>(header.size() & 0xff);
   out += static_cast<char>(header.size() >> 8);
-  out += header;
-  return out.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  return out + header + bytes;
+}
+
+std::string floats(const std::vector<float>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
+}
+
+std::string npy_bytes(std::size_t rows, std::size_t columns, const std::vector<float>& values) {
+  return npy_file("<f4", {rows, columns}, floats(values));
 }
 
 std::string cifar_record(const std::vector<std::uint8_t>& labels, const Image& image) {

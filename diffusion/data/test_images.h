@@ -34,6 +34,10 @@ std::string webp_bytes(const Image& image);
 
 std::string idx_images(const std::vector<Image>& images);
 std::string idx_labels(const std::vector<std::uint8_t>& labels);
+// A NumPy file: its type as NumPy spells it, its shape and its bytes.
+std::string npy_file(const std::string& type, const std::vector<std::uint64_t>& shape,
+                     const std::string& bytes);
+std::string floats(const std::vector<float>& values);  // their bytes
 // A NumPy file of [rows, columns], of type <f4.
 std::string npy_bytes(std::size_t rows, std::size_t columns, const std::vector<float>& values);
 // A record of CIFAR's binary form; the image is 32 x 32 RGB.

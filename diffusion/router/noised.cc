@@ -16,8 +16,8 @@ NoisedImages noised(const RoutedImages& images, std::size_t begin, std::size_t e
         .seed = seed, .step = draw, .sample = static_cast<std::uint32_t>(i), .purpose = Purpose::kNoise});
     stream.fill_normal({epsilon, images.pixels.dimensions()});
     epsilon += d;
-    for (const std::uint8_t pixel : images.pixels.image(images.rows[i]))
-      *value++ = static_cast<float>(pixel) / 127.5F - 1.F;
+    images.pixels.read(images.rows[i], {value, images.pixels.dimensions()});
+    value += d;
   }
   return {(1 - t) * x0 + t * noise, noise - x0};
 }

@@ -15,6 +15,8 @@ namespace skerry::diffusion {
 namespace {
 
 constexpr std::int32_t kMostPartitions = 1024;
+constexpr const char* kLatentScale = "latent_scale";
+constexpr const char* kLatentShift = "latent_shift";
 
 using storage::DType;
 using storage::Safetensors;
@@ -79,6 +81,27 @@ Result<std::int64_t> read_number(const Safetensors& file, const std::string& pat
   return value;
 }
 
+std::string exact_text(double value) {
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
+}
+
+Result<std::optional<LatentScaling>> scaling_in(const Safetensors& file, const std::string& path) {
+  const auto& metadata = file.header().metadata;
+  const auto scale = metadata.find(kLatentScale), shift = metadata.find(kLatentShift);
+  if (scale == metadata.end() && shift == metadata.end()) return std::nullopt;
+  const auto number = [&](const auto& found, double& value) {
+    if (found == metadata.end()) return false;
+    const char* const end = found->second.data() + found->second.size();
+    const auto parsed = std::from_chars(found->second.data(), end, value);
+    return parsed.ec == std::errc() && parsed.ptr == end;
+  };
+  LatentScaling scaling;
+  if (!number(scale, scaling.scale) || !number(shift, scaling.shift) || !validate(scaling))
+    return broken(path, text("metadata ", kLatentScale, " and ", kLatentShift, " are not two numbers"));
+  return scaling;
+}
+
 Result<void> check(const RouterStatistics& s, const std::string& path) {
   const std::size_t features = s.feature_count;
   if (features == 0 || features > s.whole.rank()) return broken(path, "more features than components");
@@ -115,7 +138,12 @@ Result<void> write_router_statistics(const std::string& path, const RouterStatis
       view_of("curve_feature", DType::kF32, {levels}, s.curve_feature),
       view_of("linear_a", DType::kF32, {s.linear_a.size()}, s.linear_a),
       view_of("linear_b", DType::kF32, {s.linear_a.size(), d}, s.linear_b)};
-  return storage::write_safetensors(path, tensors, {{"feature_count", std::to_string(s.feature_count)}});
+  std::map<std::string, std::string> metadata{{"feature_count", std::to_string(s.feature_count)}};
+  if (s.latents) {
+    metadata[kLatentScale] = exact_text(s.latents->scale);
+    metadata[kLatentShift] = exact_text(s.latents->shift);
+  }
+  return storage::write_safetensors(path, tensors, metadata);
 }
 
 Result<void> write_partition_statistics(const std::string& path, const PartitionStatistics& s) {
@@ -147,8 +175,14 @@ Result<RouterStatistics> read_router_statistics(const std::string& path) {
   ASSIGN_OR_RETURN(s.linear_a, read_tensor<float>(file, path, "linear_a", DType::kF32, Shape{kTimes}));
   ASSIGN_OR_RETURN(s.linear_b, read_tensor<float>(file, path, "linear_b", DType::kF32,
                                                   Shape{kTimes, s.whole.dimensions()}));
+  ASSIGN_OR_RETURN(s.latents, scaling_in(file, path));
   TRY(check(s, path));
   return s;
+}
+
+Result<std::optional<LatentScaling>> read_latent_scaling(const std::string& path) {
+  ASSIGN_OR_RETURN(const Safetensors file, Safetensors::open(path));
+  return scaling_in(file, path);
 }
 
 Result<PartitionStatistics> read_partition_statistics(const std::string& path) {

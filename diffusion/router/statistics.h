@@ -5,10 +5,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "diffusion/data/latents.h"
 
 namespace skerry::diffusion {
 
@@ -37,6 +39,9 @@ struct RouterStatistics {
   // The best predictor a·x_t + b of the velocity at t = kLinearTimes: a scalar a, one b a pixel.
   std::vector<float> linear_a;  // [3]
   std::vector<float> linear_b;  // [3, d]
+  // Of a dataset of latents: how they were scaled, so that what is drawn can be decoded. It is here because this file goes
+  // wherever an ensemble goes.
+  std::optional<LatentScaling> latents;
 };
 inline constexpr double kLinearTimes[] = {.2, .5, .8};
 
@@ -49,6 +54,8 @@ struct PartitionStatistics {
 Result<void> write_router_statistics(const std::string& path, const RouterStatistics& statistics);
 Result<void> write_partition_statistics(const std::string& path, const PartitionStatistics& statistics);
 Result<RouterStatistics> read_router_statistics(const std::string& path);
+// That file's `latents` alone.
+Result<std::optional<LatentScaling>> read_latent_scaling(const std::string& path);
 Result<PartitionStatistics> read_partition_statistics(const std::string& path);
 
 struct RouterFolder {

@@ -3,13 +3,35 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "diffusion/data/latents.h"
+#include "tests/fuzz/samples.h"
 #include "tests/fuzz/targets.h"
 
 namespace skerry::fuzz {
 
 using namespace diffusion;
 
+namespace {
+
+// The same file as latents, and as the labels of as many.
+void read_array(std::string_view input) {
+  const auto array = parse_npy_array(input);
+  if (!array) return;
+  if (const auto block = latents_of(*array)) {
+    check_latent(block->at(0));
+    check_latent(block->at(block->count - 1));
+  }
+  constexpr std::uint64_t kMostLabels = 1 << 16;
+  const std::uint64_t count = array->shape.empty() ? 0 : array->shape[0];
+  if (count > kMostLabels) return;
+  const auto labels = labels_of(*array, count);
+  SKERRY_CHECK(!labels || labels->size() == count, "labels were lost");
+}
+
+}  // namespace
+
 Verdict npy(std::string_view input) {
+  read_array(input);
   constexpr std::uint64_t kMostNumbers = 1 << 16;  // bounds the time that one input takes
   const auto parsed = parse_npy(input);
   if (!parsed) {

@@ -16,6 +16,13 @@ inline void check_image(const diffusion::Image& image, int channels) {
                "pixels do not fill the image");
 }
 
+inline void check_latent(const diffusion::Latent& latent) {
+  SKERRY_CHECK(latent.channels > 0 && latent.size >= diffusion::kMinLatentSize, "a latent without size");
+  const std::size_t area = static_cast<std::size_t>(latent.size) * static_cast<std::size_t>(latent.size);
+  SKERRY_CHECK(latent.values.size() == area * static_cast<std::size_t>(latent.channels),
+               "values do not fill the latent");
+}
+
 // Reads `source` to its end: how many samples it gave, each of which went through `check`; none where it ended in an error.
 // Aborts where it had announced another number.
 template <class Check>

@@ -13,9 +13,11 @@ using namespace diffusion;
 
 void check_sample(const SourceSample& sample) {
   SKERRY_CHECK(!sample.path.empty(), "a sample from nowhere");
-  SKERRY_CHECK(sample.image.has_value() == sample.problem.empty(),
-               "neither an image nor why there is none, or both");
+  const bool usable = sample.image.has_value() || sample.latent.has_value();
+  SKERRY_CHECK(usable == sample.problem.empty(), "neither an image nor why there is none, or both");
+  SKERRY_CHECK(!sample.image || !sample.latent, "an image and a latent");
   if (sample.image) check_image(*sample.image, 3);
+  if (sample.latent) check_latent(*sample.latent);
 }
 
 // Puts the right sum into every header, which hardly any mutation would achieve. Archives under gzip stay as they are.
@@ -49,7 +51,7 @@ Verdict tar(std::string_view input) {
   bool any = false;
   const auto count = read_all(**source, [&](const SourceSample& sample) {
     check_sample(sample);
-    any = any || sample.image.has_value();
+    any = any || sample.image.has_value() || sample.latent.has_value();
   });
   return count && any ? Verdict::kAccepted : Verdict::kRefused;
 }
