@@ -1,6 +1,7 @@
 #include "cli/diffusers_folder.h"
 
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <set>
 
@@ -93,7 +94,9 @@ std::optional<LatentScaling> latent_scaling(const std::string& ensemble) {
     return error == std::errc() && parsed == end;
   };
   LatentScaling scaling;
-  if (!number("latent_scale", scaling.scale) || !number("latent_shift", scaling.shift)) return std::nullopt;
+  if (!number("latent_scale", scaling.scale) || !number("latent_shift", scaling.shift) ||
+      !std::isfinite(scaling.scale) || !std::isfinite(scaling.shift) || scaling.scale <= 0)
+    return std::nullopt;
   return scaling;
 }
 

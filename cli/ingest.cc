@@ -76,10 +76,10 @@ ErrorCode code_of_engine(int status) {
 std::string ingest_folder(const IngestOptions& options, const Surroundings& around) {
   std::error_code error;
   const fs::path source = fs::weakly_canonical(options.source, error);
-  const std::string key =
-      text(source.string(), '\n', options.partitions, '\n', options.image_size, '\n', options.features, '\n',
-           options.seed ? text(*options.seed) : "", '\n', options.latent_scale, '\n', options.latent_shift,
-           '\n', options.latents_scaled);
+  std::string key = text(source.string(), '\n', options.partitions, '\n', options.image_size, '\n',
+                         options.features, '\n', options.seed ? text(*options.seed) : "");
+  if (!options.latent_scale.empty() || !options.latent_shift.empty() || options.latents_scaled)
+    key += text('\n', options.latent_scale, '\n', options.latent_shift, '\n', options.latents_scaled);
   const std::string name = text(".skerry-ingest-", options.name, "-", blake2b(key).short_hex());
   const fs::path beside = source.parent_path();
   if (!beside.empty() && ::access(beside.c_str(), W_OK) == 0) return (beside / name).string();

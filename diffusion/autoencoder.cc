@@ -140,6 +140,7 @@ class ScriptDecoder final : public Autoencoder::Decoder {
   ScriptDecoder(const std::string& path, torch::Device device) : module_(torch::jit::load(path, device)) {
     module_.eval();
   }
+  // What its code throws is of no type that LibTorch's own calls throw.
   at::Tensor decode(const at::Tensor& latents) override {
     const c10::IValue answer = module_.forward({latents});
     return answer.isTensor() ? answer.toTensor().to(at::kFloat) : at::Tensor();
@@ -151,8 +152,8 @@ class ScriptDecoder final : public Autoencoder::Decoder {
 
 Result<std::unique_ptr<Autoencoder::Decoder>> open_script(const std::string& path, torch::Device device) try {
   return std::make_unique<ScriptDecoder>(path, device);
-} catch (const c10::Error& error) {
-  const std::string_view why = error.what_without_backtrace();
+} catch (const std::exception& error) {
+  const std::string_view why = error.what();
   return fail(ErrorCode::kCorrupt, text(path, ": expected TorchScript, or the folder of an AutoencoderKL: ",
                                         why.substr(0, why.find('\n'))));
 }
@@ -198,9 +199,13 @@ Result<at::Tensor> Autoencoder::decode(const at::Tensor& latents) const {
     try {
       parts.push_back(decoder_->decode(latents.slice(0, begin, end)));
     } catch (const std::exception& error) {
-      if (!is_out_of_memory(error) || rows == 1) throw;
-      rows = (rows + 1) / 2;
-      continue;
+      const bool is_full = is_out_of_memory(error);
+      if (is_full && rows > 1) {
+        rows = (rows + 1) / 2;
+        continue;
+      }
+      return fail(is_full ? ErrorCode::kExhausted : ErrorCode::kInvalid,
+                  text("the autoencoder cannot decode latents ", latents.sizes(), ": ", error.what()));
     }
     if (!is_images(parts.back(), end - begin)) {
       return fail(

@@ -28,7 +28,7 @@ class Autoencoder {
   std::optional<std::uint32_t> channels() const;  // of its latents
 
   // Latents [n,C,s,s] as its encoder made them, unscaled, to images [n,3,S,S] or [n,1,S,S], about [−1, 1]. Where memory is too
-  // little for all, in smaller parts. kInvalid where TorchScript answers anything else; throws what LibTorch throws.
+  // little for all, in smaller parts. kInvalid where TorchScript fails or answers anything else, kExhausted where memory ends.
   Result<at::Tensor> decode(const at::Tensor& latents) const;
 
   struct Decoder;

@@ -22,9 +22,6 @@ struct AutoencoderConfig {
   bool use_post_quant_conv = true;
   bool mid_block_add_attention = true;
   LatentScaling scaling;  // scaling_factor and shift_factor
-
-  // The last block does not double the image.
-  std::uint32_t upscale() const { return 1U << (block_out_channels.size() - 1); }
 };
 // `folder`/config.json.
 Result<AutoencoderConfig> read_autoencoder_config(const std::string& folder);

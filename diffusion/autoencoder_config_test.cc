@@ -27,7 +27,6 @@ TEST_F(AutoencoderConfigTest, WhatIsNotNamedIsDiffusersDefault) {
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->latent_channels, 4U);
   EXPECT_EQ(config->block_out_channels, std::vector<std::uint32_t>{64});
-  EXPECT_EQ(config->upscale(), 1U);
   EXPECT_TRUE(config->use_post_quant_conv && config->mid_block_add_attention);
   EXPECT_EQ(config->scaling, (LatentScaling{.scale = 0.18215, .shift = 0}));
 }
@@ -37,7 +36,6 @@ TEST_F(AutoencoderConfigTest, TheDecoderGoesBackThroughTheBlocks) {
       R"({"_class_name":"AutoencoderKL","block_out_channels":[128,256,512,512],"layers_per_block":2,)"
       R"("up_block_types":["UpDecoderBlock2D","UpDecoderBlock2D","UpDecoderBlock2D","UpDecoderBlock2D"]})");
   ASSERT_TRUE(config) << config.error().message;
-  EXPECT_EQ(config->upscale(), 8U);
   const std::vector<AutoencoderTensor> tensors = decoder_tensors(*config);
   EXPECT_EQ(tensors.size(), 140U);  // 138 of Stable Diffusion's decoder, and two of post_quant_conv
   const auto shape_of = [&](const std::string& name) {

@@ -72,12 +72,14 @@ Result<torch::Device> open_device(int index, std::uint32_t threads) {
   return torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
 }
 
-// LibTorch's host allocator throws its general error, so that only the words tell.
+// LibTorch's host allocator throws its general error, and TorchScript another for all that it runs: only the words tell.
 bool is_out_of_memory(const std::exception& error) {
+  const auto says = [words = std::string_view(error.what())](std::string_view what) {
+    return words.find(what) != std::string_view::npos;
+  };
   return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
          dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
-         std::string_view(error.what()).find("DefaultCPUAllocator: can't allocate memory") !=
-             std::string_view::npos;
+         says("DefaultCPUAllocator: can't allocate memory") || says("CUDA out of memory");
 }
 
 std::string runtime_words() {

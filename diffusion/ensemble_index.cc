@@ -132,8 +132,8 @@ Result<EnsembleIndex> read_ensemble_index(const std::string& folder) {
   TRY(validate(index.model));
   index.folder = folder;
   const std::string shared = index.router_folder() + "/router.safetensors";
-  std::error_code error;
-  if (fs::exists(shared, error)) {
+  // Whoever asks the router hears of a file that does not open: plain generation needs none of it.
+  if (storage::Safetensors::open(shared)) {
     ASSIGN_OR_RETURN(index.latents, read_latent_scaling(shared));
   }
   for (const std::int32_t expert : index.indices) {

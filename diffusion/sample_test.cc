@@ -321,6 +321,7 @@ TEST_F(LatentTest, AreDecodedAsTheirEncoderMadeThem) {
 TEST_F(LatentTest, WhatIsNoDecoderIsRefused) {
   EXPECT_NE(refusal(script("z.repeat(1, 2, 1, 1)")).find("expected 4 images [n,3,S,S]"), std::string::npos);
   EXPECT_NE(refusal(script("(z, z)")).find("found no tensor"), std::string::npos);
+  EXPECT_NE(refusal(script("z.view([1, 1])")).find("cannot decode latents [4, 1, 8, 8]"), std::string::npos);
   EXPECT_NE(refusal(folder_ / "nothing").find("is not there"), std::string::npos);
   EXPECT_NE(refusal(folder_ / "ensemble.json").find("expected TorchScript"), std::string::npos);
   const std::string decoder = script("z.repeat(1, 3, 2, 2)");

@@ -63,6 +63,8 @@ Result<TrainingSet> TrainingSet::open(const std::vector<std::string>& paths, con
   TrainingSet set;
   for (const std::string& path : paths) {
     ASSIGN_OR_RETURN(Shard shard, open_shard(path, model));
+    if (!set.shards_.empty() && shard.images.latents != set.shards_.front().images.latents)
+      return fail(ErrorCode::kInvalid, text(path, ": latents beside images: expected shards of one dataset"));
     if (!partitions.empty()) shard.partition = partitions[set.shards_.size()];
     const std::uint64_t count = shard.begin;
     shard.begin = set.total_;

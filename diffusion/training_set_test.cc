@@ -40,6 +40,11 @@ TEST(TrainingSet, ReadsPixelsInTheModelsRangeAndLatentsAsTheyAre) {
   const std::string path = write_latents(folder / "latents", model, 5);
   const auto latents = TrainingSet::open({path}, model).value();
   EXPECT_TRUE(latents.holds_latents());
+  const std::string alike = write_latents(folder / "alike", tiny_model(), 5);
+  ASSERT_TRUE(TrainingSet::open({alike}, tiny_model()));
+  const auto mixed = TrainingSet::open({folder / "images", alike}, tiny_model());
+  ASSERT_FALSE(mixed);
+  EXPECT_NE(mixed.error().message.find("latents beside images"), std::string::npos) << mixed.error().message;
   const auto file = storage::Safetensors::open(path).value();
   const auto halves = file.tensor("latents").value().data;
   found.resize(model.pixels());

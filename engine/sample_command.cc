@@ -101,6 +101,10 @@ void report(const Arguments& arguments, const Samples& samples, const LabelAgree
 // Said before anything is drawn.
 Result<void> check_decodable(const Arguments& arguments) {
   ASSIGN_OR_RETURN(const diffusion::EnsembleIndex index, diffusion::read_ensemble_index(arguments.folder));
+  if (index.latents && !arguments.nearest.empty()) {
+    return fail(ErrorCode::kInvalid, "--nearest compares samples with a shard of images: the shards of " +
+                                         arguments.folder + " hold latents; leave it out");
+  }
   const bool pictures = !arguments.output.empty() || !arguments.each.empty();
   if (!index.latents || !arguments.spec.autoencoder.empty() || !pictures) return {};
   return fail(

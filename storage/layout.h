@@ -42,8 +42,8 @@ using ChunkSink = std::function<Result<void>(const Hash& hash, std::string_view 
 // The bytes of each, in their order. Any thread, many at once. What it gives has these hashes, else it fails:
 // ObjectStore::read_each looks. It is asked for kChunksAtOnce at most.
 using ChunkSource = std::function<Result<std::vector<std::string>>(std::span<const Hash> hashes)>;
-// Enough for the lanes of blake2b_each() to stay full, and no more than 32 MiB in memory.
-constexpr std::size_t kChunksAtOnce = 8;
+// Enough for the lanes of blake2b_each(), and no more than 16 MiB in memory for each processor.
+constexpr std::size_t kChunksAtOnce = 4;
 
 // Gives each distinct chunk once, from the tensors that the manifest was built from.
 Result<void> for_each_chunk(const Manifest& manifest, const Safetensors& tensors, const ChunkSink& sink);

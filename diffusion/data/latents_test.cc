@@ -243,8 +243,6 @@ TEST(Latents, AreAllOfOneShapeAndNotMixedWithImages) {
   const std::string png = png_bytes(picture(8, 8, 3, 1));
   EXPECT_THAT(refusal(folder, folder.write("a.tar", tar_bytes({{"0.npy", one_npy(0)}, {"1.png", png}}))),
               HasSubstr("1.png: expected latents, as before it, found an image"));
-  EXPECT_THAT(refusal(folder, folder.write("a.tar", tar_bytes({{"0.png", png}, {"1.npy", one_npy(0)}}))),
-              HasSubstr("1.npy: expected images, as before it, found latents"));
   EXPECT_THAT(
       refusal(folder, folder.write("a.tar", tar_bytes({{"0.a.npy", one_npy(0)}, {"0.b.npy", one_npy(0)}}))),
       HasSubstr("expected one .npy in a sample, found 0.b.npy too"));
@@ -253,6 +251,21 @@ TEST(Latents, AreAllOfOneShapeAndNotMixedWithImages) {
   EXPECT_THAT(
       refusal(folder, folder.write("a.tar", tar_bytes({{"0.png", png}})), {.scaling = LatentScaling{}}),
       HasSubstr("0.png: expected latents"));
+  EXPECT_THAT(refusal(folder, folder.path("in/0.npy"), {.scaled = true}), HasSubstr("needs --latent-scale"));
+}
+
+// As where a sample has an embedding beside its image, and the image was lost.
+TEST(Latents, OfASetOfImagesAreNone) {
+  const TemporaryFolder folder;
+  const std::string png = png_bytes(picture(8, 8, 3, 1));
+  const auto set =
+      read(folder,
+           folder.write("a.tar", tar_bytes({{"0.png", png}, {"1.npy", "no array"}, {"2.npy", one_npy(0)}})));
+  ASSERT_TRUE(set.has_value()) << set.error().message;
+  EXPECT_EQ(set->pixels.count, 1U);
+  EXPECT_FALSE(set->latents);
+  ASSERT_EQ(set->skipped, 2U);
+  EXPECT_THAT(set->skipped_examples[0].reason, HasSubstr("among its fields: .npy"));
 }
 
 }  // namespace

@@ -64,6 +64,11 @@ class Reading {
       ASSIGN_OR_RETURN(set_.store, PixelStore::create(scratch_folder_, sample.image->channels, size_));
       return {};
     }
+    if (options_.scaled && !options_.scaling) {
+      return fail(
+          ErrorCode::kInvalid,
+          "--latents-scaled needs --latent-scale, by which they were scaled, so that decoding can undo it");
+    }
     set_.latents = options_.scaling.value_or(LatentScaling{});
     TRY(validate(*set_.latents));
     size_ = sample.latent->size;

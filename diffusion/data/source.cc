@@ -83,7 +83,9 @@ Result<Listing> list_folder(const fs::path& folder) {
   std::sort(listing.cifar.begin(), listing.cifar.end());
   std::sort(listing.latents.begin(), listing.latents.end());
   std::set<std::string> labels;
-  for (const std::string& name : listing.latents) labels.insert(labels_path(name));
+  for (const std::string& name : listing.latents) {
+    if (name.ends_with(".npy")) labels.insert(labels_path(name));
+  }
   std::erase_if(listing.latents, [&](const std::string& name) { return labels.contains(name); });
   return listing;
 }

@@ -182,7 +182,8 @@ class TarSource final : public Source {
     if (!gathering_) gathering_ = Gathering{.key = member.key, .path = member.path};
     gathering_->fields.push_back(member.field);
     if (is_image_field(member.field) && !gathering_->has_image_field) return take_image(member);
-    if (is_latent_field(member.field) && !gathering_->has_image_field) return take_latent(member);
+    if (is_latent_field(member.field) && !gathering_->has_image_field && !has_images_)
+      return take_latent(member);
     const bool is_label = member.field == "cls" || member.field == "json";
     if (!is_label || member.bytes > kMaxFieldBytes) return {};
     ASSIGN_OR_RETURN(const std::string bytes, reader_->read(member));
@@ -195,7 +196,7 @@ class TarSource final : public Source {
   }
 
   Result<void> take_image(const Member& member) {
-    gathering_->has_image_field = true;
+    gathering_->has_image_field = has_images_ = true;
     gathering_->path = member.path;
     if (member.bytes > kMaxEncodedImageBytes) {
       gathering_->problem = text(human_bytes(member.bytes), " are too many for one image");
@@ -231,6 +232,7 @@ class TarSource final : public Source {
   std::size_t next_tar_ = 0;
   std::optional<TarReader> reader_;
   std::optional<Gathering> gathering_;
+  bool has_images_ = false;  // then an .npy is no latent: a sample that lost its image is skipped
 };
 
 }  // namespace

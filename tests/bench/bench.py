@@ -32,6 +32,7 @@
 """
 import argparse
 import json
+import math
 import os
 import pathlib
 import re
@@ -238,12 +239,16 @@ def stall(args):
     print(fingerprint)
     size = int(trainer.ask("bytes"))
     trainer.ask("snapshot")  # the first takes the memory
-    steps = max(2, round(args.turn_seconds / trainer.ask("wall 1")))
+    step = trainer.ask("wall 1")
+    steps = max(2, round(args.turn_seconds / step))
     data = trainer.ask(f"data {steps}") / trainer.ask(f"wall {steps}")
     snapshots, lost, stores = [], [], []
     with tempfile.TemporaryDirectory(prefix="skerry-bench-", dir=os.environ.get("TMPDIR")) as folder:
         daemon = Timed([pathlib.Path(args.bin) / "storage_bench", folder, str(round(size / 2**20)), "turns"])
         daemon.line()
+        # A turn is longer than what is stored beside it, or some of what is lost would not be seen.
+        steps = max(steps, math.ceil(2 * daemon.ask("write") / step))
+        daemon.ask("drop")
         for turn in range(max(7, args.repeats)):
             took = {}
             for storing in ((True, False) if turn % 2 == 0 else (False, True)):

@@ -63,8 +63,9 @@ void Invariants::hear(const coordinator::Received& event,
   }
   if (const pb::Heartbeat& beat = request.heartbeat(); request.has_heartbeat()) {
     Beat& last = beats_[node_of(event.key)];
-    // A late one says what was. (A later start may have a smaller incarnation, where the clock went back.)
-    if (beat.incarnation() != last.incarnation || beat.sequence() > last.sequence) {
+    // A late one says what was, of this start or an earlier one: an incarnation may grow smaller, where the clock went back.
+    const bool is_new = beat.incarnation() != last.incarnation;
+    if (is_new ? last.starts.insert(beat.incarnation()).second : beat.sequence() > last.sequence) {
       last.incarnation = beat.incarnation();
       last.sequence = beat.sequence();
       if (!beat.draining()) last.draining_since.reset();

@@ -91,6 +91,7 @@ class Invariants final : public Watcher {
     auto operator<=>(const Holder&) const = default;
   };
   struct Beat {
+    std::set<std::uint64_t> starts;  // whose incarnations were heard, the last of them:
     std::uint64_t incarnation = 0;
     std::uint64_t sequence = 0;
     std::optional<Duration> draining_since;

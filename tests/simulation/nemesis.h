@@ -96,6 +96,7 @@ class Nemesis {
   bool healed_ = false;
   std::vector<std::uint32_t> took_place_;
   std::optional<CoordinatorHost::Backup> backup_;
+  std::uint64_t restores_ = 0;
   std::unique_ptr<GossipEnemies> enemies_;
   std::vector<std::unique_ptr<Stranger>> strangers_;
   std::uint64_t stranger_count_ = 0;
