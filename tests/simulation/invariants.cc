@@ -11,6 +11,7 @@ namespace {
 
 // From then on a commit of a node that goes away may wait for nobody: ten seconds, less what clocks may differ by.
 constexpr Duration kLeavesFor = std::chrono::seconds(8);
+constexpr Duration kHeardLately = std::chrono::seconds(10);
 
 bool same_lease(const coordinator::LeaseView& a, const coordinator::LeaseView& b) {
   return a.node == b.node && a.slot == b.slot && a.incarnation == b.incarnation;
@@ -62,14 +63,12 @@ void Invariants::hear(const coordinator::Received& event,
     if (request.engine_report().gives_up()) gives_up();
   }
   if (const pb::Heartbeat& beat = request.heartbeat(); request.has_heartbeat()) {
-    Beat& last = beats_[node_of(event.key)];
-    // A late one says what was, of this start or an earlier one: an incarnation may grow smaller, where the clock went back.
-    const bool is_new = beat.incarnation() != last.incarnation;
-    if (is_new ? last.starts.insert(beat.incarnation()).second : beat.sequence() > last.sequence) {
-      last.incarnation = beat.incarnation();
+    Beat& last = beats_[node_of(event.key)][beat.incarnation()];
+    if (beat.sequence() > last.sequence) {  // a late one says what was
       last.sequence = beat.sequence();
+      last.heard = world_.timeline.now();
       if (!beat.draining()) last.draining_since.reset();
-      if (beat.draining() && !last.draining_since) last.draining_since = world_.timeline.now();
+      if (beat.draining() && !last.draining_since) last.draining_since = last.heard;
     }
   }
   for (const pb::ReplicaStatus& replica : request.heartbeat().replicas()) {
@@ -154,8 +153,12 @@ void Invariants::check_copies(const Expert& expert, const coordinator::ExpertVie
   if (expert.view.lease) {
     const std::string& committer = expert.view.lease->node.str();
     hosts.erase(hosts_[committer]);
-    const std::optional<Duration> since = beats_[committer].draining_since;
-    leaves = since && world_.timeline.now() - *since > kLeavesFor;
+    const Duration time = world_.timeline.now();
+    leaves = std::ranges::any_of(beats_[committer], [&](const auto& each) {
+      const Beat& last = each.second;
+      return last.draining_since && time - *last.draining_since > kLeavesFor &&
+             time - last.heard < kHeardLately;
+    });
   }
   fail_if(hosts.size() < places && !leaves, "copies", now.id, ": step ", now.head_step, " is applied, and ",
           hosts.size(), " other hosts have reported it; it has ", places, " places");

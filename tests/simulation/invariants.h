@@ -91,9 +91,8 @@ class Invariants final : public Watcher {
     auto operator<=>(const Holder&) const = default;
   };
   struct Beat {
-    std::set<std::uint64_t> starts;  // whose incarnations were heard, the last of them:
-    std::uint64_t incarnation = 0;
     std::uint64_t sequence = 0;
+    Duration heard{};
     std::optional<Duration> draining_since;
   };
   struct Drain {
@@ -135,10 +134,10 @@ class Invariants final : public Watcher {
   std::set<std::string> assigned_;                               // daemons that were answered in this life
   std::map<std::string, std::map<std::uint32_t, Drain>> drains_;  // daemon → slots that trained when it began
   std::set<std::pair<ExpertId, NodeId>> gave_up_;
-  std::map<std::string, std::string> hosts_;               // node id → host
-  std::map<std::string, std::set<std::string>> reported_;  // manifest → nodes that said it is durable
-  std::map<std::string, Beat> beats_;                      // node id → its last heartbeat
-  std::map<std::string, std::set<std::string>> replicas_;  // daemon → what it said that it is to hold
+  std::map<std::string, std::string> hosts_;                    // node id → host
+  std::map<std::string, std::set<std::string>> reported_;       // manifest → nodes that said it is durable
+  std::map<std::string, std::map<std::uint64_t, Beat>> beats_;  // node id → incarnation → its last heartbeat
+  std::map<std::string, std::set<std::string>> replicas_;       // daemon → what it said that it is to hold
   std::map<std::string, std::uint64_t> applied_versions_;  // daemon → of its assignment, since its last Hello
   DiskRules disk_;
   Reader<stored::Expert> durable_experts_;
