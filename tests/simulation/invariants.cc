@@ -11,7 +11,6 @@ namespace {
 
 // From then on a commit of a node that goes away may wait for nobody: ten seconds, less what clocks may differ by.
 constexpr Duration kLeavesFor = std::chrono::seconds(8);
-constexpr Duration kHeardLately = std::chrono::seconds(10);
 
 bool same_lease(const coordinator::LeaseView& a, const coordinator::LeaseView& b) {
   return a.node == b.node && a.slot == b.slot && a.incarnation == b.incarnation;
@@ -66,9 +65,8 @@ void Invariants::hear(const coordinator::Received& event,
     Beat& last = beats_[node_of(event.key)][beat.incarnation()];
     if (beat.sequence() > last.sequence) {  // a late one says what was
       last.sequence = beat.sequence();
-      last.heard = world_.timeline.now();
       if (!beat.draining()) last.draining_since.reset();
-      if (beat.draining() && !last.draining_since) last.draining_since = last.heard;
+      if (beat.draining() && !last.draining_since) last.draining_since = world_.timeline.now();
     }
   }
   for (const pb::ReplicaStatus& replica : request.heartbeat().replicas()) {
@@ -155,9 +153,7 @@ void Invariants::check_copies(const Expert& expert, const coordinator::ExpertVie
     hosts.erase(hosts_[committer]);
     const Duration time = world_.timeline.now();
     leaves = std::ranges::any_of(beats_[committer], [&](const auto& each) {
-      const Beat& last = each.second;
-      return last.draining_since && time - *last.draining_since > kLeavesFor &&
-             time - last.heard < kHeardLately;
+      return each.second.draining_since && time - *each.second.draining_since > kLeavesFor;
     });
   }
   fail_if(hosts.size() < places && !leaves, "copies", now.id, ": step ", now.head_step, " is applied, and ",

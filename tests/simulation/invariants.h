@@ -92,7 +92,6 @@ class Invariants final : public Watcher {
   };
   struct Beat {
     std::uint64_t sequence = 0;
-    Duration heard{};
     std::optional<Duration> draining_since;
   };
   struct Drain {
