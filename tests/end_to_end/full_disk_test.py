@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A disk that fills up, at the coordinator and at a daemon: it says so, acknowledges nothing that it cannot keep, and goes
 on by itself when there is room (L6). Real file systems of a few megabytes, which only root can mount."""
+import errno
 import os
 import pathlib
 import subprocess
@@ -25,10 +26,17 @@ class FullDisk(EndToEnd):
         self.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
 
     def fill(self, folder, leave_megabytes):
-        free = os.statvfs(folder)
-        size = free.f_bavail * free.f_frsize - leave_megabytes * MEGABYTE
+        """A program that writes meanwhile may take what was to be filled: then what is free is looked at again."""
         with open(folder / "filler", "wb") as filler:
-            os.posix_fallocate(filler.fileno(), 0, size)
+            while True:
+                free = os.statvfs(folder)
+                size = free.f_bavail * free.f_frsize - leave_megabytes * MEGABYTE
+                try:
+                    return os.posix_fallocate(filler.fileno(), 0, max(size, 1))
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    filler.truncate(0)
 
     def cluster_in_training(self, coordinator_disk=None, daemon_disk=None):
         cluster = self.cluster(coordinator_args=["--lease-seconds", "1"])
@@ -107,7 +115,8 @@ class FullDisk(EndToEnd):
         token = cluster.json("token", "create", "--role", "node")["token"]
         daemon = cluster.join(token, "one", env={"SKERRY_FAKE_STEP_MS": "20"})
         cluster.wait(lambda: any(n["name"] == "one" for n in cluster.items("node", "list")), "it to join", daemon)
-        self.fill(disk, leave_megabytes=8)  # below the reserve of 32 MiB: no objects
+        # Below the reserve of 32 MiB: no objects; well above its quarter, or not even what it is assigned would be kept.
+        self.fill(disk, leave_megabytes=16)
         cluster.create_run("run", train={"steps": 100000})
         cluster.wait(lambda: "cannot fetch" in daemon.log_text(), "it to say so", daemon)
         self.assertRegex(daemon.log_text(), "cannot fetch .*is full: .*make room; trying again")
