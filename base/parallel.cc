@@ -27,7 +27,7 @@ Result<void> in_parallel(std::size_t count, const std::function<Result<void>(std
     }
   };
   const std::size_t threads =
-      std::min({count, kMaxThreads, std::size_t{std::max(1U, std::thread::hardware_concurrency())}});
+      std::min({count, kMaxThreads, std::size_t{2 * std::max(1U, std::thread::hardware_concurrency())}});
   {
     std::vector<std::jthread> others;
     for (std::size_t i = 1; i < threads; ++i) others.emplace_back(take);

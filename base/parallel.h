@@ -8,8 +8,9 @@
 
 namespace skerry {
 
-// work(0) … work(count − 1), in no order, each once, on this thread and as many more as there are processors (four at most);
-// returns when all have ended. After a failure no further one begins, and it is returned. `work`: any thread, many at once.
+// work(0) … work(count − 1), in no order, each once, on this thread and on others: two for each processor, four at most, so
+// that one computes while another waits for the disk. Returns when all have ended. After a failure no further one begins, and
+// it is returned. `work`: any thread, many at once.
 Result<void> in_parallel(std::size_t count, const std::function<Result<void>(std::size_t)>& work);
 
 }  // namespace skerry

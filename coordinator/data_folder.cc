@@ -62,7 +62,8 @@ Result<View> view_folder(const fs::path& folder, const protocol::Identity& ident
                          const fs::path& scratch) {
   View view;
   ASSIGN_OR_RETURN(view.store, storage::view_rocksdb_store((folder / "store").string(), scratch.string()));
-  ASSIGN_OR_RETURN(view.objects, storage::ObjectStore::view(*view.store, (folder / "objects").string()));
+  ASSIGN_OR_RETURN(view.objects, storage::ObjectStore::view(*view.store, (folder / "objects").string(),
+                                                            storage::Checkpoints::kInStore));
   ASSIGN_OR_RETURN(view.state, read_state(*view.store));
   if (view.state.empty())
     return fail(ErrorCode::kInvalid, text(folder.string(), " holds no coordinator's state"));
@@ -105,7 +106,8 @@ Result<DataFolder> open_data_folder(const fs::path& path) {
   DataFolder folder;
   folder.path = path;
   ASSIGN_OR_RETURN(folder.store, storage::open_rocksdb_store((path / "store").string()));
-  ASSIGN_OR_RETURN(folder.objects, storage::ObjectStore::open(*folder.store, (path / "objects").string()));
+  ASSIGN_OR_RETURN(folder.objects, storage::ObjectStore::open(*folder.store, (path / "objects").string(),
+                                                              storage::Checkpoints::kInStore));
   return folder;
 }
 

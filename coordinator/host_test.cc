@@ -201,7 +201,8 @@ class HostOnFaultyDisk : public ::testing::Test {
   HostOnFaultyDisk() {
     transport_ = std::move(*protocol::make_zmq_server(identity_, {}));
     endpoints_ = transport_->endpoints();
-    objects_ = std::move(*storage::ObjectStore::open(store_, (folder_.path() / "objects").string()));
+    objects_ = std::move(*storage::ObjectStore::open(store_, (folder_.path() / "objects").string(),
+                                                     storage::Checkpoints::kInStore));
     HostOptions options;
     options.first_admin = {admin_.node_id(), admin_.ed25519_key(), admin_.x25519_key(), "admin"};
     auto made =

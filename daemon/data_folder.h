@@ -18,7 +18,7 @@ class DataPaths {
  public:
   explicit DataPaths(std::filesystem::path path) : path_(std::move(path)) {}
   std::string store() const { return (path_ / "store").string(); }
-  std::string shards() const { return (path_ / "shards").string(); }
+  std::string objects() const { return (path_ / "objects").string(); }
   std::filesystem::path context_file() const { return path_ / "node.toml"; }
   std::filesystem::path identity_file() const { return path_ / "identity"; }
   // What `skerryd verify` found damaged (daemon/verify.h).

@@ -66,7 +66,7 @@ struct EngineExited {
   std::string how;                      // "exit code 1", "signal 9", "cannot start: …"
   std::vector<std::string> last_lines;  // of its standard error
   bool killed_for_memory = false;       // SIGKILL that nobody here sent
-  std::optional<Error> resume_error;    // it never ran: the checkpoint to resume from could not be assembled
+  std::optional<Error> resume_error;    // it never ran: the checkpoint to resume from is not here as it was
 };
 
 // The snapshot is a durable local checkpoint of this name, or could not be made one (kExhausted: the disk is

@@ -102,7 +102,7 @@ class Host {
   void start_fetch(const FetchObject& order);
   void store(const StoreSnapshot& order);
   void start_engine(const StartEngine& order);
-  void launch(const StartEngine& order, Result<ResumeMemory> resume);
+  void launch(const StartEngine& order, Result<ResumeFile> resume);
   void stop_engine(const StopEngine& order);
   void drop(const DropObject& order);
   void release_snapshots();

@@ -149,13 +149,13 @@ void Host::drop(const DropObject& order) {
 void Host::start_engine(const StartEngine& order) {
   assembling_[order.engine] = false;
   disk_.run([this, order]() -> Done {
-    auto resume = std::make_shared<Result<ResumeMemory>>(ResumeMemory{});
-    if (is_set(order.resume)) *resume = assemble_resume(parts_.objects, name_of(order.resume));
+    auto resume = std::make_shared<Result<ResumeFile>>(ResumeFile{});
+    if (is_set(order.resume)) *resume = open_resume(parts_.objects, name_of(order.resume));
     return [this, order, resume] { launch(order, std::move(*resume)); };
   });
 }
 
-void Host::launch(const StartEngine& order, Result<ResumeMemory> resume) {
+void Host::launch(const StartEngine& order, Result<ResumeFile> resume) {
   const bool stopped = assembling_[order.engine];
   assembling_.erase(order.engine);
   EngineExited never{.slot = order.slot, .engine = order.engine, .how = "it was stopped before it started"};
@@ -179,7 +179,7 @@ void Host::launch(const StartEngine& order, Result<ResumeMemory> resume) {
   for (const DeviceSlot& slot : options_.slots) {
     if (slot.description.index() == order.slot) start.set_device(slot.device);
   }
-  supervisor_.start(order, std::move(start), std::move(resume->memory));
+  supervisor_.start(order, std::move(start), std::move(resume->file));
   take_engine_events();
 }
 

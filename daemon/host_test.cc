@@ -216,8 +216,8 @@ class HostTest : public testing::Test {
 
   fake::Chain committed() {
     const Hash head = Hash::from_raw(coordinator_.assignment.head().manifest()).value();
-    const auto resume = assemble_resume(*objects_, head).value();
-    return fake::Chain::decode(storage::Safetensors::map(resume.memory.get(), resume.bytes).value()).value();
+    const auto resume = open_resume(*objects_, head).value();
+    return fake::Chain::decode(storage::Safetensors::map(resume.file.get(), resume.bytes).value()).value();
   }
   static fake::Chain expected(Step step) {
     fake::Chain chain = fake::Chain::start(7, 2);
@@ -229,7 +229,7 @@ class HostTest : public testing::Test {
   SystemClock clock_;
   storage::MemoryStore store_;
   std::unique_ptr<storage::ObjectStore> objects_ =
-      storage::ObjectStore::open(store_, folder_ / "shards").value();
+      storage::ObjectStore::open(store_, folder_ / "objects", storage::Checkpoints::kAsFiles).value();
   Notifier notifier_;
   UniqueFd signals_;
   Coordinator coordinator_;

@@ -148,7 +148,8 @@ Result<int> serve(const Options& options) {
   host_options.drain_limit = std::chrono::seconds(options.drain_seconds);
   ASSIGN_OR_RETURN(const auto store,
                    storage::open_rocksdb_store(folder.store(), {.reserve_bytes = kDiskReserveBytes}));
-  ASSIGN_OR_RETURN(const auto objects, storage::ObjectStore::open(*store, folder.shards()));
+  ASSIGN_OR_RETURN(const auto objects,
+                   storage::ObjectStore::open(*store, folder.objects(), storage::Checkpoints::kAsFiles));
   ASSIGN_OR_RETURN(
       const auto transport,
       protocol::make_zmq_client(member->identity, {.endpoints = member->context.endpoints,

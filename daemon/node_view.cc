@@ -36,7 +36,8 @@ Result<std::unique_ptr<NodeView>> NodeView::open(const std::filesystem::path& da
     const auto look = [&]() -> Result<void> {
       view->objects_.reset();
       ASSIGN_OR_RETURN(view->store_, storage::view_rocksdb_store(paths.store(), view->scratch_.string()));
-      ASSIGN_OR_RETURN(view->objects_, storage::ObjectStore::view(*view->store_, paths.shards()));
+      ASSIGN_OR_RETURN(view->objects_, storage::ObjectStore::view(*view->store_, paths.objects(),
+                                                                  storage::Checkpoints::kAsFiles));
       return {};
     };
     const Result<void> looked = look();

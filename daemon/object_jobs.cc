@@ -1,13 +1,12 @@
 #include "daemon/object_jobs.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <utility>
 
-#include "storage/files.h"
-#include "storage/layout.h"
+#include "base/system_error.h"
 #include "storage/safetensors.h"
 
 namespace skerry::daemon {
@@ -37,21 +36,18 @@ Result<pb::ObjectRef> store_snapshot(storage::ObjectStore& objects, const StoreS
   return ref;
 }
 
-Result<ResumeMemory> assemble_resume(const storage::ObjectStore& objects, const Hash& checkpoint) {
-  ASSIGN_OR_RETURN(const storage::NamedManifest manifest, objects.manifest(checkpoint));
-  if (manifest.manifest.kind != storage::ManifestKind::kCheckpoint) {
+Result<ResumeFile> open_resume(const storage::ObjectStore& objects, const Hash& checkpoint) {
+  ASSIGN_OR_RETURN(const std::string path, objects.path_of(checkpoint));
+  ASSIGN_OR_RETURN(const storage::ObjectInfo info, objects.info(checkpoint));
+  if (info.kind != storage::ManifestKind::kCheckpoint) {
     return fail(ErrorCode::kInvalid, text("object ", checkpoint.short_hex(), " is a file, not a checkpoint"));
   }
-  ASSIGN_OR_RETURN(const storage::Layout layout, storage::safetensors_layout(manifest.manifest));
-  ResumeMemory resume;
-  resume.memory = UniqueFd(::memfd_create("skerry-resume", MFD_CLOEXEC));
-  if (!resume.memory) return system_error("make", "memory for a checkpoint", errno);
-  if (::ftruncate(resume.memory.get(), static_cast<off_t>(layout.total_bytes)) != 0) {
-    return system_error("make", "memory for a checkpoint", errno);
-  }
-  const auto source = [&](std::span<const Hash> chunks) { return objects.read_each(checkpoint, chunks); };
-  TRY(storage::assemble(layout, source, resume.memory.get(), "memory for a checkpoint"));
-  resume.bytes = layout.total_bytes;
+  TRY(objects.check(checkpoint));
+  ResumeFile resume{UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC))};
+  if (!resume.file) return system_error("open", path, errno);
+  struct stat status {};
+  if (::fstat(resume.file.get(), &status) != 0) return system_error("inspect", path, errno);
+  resume.bytes = static_cast<std::uint64_t>(status.st_size);
   return resume;
 }
 

@@ -12,12 +12,12 @@ namespace skerry::daemon {
 Result<pb::ObjectRef> store_snapshot(storage::ObjectStore& objects, const StoreSnapshot& order,
                                      const Snapshot& snapshot);
 
-// A checkpoint as the safetensors file that an engine resumes from, in memory. Every chunk is checked.
-struct ResumeMemory {
-  UniqueFd memory;
+// A checkpoint as the safetensors file that an engine resumes from, to be read only. Every chunk was checked.
+struct ResumeFile {
+  UniqueFd file;
   std::uint64_t bytes = 0;
 };
-Result<ResumeMemory> assemble_resume(const storage::ObjectStore& objects, const Hash& checkpoint);
+Result<ResumeFile> open_resume(const storage::ObjectStore& objects, const Hash& checkpoint);
 
 // Whether the object is here whole; with `verify`, every chunk was hashed again. What is not whole any more goes on being
 // received from what is left of it.

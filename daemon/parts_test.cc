@@ -25,7 +25,8 @@ using testing::HasSubstr;
 struct Objects {
   TempFolder folder;
   storage::MemoryStore store;
-  std::unique_ptr<storage::ObjectStore> objects = storage::ObjectStore::open(store, folder / "files").value();
+  std::unique_ptr<storage::ObjectStore> objects =
+      storage::ObjectStore::open(store, folder / "files", storage::Checkpoints::kAsFiles).value();
 
   Result<pb::ObjectRef> store_chain(const fake::Chain& chain) {
     const std::string bytes = chain.encode(300).value();
@@ -46,8 +47,8 @@ TEST(Checkpoints, ASnapshotComesBackByteForByte) {
   const auto manifest = disk.objects->manifest(name).value().manifest;
   EXPECT_EQ(manifest.epoch, Epoch(9));
   EXPECT_EQ(manifest.step, 1U);
-  const auto resume = assemble_resume(*disk.objects, name).value();
-  const auto file = storage::MappedFile::map(resume.memory.get(), resume.bytes, "resume").value();
+  const auto resume = open_resume(*disk.objects, name).value();
+  const auto file = storage::MappedFile::map(resume.file.get(), resume.bytes, "resume").value();
   EXPECT_EQ(file.bytes(), chain.encode(300).value());
 }
 
@@ -60,7 +61,7 @@ TEST(Checkpoints, WhatIsNoSafetensorsIsRefused) {
 
 TEST(Checkpoints, AnAbsentOneIsNotFound) {
   Objects disk;
-  EXPECT_EQ(assemble_resume(*disk.objects, blake2b("absent")).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(open_resume(*disk.objects, blake2b("absent")).error().code, ErrorCode::kNotFound);
   EXPECT_FALSE(is_whole(*disk.objects, blake2b("absent"), true).value());
 }
 

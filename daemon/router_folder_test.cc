@@ -101,7 +101,8 @@ class RouterFolderTest : public testing::Test {
   TempFolder folder;
   const std::string out = folder / "router";
   storage::MemoryStore store;
-  std::unique_ptr<storage::ObjectStore> objects = storage::ObjectStore::open(store, folder / "files").value();
+  std::unique_ptr<storage::ObjectStore> objects =
+      storage::ObjectStore::open(store, folder / "files", storage::Checkpoints::kAsFiles).value();
   std::map<Hash, std::pair<storage::NamedManifest, std::string>> contents;
   pb::ObjectRef router;
   std::vector<pb::ObjectRef> statistics;

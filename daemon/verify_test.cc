@@ -47,7 +47,8 @@ class VerifyTest : public testing::Test {
 
   TempFolder folder;
   storage::MemoryStore store;
-  std::unique_ptr<storage::ObjectStore> objects = storage::ObjectStore::open(store, folder / "files").value();
+  std::unique_ptr<storage::ObjectStore> objects =
+      storage::ObjectStore::open(store, folder / "files", storage::Checkpoints::kAsFiles).value();
   std::vector<std::uint64_t> shown;
 };
 

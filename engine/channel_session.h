@@ -20,7 +20,7 @@ class ChannelSession {
   void flush();
 
   const std::optional<pb::EngineRequest::Start>& start() const { return start_; }
-  int checkpoint() const { return checkpoint_.get(); }  // the memfd that came with Start, or −1
+  int checkpoint() const { return checkpoint_.get(); }  // the file that came with Start, or −1
   void close_checkpoint() { checkpoint_.reset(); }
   const pb::EngineRequest::RoundPlan& plan() const { return plan_; }
   const std::optional<pb::EngineRequest::Stop>& stop() const { return stop_; }

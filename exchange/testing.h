@@ -46,7 +46,7 @@ struct Party {
     objects.reset();
     shelf.reset();
     store.crash(++config.incarnation);
-    objects = value_of(storage::ObjectStore::open(store, folder / "files"));
+    objects = value_of(storage::ObjectStore::open(store, folder / "files", storage::Checkpoints::kInStore));
     shelf = std::make_unique<ObjectShelf>(*objects);
     exchange = std::make_unique<Exchange>(config);
   }

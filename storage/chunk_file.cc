@@ -10,23 +10,30 @@
 
 #include "base/text.h"
 #include "storage/files.h"
+#include "storage/store.h"
 
 namespace skerry::storage {
 namespace {
 
-// Fewer bytes than asked for where the file ends.
-Result<std::string> read_at(int descriptor, const Placement& placement, const std::string& shown_as) {
-  std::string bytes(placement.chunk.bytes, '\0');
+// How many there are of so many bytes: fewer where the file ends.
+Result<std::size_t> read_at(int descriptor, std::uint64_t offset, std::span<char> bytes,
+                            const std::string& shown_as) {
   std::size_t done = 0;
   while (done < bytes.size()) {
-    const auto offset = static_cast<off_t>(placement.offset + done);
-    const ssize_t count = ::pread(descriptor, bytes.data() + done, bytes.size() - done, offset);
+    const ssize_t count =
+        ::pread(descriptor, bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return system_error("read", shown_as, errno);
     if (count == 0) break;
     done += static_cast<std::size_t>(count);
   }
-  bytes.resize(done);
+  return done;
+}
+
+Result<std::string> read_at(int descriptor, const Placement& placement, const std::string& shown_as) {
+  std::string bytes(placement.chunk.bytes, '\0');
+  ASSIGN_OR_RETURN(const std::size_t read, read_at(descriptor, placement.offset, bytes, shown_as));
+  bytes.resize(read);
   return bytes;
 }
 
@@ -132,15 +139,38 @@ ChunkReader::~ChunkReader() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-Result<std::string> ChunkReader::read(const Hash& hash) const {
+Result<Placement> ChunkReader::place_of(const Hash& hash) const {
   const auto found = by_hash_.find(hash);
-  if (found == by_hash_.end())
-    return fail(ErrorCode::kNotFound, text("chunk ", hash.short_hex(), " is not of ", path_));
-  ASSIGN_OR_RETURN(std::string bytes, read_at(descriptor_, found->second, path_));
-  if (blake2b(bytes) != hash) {
-    return fail(ErrorCode::kCorrupt, text("chunk ", hash.short_hex(), " of ", path_, " is damaged on disk"));
+  if (found != by_hash_.end()) return found->second;
+  return fail(ErrorCode::kNotFound, text("chunk ", hash.short_hex(), " is not of ", path_));
+}
+
+Result<std::string> ChunkReader::read(const Hash& hash) const {
+  ASSIGN_OR_RETURN(std::vector<std::string> bytes, read_each({&hash, 1}));
+  return std::move(bytes.front());
+}
+
+Result<std::vector<std::string>> ChunkReader::read_each(std::span<const Hash> hashes) const {
+  std::vector<std::string> chunks;
+  for (const Hash& hash : hashes) {
+    ASSIGN_OR_RETURN(const Placement place, place_of(hash));
+    ASSIGN_OR_RETURN(std::string bytes, read_at(descriptor_, place, path_));
+    chunks.push_back(std::move(bytes));
   }
-  return bytes;
+  TRY(check_hashes(std::vector<std::string_view>(chunks.begin(), chunks.end()), hashes, path_));
+  return chunks;
+}
+
+Result<void> ChunkReader::check_each(std::span<const Hash> hashes, std::vector<char>& scratch) const {
+  scratch.resize(hashes.size() * kMaxChunkBytes);
+  std::vector<std::string_view> chunks;
+  for (const Hash& hash : hashes) {
+    ASSIGN_OR_RETURN(const Placement place, place_of(hash));
+    const auto bytes = std::span(scratch).subspan(chunks.size() * kMaxChunkBytes, place.chunk.bytes);
+    ASSIGN_OR_RETURN(const std::size_t read, read_at(descriptor_, place.offset, bytes, path_));
+    chunks.emplace_back(bytes.data(), read);
+  }
+  return check_hashes(chunks, hashes, path_);
 }
 
 }  // namespace skerry::storage

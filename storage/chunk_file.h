@@ -2,6 +2,7 @@
 // Thread rule: a ChunkWriter belongs to one thread at a time, but for read(); a ChunkReader may be read by many. Failure rule: as files.h.
 #pragma once
 
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -48,8 +49,13 @@ class ChunkReader {
   ~ChunkReader();
   // kNotFound: not of this file. kCorrupt: the file holds other bytes now.
   Result<std::string> read(const Hash& hash) const;
+  // The same of several, in their order; the first that fails fails all.
+  Result<std::vector<std::string>> read_each(std::span<const Hash> hashes) const;
+  // The same for who wants no bytes; `scratch`, each thread its own, is kept from call to call.
+  Result<void> check_each(std::span<const Hash> hashes, std::vector<char>& scratch) const;
 
  private:
+  Result<Placement> place_of(const Hash& hash) const;
   ChunkReader(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
   std::string path_;
   std::unordered_map<Hash, Placement> by_hash_;

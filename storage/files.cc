@@ -98,6 +98,11 @@ Result<void> write_at(int descriptor, std::uint64_t offset, std::string_view byt
   return {};
 }
 
+void start_writing(int descriptor, std::uint64_t offset, std::uint64_t length) {
+  ::sync_file_range(descriptor, static_cast<off64_t>(offset), static_cast<off64_t>(length),
+                    SYNC_FILE_RANGE_WRITE);
+}
+
 Result<void> sync_folder(const std::string& folder) {
   const std::string shown = folder.empty() ? "." : folder;
   const int descriptor = ::open(shown.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -131,6 +136,11 @@ PartialFile::~PartialFile() {
 }
 
 Result<void> PartialFile::append(std::string_view bytes) { return write_all(descriptor_, bytes, partial_); }
+
+Result<void> PartialFile::commit_as(const std::string& path) {
+  path_ = path;
+  return commit();
+}
 
 Result<void> PartialFile::commit() {
   SKERRY_CHECK(descriptor_ >= 0, "commit is called once");

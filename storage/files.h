@@ -41,6 +41,9 @@ Result<void> write_all(int descriptor, std::string_view bytes, const std::string
 Result<void> write_at(int descriptor, std::uint64_t offset, std::string_view bytes,
                       const std::string& shown_as);
 
+// Has the kernel begin to write these bytes to the disk, so that a later fsync waits for less. No promise, no error.
+void start_writing(int descriptor, std::uint64_t offset, std::uint64_t length);
+
 // A file that appears under its name only when it is complete: PATH.partial, fsync, rename, fsync of the
 // folder. Destroyed without commit(), it leaves nothing.
 class PartialFile {
@@ -51,6 +54,8 @@ class PartialFile {
   ~PartialFile();
   Result<void> append(std::string_view bytes);
   Result<void> commit();  // once; on failure the file is removed
+  // The same under a name in that folder that is known only now.
+  Result<void> commit_as(const std::string& path);
   int descriptor() const { return descriptor_; }
 
  private:

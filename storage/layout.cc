@@ -15,7 +15,7 @@ namespace {
 
 // work(group) for all of `items`, kChunksAtOnce at a time, on many processors.
 template <class Item, class Work>
-Result<void> in_groups(std::span<const Item> items, const Work& work) {
+Result<void> each_group(std::span<const Item> items, const Work& work) {
   return in_parallel((items.size() + kChunksAtOnce - 1) / kChunksAtOnce, [&](std::size_t i) {
     const std::size_t first = i * kChunksAtOnce;
     return work(items.subspan(first, std::min(kChunksAtOnce, items.size() - first)));
@@ -35,12 +35,15 @@ class Cutter {
     }
   }
 
-  Result<void> name() {
-    return in_groups(std::span<const Piece>(pieces_), [](std::span<const Piece> group) -> Result<void> {
+  Result<void> name(const ChunkSink& sink = {}) {
+    return each_group(std::span<const Piece>(pieces_), [&](std::span<const Piece> group) -> Result<void> {
       std::vector<std::string_view> bytes;
       for (const Piece& piece : group) bytes.push_back(piece.bytes);
       const std::vector<Hash> hashes = blake2b_each(bytes);
-      for (std::size_t i = 0; i < group.size(); ++i) (*group[i].chunks)[group[i].index].hash = hashes[i];
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        (*group[i].chunks)[group[i].index].hash = hashes[i];
+        if (sink) TRY(sink(hashes[i], group[i].bytes));
+      }
       return {};
     });
   }
@@ -72,6 +75,11 @@ Layout file_layout(const Manifest& manifest) {
   return layout;
 }
 
+Result<Layout> layout_of(const Manifest& manifest) {
+  if (manifest.kind == ManifestKind::kCheckpoint) return safetensors_layout(manifest);
+  return file_layout(manifest);
+}
+
 Result<Layout> safetensors_layout(const Manifest& manifest, const std::vector<std::string>& parts) {
   SKERRY_CHECK(manifest.kind == ManifestKind::kCheckpoint, "only a checkpoint has tensors");
   std::vector<const ManifestTensor*> tensors;
@@ -91,7 +99,8 @@ Result<Layout> safetensors_layout(const Manifest& manifest, const std::vector<st
   return layout;
 }
 
-Result<NamedManifest> build_checkpoint_manifest(const Safetensors& tensors, Manifest facts) {
+Result<NamedManifest> build_checkpoint_manifest(const Safetensors& tensors, Manifest facts,
+                                                const ChunkSink& sink) {
   facts.kind = ManifestKind::kCheckpoint;
   facts.metadata = tensors.header().metadata;
   facts.parts = {{std::string(kPartEma), {}, {}}, {std::string(kPartState), {}, {}}};
@@ -107,7 +116,7 @@ Result<NamedManifest> build_checkpoint_manifest(const Safetensors& tensors, Mani
       cutter.cut(view.data, tensor.chunks);
     }
   }
-  TRY(cutter.name());
+  TRY(cutter.name(sink));
   return encode_manifest(std::move(facts));
 }
 
@@ -121,6 +130,11 @@ Result<NamedManifest> build_file_manifest(const std::string& path, const std::st
   cutter.cut(file.bytes(), manifest.parts.front().chunks);
   TRY(cutter.name());
   return encode_manifest(std::move(manifest));
+}
+
+Result<void> in_groups(std::span<const Hash> chunks,
+                       const std::function<Result<void>(std::span<const Hash>)>& work) {
+  return each_group(chunks, work);
 }
 
 Result<void> for_each_chunk(const Manifest& manifest, const Safetensors& tensors, const ChunkSink& sink) {
@@ -143,7 +157,7 @@ Result<void> for_each_chunk(const Manifest& manifest, const Safetensors& tensors
 Result<void> assemble(const Layout& layout, const ChunkSource& source, int descriptor,
                       const std::string& shown_as) {
   TRY(write_at(descriptor, 0, layout.prefix, shown_as));
-  return in_groups(std::span(layout.placements), [&](std::span<const Placement> group) -> Result<void> {
+  return each_group(std::span(layout.placements), [&](std::span<const Placement> group) -> Result<void> {
     std::vector<Hash> hashes;
     for (const Placement& placement : group) hashes.push_back(placement.chunk.hash);
     ASSIGN_OR_RETURN(const std::vector<std::string> chunks, source(hashes));

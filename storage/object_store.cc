@@ -57,24 +57,27 @@ Result<void> create_folder(const std::string& folder) {
 struct ObjectStore::Object {
   ObjectInfo info;
   std::atomic<State> state = State::kPartial;
-  FamilyName family;                 // of a checkpoint
+  std::optional<FamilyName> family;  // of a checkpoint in the store; nothing: a file
   std::unordered_set<Hash> missing;  // while it is being received, once begun in this life
   // Of a file that is being received. Set and reset under the store's mutex: reads hold it while they last.
   std::shared_ptr<ChunkWriter> writer;
   std::atomic<bool> begun = false;
 };
 
-Result<std::unique_ptr<ObjectStore>> ObjectStore::open(Store& store, const std::string& folder) {
+Result<std::unique_ptr<ObjectStore>> ObjectStore::open(Store& store, const std::string& folder,
+                                                       Checkpoints checkpoints) {
   TRY(create_folder(folder));
-  std::unique_ptr<ObjectStore> objects(new ObjectStore(store, folder));
+  std::unique_ptr<ObjectStore> objects(new ObjectStore(store, folder, checkpoints));
   TRY(objects->load(kPartialPrefix, State::kPartial));
   TRY(objects->load(kWholePrefix, State::kWhole));
+  TRY(objects->notice_what_is_gone());
   TRY(objects->drop_unnamed());
   return objects;
 }
 
-Result<std::unique_ptr<const ObjectStore>> ObjectStore::view(Store& store, const std::string& folder) {
-  std::unique_ptr<ObjectStore> objects(new ObjectStore(store, folder));
+Result<std::unique_ptr<const ObjectStore>> ObjectStore::view(Store& store, const std::string& folder,
+                                                             Checkpoints checkpoints) {
+  std::unique_ptr<ObjectStore> objects(new ObjectStore(store, folder, checkpoints));
   TRY(objects->load(kWholePrefix, State::kWhole));
   return std::unique_ptr<const ObjectStore>(std::move(objects));
 }
@@ -87,13 +90,39 @@ Result<void> ObjectStore::load(std::string_view prefix, State state) {
       return fail(ErrorCode::kCorrupt,
                   text("the manifest under ", entry.key, " is damaged; restore from a backup"));
     }
-    auto object = std::make_shared<Object>();
-    object->info = info_of(named);
-    object->state = state;
-    if (named.manifest.kind == ManifestKind::kCheckpoint)
-      object->family = family_of(named.manifest, named.name);
-    objects_[named.name] = std::move(object);
+    objects_[named.name] = make_object(named, state);
   }
+  return {};
+}
+
+ObjectStore::ObjectPtr ObjectStore::make_object(const NamedManifest& named, State state) const {
+  auto object = std::make_shared<Object>();
+  object->info = info_of(named);
+  object->state = state;
+  if (named.manifest.kind == ManifestKind::kCheckpoint && checkpoints_ == Checkpoints::kInStore)
+    object->family = family_of(named.manifest, named.name);
+  return object;
+}
+
+Result<void> ObjectStore::notice_what_is_gone() {
+  for (const auto& [name, object] : objects_) {
+    if (object->state != State::kWhole) continue;
+    const bool is_there =
+        object->family ? store_.has_family(*object->family) : ::access(path_to(name).c_str(), F_OK) == 0;
+    if (!is_there) TRY(become_partial(*object));
+  }
+  return {};
+}
+
+Result<void> ObjectStore::become_partial(Object& object) {
+  const Hash& name = object.info.name;
+  log_warning("an object is damaged on disk", {{"object", name.short_hex()}});
+  ASSIGN_OR_RETURN(const NamedManifest named, manifest(name));
+  TRY(store_.write({{partial_key(name), named.encoded}, {whole_key(name), std::nullopt}}));
+  object.state = State::kPartial;
+  object.begun = false;
+  const std::lock_guard lock(mutex_);
+  readers_.remove_if([&](const auto& reader) { return reader.first == name; });
   return {};
 }
 
@@ -101,7 +130,7 @@ Result<void> ObjectStore::drop_unnamed() {
   std::set<FamilyName> families;
   std::set<std::string> files;
   for (const auto& [name, object] : objects_) {
-    if (object->info.kind == ManifestKind::kCheckpoint) families.insert(object->family);
+    if (object->family) families.insert(*object->family);
     files.insert(name.hex());
     if (object->state == State::kPartial) files.insert(name.hex() + std::string(kPartialSuffix));
   }
@@ -184,22 +213,19 @@ Result<std::vector<Hash>> ObjectStore::begin(const NamedManifest& named) {
   if (!known) {
     // The key first: what it names survives the next start, what no key names does not.
     TRY(store_.write({{partial_key(named.name), named.encoded}}));
-    auto fresh = std::make_shared<Object>();
-    fresh->info = info_of(named);
-    if (named.manifest.kind == ManifestKind::kCheckpoint)
-      fresh->family = family_of(named.manifest, named.name);
+    ObjectPtr fresh = make_object(named, State::kPartial);
     const std::lock_guard lock(mutex_);
     known = objects_.emplace(named.name, std::move(fresh)).first->second;
   }
   Object& object = **known;
-  if (named.manifest.kind == ManifestKind::kCheckpoint) {
-    if (!store_.has_family(object.family)) TRY(store_.create_family(object.family));
-    ASSIGN_OR_RETURN(present, store_.chunks(object.family));
+  if (object.family) {
+    if (!store_.has_family(*object.family)) TRY(store_.create_family(*object.family));
+    ASSIGN_OR_RETURN(present, store_.chunks(*object.family));
   } else {
     if (!object.writer) {
       TRY(take_back(path_to(named.name)));
-      ASSIGN_OR_RETURN(ChunkWriter writer,
-                       ChunkWriter::open(path_to(named.name), file_layout(named.manifest)));
+      ASSIGN_OR_RETURN(Layout layout, layout_of(named.manifest));
+      ASSIGN_OR_RETURN(ChunkWriter writer, ChunkWriter::open(path_to(named.name), std::move(layout)));
       auto opened = std::make_shared<ChunkWriter>(std::move(writer));
       const std::lock_guard lock(mutex_);
       object.writer = std::move(opened);
@@ -222,7 +248,7 @@ Result<void> ObjectStore::put(const Hash& object, const Hash& chunk, std::string
     TRY(store_.has_room(bytes.size(), false));
     TRY(found->writer->put(chunk, bytes));
   } else {
-    TRY(store_.put_chunk(found->family, chunk, bytes));
+    TRY(store_.put_chunk(*found->family, chunk, bytes));
   }
   found->missing.erase(chunk);
   return {};
@@ -231,7 +257,7 @@ Result<void> ObjectStore::put(const Hash& object, const Hash& chunk, std::string
 Result<void> ObjectStore::flush(const Hash& object) {
   ASSIGN_OR_RETURN(const ObjectPtr found, find_partial(object));
   if (found->writer) return {};  // a file's chunks are hashed again after a restart
-  return store_.flush(found->family);
+  return store_.flush(*found->family);
 }
 
 Result<void> ObjectStore::seal(const Hash& object) {
@@ -244,7 +270,7 @@ Result<void> ObjectStore::seal(const Hash& object) {
   if (found->writer) {
     TRY(found->writer->commit());
   } else {
-    TRY(store_.flush(found->family));
+    TRY(store_.flush(*found->family));
   }
   ASSIGN_OR_RETURN(auto encoded, store_.get(partial_key(object)));
   SKERRY_CHECK(encoded.has_value(), "an object that is being received has its key");
@@ -267,7 +293,8 @@ Result<std::shared_ptr<ChunkReader>> ObjectStore::reader_of(const Object& object
     }
   }
   ASSIGN_OR_RETURN(const NamedManifest named, manifest(name));
-  ASSIGN_OR_RETURN(ChunkReader opened, ChunkReader::open(path_to(name), file_layout(named.manifest)));
+  ASSIGN_OR_RETURN(const Layout layout, layout_of(named.manifest));
+  ASSIGN_OR_RETURN(ChunkReader opened, ChunkReader::open(path_to(name), layout));
   auto reader = std::make_shared<ChunkReader>(std::move(opened));
   const std::lock_guard lock(mutex_);
   readers_.emplace_front(name, reader);
@@ -277,14 +304,9 @@ Result<std::shared_ptr<ChunkReader>> ObjectStore::reader_of(const Object& object
 
 Result<std::vector<std::string>> ObjectStore::read_stored(const Object& object,
                                                           std::span<const Hash> chunks) const {
-  if (object.info.kind == ManifestKind::kCheckpoint) return store_.get_chunks(object.family, chunks);
+  if (object.family) return store_.get_chunks(*object.family, chunks);
   ASSIGN_OR_RETURN(const auto reader, reader_of(object));
-  std::vector<std::string> all;
-  for (const Hash& chunk : chunks) {
-    ASSIGN_OR_RETURN(std::string bytes, reader->read(chunk));
-    all.push_back(std::move(bytes));
-  }
-  return all;
+  return reader->read_each(chunks);
 }
 
 Result<std::string> ObjectStore::read(const Hash& object, const Hash& chunk) const {
@@ -309,7 +331,7 @@ Result<std::string> ObjectStore::read_received(const Hash& object, const Hash& c
       return std::move(named.encoded);
     });
   }
-  if (found->info.kind == ManifestKind::kCheckpoint) return store_.get_chunk(found->family, chunk);
+  if (found->family) return store_.get_chunk(*found->family, chunk);
   std::shared_ptr<ChunkWriter> writer;
   {
     const std::lock_guard lock(mutex_);
@@ -324,29 +346,46 @@ Result<std::string> ObjectStore::path_of(const Hash& object) const {
   ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
   if (found->state != State::kWhole)
     return fail(ErrorCode::kNotFound, text("object ", object.short_hex(), " is not whole"));
-  if (found->info.kind != ManifestKind::kFile) return fail(ErrorCode::kInvalid, "a checkpoint has no file");
+  if (found->family) return fail(ErrorCode::kInvalid, "a checkpoint in the store has no file");
   return path_to(object);
+}
+
+Result<void> ObjectStore::check(const Hash& object) const {
+  ASSIGN_OR_RETURN(const NamedManifest named, manifest(object));
+  ASSIGN_OR_RETURN(const Layout layout, layout_of(named.manifest));
+  std::vector<Hash> chunks;  // in the order of a file
+  std::unordered_set<Hash> seen;
+  for (const Placement& placement : layout.placements) {
+    if (seen.insert(placement.chunk.hash).second) chunks.push_back(placement.chunk.hash);
+  }
+  ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
+  if (found->family) {
+    return in_groups(chunks, [&](std::span<const Hash> group) -> Result<void> {
+      TRY(store_.get_chunks(*found->family, group));
+      return {};
+    });
+  }
+  ASSIGN_OR_RETURN(const auto reader, reader_of(*found));
+  std::mutex mutex;
+  std::vector<std::vector<char>> idle;  // memory that is given back and taken again costs as much as reading
+  return in_groups(chunks, [&](std::span<const Hash> group) -> Result<void> {
+    std::vector<char> scratch;
+    if (const std::lock_guard lock(mutex); !idle.empty()) {
+      scratch = std::move(idle.back());
+      idle.pop_back();
+    }
+    TRY(reader->check_each(group, scratch));
+    const std::lock_guard lock(mutex);
+    idle.push_back(std::move(scratch));
+    return {};
+  });
 }
 
 Result<bool> ObjectStore::verify(const Hash& object) {
   if (!has(object)) return fail(ErrorCode::kNotFound, text("no object ", object.short_hex()));
+  if (check(object)) return true;
   ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
-  ASSIGN_OR_RETURN(const NamedManifest named, manifest(object));
-  std::vector<Hash> chunks;
-  for (const Chunk& chunk : distinct_chunks(named.manifest)) chunks.push_back(chunk.hash);
-  bool whole = true;
-  for (std::span<const Hash> rest = chunks; whole && !rest.empty();) {
-    const auto group = rest.first(std::min(kChunksAtOnce, rest.size()));
-    whole = read_stored(*found, group).has_value();
-    rest = rest.subspan(group.size());
-  }
-  if (whole) return true;
-  log_warning("an object is damaged on disk", {{"object", object.short_hex()}});
-  TRY(store_.write({{partial_key(object), named.encoded}, {whole_key(object), std::nullopt}}));
-  found->state = State::kPartial;
-  found->begun = false;
-  const std::lock_guard lock(mutex_);
-  readers_.remove_if([&](const auto& reader) { return reader.first == object; });
+  TRY(become_partial(*found));
   return false;
 }
 
@@ -359,9 +398,8 @@ Result<void> ObjectStore::drop(const Hash& object) {
     objects_.erase(object);
     readers_.remove_if([&](const auto& reader) { return reader.first == object; });
   }
-  if (found->info.kind == ManifestKind::kCheckpoint) {
-    return store_.has_family(found->family) ? store_.drop_family(found->family) : Result<void>();
-  }
+  if (found->family)
+    return store_.has_family(*found->family) ? store_.drop_family(*found->family) : Result<void>();
   {
     const std::lock_guard lock(mutex_);
     found->writer.reset();
@@ -371,7 +409,34 @@ Result<void> ObjectStore::drop(const Hash& object) {
   return ChunkWriter::discard(path);
 }
 
+// Where a chunk lies is known before its name is: each is written as it is hashed.
+Result<NamedManifest> ObjectStore::store_as_file(const Safetensors& tensors, Manifest facts) {
+  TRY(store_.has_room(tensors.file().size(), false));
+  ASSIGN_OR_RETURN(PartialFile file, PartialFile::create(text(folder_, "/snapshot-", ++snapshots_)));
+  const char* first = tensors.file().data();
+  ASSIGN_OR_RETURN(NamedManifest named,
+                   build_checkpoint_manifest(
+                       tensors, std::move(facts), [&](const Hash&, std::string_view bytes) -> Result<void> {
+                         const auto offset = static_cast<std::uint64_t>(bytes.data() - first);
+                         TRY(write_at(file.descriptor(), offset, bytes, "a snapshot"));
+                         start_writing(file.descriptor(), offset, bytes.size());
+                         return {};
+                       }));
+  if (has(named.name)) return named;
+  ASSIGN_OR_RETURN(const Layout layout, layout_of(named.manifest));
+  if (layout.total_bytes != tensors.file().size() || !tensors.file().starts_with(layout.prefix))
+    return fail(ErrorCode::kInvalid, "a snapshot that another library wrote");
+  TRY(write_at(file.descriptor(), 0, layout.prefix, "a snapshot"));
+  TRY(file.commit_as(path_to(named.name)));
+  TRY(store_.write({{whole_key(named.name), named.encoded}, {partial_key(named.name), std::nullopt}}));
+  TRY(ChunkWriter::discard(path_to(named.name)));  // of a copy that had begun to come
+  const std::lock_guard lock(mutex_);
+  objects_[named.name] = make_object(named, State::kWhole);
+  return named;
+}
+
 Result<NamedManifest> ObjectStore::store_checkpoint(const Safetensors& tensors, Manifest facts) {
+  if (checkpoints_ == Checkpoints::kAsFiles) return store_as_file(tensors, std::move(facts));
   ASSIGN_OR_RETURN(NamedManifest named, build_checkpoint_manifest(tensors, std::move(facts)));
   ASSIGN_OR_RETURN(const std::vector<Hash> present, begin(named));
   const std::unordered_set<Hash> have(present.begin(), present.end());

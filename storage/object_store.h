@@ -1,6 +1,6 @@
-// Every object on one disk, checkpoints and files, behind one set of words: begin, put, seal, read, drop. A checkpoint is
-// a family of the Store, a file is a plain file in a folder; for both, a metadata key with the manifest is the commit
-// marker (S6). An object that is being received keeps what was flushed, so that after a restart the transfer goes on.
+// Every object on one disk, checkpoints and files, behind one set of words: begin, put, seal, read, drop. A file is a plain
+// file in a folder, a checkpoint a family of the Store or a file as well; for both, a metadata key with the manifest is the
+// commit marker (S6). An object that is being received keeps what was flushed, so that after a restart the transfer goes on.
 //
 // Keys: "object/<hex>" → manifest of a whole object, "partial/<hex>" → manifest of one that is being received. What lies
 // on the disk and neither names is dropped at open().
@@ -9,6 +9,7 @@
 // kIo, or kExhausted with the store failed, the process must end.
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <map>
 #include <memory>
@@ -36,12 +37,19 @@ struct ObjectInfo {
   Manifest facts;  // the manifest without its parts
 };
 
+// Where the chunks of checkpoints lie: the coordinator's in the store; a node's as one safetensors file each, which its engine
+// maps as it is.
+enum class Checkpoints { kInStore, kAsFiles };
+
 class ObjectStore {
  public:
-  // `store` must outlive this; `folder` is created. kCorrupt: a manifest in the store does not fit its name.
-  static Result<std::unique_ptr<ObjectStore>> open(Store& store, const std::string& folder);
+  // `store` must outlive this; `folder` is created. What is not there any more as the key says, whole, is one that is being
+  // received. kCorrupt: a manifest in the store does not fit its name.
+  static Result<std::unique_ptr<ObjectStore>> open(Store& store, const std::string& folder,
+                                                   Checkpoints checkpoints);
   // The same, to be read only: of a store that belongs to somebody else, and is left as it is.
-  static Result<std::unique_ptr<const ObjectStore>> view(Store& store, const std::string& folder);
+  static Result<std::unique_ptr<const ObjectStore>> view(Store& store, const std::string& folder,
+                                                         Checkpoints checkpoints);
 
   // Whole objects, in order of name; and those that are being received.
   std::vector<ObjectInfo> list() const;
@@ -70,15 +78,18 @@ class ObjectStore {
   // What read() gives, of an object that is being received: for whoever checks the hash and takes nothing else from it, never for use.
   // kNotFound: not begun in this life, or not there yet.
   Result<std::string> read_received(const Hash& object, const Hash& chunk) const;
-  // Where a file lies, for mapping. Stable until it is dropped. kNotFound; kInvalid: a checkpoint.
+  // Where it lies, for mapping. Stable until it is dropped. kNotFound; kInvalid: a checkpoint that is no file.
   Result<std::string> path_of(const Hash& object) const;
-  // Hashes every chunk again. An object that is not whole any more becomes one that is being received: begin() then says
+  // Reads every chunk of a whole object and looks at its hash, on many processors. kNotFound, kCorrupt.
+  Result<void> check(const Hash& object) const;
+  // The same. An object that is not whole any more becomes one that is being received: begin() then says
   // what is left of it. True: it is whole.
   Result<bool> verify(const Hash& object);
   // Whole or not. Gives its space back. kNotFound.
   Result<void> drop(const Hash& object);
 
-  // Makes a checkpoint of tensors in memory, whole and durable on return; the same again is the same object.
+  // Makes a checkpoint of tensors in memory, whole and durable on return; the same again is the same object. kInvalid: another
+  // library wrote them.
   Result<NamedManifest> store_checkpoint(const Safetensors& tensors, Manifest facts);
 
  private:
@@ -86,20 +97,26 @@ class ObjectStore {
   struct Object;
   using ObjectPtr = std::shared_ptr<Object>;
 
-  ObjectStore(Store& store, std::string folder) : store_(store), folder_(std::move(folder)) {}
+  ObjectStore(Store& store, std::string folder, Checkpoints checkpoints)
+      : store_(store), folder_(std::move(folder)), checkpoints_(checkpoints) {}
   Result<void> load(std::string_view prefix, State state);
   Result<void> drop_unnamed();
   Result<ObjectPtr> find(const Hash& object) const;
   Result<ObjectPtr> find_partial(const Hash& object) const;
   Result<NamedManifest> manifest_at(const std::string& key, const Hash& object) const;
   std::string path_to(const Hash& object) const;
-  Result<void> open_writer(Object& object);
+  ObjectPtr make_object(const NamedManifest& named, State state) const;
+  Result<void> notice_what_is_gone();
+  Result<void> become_partial(Object& object);
   Result<std::shared_ptr<ChunkReader>> reader_of(const Object& object) const;
   Result<std::vector<std::string>> read_stored(const Object& object, std::span<const Hash> chunks) const;
   std::vector<ObjectInfo> list_in(State state) const;
+  Result<NamedManifest> store_as_file(const Safetensors& tensors, Manifest facts);
 
   Store& store_;
   std::string folder_;
+  Checkpoints checkpoints_;
+  std::atomic<unsigned> snapshots_ = 0;
   mutable std::mutex mutex_;  // of the maps, never held over I/O
   std::map<Hash, ObjectPtr> objects_;
   mutable std::list<std::pair<Hash, std::shared_ptr<ChunkReader>>> readers_;  // the latest first

@@ -28,6 +28,17 @@ bool is_refusal(ErrorCode code) {
 
 }  // namespace
 
+Result<void> check_hashes(std::span<const std::string_view> chunks, std::span<const Hash> hashes,
+                          std::string_view of) {
+  const std::vector<Hash> found = blake2b_each(chunks);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i] == hashes[i]) continue;
+    return fail(ErrorCode::kCorrupt,
+                text("chunk ", hashes[i].short_hex(), " of ", of, " is damaged on disk"));
+  }
+  return {};
+}
+
 template <class Change>
 Result<void> Store::change(std::size_t bytes, bool metadata, Change&& apply) {
   {
@@ -89,12 +100,7 @@ Result<std::vector<std::string>> Store::get_chunks(const FamilyName& family,
     ASSIGN_OR_RETURN(std::string bytes, do_get_chunk(family, hash));
     chunks.push_back(std::move(bytes));
   }
-  const std::vector<Hash> found = blake2b_each(std::vector<std::string_view>(chunks.begin(), chunks.end()));
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    if (found[i] == hashes[i]) continue;
-    return fail(ErrorCode::kCorrupt,
-                text("chunk ", hashes[i].short_hex(), " of ", family, " is damaged on disk"));
-  }
+  TRY(check_hashes(std::vector<std::string_view>(chunks.begin(), chunks.end()), hashes, family.str()));
   return chunks;
 }
 

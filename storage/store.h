@@ -43,6 +43,10 @@ struct Entry {
   auto operator<=>(const Entry&) const = default;
 };
 
+// kCorrupt where one of these is not its chunk's hash; names it, and what it is a chunk `of`.
+Result<void> check_hashes(std::span<const std::string_view> chunks, std::span<const Hash> hashes,
+                          std::string_view of);
+
 class Store {
  public:
   virtual ~Store() = default;

@@ -344,41 +344,47 @@ def forget(folder):
 
 
 def checkpoint(args):
-    """Both sides read from the disk: what was written is dropped from memory first."""
+    """All read from the disk: what was written is dropped from memory first. "node" is what trains, and resumes by mapping the
+    checkpoint; "coordinator" is who keeps it in its store, and reads it for whoever asks."""
     import tempfile
     python = os.environ.get("SKERRY_TORCH_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory(prefix="skerry-bench-", dir=os.environ.get("TMPDIR")) as folder:
-        ours = Timed([pathlib.Path(args.bin) / "storage_bench", folder, str(args.megabytes), "turns"])
-        size = int(ours.line())
-        rival = Timed([python, "-B", pathlib.Path(__file__).parent / "checkpoint_rival.py", folder])
-        print(f"{size / 1e6:.0f} MB, torch {rival.line()}", flush=True)
-        pairs = []
+        programs = {}
+        for who in ("node", "coordinator"):
+            (pathlib.Path(folder) / who).mkdir()
+            programs[who] = Timed([pathlib.Path(args.bin) / "storage_bench", f"{folder}/{who}", str(args.megabytes), who])
+            size = int(programs[who].line())
+        os.rename(f"{folder}/node/tensors.safetensors", f"{folder}/tensors.safetensors")
+        programs["torch"] = Timed([python, "-B", pathlib.Path(__file__).parent / "checkpoint_rival.py", folder])
+        print(f"{size / 1e6:.0f} MB, torch {programs['torch'].line()}", flush=True)
+        turns = []
         for turn in range(max(7, args.repeats)):
-            # Each goes first in half of the turns: the disk still writes what the one before left.
+            # Each goes first in some of the turns: the disk still writes what the one before left.
             took = {}
-            for who in (("ours", "rival") if turn % 2 == 0 else ("rival", "ours")):
-                program = ours if who == "ours" else rival
-                took[who, "write"] = program.ask("write")
+            order = list(programs)
+            for who in order[turn % 3:] + order[:turn % 3]:
+                took[who, "write"] = programs[who].ask("write")
                 forget(folder)
-                took[who, "read"] = program.ask("read")
-            took["raw"] = rival.ask("raw")
+                took[who, "read"] = programs[who].ask("read")
+            took["plain", "write"] = programs["torch"].ask("raw")
             forget(folder)
-            took["raw read"] = rival.ask("raw read")
-            ours.ask("drop")
-            rival.ask("clear")
+            took["plain", "read"] = programs["torch"].ask("raw read")
+            for who in programs:
+                programs[who].ask("clear" if who == "torch" else "drop")
             os.sync()
-            pairs.append(took)
-            print(f"turn {turn}: write {size / 1e6 / took['ours', 'write']:.0f} MB/s, torch {size / 1e6 / took['rival', 'write']:.0f}, "
-                  f"plain {size / 1e6 / took['raw']:.0f}; read {size / 1e6 / took['ours', 'read']:.0f}, torch {size / 1e6 / took['rival', 'read']:.0f}, "
-              f"plain {size / 1e6 / took['raw read']:.0f}", flush=True)
-        for each in (ours, rival):
+            turns.append(took)
+            print(f"turn {turn}, MB/s: " + "; ".join(
+                f"{what} " + ", ".join(f"{who} {size / 1e6 / took[who, what]:.0f}" for who in (*programs, "plain"))
+                for what in ("write", "read")), flush=True)
+        for each in programs.values():
             each.close()
-    ratio = lambda what: round(statistics.median(p["rival", what] / p["ours", what] for p in pairs), 3)  # noqa: E731
-    return {"bytes": size, "pairs": len(pairs), "write_ratio": ratio("write"), "read_ratio": ratio("read"),
-            "write_megabytes_per_second": round(size / 1e6 / statistics.median(p["ours", "write"] for p in pairs)),
-            "read_megabytes_per_second": round(size / 1e6 / statistics.median(p["ours", "read"] for p in pairs)),
-            "share_of_plain_writes": round(statistics.median(p["raw"] / p["ours", "write"] for p in pairs), 3),
-            "share_of_plain_reads": round(statistics.median(p["raw read"] / p["ours", "read"] for p in pairs), 3)}
+    rate = lambda what: round(size / 1e6 / statistics.median(t["node", what] for t in turns))  # noqa: E731
+    ratio = lambda who, what, to: round(statistics.median(t[to, what] / t[who, what] for t in turns), 3)  # noqa: E731
+    return {"bytes": size, "pairs": len(turns), "write_ratio": ratio("node", "write", "torch"), "read_ratio": ratio("node", "read", "torch"),
+            "coordinator_write_ratio": ratio("coordinator", "write", "torch"),
+            "coordinator_read_ratio": ratio("coordinator", "read", "torch"),
+            "write_megabytes_per_second": rate("write"), "read_megabytes_per_second": rate("read"),
+            "share_of_plain_writes": ratio("node", "write", "plain"), "share_of_plain_reads": ratio("node", "read", "plain")}
 
 
 def export(args):
@@ -424,7 +430,7 @@ def noise_transfers(cluster):
 
 def whole_shards(data):
     """Of the noise, in a node's data folder."""
-    return [path for path in (data / "shards").glob("*") if path.suffix != ".partial" and path.stat().st_size > 50 << 20]
+    return [path for path in (data / "objects").glob("*") if path.suffix != ".partial" and path.stat().st_size > 50 << 20]
 
 
 def seconds_of(event):

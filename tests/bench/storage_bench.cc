@@ -1,9 +1,10 @@
 // storage_bench FOLDER [MIB]: one checkpoint of about 500 MB through the object store, as the daemon stores a snapshot: from
 // shared memory, hashed, written, sealed; read back and dropped. Prints; the last line is JSON.
 //
-// storage_bench FOLDER MIB turns: the same, asked for on standard input: "write" stores the checkpoint, durable, "read" makes it
-// a file in memory again, every chunk checked, as for an engine, "drop" removes it; each is answered by its seconds. The
-// tensors lie in FOLDER/tensors.safetensors for whoever competes.
+// storage_bench FOLDER MIB node|coordinator: the same, asked for on standard input: "write" stores the checkpoint, durable, as
+// one or the other does, "read" has every byte of it mapped (a node, for its engine) or in memory (a coordinator, chunk by
+// chunk, for whoever asks), every chunk checked, "drop" removes it; each is answered by its seconds. The tensors lie in
+// FOLDER/tensors.safetensors for whoever competes.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -98,10 +99,11 @@ int make_snapshot(std::uint64_t mib, std::uint64_t& bytes) {
 
 class Turns {
  public:
-  Turns(const std::string& folder, std::uint64_t mib)
+  Turns(const std::string& folder, std::uint64_t mib, Checkpoints checkpoints)
       : descriptor_(make_snapshot(mib, bytes_)),
         store_(value_of(open_rocksdb_store(folder + "/store"))),
-        objects_(value_of(ObjectStore::open(*store_, folder + "/files"))),
+        objects_(value_of(ObjectStore::open(*store_, folder + "/files", checkpoints))),
+        checkpoints_(checkpoints),
         tensors_(value_of(Safetensors::map(descriptor_, bytes_))) {
     std::ofstream(folder + "/tensors.safetensors", std::ios::binary) << tensors_.file();
     facts_.run = RunId("r-bench");
@@ -121,14 +123,8 @@ class Turns {
  private:
   void write() { name_ = value_of(objects_->store_checkpoint(tensors_, facts_)).name; }
   void read() {
-    const NamedManifest named = value_of(objects_->manifest(name_));
-    const Layout layout = value_of(safetensors_layout(named.manifest));
-    const int memory = ::memfd_create("resume", MFD_CLOEXEC);
-    SKERRY_CHECK(::ftruncate(memory, static_cast<off_t>(layout.total_bytes)) == 0, "memory");
-    value_of(assemble(
-        layout, [&](std::span<const Hash> chunks) { return objects_->read_each(name_, chunks); }, memory,
-        "memory"));
-    ::close(memory);
+    value_of(objects_->check(name_));
+    if (checkpoints_ == Checkpoints::kAsFiles) value_of(MappedFile::open(value_of(objects_->path_of(name_))));
   }
   void drop() { value_of(objects_->drop(name_)); }
 
@@ -136,6 +132,7 @@ class Turns {
   int descriptor_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<ObjectStore> objects_;
+  Checkpoints checkpoints_;
   Safetensors tensors_;
   Manifest facts_;
   Hash name_;
@@ -146,7 +143,7 @@ int run(const std::string& folder, std::uint64_t mib) {
   const int descriptor = make_snapshot(mib, bytes);
   const Peak peak;
   const auto store = value_of(open_rocksdb_store(folder + "/store"));
-  const auto objects = value_of(ObjectStore::open(*store, folder + "/files"));
+  const auto objects = value_of(ObjectStore::open(*store, folder + "/files", Checkpoints::kInStore));
   const double idle_mib = anonymous_mib();
   const Safetensors tensors = value_of(Safetensors::map(descriptor, bytes));
   Manifest facts;
@@ -162,15 +159,7 @@ int run(const std::string& folder, std::uint64_t mib) {
     value_of(objects->seal(named.name));
   });
   const double write_peak_mib = peak.mib();
-  const double read_s = seconds_of([&] {
-    std::vector<Hash> chunks;
-    for (const Chunk& chunk : distinct_chunks(named.manifest)) chunks.push_back(chunk.hash);
-    for (std::span<const Hash> rest = chunks; !rest.empty();) {
-      const auto group = rest.first(std::min(kChunksAtOnce, rest.size()));
-      value_of(objects->read_each(named.name, group));
-      rest = rest.subspan(group.size());
-    }
-  });
+  const double read_s = seconds_of([&] { value_of(objects->check(named.name)); });
   const double drop_s = seconds_of([&] { value_of(objects->drop(named.name)); });
   ::close(descriptor);
   const double megabytes = static_cast<double>(bytes) / 1e6;
@@ -195,7 +184,9 @@ int main(int argc, char** argv) {
   }
   const std::uint64_t mib = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 480;
   if (argc > 3) {
-    skerry::storage::Turns(argv[1], mib).serve();
+    using skerry::storage::Checkpoints;
+    const bool is_node = std::string_view(argv[3]) == "node";
+    skerry::storage::Turns(argv[1], mib, is_node ? Checkpoints::kAsFiles : Checkpoints::kInStore).serve();
     return 0;
   }
   return skerry::storage::run(argv[1], mib);

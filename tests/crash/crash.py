@@ -112,7 +112,7 @@ class Soak:
         transcript = (story.root / "transcript").read_text().splitlines() if (story.root / "transcript").exists() else []
         print("\n".join(transcript[-25:]),
               f"\nEverything it left is in {story.root}: transcript (what was done, when), coordinator.log, d*.log (lines carry the "
-              f"time), and the data folders;\nskerry-inspect-store {story.root}/coordinator objects 7 reads what is on a disk.\n"
+              f"time), and the data folders;\nskerry-inspect-store {story.root}/coordinator coordinator 7 reads what is on a disk.\n"
               f"The same faults in the same order, at other moments: ./dev crash --seed {seed} --clusters 1 --minutes 1",
               file=sys.stderr, flush=True)
 

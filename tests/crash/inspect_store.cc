@@ -1,5 +1,5 @@
-// skerry-inspect-store DATA FILES [SEED]: what a program that was killed left on its disk. Opens DATA/store, with its files in
-// DATA/FILES, reads every whole object with every chunk, and recomputes each checkpoint of the fake engine from SEED alone.
+// skerry-inspect-store DATA node|coordinator [SEED]: what a program that was killed left in its data folder. Reads
+// every whole object with every chunk, and recomputes each checkpoint of the fake engine from SEED alone.
 // One line of JSON for each checkpoint; what is wrong goes to standard error and makes the exit code 1.
 #include <cstdlib>
 #include <iostream>
@@ -72,9 +72,11 @@ Result<void> check_object(const ObjectStore& objects, const storage::ObjectInfo&
   return {};
 }
 
-Result<int> inspect(const std::string& data, const std::string& files, const char* seed) {
+Result<int> inspect(const std::string& data, const std::string& whose, const char* seed) {
   ASSIGN_OR_RETURN(const auto store, storage::open_rocksdb_store(data + "/store"));
-  ASSIGN_OR_RETURN(const auto objects, ObjectStore::open(*store, data + "/" + files));
+  ASSIGN_OR_RETURN(const auto objects, ObjectStore::open(*store, data + "/objects",
+                                                         whose == "node" ? storage::Checkpoints::kAsFiles
+                                                                         : storage::Checkpoints::kInStore));
   Unbroken unbroken(seed == nullptr ? 0 : std::strtoull(seed, nullptr, 10));
   int wrong = 0;
   for (const storage::ObjectInfo& info : objects->list()) {
@@ -92,7 +94,7 @@ Result<int> inspect(const std::string& data, const std::string& files, const cha
 
 int main(int count, char** words) {
   if (count < 3 || count > 4) {
-    std::cerr << "usage: skerry-inspect-store DATA FILES [SEED]\n";
+    std::cerr << "usage: skerry-inspect-store DATA node|coordinator [SEED]\n";
     return 2;
   }
   const skerry::Result<int> code = skerry::inspect(words[1], words[2], count == 4 ? words[3] : nullptr);

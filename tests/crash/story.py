@@ -370,20 +370,20 @@ class Story(Cluster):
 
         self.aim(self.coordinator)
         self.end(self.coordinator)
-        checkpoints = self.inspect(self.coordinator, "objects")
+        checkpoints = self.inspect(self.coordinator, "coordinator")
         self.judge(witness.lost_on_disk(self.witness.snapshot(), checkpoints, KEEP))
         self.start_again(self.coordinator)
         daemon = self.some_daemons(1)[0]
         self.aim(daemon)
         self.end(daemon)
-        self.inspect(daemon, "shards")
+        self.inspect(daemon, "node")
         self.start_again(daemon)
         self.say("examined:", sum(map(len, acknowledged.values())), "acknowledged so far")
         self.tally.add("examinations")
 
-    def inspect(self, program, files):
+    def inspect(self, program, kind):
         """Every object on the disk of a program that was killed, each chunk hashed, each checkpoint compared."""
-        done = without_report(subprocess.run([self.bin / "skerry-inspect-store", self.root / program.name, files, str(SEED)],
+        done = without_report(subprocess.run([self.bin / "skerry-inspect-store", self.root / program.name, kind, str(SEED)],
                                              capture_output=True, text=True))
         if done.returncode != 0:
             raise Lost(f"the disk of {program.name} is wrong:\n{done.stderr}")

@@ -172,10 +172,11 @@ class Peers(EndToEnd):
         named = it.wait(lambda: len(n := {o["object"] for o in it.items("chunk", "list", "--node", "one")}) >= 60 and n,
                         "the node to say what it holds", *it.daemons.values())
         it.run("node", "cordon", "one")
-        unnamed = [path for path in (it.root / "one/shards").iterdir() if path.name not in named and path.stat().st_size > 10_000]
+        unnamed = [path for path in (it.root / "coordinator/objects").iterdir()
+                   if path.name not in named and path.stat().st_size > 10_000 and (it.root / "one/objects" / path.name).exists()]
         self.assertGreater(len(unnamed), 20)
         for path in unnamed:
-            flip_byte(it.root / "coordinator/objects" / path.name, 1000)
+            flip_byte(path, 1000)
         it.start_daemon("two")
         it.create_run("second", dataset="noise", train={"steps": 20})
         it.wait_run("second")
@@ -208,7 +209,7 @@ class Peers(EndToEnd):
 
         def damage(*kinds):
             for kind in kinds:
-                flip_byte(it.root / "one/shards" / files[kind]["object"], files[kind]["bytes"] // 2)
+                flip_byte(it.root / "one/objects" / files[kind]["object"], files[kind]["bytes"] // 2)
             return {files[kind]["object"] for kind in kinds}
         self.assertEqual(verify(), set())
         named = damage("router", "shard")
