@@ -4,10 +4,9 @@
 #include <cstring>
 
 namespace skerry {
+namespace {
 
 #if defined(__x86_64__) && defined(__GNUC__)
-
-namespace {
 
 // RFC 7693, four instances abreast: lane i of every vector belongs to input i. Little-endian words, as this processor's.
 #define SKERRY_AVX2 __attribute__((target("avx2")))
@@ -44,21 +43,19 @@ struct Lanes {
 SKERRY_AVX2 inline void quarter(Words& a, Words& b, Words& c, Words& d, const Words& x, const Words& y) {
   a += b + x;
   d ^= a;
-  d = (Words)__builtin_shufflevector((Halves)d, (Halves)d, 1, 0, 3, 2, 5, 4, 7,
-                                     6);  // by 32 bits to the right
+  // To the right by 32 bits; below by 24, 16 and 63.
+  d = (Words)__builtin_shufflevector((Halves)d, (Halves)d, 1, 0, 3, 2, 5, 4, 7, 6);
   c += d;
   b ^= c;
   b = (Words)__builtin_shufflevector((Bytes)b, (Bytes)b, 3, 4, 5, 6, 7, 0, 1, 2, 11, 12, 13, 14, 15, 8, 9, 10,
-                                     19, 20, 21, 22, 23, 16, 17, 18, 27, 28, 29, 30, 31, 24, 25,
-                                     26);  // by 24
+                                     19, 20, 21, 22, 23, 16, 17, 18, 27, 28, 29, 30, 31, 24, 25, 26);
   a += b + y;
   d ^= a;
   d = (Words)__builtin_shufflevector((Bytes)d, (Bytes)d, 2, 3, 4, 5, 6, 7, 0, 1, 10, 11, 12, 13, 14, 15, 8, 9,
-                                     18, 19, 20, 21, 22, 23, 16, 17, 26, 27, 28, 29, 30, 31, 24,
-                                     25);  // by 16
+                                     18, 19, 20, 21, 22, 23, 16, 17, 26, 27, 28, 29, 30, 31, 24, 25);
   c += d;
   b ^= c;
-  b = (b >> 63) | (b + b);  // by 63
+  b = (b >> 63) | (b + b);
 }
 
 SKERRY_AVX2 inline std::uint64_t word_at(const char* block, std::size_t i) {
@@ -150,6 +147,13 @@ bool has_lanes() {
   return kHas;
 }
 
+#else
+
+bool has_lanes() { return false; }
+void hash_in_lanes(std::span<const std::string_view>, std::vector<Hash>&) {}
+
+#endif
+
 }  // namespace
 
 std::vector<Hash> blake2b_each(std::span<const std::string_view> inputs) {
@@ -161,15 +165,5 @@ std::vector<Hash> blake2b_each(std::span<const std::string_view> inputs) {
   }
   return hashes;
 }
-
-#else
-
-std::vector<Hash> blake2b_each(std::span<const std::string_view> inputs) {
-  std::vector<Hash> hashes;
-  for (const std::string_view input : inputs) hashes.push_back(blake2b(input));
-  return hashes;
-}
-
-#endif
 
 }  // namespace skerry

@@ -1,6 +1,5 @@
 #include "cli/diffusers_folder.h"
 
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -85,19 +84,11 @@ Result<void> link_to_transformer(const std::string& folder, const std::string& n
 std::optional<LatentScaling> latent_scaling(const std::string& ensemble) {
   const auto file = storage::Safetensors::open(router_folder(ensemble) + "/router.safetensors");
   if (!file.has_value()) return std::nullopt;
-  const auto& metadata = file->header().metadata;
-  const auto number = [&](const char* key, double& value) {
-    const auto found = metadata.find(key);
-    if (found == metadata.end()) return false;
-    const char* const end = found->second.data() + found->second.size();
-    const auto [parsed, error] = std::from_chars(found->second.data(), end, value);
-    return error == std::errc() && parsed == end;
-  };
-  LatentScaling scaling;
-  if (!number("latent_scale", scaling.scale) || !number("latent_shift", scaling.shift) ||
-      !std::isfinite(scaling.scale) || !std::isfinite(scaling.shift) || scaling.scale <= 0)
+  const auto scale = storage::number_in<double>(file->header().metadata, "latent_scale"),
+             shift = storage::number_in<double>(file->header().metadata, "latent_shift");
+  if (!scale || !shift || !std::isfinite(*scale) || !std::isfinite(*shift) || *scale <= 0)
     return std::nullopt;
-  return scaling;
+  return LatentScaling{.scale = *scale, .shift = *shift};
 }
 
 bool draws_pixels(const std::string& ensemble, const pb::ModelSpec& model) {

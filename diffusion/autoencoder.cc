@@ -140,7 +140,6 @@ class ScriptDecoder final : public Autoencoder::Decoder {
   ScriptDecoder(const std::string& path, torch::Device device) : module_(torch::jit::load(path, device)) {
     module_.eval();
   }
-  // What its code throws is of no type that LibTorch's own calls throw.
   at::Tensor decode(const at::Tensor& latents) override {
     const c10::IValue answer = module_.forward({latents});
     return answer.isTensor() ? answer.toTensor().to(at::kFloat) : at::Tensor();
@@ -198,7 +197,7 @@ Result<at::Tensor> Autoencoder::decode(const at::Tensor& latents) const {
     const std::int64_t end = std::min(begin + rows, latents.size(0));
     try {
       parts.push_back(decoder_->decode(latents.slice(0, begin, end)));
-    } catch (const std::exception& error) {
+    } catch (const std::exception& error) {  // what TorchScript throws is of no type of LibTorch's own
       const bool is_full = is_out_of_memory(error);
       if (is_full && rows > 1) {
         rows = (rows + 1) / 2;

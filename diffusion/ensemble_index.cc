@@ -133,8 +133,8 @@ Result<EnsembleIndex> read_ensemble_index(const std::string& folder) {
   index.folder = folder;
   const std::string shared = index.router_folder() + "/router.safetensors";
   // Whoever asks the router hears of a file that does not open: plain generation needs none of it.
-  if (storage::Safetensors::open(shared)) {
-    ASSIGN_OR_RETURN(index.latents, read_latent_scaling(shared));
+  if (const auto file = storage::Safetensors::open(shared)) {
+    ASSIGN_OR_RETURN(index.latents, latent_scaling_in(*file, shared));
   }
   for (const std::int32_t expert : index.indices) {
     const std::string statistics = text(index.router_folder(), "/partition-", expert, ".safetensors");

@@ -1,6 +1,6 @@
 // What an ensemble folder says about itself, without LibTorch: ensemble.json, the label counts of its
-// partitions, and whether it draws latents. Failure rule: kNotFound for a missing file, kCorrupt for one that contradicts itself; the
-// message names the file.
+// partitions, and whether it draws latents. Failure rule: kNotFound for a missing file, kCorrupt for one that
+// contradicts itself; the message names the file.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,9 @@
 
 namespace skerry::diffusion {
 
-// Experts are counted from 0 here, by their place among those of the folder; `indices` has their numbers in the run, which
-// are also those of their partitions and folders. Some may be missing: an expert can be removed from a run.
+// Experts are counted from 0 here, by their place among those of the folder; `indices` has their numbers in the
+// run, which are also those of their partitions and folders. Some may be missing: an expert can be removed from
+// a run.
 struct EnsembleIndex {
   std::string folder;
   std::vector<std::int32_t> indices;  // [K], growing

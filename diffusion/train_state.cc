@@ -1,7 +1,5 @@
 #include "diffusion/train_state.h"
 
-#include <charconv>
-
 #include "base/text.h"
 
 namespace skerry::diffusion {
@@ -52,13 +50,7 @@ Result<void> check_identity(const std::map<std::string, std::string>& metadata, 
 
 template <class Number>
 Result<Number> number_of(const std::map<std::string, std::string>& metadata, const char* key) {
-  const auto found = metadata.find(key);
-  Number number = 0;
-  if (found != metadata.end()) {
-    const char* end = found->second.data() + found->second.size();
-    const auto parsed = std::from_chars(found->second.data(), end, number);
-    if (parsed.ec == std::errc() && parsed.ptr == end) return number;
-  }
+  if (const auto number = storage::number_in<Number>(metadata, key)) return *number;
   return fail(ErrorCode::kCorrupt, text("the checkpoint does not say its ", key));
 }
 

@@ -100,10 +100,6 @@ void TrainingSet::read(std::uint64_t index, std::span<float> out) const {
   shard.images.read(index - shard.begin, out);
 }
 
-bool TrainingSet::holds_latents() const {
-  return std::ranges::any_of(shards_, [](const Shard& shard) { return shard.images.latents; });
-}
-
 std::int32_t TrainingSet::label(std::uint64_t index) const {
   const Shard& shard = shard_of(index);
   std::int32_t label = 0;

@@ -1,6 +1,6 @@
-// The shards of one partition, or for a router of all, memory-mapped, and the order in which training reads them. No LibTorch shows
-// here. Shards: `images` u8 [n,C,S,S] or `latents` f16 of that shape, `labels` i32 [n] with −1 = unlabelled. Thread
-// rule: one thread at a time.
+// The shards of one partition, or for a router of all, memory-mapped, and the order in which training reads
+// them. No LibTorch shows here. Shards: `images` u8 [n,C,S,S] or `latents` f16 of that shape, `labels` i32 [n]
+// with −1 = unlabelled. Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class TrainingSet {
   // C·S·S values as the model sees them, which is what `out` holds: of a pixel u8 / 127.5 − 1, a latent as it is.
   void read(std::uint64_t index, std::span<float> out) const;
   const unsigned char* image(std::uint64_t index) const;  // its bytes, valid as long as the set
-  bool holds_latents() const;                             // in any shard
+  bool holds_latents() const { return shards_.front().images.latents; }  // as all shards or none
   std::int32_t label(std::uint64_t index) const;
   std::uint32_t partition(std::uint64_t index) const { return shard_of(index).partition; }
 

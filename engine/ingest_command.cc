@@ -114,10 +114,8 @@ void register_ingest_command(CLI::App& app, int& exit_code) {
   command
       ->add_option("path", options.input,
                    "Folder of images, IDX or CIFAR file (or its folder), WebDataset tar (or a folder of "
-                   "them); or of latents "
-                   "[N,C,S,S] .npy, with labels [N] where the name has labels for latents, or .safetensors, "
-                   "with a tensor "
-                   "latents and maybe labels")
+                   "them); or of latents [N,C,S,S] .npy, with labels [N] where the name has labels for "
+                   "latents, or .safetensors, with a tensor latents and maybe labels")
       ->required();
   command->add_option("--out", options.output, "Folder to write; must not exist or be empty")->required();
   command->add_option("--partitions", options.partitions, "Number of experts K")
@@ -126,14 +124,12 @@ void register_ingest_command(CLI::App& app, int& exit_code) {
   command
       ->add_option("--image-size", options.image_size,
                    "Side of the square images, not of latents; default: that of the first image if it is a "
-                   "square of at most "
-                   "64 pixels, else 64")
+                   "square of at most 64 pixels, else 64")
       ->check(CLI::Range(diffusion::kMinImageSize, diffusion::kMaxImageSize));
   command
       ->add_option("--features", arguments->features,
                    "What images are grouped by: pca (principal components of the pixels or latents), or a "
-                   "file .npy or "
-                   ".safetensors with a row for each image, in the order in which they are read")
+                   "file .npy or .safetensors with a row for each image, in the order in which they are read")
       ->capture_default_str();
   command->add_option(
       "--latent-scale", arguments->latent_scale,

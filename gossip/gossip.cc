@@ -109,7 +109,7 @@ void Gossip::start_round(Now now) {
   ++round_;
   next_round_ =
       now.boot + std::chrono::duration_cast<Duration>(config_.round * (0.9 + 0.2 * random_.uniform()));
-  for (auto& [id, peer] : peers_) peer = {.dialled = peer.dialled, .heard = peer.heard};
+  for (auto& [id, peer] : peers_) peer.messages = peer.given_bytes = 0;
   checked_before_ = verifier_.signatures_checked();
   table_.expire(now);
   while (!news_.empty() && news_.back().came + config_.round * config_.offer_rounds < now.boot)
@@ -163,11 +163,10 @@ void Gossip::send_offers(Now now) {
     std::swap(others[random_.below(others.size())], others.back());
     offer_to(others.back(), !alone && std::exchange(with_digest, false), now);
     others.pop_back();
-    if (!alone) digest_is_due_ = false;
   }
-  if (!has_coordinator || round_ % (alone ? config_.alone_rounds : config_.coordinator_rounds) != 0) return;
-  offer_to(verifier_.coordinator(), alone && with_digest, now);
-  if (alone) digest_is_due_ = false;
+  // Where the others are company, one of them has the digest by now.
+  if (has_coordinator && round_ % (alone ? config_.alone_rounds : config_.coordinator_rounds) == 0)
+    offer_to(verifier_.coordinator(), with_digest, now);
 }
 
 void Gossip::offer_to(const NodeId& peer, bool with_digest, Now now) {
@@ -179,7 +178,9 @@ void Gossip::offer_to(const NodeId& peer, bool with_digest, Now now) {
     if (each.came < since || static_cast<std::size_t>(offer.position_size()) >= config_.offer_heads) break;
     add_head(offer, *each.record);
   }
-  if (with_digest) send.message.set_digest(digest());
+  if (!with_digest) return;
+  send.message.set_digest(digest());
+  digest_is_due_ = false;
 }
 
 std::string Gossip::digest() const { return encode_fingerprints(table_.fingerprints()); }

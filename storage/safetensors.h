@@ -6,9 +6,11 @@
 // is immutable after open.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +40,17 @@ struct SafetensorsHeader {
   std::uint64_t total_bytes = 0;  // data_start + data
   const TensorInfo* find(std::string_view name) const;
 };
+
+// What the metadata says of `key`; none where it says nothing, or not just a number that `Number` holds.
+template <class Number>
+std::optional<Number> number_in(const std::map<std::string, std::string>& metadata, const std::string& key) {
+  const auto found = metadata.find(key);
+  if (found == metadata.end()) return std::nullopt;
+  Number number{};
+  const char* const end = found->second.data() + found->second.size();
+  const auto [rest, error] = std::from_chars(found->second.data(), end, number);
+  return error == std::errc() && rest == end ? std::optional(number) : std::nullopt;
+}
 
 // Parses and checks the header at the front of `bytes`, which holds the whole file or at least all of its
 // header; `file_bytes` is the size of the whole file.

@@ -160,6 +160,19 @@ TEST(Safetensors, round_trip_keeps_order_types_and_bytes) {
   EXPECT_EQ(encode_safetensors(again, parsed->header().metadata), *encoded);
 }
 
+TEST(Safetensors, a_number_in_the_metadata_is_the_whole_value) {
+  const std::map<std::string, std::string> metadata{{"step", "12"}, {"scale", "0.18215"},
+                                                    {"low", "-1"},  {"more", "12 "},
+                                                    {"none", ""},   {"words", "twelve"}};
+  EXPECT_EQ(number_in<std::uint64_t>(metadata, "step"), 12U);
+  EXPECT_EQ(number_in<double>(metadata, "scale"), 0.18215);
+  EXPECT_EQ(number_in<std::int64_t>(metadata, "low"), -1);
+  EXPECT_EQ(number_in<std::uint64_t>(metadata, "low"), std::nullopt);
+  EXPECT_EQ(number_in<std::uint64_t>(metadata, "scale"), std::nullopt);
+  for (const char* key : {"more", "none", "words", "missing"})
+    EXPECT_EQ(number_in<double>(metadata, key), std::nullopt) << key;
+}
+
 TEST(Safetensors, writer_refuses_what_it_could_not_read_back) {
   const auto code = [](std::vector<TensorView> tensors, std::map<std::string, std::string> metadata) {
     const auto encoded = encode_safetensors(tensors, metadata);

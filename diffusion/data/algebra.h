@@ -1,6 +1,6 @@
 // Linear algebra over a set of images, behind plain values: principal components, features, fine k-means.
-// Pixels are taken as x = u8 / 127.5 − 1, latents as they are, and streamed in blocks. Same input, seed and threads: same bytes.
-// Any one thread.
+// Pixels are taken as x = u8 / 127.5 − 1, latents as they are, and streamed in blocks. Same input, seed and
+// threads: same bytes. Any one thread.
 #pragma once
 
 #include <cstdint>

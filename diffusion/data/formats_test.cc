@@ -304,6 +304,7 @@ TEST(Npy, WhatIsNoMatrixOfNumbersIsRefused) {
       {with("(2, 2)", "(9, 99999999999999999999)"), "not what NumPy writes"},
       {with("'shape': (2, 2)", "'descr': '<f4' "), "not what NumPy writes"},
       {with("<f4", "<i4"), "found '<i4'"},
+      {with("<f4", "|u1"), "found '|u1'"},
       {with("False", "True "), "Fortran"},
       {with("}", " "), "not what NumPy writes"},
       {with("NUMPY\x01", "NUMPY\x04"), "format 4"}};

@@ -19,9 +19,9 @@ struct IngestOptions {
   int image_size = 0;  // 0: see read_images
   std::uint64_t seed = 0;
   int threads = 1;  // of matrix products; another count gives other low bits
-  // A file of what images are grouped by (imported_features.h), a row for each sample of the source in its order, skipped
-  // ones included; empty: principal components of the pixels or latents. The router that needs no training sees pixels alone: it knows
-  // each partition by the fine centroids of its own images.
+  // A file of what images are grouped by (imported_features.h), a row for each sample of the source in its
+  // order, skipped ones included; empty: principal components of the pixels or latents. The router that needs
+  // no training sees pixels alone: it knows each partition by the fine centroids of its own images.
   std::string features;
   LatentOptions latents;
 };

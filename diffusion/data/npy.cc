@@ -194,8 +194,9 @@ std::int64_t integer_at(const NumberArray& array, std::uint64_t index) {
 Result<FeatureMatrix> parse_npy(std::string_view file) {
   ASSIGN_OR_RETURN(const NumberArray array, open_array(file));
   if (array.kind != 'f') {
-    return fail(ErrorCode::kInvalid, text("npy: expected numbers of type <f2, <f4 or <f8, found '<",
-                                          array.kind, array.number_bytes, "'"));
+    return fail(ErrorCode::kInvalid,
+                text("npy: expected numbers of type <f2, <f4 or <f8, found '",
+                     array.number_bytes == 1 ? '|' : '<', array.kind, array.number_bytes, "'"));
   }
   if (array.shape.size() != 2) {
     return fail(ErrorCode::kInvalid,

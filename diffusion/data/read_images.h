@@ -37,10 +37,10 @@ struct LatentOptions {
   bool scaled = false;                   // they are scaled so already
 };
 
-// Of latents every one must be as large as the first, and as `image_size` if that is not 0; kInvalid names one that is not,
-// that is not finite, or that is beyond what 16 bits hold. Of images `image_size` 0: the size of the first image if that is a square of at most kDefaultImageSize, else
-// kDefaultImageSize. kInvalid where not one image could be used; its message names the first that could not,
-// and why.
+// Of latents every one must be as large as the first, and as `image_size` if that is not 0; kInvalid names one
+// that is not, that is not finite, or that is beyond what 16 bits hold. Of images `image_size` 0: the size of
+// the first image if that is a square of at most kDefaultImageSize, else kDefaultImageSize. kInvalid where not
+// one image could be used; its message names the first that could not, and why.
 Result<ImageSet> read_images(Source& source, const std::string& scratch_folder, int image_size,
                              const LatentOptions& latents, const ProgressFn& progress);
 

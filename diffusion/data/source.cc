@@ -18,8 +18,7 @@ constexpr std::string_view kAccepted =
     "accepted are: a folder of .jpg/.jpeg/.png/.webp images (one folder per class, or flat), IDX files "
     "(train-images-idx3-ubyte[.gz] or the folder that holds it), CIFAR-10 and CIFAR-100 in binary form "
     "(data_batch_1.bin …, train.bin, or their folder), WebDataset tars (one .tar or a folder of them), "
-    "latents "
-    "[N,C,S,S] in .npy or .safetensors (one file or a folder of them) or as .npy in a WebDataset";
+    "latents [N,C,S,S] in .npy or .safetensors (one file or a folder of them) or as .npy in a WebDataset";
 constexpr int kMaxFolderDepth = 16;
 
 bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> endings) {

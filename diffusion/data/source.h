@@ -1,5 +1,6 @@
-// Where images come from: a folder of images, IDX or CIFAR files, WebDataset tars; and latents that were made of images
-// beforehand: NumPy and safetensors files, WebDataset tars. A source yields one sample after the other in an order that depends on names alone, so that the same input gives the same dataset.
+// Where images come from: a folder of images, IDX or CIFAR files, WebDataset tars; and latents that were made
+// of images beforehand: NumPy and safetensors files, WebDataset tars. A source yields one sample after the other
+// in an order that depends on names alone, so that the same input gives the same dataset.
 //
 // Failure rule: a sample that cannot be used comes with its `problem` and the reading goes on; an error ends
 // it (a truncated archive, a count that does not match). Thread rule: one thread.
@@ -46,12 +47,12 @@ Result<std::unique_ptr<Source>> open_idx_source(const std::string& images_path);
 // comes with the files lies beside them; CIFAR-100's coarse label is not read. REQUIRES: at least one file.
 Result<std::unique_ptr<Source>> open_cifar_source(std::vector<std::string> files);
 // WebDataset: consecutive members that share the name up to the first dot are one sample. The label is the
-// field `cls`, else "label" in `json`, else the member's folder, else none. A sample without an image is the latent of its
-// field `npy`, which must be one.
+// field `cls`, else "label" in `json`, else the member's folder, else none. A sample without an image is the
+// latent of its field `npy`, which must be one.
 Result<std::unique_ptr<Source>> open_tar_source(std::vector<std::string> tars);
 
-// Files of latents below a folder, as latents.h reads them. Labels of NumPy's are in labels_path()
-// where there is such a file, of safetensors in `labels`; without them class = first folder below it, as of images. What is
+// Files of latents below a folder, as latents.h reads them. Labels of NumPy's are in labels_path() where there
+// is such a file, of safetensors in `labels`; without them class = first folder below it, as of images. What is
 // no latents is an error, not skipped. REQUIRES: at least one file.
 Result<std::unique_ptr<Source>> open_latent_source(const std::string& folder, std::vector<std::string> files);
 

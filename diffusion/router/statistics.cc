@@ -9,7 +9,6 @@
 #include <optional>
 
 #include "base/text.h"
-#include "storage/safetensors.h"
 
 namespace skerry::diffusion {
 namespace {
@@ -69,37 +68,14 @@ Result<GaussianStatistics> read_gaussian(const Safetensors& file, const std::str
 }
 
 Result<std::int64_t> read_number(const Safetensors& file, const std::string& path, const std::string& key) {
-  const auto& metadata = file.header().metadata;
-  const auto found = metadata.find(key);
-  std::int64_t value = -1;
-  if (found != metadata.end()) {
-    const std::string& digits = found->second;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || end != digits.data() + digits.size()) value = -1;
-  }
-  if (value < 0) return broken(path, text("metadata ", key, " is missing or no number"));
-  return value;
+  const auto value = storage::number_in<std::int64_t>(file.header().metadata, key);
+  if (!value || *value < 0) return broken(path, text("metadata ", key, " is missing or no number"));
+  return *value;
 }
 
 std::string exact_text(double value) {
   char digits[32];
   return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
-}
-
-Result<std::optional<LatentScaling>> scaling_in(const Safetensors& file, const std::string& path) {
-  const auto& metadata = file.header().metadata;
-  const auto scale = metadata.find(kLatentScale), shift = metadata.find(kLatentShift);
-  if (scale == metadata.end() && shift == metadata.end()) return std::nullopt;
-  const auto number = [&](const auto& found, double& value) {
-    if (found == metadata.end()) return false;
-    const char* const end = found->second.data() + found->second.size();
-    const auto parsed = std::from_chars(found->second.data(), end, value);
-    return parsed.ec == std::errc() && parsed.ptr == end;
-  };
-  LatentScaling scaling;
-  if (!number(scale, scaling.scale) || !number(shift, scaling.shift) || !validate(scaling))
-    return broken(path, text("metadata ", kLatentScale, " and ", kLatentShift, " are not two numbers"));
-  return scaling;
 }
 
 Result<void> check(const RouterStatistics& s, const std::string& path) {
@@ -175,14 +151,20 @@ Result<RouterStatistics> read_router_statistics(const std::string& path) {
   ASSIGN_OR_RETURN(s.linear_a, read_tensor<float>(file, path, "linear_a", DType::kF32, Shape{kTimes}));
   ASSIGN_OR_RETURN(s.linear_b, read_tensor<float>(file, path, "linear_b", DType::kF32,
                                                   Shape{kTimes, s.whole.dimensions()}));
-  ASSIGN_OR_RETURN(s.latents, scaling_in(file, path));
+  ASSIGN_OR_RETURN(s.latents, latent_scaling_in(file, path));
   TRY(check(s, path));
   return s;
 }
 
-Result<std::optional<LatentScaling>> read_latent_scaling(const std::string& path) {
-  ASSIGN_OR_RETURN(const Safetensors file, Safetensors::open(path));
-  return scaling_in(file, path);
+Result<std::optional<LatentScaling>> latent_scaling_in(const Safetensors& file, const std::string& path) {
+  const auto& metadata = file.header().metadata;
+  if (!metadata.contains(kLatentScale) && !metadata.contains(kLatentShift)) return std::nullopt;
+  const auto scale = storage::number_in<double>(metadata, kLatentScale),
+             shift = storage::number_in<double>(metadata, kLatentShift);
+  const LatentScaling scaling{.scale = scale.value_or(0), .shift = shift.value_or(0)};
+  if (!scale || !shift || !validate(scaling))
+    return broken(path, text("metadata ", kLatentScale, " and ", kLatentShift, " are not two numbers"));
+  return scaling;
 }
 
 Result<PartitionStatistics> read_partition_statistics(const std::string& path) {

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "diffusion/data/latents.h"
+#include "storage/safetensors.h"
 
 namespace skerry::diffusion {
 
@@ -39,8 +40,8 @@ struct RouterStatistics {
   // The best predictor a·x_t + b of the velocity at t = kLinearTimes: a scalar a, one b a pixel.
   std::vector<float> linear_a;  // [3]
   std::vector<float> linear_b;  // [3, d]
-  // Of a dataset of latents: how they were scaled, so that what is drawn can be decoded. It is here because this file goes
-  // wherever an ensemble goes.
+  // Of a dataset of latents: how they were scaled, so that what is drawn can be decoded. It is here because
+  // this file goes wherever an ensemble goes.
   std::optional<LatentScaling> latents;
 };
 inline constexpr double kLinearTimes[] = {.2, .5, .8};
@@ -54,8 +55,9 @@ struct PartitionStatistics {
 Result<void> write_router_statistics(const std::string& path, const RouterStatistics& statistics);
 Result<void> write_partition_statistics(const std::string& path, const PartitionStatistics& statistics);
 Result<RouterStatistics> read_router_statistics(const std::string& path);
-// That file's `latents` alone.
-Result<std::optional<LatentScaling>> read_latent_scaling(const std::string& path);
+// Its `latents` alone, of that file open; `path` is for the message.
+Result<std::optional<LatentScaling>> latent_scaling_in(const storage::Safetensors& file,
+                                                       const std::string& path);
 Result<PartitionStatistics> read_partition_statistics(const std::string& path);
 
 struct RouterFolder {

@@ -13,30 +13,32 @@ using namespace diffusion;
 
 namespace {
 
-// The same file as latents, and as the labels of as many.
-void read_array(std::string_view input) {
+// The same file as latents, and as the labels of as many: whether it is either.
+bool read_array(std::string_view input) {
   const auto array = parse_npy_array(input);
-  if (!array) return;
-  if (const auto block = latents_of(*array)) {
+  if (!array) return false;
+  const auto block = latents_of(*array);
+  if (block) {
     check_latent(block->at(0));
     check_latent(block->at(block->count - 1));
   }
   constexpr std::uint64_t kMostLabels = 1 << 16;
   const std::uint64_t count = array->shape.empty() ? 0 : array->shape[0];
-  if (count > kMostLabels) return;
+  if (count > kMostLabels) return block.has_value();
   const auto labels = labels_of(*array, count);
   SKERRY_CHECK(!labels || labels->size() == count, "labels were lost");
+  return block.has_value() || labels.has_value();
 }
 
 }  // namespace
 
 Verdict npy(std::string_view input) {
-  read_array(input);
+  const bool is_array = read_array(input);
   constexpr std::uint64_t kMostNumbers = 1 << 16;  // bounds the time that one input takes
   const auto parsed = parse_npy(input);
   if (!parsed) {
     SKERRY_CHECK(!parsed.error().message.empty(), "refused without a reason");
-    return Verdict::kRefused;
+    return is_array ? Verdict::kAccepted : Verdict::kRefused;
   }
   const FeatureMatrix& matrix = *parsed;
   SKERRY_CHECK(matrix.rows > 0 && matrix.columns > 0 && matrix.columns <= kMostFeatureColumns, "no matrix");

@@ -1,16 +1,36 @@
 #include "storage/safetensors.h"
 
 #include "base/check.h"
+#include "diffusion/data/source.h"
+#include "tests/fuzz/memory_file.h"
+#include "tests/fuzz/samples.h"
 #include "tests/fuzz/targets.h"
 
 namespace skerry::fuzz {
 
 using namespace storage;
 
+namespace {
+
+// The same file as latents and their labels.
+void read_latents(std::string_view input) {
+  static MemoryFile file;
+  file.set(input);
+  auto source = diffusion::open_latent_source("", {file.path()});
+  SKERRY_CHECK(source.has_value(), "opening a source reads nothing");
+  read_all(**source, [](const diffusion::SourceSample& sample) {
+    SKERRY_CHECK(sample.latent.has_value() && !sample.image, "a sample that is no latent");
+    check_latent(*sample.latent);
+  });
+}
+
+}  // namespace
+
 Verdict safetensors(std::string_view input) {
   const auto parsed = Safetensors::parse(std::string(input));
   if (!parsed) return Verdict::kRefused;
   const SafetensorsHeader& header = parsed->header();
+  if (header.find("latents") != nullptr) read_latents(input);
   SKERRY_CHECK(header.total_bytes == input.size() && header.data_start <= input.size(),
                "sizes contradict the file");
   std::vector<TensorView> views;

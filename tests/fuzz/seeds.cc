@@ -227,6 +227,11 @@ void write_storage(const Folder& folder) {
                                         {"scalar", DType::kU8, {}, "s"}};
   const std::string file = *encode_safetensors(tensors, {{"step", "10"}, {"kind", "checkpoint"}});
   folder.write("safetensors", "checkpoint", file);
+  const std::string halves(64, 'x'), labels("\7\0\0\0\xff\xff\xff\xff", 8);
+  folder.write(
+      "safetensors", "latents",
+      *encode_safetensors(
+          {{"latents", DType::kF16, {2, 1, 4, 4}, halves}, {"labels", DType::kI32, {2}, labels}}, {}));
   folder.write("safetensors", "empty", *encode_safetensors({}, {}));
   Manifest facts;
   facts.kind = ManifestKind::kCheckpoint;
@@ -265,6 +270,9 @@ void write_images(const Folder& folder) {
   folder.write("npy", "floats", npy_bytes(2, 3, {1, 2, 3, 4, 5, 6}));
   std::string halves = npy_bytes(3, 1, {1, 2, 3}).substr(0, 128) + std::string("\x00\x3c\x01\x00\xff\x7b", 6);
   folder.write("npy", "halves", halves.replace(halves.find("<f4"), 3, "<f2"));
+  const std::string latent = floats(std::vector<float>(16, 0.5F));
+  folder.write("npy", "latents", npy_file("<f4", {2, 1, 4, 4}, latent + latent));
+  folder.write("npy", "labels", npy_file("|i1", {3}, "\7\xff\1"));
   folder.write("image", "webp", webp_bytes(picture(9, 6, 3, 5)));
   folder.write("image", "png", png);
   folder.write("image", "png-grey", png_bytes(picture(4, 4, 1, 6)));
@@ -274,6 +282,8 @@ void write_images(const Folder& folder) {
       tar_bytes({{"a/1.png", png}, {"a/1.cls", "7\n"}, {"b/2.json", R"({"label": 1234})"}, {"b/2.png", png}});
   folder.write("tar", "plain", tar);
   folder.write("tar", "gzip", gzipped(tar));
+  folder.write("tar", "latents",
+               tar_bytes({{"a/1.npy", npy_file("<f4", {1, 4, 4}, latent)}, {"a/1.cls", "7\n"}}));
 }
 
 void write_all(const Folder& folder) {
