@@ -145,7 +145,7 @@ TEST(Parsing, EveryCommandsHelpTeachesWithAnExample) {
            {"run", "pause"},    {"run", "resume"},   {"run", "stop"},       {"run", "extend"},
            {"run", "delete"},   {"run", "why"},      {"shard", "list"},     {"event", "list"},
            {"chunk", "list"},   {"chunk", "verify"}, {"ensemble", "fetch"}, {"sample"},
-           {"doctor"},          {"version"},         {"completion"}}) {
+           {"doctor"},          {"version"},         {"completion"},        {"run", "preview"}}) {
     std::vector<std::string> asked = words;
     asked.push_back("--help");
     EXPECT_EQ(around(asked), kExitOk) << words[0];

@@ -258,6 +258,7 @@ void add_run_commands(CLI::App& root, Command& command) {
             "Shows it until it ends; exit status 0 when it is done, 8 when it failed or was stopped",
             "skerry run watch fashion && skerry ensemble fetch fashion -o out",
             [&command](const std::string& name) { return watch_run(command, name); });
+  add_preview_command(*group, command);
   add_named(*group, command, "pause", "Has its experts commit and give their leases back",
             "skerry run pause fashion", [&command](const std::string& name) {
               return tell_run(command, &pb::AdminRequest::mutable_run_pause, name,
