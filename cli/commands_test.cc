@@ -145,7 +145,7 @@ TEST(Parsing, EveryCommandsHelpTeachesWithAnExample) {
            {"run", "pause"},    {"run", "resume"},   {"run", "stop"},       {"run", "extend"},
            {"run", "delete"},   {"run", "why"},      {"shard", "list"},     {"event", "list"},
            {"chunk", "list"},   {"chunk", "verify"}, {"ensemble", "fetch"}, {"sample"},
-           {"doctor"},          {"version"},         {"completion"}}) {
+           {"doctor"},          {"version"},         {"completion"},        {"run", "preview"}}) {
     std::vector<std::string> asked = words;
     asked.push_back("--help");
     EXPECT_EQ(around(asked), kExitOk) << words[0];
@@ -565,12 +565,17 @@ TEST(Sample, HandsOverToTheEngineWithTheSameFlags) {
       << around.told();
   EXPECT_THAT(around.ran.at(0),
               ElementsAre("/bin/skerry-engine", "sample", ensemble, "-n", "9", "--steps", "30", "--solver",
-                          "heun", "--guidance", "2", "--route", "top2", "--seed", "4", "-o", "grid.png",
-                          "--label", "1", "--router", "learned"));
+                          "heun", "--guidance", "2", "--route", "top2", "--router", "learned", "--seed", "4",
+                          "-o", "grid.png", "--label", "1"));
   EXPECT_EQ(around({"sample", ensemble, "--label", "0", "-o", "grid.png"}), kExitOk);
   EXPECT_EQ(around({"sample", ensemble, "--vae", "folder", "-o", "grid.png"}), kExitOk);
   EXPECT_THAT(std::vector(around.ran.back().end() - 2, around.ran.back().end()),
               ElementsAre("--vae", "folder"));
+  EXPECT_EQ(around({"sample", ensemble, "--expert", "3", "-o", "grid.png"}), kExitOk);
+  EXPECT_THAT(around.ran.back(),
+              ElementsAre("/bin/skerry-engine", "sample", ensemble, "-n", "16", "--steps", "50", "--solver",
+                          "euler", "--guidance", "1", "--expert", "3", "--seed", "0", "-o", "grid.png"));
+  EXPECT_EQ(around({"sample", ensemble, "--expert", "3", "--route", "top1", "-o", "grid.png"}), kExitUsage);
   EXPECT_EQ(around({"sample", ensemble, "--label", "2", "-o", "grid.png"}), kExitUsage);
   EXPECT_THAT(around.told(), HasSubstr("the classes are disc, square"));
   EXPECT_EQ(around({"sample", ensemble, "--route", "learned", "-o", "grid.png"}), kExitUsage);
@@ -578,7 +583,7 @@ TEST(Sample, HandsOverToTheEngineWithTheSameFlags) {
   EXPECT_EQ(around({"sample", ensemble}), kExitUsage);
   EXPECT_EQ(around({"sample", ensemble, "-o", ensemble}), kExitUsage);
   EXPECT_EQ(around({"sample", ensemble, "-o", ensemble + "/none/grid.png"}), kExitNotFound);
-  EXPECT_EQ(around.ran.size(), 3U);
+  EXPECT_EQ(around.ran.size(), 4U);
 }
 
 TEST(Doctor, IsHealthyUnlessSomethingFailed) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <ostream>
 #include <set>
 
 #include "base/progress.h"
@@ -26,8 +25,6 @@ constexpr std::string_view kScratch = "/.fetched";
 constexpr std::string_view kScratchWithState = "/.fetched-with-training-state";
 
 const std::string kLearnedRouter = "/learned.safetensors";
-
-bool is_laggard(const pb::EnsembleExpert& expert) { return expert.step() < expert.steps_target(); }
 
 Result<void> make_folder(const std::string& path) {
   std::error_code error;
@@ -130,16 +127,12 @@ Result<void> assemble_expert(const std::string& fetched, const std::string& fold
   return {};
 }
 
-Result<void> assemble(const pb::EnsembleReply& ensemble, const std::string& partial, const Extras& extras,
-                      Surroundings& around) {
-  const std::string scratch = scratch_folder(partial, extras.any());
+Result<void> assemble(const pb::EnsembleReply& ensemble, const std::string& partial,
+                      const std::string& scratch, const Extras& extras) {
   std::error_code error;
   fs::remove_all(partial + "/transformer",
                  error);  // half made by a fetch that was interrupted, with other extras
   for (const pb::EnsembleExpert& expert : ensemble.experts()) {
-    around.err() << "expert " << expert.index() << ": step " << expert.step() << " of "
-                 << expert.steps_target()
-                 << (is_laggard(expert) ? " (behind: the run has not finished it)" : "") << std::endl;
     TRY(assemble_expert(scratch_path(scratch, expert.checkpoint()), expert_folder(partial, expert.index()),
                         ensemble.run().model(), extras));
   }
@@ -150,9 +143,7 @@ Result<void> assemble(const pb::EnsembleReply& ensemble, const std::string& part
     if (error) return system_error("write", router_path(partial, file), error.value());
   }
   if (ensemble.has_learned_router()) {
-    const pb::EnsembleExpert& router = ensemble.learned_router();
-    around.err() << "router: step " << router.step() << " of " << router.steps_target() << std::endl;
-    TRY(write_learned_router(scratch_path(scratch, router.checkpoint()),
+    TRY(write_learned_router(scratch_path(scratch, ensemble.learned_router().checkpoint()),
                              router_folder(partial) + kLearnedRouter));
   }
   TRY(write_diffusers_files(partial, ensemble));
@@ -218,6 +209,8 @@ Result<void> check_ensemble(const pb::EnsembleReply& ensemble, const std::string
   return {};
 }
 
+bool is_laggard(const pb::EnsembleExpert& expert) { return expert.step() < expert.steps_target(); }
+
 std::vector<std::uint32_t> laggards(const pb::EnsembleReply& ensemble) {
   std::vector<std::uint32_t> behind;
   for (const pb::EnsembleExpert& expert : ensemble.experts()) {
@@ -259,24 +252,25 @@ std::string ensemble_index(const pb::EnsembleReply& ensemble) {
 }
 
 Result<void> fetch_ensemble(const pb::EnsembleReply& ensemble, const std::string& folder,
-                            const Extras& extras, ObjectSource& source, Surroundings& around) {
+                            const Extras& extras, ObjectSource& source, Terminal& terminal,
+                            const std::string& kept) {
   const std::string partial = folder + ".partial";
   ASSIGN_OR_RETURN(const UniqueFd held,
                    lock_folder(partial, text("another fetch is writing to ", partial,
                                              ": wait for it, or choose another folder with -o")));
   std::error_code error;
   if (fs::exists(folder, error)) return already_there(folder);  // made while we came here
-  const std::string scratch = scratch_folder(partial, extras.any());
+  const std::string scratch = kept.empty() ? scratch_folder(partial, extras.any()) : kept;
   TRY(make_folder(scratch));
   ASSIGN_OR_RETURN(const std::vector<WantedObject> objects, wanted_objects(ensemble, extras.any()));
   drop_stale_scratch(scratch, objects);
   {
     exchange::FolderShelf shelf(scratch);
-    Progress progress(around, "fetching", Progress::Unit::kBytes);
+    Progress progress(terminal, "fetching", Progress::Unit::kBytes);
     TRY(source.fetch(objects, shelf,
                      [&](std::uint64_t done, std::uint64_t total) { progress.show(done, total); }));
   }
-  TRY(assemble(ensemble, partial, extras, around));
+  TRY(assemble(ensemble, partial, scratch, extras));
   return publish(partial, folder);
 }
 

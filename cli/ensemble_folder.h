@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/progress.h"
 #include "base/result.h"
 #include "cli/admin_client.h"
-#include "cli/surroundings.h"
 
 namespace skerry::cli {
 
@@ -19,6 +19,7 @@ Result<void> check_ensemble(const pb::EnsembleReply& ensemble, const std::string
 // What `ensemble.json` says.
 std::string ensemble_index(const pb::EnsembleReply& ensemble);
 
+bool is_laggard(const pb::EnsembleExpert& expert);
 // Experts that are behind the target.
 std::vector<std::uint32_t> laggards(const pb::EnsembleReply& ensemble);
 
@@ -30,8 +31,10 @@ struct Extras {
 };
 
 // Fetches into FOLDER.partial, assembles, renames. kUnavailable: the run may have gone on
-// and dropped one of these checkpoints: ask for the ensemble anew.
+// and dropped one of these checkpoints: ask for the ensemble anew. What came lies in the folder `kept` and stays there, and a
+// later fetch with the same extras asks for nothing that it finds there; empty: what came goes with FOLDER.partial.
 Result<void> fetch_ensemble(const pb::EnsembleReply& ensemble, const std::string& folder,
-                            const Extras& extras, ObjectSource& source, Surroundings& around);
+                            const Extras& extras, ObjectSource& source, Terminal& terminal,
+                            const std::string& kept = "");
 
 }  // namespace skerry::cli

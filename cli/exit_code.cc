@@ -25,4 +25,17 @@ ExitCode exit_code(ErrorCode code) {
   return kExitError;
 }
 
+ErrorCode code_of_engine(int status) {
+  switch (status) {
+    case kExitUsage:
+      return ErrorCode::kInvalid;
+    case kExitNotFound:
+      return ErrorCode::kNotFound;
+    case kExitConflict:
+      return ErrorCode::kConflict;
+    default:
+      return ErrorCode::kIo;
+  }
+}
+
 }  // namespace skerry::cli

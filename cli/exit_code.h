@@ -19,5 +19,7 @@ enum ExitCode : int {
 };
 
 ExitCode exit_code(ErrorCode code);
+// What an exit status of skerry-engine means: its numbers are ours.
+ErrorCode code_of_engine(int status);
 
 }  // namespace skerry::cli

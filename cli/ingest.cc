@@ -9,6 +9,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "cli/dataset_index.h"
+#include "cli/exit_code.h"
 #include "cli/folder_lock.h"
 #include "cli/output.h"
 
@@ -55,20 +56,6 @@ void show_line(const std::string& line, Progress& progress, Surroundings& around
   };
   progress.set_what(printable(stage));
   progress.show(number("done"), number("total"));
-}
-
-// Its exit codes are ours.
-ErrorCode code_of_engine(int status) {
-  switch (status) {
-    case 2:
-      return ErrorCode::kInvalid;
-    case 3:
-      return ErrorCode::kNotFound;
-    case 6:
-      return ErrorCode::kConflict;
-    default:
-      return ErrorCode::kIo;
-  }
 }
 
 }  // namespace

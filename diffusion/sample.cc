@@ -62,6 +62,16 @@ Result<std::vector<std::int32_t>> draw_experts(const SampleSpec& spec, const Ens
   return experts;
 }
 
+// Where the one expert that was asked for stands in the ensemble.
+Result<std::int32_t> place_of(std::int32_t expert, const EnsembleIndex& index) {
+  const auto found = std::ranges::find(index.indices, expert);
+  if (found != index.indices.end()) return static_cast<std::int32_t>(found - index.indices.begin());
+  std::string known;
+  for (const std::int32_t each : index.indices) known += text(known.empty() ? "" : ", ", each);
+  return fail(ErrorCode::kInvalid,
+              text("expert ", expert, " is not of this ensemble, whose experts are ", known));
+}
+
 Result<std::unique_ptr<Router>> load_router(const SampleSpec& spec, const Ensemble& ensemble) {
   const EnsembleIndex& index = ensemble.index();
   const std::string folder = index.router_folder();
@@ -268,7 +278,10 @@ Result<Samples> sample_ensemble(const std::string& folder, const SampleSpec& spe
     ASSIGN_OR_RETURN(const std::optional<Autoencoder> autoencoder, open_autoencoder(spec, ensemble));
     ASSIGN_OR_RETURN(samples.labels, assign_labels(spec, index));
     std::unique_ptr<Router> router;
-    if (spec.route == Route::kAncestral) {
+    if (spec.expert) {
+      ASSIGN_OR_RETURN(const std::int32_t place, place_of(*spec.expert, index));
+      samples.experts.assign(spec.count, place);
+    } else if (spec.route == Route::kAncestral) {
       ASSIGN_OR_RETURN(samples.experts, draw_experts(spec, index, samples.labels));
     } else {
       ASSIGN_OR_RETURN(router, load_router(spec, ensemble));

@@ -31,7 +31,9 @@ struct SampleSpec {
   Solver solver = Solver::kEuler;
   double guidance = 1;  // v = v_null + guidance·(v_label − v_null); 1: no null branch
   Route route = Route::kAncestral;
-  std::optional<RouterKind> router;   // none: the ensemble's
+  std::optional<RouterKind> router;  // none: the ensemble's
+  // By its index in the run: it alone draws every image, whatever the route, of labels too that it has not seen.
+  std::optional<std::int32_t> expert;
   std::optional<std::int32_t> label;  // none: image i has label i mod classes; −1: no label at all
   std::uint32_t batch_size = 64;
   std::uint32_t threads = 1;

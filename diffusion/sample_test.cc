@@ -133,6 +133,29 @@ TEST_F(EnsembleTest, ExpertsKeepTheirNumbersWhereOneIsMissing) {
   for (const std::int32_t expert : draw(one).experts) EXPECT_EQ(expert, 0);
 }
 
+TEST_F(EnsembleTest, OneExpertDrawsEveryImageFromTheNoiseOfTheEnsembles) {
+  SampleSpec asked = spec();
+  asked.keep_values = true;
+  const Samples ensemble = draw(asked);
+  for (const std::int32_t expert : {0, 1}) {
+    asked.expert = expert;
+    const Samples alone = draw(asked);
+    EXPECT_EQ(alone.experts, std::vector<std::int32_t>(asked.count, expert));
+    EXPECT_EQ(alone.labels, ensemble.labels);
+    const std::size_t values = alone.values.size() / asked.count;
+    for (std::size_t i = 0; i < alone.values.size(); ++i) {
+      if (ensemble.experts[i / values] == expert) {
+        EXPECT_NEAR(alone.values[i], ensemble.values[i], 1e-4) << i;
+      }
+    }
+    asked.route = Route::kTop1;  // for which this folder has no statistics
+  }
+  asked.expert = 2;
+  const auto missing = sample_ensemble(folder_.path(), asked, nullptr);
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().message, "expert 2 is not of this ensemble, whose experts are 0, 1");
+}
+
 TEST_F(EnsembleTest, AnImageDependsOnItsNumberAndSeedOnly) {
   const Samples all = draw(spec());
   SampleSpec smaller = spec();

@@ -163,6 +163,7 @@ void register_sample_command(CLI::App& app, int& exit_code) {
   command->add_option("--guidance", spec.guidance, "Guidance scale; 1: none")->capture_default_str();
   command->add_option("--route", arguments->route, "ancestral, top1, top2 or full")->capture_default_str();
   command->add_option("--router", arguments->router, "analytic or learned; without it, what the run trained");
+  command->add_option("--expert", spec.expert, "This one draws every image, whatever the route");
   command
       ->add_option("--resident", spec.resident,
                    "Experts on the device at a time, the others wait on the disk; 0: as many as fit")

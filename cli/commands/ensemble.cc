@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/committed_ensemble.h"
 #include "cli/ensemble_folder.h"
 #include "cli/exit_code.h"
 #include "cli/fleet.h"
@@ -17,31 +18,12 @@
 namespace skerry::cli {
 namespace {
 
-// An unfinished run goes on while it is fetched, and old checkpoints go: then the newer ones are asked for.
-constexpr int kAttempts = 5;
-
 struct FetchOptions {
   std::string run;
   std::string folder;
   std::string from;  // a node; empty: the coordinator
   Extras extras;
 };
-
-Result<pb::EnsembleReply> describe(Command& command, const FetchOptions& options) {
-  ASSIGN_OR_RETURN(const pb::AdminReply reply,
-                   command.ask(named(&pb::AdminRequest::mutable_ensemble, options.run)));
-  if (!reply.has_ensemble()) return unexpected_reply();
-  TRY(check_ensemble(reply.ensemble(), options.folder));
-  return reply.ensemble();
-}
-
-bool same_heads(const pb::EnsembleReply& one, const pb::EnsembleReply& other) {
-  return one.learned_router().checkpoint().manifest() == other.learned_router().checkpoint().manifest() &&
-         std::equal(one.experts().begin(), one.experts().end(), other.experts().begin(),
-                    other.experts().end(), [](const pb::EnsembleExpert& a, const pb::EnsembleExpert& b) {
-                      return a.checkpoint().manifest() == b.checkpoint().manifest();
-                    });
-}
 
 // ---- With the coordinator gone: from records ----
 
@@ -150,29 +132,27 @@ Result<pb::EnsembleReply> fetch_from_nodes(Command& command, const FetchOptions&
   return ensemble;
 }
 
-Result<pb::EnsembleReply> fetch_from_coordinator(Command& command, const FetchOptions& options) {
-  ASSIGN_OR_RETURN(pb::EnsembleReply ensemble, describe(command, options));
-  ASSIGN_OR_RETURN(AdminClient * client, command.client());
-  for (int attempt = 1;; ++attempt) {
-    const Result<void> fetched =
-        fetch_ensemble(ensemble, options.folder, options.extras, *client, command.around);
-    if (fetched.has_value()) break;
-    if (fetched.error().code != ErrorCode::kUnavailable || attempt == kAttempts) return fetched.error();
-    Result<pb::EnsembleReply> newer = describe(command, options);
-    if (!newer.has_value() || same_heads(*newer, ensemble)) return fetched.error();
-    command.tell("the run has gone on meanwhile: fetching its newer checkpoints");
-    ensemble = std::move(*newer);
+// An expert a line, also one that is behind.
+void tell_steps(Command& command, const pb::EnsembleReply& ensemble) {
+  const auto steps = [](const pb::EnsembleExpert& of) {
+    return text(": step ", of.step(), " of ", of.steps_target());
+  };
+  for (const pb::EnsembleExpert& expert : ensemble.experts()) {
+    command.tell(text("expert ", expert.index(), steps(expert),
+                      is_laggard(expert) ? " (behind: the run has not finished it)" : ""));
   }
-  return ensemble;
+  if (ensemble.has_learned_router()) command.tell("router" + steps(ensemble.learned_router()));
 }
 
 Result<int> fetch(Command& command, FetchOptions options) {
   while (options.folder.size() > 1 && options.folder.ends_with('/')) options.folder.pop_back();
   command.around.set_parting_words(
       text("what has come stays in ", options.folder, ".partial; the same command goes on from there\n"));
-  ASSIGN_OR_RETURN(const pb::EnsembleReply ensemble, options.from.empty()
-                                                         ? fetch_from_coordinator(command, options)
-                                                         : fetch_from_nodes(command, options));
+  ASSIGN_OR_RETURN(const pb::EnsembleReply ensemble,
+                   options.from.empty()
+                       ? fetch_committed(command, options.run, options.folder, options.extras, command.around)
+                       : fetch_from_nodes(command, options));
+  tell_steps(command, ensemble);
   const std::vector<std::uint32_t> behind = laggards(ensemble);
   if (!behind.empty()) {
     command.tell(text(behind.size(), " of ", ensemble.experts_size(),

@@ -6,15 +6,13 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/exit_code.h"
+#include "cli/follow_run.h"
 #include "cli/initial_weights.h"
-#include "cli/patience.h"
 #include "cli/run_file.h"
 #include "cli/run_view.h"
 
 namespace skerry::cli {
 namespace {
-
-constexpr std::chrono::milliseconds kWatchEvery{1000};
 
 using Part = pb::Named* (pb::AdminRequest::*)();
 
@@ -23,12 +21,6 @@ struct CreateOptions {
   bool dry_run = false;
   bool example = false;
 };
-
-Result<pb::RunInfo> one_run(Command& command, const pb::AdminRequest& request) {
-  ASSIGN_OR_RETURN(const pb::AdminReply reply, command.ask(request));
-  if (reply.runs().runs_size() != 1) return unexpected_reply();
-  return reply.runs().runs(0);
-}
 
 // The weights that the run file names by their folder are checked against the model that the coordinator would train, and
 // uploaded unless this is a dry run.
@@ -134,23 +126,10 @@ void draw(Command& command, const pb::RunInfo& run, std::string& last) {
 
 Result<int> watch_run(Command& command, const std::string& name) {
   std::string last;
-  Patience patience(command);
-  const pb::AdminRequest request = named(&pb::AdminRequest::mutable_run_show, name);
-  while (true) {
-    Result<pb::RunInfo> shown = one_run(command, request);
-    if (!shown.has_value()) {
-      if (!patience.bears(shown.error())) return shown.error();
-    } else {
-      patience.answered();
-      draw(command, *shown, last);
-      if (shown->state() == "done") return kExitOk;
-      if (shown->state() == "failed" || shown->state() == "stopped") {
-        command.tell(text(name, " ", shown->state(), shown->reason().empty() ? "" : ": ", shown->reason()));
-        return kExitUnhealthy;
-      }
-    }
-    command.around.wait(kWatchEvery);
-  }
+  return follow_run(command, name, [&](const pb::RunInfo& run) -> Result<void> {
+    draw(command, run, last);
+    return {};
+  });
 }
 
 Result<int> tell_run(Command& command, Part part, const std::string& name, const std::string& done) {
@@ -279,6 +258,7 @@ void add_run_commands(CLI::App& root, Command& command) {
             "Shows it until it ends; exit status 0 when it is done, 8 when it failed or was stopped",
             "skerry run watch fashion && skerry ensemble fetch fashion -o out",
             [&command](const std::string& name) { return watch_run(command, name); });
+  add_preview_command(*group, command);
   add_named(*group, command, "pause", "Has its experts commit and give their leases back",
             "skerry run pause fashion", [&command](const std::string& name) {
               return tell_run(command, &pb::AdminRequest::mutable_run_pause, name,

@@ -278,9 +278,16 @@ class Cluster:
 
     # ---- the CLI
 
+    def cli_env(self):
+        return {"SKERRY_CONTEXT": str(self.root / "coordinator/admin.toml"),
+                "SKERRY_ENGINE": str(self.bin / "skerry-engine"), "NO_COLOR": "1"}
+
+    def follow(self, name, *args):
+        """A command of the CLI that goes on beside the others; its log is NAME.log."""
+        return Process(name, [self.bin / "skerry", *args], self.root / f"{name}.log", self.cli_env())
+
     def run(self, *args, limit=600, check=True):
-        env = {**os.environ, "SKERRY_CONTEXT": str(self.root / "coordinator/admin.toml"),
-               "SKERRY_ENGINE": str(self.bin / "skerry-engine"), "NO_COLOR": "1"}
+        env = {**os.environ, **self.cli_env()}
         done = without_report(subprocess.run([str(self.bin / "skerry"), *map(str, args)], stdin=subprocess.DEVNULL,
                                              capture_output=True, text=True, env=env, timeout=limit))
         if check and done.returncode != 0:
