@@ -218,14 +218,15 @@ Result<std::vector<Hash>> ObjectStore::begin(const NamedManifest& named) {
     known = objects_.emplace(named.name, std::move(fresh)).first->second;
   }
   Object& object = **known;
+  Layout layout;  // of a file
   if (object.family) {
     if (!store_.has_family(*object.family)) TRY(store_.create_family(*object.family));
     ASSIGN_OR_RETURN(present, store_.chunks(*object.family));
   } else {
+    ASSIGN_OR_RETURN(layout, layout_of(named.manifest));
     if (!object.writer) {
       TRY(take_back(path_to(named.name)));
-      ASSIGN_OR_RETURN(Layout layout, layout_of(named.manifest));
-      ASSIGN_OR_RETURN(ChunkWriter writer, ChunkWriter::open(path_to(named.name), std::move(layout)));
+      ASSIGN_OR_RETURN(ChunkWriter writer, ChunkWriter::open(path_to(named.name), layout));
       auto opened = std::make_shared<ChunkWriter>(std::move(writer));
       const std::lock_guard lock(mutex_);
       object.writer = std::move(opened);
@@ -236,7 +237,15 @@ Result<std::vector<Hash>> ObjectStore::begin(const NamedManifest& named) {
   for (const Chunk& chunk : chunks) object.missing.insert(chunk.hash);
   for (const Hash& hash : present) object.missing.erase(hash);
   std::size_t lacking = 0;
-  for (const Chunk& chunk : chunks) lacking += object.missing.contains(chunk.hash) ? chunk.bytes : 0;
+  const auto count = [&](const Chunk& chunk) {
+    lacking += object.missing.contains(chunk.hash) ? chunk.bytes : 0;
+  };
+  if (object.family) {
+    std::for_each(chunks.begin(), chunks.end(), count);
+  } else {
+    // Equal ones each at its place.
+    for (const Placement& placement : layout.placements) count(placement.chunk);
+  }
   if (lacking > 0) TRY(store_.has_room(lacking, false));
   object.begun = true;
   return present;

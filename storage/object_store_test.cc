@@ -367,6 +367,16 @@ TEST_P(ObjectStoreTest, what_will_not_fit_is_not_begun) {
   EXPECT_TRUE(objects_->begin(file).has_value());
 }
 
+TEST_P(ObjectStoreTest, equal_chunks_of_a_file_need_room_each) {
+  std::ofstream(folder_ / "zeros", std::ios::binary) << std::string(2 * kMaxChunkBytes, '\0');
+  const NamedManifest zeros = value_of(build_file_manifest(folder_ / "zeros", "zeros"));
+  ASSERT_THAT(distinct_chunks(zeros.manifest), SizeIs(1));
+  disk_.set_capacity(kMaxChunkBytes + kMaxChunkBytes / 2);
+  EXPECT_EQ(objects_->begin(zeros).error().code, ErrorCode::kExhausted);
+  disk_.set_capacity(3 * kMaxChunkBytes);
+  EXPECT_TRUE(objects_->begin(zeros).has_value());
+}
+
 TEST_P(ObjectStoreTest, a_damaged_manifest_refuses_to_start) {
   const NamedManifest named = store(100);
   Manifest other = named.manifest;
