@@ -154,7 +154,7 @@ Result<Trainer> Trainer::make(const ModelSpec& model, const TrainSpec& train,
     TrainState state;
     if (checkpoint == nullptr && initial) {
       ASSIGN_OR_RETURN(std::vector<at::Tensor> weights, exported_weights(*initial, model));
-      state = state_of(std::move(weights), device);
+      state = state_of(std::move(weights), train, device);
     } else if (checkpoint == nullptr) {
       state = initial_state(model, train, device);
     } else {

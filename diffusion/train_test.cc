@@ -90,14 +90,18 @@ TrainSpec in_parts(TrainSpec train, std::uint32_t rows) {
   train.micro_batch = rows;
   return train;
 }
+TrainSpec lean(TrainSpec train) {
+  train.state = StateForm::kLean;
+  return train;
+}
 TrainSpec checkpointed(TrainSpec train) {
   train.gradient_checkpointing = true;
   return train;
 }
 INSTANTIATE_TEST_SUITE_P(Recipes, ResumeTest,
                          ::testing::Values(tiny_training(), tiny_bf16(), fast(tiny_training()),
-                                           fast(tiny_bf16()), with_every_key(),
-                                           in_parts(with_every_key(), 4)));
+                                           fast(tiny_bf16()), with_every_key(), in_parts(with_every_key(), 4),
+                                           lean(tiny_training()), lean(in_parts(fast(tiny_bf16()), 4))));
 
 class CheckpointingTest : public TrainTest, public ::testing::WithParamInterface<TrainSpec> {};
 
@@ -215,6 +219,65 @@ TEST_F(TrainTest, TheSnapshotHoldsFourTensorsAParameterByName) {
   for (const char* prefix : {"ema/", "raw/", "m/", "v/"}) {
     EXPECT_TRUE(file.tensor(std::string(prefix) + "proj_out_1.bias")) << prefix;
   }
+}
+
+TEST_F(TrainTest, ALeanSnapshotHoldsTenBytesAParameter) {
+  Trainer full = fresh(tiny_training()), small = fresh(lean(tiny_training()));
+  EXPECT_NE(full.fingerprint(), small.fingerprint());
+  run(full, 1);
+  run(small, 1);
+  const auto whole = snapshot(full), file = snapshot(small);
+  const auto data_bytes = [](const storage::Safetensors& of) {
+    return of.header().total_bytes - of.header().data_start;
+  };
+  EXPECT_EQ(data_bytes(whole), 16 * full.parameter_count());
+  EXPECT_EQ(data_bytes(file), 10 * small.parameter_count());
+  for (const storage::TensorInfo& tensor : file.header().tensors) {
+    const bool raw = tensor.name.starts_with("raw/");
+    EXPECT_EQ(tensor.dtype, raw ? storage::DType::kF32 : storage::DType::kBF16) << tensor.name;
+    EXPECT_EQ(tensor.begin % storage::bytes_of(tensor.dtype), 0U) << tensor.name;
+    // What the first step makes of the weights was rounded by nobody yet.
+    if (raw) {
+      EXPECT_EQ(file.view(tensor).data, whole.tensor(tensor.name)->data);
+    }
+  }
+}
+
+TEST_F(TrainTest, GoesOnInTheOtherForm) {
+  Trainer small = fresh(lean(tiny_training()));
+  run(small, 5);
+  const auto halves = snapshot(small);
+  auto full = Trainer::resume(model_, tiny_training(), shards_, halves);
+  ASSERT_TRUE(full) << full.error().message;
+  EXPECT_EQ(full->steps_done(), 5U);
+  const auto widened = snapshot(*full);
+  for (const storage::TensorInfo& tensor : widened.header().tensors)
+    EXPECT_EQ(tensor.dtype, storage::DType::kF32);
+  auto back = Trainer::resume(model_, lean(tiny_training()), shards_, widened);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(snapshot(*back).file(), halves.file()) << "widened and narrowed again";
+  run(*full, 1);
+  Trainer other = fresh(tiny_training());
+  run(other, 5);
+  auto narrowed = Trainer::resume(model_, lean(tiny_training()), shards_, snapshot(other));
+  ASSERT_TRUE(narrowed) << narrowed.error().message;
+  run(*narrowed, 1);
+}
+
+TEST_F(TrainTest, LeanTrainsToTheSameEnd) {
+  TrainSpec train = tiny_training();
+  train.batch_size = 32;
+  Trainer full = fresh(train), small = fresh(lean(train));
+  double full_loss = 0, small_loss = 0;
+  for (int i = 0; i < 100; ++i) {
+    const auto a = full.step(), b = small.step();
+    ASSERT_TRUE(a && b);
+    if (i < 80) continue;
+    full_loss += a->loss;
+    small_loss += b->loss;
+  }
+  EXPECT_NE(small_loss, full_loss);
+  EXPECT_NEAR(small_loss, full_loss, 0.05 * full_loss);
 }
 
 TEST_F(TrainTest, ACheckpointOfAnotherTrainingIsRefused) {
@@ -397,6 +460,10 @@ TEST_F(TrainTest, StartsFromTheWeightsThatComeWithTheShards) {
     EXPECT_EQ(first.tensor("raw/" + parameter.name).value().data, expected) << parameter.name;
     EXPECT_EQ(first.tensor("ema/" + parameter.name).value().data, expected) << parameter.name;
   }
+  auto small = Trainer::create(model_, lean(other), {shards_[0], weights, shards_[1]});
+  ASSERT_TRUE(small) << small.error().message;
+  EXPECT_EQ(snapshot(*small).tensor("raw/proj_out_2.weight").value().data,
+            first.tensor("raw/proj_out_2.weight").value().data);
   // It goes on from its own checkpoint, not from those weights.
   run(*begun, 3);
   const auto middle = snapshot(*begun);
