@@ -1,11 +1,15 @@
 #include "diffusion/train.h"
 
+#include <ATen/record_function.h>
+#include <c10/core/CPUAllocator.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <limits>
 
+#include "diffusion/speed.h"
 #include "diffusion/testing.h"
 #include "diffusion/train_batch.h"
 #include "diffusion/train_state.h"
@@ -135,6 +139,91 @@ TEST_F(TrainTest, GoesOnInSmallerPartsWhereMemoryEnds) {
   };
   EXPECT_EXIT(in_little_memory(), ::testing::ExitedWithCode(0), "micro-batch");
 }
+
+// While it lives, LibTorch's memory for the host can end within a step's optimiser phase, and nowhere else.
+class EndingMemory : public at::Allocator {
+ public:
+  EndingMemory() {
+    here = this;
+    c10::SetCPUAllocator(this);
+  }
+  ~EndingMemory() override {
+    at::removeCallback(handle_);
+    c10::SetCPUAllocator(real_);
+  }
+  // It ends once, after so many allocations from the phase's begin.
+  void end_after(std::uint64_t allocations) { left_ = allocations; }
+  bool has_ended() const { return left_ == kEnough; }
+
+  at::DataPtr allocate(std::size_t bytes) override {
+    if (in_phase_ && left_ != kEnough && left_-- == 0) {
+      TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory: you tried to allocate ", bytes);
+    }
+    return real_->allocate(bytes);
+  }
+  at::DeleterFnPtr raw_deleter() const override { return real_->raw_deleter(); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  static constexpr std::uint64_t kEnough = std::numeric_limits<std::uint64_t>::max();
+  static inline EndingMemory* here = nullptr;
+  static bool optimises(const at::RecordFunction& scope) {
+    return std::string_view(scope.name()) == name_of(Phase::kOptimiser);
+  }
+  static std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& scope) {
+    if (optimises(scope)) here->in_phase_ = true;
+    return nullptr;
+  }
+  static void on_end(const at::RecordFunction& scope, at::ObserverContext* /*context*/) {
+    if (optimises(scope)) here->in_phase_ = false;
+  }
+
+  at::Allocator* real_ = c10::GetCPUAllocator();
+  std::uint64_t left_ = kEnough;
+  bool in_phase_ = false;
+  at::CallbackHandle handle_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(on_begin, on_end).scopes({at::RecordScope::USER_SCOPE}));
+};
+
+class EndingMemoryTest : public TrainTest, public ::testing::WithParamInterface<TrainSpec> {};
+
+TEST_P(EndingMemoryTest, NeverLeavesHalfAnUpdate) {
+  TrainSpec train = GetParam();
+  train.batch_size = 1;  // there are no smaller parts
+  Trainer unbroken = fresh(train), trainer = fresh(train);
+  run(unbroken, 3);
+  run(trainer, 2);
+  const auto before = snapshot(trainer);
+  EndingMemory memory;
+  std::uint64_t failures = 0;
+  for (bool stepped = false; !stepped; ++failures) {
+    memory.end_after(failures);
+    const auto step = trainer.step();
+    stepped = step.has_value();
+    ASSERT_NE(stepped, memory.has_ended());
+    if (stepped) continue;
+    EXPECT_EQ(step.error().code, ErrorCode::kExhausted);
+    ASSERT_EQ(snapshot(trainer).file(), before.file()) << "after " << failures << " allocations";
+  }
+  EXPECT_GT(failures, 1U) << "nothing was allocated";
+  EXPECT_EQ(snapshot(trainer).file(), snapshot(unbroken).file());
+}
+
+TEST_P(EndingMemoryTest, TakesTheStepAgainInSmallerParts) {
+  Trainer parts = fresh(in_parts(GetParam(), 3));
+  run(parts, 1);
+  Trainer trainer = fresh(GetParam());
+  EndingMemory memory;
+  memory.end_after(1);
+  const auto stepped = trainer.step();
+  ASSERT_TRUE(stepped) << stepped.error().message;
+  EXPECT_TRUE(memory.has_ended());
+  EXPECT_NE(trainer.fingerprint().find("micro-batch 3"), std::string::npos);
+  EXPECT_EQ(snapshot(trainer).file(), snapshot(parts).file());
+}
+INSTANTIATE_TEST_SUITE_P(Forms, EndingMemoryTest, ::testing::Values(tiny_training(), lean(tiny_training())));
 
 TEST_F(TrainTest, MicroBatchesSumToTheBatch) {
   Trainer whole = fresh(tiny_training()), parts = fresh(in_parts(tiny_training(), 4));
