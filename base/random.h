@@ -28,6 +28,7 @@ enum class Purpose : std::uint32_t {
   kId = 11,           // identifiers drawn by a core
   kGossip = 12,       // whom a node gossips with
   kFlip = 13,         // whether a training sample is mirrored
+  kRounding = 14,     // to which side a number of the lean training state is rounded
 };
 
 // Where in a run a stream stands: never the run's id, the node, the epoch or the micro-batch.

@@ -48,25 +48,28 @@ std::string router_path(const std::string& partial, const pb::DatasetFile& file)
                                  : text(folder, "/partition-", file.partition(), ".safetensors");
 }
 
-Result<WantedObject> wanted(const pb::ObjectRef& object, bool whole) {
+// Of a checkpoint one byte in `share` is of the averages.
+Result<WantedObject> wanted(const pb::ObjectRef& object, bool whole, std::uint64_t share) {
   ASSIGN_OR_RETURN(const Hash name, Hash::from_raw(object.manifest()));
   if (whole) return WantedObject{name, object.manifest_bytes(), {}, object.bytes()};
-  // Of weights, averages and two moments.
-  return WantedObject{name, object.manifest_bytes(), {std::string(storage::kPartEma)}, object.bytes() / 4};
+  return WantedObject{
+      name, object.manifest_bytes(), {std::string(storage::kPartEma)}, object.bytes() / share};
 }
 
 Result<std::vector<WantedObject>> wanted_objects(const pb::EnsembleReply& ensemble, bool with_state) {
+  // Weights, averages and two moments; in the lean form all but the weights have half the bytes.
+  const std::uint64_t share = ensemble.run().spec().train().state() == pb::STATE_FORM_LEAN ? 5 : 4;
   std::vector<WantedObject> objects;
   if (ensemble.has_learned_router()) {
-    ASSIGN_OR_RETURN(WantedObject object, wanted(ensemble.learned_router().checkpoint(), with_state));
+    ASSIGN_OR_RETURN(WantedObject object, wanted(ensemble.learned_router().checkpoint(), with_state, share));
     objects.push_back(std::move(object));
   }
   for (const pb::EnsembleExpert& expert : ensemble.experts()) {
-    ASSIGN_OR_RETURN(WantedObject object, wanted(expert.checkpoint(), with_state));
+    ASSIGN_OR_RETURN(WantedObject object, wanted(expert.checkpoint(), with_state, share));
     objects.push_back(std::move(object));
   }
   for (const pb::DatasetFile& file : ensemble.router()) {
-    ASSIGN_OR_RETURN(WantedObject object, wanted(file.object(), true));
+    ASSIGN_OR_RETURN(WantedObject object, wanted(file.object(), true, share));
     objects.push_back(std::move(object));
   }
   return objects;
@@ -83,16 +86,34 @@ void drop_stale_scratch(const std::string& scratch, const std::vector<WantedObje
   }
 }
 
+// bf16 is the upper half of fp32. A block at a time: a tensor is never in memory as a whole.
+Result<void> append_widened(std::string_view halves, const WeightSource::Append& append) {
+  constexpr std::size_t kBlock = 1 << 12;
+  std::string wide;
+  for (; !halves.empty(); halves.remove_prefix(std::min(kBlock, halves.size()))) {
+    const std::string_view block = halves.substr(0, kBlock);
+    wide.assign(2 * block.size(), '\0');
+    for (std::size_t i = 0; i + 1 < block.size(); i += 2) {
+      wide[2 * i + 2] = block[i];
+      wide[2 * i + 3] = block[i + 1];
+    }
+    TRY(append(wide));
+  }
+  return {};
+}
+
+// fp32, as diffusers expects what bears no variant's name: also from the averages of a lean checkpoint, which are bf16.
 Result<void> export_from(const storage::Safetensors& checkpoint, std::string_view prefix,
                          const std::string& folder, const pb::ModelSpec& model, const ExportForm& form) {
   WeightSource weights;
   for (const storage::TensorInfo& tensor : checkpoint.header().tensors) {
     if (!tensor.name.starts_with(prefix)) continue;
-    weights.tensors.push_back({tensor.name.substr(prefix.size()), tensor.dtype, tensor.shape, {}});
+    const storage::DType dtype = tensor.dtype == storage::DType::kBF16 ? storage::DType::kF32 : tensor.dtype;
+    weights.tensors.push_back({tensor.name.substr(prefix.size()), dtype, tensor.shape, {}});
   }
   weights.read = [&](const std::string& name, const WeightSource::Append& append) -> Result<void> {
     ASSIGN_OR_RETURN(const storage::TensorView tensor, checkpoint.tensor(text(prefix, name)));
-    return append(tensor.data);
+    return tensor.dtype == storage::DType::kBF16 ? append_widened(tensor.data, append) : append(tensor.data);
   };
   return export_expert(folder, model, weights, form);
 }

@@ -42,6 +42,42 @@ TEST_F(EnsembleFetch, BringsALearnedRouterInTheCheckpointsNames) {
   EXPECT_THAT(read("SHA256SUMS"), HasSubstr("router/learned.safetensors"));
 }
 
+TEST_F(EnsembleFetch, WidensTheAveragesOfALeanTraining) {
+  lean = true;
+  ensemble.clear_experts();
+  checkpoints.clear();
+  add_expert(0, 100);
+  add_expert(1, 60);
+  commit(*ensemble.mutable_learned_router(), 2, 70);
+  answer();
+  ASSERT_EQ(around({"ensemble", "fetch", "fashion", "-o", out, "--training-state", "--raw-weights"}), kExitOk)
+      << around.told();
+  const auto open = [&](const std::string& name) {
+    return storage::value_of(storage::Safetensors::open(out + "/" + name));
+  };
+  const auto weights = open("expert_1/diffusion_pytorch_model.safetensors");
+  for (const storage::TensorInfo& tensor : weights.header().tensors) {
+    EXPECT_EQ(tensor.dtype, storage::DType::kF32) << tensor.name;
+  }
+  // A small tensor and one of several blocks, number by number: the upper half of each is the bf16.
+  for (const std::string name :
+       {"pos_embed.proj.bias", "transformer_blocks.0.norm1.emb.timestep_embedder.linear_1.weight"}) {
+    const std::string_view wide = weights.tensor(name)->data;
+    const std::string& halves = checkpoints[1].ema.at(name).bytes;
+    ASSERT_EQ(wide.size(), halves.size()) << name;
+    for (std::size_t i = 0; i < wide.size(); i += 4) {
+      ASSERT_EQ(wide.substr(i, 2), std::string_view("\0\0", 2)) << name;
+      ASSERT_EQ(wide.substr(i + 2, 2), halves.substr(i / 2, 2)) << name;
+    }
+  }
+  const auto raw = open("expert_1/diffusion_pytorch_model.raw.safetensors");
+  EXPECT_EQ(raw.tensor("proj_out_1.weight")->data, checkpoints[1].ema.at("proj_out_1.weight").bytes);
+  // What training goes on from, and what the engine reads, stay as they were.
+  EXPECT_EQ(open("expert_1/training_state.safetensors").tensor("m/proj_out_1.weight")->dtype,
+            storage::DType::kBF16);
+  EXPECT_EQ(open("router/learned.safetensors").tensor("ema/proj_out_1.weight")->dtype, storage::DType::kBF16);
+}
+
 TEST_F(EnsembleFetch, MakesTheFolderOfTheContract) {
   ASSERT_EQ(around({"ensemble", "fetch", "fashion", "-o", out}), kExitOk) << around.told();
   EXPECT_EQ(around.printed(), out + "\n");

@@ -57,7 +57,7 @@ class OfferedEnsemble : public testing::Test {
 
   void commit(pb::EnsembleExpert& expert, std::uint32_t index, std::uint64_t step) {
     checkpoints.emplace_back(small_model(2), index + 1);
-    const auto snapshot = storage::value_of(storage::Safetensors::parse(checkpoints.back().snapshot()));
+    const auto snapshot = storage::value_of(storage::Safetensors::parse(checkpoints.back().snapshot(lean)));
     storage::Manifest facts = storage::checkpoint_facts(step);
     facts.expert = index;
     const auto manifest = storage::value_of(storage::build_checkpoint_manifest(snapshot, facts));
@@ -93,6 +93,7 @@ class OfferedEnsemble : public testing::Test {
   }
 
   TempFolder folder;
+  bool lean = false;  // the checkpoints that come
   std::string out = folder / "ensemble";
   FakeSurroundings around;
   pb::EnsembleReply ensemble;

@@ -41,6 +41,7 @@ precision = "bf16"
 kernels = "reference"
 micro_batch = 16
 gradient_checkpointing = true
+state = "lean"
 t_distribution = "lognormal"
 flip = true
 threads = 2
@@ -75,6 +76,7 @@ kind = "analytic"
   EXPECT_TRUE(spec->train().flip());
   EXPECT_EQ(spec->train().micro_batch(), 16U);
   EXPECT_TRUE(spec->train().gradient_checkpointing());
+  EXPECT_EQ(spec->train().state(), pb::STATE_FORM_LEAN);
   EXPECT_EQ(spec->train().threads(), 2U);
   EXPECT_EQ(spec->round_seconds(), 30);
   EXPECT_EQ(spec->round_steps(), 0U);
@@ -97,6 +99,7 @@ TEST(RunFile, DefaultsAreThoseOfTheExample) {
   EXPECT_EQ(least->train().batch_size(), 64U);
   EXPECT_EQ(least->train().micro_batch(), 0U);
   EXPECT_FALSE(least->train().gradient_checkpointing());
+  EXPECT_EQ(least->train().state(), pb::STATE_FORM_FULL);
   EXPECT_EQ(least->round_seconds(), 60);
   EXPECT_EQ(least->turn_rounds(), 5U);
 }
@@ -163,6 +166,7 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{kLeast + kModel + kTrain + "cycle_steps = 5\n", ":7:15", "of schedule = \"cyclic\" only"},
         Bad{kLeast + kModel + kTrain + "micro_batch = -1\n", ":7:15", "a whole number from 0 to 65536"},
         Bad{kLeast + kModel + kTrain + "gradient_checkpointing = 1\n", ":7:26", "expected true or false"},
+        Bad{kLeast + kModel + kTrain + "state = \"thin\"\n", ":7:9", "expected \"full\" or \"lean\""},
         Bad{kLeast + kModel + kTrain + "flip = 1\n", ":7:8", "expected true or false, found integer 1"},
         Bad{kLeast + kModel + kTrain + "kernels = \"slow\"\n", ":7:11", "\"fast\" or \"reference\""},
         Bad{kLeast + kModel + kTrain + "t_distribution = \"normal\"\n", ":7:18",

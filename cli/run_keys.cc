@@ -46,6 +46,12 @@ Result<void> set_t_distribution(pb::RunSpec& spec, const Value& value) {
   return {};
 }
 
+Result<void> set_state(pb::RunSpec& spec, const Value& value) {
+  ASSIGN_OR_RETURN(const pb::StateForm state, chosen(value, kStateWords));
+  spec.mutable_train()->set_state(state);
+  return {};
+}
+
 Result<void> set_preset(pb::RunSpec& spec, const Value& value) {
   for (const auto size : {"S", "B", "L", "XL"}) {
     for (const auto patch : {"/2", "/4", "/8"}) {
@@ -136,6 +142,10 @@ const std::array kKeys{
     RunKey{"train", "gradient_checkpointing", Kind::kSwitch, "true or false", 0, 0, "false", "",
            "less memory for about a third more time; the same bits",
            SET(spec.mutable_train()->set_gradient_checkpointing(std::get<bool>(value)))},
+    RunKey{
+        "train", "state", Kind::kText, "\"full\" or \"lean\"", 0, 0, "\"full\"", "",
+        "lean: moments and mean of weights in bf16, 10 bytes a parameter instead of 16, also in checkpoints",
+        set_state},
     RunKey{"train", "learning_rate", Kind::kNumber, "a number from 1e-9 to 1", 1e-9, 1, "1e-4", "",
            "of AdamW", SET(spec.mutable_train()->set_learning_rate(number(value)))},
     RunKey{"train", "schedule", Kind::kText, "\"constant\", \"linear\", \"cosine\" or \"cyclic\"", 0, 0,
@@ -168,7 +178,7 @@ const std::array kKeys{
     RunKey{"train", "kernels", Kind::kText, "\"fast\" or \"reference\"", 0, 0, "\"reference\"", "\"fast\"",
            "fast; without the key reference: what PyTorch computes, bit for bit", set_kernels},
     RunKey{"train", "precision", Kind::kText, "\"fp32\" or \"bf16\"", 0, 0, "\"fp32\"", "",
-           "bf16: matrix products in bf16; weights, moments and their mean stay fp32", set_precision},
+           "bf16: matrix products in bf16; weights stay fp32", set_precision},
     RunKey{"train", "threads", Kind::kWhole, "a whole number from 1 to 1024", 1, 1024, "1", "",
            "CPU threads of one engine, part of what makes bits equal",
            SET(spec.mutable_train()->set_threads(u32(value)))},

@@ -88,6 +88,7 @@ Json spec_json(const pb::RunSpec& spec) {
             {"kernels", word_of(kKernelsWords, train.kernels())},
             {"micro_batch", train.micro_batch()},
             {"gradient_checkpointing", train.gradient_checkpointing()},
+            {"state", word_of(kStateWords, train.state())},
             {"precision", train.precision()},
             {"threads", train.threads()}}},
           {"checkpoint", std::move(checkpoint)},

@@ -20,6 +20,8 @@ inline constexpr Words<pb::Kernels, 2> kKernelsWords{
     {{"reference", pb::KERNELS_REFERENCE}, {"fast", pb::KERNELS_FAST}}};
 inline constexpr Words<pb::TimeDistribution, 2> kTimeDistributionWords{
     {{"uniform", pb::TIME_DISTRIBUTION_UNIFORM}, {"lognormal", pb::TIME_DISTRIBUTION_LOGNORMAL}}};
+inline constexpr Words<pb::StateForm, 2> kStateWords{
+    {{"full", pb::STATE_FORM_FULL}, {"lean", pb::STATE_FORM_LEAN}}};
 
 // The first word for a number that a newer version wrote.
 template <class Enum, std::size_t N>

@@ -50,12 +50,16 @@ struct SyntheticCheckpoint {
     linear("proj_out_2", {p * p * model.channels(), h});
   }
 
-  // As a snapshot: ema/ and the state that an ensemble does not need.
-  std::string snapshot() const {
+  // As a snapshot: ema/ and the state that an ensemble does not need. Of a lean training all but raw/ is bf16, and is here
+  // the first half of the bytes.
+  std::string snapshot(bool lean = false) const {
     std::vector<storage::TensorView> tensors;
     for (const auto& [name, tensor] : ema) {
       for (const std::string kind : {"raw/", "ema/", "m/", "v/"}) {
-        tensors.push_back({kind + name, storage::DType::kF32, tensor.shape, tensor.bytes});
+        const bool halves = lean && kind != "raw/";
+        const std::string_view bytes = tensor.bytes;
+        tensors.push_back({kind + name, halves ? storage::DType::kBF16 : storage::DType::kF32, tensor.shape,
+                           bytes.substr(0, bytes.size() / (halves ? 2 : 1))});
       }
     }
     return storage::value_of(storage::encode_safetensors(tensors, {{"format", "skerry-checkpoint"}}));

@@ -100,7 +100,8 @@ std::string engine_fingerprint(torch::Device device, const TrainSpec& train) {
   const bool rounded = train.precision == "bf16" && device.is_cpu() && !cpu_multiplies_bf16();
   return text("torch ", TORCH_VERSION, " · ", device_name(device), " · ", at::get_cpu_capability(), " ",
               cpu_linear_name(), " · threads ", train.threads, " · ", train.precision,
-              rounded ? " rounded" : "", train.kernels == Kernels::kFast ? " · fast" : "",
+              rounded ? " rounded" : "", train.state == StateForm::kLean ? " · lean" : "",
+              train.kernels == Kernels::kFast ? " · fast" : "",
               rows < train.batch_size ? text(" · micro-batch ", rows) : "");
 }
 

@@ -17,7 +17,7 @@ namespace skerry::diffusion {
 Result<torch::Device> open_device(int index, std::uint32_t threads);
 // "NVIDIA H200" or "cpu".
 std::string device_name(torch::Device device);
-// Library, device, threads, precision and kernels: equal where equal inputs give equal
+// Library, device, threads, precision, form of the state and kernels: equal where equal inputs give equal
 // bytes.
 std::string engine_fingerprint(torch::Device device, const TrainSpec& train);
 

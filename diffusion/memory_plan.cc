@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "diffusion/lean.h"
 #include "diffusion/model.h"
 
 namespace skerry::diffusion {
 namespace {
 
 constexpr double kFloat = 4;
-constexpr double kStateBytes = 4 * kFloat;     // weights, two moments, mean
+constexpr double kKept = 3;                    // two moments and the mean, beside the weights
 constexpr double kGradientBytes = 2 * kFloat;  // those of a part of the batch, and their sum
 constexpr double kContextBytes = 0.75e9;       // driver, LibTorch's own kernels, cuBLAS
 constexpr double kUsableShare = 11.0 / 12;     // the rest is gaps
@@ -47,13 +48,19 @@ MemoryPlan plan_memory(const ModelSpec& model, const TrainSpec& train) {
   const bool bf16 = train.precision == "bf16";
   const Extents size(model);
   MemoryPlan plan;
+  std::uint64_t largest = 0;
   for (const ParameterShape& parameter : parameter_shapes(model)) {
     std::uint64_t count = 1;
     for (const std::int64_t extent : parameter.shape) count *= static_cast<std::uint64_t>(extent);
     plan.parameters += count;
+    largest = std::max(largest, count);
   }
   const double cast = bf16 ? 2 : 0;  // autocast keeps the weights that it has cast
-  plan.state_bytes = whole(static_cast<double>(plan.parameters) * (kStateBytes + kGradientBytes + cast));
+  const bool lean = train.state == StateForm::kLean;
+  plan.checkpoint_bytes = plan.parameters * static_cast<std::uint64_t>(kFloat + kKept * (lean ? 2 : kFloat));
+  plan.state_bytes = plan.checkpoint_bytes +
+                     whole(static_cast<double>(plan.parameters) * (kGradientBytes + cast)) +
+                     (lean ? LeanScratch::card_bytes(static_cast<std::int64_t>(largest)) : 0);
   const double block = block_bytes(size, bf16);
   const double kept =
       train.gradient_checkpointing ? model.depth * size.wide * kFloat + block : model.depth * block;

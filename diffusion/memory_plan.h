@@ -10,11 +10,12 @@ namespace skerry::diffusion {
 
 struct MemoryPlan {
   std::uint64_t parameters = 0;
-  std::uint64_t state_bytes = 0;   // whatever the batch: weights, moments, mean, gradients and their sum
-  std::uint64_t sample_bytes = 0;  // for each sample that goes through the model at a time
+  std::uint64_t checkpoint_bytes = 0;  // weights, moments, mean
+  std::uint64_t state_bytes = 0;       // whatever the batch: those, gradients and their sum
+  std::uint64_t sample_bytes = 0;      // for each sample that goes through the model at a time
 };
 
-// REQUIRES: validated specs. Of `train` it reads precision and gradient_checkpointing.
+// REQUIRES: validated specs. Of `train` it reads precision, gradient_checkpointing and state.
 MemoryPlan plan_memory(const ModelSpec& model, const TrainSpec& train);
 
 // The most samples at a time that fit into a card of so many bytes; 0: the model does not fit. A part of every card is

@@ -70,6 +70,28 @@ TEST_F(MemoryTest, ThePlanIsWhatAStepAllocates) {
   }
 }
 
+TEST_F(MemoryTest, ALeanStateHoldsSixBytesAParameterLess) {
+  const ModelSpec model = deep_model();
+  const std::string shard = write_shard(folder_ / "shard", model, 20);
+  const auto created_bytes = [&](StateForm state) {
+    TrainSpec train = tiny_training();
+    train.state = state;
+    const MemoryMeter meter;
+    EXPECT_TRUE(Trainer::create(model, train, {shard}));
+    return static_cast<double>(meter.peak_bytes());
+  };
+  const MemoryPlan plan = plan_memory(model, tiny_training());
+  const auto parameters = static_cast<double>(plan.parameters);
+  EXPECT_EQ(plan.checkpoint_bytes, 16 * plan.parameters);
+  TrainSpec lean = tiny_training();
+  lean.state = StateForm::kLean;
+  EXPECT_EQ(plan_memory(model, lean).checkpoint_bytes, 10 * plan.parameters);
+  const double full = created_bytes(StateForm::kFull), small = created_bytes(StateForm::kLean);
+  EXPECT_NEAR(full / parameters, 16, 0.5);
+  // But for its scratch, of three times the largest parameter: 6 · 64 · 64.
+  EXPECT_NEAR(full - small, 6 * parameters - 12.0 * 6 * 64 * 64, 0.02 * full);
+}
+
 TEST(MemoryPlanTest, CountsTheParametersOfThePaper) {
   for (const auto& [name, millions] :
        {std::pair{"S/2", 33.0}, {"B/2", 130.0}, {"L/2", 458.0}, {"XL/2", 675.0}}) {

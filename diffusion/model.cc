@@ -133,15 +133,16 @@ Result<std::vector<at::Tensor>> load_weights(const std::vector<storage::Safetens
     });  // the last one, where none has it, says so
     ASSIGN_OR_RETURN(const storage::TensorView view, holder->tensor(name));
     const std::vector<std::int64_t> found(view.shape.begin(), view.shape.end());
-    if (view.dtype != storage::DType::kF32 || found != parameter.shape) {
+    const bool halves = view.dtype == storage::DType::kBF16;
+    if ((view.dtype != storage::DType::kF32 && !halves) || found != parameter.shape) {
       return fail(ErrorCode::kCorrupt,
                   text("tensor ", view.name, " does not have the type and shape of the model: ",
-                       storage::name_of(view.dtype), " ", at::IntArrayRef(found), " where F32 ",
+                       storage::name_of(view.dtype), " ", at::IntArrayRef(found), " where F32 or BF16 ",
                        at::IntArrayRef(parameter.shape), " is expected"));
     }
-    auto tensor = at::empty(parameter.shape, at::kFloat);
+    const auto tensor = at::empty(parameter.shape, halves ? at::kBFloat16 : at::kFloat);
     std::memcpy(tensor.data_ptr(), view.data.data(), view.data.size());
-    weights.push_back(std::move(tensor));
+    weights.push_back(tensor.to(at::kFloat));
   }
   return weights;
 }

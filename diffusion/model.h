@@ -32,7 +32,7 @@ std::vector<at::Tensor> initial_weights(const ModelSpec& model, std::uint64_t se
                                         std::uint32_t attempt);
 
 // The weights PREFIX + name of every parameter, checked for type and shape; kCorrupt names the tensor that
-// differs. Copies: the file may go.
+// differs. bf16, as a lean checkpoint has it, is widened: what is returned is fp32. Copies: the file may go.
 Result<std::vector<at::Tensor>> load_weights(const storage::Safetensors& file, const std::string& prefix,
                                              const ModelSpec& model);
 // The same from the files that weights are spread over, each tensor in one of them.

@@ -180,6 +180,23 @@ EVERY_CPU void softmax_backward(Rows size, float factor, const float* probabilit
   }
 }
 
+// Adding up to 0xFFFF carries into the upper half as often as the lower half is large. Two rounds of multiply and fold
+// ("lowbias32" of C. Wellons's hash prospector) with the key at both ends.
+EVERY_CPU void round_to_bf16(std::size_t count, RoundingKey key, std::uint32_t place,
+                             const float* __restrict x, std::uint16_t* __restrict out) {
+  const std::uint32_t first = place + key.first;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint32_t drawn = first + static_cast<std::uint32_t>(i);
+    drawn = (drawn ^ (drawn >> 16)) * kRoundingFactors[0];
+    drawn = (drawn ^ (drawn >> 15) ^ key.second) * kRoundingFactors[1];
+    drawn = (drawn ^ (drawn >> 16)) & 0xFFFFU;
+    const auto bits = std::bit_cast<std::uint32_t>(x[i]);
+    const std::uint32_t rounded = (bits + drawn) >> 16;
+    const bool strange = (bits & 0x7FFFFFFFU) > 0x7F800000U;
+    out[i] = static_cast<std::uint16_t>(strange ? kQuietNan : rounded);
+  }
+}
+
 void gather(Rows size, const float* tokens, std::size_t stride, float* rows) {
   for (std::size_t row = 0; row < size.rows; ++row) {
     std::memcpy(rows + row * size.width, tokens + row * stride, size.width * sizeof(float));

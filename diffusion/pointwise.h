@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace skerry::diffusion::pointwise {
 
@@ -34,6 +35,18 @@ void gelu_backward(std::size_t count, const float* gradient, const float* x, flo
 void softmax(Rows size, float factor, float* scores);
 // `gradient` of the probabilities becomes that of the scores, in place.
 void softmax_backward(Rows size, float factor, const float* probabilities, float* gradient);
+
+// What a tensor's roundings of one step are drawn with.
+struct RoundingKey {
+  std::uint32_t first, second;
+};
+// Of the hash of a number's place: its low half is what is drawn (lean.h).
+inline constexpr std::uint32_t kRoundingFactors[] = {0x7FEB352D, 0x846CA68B};
+inline constexpr std::uint16_t kQuietNan = 0x7FC0;
+// Each number to the bf16 on either side of it, to the nearer the more often: the mean over all keys is the number. x[0]
+// stands at `place` in its tensor.
+void round_to_bf16(std::size_t count, RoundingKey key, std::uint32_t place, const float* x,
+                   std::uint16_t* out);
 
 // The tokens of one head as rows of their own, and back: `stride` floats from a token to the next in `tokens`.
 void gather(Rows size, const float* tokens, std::size_t stride, float* rows);

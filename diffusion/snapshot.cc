@@ -13,7 +13,7 @@ namespace skerry::diffusion {
 namespace {
 
 std::uint64_t tensor_bytes(const SnapshotTensor& tensor) {
-  std::uint64_t bytes = sizeof(float);
+  std::uint64_t bytes = storage::bytes_of(tensor.dtype);
   for (const std::uint64_t extent : tensor.shape) bytes *= extent;
   return bytes;
 }
@@ -23,7 +23,7 @@ Result<std::string> header_of(const std::vector<SnapshotTensor>& tensors,
   std::vector<storage::TensorView> views;
   views.reserve(tensors.size());
   for (const SnapshotTensor& tensor : tensors) {
-    views.push_back({.name = tensor.name, .dtype = storage::DType::kF32, .shape = tensor.shape, .data = {}});
+    views.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .data = {}});
   }
   return storage::safetensors_header(views, metadata);
 }

@@ -15,7 +15,8 @@ namespace skerry::diffusion {
 
 struct SnapshotTensor {
   std::string name;
-  std::vector<std::uint64_t> shape;             // fp32
+  storage::DType dtype = storage::DType::kF32;
+  std::vector<std::uint64_t> shape;
   std::function<void(char* destination)> copy;  // writes exactly the tensor's bytes
 };
 

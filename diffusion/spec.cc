@@ -115,6 +115,12 @@ Result<Kernels> parse_kernels(std::string_view name) {
 
 const char* to_string(Kernels kernels) { return kernels == Kernels::kFast ? "fast" : "reference"; }
 
+Result<StateForm> parse_state_form(std::string_view name) {
+  return parse_name("a state full or lean", name, {StateForm::kFull, StateForm::kLean});
+}
+
+const char* to_string(StateForm state) { return state == StateForm::kLean ? "lean" : "full"; }
+
 Result<void> validate(const TrainSpec& train) {
   TRY(check("steps", static_cast<double>(train.steps), 1, 1e9));
   TRY(check("batch_size", train.batch_size, 1, kLargestBatch));

@@ -52,6 +52,12 @@ enum class Kernels { kReference, kFast };
 Result<Kernels> parse_kernels(std::string_view name);  // reference, fast
 const char* to_string(Kernels kernels);
 
+// What AdamW's moments and the mean of weights are between steps, in memory and in checkpoints: fp32, or bf16 that is rounded
+// after every step (lean.h). The weights are fp32 in both.
+enum class StateForm { kFull, kLean };
+Result<StateForm> parse_state_form(std::string_view name);  // full, lean
+const char* to_string(StateForm state);
+
 struct TrainSpec {
   std::uint64_t seed = 0;
   std::uint32_t expert = 0;
@@ -69,11 +75,11 @@ struct TrainSpec {
   TimeDistribution t_distribution = TimeDistribution::kUniform;
   bool flip = false;  // mirrors half of the images left to right, of latents the columns
   std::uint32_t threads = 1;
-  std::string precision =
-      "fp32";  // or bf16: matrix products in it; weights, moments and their mean stay fp32
+  std::string precision = "fp32";  // or bf16: matrix products in it, whatever the state is kept in
   Kernels kernels = Kernels::kReference;
   bool gradient_checkpointing = false;  // less memory for more time; the same bits
-  std::uint32_t micro_batch = 0;        // samples at a time, whose gradients are summed; 0: the whole batch
+  StateForm state = StateForm::kFull;
+  std::uint32_t micro_batch = 0;  // samples at a time, whose gradients are summed; 0: the whole batch
   std::vector<std::uint32_t> shard_partitions;  // a router's training: of each shard, in their order
   int device = 0;                               // CUDA device where there is one; −1: the CPU
 };

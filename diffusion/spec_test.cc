@@ -110,6 +110,10 @@ TEST(Schedule, NamesGoThereAndBack) {
   EXPECT_EQ(parse_kernels("fast").value(), Kernels::kFast);
   EXPECT_EQ(parse_kernels("reference").value(), Kernels::kReference);
   EXPECT_FALSE(parse_kernels("slow"));
+  for (const StateForm state : {StateForm::kFull, StateForm::kLean}) {
+    EXPECT_EQ(parse_state_form(to_string(state)).value(), state);
+  }
+  EXPECT_FALSE(parse_state_form("thin"));
   EXPECT_EQ(parse_time_distribution("lognormal").value(), TimeDistribution::kLogNormal);
   EXPECT_EQ(parse_time_distribution("uniform").value(), TimeDistribution::kUniform);
   EXPECT_FALSE(parse_time_distribution("normal"));

@@ -102,20 +102,22 @@ bool Trainer::Impl::step_back() {
 }
 
 StepMetrics Trainer::Impl::step() {
+  const std::uint64_t begun = state.step;
   std::vector<at::Tensor> gradients;
   at::Tensor loss;
-  while (!loss.defined()) {
+  StepMetrics metrics;
+  metrics.learning_rate = learning_rate_at(train, begun);
+  while (state.step == begun) {
     try {
       loss = differentiate(gradients);
+      metrics.gradient_norm =
+          in_phase(Phase::kOptimiser, [&] { return apply_gradients(state, gradients, train); });
     } catch (const std::exception& error) {
-      if (!is_out_of_memory(error) || !step_back()) throw;
+      // Never from half an update.
+      if (state.step > begun || !is_out_of_memory(error) || !step_back()) throw;
       gradients.clear();
     }
   }
-  StepMetrics metrics;
-  metrics.learning_rate = learning_rate_at(train, state.step);
-  metrics.gradient_norm =
-      in_phase(Phase::kOptimiser, [&] { return apply_gradients(state, gradients, train); });
   metrics.step = state.step;
   metrics.loss = loss.item<double>();
   if (!std::isfinite(metrics.loss) && !bad_loss) bad_loss = text("the loss of step ", state.step);
@@ -154,7 +156,7 @@ Result<Trainer> Trainer::make(const ModelSpec& model, const TrainSpec& train,
     TrainState state;
     if (checkpoint == nullptr && initial) {
       ASSIGN_OR_RETURN(std::vector<at::Tensor> weights, exported_weights(*initial, model));
-      state = state_of(std::move(weights), device);
+      state = state_of(std::move(weights), train, device);
     } else if (checkpoint == nullptr) {
       state = initial_state(model, train, device);
     } else {

@@ -35,7 +35,7 @@ class Trainer {
   static Result<Trainer> create(const ModelSpec& model, const TrainSpec& train,
                                 const std::vector<std::string>& shard_paths, const Progress& progress = {});
   // Continues from a checkpoint that write_snapshot wrote. kInvalid where it is of another model, seed or
-  // expert; the attempt may differ.
+  // expert; the attempt may differ, and so may the form of the state, which becomes that of `train`.
   static Result<Trainer> resume(const ModelSpec& model, const TrainSpec& train,
                                 const std::vector<std::string>& shard_paths,
                                 const storage::Safetensors& checkpoint, const Progress& progress = {});

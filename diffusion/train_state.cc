@@ -1,5 +1,8 @@
 #include "diffusion/train_state.h"
 
+#include <algorithm>
+#include <array>
+
 #include "base/text.h"
 
 namespace skerry::diffusion {
@@ -11,14 +14,21 @@ constexpr double kEpsilon = 1e-8;
 constexpr double kClipEpsilon = 1e-6;  // as in torch.nn.utils.clip_grad_norm_
 const std::string kFormat = "skerry-checkpoint";
 
-std::vector<at::Tensor> zeros_like(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> zeros;
-  for (const at::Tensor& tensor : tensors) zeros.push_back(at::zeros_like(tensor));
-  return zeros;
+using Tensors = std::vector<at::Tensor>;
+
+// Of the moments and the mean.
+at::ScalarType kept_in(StateForm form) { return form == StateForm::kLean ? at::kBFloat16 : at::kFloat; }
+
+void move_to(Tensors& tensors, torch::Device device, at::ScalarType type) {
+  for (at::Tensor& tensor : tensors) tensor = tensor.to(device, type);
 }
 
-void move_to(std::vector<at::Tensor>& tensors, torch::Device device) {
-  for (at::Tensor& tensor : tensors) tensor = tensor.to(device);
+void take_scratch(TrainState& state, StateForm form) {
+  if (form != StateForm::kLean) return;
+  std::int64_t largest = 0;
+  for (const at::Tensor& weight : state.raw) largest = std::max(largest, weight.numel());
+  const torch::Device device = state.raw[0].device();
+  state.lean.emplace(device, largest, /*by_operators=*/!device.is_cpu());
 }
 
 constexpr std::pair<const char*, std::uint32_t ModelSpec::*> kShape[] = {
@@ -54,23 +64,71 @@ Result<Number> number_of(const std::map<std::string, std::string>& metadata, con
   return fail(ErrorCode::kCorrupt, text("the checkpoint does not say its ", key));
 }
 
-at::Tensor global_norm(const std::vector<at::Tensor>& tensors) {
+at::Tensor global_norm(const Tensors& tensors) {
   return at::linalg_vector_norm(at::stack(at::_foreach_norm(tensors)), 2);
+}
+
+// What one step goes by.
+struct Rates {
+  at::Tensor count;  // [] fp32: steps with this one
+  double learning_rate, weight_decay, ema_decay;
+};
+
+void update(Tensors& raw, const Tensors& gradients, Tensors& m, Tensors& v, Tensors& ema,
+            const Rates& rates) {
+  const Tensors counts(raw.size(), rates.count);
+  at::_fused_adamw_(raw, gradients, m, v, {}, counts, rates.learning_rate, kBeta1, kBeta2, rates.weight_decay,
+                    kEpsilon, /*amsgrad=*/false, /*maximize=*/false);
+  at::_foreach_lerp_(ema, raw, 1 - rates.ema_decay);
+}
+
+// A slice at a time through the scratch: widened, changed, rounded. REQUIRES: contiguous gradients.
+void update_lean(TrainState& state, const Tensors& gradients, const TrainSpec& train, std::uint64_t step,
+                 const Rates& rates) {
+  LeanScratch& scratch = *state.lean;
+  for (std::size_t i = 0; i < state.raw.size(); ++i) {
+    Stream draws({.seed = train.seed,
+                  .expert = train.expert,
+                  .attempt = train.attempt,
+                  .step = step,
+                  .sample = static_cast<std::uint32_t>(i),
+                  .purpose = Purpose::kRounding});
+    std::array<pointwise::RoundingKey, 3> keys;
+    for (pointwise::RoundingKey& key : keys) key = {draws.u32(), draws.u32()};
+    const std::array kept{&state.m[i], &state.v[i], &state.ema[i]};
+    for (std::int64_t begin = 0; begin < state.raw[i].numel(); begin += scratch.slice) {
+      const std::int64_t count = std::min(scratch.slice, state.raw[i].numel() - begin);
+      const auto part = [&](const at::Tensor& whole) { return whole.view(-1).narrow(0, begin, count); };
+      std::array<Tensors, 3> exact;
+      for (std::size_t k = 0; k < kept.size(); ++k) {
+        exact[k] = {scratch.exact[k].narrow(0, 0, count)};
+        exact[k][0].copy_(part(*kept[k]));
+      }
+      Tensors raw{part(state.raw[i])};
+      update(raw, {part(gradients[i])}, exact[0], exact[1], exact[2], rates);
+      for (std::size_t k = 0; k < kept.size(); ++k) {
+        round_at_random(exact[k][0], keys[k], begin, scratch, part(*kept[k]));
+      }
+    }
+  }
 }
 
 }  // namespace
 
 TrainState initial_state(const ModelSpec& model, const TrainSpec& train, torch::Device device) {
-  return state_of(initial_weights(model, train.seed, train.expert, train.attempt), device);
+  return state_of(initial_weights(model, train.seed, train.expert, train.attempt), train, device);
 }
 
-TrainState state_of(std::vector<at::Tensor> weights, torch::Device device) {
+TrainState state_of(Tensors weights, const TrainSpec& train, torch::Device device) {
   TrainState state;
   state.raw = std::move(weights);
-  move_to(state.raw, device);
-  for (const at::Tensor& tensor : state.raw) state.ema.push_back(tensor.clone());
-  state.m = zeros_like(state.raw);
-  state.v = zeros_like(state.raw);
+  move_to(state.raw, device, at::kFloat);
+  const at::ScalarType kept = kept_in(train.state);
+  for (const at::Tensor& weight : state.raw) {
+    state.ema.push_back(weight.to(kept, /*non_blocking=*/false, /*copy=*/true));
+    for (Tensors* moments : {&state.m, &state.v}) moments->push_back(at::zeros_like(state.ema.back()));
+  }
+  take_scratch(state, train.state);
   return state;
 }
 
@@ -83,8 +141,9 @@ Result<TrainState> load_state(const storage::Safetensors& checkpoint, const Mode
   for (const auto& [prefix, tensors] : {std::pair{"ema/", &state.ema}, std::pair{"raw/", &state.raw},
                                         std::pair{"m/", &state.m}, std::pair{"v/", &state.v}}) {
     ASSIGN_OR_RETURN(*tensors, load_weights(checkpoint, prefix, model));
-    move_to(*tensors, device);
+    move_to(*tensors, device, tensors == &state.raw ? at::kFloat : kept_in(train.state));
   }
+  take_scratch(state, train.state);
   return state;
 }
 
@@ -103,14 +162,18 @@ Result<ModelSpec> model_of(const std::map<std::string, std::string>& metadata) {
 std::vector<SnapshotTensor> snapshot_tensors(const TrainState& state, const ModelSpec& model) {
   const std::vector<ParameterShape> shapes = parameter_shapes(model);
   std::vector<SnapshotTensor> tensors;
-  for (const auto& [prefix, values] : {std::pair{"ema/", &state.ema}, std::pair{"raw/", &state.raw},
-                                       std::pair{"m/", &state.m}, std::pair{"v/", &state.v}}) {
+  std::array parts{std::pair{"ema/", &state.ema}, std::pair{"raw/", &state.raw}, std::pair{"m/", &state.m},
+                   std::pair{"v/", &state.v}};
+  if (state.lean) std::swap(parts[0], parts[1]);  // so that every number stands at a multiple of its size
+  for (const auto& [prefix, values] : parts) {
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       const at::Tensor& tensor = (*values)[i];
+      const bool halves = tensor.scalar_type() == at::kBFloat16;
       tensors.push_back({.name = prefix + shapes[i].name,
+                         .dtype = halves ? storage::DType::kBF16 : storage::DType::kF32,
                          .shape = {shapes[i].shape.begin(), shapes[i].shape.end()},
                          .copy = [&tensor](char* destination) {
-                           at::from_blob(destination, tensor.sizes(), at::kFloat).copy_(tensor);
+                           at::from_blob(destination, tensor.sizes(), tensor.scalar_type()).copy_(tensor);
                          }});
     }
   }
@@ -137,17 +200,25 @@ std::optional<std::string> first_non_finite(const TrainState& state, const Model
   return std::nullopt;
 }
 
-double apply_gradients(TrainState& state, std::vector<at::Tensor>& gradients, const TrainSpec& train) {
+double apply_gradients(TrainState& state, Tensors& gradients, const TrainSpec& train) {
   const at::NoGradGuard no_grad;
   const at::Tensor norm = global_norm(gradients);
   if (train.clip > 0) at::_foreach_mul_(gradients, at::clamp_max(train.clip / (norm + kClipEpsilon), 1.0));
-  const auto count =
-      at::full({}, static_cast<double>(state.step + 1), state.raw[0].options().requires_grad(false));
-  const std::vector<at::Tensor> counts(state.raw.size(), count);
-  at::_fused_adamw_(state.raw, gradients, state.m, state.v, {}, counts, learning_rate_at(train, state.step),
-                    kBeta1, kBeta2, train.weight_decay, kEpsilon, /*amsgrad=*/false, /*maximize=*/false);
-  at::_foreach_lerp_(state.ema, state.raw, 1 - ema_decay_at(train, state.step));
+  if (state.lean) {
+    for (at::Tensor& gradient : gradients) gradient = gradient.contiguous();
+  }
+  const std::uint64_t step = state.step;
+  const Rates rates{
+      .count = at::full({}, static_cast<double>(step + 1), state.raw[0].options().requires_grad(false)),
+      .learning_rate = learning_rate_at(train, step),
+      .weight_decay = train.weight_decay,
+      .ema_decay = ema_decay_at(train, step)};
   ++state.step;
+  if (state.lean) {
+    update_lean(state, gradients, train, step, rates);
+  } else {
+    update(state.raw, gradients, state.m, state.v, state.ema, rates);
+  }
   return norm.item<double>();
 }
 

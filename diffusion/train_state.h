@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "diffusion/lean.h"
 #include "diffusion/model.h"
 #include "diffusion/snapshot.h"
 
@@ -16,18 +17,21 @@ namespace skerry::diffusion {
 struct TrainState {
   std::vector<at::Tensor> raw, ema, m, v;  // in the order of parameter_shapes, all on one device
   std::uint64_t step = 0;
+  std::optional<LeanScratch> lean;  // of the lean form, in which all but `raw` is bf16
 };
 
 // The state at step 0 of these weights, which are on the host.
-TrainState state_of(std::vector<at::Tensor> weights, torch::Device device);
+TrainState state_of(std::vector<at::Tensor> weights, const TrainSpec& train, torch::Device device);
 TrainState initial_state(const ModelSpec& model, const TrainSpec& train, torch::Device device);
+// In the form that `train` names, whichever the checkpoint has: to lean each number is rounded to the nearest once.
 Result<TrainState> load_state(const storage::Safetensors& checkpoint, const ModelSpec& model,
                               const TrainSpec& train, torch::Device device);
 
 // The shape that a snapshot's metadata names. kCorrupt where it names none.
 Result<ModelSpec> model_of(const std::map<std::string, std::string>& metadata);
 
-// The tensors of a snapshot, in the order ema, raw, m, v; they read `state` when they are copied.
+// The tensors of a snapshot, in the order ema, raw, m, v, or raw first where the rest is bf16; they read `state` when they
+// are copied.
 std::vector<SnapshotTensor> snapshot_tensors(const TrainState& state, const ModelSpec& model);
 std::map<std::string, std::string> snapshot_metadata(const TrainState& state, const ModelSpec& model,
                                                      const TrainSpec& train, const std::string& fingerprint);
@@ -36,7 +40,8 @@ std::map<std::string, std::string> snapshot_metadata(const TrainState& state, co
 std::optional<std::string> first_non_finite(const TrainState& state, const ModelSpec& model);
 
 // One update from the gradients of `raw`: clipping, AdamW (betas .9 .999, eps 1e-8), EMA, step + 1. Returns
-// the norm of the gradients before clipping.
+// the norm of the gradients before clipping. All memory is taken before anything changes: what throws for want of it leaves
+// the state, its step with it, as it was; an error that comes later finds the step counted.
 double apply_gradients(TrainState& state, std::vector<at::Tensor>& gradients, const TrainSpec& train);
 
 }  // namespace skerry::diffusion

@@ -1,11 +1,15 @@
 #include "diffusion/train.h"
 
+#include <ATen/record_function.h>
+#include <c10/core/CPUAllocator.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <limits>
 
+#include "diffusion/speed.h"
 #include "diffusion/testing.h"
 #include "diffusion/train_batch.h"
 #include "diffusion/train_state.h"
@@ -90,14 +94,18 @@ TrainSpec in_parts(TrainSpec train, std::uint32_t rows) {
   train.micro_batch = rows;
   return train;
 }
+TrainSpec lean(TrainSpec train) {
+  train.state = StateForm::kLean;
+  return train;
+}
 TrainSpec checkpointed(TrainSpec train) {
   train.gradient_checkpointing = true;
   return train;
 }
 INSTANTIATE_TEST_SUITE_P(Recipes, ResumeTest,
                          ::testing::Values(tiny_training(), tiny_bf16(), fast(tiny_training()),
-                                           fast(tiny_bf16()), with_every_key(),
-                                           in_parts(with_every_key(), 4)));
+                                           fast(tiny_bf16()), with_every_key(), in_parts(with_every_key(), 4),
+                                           lean(tiny_training()), lean(in_parts(fast(tiny_bf16()), 4))));
 
 class CheckpointingTest : public TrainTest, public ::testing::WithParamInterface<TrainSpec> {};
 
@@ -131,6 +139,91 @@ TEST_F(TrainTest, GoesOnInSmallerPartsWhereMemoryEnds) {
   };
   EXPECT_EXIT(in_little_memory(), ::testing::ExitedWithCode(0), "micro-batch");
 }
+
+// While it lives, LibTorch's memory for the host can end within a step's optimiser phase, and nowhere else.
+class EndingMemory : public at::Allocator {
+ public:
+  EndingMemory() {
+    here = this;
+    c10::SetCPUAllocator(this);
+  }
+  ~EndingMemory() override {
+    at::removeCallback(handle_);
+    c10::SetCPUAllocator(real_);
+  }
+  // It ends once, after so many allocations from the phase's begin.
+  void end_after(std::uint64_t allocations) { left_ = allocations; }
+  bool has_ended() const { return left_ == kEnough; }
+
+  at::DataPtr allocate(std::size_t bytes) override {
+    if (in_phase_ && left_ != kEnough && left_-- == 0) {
+      TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory: you tried to allocate ", bytes);
+    }
+    return real_->allocate(bytes);
+  }
+  at::DeleterFnPtr raw_deleter() const override { return real_->raw_deleter(); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  static constexpr std::uint64_t kEnough = std::numeric_limits<std::uint64_t>::max();
+  static inline EndingMemory* here = nullptr;
+  static bool optimises(const at::RecordFunction& scope) {
+    return std::string_view(scope.name()) == name_of(Phase::kOptimiser);
+  }
+  static std::unique_ptr<at::ObserverContext> on_begin(const at::RecordFunction& scope) {
+    if (optimises(scope)) here->in_phase_ = true;
+    return nullptr;
+  }
+  static void on_end(const at::RecordFunction& scope, at::ObserverContext* /*context*/) {
+    if (optimises(scope)) here->in_phase_ = false;
+  }
+
+  at::Allocator* real_ = c10::GetCPUAllocator();
+  std::uint64_t left_ = kEnough;
+  bool in_phase_ = false;
+  at::CallbackHandle handle_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(on_begin, on_end).scopes({at::RecordScope::USER_SCOPE}));
+};
+
+class EndingMemoryTest : public TrainTest, public ::testing::WithParamInterface<TrainSpec> {};
+
+TEST_P(EndingMemoryTest, NeverLeavesHalfAnUpdate) {
+  TrainSpec train = GetParam();
+  train.batch_size = 1;  // there are no smaller parts
+  Trainer unbroken = fresh(train), trainer = fresh(train);
+  run(unbroken, 3);
+  run(trainer, 2);
+  const auto before = snapshot(trainer);
+  EndingMemory memory;
+  std::uint64_t failures = 0;
+  for (bool stepped = false; !stepped; ++failures) {
+    memory.end_after(failures);
+    const auto step = trainer.step();
+    stepped = step.has_value();
+    ASSERT_NE(stepped, memory.has_ended());
+    if (stepped) continue;
+    EXPECT_EQ(step.error().code, ErrorCode::kExhausted);
+    ASSERT_TRUE(snapshot(trainer).file() == before.file()) << "after " << failures << " allocations";
+  }
+  EXPECT_GT(failures, 1U) << "nothing was allocated";
+  EXPECT_EQ(snapshot(trainer).file(), snapshot(unbroken).file());
+}
+
+TEST_P(EndingMemoryTest, TakesTheStepAgainInSmallerParts) {
+  Trainer parts = fresh(in_parts(GetParam(), 3));
+  run(parts, 1);
+  Trainer trainer = fresh(GetParam());
+  EndingMemory memory;
+  memory.end_after(1);
+  const auto stepped = trainer.step();
+  ASSERT_TRUE(stepped) << stepped.error().message;
+  EXPECT_TRUE(memory.has_ended());
+  EXPECT_NE(trainer.fingerprint().find("micro-batch 3"), std::string::npos);
+  EXPECT_EQ(snapshot(trainer).file(), snapshot(parts).file());
+}
+INSTANTIATE_TEST_SUITE_P(Forms, EndingMemoryTest, ::testing::Values(tiny_training(), lean(tiny_training())));
 
 TEST_F(TrainTest, MicroBatchesSumToTheBatch) {
   Trainer whole = fresh(tiny_training()), parts = fresh(in_parts(tiny_training(), 4));
@@ -215,6 +308,65 @@ TEST_F(TrainTest, TheSnapshotHoldsFourTensorsAParameterByName) {
   for (const char* prefix : {"ema/", "raw/", "m/", "v/"}) {
     EXPECT_TRUE(file.tensor(std::string(prefix) + "proj_out_1.bias")) << prefix;
   }
+}
+
+TEST_F(TrainTest, ALeanSnapshotHoldsTenBytesAParameter) {
+  Trainer full = fresh(tiny_training()), small = fresh(lean(tiny_training()));
+  EXPECT_NE(full.fingerprint(), small.fingerprint());
+  run(full, 1);
+  run(small, 1);
+  const auto whole = snapshot(full), file = snapshot(small);
+  const auto data_bytes = [](const storage::Safetensors& of) {
+    return of.header().total_bytes - of.header().data_start;
+  };
+  EXPECT_EQ(data_bytes(whole), 16 * full.parameter_count());
+  EXPECT_EQ(data_bytes(file), 10 * small.parameter_count());
+  for (const storage::TensorInfo& tensor : file.header().tensors) {
+    const bool raw = tensor.name.starts_with("raw/");
+    EXPECT_EQ(tensor.dtype, raw ? storage::DType::kF32 : storage::DType::kBF16) << tensor.name;
+    EXPECT_EQ(tensor.begin % storage::bytes_of(tensor.dtype), 0U) << tensor.name;
+    // What the first step makes of the weights was rounded by nobody yet.
+    if (raw) {
+      EXPECT_EQ(file.view(tensor).data, whole.tensor(tensor.name)->data);
+    }
+  }
+}
+
+TEST_F(TrainTest, GoesOnInTheOtherForm) {
+  Trainer small = fresh(lean(tiny_training()));
+  run(small, 5);
+  const auto halves = snapshot(small);
+  auto full = Trainer::resume(model_, tiny_training(), shards_, halves);
+  ASSERT_TRUE(full) << full.error().message;
+  EXPECT_EQ(full->steps_done(), 5U);
+  const auto widened = snapshot(*full);
+  for (const storage::TensorInfo& tensor : widened.header().tensors)
+    EXPECT_EQ(tensor.dtype, storage::DType::kF32);
+  auto back = Trainer::resume(model_, lean(tiny_training()), shards_, widened);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(snapshot(*back).file(), halves.file()) << "widened and narrowed again";
+  run(*full, 1);
+  Trainer other = fresh(tiny_training());
+  run(other, 5);
+  auto narrowed = Trainer::resume(model_, lean(tiny_training()), shards_, snapshot(other));
+  ASSERT_TRUE(narrowed) << narrowed.error().message;
+  run(*narrowed, 1);
+}
+
+TEST_F(TrainTest, LeanTrainsToTheSameEnd) {
+  TrainSpec train = tiny_training();
+  train.batch_size = 32;
+  Trainer full = fresh(train), small = fresh(lean(train));
+  double full_loss = 0, small_loss = 0;
+  for (int i = 0; i < 100; ++i) {
+    const auto a = full.step(), b = small.step();
+    ASSERT_TRUE(a && b);
+    if (i < 80) continue;
+    full_loss += a->loss;
+    small_loss += b->loss;
+  }
+  EXPECT_NE(small_loss, full_loss);
+  EXPECT_NEAR(small_loss, full_loss, 0.05 * full_loss);
 }
 
 TEST_F(TrainTest, ACheckpointOfAnotherTrainingIsRefused) {
@@ -397,6 +549,10 @@ TEST_F(TrainTest, StartsFromTheWeightsThatComeWithTheShards) {
     EXPECT_EQ(first.tensor("raw/" + parameter.name).value().data, expected) << parameter.name;
     EXPECT_EQ(first.tensor("ema/" + parameter.name).value().data, expected) << parameter.name;
   }
+  auto small = Trainer::create(model_, lean(other), {shards_[0], weights, shards_[1]});
+  ASSERT_TRUE(small) << small.error().message;
+  EXPECT_EQ(snapshot(*small).tensor("raw/proj_out_2.weight").value().data,
+            first.tensor("raw/proj_out_2.weight").value().data);
   // It goes on from its own checkpoint, not from those weights.
   run(*begun, 3);
   const auto middle = snapshot(*begun);

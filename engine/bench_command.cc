@@ -11,6 +11,7 @@
 #include "base/temp_folder.h"
 #include "base/text.h"
 #include "diffusion/memory_meter.h"
+#include "diffusion/memory_plan.h"
 #include "diffusion/speed.h"
 #include "diffusion/test_shard.h"
 #include "diffusion/train.h"
@@ -24,7 +25,6 @@ using diffusion::kPhases;
 using Json = nlohmann::ordered_json;
 
 constexpr std::uint32_t kSamples = 256;
-constexpr double kStateBytes = 4 * 4;  // of a parameter: weight, two moments, mean
 
 struct Arguments {
   ModelOptions shape;
@@ -32,6 +32,7 @@ struct Arguments {
   std::vector<std::string> precisions{"fp32"};
   std::vector<std::uint32_t> batch_sizes{64};
   std::string kernels = "fast";
+  std::string state = "full";
   std::uint32_t warmup = 3;
   std::uint32_t steps = 20;
   std::string output = "table";
@@ -85,8 +86,7 @@ Result<void> measure(const diffusion::ModelSpec& model, const diffusion::TrainSp
   }
   const diffusion::MemoryMeter meter(on_card);
   TRY(trainer.step());
-  row.memory_bytes =
-      meter.peak_bytes() + static_cast<std::uint64_t>(kStateBytes * static_cast<double>(row.parameters));
+  row.memory_bytes = meter.peak_bytes() + diffusion::plan_memory(model, train).checkpoint_bytes;
   row.fingerprint = trainer.fingerprint();
   return {};
 }
@@ -114,6 +114,7 @@ Result<std::vector<Row>> bench(const Arguments& arguments) {
   std::map<std::string, double> measured;
   diffusion::TrainSpec train = arguments.train;
   ASSIGN_OR_RETURN(train.kernels, diffusion::parse_kernels(arguments.kernels));
+  ASSIGN_OR_RETURN(train.state, diffusion::parse_state_form(arguments.state));
   for (const std::string& preset : names_in(arguments.shape.preset)) {
     ModelOptions shape = arguments.shape;
     shape.preset = preset;
@@ -171,6 +172,7 @@ void print_json(const Arguments& arguments, const std::vector<Row>& rows) {
                  {"kernels", arguments.kernels},
                  {"threads", arguments.train.threads},
                  {"gradient_checkpointing", arguments.train.gradient_checkpointing},
+                 {"state", arguments.state},
                  {"steps", arguments.steps},
                  {"items", std::move(items)}};
   std::printf("%s\n", out.dump(2).c_str());
@@ -226,6 +228,7 @@ void add_recipe_options(CLI::App& command, Arguments& arguments) {
   command.add_option("--micro-batch", train.micro_batch, "Samples at a time; 0: the whole batch")
       ->capture_default_str();
   command.add_flag("--gradient-checkpointing", train.gradient_checkpointing, "Less memory for more time");
+  add_state_option(command, arguments.state);
   command.add_option("--kernels", arguments.kernels, "fast or reference")->capture_default_str();
   command.add_option("--threads", train.threads, "CPU threads")->capture_default_str();
   command.add_option("--device", train.device, "CUDA device where there is one; -1: the CPU")

@@ -36,4 +36,11 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->capture_default_str();
 }
 
+void add_state_option(CLI::App& command, std::string& state) {
+  command
+      .add_option("--state", state,
+                  "full, or lean: moments and mean of weights in bf16, 10 bytes a parameter instead of 16")
+      ->capture_default_str();
+}
+
 }  // namespace skerry::engine

@@ -1,4 +1,4 @@
-// The shape of a model on a command line: a preset's name, or its numbers.
+// What several commands take: the shape of a model, as a preset's name or its numbers, and the form of a training's state.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -24,5 +24,8 @@ struct ModelOptions {
 
 // Adds --preset, --width, --depth, --heads and --patch-size. `options` must outlive the parsing.
 void add_model_options(CLI::App& command, ModelOptions& options);
+
+// Adds --state, for diffusion::parse_state_form. `state` must outlive the parsing.
+void add_state_option(CLI::App& command, std::string& state);
 
 }  // namespace skerry::engine

@@ -20,6 +20,7 @@ constexpr std::array<std::uint64_t, 7> kCardsGb{8, 12, 16, 24, 48, 80, 141};
 struct Arguments {
   ModelOptions shape;
   diffusion::TrainSpec train;
+  std::string state = "full";
   std::string output = "table";
   Arguments() {
     shape.model.image_size = 32;  // the latents of a picture of 256 pixels, as the presets' papers train on
@@ -47,18 +48,20 @@ Result<void> add_rows(const std::string& name, const diffusion::ModelSpec& model
 
 // Every preset where no shape is asked for.
 Result<std::vector<Row>> plan(const Arguments& arguments) {
-  TRY(diffusion::validate(arguments.train));
+  diffusion::TrainSpec train = arguments.train;
+  ASSIGN_OR_RETURN(train.state, diffusion::parse_state_form(arguments.state));
+  TRY(diffusion::validate(train));
   std::vector<Row> rows;
   if (arguments.shape.given()) {
     ASSIGN_OR_RETURN(const diffusion::ModelSpec model, arguments.shape.resolved());
-    TRY(add_rows(arguments.shape.name(), model, arguments.train, rows));
+    TRY(add_rows(arguments.shape.name(), model, train, rows));
     return rows;
   }
   for (const char* preset : {"S/2", "B/2", "L/2", "XL/2"}) {
     ModelOptions shape = arguments.shape;
     shape.preset = preset;
     ASSIGN_OR_RETURN(const diffusion::ModelSpec model, shape.resolved());
-    TRY(add_rows(preset, model, arguments.train, rows));
+    TRY(add_rows(preset, model, train, rows));
   }
   return rows;
 }
@@ -73,12 +76,14 @@ void print_json(const Arguments& arguments, const std::vector<Row>& rows) {
     models.push_back({{"model", row.name},
                       {"gradient_checkpointing", row.checkpointing},
                       {"parameters", row.plan.parameters},
+                      {"checkpoint_bytes", row.plan.checkpoint_bytes},
                       {"state_bytes", row.plan.state_bytes},
                       {"sample_bytes", row.plan.sample_bytes},
                       {"cards", std::move(cards)}});
   }
   const Json out{{"api_version", 1},
                  {"precision", arguments.train.precision},
+                 {"state", arguments.state},
                  {"image_size", arguments.shape.model.image_size},
                  {"channels", arguments.shape.model.channels},
                  {"models", std::move(models)}};
@@ -89,16 +94,17 @@ void print_table(const Arguments& arguments, const std::vector<Row>& rows) {
   std::printf(
       "The most samples at a time ([train] micro_batch), computed, by the card's memory in GB; -: does not "
       "fit\n"
-      "images of %ux%u with %u channels, %s\n\n%-10s %-13s %10s %9s %9s ",
+      "images of %ux%u with %u channels, %s, %s state\n\n%-10s %-13s %10s %10s %9s %9s ",
       arguments.shape.model.image_size, arguments.shape.model.image_size, arguments.shape.model.channels,
-      arguments.train.precision.c_str(), "MODEL", "CHECKPOINTING", "PARAMETERS", "STATE", "SAMPLE");
+      arguments.train.precision.c_str(), arguments.state.c_str(), "MODEL", "CHECKPOINTING", "PARAMETERS",
+      "CHECKPOINT", "STATE", "SAMPLE");
   for (const std::uint64_t gb : kCardsGb) std::printf(" %5llu", static_cast<unsigned long long>(gb));
   std::printf("\n");
   for (const Row& row : rows) {
-    std::printf("%-10s %-13s %9.1fM %6.2f GB %6.1f MB ", row.name.c_str(), row.checkpointing ? "yes" : "no",
-                static_cast<double>(row.plan.parameters) / 1e6,
-                static_cast<double>(row.plan.state_bytes) / 1e9,
-                static_cast<double>(row.plan.sample_bytes) / 1e6);
+    std::printf(
+        "%-10s %-13s %9.1fM %7.2f GB %6.2f GB %6.1f MB ", row.name.c_str(), row.checkpointing ? "yes" : "no",
+        static_cast<double>(row.plan.parameters) / 1e6, static_cast<double>(row.plan.checkpoint_bytes) / 1e9,
+        static_cast<double>(row.plan.state_bytes) / 1e9, static_cast<double>(row.plan.sample_bytes) / 1e6);
     for (const std::uint64_t gb : kCardsGb) {
       const std::uint64_t fit = diffusion::rows_that_fit(row.plan, gb * 1'000'000'000);
       std::printf(" %5s", fit == 0 ? "-" : text(fit).c_str());
@@ -134,6 +140,7 @@ void register_plan_command(CLI::App& app, int& exit_code) {
   command->add_option("--channels", model.channels, "Its channels")->capture_default_str();
   command->add_option("--classes", model.classes, "Labels")->capture_default_str();
   command->add_option("--precision", arguments->train.precision, "fp32 or bf16")->capture_default_str();
+  add_state_option(*command, arguments->state);
   command->add_option("-o,--output", arguments->output, "table or json")
       ->check(CLI::IsMember({"table", "json"}));
   command->callback([arguments, &exit_code] { exit_code = run(*arguments); });

@@ -177,6 +177,17 @@ TEST_F(TrainChannel, TrainsRoundAfterRoundToItsTarget) {
   EXPECT_EQ(exit_code_, 0);
 }
 
+TEST_F(TrainChannel, KeepsItsStateInTheFormThatItIsTold) {
+  pb::EngineRequest request = start(10, 4);
+  for (const auto& [form, halves] : {std::pair{pb::STATE_FORM_FULL, false}, {pb::STATE_FORM_LEAN, true}}) {
+    request.mutable_start()->mutable_train()->set_state(form);
+    launch();
+    send(request);
+    ASSERT_TRUE(next().has_ready());
+    EXPECT_EQ(train_to_end().find("BF16") != std::string::npos, halves);
+  }
+}
+
 TEST_F(TrainChannel, TheRoutersJobIsAnExpertsButForItsShards) {
   pb::EngineRequest request = start(10, 4);
   auto& job = *request.mutable_start();

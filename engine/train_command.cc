@@ -19,6 +19,7 @@ struct Arguments {
   std::string schedule = "constant";
   std::string t_distribution = "uniform";
   std::string kernels = "fast";
+  std::string state = "full";
   StandaloneOptions options;
 };
 
@@ -32,6 +33,7 @@ Result<void> run_standalone(Arguments& arguments) {
   ASSIGN_OR_RETURN(options.train.t_distribution,
                    diffusion::parse_time_distribution(arguments.t_distribution));
   ASSIGN_OR_RETURN(options.train.kernels, diffusion::parse_kernels(arguments.kernels));
+  ASSIGN_OR_RETURN(options.train.state, diffusion::parse_state_form(arguments.state));
   return train_standalone(options);
 }
 
@@ -57,6 +59,7 @@ void add_training_options(CLI::App& command, Arguments& arguments) {
       ->capture_default_str();
   command.add_flag("--gradient-checkpointing", train.gradient_checkpointing,
                    "Less memory for more time; the same bits");
+  add_state_option(command, arguments.state);
   command.add_option("--learning-rate", train.learning_rate, "AdamW's rate")->capture_default_str();
   command.add_option("--schedule", arguments.schedule, "constant, linear, cosine or cyclic")
       ->capture_default_str();

@@ -160,6 +160,9 @@ Result<void> validate_choices(const pb::TrainSpec& train) {
     return bad("train.t_distribution", "uniform or lognormal",
                text(static_cast<int>(train.t_distribution())));
   }
+  if (!pb::StateForm_IsValid(train.state())) {
+    return bad("train.state", "full or lean", text(static_cast<int>(train.state())));
+  }
   return {};
 }
 

@@ -70,6 +70,7 @@ TEST(EngineRequest, BadFieldsAreNamed) {
       {"train.kernels", [](auto& s) { s.mutable_train()->set_kernels(static_cast<pb::Kernels>(2)); }},
       {"train.t_distribution",
        [](auto& s) { s.mutable_train()->set_t_distribution(static_cast<pb::TimeDistribution>(2)); }},
+      {"train.state", [](auto& s) { s.mutable_train()->set_state(static_cast<pb::StateForm>(2)); }},
       {"train.clip", [](auto& s) { s.mutable_train()->set_clip(-1); }},
       {"train.ema", [](auto& s) { s.mutable_train()->set_ema(1); }},
       {"train.label_dropout", [](auto& s) { s.mutable_train()->set_label_dropout(1.1); }},

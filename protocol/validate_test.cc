@@ -332,6 +332,10 @@ TEST(ControlReply, WhatAPersonReadsIsFiniteAndKnown) {
         r.mutable_runs()->mutable_runs(0)->mutable_spec()->mutable_train()->set_t_distribution(
             static_cast<pb::TimeDistribution>(9));
       },
+      [](auto& r) {
+        r.mutable_runs()->mutable_runs(0)->mutable_spec()->mutable_train()->set_state(
+            static_cast<pb::StateForm>(9));
+      },
       [](auto& r) { r.mutable_nodes()->add_nodes()->set_role(static_cast<pb::Role>(9)); },
       [](auto& r) { r.mutable_tokens()->add_tokens()->set_role(static_cast<pb::Role>(9)); },
   };

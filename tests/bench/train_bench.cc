@@ -79,8 +79,11 @@ int main(int argc, char** argv) {
   app.add_flag("--gradient-checkpointing", train.gradient_checkpointing);
   std::string kernels;
   app.add_option("--kernels", kernels)->required();
+  std::string state = "full";
+  app.add_option("--state", state);
   CLI11_PARSE(app, argc, argv);
   train.kernels = must(parse_kernels(kernels));
+  train.state = must(parse_state_form(state));
   train.steps = 1'000'000;
   const TempFolder folder;
   must(testing::write_test_shard(folder / "shard", model, kSamples));
