@@ -54,6 +54,7 @@ Result<DatasetIndex> parse_index(const std::string& folder, const std::string& p
   index.samples = json.at("samples").get<std::uint64_t>();
   index.channels = json.at("channels").get<std::uint32_t>();
   index.image_size = json.at("image_size").get<std::uint32_t>();
+  index.latents = json.contains("latents");
   index.classes = json.at("classes").get<std::vector<std::string>>();
   index.partition_samples = json.at("partition_samples").get<std::vector<std::uint64_t>>();
   index.skipped = json.value("skipped", std::uint64_t{0});

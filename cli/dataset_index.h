@@ -25,6 +25,7 @@ struct DatasetIndex {
   std::uint64_t samples = 0;
   std::uint32_t channels = 0;
   std::uint32_t image_size = 0;
+  bool latents = false;  // of an autoencoder, in place of images
   std::vector<std::string> classes;
   std::vector<std::uint64_t> partition_samples;
   std::uint64_t skipped = 0;

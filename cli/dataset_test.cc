@@ -125,6 +125,28 @@ TEST_F(DatasetAdd, TellsTheEngineHowLatentsAreScaled) {
               ElementsAre("--latent-scale", "0.18215", "--latent-shift", "-0.5", "--latents-scaled"));
 }
 
+TEST_F(DatasetAdd, LatentsAreAnnouncedAndCalledSo) {
+  Json index = small_index();
+  index["latents"] = {{"scale", 0.5}, {"shift", 0}};
+  write_dataset(folder / "ready", index);
+  ASSERT_EQ(around({"dataset", "add", "shapes", folder / "ready"}), kExitOk) << around.told();
+  EXPECT_TRUE(request(pb::AdminRequest::kDatasetAdd)->dataset_add().latents());
+  around.coordinator.answers[pb::AdminRequest::kDatasetList] =
+      around.coordinator.answers[pb::AdminRequest::kDatasetShow] = [](const pb::AdminRequest&) {
+        pb::AdminReply reply;
+        pb::DatasetInfo& info = *reply.mutable_datasets()->add_datasets();
+        info.set_image_size(8);
+        info.set_channels(4);
+        info.set_samples(5);
+        info.set_latents(true);
+        return Result<pb::AdminReply>(reply);
+      };
+  ASSERT_EQ(around({"dataset", "list"}), kExitOk);
+  EXPECT_THAT(around.printed(), HasSubstr("8x8x4 latents"));
+  ASSERT_EQ(around({"dataset", "show", "shapes"}), kExitOk);
+  EXPECT_THAT(around.printed(), HasSubstr("5 latents of 8x8 with 4 channels"));
+}
+
 TEST_F(DatasetAdd, IngestsUploadsAndCleansUp) {
   ASSERT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2", "--image-size", "8",
                     "--features", "pca"}),

@@ -18,6 +18,7 @@ pb::DatasetAdd describe(const DatasetIndex& index, const std::string& name) {
   add.set_samples(index.samples);
   add.set_channels(index.channels);
   add.set_image_size(index.image_size);
+  add.set_latents(index.latents);
   for (const std::string& label : index.classes) add.add_classes(label);
   return add;
 }

@@ -152,6 +152,7 @@ pb::DatasetInfo Machine::dataset_info(const Dataset& dataset, bool with_files) c
   info.set_samples(content.samples());
   info.set_channels(content.channels());
   info.set_image_size(content.image_size());
+  info.set_latents(content.latents());
   info.set_created_unix_ms(dataset.record.created_unix_ms());
   *info.mutable_classes() = content.classes();
   std::vector<std::uint64_t> samples(content.partitions());

@@ -17,7 +17,8 @@ using testing::Who;
 
 TEST(Dataset, IsUploadedResumedAndReady) {
   Harness harness;
-  const pb::DatasetAdd content = testing::dataset("data", 3);
+  pb::DatasetAdd content = testing::dataset("data", 3);
+  content.set_latents(true);
   const auto add = [&] {
     return harness.admin_ask([&](pb::AdminRequest& request) { *request.mutable_dataset_add() = content; })
         .datasets()
@@ -35,6 +36,7 @@ TEST(Dataset, IsUploadedResumedAndReady) {
   const pb::DatasetInfo ready = add();
   EXPECT_EQ(ready.state(), "ready");
   EXPECT_EQ(ready.partition_samples_size(), 3);
+  EXPECT_TRUE(ready.latents());
   harness.restart();
   EXPECT_EQ(add().state(), "ready");
   EXPECT_TRUE(harness.fetches.empty());

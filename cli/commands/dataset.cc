@@ -39,6 +39,7 @@ Json to_json(const pb::DatasetInfo& dataset, bool with_files) {
               {"samples", dataset.samples()},
               {"channels", dataset.channels()},
               {"image_size", dataset.image_size()},
+              {"latents", dataset.latents()},
               {"classes", std::move(classes)},
               {"bytes", dataset.bytes()},
               {"received_bytes", dataset.received_bytes()},
@@ -135,7 +136,8 @@ Result<int> list_datasets(Command& command) {
                {dataset.state(), paint_of_state(dataset.state())},
                text(dataset.partitions()),
                text(dataset.samples()),
-               text(dataset.image_size(), "x", dataset.image_size(), "x", dataset.channels()),
+               text(dataset.image_size(), "x", dataset.image_size(), "x", dataset.channels(),
+                    dataset.latents() ? " latents" : ""),
                text(dataset.classes_size()),
                human_bytes(dataset.bytes()),
                ago(dataset.created_unix_ms(), command.around.unix_ms())});
@@ -157,7 +159,7 @@ Result<int> show_dataset(Command& command, const std::string& name) {
   std::ostream& out = command.out();
   out << dataset.name() << "  " << painted(dataset.state(), paint_of_state(dataset.state()), command.colour())
       << '\n'
-      << dataset.samples() << " images of " << dataset.image_size() << "x" << dataset.image_size() << " with "
+      << dataset.samples() << (dataset.latents() ? " latents of " : " images of ") << dataset.image_size() << "x" << dataset.image_size() << " with "
       << dataset.channels() << (dataset.channels() == 1 ? " channel" : " channels") << ", "
       << dataset.classes_size() << " classes, " << human_bytes(dataset.bytes());
   if (dataset.received_bytes() < dataset.bytes())

@@ -6,8 +6,8 @@
   train       our training step against PyTorch eager and torch.compile of the same model, in turns on one thread each,
               by processor time; begins no turn that would not end within --minutes M (7)
               [--model S/2|small] [--precision fp32|bf16] [--kernels fast|reference] [--batch-size N]
-  memory      bytes that a training step holds beside its state, and its time, with gradient checkpointing and without, in
-              turns   [--model …] [--precision …] [--kernels …] [--batch-size N]
+  memory      bytes that a training step holds beside its state, and its time, with gradient checkpointing and without; bytes of the
+              state, full and lean, and what a lean one costs in time; in turns   [--model …] [--precision …] [--kernels …] [--batch-size N]
   stall       what a round of 60 s costs beside its steps: its snapshot, what training loses while the checkpoint is stored beside it,
               and the loader's part of a step   [--model …] [--precision …] [--batch-size N]
   router      the analytic router against one that is trained for --minutes M (7), by noise level on held-back images:
@@ -214,16 +214,19 @@ def train(args):
 
 def memory(args):
     spec, program = training(args)
-    arms = {"ours": program(), "checkpointed": program("--gradient-checkpointing")}
+    arms = {"ours": program(), "checkpointed": program("--gradient-checkpointing"), "lean": program("--state", "lean")}
     for each in arms.values():
         print(each.line())
     held = {name: each.ask("memory") for name, each in arms.items()}
+    state = {name: each.ask("bytes") for name, each in arms.items()}
     seconds = take_turns({name: each.ask for name, each in arms.items()}, args)
     for each in arms.values():
         each.close()
     return {"model": args.model, "precision": args.precision, "kernels": args.kernels, "batch_size": spec["batch_size"],
             "step_megabytes": round(held["ours"] / 1e6, 1), "step_megabytes_checkpointed": round(held["checkpointed"] / 1e6, 1),
-            "memory_saved": round(1 - held["checkpointed"] / held["ours"], 3), "more_time": round(ratios(seconds)["checkpointed"] - 1, 3)}
+            "memory_saved": round(1 - held["checkpointed"] / held["ours"], 3), "more_time": round(ratios(seconds)["checkpointed"] - 1, 3),
+            "state_megabytes": round(state["ours"] / 1e6, 1), "state_megabytes_lean": round(state["lean"] / 1e6, 1),
+            "more_time_lean": round(ratios(seconds)["lean"] - 1, 3)}
 
 
 ROUND_SECONDS = 60  # run.toml's default
@@ -244,7 +247,7 @@ def stall(args):
     data = trainer.ask(f"data {steps}") / trainer.ask(f"wall {steps}")
     snapshots, lost, stores = [], [], []
     with tempfile.TemporaryDirectory(prefix="skerry-bench-", dir=os.environ.get("TMPDIR")) as folder:
-        daemon = Timed([pathlib.Path(args.bin) / "storage_bench", folder, str(round(size / 2**20)), "turns"])
+        daemon = Timed([pathlib.Path(args.bin) / "storage_bench", folder, str(round(size / 2**20)), "node"])
         daemon.line()
         # A turn is longer than what is stored beside it, or some of what is lost would not be seen.
         steps = max(steps, math.ceil(2 * daemon.ask("write") / step))
