@@ -159,9 +159,10 @@ Result<int> show_dataset(Command& command, const std::string& name) {
   std::ostream& out = command.out();
   out << dataset.name() << "  " << painted(dataset.state(), paint_of_state(dataset.state()), command.colour())
       << '\n'
-      << dataset.samples() << (dataset.latents() ? " latents of " : " images of ") << dataset.image_size() << "x" << dataset.image_size() << " with "
-      << dataset.channels() << (dataset.channels() == 1 ? " channel" : " channels") << ", "
-      << dataset.classes_size() << " classes, " << human_bytes(dataset.bytes());
+      << dataset.samples() << (dataset.latents() ? " latents of " : " images of ") << dataset.image_size()
+      << "x" << dataset.image_size() << " with " << dataset.channels()
+      << (dataset.channels() == 1 ? " channel" : " channels") << ", " << dataset.classes_size()
+      << " classes, " << human_bytes(dataset.bytes());
   if (dataset.received_bytes() < dataset.bytes())
     out << " (" << human_bytes(dataset.received_bytes()) << " received)";
   out << "\n\n";
