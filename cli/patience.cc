@@ -4,9 +4,12 @@
 
 namespace skerry::cli {
 
+bool may_pass(const Error& error) {
+  return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kTimeout;
+}
+
 bool Patience::bears(const Error& error) {
-  const bool passing = error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kTimeout;
-  if (!met_ || !passing) return false;
+  if (!met_ || !may_pass(error)) return false;
   if (!away_) command_.tell(text("the coordinator is away, trying again: ", error.message));
   away_ = true;
   return true;

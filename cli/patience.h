@@ -7,6 +7,9 @@
 
 namespace skerry::cli {
 
+// Whether the same request may succeed later: a coordinator that is away comes back.
+bool may_pass(const Error& error);
+
 class Patience {
  public:
   explicit Patience(Command& command) : command_(command) {}  // which must outlive this

@@ -47,7 +47,7 @@ Result<NamedManifest> build_file_manifest(const std::string& path, const std::st
 // The bytes of each, in their order. Any thread, many at once. What it gives has these hashes, else it fails:
 // ObjectStore::read_each looks. It is asked for kChunksAtOnce at most.
 using ChunkSource = std::function<Result<std::vector<std::string>>(std::span<const Hash> hashes)>;
-// Enough for the lanes of blake2b_each(), and no more than 16 MiB in memory for each processor.
+// Enough for the lanes of blake2b_each(), and no more than 16 MiB in memory for each thread of in_parallel().
 constexpr std::size_t kChunksAtOnce = 4;
 
 // work(group) for all of them, kChunksAtOnce at a time, on many processors.

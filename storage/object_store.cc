@@ -311,13 +311,6 @@ Result<std::shared_ptr<ChunkReader>> ObjectStore::reader_of(const Object& object
   return reader;
 }
 
-Result<std::vector<std::string>> ObjectStore::read_stored(const Object& object,
-                                                          std::span<const Hash> chunks) const {
-  if (object.family) return store_.get_chunks(*object.family, chunks);
-  ASSIGN_OR_RETURN(const auto reader, reader_of(object));
-  return reader->read_each(chunks);
-}
-
 Result<std::string> ObjectStore::read(const Hash& object, const Hash& chunk) const {
   if (chunk == object)
     return manifest(object).map([](NamedManifest named) { return std::move(named.encoded); });
@@ -330,7 +323,9 @@ Result<std::vector<std::string>> ObjectStore::read_each(const Hash& object,
   ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
   if (found->state != State::kWhole)
     return fail(ErrorCode::kNotFound, text("object ", object.short_hex(), " is not whole"));
-  return read_stored(*found, chunks);
+  if (found->family) return store_.get_chunks(*found->family, chunks);
+  ASSIGN_OR_RETURN(const auto reader, reader_of(*found));
+  return reader->read_each(chunks);
 }
 
 Result<std::string> ObjectStore::read_received(const Hash& object, const Hash& chunk) const {

@@ -109,7 +109,6 @@ class ObjectStore {
   Result<void> notice_what_is_gone();
   Result<void> become_partial(Object& object);
   Result<std::shared_ptr<ChunkReader>> reader_of(const Object& object) const;
-  Result<std::vector<std::string>> read_stored(const Object& object, std::span<const Hash> chunks) const;
   std::vector<ObjectInfo> list_in(State state) const;
   Result<NamedManifest> store_as_file(const Safetensors& tensors, Manifest facts);
 

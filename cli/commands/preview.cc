@@ -12,6 +12,7 @@
 #include "cli/export_expert.h"
 #include "cli/folder_lock.h"
 #include "cli/follow_run.h"
+#include "cli/patience.h"
 #include "cli/sampling.h"
 #include "storage/files.h"
 
@@ -39,10 +40,6 @@ class Silence final : public Terminal {
  private:
   std::ostream nowhere_{nullptr};
 };
-
-bool may_pass(const Error& error) {
-  return error.code == ErrorCode::kUnavailable || error.code == ErrorCode::kTimeout;
-}
 
 // What a picture is drawn by: the experts of the ensemble, and the learned router where it is asked.
 std::vector<pb::ExpertInfo> drawn_by(const pb::RunInfo& run, const Sampling& sampling) {
