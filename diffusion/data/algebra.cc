@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "diffusion/data/moments.h"
+#include "diffusion/device.h"
 
 namespace skerry::diffusion {
 namespace {
@@ -133,7 +134,9 @@ FineClusters drop_empty(std::vector<float> centroids, std::vector<std::uint32_t>
 
 }  // namespace
 
-void set_algebra_threads(int threads) { at::set_num_threads(threads); }
+void set_algebra_threads(int threads) {
+  SKERRY_CHECK(open_device(-1, static_cast<std::uint32_t>(threads)).has_value(), "a CPU has threads");
+}
 
 GaussianStatistics fit_gaussian(const PixelView& pixels, std::span<const std::uint32_t> rows,
                                 std::size_t rank, std::uint64_t seed) {

@@ -13,7 +13,7 @@
 
 namespace skerry::diffusion {
 
-// Threads of matrix products, for the whole process.
+// Threads of matrix products, and what open_device() sets beside, for the whole process.
 void set_algebra_threads(int threads);
 
 // Mean, the leading `rank` principal components (fewer where rows or dimensions are fewer) and the mean

@@ -28,16 +28,33 @@ AnalyticRouter::AnalyticRouter(const RouterFolder& statistics)
   const auto rank = static_cast<std::int64_t>(shared.whole.rank());
   const auto features = static_cast<std::int64_t>(shared.feature_count);
   mean_ = tensor_of(shared.whole.mean, {d});
-  basis_ = tensor_of(shared.whole.components, {d, rank}).slice(1, 0, features).contiguous();
   variances_ = tensor_of(shared.whole.variances, {rank}).slice(0, 0, features).contiguous();
+  experts_ = static_cast<std::int64_t>(statistics.partitions.size());
+  for (const PartitionStatistics& partition : statistics.partitions)
+    rank_ = std::max(rank_, static_cast<std::int64_t>(partition.gaussian.rank()));
+  std::vector<at::Tensor> means, components, variances, residuals;
   for (const PartitionStatistics& partition : statistics.partitions) {
     const GaussianStatistics& g = partition.gaussian;
     const auto r = static_cast<std::int64_t>(g.rank());
-    experts_.push_back(
-        {tensor_of(g.mean, {d}), tensor_of(g.components, {d, r}), tensor_of(g.variances, {r}), g.residual});
+    means.push_back(tensor_of(g.mean, {d}) - mean_);
+    // A direction of nothing has the variance of all the rest: it changes no density.
+    components.push_back(
+        torch::constant_pad_nd(tensor_of(g.components, {d, r}), {0, rank_ - r}));  // [d, rank_]
+    variances.push_back(torch::constant_pad_nd(tensor_of(g.variances, {r}), {0, rank_ - r}, g.residual));
+    residuals.push_back(torch::tensor(static_cast<float>(g.residual)));
   }
+  const at::Tensor mean = torch::stack(means);               // [K, d]
+  const at::Tensor component = torch::stack(components, 1);  // [d, K, r]
+  directions_ = torch::cat({tensor_of(shared.whole.components, {d, rank}).slice(1, 0, features), mean.t(),
+                            component.flatten(1)},
+                           1)
+                    .contiguous();
+  mean_squares_ = mean.square().sum(1);
+  mean_along_ = torch::einsum("kd,dkr->kr", {mean, component});
+  expert_variances_ = torch::stack(variances);
+  residuals_ = torch::stack(residuals);
   std::vector<std::int64_t> grouped;
-  for (std::size_t k = 0; k < experts_.size(); ++k) {
+  for (std::int64_t k = 0; k < experts_; ++k) {
     fine_begin_.push_back(static_cast<std::int64_t>(grouped.size()));
     for (std::size_t j = 0; j < shared.table.size(); ++j) {
       if (shared.table[j] == static_cast<std::int32_t>(k)) grouped.push_back(static_cast<std::int64_t>(j));
@@ -46,51 +63,45 @@ AnalyticRouter::AnalyticRouter(const RouterFolder& statistics)
   fine_begin_.push_back(static_cast<std::int64_t>(grouped.size()));
   fine_ =
       tensor_of(shared.fine_centroids, {-1, features}).index_select(0, torch::tensor(grouped, torch::kI64));
+  fine_squares_ = fine_.square().sum(1);
 }
 
 void AnalyticRouter::move_to(const at::Device& device) {
   if (device == device_) return;
-  for (Expert& expert : experts_) {
-    for (at::Tensor* tensor : {&expert.mean, &expert.components, &expert.variances})
-      *tensor = tensor->to(device);
-  }
-  for (at::Tensor* tensor : {&mean_, &basis_, &variances_, &fine_}) *tensor = tensor->to(device);
+  for (at::Tensor* tensor : {&mean_, &directions_, &variances_, &mean_squares_, &mean_along_,
+                             &expert_variances_, &residuals_, &fine_, &fine_squares_})
+    *tensor = tensor->to(device);
   shares_.move_to(device);
   device_ = device;
 }
 
 // log N by the Woodbury identity: the covariance has eigenvalues α²λ + σ² along the components and α²s + σ²
-// elsewhere.
-at::Tensor AnalyticRouter::gaussian_view(const at::Tensor& x, double t) const {
+// elsewhere. squares [B]: |x|²; along_means [B, K]: x·μ_k; along [B, K, r]: x along the components.
+at::Tensor AnalyticRouter::gaussian_view(const at::Tensor& squares, const at::Tensor& along_means,
+                                         const at::Tensor& along, double t) const {
   const double alpha = 1 - t, noise = std::max(t * t, kLeastNoiseVariance);
-  const auto d = static_cast<double>(x.size(1));
-  std::vector<at::Tensor> scores;
-  for (const Expert& expert : experts_) {
-    const at::Tensor r = x - alpha * expert.mean;                     // [B, d]
-    const at::Tensor z2 = torch::mm(r, expert.components).square_();  // [B, r]
-    const at::Tensor inside = alpha * alpha * expert.variances + noise;
-    const double outside = alpha * alpha * expert.residual + noise;
-    const at::Tensor rest = (r.square().sum(1) - z2.sum(1)).clamp_min(0) / outside;
-    const double log_outside = (d - static_cast<double>(expert.variances.size(0))) * std::log(outside);
-    scores.push_back(-0.5 * (torch::mv(z2, inside.reciprocal()) + rest + inside.log().sum() + log_outside));
-  }
-  return torch::stack(scores, 1);
+  const auto rest = static_cast<double>(mean_.size(0) - rank_);
+  const at::Tensor inside = alpha * alpha * expert_variances_ + noise;  // [K, r]
+  const at::Tensor outside = alpha * alpha * residuals_ + noise;        // [K]
+  const at::Tensor distance = squares.unsqueeze(1) - 2 * alpha * along_means + alpha * alpha * mean_squares_;
+  const at::Tensor z2 = (along - alpha * mean_along_).square_();
+  const at::Tensor off = (distance - z2.sum(2)).clamp_min(0) / outside;
+  return -0.5 * ((z2 / inside).sum(2) + off + inside.log().sum(1) + rest * outside.log());
 }
 
 // The whole set's Gaussian denoises by shrinking each principal coordinate; those beyond the features do not
-// matter.
-at::Tensor AnalyticRouter::feature_view(const at::Tensor& x, double t) const {
+// matter. coordinates: [B, features].
+at::Tensor AnalyticRouter::feature_view(const at::Tensor& coordinates, double t) const {
   const double alpha = 1 - t, noise = std::max(t * t, kLeastNoiseVariance);
-  const at::Tensor gain = alpha * variances_ / (alpha * alpha * variances_ + noise);
-  at::Tensor f = torch::mm(x - alpha * mean_, basis_) * gain;  // [B, features]
+  at::Tensor f = coordinates * (alpha * variances_ / (alpha * alpha * variances_ + noise));
   f = f / f.norm(2, 1, true).clamp_min(1e-12);
-  const at::Tensor distance =
-      f.square().sum(1, true) + fine_.square().sum(1).unsqueeze(0) - 2 * torch::mm(f, fine_.t());
+  const at::Tensor distance = torch::addmm(fine_squares_, f, fine_.t(), 1, -2);  // [B, F], less |f|²
+  const at::Tensor squares = f.square().sum(1);
   std::vector<at::Tensor> scores;
-  for (std::size_t k = 0; k < experts_.size(); ++k) {
+  for (std::size_t k = 0; k + 1 < fine_begin_.size(); ++k) {
     const bool empty = fine_begin_[k] == fine_begin_[k + 1];
-    scores.push_back(empty ? torch::full({x.size(0)}, kFarthest, x.options())
-                           : -std::get<0>(distance.slice(1, fine_begin_[k], fine_begin_[k + 1]).min(1)));
+    scores.push_back(empty ? torch::full({f.size(0)}, kFarthest, f.options())
+                           : -distance.slice(1, fine_begin_[k], fine_begin_[k + 1]).amin(1) - squares);
   }
   return torch::stack(scores, 1);
 }
@@ -102,7 +113,12 @@ AnalyticRouter::Views AnalyticRouter::views(const at::Tensor& x_t, double t) {
   const at::Tensor x = x_t.to(torch::kF32).flatten(1);  // [B, d]
   SKERRY_CHECK(x.size(1) == mean_.size(0), "the router's images have ", mean_.size(0), " values, not ",
                x.size(1));
-  return {gaussian_view(x, level), feature_view(x, level)};
+  const at::Tensor centred = x - (1 - level) * mean_;
+  const at::Tensor along = torch::mm(centred, directions_);
+  const std::vector<at::Tensor> parts =
+      along.split_with_sizes({variances_.size(0), experts_, experts_ * rank_}, 1);
+  return {gaussian_view(centred.square().sum(1), parts[1], parts[2].unflatten(1, {experts_, rank_}), level),
+          feature_view(parts[0], level)};
 }
 
 double AnalyticRouter::curve(const std::vector<float>& values, double t) const {

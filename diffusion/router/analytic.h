@@ -34,19 +34,22 @@ class AnalyticRouter final : public Router {
   const at::Tensor& log_shares() const { return shares_.log_all(); }  // [K] log π_k
 
  private:
-  struct Expert {
-    at::Tensor mean, components, variances;  // [d], [d, r], [r]
-    double residual = 0;
-  };
   void move_to(const at::Device& device);
-  at::Tensor gaussian_view(const at::Tensor& x, double t) const;
-  at::Tensor feature_view(const at::Tensor& x, double t) const;
+  at::Tensor gaussian_view(const at::Tensor& squares, const at::Tensor& along_means, const at::Tensor& along,
+                           double t) const;
+  at::Tensor feature_view(const at::Tensor& coordinates, double t) const;
   double curve(const std::vector<float>& values, double t) const;
 
   at::Device device_{at::kCPU};
-  std::vector<Expert> experts_;
-  at::Tensor mean_, basis_, variances_;   // [d], [d, features], [features] of the whole set
-  at::Tensor fine_;                       // [F, features], grouped by expert
+  std::int64_t experts_ = 0, rank_ = 0;  // K; r, the largest of a partition's
+  at::Tensor mean_;                      // [d] of the whole set, what all below is relative to
+  at::Tensor directions_;           // [d, features + K + K·r]: principal axes, partitions' means, components
+  at::Tensor variances_;            // [features] along the principal axes
+  at::Tensor mean_squares_;         // [K] |μ_k|²
+  at::Tensor mean_along_;           // [K, r] μ_k along its own components
+  at::Tensor expert_variances_;     // [K, r]; of a partition of lower rank the residual at the end
+  at::Tensor residuals_;            // [K] variance off the components
+  at::Tensor fine_, fine_squares_;  // [F, features], grouped by expert; [F]
   std::vector<std::int64_t> fine_begin_;  // [K + 1] rows of fine_
   LabelShares shares_;
   std::vector<float> levels_, curve_gaussian_, curve_feature_;
