@@ -23,14 +23,15 @@ import time
 try:
     import torch
     from quality_comparison import ARMS, CLUSTERS, MODELS, MONOLITH, Comparison, read_json, write_json
+    from quality_curves import draw
 except ModuleNotFoundError as missing:
     print(f"skipped: {missing}; ./dev setup installs it beside LibTorch")
     sys.exit(77)
 
 IMAGES = {"fashion-mnist": "/usr/share/datasets/fashion-mnist", "cifar-10": None}
 # What the kept results depend on; seeds, K, learning rates and arms may be added.
-SETTINGS = ["dataset", "model", "patch_size", "steps", "batch_size", "router_share", "schedule", "ema", "clip", "precision", "samples",
-            "solver_steps", "points"]
+SETTINGS = ["dataset", "model", "patch_size", "steps", "batch_size", "router_share", "router_rate", "schedule", "ema", "clip", "precision", "state",
+            "samples", "solver_steps", "points"]
 
 
 class Runner:
@@ -67,7 +68,7 @@ def summary(comparison, rate):
         for ensemble, names in comparison.ensembles(seed, rate).items():
             for name in names:
                 key = name if name == MONOLITH else f"{ensemble.partitions}/{name}"
-                results = [read_json(comparison.result(ensemble, point, name)) for point in range(1, 1 + args.points)]
+                results = [read_json(comparison.result(ensemble, point, name)) for point in comparison.measured_at(name)]
                 velocity = read_json(comparison.result(ensemble, args.points, "velocity"))
                 arms.setdefault(key, []).append((results, velocity))
     monolith = statistics.mean(results[-1]["frechet"] for results, _ in arms[MONOLITH])
@@ -76,7 +77,7 @@ def summary(comparison, rate):
         last = [results[-1] for results, _ in runs]
         found[key] = {"frechet": round(mean(last, "frechet"), 3), "ratio": round(mean(last, "frechet") / monolith, 3),
                       "by_seed": [round(each["frechet"], 3) for each in last],
-                      "over_training": [round(mean([results[point] for results, _ in runs], "frechet"), 3) for point in range(args.points)],
+                      "over_training": [round(mean([results[point] for results, _ in runs], "frechet"), 3) for point in range(len(runs[0][0]))],
                       "nearest_median": round(mean(last, "nearest_median"), 2), "nearest_5th": round(mean(last, "nearest_5th"), 2),
                       "sampling_seconds": round(mean(last, "sampling_seconds"), 1), "velocity": velocity_of(key, [v for _, v in runs])}
     return found
@@ -92,14 +93,17 @@ def velocity_of(key, measured):
 
 
 def routers(comparison, rate):
-    """Mean cross-entropy of each on the test half, by K."""
+    """Mean cross-entropy of each on the test half, by K; of the learned one at each point of its training."""
     args, found = comparison.args, {}
     for partitions in args.partitions:
-        paths = [comparison.result(comparison.experts(seed, CLUSTERS, partitions, rate), args.points, "velocity") for seed in args.seeds]
-        measured = [result for result in map(read_json, filter(pathlib.Path.exists, paths)) if "learned_router" in result]
-        if measured:
-            found[str(partitions)] = {"analytic": round(mean([each["router"] for each in measured], "mean_cross_entropy"), 4),
-                                      "learned": round(mean([each["learned_router"] for each in measured], "mean_cross_entropy"), 4)}
+        def at(point):
+            paths = [comparison.result(comparison.experts(seed, CLUSTERS, partitions, rate), point, "velocity") for seed in args.seeds]
+            return [result for result in map(read_json, filter(pathlib.Path.exists, paths)) if "learned_router" in result]
+        if measured := at(args.points):
+            found[str(partitions)] = {
+                "analytic": round(mean([each["router"] for each in measured], "mean_cross_entropy"), 4),
+                "learned": [round(mean([each["learned_router"] for each in at(point)], "mean_cross_entropy"), 4)
+                            for point in range(1, 1 + args.points)]}
     return found
 
 
@@ -132,6 +136,7 @@ def parse(words):
     parser.add_argument("--work", type=pathlib.Path, required=True, help="folder for what is finished")
     parser.add_argument("--partitions", type=numbers(int), default=[4, 8], help="K, as 4,8")
     parser.add_argument("--arms", type=arm_names, default=ARMS, help="those of the experts to measure, as ancestral,top1")
+    parser.add_argument("--on-the-way", type=arm_names, default=ARMS, help="those to measure at each of --points; the others at the last alone")
     parser.add_argument("--seeds", type=numbers(int), default=[0, 1, 2])
     parser.add_argument("--model", choices=MODELS, default="small")
     parser.add_argument("--patch-size", type=int, default=4)
@@ -140,15 +145,18 @@ def parse(words):
     parser.add_argument("--rates", type=numbers(float), default=[5e-4, 1e-3, 2e-3], help="learning rates of the monolith, who gets the best")
     parser.add_argument("--learning-rate", type=float, help="of the experts; without it the monolith's")
     parser.add_argument("--router-share", type=float, default=0.04, help="of the cost of training, for the learned router")
+    parser.add_argument("--router-rate", type=float, default=5e-4, help="its learning rate")
     parser.add_argument("--schedule", default="cosine")
     parser.add_argument("--ema", type=float, default=0.999)
     parser.add_argument("--clip", type=float, default=1)
     parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--state", default="full", help="full or lean")
     parser.add_argument("--points", type=int, default=4, help="so often on the way all is measured")
     parser.add_argument("--samples", type=int, default=10000)
     parser.add_argument("--solver-steps", type=int, default=50, help="of Euler's method")
     parser.add_argument("--sample-batch", type=int, default=100, help="images at once; more on a card")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--curves", type=pathlib.Path, help="picture (PNG) of the figures over training, by t and of the routers")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after so long")
     parser.add_argument("--device", type=int, default=0, help="CUDA device where there is one; -1: the CPU")
     args = parser.parse_args(words)
@@ -184,10 +192,13 @@ def main():
     runner.run(comparison.other_tasks(rate), cost_after=0)
     arms, floor = summary(comparison, rate), read_json(args.work / "floor.json")
     print_table(arms, floor)
-    settings = {name: getattr(args, name) for name in [*SETTINGS, "seeds"]}
+    settings = {name: getattr(args, name) for name in [*SETTINGS, "partitions", "seeds"]}
     ratios = {str(k): arms[f"{k}/ancestral"]["ratio"] for k in args.partitions if f"{k}/ancestral" in arms}
-    print(json.dumps({"bench": "quality", **settings, "monolith_by_rate": reached, "learning_rate": args.learning_rate or rate,
-                      "floor": floor, "router_cross_entropy": routers(comparison, rate), "arms": arms, "ratio": ratios}))
+    told = {"bench": "quality", **settings, "monolith_by_rate": reached, "learning_rate": args.learning_rate or rate,
+            "floor": floor, "router_cross_entropy": routers(comparison, rate), "arms": arms, "ratio": ratios}
+    if args.curves:
+        draw(told, args.curves)
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from quality_measure import CLASSIFIERS, Classifier, frechet, nearest, read_images, read_pngs, write_unlabelled
 
-# At 28² in patches of 4: .7, 4.2 and 9.8 million parameters.
-MODELS = {"tiny": (32, 2, 2), "sketch": (96, 4, 4), "small": (192, 6, 3), "large": (256, 8, 4)}  # width, depth, heads
+# At 28² in patches of 4, from the third on: .7, 4.2 and 9.8 million parameters.
+MODELS = {"tiny": (32, 2, 2), "mini": (64, 3, 4), "sketch": (96, 4, 4), "small": (192, 6, 3), "large": (256, 8, 4)}  # width, depth, heads
 ROUTES = {"ancestral": 1, "top1": 1, "top2": 2, "full": None}  # experts that a step asks; None: all
 ARMS = ["monolith", *ROUTES, "learned-top1", "learned-top2", "learned-full", "random-ancestral", "random-full"]
 MONOLITH, CLUSTERS, RANDOM = "monolith", "clusters", "random"
 TRAINING_PASSES = 3  # a training step costs as much as so many forward passes
-ROUTER_RATE = 5e-4
+NEAREST_OF = 2000  # samples whose nearest image of training is looked for
 
 
 @dataclasses.dataclass
@@ -78,8 +78,12 @@ def keep_averaged(checkpoint, path, router):
             kept[name] = tensor
         elif name.startswith("ema/"):
             begin, end = tensor["data_offsets"]
-            kept[name if router else name[4:]] = tensor | {"data_offsets": [len(body), len(body) + end - begin]}
-            body += data[start + begin:start + end]
+            values = data[start + begin:start + end]
+            if tensor["dtype"] == "BF16":  # a lean state; F32 has the same bits first
+                values = (np.frombuffer(values, np.uint16).astype(np.uint32) << 16).tobytes()
+            kept[name if router else name[4:]] = {"dtype": "F32", "shape": tensor["shape"],
+                                                  "data_offsets": [len(body), len(body) + len(values)]}
+            body += values
     text = json.dumps(kept).encode()
     text += b" " * (-len(text) % 8)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,8 +154,8 @@ class Comparison:
                    "stop-after": steps * point // self.args.points, "width": self.router_width if router else width, "depth": depth,
                    "heads": heads, "patch-size": self.args.patch_size,
                    "batch-size": self.args.batch_size // (1 if router else ensemble.partitions),
-                   "learning-rate": ROUTER_RATE if router else ensemble.rate, "schedule": self.args.schedule, "warmup-steps": steps // 20,
-                   "clip": self.args.clip, "ema": self.args.ema, "kernels": "fast", "precision": self.args.precision,
+                   "learning-rate": self.args.router_rate if router else ensemble.rate, "schedule": self.args.schedule, "warmup-steps": steps // 20,
+                   "clip": self.args.clip, "ema": self.args.ema, "kernels": "fast", "precision": self.args.precision, "state": self.args.state,
                    "threads": self.args.threads, "device": self.args.device}
         options |= {"resume": state} if point > 1 else {}
         state.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +182,7 @@ class Comparison:
 
     def distance(self, ensemble, point, arm, output):
         _, route, router = split_arm(arm)
-        pictures = self.work / "pictures.partial"
+        pictures = output.with_suffix(".pictures")
         shutil.rmtree(pictures, ignore_errors=True)
         began = time.monotonic()
         self.engine("sample", self.folder(ensemble, point), "-n", self.args.samples, "--steps", self.args.solver_steps, "--solver", "euler",
@@ -186,7 +190,7 @@ class Comparison:
                     "--each", pictures, "--batch-size", self.args.sample_batch, "--threads", self.args.threads, "--device", self.args.device)
         seconds = time.monotonic() - began
         images = read_pngs(pictures)
-        apart = nearest(images, self.training, self.device)
+        apart = nearest(images[:NEAREST_OF], self.training, self.device)
         write_json(output, {"frechet": frechet(self.classifier.features(images), self.held_out_features),
                             "nearest_median": float(np.median(apart)), "nearest_5th": float(np.percentile(apart, 5)),
                             "samples": len(images), "sampling_seconds": round(seconds, 1)})
@@ -202,7 +206,7 @@ class Comparison:
     def floor(self, output):
         """What a perfect sampler would reach: as many images of training in the samples' place."""
         rows = np.random.default_rng(0).permutation(len(self.training))[:self.args.samples]
-        apart = nearest(self.held_out, self.training, self.device)
+        apart = nearest(self.held_out[:NEAREST_OF], self.training, self.device)
         write_json(output, {"frechet": frechet(self.classifier.features(self.training[rows]), self.held_out_features),
                             "nearest_median": float(np.median(apart)), "nearest_5th": float(np.percentile(apart, 5)),
                             "accuracy": self.classifier.about["accuracy"]})
@@ -234,13 +238,19 @@ class Comparison:
         return Task(f"seed {ensemble.seed}: sample {ensemble.name}, {arm}, {point} of {self.args.points}", output, cost,
                     lambda: self.distance(ensemble, point, arm, output))
 
+    def measured_at(self, arm):
+        """The points of training at which an arm is measured."""
+        points = range(1, 1 + self.args.points)
+        return points if arm == MONOLITH or arm in self.args.on_the_way else points[-1:]
+
     def measuring_tasks(self, ensemble, arms):
         for point in range(1, 1 + self.args.points):
             output = self.result(ensemble, point, "velocity")
             yield Task(f"seed {ensemble.seed}: velocity of {ensemble.name}, {point} of {self.args.points}", output, 0,
                        lambda point=point, output=output: self.velocity(ensemble, point, output))
             for arm in arms:
-                yield self.distance_task(ensemble, point, arm)
+                if point in self.measured_at(arm):
+                    yield self.distance_task(ensemble, point, arm)
 
     def rate_tasks(self):
         """Those that say which learning rate suits the monolith; the first seed's."""
