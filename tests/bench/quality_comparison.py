@@ -57,6 +57,10 @@ def split_arm(arm):
     return RANDOM if kind == RANDOM else CLUSTERS, route, "learned" if kind == "learned" else "analytic"
 
 
+def asks_learned(arms):
+    return any(arm.startswith("learned") for arm in arms)
+
+
 def read_json(path):
     return json.loads(path.read_text())
 
@@ -245,9 +249,10 @@ class Comparison:
 
     def measuring_tasks(self, ensemble, arms):
         for point in range(1, 1 + self.args.points):
-            output = self.result(ensemble, point, "velocity")
-            yield Task(f"seed {ensemble.seed}: velocity of {ensemble.name}, {point} of {self.args.points}", output, 0,
-                       lambda point=point, output=output: self.velocity(ensemble, point, output))
+            if point == self.args.points or asks_learned(arms):  # on the way it tells of the learned router alone
+                output = self.result(ensemble, point, "velocity")
+                yield Task(f"seed {ensemble.seed}: velocity of {ensemble.name}, {point} of {self.args.points}", output, 0,
+                           lambda point=point, output=output: self.velocity(ensemble, point, output))
             for arm in arms:
                 if point in self.measured_at(arm):
                     yield self.distance_task(ensemble, point, arm)
@@ -278,5 +283,5 @@ class Comparison:
     def other_tasks(self, rate):
         for seed in self.args.seeds:
             for ensemble, arms in self.ensembles(seed, rate).items():
-                yield from self.training_tasks(ensemble, any(arm.startswith("learned") for arm in arms))
+                yield from self.training_tasks(ensemble, asks_learned(arms))
                 yield from self.measuring_tasks(ensemble, arms)
