@@ -44,6 +44,7 @@ gradient_checkpointing = true
 state = "lean"
 t_distribution = "lognormal"
 flip = true
+weight_norm = true
 threads = 2
 [checkpoint]
 round_seconds = 30
@@ -74,6 +75,7 @@ kind = "analytic"
   EXPECT_EQ(spec->train().kernels(), pb::KERNELS_REFERENCE);
   EXPECT_EQ(spec->train().t_distribution(), pb::TIME_DISTRIBUTION_LOGNORMAL);
   EXPECT_TRUE(spec->train().flip());
+  EXPECT_TRUE(spec->train().weight_norm());
   EXPECT_EQ(spec->train().micro_batch(), 16U);
   EXPECT_TRUE(spec->train().gradient_checkpointing());
   EXPECT_EQ(spec->train().state(), pb::STATE_FORM_LEAN);

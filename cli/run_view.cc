@@ -85,6 +85,7 @@ Json spec_json(const pb::RunSpec& spec) {
             {"cycle_steps", train.cycle_steps()},
             {"t_distribution", word_of(kTimeDistributionWords, train.t_distribution())},
             {"flip", train.flip()},
+            {"weight_norm", train.weight_norm()},
             {"kernels", word_of(kKernelsWords, train.kernels())},
             {"micro_batch", train.micro_batch()},
             {"gradient_checkpointing", train.gradient_checkpointing()},

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <mutex>
@@ -69,17 +70,22 @@ Result<torch::Device> open_device(int index, std::uint32_t threads) {
   }
   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  // Nothing here reads it, and each fill is a kernel.
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
   return torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
 }
 
 // LibTorch's host allocator throws its general error, and TorchScript another for all that it runs: only the words tell.
 bool is_out_of_memory(const std::exception& error) {
-  const auto says = [words = std::string_view(error.what())](std::string_view what) {
-    return words.find(what) != std::string_view::npos;
-  };
+  const std::string_view words = error.what();
+  const auto says = [words](std::string_view what) { return words.find(what) != std::string_view::npos; };
+  // oneDNN's, of a product that it has a way to compute and no room for.
+  constexpr std::array kOneDnn{"could not create a primitive", "could not create a memory object",
+                               "could not execute a primitive"};
   return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
          dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
-         says("DefaultCPUAllocator: can't allocate memory") || says("CUDA out of memory");
+         says("DefaultCPUAllocator: can't allocate memory") || says("CUDA out of memory") ||
+         std::find(kOneDnn.begin(), kOneDnn.end(), words) != kOneDnn.end();
 }
 
 std::string runtime_words() {
@@ -101,8 +107,7 @@ std::string engine_fingerprint(torch::Device device, const TrainSpec& train) {
   return text("torch ", TORCH_VERSION, " · ", device_name(device), " · ", at::get_cpu_capability(), " ",
               cpu_linear_name(), " · threads ", train.threads, " · ", train.precision,
               rounded ? " rounded" : "", train.state == StateForm::kLean ? " · lean" : "",
-              train.kernels == Kernels::kFast ? " · fast" : "",
-              rows < train.batch_size ? text(" · micro-batch ", rows) : "");
+              train.kernels == Kernels::kFast ? " · fast" : "", rows < train.batch_size ? text(" · micro-batch ", rows) : "");
 }
 
 }  // namespace skerry::diffusion

@@ -24,8 +24,8 @@ std::string engine_fingerprint(torch::Device device, const TrainSpec& train);
 // Whether what a body threw means that the device or the host has too little memory.
 bool is_out_of_memory(const std::exception& error);
 
-// Runs `body`, turning LibTorch's exceptions into errors: kExhausted where memory ran out, kInvalid for all
-// else.
+// Runs `body`, turning the exceptions of LibTorch and of what it ships into errors: kExhausted where memory ran out,
+// kInvalid for all else.
 template <class Body>
 auto guarded(const Body& body) -> decltype(body()) {
   try {
@@ -35,6 +35,8 @@ auto guarded(const Body& body) -> decltype(body()) {
                 error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     return fail(ErrorCode::kExhausted, "out of memory on the host");
+  } catch (const std::exception& error) {  // oneDNN's
+    return fail(is_out_of_memory(error) ? ErrorCode::kExhausted : ErrorCode::kInvalid, error.what());
   }
 }
 

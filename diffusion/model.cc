@@ -59,6 +59,10 @@ bool starts_at_zero(const std::string& name) {
 }
 
 void fill_initial(const std::string& name, std::span<float> values, const std::vector<std::int64_t>& shape,
+double xavier_bound(std::int64_t in, std::int64_t out) {
+  return std::sqrt(6.0 / static_cast<double>(in + out));
+}
+
                   Stream& stream) {
   if (name.starts_with(kEmbedder)) {
     const bool labels = name.find("class_embedder") != std::string::npos;
@@ -68,9 +72,8 @@ void fill_initial(const std::string& name, std::span<float> values, const std::v
     return;
   }
   // Xavier's uniform; a patch projection counts as the linear layer that it is.
-  const double out = static_cast<double>(shape[0]);
-  const double in = static_cast<double>(values.size()) / out;
-  const double bound = std::sqrt(6.0 / (in + out));
+  const auto in = static_cast<std::int64_t>(values.size()) / shape[0];
+  const double bound = xavier_bound(in, shape[0]);
   for (float& value : values) value = static_cast<float>((2 * stream.uniform() - 1) * bound);
 }
 
@@ -119,6 +122,20 @@ std::vector<at::Tensor> initial_weights(const ModelSpec& model, std::uint64_t se
 }
 
 Result<std::vector<at::Tensor>> load_weights(const storage::Safetensors& file, const std::string& prefix,
+std::vector<double> held_lengths(const ModelSpec& model) {
+  std::vector<double> lengths;
+  for (const ParameterShape& parameter : parameter_shapes(model)) {
+    const bool held =
+        parameter.name.ends_with(".weight") && (parameter.name.find(".attn1.") != std::string::npos ||
+                                                parameter.name.find(".ff.") != std::string::npos);
+    // Of `in` numbers, uniform within the bound.
+    lengths.push_back(held ? xavier_bound(parameter.shape[1], parameter.shape[0]) *
+                                 std::sqrt(static_cast<double>(parameter.shape[1]) / 3)
+                           : 0);
+  }
+  return lengths;
+}
+
                                              const ModelSpec& model) {
   return load_weights(std::vector{file}, prefix, model);
 }

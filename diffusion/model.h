@@ -32,6 +32,10 @@ std::vector<at::Tensor> initial_weights(const ModelSpec& model, std::uint64_t se
                                         std::uint32_t attempt);
 
 // The weights PREFIX + name of every parameter, checked for type and shape; kCorrupt names the tensor that
+// What weight normalisation holds the rows of each parameter at: those of the matrices of attention and MLP at the root
+// mean square of their length as they are drawn; 0 for all else. Forced weight normalisation of Karras et al.,
+// "Analyzing and Improving the Training Dynamics of Diffusion Models", arXiv 2312.02696, 2.3, without their other changes.
+std::vector<double> held_lengths(const ModelSpec& model);
 // differs. bf16, as a lean checkpoint has it, is widened: what is returned is fp32. Copies: the file may go.
 Result<std::vector<at::Tensor>> load_weights(const storage::Safetensors& file, const std::string& prefix,
                                              const ModelSpec& model);

@@ -73,7 +73,8 @@ struct TrainSpec {
   double label_dropout = 0.1;
   double weight_decay = 0;
   TimeDistribution t_distribution = TimeDistribution::kUniform;
-  bool flip = false;  // mirrors half of the images left to right, of latents the columns
+  bool flip = false;         // mirrors half of the images left to right, of latents the columns
+  bool weight_norm = false;  // holds the rows of attention and MLP at the length they are drawn with
   std::uint32_t threads = 1;
   std::string precision = "fp32";  // or bf16: matrix products in it, whatever the state is kept in
   Kernels kernels = Kernels::kReference;

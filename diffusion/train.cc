@@ -8,9 +8,9 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "diffusion/autocast.h"
+#include "diffusion/batch_loader.h"
 #include "diffusion/device.h"
 #include "diffusion/speed.h"
-#include "diffusion/train_batch.h"
 #include "diffusion/train_state.h"
 
 namespace skerry::diffusion {
@@ -31,7 +31,7 @@ struct Trainer::Impl {
       : model(model_spec),
         train(train_spec),
         set(std::move(training_set)),
-        order(train_spec, set.size()),
+        loader(set, model_spec, train_spec, /*pinned=*/on.is_cuda()),
         state(std::move(train_state)),
         dit(model_spec, state.raw, on, train_spec.kernels, train_spec.gradient_checkpointing),
         device(diffusion::device_name(on)),
@@ -49,7 +49,7 @@ struct Trainer::Impl {
   ModelSpec model;
   TrainSpec train;
   TrainingSet set;
-  SampleOrder order;
+  BatchLoader loader;
   TrainState state;
   Dit dit;
   std::string device, fingerprint;
@@ -59,11 +59,14 @@ struct Trainer::Impl {
 at::Tensor Trainer::Impl::loss_of(const Batch& batch) const {
   const torch::Device on = dit.device();
   const Autocast autocast(on, train.precision == "bf16");
+  const auto there = [&](const at::Tensor& tensor) {
+    return tensor.to(tensor.options().device(on), /*non_blocking=*/true);
+  };
   if (model.router_experts > 0) {
-    return at::cross_entropy_loss(dit.logits(batch.x_t.to(on), batch.t.to(on)), batch.partitions.to(on));
+    return at::cross_entropy_loss(dit.logits(there(batch.x_t), there(batch.t)), there(batch.partitions));
   }
-  const at::Tensor velocity = dit.forward(batch.x_t.to(on), batch.t.to(on), batch.labels.to(on));
-  return at::mse_loss(velocity, batch.target.to(on));
+  const at::Tensor velocity = dit.forward(there(batch.x_t), there(batch.t), there(batch.labels));
+  return at::mse_loss(velocity, there(batch.target));
 }
 
 // A part counts by its share of the batch. The whole batch at once has no share: its numbers are of no sum.
@@ -72,8 +75,7 @@ at::Tensor Trainer::Impl::differentiate(std::vector<at::Tensor>& gradients) {
   at::Tensor mean;
   for (std::uint32_t first = 0; first < train.batch_size; first += rows) {
     const std::uint32_t count = std::min(rows, train.batch_size - first);
-    const Batch batch = in_phase(
-        Phase::kData, [&] { return make_batch(set, order, model, train, state.step, first, count); });
+    const Batch batch = in_phase(Phase::kData, [&] { return loader.take(state.step, first, rows); });
     const at::Tensor loss = in_phase(Phase::kForward, [&] {
       const at::Tensor whole = loss_of(batch);
       return count < train.batch_size ? whole * (static_cast<double>(count) / train.batch_size) : whole;
@@ -113,9 +115,9 @@ StepMetrics Trainer::Impl::step() {
       metrics.gradient_norm =
           in_phase(Phase::kOptimiser, [&] { return apply_gradients(state, gradients, train); });
     } catch (const std::exception& error) {
+      gradients.clear();
       // Never from half an update.
       if (state.step > begun || !is_out_of_memory(error) || !step_back()) throw;
-      gradients.clear();
     }
   }
   metrics.step = state.step;
@@ -162,6 +164,7 @@ Result<Trainer> Trainer::make(const ModelSpec& model, const TrainSpec& train,
     } else {
       ASSIGN_OR_RETURN(state, load_state(*checkpoint, model, train, device));
     }
+    if (train.weight_norm) hold_rows(state, model);
     return Trainer(std::make_unique<Impl>(model, train, std::move(set), std::move(state), device));
   });
 }

@@ -50,14 +50,16 @@ void fill_row(std::span<const float> image, std::size_t width, bool flipped, flo
 }  // namespace
 
 Batch make_batch(const TrainingSet& set, SampleOrder& order, const ModelSpec& model, const TrainSpec& train,
-                 std::uint64_t step, std::uint32_t first, std::uint32_t rows) {
+                 std::uint64_t step, std::uint32_t first, std::uint32_t rows, bool pinned) {
   const std::int64_t size = model.image_size;
   Batch batch;
-  batch.x_t = at::empty({rows, model.channels, size, size}, at::kFloat);
-  batch.target = at::empty_like(batch.x_t);
-  batch.t = at::empty({rows}, at::kFloat);
-  batch.labels = at::empty({rows}, at::kLong);
-  if (model.router_experts > 0) batch.partitions = at::empty({rows}, at::kLong);
+  const at::TensorOptions floats = at::TensorOptions(at::kFloat).pinned_memory(pinned);
+  const at::TensorOptions wholes = floats.dtype(at::kLong);
+  batch.x_t = at::empty({rows, model.channels, size, size}, floats);
+  batch.target = at::empty({rows, model.channels, size, size}, floats);
+  batch.t = at::empty({rows}, floats);
+  batch.labels = at::empty({rows}, wholes);
+  if (model.router_experts > 0) batch.partitions = at::empty({rows}, wholes);
   const std::size_t pixels = model.pixels();
   std::vector<float> image(pixels);
   for (std::uint32_t i = 0; i < rows; ++i) {

@@ -113,6 +113,17 @@ void update_lean(TrainState& state, const Tensors& gradients, const TrainSpec& t
   }
 }
 
+// By tensors alone: an operand that is a number would be a tensor that is made for it.
+void back_to_length(TrainState& state) {
+  for (std::size_t i = 0; i < state.held.size(); ++i) {
+    HeldRows& rows = state.held[i];
+    if (!rows.length.defined()) continue;
+    at::linalg_vector_norm_out(rows.factor, state.raw[i], 2, /*dim=*/1, /*keepdim=*/true);
+    at::div_out(rows.factor, rows.length, rows.factor);
+    state.raw[i].mul_(rows.factor);
+  }
+}
+
 }  // namespace
 
 TrainState initial_state(const ModelSpec& model, const TrainSpec& train, torch::Device device) {
@@ -145,6 +156,16 @@ Result<TrainState> load_state(const storage::Safetensors& checkpoint, const Mode
   }
   take_scratch(state, train.state);
   return state;
+}
+
+void hold_rows(TrainState& state, const ModelSpec& model) {
+  for (const double length : held_lengths(model)) {
+    const at::Tensor& weight = state.raw[state.held.size()];
+    const auto make = [&] {
+      return at::full({weight.size(0), 1}, length, weight.options().requires_grad(false));
+    };
+    state.held.push_back(length > 0 ? HeldRows{make(), make()} : HeldRows{});
+  }
 }
 
 Result<ModelSpec> model_of(const std::map<std::string, std::string>& metadata) {
@@ -219,6 +240,7 @@ double apply_gradients(TrainState& state, Tensors& gradients, const TrainSpec& t
   } else {
     update(state.raw, gradients, state.m, state.v, state.ema, rates);
   }
+  back_to_length(state);
   return norm.item<double>();
 }
 

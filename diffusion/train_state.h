@@ -14,9 +14,15 @@
 
 namespace skerry::diffusion {
 
+// The length [rows,1] that a matrix's rows are held at, and room for as many numbers; undefined: they are free.
+struct HeldRows {
+  at::Tensor length, factor;
+};
+
 struct TrainState {
   std::vector<at::Tensor> raw, ema, m, v;  // in the order of parameter_shapes, all on one device
   std::uint64_t step = 0;
+  std::vector<HeldRows> held;       // of each weight, under weight normalisation
   std::optional<LeanScratch> lean;  // of the lean form, in which all but `raw` is bf16
 };
 
@@ -39,9 +45,12 @@ std::map<std::string, std::string> snapshot_metadata(const TrainState& state, co
 // The first tensor that holds a value that is not finite, if any.
 std::optional<std::string> first_non_finite(const TrainState& state, const ModelSpec& model);
 
-// One update from the gradients of `raw`: clipping, AdamW (betas .9 .999, eps 1e-8), EMA, step + 1. Returns
-// the norm of the gradients before clipping. All memory is taken before anything changes: what throws for want of it leaves
-// the state, its step with it, as it was; an error that comes later finds the step counted.
+// From now on the rows that held_lengths() names are brought to those lengths after every update.
+void hold_rows(TrainState& state, const ModelSpec& model);
+
+// One update from the gradients of `raw`: clipping, AdamW (betas .9 .999, eps 1e-8), EMA, rows that are held back to their
+// length, step + 1. Returns the norm of the gradients before clipping. All memory is taken before anything changes: what
+// throws for want of it leaves the state, its step with it, as it was; an error that comes later finds the step counted.
 double apply_gradients(TrainState& state, std::vector<at::Tensor>& gradients, const TrainSpec& train);
 
 }  // namespace skerry::diffusion

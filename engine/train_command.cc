@@ -70,6 +70,8 @@ void add_training_options(CLI::App& command, Arguments& arguments) {
       "--flip", train.flip,
       "Mirror half of the images left to right; of latents the columns, which an autoencoder decodes to "
       "about the mirrored image");
+  command.add_flag("--weight-norm", train.weight_norm,
+                   "Hold the rows of attention and MLP at the length they are drawn with");
   command.add_option("--warmup-steps", train.warmup_steps, "Linear warm-up")->capture_default_str();
   command.add_option("--clip", train.clip, "Limit of the gradient norm, 0 for none")->capture_default_str();
   command.add_option("--ema", train.ema, "Decay of the mean of weights")->capture_default_str();
@@ -121,6 +123,7 @@ void register_train_command(CLI::App& app, int& exit_code) {
   command->add_option("--stop-after", options.stop_after, "Leave at this step");
   add_model_options(*command, arguments->shape);
   add_training_options(*command, *arguments);
+  command->get_option("--weight-norm")->excludes("--init");
   command->callback([arguments, &exit_code] { exit_code = run(*arguments); });
 }
 

@@ -48,6 +48,7 @@ diffusion::TrainSpec training_of(const pb::EngineRequest::Start& start) {
   train.weight_decay = message.weight_decay();
   train.cycle_steps = message.cycle_steps();
   train.flip = message.flip();
+  train.weight_norm = message.weight_norm();
   train.gradient_checkpointing = message.gradient_checkpointing();
   train.micro_batch = message.micro_batch();
   train.shard_partitions = {start.shard_partitions().begin(), start.shard_partitions().end()};

@@ -53,6 +53,8 @@ Result<void> validate_run_spec(const pb::RunSpec& spec) {
   TRY(validate_shape(spec));
   TRY(text_at_most("model.init", spec.init(), 4096));
   TRY(validate_train(spec.train()));
+  if (spec.train().weight_norm() && !spec.init().empty())
+    return bad("train.weight_norm", "false beside model.init, whose rows have lengths of their own", "true");
   TRY(validate_checkpoint(spec));
   TRY(in_range<std::uint32_t>("schedule.turn_rounds", spec.turn_rounds(), 1, 1'000'000));
   if (spec.router_kind() == "analytic" || spec.router_kind() == "learned") return {};

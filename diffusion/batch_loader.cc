@@ -1,0 +1,28 @@
+#include "diffusion/batch_loader.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace skerry::diffusion {
+
+BatchLoader::BatchLoader(const TrainingSet& set, const ModelSpec& model, const TrainSpec& train, bool pinned)
+    : set_(set), model_(model), train_(train), pinned_(pinned), order_(train, set.size()) {}
+
+Batch BatchLoader::draw(const Part& part) {
+  const std::uint32_t rows = std::min(part.rows, train_.batch_size - part.first);
+  return make_batch(set_, order_, model_, train_, part.step, part.first, rows, pinned_);
+}
+
+Batch BatchLoader::take(std::uint64_t step, std::uint32_t first, std::uint32_t rows) {
+  const Part part{step, first, rows};
+  std::future<Batch> drawn = std::exchange(drawn_, {});
+  if (drawn.valid()) drawn.wait();
+  Batch batch = drawn.valid() && ahead_ == part ? drawn.get() : draw(part);
+  const bool whole = rows >= train_.batch_size - first;
+  ahead_ = whole ? Part{step + 1, 0, rows} : Part{step, first + rows, rows};
+  // Where no thread can be had, it is drawn when it is taken.
+  drawn_ = std::async(std::launch::async | std::launch::deferred, [this] { return draw(ahead_); });
+  return batch;
+}
+
+}  // namespace skerry::diffusion
