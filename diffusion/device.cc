@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "base/text.h"
+#include "diffusion/card_fused.h"
 #include "diffusion/product.h"
 #include "diffusion/runtime.h"
 
@@ -103,11 +104,12 @@ std::string device_name(torch::Device device) {
 
 std::string engine_fingerprint(torch::Device device, const TrainSpec& train) {
   const std::uint32_t rows = rows_at_a_time(train);
+  const bool fast = train.kernels == Kernels::kFast && (device.is_cpu() || card::of(device) != nullptr);
   const bool rounded = train.precision == "bf16" && device.is_cpu() && !cpu_multiplies_bf16();
   return text("torch ", TORCH_VERSION, " · ", device_name(device), " · ", at::get_cpu_capability(), " ",
               cpu_linear_name(), " · threads ", train.threads, " · ", train.precision,
               rounded ? " rounded" : "", train.state == StateForm::kLean ? " · lean" : "",
-              train.kernels == Kernels::kFast ? " · fast" : "", rows < train.batch_size ? text(" · micro-batch ", rows) : "");
+              fast ? " · fast" : "", rows < train.batch_size ? text(" · micro-batch ", rows) : "");
 }
 
 }  // namespace skerry::diffusion

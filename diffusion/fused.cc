@@ -4,8 +4,10 @@
 #include <ATen/autocast_mode.h>
 
 #include <cmath>
+#include <vector>
 
 #include "diffusion/pointwise.h"
+#include "diffusion/product.h"
 
 namespace skerry::diffusion::fused {
 namespace {
@@ -26,21 +28,35 @@ void each_sample(const at::Tensor& tensor, const Body& body, std::int64_t togeth
 }
 
 // Where sample `index` of a contiguous tensor begins.
-const float* at_sample(const at::Tensor& tensor, std::int64_t index) {
-  return tensor.const_data_ptr<float>() + index * tensor.stride(0);
+template <class P = float>
+const P* at_sample(const at::Tensor& tensor, std::int64_t index) {
+  return static_cast<const P*>(tensor.const_data_ptr()) + index * tensor.stride(0);
 }
-float* at_sample(at::Tensor& tensor, std::int64_t index) {
-  return tensor.mutable_data_ptr<float>() + index * tensor.stride(0);
+template <class P = float>
+P* at_sample(at::Tensor& tensor, std::int64_t index) {
+  return static_cast<P*>(tensor.mutable_data_ptr()) + index * tensor.stride(0);
+}
+
+// body(P{}) with the type of a tensor's numbers.
+template <class Body>
+void in_type_of(const at::Tensor& tensor, const Body& body) {
+  if (tensor.scalar_type() == at::kBFloat16) {
+    body(pointwise::Bf16{});
+  } else {
+    body(float{});
+  }
 }
 
 struct Modulate : torch::autograd::Function<Modulate> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& shift,
-                            const at::Tensor& scale) {
-    at::Tensor out = at::empty_like(x);
+                            const at::Tensor& scale, at::ScalarType type) {
+    at::Tensor out = at::empty_like(x, x.options().dtype(type));
     at::Tensor moments = at::empty({x.size(0), x.size(1), 2}, x.options());
-    each_sample(x, [&](std::int64_t i, pointwise::Rows size) {
-      pointwise::modulate(size, at_sample(x, i), at_sample(shift, i), at_sample(scale, i), at_sample(out, i),
-                          at_sample(moments, i));
+    in_type_of(out, [&]<class P>(P) {
+      each_sample(x, [&](std::int64_t i, pointwise::Rows size) {
+        pointwise::modulate(size, at_sample(x, i), at_sample(shift, i), at_sample(scale, i),
+                            at_sample<P>(out, i), at_sample(moments, i));
+      });
     });
     context->save_for_backward({x, scale, moments});
     return out;
@@ -51,12 +67,14 @@ struct Modulate : torch::autograd::Function<Modulate> {
     const at::Tensor gradient = gradients[0].contiguous();
     at::Tensor for_x = at::empty_like(x), for_shift = at::empty_like(scale),
                for_scale = at::empty_like(scale);
-    each_sample(x, [&](std::int64_t i, pointwise::Rows size) {
-      pointwise::modulate_backward(size, at_sample(gradient, i), at_sample(x, i), at_sample(scale, i),
-                                   at_sample(moments, i), at_sample(for_x, i), at_sample(for_shift, i),
-                                   at_sample(for_scale, i));
+    in_type_of(gradient, [&]<class P>(P) {
+      each_sample(x, [&](std::int64_t i, pointwise::Rows size) {
+        pointwise::modulate_backward(size, at_sample<P>(gradient, i), at_sample(x, i), at_sample(scale, i),
+                                     at_sample(moments, i), at_sample(for_x, i), at_sample(for_shift, i),
+                                     at_sample(for_scale, i));
+      });
     });
-    return {for_x, for_shift, for_scale};
+    return {for_x, for_shift, for_scale, at::Tensor()};
   }
 };
 
@@ -64,8 +82,11 @@ struct AddGated : torch::autograd::Function<AddGated> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& y,
                             const at::Tensor& gate) {
     at::Tensor out = at::empty_like(x);
-    each_sample(x, [&](std::int64_t i, pointwise::Rows size) {
-      pointwise::add_gated(size, at_sample(x, i), at_sample(y, i), at_sample(gate, i), at_sample(out, i));
+    in_type_of(y, [&]<class P>(P) {
+      each_sample(x, [&](std::int64_t i, pointwise::Rows size) {
+        pointwise::add_gated(size, at_sample(x, i), at_sample<P>(y, i), at_sample(gate, i),
+                             at_sample(out, i));
+      });
     });
     context->save_for_backward({y, gate});
     return out;
@@ -75,9 +96,11 @@ struct AddGated : torch::autograd::Function<AddGated> {
     const at::Tensor &y = saved[0], &gate = saved[1];
     const at::Tensor gradient = gradients[0].contiguous();
     at::Tensor for_y = at::empty_like(y), for_gate = at::empty_like(gate);
-    each_sample(y, [&](std::int64_t i, pointwise::Rows size) {
-      pointwise::add_gated_backward(size, at_sample(gradient, i), at_sample(y, i), at_sample(gate, i),
-                                    at_sample(for_y, i), at_sample(for_gate, i));
+    in_type_of(y, [&]<class P>(P) {
+      each_sample(y, [&](std::int64_t i, pointwise::Rows size) {
+        pointwise::add_gated_backward(size, at_sample(gradient, i), at_sample<P>(y, i), at_sample(gate, i),
+                                      at_sample<P>(for_y, i), at_sample(for_gate, i));
+      });
     });
     return {gradient, for_y, for_gate};
   }
@@ -86,8 +109,10 @@ struct AddGated : torch::autograd::Function<AddGated> {
 struct Gelu : torch::autograd::Function<Gelu> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x) {
     at::Tensor out = at::empty_like(x);
-    each_sample(x, [&](std::int64_t i, pointwise::Rows size) {
-      pointwise::gelu(size.rows * size.width, at_sample(x, i), at_sample(out, i));
+    in_type_of(x, [&]<class P>(P) {
+      each_sample(x, [&](std::int64_t i, pointwise::Rows size) {
+        pointwise::gelu(size.rows * size.width, at_sample<P>(x, i), at_sample<P>(out, i));
+      });
     });
     context->save_for_backward({x});
     return out;
@@ -96,9 +121,11 @@ struct Gelu : torch::autograd::Function<Gelu> {
     const at::Tensor x = context->get_saved_variables()[0];
     const at::Tensor gradient = gradients[0].contiguous();
     at::Tensor for_x = at::empty_like(x);
-    each_sample(x, [&](std::int64_t i, pointwise::Rows size) {
-      pointwise::gelu_backward(size.rows * size.width, at_sample(gradient, i), at_sample(x, i),
-                               at_sample(for_x, i));
+    in_type_of(x, [&]<class P>(P) {
+      each_sample(x, [&](std::int64_t i, pointwise::Rows size) {
+        pointwise::gelu_backward(size.rows * size.width, at_sample<P>(gradient, i), at_sample<P>(x, i),
+                                 at_sample<P>(for_x, i));
+      });
     });
     return {for_x};
   }
@@ -115,8 +142,12 @@ struct Attention : torch::autograd::Function<Attention> {
       gather(rows, part * width, heads, into);
     }
     at::Tensor weights = at::bmm(parts[0], parts[1].transpose(1, 2));  // [B·heads,T,T]
-    each_sample(weights, [&](std::int64_t i, pointwise::Rows size) {
-      pointwise::softmax(size, factor(parts), at_sample(weights, i));
+    in_type_of(weights, [&]<class P>(P) {
+      each_sample(weights, [&](std::int64_t i, pointwise::Rows size) {
+        thread_local std::vector<float> room;
+        room.resize(size.width);
+        pointwise::softmax(size, factor(parts), at_sample<P>(weights, i), room.data());
+      });
     });
     at::Tensor out = at::empty({batch, tokens, width}, rows.options());
     scatter(at::bmm(weights, parts[2]), heads, out, 0);
@@ -133,8 +164,11 @@ struct Attention : torch::autograd::Function<Attention> {
     at::Tensor for_mixed = at::empty_like(parts[0]);
     gather(gradient, 0, heads, for_mixed);
     at::Tensor for_scores = at::bmm(for_mixed, parts[2].transpose(1, 2));
-    each_sample(weights, [&](std::int64_t i, pointwise::Rows size) {
-      pointwise::softmax_backward(size, factor(parts), at_sample(weights, i), at_sample(for_scores, i));
+    in_type_of(weights, [&]<class P>(P) {
+      each_sample(weights, [&](std::int64_t i, pointwise::Rows size) {
+        pointwise::softmax_backward(size, factor(parts), at_sample<P>(weights, i),
+                                    at_sample<P>(for_scores, i));
+      });
     });
     at::Tensor for_rows = at::empty({gradient.size(0), gradient.size(1), 3 * width}, gradient.options());
     scatter(at::bmm(for_scores, parts[1]), heads, for_rows, 0);
@@ -147,32 +181,42 @@ struct Attention : torch::autograd::Function<Attention> {
   static float factor(const at::Tensor& parts) { return 1.0F / std::sqrt(static_cast<float>(parts.size(3))); }
   // Columns [first, first + width) of tokens [B,T,…] into heads [B·heads,T,width / heads], and back.
   static void gather(const at::Tensor& tokens, std::int64_t first, std::int64_t heads, at::Tensor& into) {
-    const auto one = [&](std::int64_t i, pointwise::Rows size) {
-      const float* from = at_sample(tokens, i / heads) + first + (i % heads) * into.size(2);
-      pointwise::gather(size, from, static_cast<std::size_t>(tokens.stride(1)), at_sample(into, i));
-    };
-    each_sample(into, one, heads);
+    in_type_of(tokens, [&]<class P>(P) {
+      const auto one = [&](std::int64_t i, pointwise::Rows size) {
+        const P* from = at_sample<P>(tokens, i / heads) + first + (i % heads) * into.size(2);
+        pointwise::gather(size, from, static_cast<std::size_t>(tokens.stride(1)), at_sample<P>(into, i));
+      };
+      each_sample(into, one, heads);
+    });
   }
   static void scatter(const at::Tensor& from, std::int64_t heads, at::Tensor& tokens, std::int64_t first) {
-    const auto one = [&](std::int64_t i, pointwise::Rows size) {
-      float* into = at_sample(tokens, i / heads) + first + (i % heads) * from.size(2);
-      pointwise::scatter(size, at_sample(from, i), into, static_cast<std::size_t>(tokens.stride(1)));
-    };
-    each_sample(from, one, heads);
+    in_type_of(tokens, [&]<class P>(P) {
+      const auto one = [&](std::int64_t i, pointwise::Rows size) {
+        P* into = at_sample<P>(tokens, i / heads) + first + (i % heads) * from.size(2);
+        pointwise::scatter(size, at_sample<P>(from, i), into, static_cast<std::size_t>(tokens.stride(1)));
+      };
+      each_sample(from, one, heads);
+    });
   }
 };
+
+// bf16 stays bf16.
+at::Tensor plain(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 ? tensor.contiguous() : wide(tensor);
+}
 
 }  // namespace
 
 at::Tensor modulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale) {
-  return Modulate::apply(wide(x), wide(shift), wide(scale));
+  const at::ScalarType type = shift.scalar_type() == at::kBFloat16 ? at::kBFloat16 : at::kFloat;
+  return Modulate::apply(wide(x), wide(shift), wide(scale), type);
 }
 at::Tensor add_gated(const at::Tensor& x, const at::Tensor& y, const at::Tensor& gate) {
-  return AddGated::apply(wide(x), wide(y), wide(gate));
+  return AddGated::apply(wide(x), plain(y), wide(gate));
 }
-at::Tensor gelu(const at::Tensor& x) { return Gelu::apply(wide(x)); }
+at::Tensor gelu(const at::Tensor& x) { return Gelu::apply(plain(x)); }
 at::Tensor attention(const at::Tensor& rows, std::int64_t heads) {
-  return Attention::apply(wide(rows), heads);
+  return Attention::apply(multiplies_bf16_now() ? plain(rows) : wide(rows), heads);
 }
 
 }  // namespace skerry::diffusion::fused

@@ -26,20 +26,25 @@ struct Extents {
 };
 
 // What a block keeps from its forward pass for its backward, operator by operator (model.cc).
-double block_bytes(const Extents& size, bool bf16) {
+double block_bytes(const Extents& size, bool bf16, bool fast) {
   const double product = bf16 ? 2 : kFloat;  // bytes of what a product takes and gives
-  const double norms = 4 * kFloat;           // inputs of both norms, and what they make of them
-  const double parts = 2 * kFloat;           // what attention and MLP add, before their gates
-  const double operands =
-      (2 + 3 + 1 + 4 + 4) * product;  // modulated, query key value, mixed, GELU's in and out
+  // Modulated twice, query key value, mixed, GELU's in and out.
+  const double operands = (2 + 3 + 1 + 4 + 4) * product;
+  if (fast) {
+    const double sums = 2 * kFloat;  // hidden states before and after attention, which both norms are made of
+    const double parts = 2 * product;  // what attention and MLP add, before their gates
+    return size.wide * (sums + parts + operands);
+  }
+  const double norms = 4 * kFloat;  // inputs of both norms, and what they make of them
+  const double parts = 2 * kFloat;
   const double weights = kFloat + (bf16 ? product : 0);  // softmax, and as the operand of a product
   return size.wide * (norms + parts + operands) + size.scores * weights;
 }
 
 // What the backward pass of a block holds beside that: the gradients on both sides of GELU; or later, when what the MLP
 // kept is gone, those on both sides of the softmax.
-double passing_bytes(const Extents& size) {
-  return kFloat * std::max(7 * size.wide, 2 * size.scores - 7 * size.wide);
+double passing_bytes(const Extents& size, bool fast) {
+  return kFloat * (fast ? 7 * size.wide : std::max(7 * size.wide, 2 * size.scores - 7 * size.wide));
 }
 
 }  // namespace
@@ -61,11 +66,12 @@ MemoryPlan plan_memory(const ModelSpec& model, const TrainSpec& train) {
   plan.state_bytes = plan.checkpoint_bytes +
                      whole(static_cast<double>(plan.parameters) * (kGradientBytes + cast)) +
                      (lean ? LeanScratch::card_bytes(static_cast<std::int64_t>(largest)) : 0);
-  const double block = block_bytes(size, bf16);
+  const bool fast = train.kernels == Kernels::kFast;
+  const double block = block_bytes(size, bf16, fast);
   const double kept =
       train.gradient_checkpointing ? model.depth * size.wide * kFloat + block : model.depth * block;
   const double ends = kFloat * (3 * size.wide + 6 * static_cast<double>(model.pixels()));
-  plan.sample_bytes = whole(kept + passing_bytes(size) + ends);
+  plan.sample_bytes = whole(kept + passing_bytes(size, fast) + ends);
   return plan;
 }
 

@@ -1,5 +1,6 @@
-// What training one expert takes of a card's memory, counted from the shapes alone: of the reference, which is what a GPU
-// computes. memory_test.cc holds it to what a training step on the CPU allocates. No LibTorch shows here.
+// What training one expert takes of a card's memory, counted from the shapes alone. memory_test.cc holds it to what is
+// allocated on the CPU: of the reference by a training step, of the fast kernels by a model that computes as a card does. No
+// LibTorch shows here.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ struct MemoryPlan {
   std::uint64_t sample_bytes = 0;      // for each sample that goes through the model at a time
 };
 
-// REQUIRES: validated specs. Of `train` it reads precision, gradient_checkpointing and state.
+// REQUIRES: validated specs. Of `train` it reads precision, kernels, gradient_checkpointing and state.
 MemoryPlan plan_memory(const ModelSpec& model, const TrainSpec& train);
 
 // The most samples at a time that fit into a card of so many bytes; 0: the model does not fit. A part of every card is

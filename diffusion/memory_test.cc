@@ -1,6 +1,7 @@
 // What a training step allocates: less with gradient checkpointing, and what the plan says.
 #include "diffusion/memory_meter.h"
 #include "diffusion/memory_plan.h"
+#include "diffusion/model.h"
 #include "diffusion/testing.h"
 #include "diffusion/train.h"
 
@@ -65,6 +66,38 @@ TEST_F(MemoryTest, ThePlanIsWhatAStepAllocates) {
       const auto many = static_cast<double>(step_bytes(model, train));
       const MemoryPlan plan = plan_memory(model, train);
       EXPECT_NEAR((many - few) / 16, static_cast<double>(plan.sample_bytes), 0.15 * plan.sample_bytes)
+          << (checkpointing ? "checkpointed, " : "plain, ") << heads << " heads";
+    }
+  }
+}
+
+// Takes the place of a card where only what is allocated counts.
+class IdleCard : public Card {
+  void launch(const std::string& /*kernel*/, Grid /*grid*/, void** /*arguments*/) override {}
+};
+
+TEST_F(MemoryTest, ThePlanIsWhatAModelOnACardAllocates) {
+  for (const bool checkpointing : {false, true}) {
+    for (const std::uint32_t heads : {2U, 8U}) {
+      ModelSpec model = deep_model();
+      model.heads = heads;
+      TrainSpec train = tiny_training();
+      train.kernels = Kernels::kFast;
+      train.gradient_checkpointing = checkpointing;
+      std::vector<at::Tensor> weights = initial_weights(model, 1, 0, 0);
+      for (at::Tensor& weight : weights) weight.set_requires_grad(true);
+      IdleCard card;
+      const Dit dit(model, weights, torch::kCPU, &card, checkpointing);
+      const auto pass_bytes = [&](std::int64_t batch) {
+        const MemoryMeter meter;
+        const at::Tensor x = at::zeros({batch, model.channels, model.image_size, model.image_size});
+        const at::Tensor velocity = dit.forward(x, at::zeros({batch}), at::zeros({batch}, at::kLong));
+        torch::autograd::grad({at::mse_loss(velocity, at::zeros_like(x))}, weights);
+        return static_cast<double>(meter.peak_bytes());
+      };
+      const MemoryPlan plan = plan_memory(model, train);
+      EXPECT_NEAR((pass_bytes(56) - pass_bytes(40)) / 16, static_cast<double>(plan.sample_bytes),
+                  0.15 * plan.sample_bytes)
           << (checkpointing ? "checkpointed, " : "plain, ") << heads << " heads";
     }
   }

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "diffusion/card_fused.h"
 #include "diffusion/checkpointed.h"
 #include "diffusion/fused.h"
 #include "diffusion/product.h"
@@ -58,11 +59,11 @@ bool starts_at_zero(const std::string& name) {
          name.starts_with("proj_out");
 }
 
-void fill_initial(const std::string& name, std::span<float> values, const std::vector<std::int64_t>& shape,
 double xavier_bound(std::int64_t in, std::int64_t out) {
   return std::sqrt(6.0 / static_cast<double>(in + out));
 }
 
+void fill_initial(const std::string& name, std::span<float> values, const std::vector<std::int64_t>& shape,
                   Stream& stream) {
   if (name.starts_with(kEmbedder)) {
     const bool labels = name.find("class_embedder") != std::string::npos;
@@ -121,7 +122,6 @@ std::vector<at::Tensor> initial_weights(const ModelSpec& model, std::uint64_t se
   return weights;
 }
 
-Result<std::vector<at::Tensor>> load_weights(const storage::Safetensors& file, const std::string& prefix,
 std::vector<double> held_lengths(const ModelSpec& model) {
   std::vector<double> lengths;
   for (const ParameterShape& parameter : parameter_shapes(model)) {
@@ -136,6 +136,7 @@ std::vector<double> held_lengths(const ModelSpec& model) {
   return lengths;
 }
 
+Result<std::vector<at::Tensor>> load_weights(const storage::Safetensors& file, const std::string& prefix,
                                              const ModelSpec& model) {
   return load_weights(std::vector{file}, prefix, model);
 }
@@ -176,9 +177,18 @@ Result<std::vector<at::Tensor>> exported_weights(const storage::Safetensors& fil
 
 Dit::Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device, Kernels kernels,
          bool checkpointing)
+    : Dit(model, std::move(weights), device,
+          kernels == Kernels::kFast && model.width <= card::kLargestWidth ? card::of(device) : nullptr,
+          checkpointing) {
+  if (device.is_cpu()) kernels_ = kernels;
+}
+
+Dit::Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device, Card* card,
+         bool checkpointing)
     : spec_(model),
       device_(device),
-      kernels_(device.is_cpu() ? kernels : Kernels::kReference),
+      card_(card),
+      kernels_(Kernels::kReference),
       checkpointing_(checkpointing),
       weights_(std::move(weights)) {
   const std::size_t after_blocks = 7 + kBlockTensors * model.depth;
@@ -213,32 +223,47 @@ at::Tensor Dit::condition(const at::Tensor& t, const at::Tensor& labels) const {
 }
 
 at::Tensor Dit::modulate(const at::Tensor& input, const at::Tensor& shift, const at::Tensor& scale) const {
+  if (card_ != nullptr) return card::modulate(*card_, input, shift, scale);
   if (kernels_ == Kernels::kFast) return fused::modulate(input, shift, scale);
   const auto normal = at::layer_norm(input, {input.size(-1)}, {}, {}, kNormEpsilon);
   return at::addcmul(shift, normal, scale + 1);
 }
 
 at::Tensor Dit::add_gated(const at::Tensor& hidden, const at::Tensor& part, const at::Tensor& gate) const {
+  if (card_ != nullptr) return card::add_gated(*card_, hidden, part, gate);
   return kernels_ == Kernels::kFast ? fused::add_gated(hidden, part, gate) : at::addcmul(hidden, part, gate);
 }
 
-at::Tensor Dit::gelu(const at::Tensor& input) const {
-  return kernels_ == Kernels::kFast ? fused::gelu(input) : at::gelu(input, "tanh");
+std::pair<at::Tensor, at::Tensor> Dit::add_gated_and_modulate(const at::Tensor& hidden,
+                                                              const at::Tensor& part, const at::Tensor& gate,
+                                                              const at::Tensor& shift,
+                                                              const at::Tensor& scale) const {
+  if (card_ != nullptr) return card::add_gated_and_modulate(*card_, hidden, part, gate, shift, scale);
+  const at::Tensor sum = add_gated(hidden, part, gate);
+  return {sum, modulate(sum, shift, scale)};
 }
 
-// The three projections are one product. Where the CPU multiplies bf16, its two products are worth more than a fused
-// softmax.
+at::Tensor Dit::linear_gelu(const at::Tensor& input, Linear layer) const {
+  if (card_ != nullptr) {
+    return card::bias_gelu(*card_, at::linear(input, weights_[layer.weight]), weights_[layer.weight + 1]);
+  }
+  const at::Tensor rows = linear(input, layer);
+  return kernels_ == Kernels::kFast ? fused::gelu(rows) : at::gelu(rows, "tanh");
+}
+
+// The three projections are one product.
 at::Tensor Dit::fused_attention(const at::Tensor& input, const Block& block) const {
   const auto joined = [&](std::size_t offset) {
     return at::cat({weights_[block.to_q.weight + offset], weights_[block.to_k.weight + offset],
                     weights_[block.to_v.weight + offset]});
   };
   const auto rows = diffusion::linear(input, joined(0), joined(1), kernels_);  // [B,T,3·width]
-  return linear(fused::attention(rows, spec_.heads), block.to_out);
+  return linear(card_ != nullptr ? card::attention(rows, spec_.heads) : fused::attention(rows, spec_.heads),
+                block.to_out);
 }
 
 at::Tensor Dit::attention(const at::Tensor& input, const Block& block) const {
-  if (kernels_ == Kernels::kFast && !multiplies_bf16_now()) return fused_attention(input, block);
+  if (card_ != nullptr || kernels_ == Kernels::kFast) return fused_attention(input, block);
   const std::int64_t batch = input.size(0), tokens = input.size(1), heads = spec_.heads;
   const std::int64_t head = spec_.width / heads;
   const auto split = [&](const at::Tensor& rows) {
@@ -252,11 +277,11 @@ at::Tensor Dit::attention(const at::Tensor& input, const Block& block) const {
   return linear(mixed.reshape({batch, tokens, spec_.width}), block.to_out);
 }
 
-at::Tensor Dit::run_block(at::Tensor hidden, const at::Tensor& activated, const Block& block) const {
+at::Tensor Dit::run_block(const at::Tensor& hidden, const at::Tensor& activated, const Block& block) const {
   const auto parts = linear(activated, block.modulation).unsqueeze(1).chunk(6, 2);  // six of [B,1,width]
-  hidden = add_gated(hidden, attention(modulate(hidden, parts[0], parts[1]), block), parts[2]);
-  const auto inner = gelu(linear(modulate(hidden, parts[3], parts[4]), block.mlp_in));
-  return add_gated(hidden, linear(inner, block.mlp_out), parts[5]);
+  const auto mixed = attention(modulate(hidden, parts[0], parts[1]), block);
+  const auto [sum, inner] = add_gated_and_modulate(hidden, mixed, parts[2], parts[3], parts[4]);
+  return add_gated(sum, linear(linear_gelu(inner, block.mlp_in), block.mlp_out), parts[5]);
 }
 
 at::Tensor Dit::run_checkpointed(const at::Tensor& hidden, const at::Tensor& activated,

@@ -7,9 +7,11 @@
 #include <torch/torch.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
+#include "diffusion/card.h"
 #include "diffusion/spec.h"
 #include "storage/safetensors.h"
 
@@ -30,12 +32,12 @@ std::vector<ParameterShape> parameter_shapes(const ModelSpec& model);
 // (adaLN-zero). fp32 on the host, in the order of parameter_shapes.
 std::vector<at::Tensor> initial_weights(const ModelSpec& model, std::uint64_t seed, std::uint32_t expert,
                                         std::uint32_t attempt);
-
-// The weights PREFIX + name of every parameter, checked for type and shape; kCorrupt names the tensor that
 // What weight normalisation holds the rows of each parameter at: those of the matrices of attention and MLP at the root
 // mean square of their length as they are drawn; 0 for all else. Forced weight normalisation of Karras et al.,
 // "Analyzing and Improving the Training Dynamics of Diffusion Models", arXiv 2312.02696, 2.3, without their other changes.
 std::vector<double> held_lengths(const ModelSpec& model);
+
+// The weights PREFIX + name of every parameter, checked for type and shape; kCorrupt names the tensor that
 // differs. bf16, as a lean checkpoint has it, is widened: what is returned is fp32. Copies: the file may go.
 Result<std::vector<at::Tensor>> load_weights(const storage::Safetensors& file, const std::string& prefix,
                                              const ModelSpec& model);
@@ -50,11 +52,14 @@ Result<std::vector<at::Tensor>> exported_weights(const storage::Safetensors& fil
 
 class Dit {
  public:
-  // REQUIRES: a validated spec; weights in the order of parameter_shapes, all on `device`. A GPU computes the reference.
-  // With `checkpointing` a forward pass whose weights require gradients keeps the input of each block alone, and the
-  // model must neither move nor go until its gradients were taken.
+  // REQUIRES: a validated spec; weights in the order of parameter_shapes, all on `device`. A card without kernels of our own
+  // (card_fused.h) computes the reference. With `checkpointing` a forward pass whose weights require gradients keeps the
+  // input of each block alone, and the model must neither move nor go until its gradients were taken.
   Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device,
       Kernels kernels = Kernels::kReference, bool checkpointing = false);
+  // Computes as a card does, on any device, by the kernels of `card`, which must outlive this. nullptr: the reference.
+  Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device, Card* card,
+      bool checkpointing);
 
   // The velocity v = ε − x0 (arXiv 2501.05450) at x_t [B,C,S,S] fp32, t [B] fp32 in [0,1] with 1 = noise,
   // labels [B] i64 in [0, null_label]. Returns [B,C,S,S].
@@ -80,10 +85,13 @@ class Dit {
   at::Tensor condition(const at::Tensor& t, const at::Tensor& labels) const;
   at::Tensor modulate(const at::Tensor& input, const at::Tensor& shift, const at::Tensor& scale) const;
   at::Tensor add_gated(const at::Tensor& hidden, const at::Tensor& part, const at::Tensor& gate) const;
-  at::Tensor gelu(const at::Tensor& input) const;
+  std::pair<at::Tensor, at::Tensor> add_gated_and_modulate(const at::Tensor& hidden, const at::Tensor& part,
+                                                           const at::Tensor& gate, const at::Tensor& shift,
+                                                           const at::Tensor& scale) const;
+  at::Tensor linear_gelu(const at::Tensor& input, Linear layer) const;
   at::Tensor attention(const at::Tensor& input, const Block& block) const;
   at::Tensor fused_attention(const at::Tensor& input, const Block& block) const;
-  at::Tensor run_block(at::Tensor hidden, const at::Tensor& activated, const Block& block) const;
+  at::Tensor run_block(const at::Tensor& hidden, const at::Tensor& activated, const Block& block) const;
   at::Tensor run_checkpointed(const at::Tensor& hidden, const at::Tensor& activated,
                               const Block& block) const;
   at::Tensor embed(const at::Tensor& x_t) const;
@@ -94,6 +102,7 @@ class Dit {
 
   ModelSpec spec_;
   torch::Device device_;
+  Card* card_;  // nullptr: no kernels of a card
   Kernels kernels_;
   bool checkpointing_;
   std::vector<at::Tensor> weights_;

@@ -68,43 +68,56 @@ INLINE float sigmoid_of_gelu(float x) {
   return 1.0F / (1.0F + exponential(-kGeluFactor * (x + kGeluCube * x * x * x)));
 }
 
-}  // namespace
+INLINE float wide(float x) { return x; }
+INLINE float wide(Bf16 x) { return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16); }
+INLINE void narrow(float x, float& out) { out = x; }
+// Of two as near to the even one.
+INLINE void narrow(float x, Bf16& out) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t rounded = (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16;
+  const bool strange = (bits & 0x7FFFFFFFU) > 0x7F800000U;
+  out.bits = static_cast<std::uint16_t>(strange ? kQuietNan : rounded);
+}
 
-EVERY_CPU void modulate(Rows size, const float* x, const float* shift, const float* scale, float* out,
+// P: float or Bf16.
+
+template <class P>
+INLINE void modulate_as(Rows size, const float* x, const float* shift, const float* scale, P* out,
                         float* moments) {
   const auto width = static_cast<float>(size.width);
   for (std::size_t row = 0; row < size.rows; ++row, x += size.width, out += size.width, moments += 2) {
     const float* __restrict in = x;
-    float* __restrict to = out;
+    P* __restrict to = out;
     const float mean = sum_of(size.width, [&](std::size_t i) { return in[i]; }) / width;
     const float variance =
         sum_of(size.width, [&](std::size_t i) { return (in[i] - mean) * (in[i] - mean); }) / width;
     const float inverse = 1.0F / std::sqrt(variance + kNormEpsilon);
     for (std::size_t i = 0; i < size.width; ++i) {
-      to[i] = (in[i] - mean) * inverse * (1.0F + scale[i]) + shift[i];
+      narrow((in[i] - mean) * inverse * (1.0F + scale[i]) + shift[i], to[i]);
     }
     moments[0] = mean;
     moments[1] = inverse;
   }
 }
 
-EVERY_CPU void modulate_backward(Rows size, const float* gradient, const float* x, const float* scale,
+template <class P>
+INLINE void modulate_backward_as(Rows size, const P* gradient, const float* x, const float* scale,
                                  const float* moments, float* for_x, float* for_shift, float* for_scale) {
   const auto width = static_cast<float>(size.width);
   std::fill_n(for_shift, size.width, 0.0F);
   std::fill_n(for_scale, size.width, 0.0F);
   for (std::size_t row = 0; row < size.rows; ++row, moments += 2) {
-    const float* __restrict g = gradient + row * size.width;
+    const P* __restrict g = gradient + row * size.width;
     const float* __restrict in = x + row * size.width;
     float* __restrict to = for_x + row * size.width;
     float* __restrict shift_sum = for_shift;
     float* __restrict scale_sum = for_scale;
     const float mean = moments[0], inverse = moments[1];
     for (std::size_t i = 0; i < size.width; ++i) {
-      const float normal = (in[i] - mean) * inverse;
-      shift_sum[i] += g[i];
-      scale_sum[i] += g[i] * normal;
-      to[i] = g[i] * (1.0F + scale[i]);
+      const float normal = (in[i] - mean) * inverse, slope = wide(g[i]);
+      shift_sum[i] += slope;
+      scale_sum[i] += slope * normal;
+      to[i] = slope * (1.0F + scale[i]);
     }
     const float even = sum_of(size.width, [&](std::size_t i) { return to[i]; }) / width;
     const float along =
@@ -115,69 +128,147 @@ EVERY_CPU void modulate_backward(Rows size, const float* gradient, const float* 
   }
 }
 
-EVERY_CPU void add_gated(Rows size, const float* x, const float* y, const float* gate, float* out) {
+template <class P>
+INLINE void add_gated_as(Rows size, const float* x, const P* y, const float* gate, float* out) {
   for (std::size_t row = 0; row < size.rows; ++row) {
     const float* in = x + row * size.width;
-    const float* __restrict part = y + row * size.width;
+    const P* __restrict part = y + row * size.width;
     float* to = out + row * size.width;
-    for (std::size_t i = 0; i < size.width; ++i) to[i] = in[i] + part[i] * gate[i];
+    for (std::size_t i = 0; i < size.width; ++i) to[i] = in[i] + wide(part[i]) * gate[i];
   }
 }
 
-EVERY_CPU void add_gated_backward(Rows size, const float* gradient, const float* y, const float* gate,
-                                  float* for_y, float* for_gate) {
+template <class P>
+INLINE void add_gated_backward_as(Rows size, const float* gradient, const P* y, const float* gate, P* for_y,
+                                  float* for_gate) {
   std::fill_n(for_gate, size.width, 0.0F);
   for (std::size_t row = 0; row < size.rows; ++row) {
     const float* __restrict g = gradient + row * size.width;
-    const float* __restrict part = y + row * size.width;
-    float* __restrict to = for_y + row * size.width;
+    const P* __restrict part = y + row * size.width;
+    P* __restrict to = for_y + row * size.width;
     float* __restrict sum = for_gate;
     for (std::size_t i = 0; i < size.width; ++i) {
-      to[i] = g[i] * gate[i];
-      sum[i] += g[i] * part[i];
+      narrow(g[i] * gate[i], to[i]);
+      sum[i] += g[i] * wide(part[i]);
     }
   }
 }
 
-EVERY_CPU void gelu(std::size_t count, const float* x, float* out) {
-  for (std::size_t i = 0; i < count; ++i) out[i] = x[i] * sigmoid_of_gelu(x[i]);
-}
-
-EVERY_CPU void gelu_backward(std::size_t count, const float* __restrict gradient, const float* __restrict x,
-                             float* __restrict for_x) {
+template <class P>
+INLINE void gelu_as(std::size_t count, const P* x, P* out) {
   for (std::size_t i = 0; i < count; ++i) {
-    const float s = sigmoid_of_gelu(x[i]);
-    const float slope = kGeluFactor * (1.0F + 3.0F * kGeluCube * x[i] * x[i]);
-    for_x[i] = gradient[i] * (s + x[i] * s * (1.0F - s) * slope);
+    const float in = wide(x[i]);
+    narrow(in * sigmoid_of_gelu(in), out[i]);
   }
 }
 
-EVERY_CPU void softmax(Rows size, float factor, float* scores) {
+template <class P>
+INLINE void gelu_backward_as(std::size_t count, const P* __restrict gradient, const P* __restrict x,
+                             P* __restrict for_x) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const float in = wide(x[i]);
+    const float s = sigmoid_of_gelu(in);
+    const float slope = kGeluFactor * (1.0F + 3.0F * kGeluCube * in * in);
+    narrow(wide(gradient[i]) * (s + in * s * (1.0F - s) * slope), for_x[i]);
+  }
+}
+
+template <class P>
+INLINE void softmax_as(Rows size, float factor, P* scores, float* __restrict room) {
   for (std::size_t row = 0; row < size.rows; ++row) {
-    float* __restrict at = scores + row * size.width;
+    P* __restrict at = scores + row * size.width;
     float largest[kLanes];
-    std::fill_n(largest, kLanes, at[0]);
+    std::fill_n(largest, kLanes, wide(at[0]));
     const std::size_t whole = size.width - size.width % kLanes;
     for (std::size_t i = 0; i < whole; i += kLanes) {
       for (std::size_t lane = 0; lane < kLanes; ++lane) {
-        largest[lane] = at[i + lane] > largest[lane] ? at[i + lane] : largest[lane];
+        const float score = wide(at[i + lane]);
+        largest[lane] = score > largest[lane] ? score : largest[lane];
       }
     }
-    for (std::size_t i = whole; i < size.width; ++i) largest[0] = std::max(largest[0], at[i]);
+    for (std::size_t i = whole; i < size.width; ++i) largest[0] = std::max(largest[0], wide(at[i]));
     const float most = *std::max_element(largest, largest + kLanes);
-    for (std::size_t i = 0; i < size.width; ++i) at[i] = exponential(factor * (at[i] - most));
-    const float inverse = 1.0F / sum_of(size.width, [&](std::size_t i) { return at[i]; });
-    for (std::size_t i = 0; i < size.width; ++i) at[i] *= inverse;
+    for (std::size_t i = 0; i < size.width; ++i) room[i] = exponential(factor * (wide(at[i]) - most));
+    const float inverse = 1.0F / sum_of(size.width, [&](std::size_t i) { return room[i]; });
+    for (std::size_t i = 0; i < size.width; ++i) narrow(room[i] * inverse, at[i]);
   }
 }
 
-EVERY_CPU void softmax_backward(Rows size, float factor, const float* probabilities, float* gradient) {
+template <class P>
+INLINE void softmax_backward_as(Rows size, float factor, const P* probabilities, P* gradient) {
   for (std::size_t row = 0; row < size.rows; ++row) {
-    const float* __restrict p = probabilities + row * size.width;
-    float* __restrict g = gradient + row * size.width;
-    const float mean = sum_of(size.width, [&](std::size_t i) { return p[i] * g[i]; });
-    for (std::size_t i = 0; i < size.width; ++i) g[i] = factor * p[i] * (g[i] - mean);
+    const P* __restrict p = probabilities + row * size.width;
+    P* __restrict g = gradient + row * size.width;
+    const float mean = sum_of(size.width, [&](std::size_t i) { return wide(p[i]) * wide(g[i]); });
+    for (std::size_t i = 0; i < size.width; ++i) narrow(factor * wide(p[i]) * (wide(g[i]) - mean), g[i]);
   }
+}
+
+template <class P>
+void gather_as(Rows size, const P* tokens, std::size_t stride, P* rows) {
+  for (std::size_t row = 0; row < size.rows; ++row) {
+    std::memcpy(rows + row * size.width, tokens + row * stride, size.width * sizeof(P));
+  }
+}
+
+template <class P>
+void scatter_as(Rows size, const P* rows, P* tokens, std::size_t stride) {
+  for (std::size_t row = 0; row < size.rows; ++row) {
+    std::memcpy(tokens + row * stride, rows + row * size.width, size.width * sizeof(P));
+  }
+}
+
+}  // namespace
+
+EVERY_CPU void modulate(Rows size, const float* x, const float* shift, const float* scale, float* out,
+                        float* moments) {
+  modulate_as(size, x, shift, scale, out, moments);
+}
+EVERY_CPU void modulate(Rows size, const float* x, const float* shift, const float* scale, Bf16* out,
+                        float* moments) {
+  modulate_as(size, x, shift, scale, out, moments);
+}
+EVERY_CPU void modulate_backward(Rows size, const float* gradient, const float* x, const float* scale,
+                                 const float* moments, float* for_x, float* for_shift, float* for_scale) {
+  modulate_backward_as(size, gradient, x, scale, moments, for_x, for_shift, for_scale);
+}
+EVERY_CPU void modulate_backward(Rows size, const Bf16* gradient, const float* x, const float* scale,
+                                 const float* moments, float* for_x, float* for_shift, float* for_scale) {
+  modulate_backward_as(size, gradient, x, scale, moments, for_x, for_shift, for_scale);
+}
+EVERY_CPU void add_gated(Rows size, const float* x, const float* y, const float* gate, float* out) {
+  add_gated_as(size, x, y, gate, out);
+}
+EVERY_CPU void add_gated(Rows size, const float* x, const Bf16* y, const float* gate, float* out) {
+  add_gated_as(size, x, y, gate, out);
+}
+EVERY_CPU void add_gated_backward(Rows size, const float* gradient, const float* y, const float* gate,
+                                  float* for_y, float* for_gate) {
+  add_gated_backward_as(size, gradient, y, gate, for_y, for_gate);
+}
+EVERY_CPU void add_gated_backward(Rows size, const float* gradient, const Bf16* y, const float* gate,
+                                  Bf16* for_y, float* for_gate) {
+  add_gated_backward_as(size, gradient, y, gate, for_y, for_gate);
+}
+EVERY_CPU void gelu(std::size_t count, const float* x, float* out) { gelu_as(count, x, out); }
+EVERY_CPU void gelu(std::size_t count, const Bf16* x, Bf16* out) { gelu_as(count, x, out); }
+EVERY_CPU void gelu_backward(std::size_t count, const float* gradient, const float* x, float* for_x) {
+  gelu_backward_as(count, gradient, x, for_x);
+}
+EVERY_CPU void gelu_backward(std::size_t count, const Bf16* gradient, const Bf16* x, Bf16* for_x) {
+  gelu_backward_as(count, gradient, x, for_x);
+}
+EVERY_CPU void softmax(Rows size, float factor, float* scores, float* room) {
+  softmax_as(size, factor, scores, room);
+}
+EVERY_CPU void softmax(Rows size, float factor, Bf16* scores, float* room) {
+  softmax_as(size, factor, scores, room);
+}
+EVERY_CPU void softmax_backward(Rows size, float factor, const float* probabilities, float* gradient) {
+  softmax_backward_as(size, factor, probabilities, gradient);
+}
+EVERY_CPU void softmax_backward(Rows size, float factor, const Bf16* probabilities, Bf16* gradient) {
+  softmax_backward_as(size, factor, probabilities, gradient);
 }
 
 // Adding up to 0xFFFF carries into the upper half as often as the lower half is large. Two rounds of multiply and fold
@@ -198,15 +289,16 @@ EVERY_CPU void round_to_bf16(std::size_t count, RoundingKey key, std::uint32_t p
 }
 
 void gather(Rows size, const float* tokens, std::size_t stride, float* rows) {
-  for (std::size_t row = 0; row < size.rows; ++row) {
-    std::memcpy(rows + row * size.width, tokens + row * stride, size.width * sizeof(float));
-  }
+  gather_as(size, tokens, stride, rows);
 }
-
+void gather(Rows size, const Bf16* tokens, std::size_t stride, Bf16* rows) {
+  gather_as(size, tokens, stride, rows);
+}
 void scatter(Rows size, const float* rows, float* tokens, std::size_t stride) {
-  for (std::size_t row = 0; row < size.rows; ++row) {
-    std::memcpy(tokens + row * stride, rows + row * size.width, size.width * sizeof(float));
-  }
+  scatter_as(size, rows, tokens, stride);
+}
+void scatter(Rows size, const Bf16* rows, Bf16* tokens, std::size_t stride) {
+  scatter_as(size, rows, tokens, stride);
 }
 
 }  // namespace skerry::diffusion::pointwise

@@ -1,5 +1,5 @@
 // What a training step does between its matrix products on the CPU, each in one pass over memory where a composition of
-// LibTorch's operators takes several. Plain loops over fp32 rows, compiled for several instruction sets; no LibTorch shows
+// LibTorch's operators takes several. Plain loops over rows, compiled for several instruction sets; no LibTorch shows
 // here. Every function handles the rows of one sample, so that no sum crosses a thread. Pointers may not overlap unless
 // said. Each has its composition of LibTorch's operators beside it in fused_test.cc.
 #pragma once
@@ -14,27 +14,45 @@ struct Rows {
   std::size_t rows, width;
 };
 
+// As LibTorch's tensors have it.
+struct Bf16 {
+  std::uint16_t bits;
+};
+
+// What comes from matrix products and goes into them is fp32, or bf16 that is widened where it is read and rounded to the
+// nearest where it is written; sums are fp32.
+
 // out = (x − mean) / √(variance + 1e-6) · (1 + scale) + shift; shift and scale [width]. Keeps mean and 1/√… of each row
 // in `moments` [rows, 2].
 void modulate(Rows size, const float* x, const float* shift, const float* scale, float* out, float* moments);
+void modulate(Rows size, const float* x, const float* shift, const float* scale, Bf16* out, float* moments);
 // From the gradient of out, writes those of x, shift and scale.
 void modulate_backward(Rows size, const float* gradient, const float* x, const float* scale,
+                       const float* moments, float* for_x, float* for_shift, float* for_scale);
+void modulate_backward(Rows size, const Bf16* gradient, const float* x, const float* scale,
                        const float* moments, float* for_x, float* for_shift, float* for_scale);
 
 // out = x + y · gate; gate [width]. out may be x.
 void add_gated(Rows size, const float* x, const float* y, const float* gate, float* out);
+void add_gated(Rows size, const float* x, const Bf16* y, const float* gate, float* out);
 // The gradient of x is that of out.
 void add_gated_backward(Rows size, const float* gradient, const float* y, const float* gate, float* for_y,
+                        float* for_gate);
+void add_gated_backward(Rows size, const float* gradient, const Bf16* y, const float* gate, Bf16* for_y,
                         float* for_gate);
 
 // GELU in the form with tanh; `count` numbers. out may be x.
 void gelu(std::size_t count, const float* x, float* out);
+void gelu(std::size_t count, const Bf16* x, Bf16* out);
 void gelu_backward(std::size_t count, const float* gradient, const float* x, float* for_x);
+void gelu_backward(std::size_t count, const Bf16* gradient, const Bf16* x, Bf16* for_x);
 
-// Each row becomes softmax(factor · row), in place.
-void softmax(Rows size, float factor, float* scores);
+// Each row becomes softmax(factor · row), in place. `room` [width] is written over.
+void softmax(Rows size, float factor, float* scores, float* room);
+void softmax(Rows size, float factor, Bf16* scores, float* room);
 // `gradient` of the probabilities becomes that of the scores, in place.
 void softmax_backward(Rows size, float factor, const float* probabilities, float* gradient);
+void softmax_backward(Rows size, float factor, const Bf16* probabilities, Bf16* gradient);
 
 // What a tensor's roundings of one step are drawn with.
 struct RoundingKey {
@@ -48,8 +66,10 @@ inline constexpr std::uint16_t kQuietNan = 0x7FC0;
 void round_to_bf16(std::size_t count, RoundingKey key, std::uint32_t place, const float* x,
                    std::uint16_t* out);
 
-// The tokens of one head as rows of their own, and back: `stride` floats from a token to the next in `tokens`.
+// The tokens of one head as rows of their own, and back: `stride` numbers from a token to the next in `tokens`.
 void gather(Rows size, const float* tokens, std::size_t stride, float* rows);
+void gather(Rows size, const Bf16* tokens, std::size_t stride, Bf16* rows);
 void scatter(Rows size, const float* rows, float* tokens, std::size_t stride);
+void scatter(Rows size, const Bf16* rows, Bf16* tokens, std::size_t stride);
 
 }  // namespace skerry::diffusion::pointwise

@@ -104,23 +104,23 @@ Result<double> measure_cpu_product(const TrainSpec& train) {
 }
 
 std::optional<double> published_peak(const std::string& device_name, const std::string& precision) {
-  struct Card {
+  struct Peaks {
     const char* name;  // found within the driver's; the more special comes first
     double bf16, fp32;
   };
-  static constexpr std::array<Card, 12> kCards{{{"H200", 989.4e12, 66.9e12},
-                                                {"H100 PCIe", 756e12, 51e12},
-                                                {"H100 NVL", 835e12, 60e12},
-                                                {"H100", 989.4e12, 66.9e12},
-                                                {"A100", 312e12, 19.5e12},
-                                                {"L40S", 362e12, 91.6e12},
-                                                {"L40", 181e12, 90.5e12},
-                                                {"L4", 121e12, 30.3e12},
-                                                {"RTX 6000 Ada", 364.2e12, 91.1e12},
-                                                {"RTX 4090", 165.2e12, 82.6e12},
-                                                {"RTX 3090", 71e12, 35.6e12},
-                                                {"RTX A6000", 154.8e12, 38.7e12}}};
-  for (const Card& card : kCards) {
+  static constexpr std::array<Peaks, 12> kCards{{{"H200", 989.4e12, 66.9e12},
+                                                 {"H100 PCIe", 756e12, 51e12},
+                                                 {"H100 NVL", 835e12, 60e12},
+                                                 {"H100", 989.4e12, 66.9e12},
+                                                 {"A100", 312e12, 19.5e12},
+                                                 {"L40S", 362e12, 91.6e12},
+                                                 {"L40", 181e12, 90.5e12},
+                                                 {"L4", 121e12, 30.3e12},
+                                                 {"RTX 6000 Ada", 364.2e12, 91.1e12},
+                                                 {"RTX 4090", 165.2e12, 82.6e12},
+                                                 {"RTX 3090", 71e12, 35.6e12},
+                                                 {"RTX A6000", 154.8e12, 38.7e12}}};
+  for (const Peaks& card : kCards) {
     if (device_name.find(card.name) != std::string::npos) return precision == "bf16" ? card.bf16 : card.fp32;
   }
   return std::nullopt;

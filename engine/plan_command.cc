@@ -20,6 +20,7 @@ constexpr std::array<std::uint64_t, 7> kCardsGb{8, 12, 16, 24, 48, 80, 141};
 struct Arguments {
   ModelOptions shape;
   diffusion::TrainSpec train;
+  std::string kernels = "fast";
   std::string state = "full";
   std::string output = "table";
   Arguments() {
@@ -49,6 +50,7 @@ Result<void> add_rows(const std::string& name, const diffusion::ModelSpec& model
 // Every preset where no shape is asked for.
 Result<std::vector<Row>> plan(const Arguments& arguments) {
   diffusion::TrainSpec train = arguments.train;
+  ASSIGN_OR_RETURN(train.kernels, diffusion::parse_kernels(arguments.kernels));
   ASSIGN_OR_RETURN(train.state, diffusion::parse_state_form(arguments.state));
   TRY(diffusion::validate(train));
   std::vector<Row> rows;
@@ -83,6 +85,7 @@ void print_json(const Arguments& arguments, const std::vector<Row>& rows) {
   }
   const Json out{{"api_version", 1},
                  {"precision", arguments.train.precision},
+                 {"kernels", arguments.kernels},
                  {"state", arguments.state},
                  {"image_size", arguments.shape.model.image_size},
                  {"channels", arguments.shape.model.channels},
@@ -94,10 +97,10 @@ void print_table(const Arguments& arguments, const std::vector<Row>& rows) {
   std::printf(
       "The most samples at a time ([train] micro_batch), computed, by the card's memory in GB; -: does not "
       "fit\n"
-      "images of %ux%u with %u channels, %s, %s state\n\n%-10s %-13s %10s %10s %9s %9s ",
+      "images of %ux%u with %u channels, %s, %s kernels, %s state\n\n%-10s %-13s %10s %10s %9s %9s ",
       arguments.shape.model.image_size, arguments.shape.model.image_size, arguments.shape.model.channels,
-      arguments.train.precision.c_str(), arguments.state.c_str(), "MODEL", "CHECKPOINTING", "PARAMETERS",
-      "CHECKPOINT", "STATE", "SAMPLE");
+      arguments.train.precision.c_str(), arguments.kernels.c_str(), arguments.state.c_str(), "MODEL",
+      "CHECKPOINTING", "PARAMETERS", "CHECKPOINT", "STATE", "SAMPLE");
   for (const std::uint64_t gb : kCardsGb) std::printf(" %5llu", static_cast<unsigned long long>(gb));
   std::printf("\n");
   for (const Row& row : rows) {
@@ -140,6 +143,7 @@ void register_plan_command(CLI::App& app, int& exit_code) {
   command->add_option("--channels", model.channels, "Its channels")->capture_default_str();
   command->add_option("--classes", model.classes, "Labels")->capture_default_str();
   command->add_option("--precision", arguments->train.precision, "fp32 or bf16")->capture_default_str();
+  command->add_option("--kernels", arguments->kernels, "fast or reference")->capture_default_str();
   add_state_option(*command, arguments->state);
   command->add_option("-o,--output", arguments->output, "table or json")
       ->check(CLI::IsMember({"table", "json"}));

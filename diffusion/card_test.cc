@@ -1,0 +1,151 @@
+#include "diffusion/card.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+#include "diffusion/autocast.h"
+#include "diffusion/card_fused.h"
+#include "diffusion/emulated_card.h"
+#include "diffusion/model.h"
+#include "diffusion/testing.h"
+
+namespace skerry::diffusion {
+namespace {
+
+using emulated::EmulatedCard;
+
+// Two blocks' worth of warps, and a width that fills neither its last warp nor its last column.
+constexpr std::int64_t kWidth = 268;
+
+TEST(CardKernels, ComputeWhatLibTorchComputes) {
+  EmulatedCard card;
+  const auto checked = card::check(card, torch::kCPU, kWidth);
+  EXPECT_TRUE(checked) << checked.error().message;
+  EXPECT_TRUE(card::check(card, torch::kCPU, 4));
+}
+
+// As a card would whose compiler or driver is broken.
+class BrokenCard : public EmulatedCard {
+ public:
+  explicit BrokenCard(std::string kernel) : kernel_(std::move(kernel)) {}
+  void launch(const std::string& kernel, Grid grid, void** arguments) override {
+    int width = *static_cast<int*>(arguments[1]) - (kernel == kernel_ ? 4 : 0);
+    arguments[1] = &width;
+    EmulatedCard::launch(kernel, grid, arguments);
+  }
+
+ private:
+  std::string kernel_;
+};
+
+TEST(CardKernels, AnyOneThatIsWrongIsFound) {
+  const EmulatedCard whole;
+  for (const auto& [kernel, body] : whole.kernels()) {
+    BrokenCard card(kernel);
+    EXPECT_FALSE(card::check(card, torch::kCPU, kWidth)) << kernel;
+  }
+}
+
+// What comes out of one product is taken where it lies, and of a row of parameters only part.
+TEST(CardKernels, TakePartsOfAWiderRow) {
+  EmulatedCard card;
+  at::manual_seed(2);
+  const at::Tensor x = at::randn({3, 5, 64}), y = at::randn({3, 5, 64});
+  const auto parts = at::randn({3, 6 * 64}).unsqueeze(1).chunk(6, 2);
+  const at::Tensor expected = x + y * parts[2];
+  EXPECT_TRUE(at::allclose(card::add_gated(card, x, y, parts[2]), expected));
+  const auto both = card::add_gated_and_modulate(card, x, y, parts[2], parts[3], parts[4]);
+  EXPECT_TRUE(at::allclose(both.first, expected));
+  const at::Tensor normal = at::layer_norm(expected, {64}, {}, {}, 1e-6);
+  EXPECT_TRUE(at::allclose(both.second, normal * (1 + parts[4]) + parts[3], 1e-4, 1e-5));
+  // Rows that lie unlike each other.
+  const auto mixed = card::add_gated_and_modulate(card, x, y, parts[2], parts[3], parts[4].contiguous());
+  EXPECT_TRUE(at::equal(mixed.second, both.second));
+}
+
+TEST(CardKernels, RoundToBf16AsLibTorchDoes) {
+  EmulatedCard card;
+  // Halves between two bf16, to the even one; and what is not finite.
+  const at::Tensor x =
+      torch::tensor({1.0F, 1.00390625F, 1.01171875F, -1.00390625F, 3e38F, INFINITY, -INFINITY, NAN})
+          .view({1, 1, 8});
+  const at::Tensor one = at::ones({1, 1, 8}, at::kBFloat16);
+  const at::Tensor gradient = x;
+  const at::Tensor y = at::zeros({1, 1, 8}, at::kBFloat16).set_requires_grad(true);
+  const auto out = card::add_gated(card, at::zeros({1, 1, 8}), y, one);
+  const auto for_y = torch::autograd::grad({out}, {y}, {gradient})[0];
+  EXPECT_TRUE(
+      at::allclose(for_y.to(at::kFloat), x.to(at::kBFloat16).to(at::kFloat), 0, 0, /*equal_nan=*/true));
+}
+
+TEST(CardKernels, CompileForEachGenerationOfCards) {
+  namespace fs = std::filesystem;
+  void* library = nullptr;
+  for (const char* folder : {SKERRY_TORCH_FOLDER "/lib", SKERRY_TORCH_FOLDER "/../nvidia/cu13/lib",
+                             SKERRY_TORCH_FOLDER "/../nvidia/cuda_nvrtc/lib"}) {
+    if (!fs::is_directory(folder)) continue;
+    for (const auto& file : fs::directory_iterator(folder)) {
+      const std::string name = file.path().filename();
+      const bool is_it = name.starts_with("libnvrtc") && name.find("builtins") == std::string::npos &&
+                         name.find(".alt") == std::string::npos;
+      if (is_it && library == nullptr) library = ::dlopen(file.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+    }
+  }
+  if (library == nullptr) GTEST_SKIP() << "this LibTorch brings no NVRTC";
+  const EmulatedCard emulated;
+  for (const char* architecture : {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
+    const auto code = compile_kernels(library, architecture);
+    ASSERT_TRUE(code) << code.error().message;
+    EXPECT_TRUE(
+        code->starts_with("\x7F"
+                          "ELF"));
+    for (const auto& [kernel, body] : emulated.kernels()) {
+      EXPECT_NE(code->find(".text." + kernel), std::string::npos) << kernel << " for " << architecture;
+    }
+  }
+  const auto unknown = compile_kernels(library, "sm_1");
+  ASSERT_FALSE(unknown);
+  EXPECT_NE(unknown.error().message.find("sm_1"), std::string::npos) << unknown.error().message;
+}
+
+class CardModel : public ::testing::TestWithParam<bool> {};
+
+// The whole model as a card computes it: velocities, and the gradient of every weight.
+TEST_P(CardModel, IsNearTheReferenceForwardAndBackward) {
+  const bool bf16 = GetParam();
+  const ModelSpec spec = testing::tiny_model();
+  std::vector<at::Tensor> weights;
+  at::manual_seed(3);
+  for (const auto& parameter : parameter_shapes(spec)) {
+    weights.push_back((at::randn(parameter.shape) * 0.2).set_requires_grad(true));
+  }
+  const auto x = at::randn({4, 1, 8, 8}), t = at::rand({4});
+  EmulatedCard card;
+  const auto velocity = [&](Card* on) {
+    const Autocast autocast(torch::kCPU, bf16);
+    return Dit(spec, weights, torch::kCPU, on, /*checkpointing=*/false)
+        .forward(x, t, at::arange(4, at::kLong))
+        .to(at::kFloat);
+  };
+  const auto error = [](const at::Tensor& found, const at::Tensor& expected) {
+    return ((found - expected).norm() / expected.norm()).item<double>();
+  };
+  const auto reference = velocity(nullptr), ours = velocity(&card);
+  EXPECT_FALSE(at::equal(reference, ours));
+  EXPECT_LT(error(ours, reference), bf16 ? 0.02 : 1e-5);
+  const auto expected = torch::autograd::grad({reference.square().mean()}, weights);
+  const auto found = torch::autograd::grad({ours.square().mean()}, weights);
+  const auto shapes = parameter_shapes(spec);
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (shapes[i].name.ends_with("to_k.bias")) continue;  // zero but for rounding
+    EXPECT_LT(error(found[i], expected[i]), bf16 ? 0.05 : 1e-4) << shapes[i].name;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Precisions, CardModel, ::testing::Bool(),
+                         [](const auto& made) { return std::string(made.param ? "bf16" : "fp32"); });
+
+}  // namespace
+}  // namespace skerry::diffusion
