@@ -7,6 +7,7 @@
 
 #include "diffusion/autocast.h"
 #include "diffusion/model.h"
+#include "diffusion/product.h"
 #include "diffusion/testing.h"
 
 namespace skerry::diffusion {
@@ -79,6 +80,55 @@ TEST(Fused, GeluAndItsSlopeHoldFarOut) {
   EXPECT_TRUE(fused::gelu(at::full({1, 1, 1}, NAN)).isnan().item<bool>());
 }
 
+// What comes from a product under autocast is read and written as it is: the composition in fp32, rounded once. `rounding`:
+// of a result or a gradient, beside its own.
+void expect_rounded(std::vector<at::Tensor> operands, const std::vector<std::size_t>& in_bf16,
+                    const Function& fused, const Function& composed, double rounding = 0) {
+  std::vector<at::Tensor> wide;
+  for (const std::size_t i : in_bf16)
+    operands[i] = operands[i].detach().to(at::kBFloat16).set_requires_grad(true);
+  for (const at::Tensor& operand : operands) {
+    wide.push_back(operand.detach().to(at::kFloat).set_requires_grad(true));
+  }
+  const auto expect_near = [&](const at::Tensor& found, const at::Tensor& expected, const char* what) {
+    const double own = found.scalar_type() == at::kBFloat16 ? 0x1p-8 : 0;
+    const auto allowed = expected.abs() * own + (rounding + 1e-5) * (1 + expected.abs().max());
+    EXPECT_TRUE(((found.to(at::kFloat) - expected).abs() <= allowed).all().item<bool>())
+        << what << " off by " << distance(found.to(at::kFloat), expected);
+  };
+  const at::Tensor found = fused(operands), expected = composed(wide);
+  expect_near(found, expected, "the result");
+  const at::Tensor gradient = at::randn_like(expected).to(found.scalar_type());
+  const auto ours = torch::autograd::grad({found}, operands, {gradient});
+  const auto theirs = torch::autograd::grad({expected}, wide, {gradient.to(at::kFloat)});
+  for (std::size_t i = 0; i < ours.size(); ++i) expect_near(ours[i], theirs[i], "a gradient");
+}
+
+TEST(Fused, Bf16IsRoundedOnce) {
+  for (const std::int64_t width : kWidths) {
+    expect_rounded(
+        random({{3, 5, width}, {3, 1, width}, {3, 1, width}}), {1, 2},
+        [](const auto& in) {
+          const at::Tensor out = fused::modulate(in[0], in[1], in[2]);
+          EXPECT_EQ(out.scalar_type(), at::kBFloat16);
+          return out;
+        },
+        [&](const auto& in) { return at::layer_norm(in[0], {width}, {}, {}, 1e-6) * (1 + in[2]) + in[1]; });
+    expect_rounded(
+        random({{3, 5, width}, {3, 5, width}, {3, 1, width}}), {1, 2},
+        [](const auto& in) { return fused::add_gated(in[0], in[1], in[2]); },
+        [](const auto& in) { return in[0] + in[1] * in[2]; });
+    expect_rounded(
+        random({{3, 5, width}}), {0}, [](const auto& in) { return fused::gelu(in[0]); },
+        [](const auto& in) { return at::gelu(in[0], "tanh"); });
+  }
+  // Half a unit goes to the even one; what is no number stays none.
+  const auto x = torch::tensor({1.0F, 1.00390625F, 1.01171875F, -1.00390625F, INFINITY, NAN}).view({1, 1, 6});
+  auto y = at::zeros({1, 1, 6}, at::kBFloat16).set_requires_grad(true);
+  const auto out = fused::add_gated(at::zeros({1, 1, 6}), y, at::ones({1, 1, 6}));
+  EXPECT_TRUE(at::allclose(torch::autograd::grad({out}, {y}, {x})[0], x.to(at::kBFloat16), 0, 0, true));
+}
+
 at::Tensor composed_attention(const at::Tensor& rows, std::int64_t heads) {
   const auto parts = rows.view({rows.size(0), rows.size(1), 3, heads, -1}).permute({2, 0, 3, 1, 4});
   const auto scores =
@@ -91,6 +141,21 @@ TEST(Fused, AttentionIsASoftmaxBetweenTwoProducts) {
     expect_same(
         random({{3, tokens, 3 * 24}}), [](const auto& in) { return fused::attention(in[0], 4); },
         [](const auto& in) { return composed_attention(in[0], 4); });
+  }
+}
+
+TEST(Fused, AttentionInBf16) {
+  if (!cpu_multiplies_bf16()) GTEST_SKIP() << "this CPU does not multiply bf16";
+  for (const std::int64_t tokens : {5, 32}) {
+    expect_rounded(
+        random({{3, tokens, 3 * 24}}), {0},
+        [](const auto& in) {
+          const Autocast autocast(torch::kCPU, /*bf16=*/true);
+          const at::Tensor out = fused::attention(in[0], 4);
+          EXPECT_EQ(out.scalar_type(), at::kBFloat16);
+          return out;
+        },
+        [](const auto& in) { return composed_attention(in[0], 4); }, 0x1p-7);
   }
 }
 
