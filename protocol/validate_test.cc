@@ -217,6 +217,11 @@ const Case kCases[] = {
     {"schedule.turn_rounds", run_create, [](auto& r) { spec(r).set_turn_rounds(0); }},
     {"router.kind", run_create, [](auto& r) { spec(r).set_router_kind("magic"); }},
     {"model.init", run_create, [](auto& r) { spec(r).set_init(std::string(5000, 'i')); }},
+    {"train.weight_norm", run_create,
+     [](auto& r) {
+       spec(r).set_init("weights");
+       spec(r).mutable_train()->set_weight_norm(true);
+     }},
     {"name", node_show, [](auto& r) { r.mutable_admin()->mutable_node_show()->set_name("a b"); }},
     {"limit", node_list, [](auto& r) { r.mutable_admin()->mutable_node_list()->set_limit(501); }},
     {"heartbeat.transfers", heartbeat,
