@@ -247,47 +247,49 @@ __device__ inline void bias_gelu_backward(long long rows, int width, int togethe
   reinterpret_cast<FourFloats*>(parts)[blockIdx.y * quarter + column] = sums;
 }
 
+// A block of as many threads as hold the widest row has the registers that it needs.
+#define SKERRY_KERNEL extern "C" __global__ void __launch_bounds__(512)
+
 // What is launched, by name.
-#define SKERRY_KERNELS(P)                                                                                   \
-  extern "C" __global__ void modulate_##P(int tokens, int width, long long stride, const float* x,          \
-                                          const P* shift, const P* scale, P* out, float* moments) {         \
-    modulate<P, false>(tokens, width, stride, x, nullptr, nullptr, shift, scale, nullptr, out, moments);    \
-  }                                                                                                         \
-  extern "C" __global__ void modulate_backward_##P(int tokens, int width, int together, long long stride,   \
-                                                   const P* gradient, const float* x, const float* moments, \
-                                                   const P* scale, float* for_x, float* parts) {            \
-    modulate_backward<P, false>(tokens, width, together, stride, gradient, nullptr, x, moments, scale,      \
-                                nullptr, nullptr, for_x, nullptr, parts);                                   \
-  }                                                                                                         \
-  extern "C" __global__ void gated_modulate_##P(int tokens, int width, long long stride, const float* x,    \
-                                                const P* y, const P* gate, const P* shift, const P* scale,  \
-                                                float* summed, P* out, float* moments) {                    \
-    modulate<P, true>(tokens, width, stride, x, y, gate, shift, scale, summed, out, moments);               \
-  }                                                                                                         \
-  extern "C" __global__ void gated_modulate_backward_##P(                                                   \
-      int tokens, int width, int together, long long stride, const P* gradient, const float* of_summed,     \
-      const float* x, const float* moments, const P* scale, const P* y, const P* gate, float* for_x,        \
-      P* for_y, float* parts) {                                                                             \
-    modulate_backward<P, true>(tokens, width, together, stride, gradient, of_summed, x, moments, scale, y,  \
-                               gate, for_x, for_y, parts);                                                  \
-  }                                                                                                         \
-  extern "C" __global__ void add_gated_##P(int tokens, int width, long long stride, const float* x,         \
-                                           const P* y, const P* gate, float* out) {                         \
-    add_gated<P>(tokens, width, stride, x, y, gate, out);                                                   \
-  }                                                                                                         \
-  extern "C" __global__ void add_gated_backward_##P(int tokens, int width, int together, long long stride,  \
-                                                    const float* gradient, const P* y, const P* gate,       \
-                                                    P* for_y, float* parts) {                               \
-    add_gated_backward<P>(tokens, width, together, stride, gradient, y, gate, for_y, parts);                \
-  }                                                                                                         \
-  extern "C" __global__ void bias_gelu_##P(long long rows, int width, int together, const P* x,             \
-                                           const float* bias, P* out) {                                     \
-    bias_gelu<P>(rows, width, together, x, bias, out);                                                      \
-  }                                                                                                         \
-  extern "C" __global__ void bias_gelu_backward_##P(long long rows, int width, int together,                \
-                                                    const P* gradient, const P* x, const float* bias,       \
-                                                    P* for_x, float* parts) {                               \
-    bias_gelu_backward<P>(rows, width, together, gradient, x, bias, for_x, parts);                          \
+#define SKERRY_KERNELS(P)                                                                                    \
+  SKERRY_KERNEL modulate_##P(int tokens, int width, long long stride, const float* x, const P* shift,        \
+                             const P* scale, P* out, float* moments) {                                       \
+    modulate<P, false>(tokens, width, stride, x, nullptr, nullptr, shift, scale, nullptr, out, moments);     \
+  }                                                                                                          \
+  SKERRY_KERNEL modulate_backward_##P(int tokens, int width, int together, long long stride,                 \
+                                      const P* gradient, const float* x, const float* moments,               \
+                                      const P* scale, float* for_x, float* parts) {                          \
+    modulate_backward<P, false>(tokens, width, together, stride, gradient, nullptr, x, moments, scale,       \
+                                nullptr, nullptr, for_x, nullptr, parts);                                    \
+  }                                                                                                          \
+  SKERRY_KERNEL gated_modulate_##P(int tokens, int width, long long stride, const float* x, const P* y,      \
+                                   const P* gate, const P* shift, const P* scale, float* summed, P* out,     \
+                                   float* moments) {                                                         \
+    modulate<P, true>(tokens, width, stride, x, y, gate, shift, scale, summed, out, moments);                \
+  }                                                                                                          \
+  SKERRY_KERNEL gated_modulate_backward_##P(int tokens, int width, int together, long long stride,           \
+                                            const P* gradient, const float* of_summed, const float* x,       \
+                                            const float* moments, const P* scale, const P* y, const P* gate, \
+                                            float* for_x, P* for_y, float* parts) {                          \
+    modulate_backward<P, true>(tokens, width, together, stride, gradient, of_summed, x, moments, scale, y,   \
+                               gate, for_x, for_y, parts);                                                   \
+  }                                                                                                          \
+  SKERRY_KERNEL add_gated_##P(int tokens, int width, long long stride, const float* x, const P* y,           \
+                              const P* gate, float* out) {                                                   \
+    add_gated<P>(tokens, width, stride, x, y, gate, out);                                                    \
+  }                                                                                                          \
+  SKERRY_KERNEL add_gated_backward_##P(int tokens, int width, int together, long long stride,                \
+                                       const float* gradient, const P* y, const P* gate, P* for_y,           \
+                                       float* parts) {                                                       \
+    add_gated_backward<P>(tokens, width, together, stride, gradient, y, gate, for_y, parts);                 \
+  }                                                                                                          \
+  SKERRY_KERNEL bias_gelu_##P(long long rows, int width, int together, const P* x, const float* bias,        \
+                              P* out) {                                                                      \
+    bias_gelu<P>(rows, width, together, x, bias, out);                                                       \
+  }                                                                                                          \
+  SKERRY_KERNEL bias_gelu_backward_##P(long long rows, int width, int together, const P* gradient,           \
+                                       const P* x, const float* bias, P* for_x, float* parts) {              \
+    bias_gelu_backward<P>(rows, width, together, gradient, x, bias, for_x, parts);                           \
   }
 
 SKERRY_KERNELS(float)

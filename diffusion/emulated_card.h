@@ -40,11 +40,13 @@ inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits);
 inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
 
 #define __global__
+#define __launch_bounds__(threads)
 #define __device__
 #define __shared__ static
 #include "diffusion/card_kernels.cu"
 #undef __shared__
 #undef __device__
+#undef __launch_bounds__
 #undef __global__
 
 using Kernel = std::function<void(void** arguments)>;
