@@ -5,7 +5,6 @@
 
 #include <map>
 #include <mutex>
-#include <vector>
 
 #include "base/text.h"
 
@@ -53,10 +52,9 @@ class CudaCard : public Card {
     // Nothing here leaves LibTorch's default stream, which is the driver's.
     const c10::Stream stream = cuda.getStream({c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index_)});
     TORCH_CHECK(stream.id() == 0, "a kernel beside the default stream");
-    Function function = nullptr;
     const Result<void> launched = [&]() -> Result<void> {
       TRY(enter());
-      ASSIGN_OR_RETURN(function, function_of(kernel));
+      ASSIGN_OR_RETURN(const Function function, function_of(kernel));
       return expect(launch_(function, grid.columns, grid.rows, 1, grid.threads, 1, 1, /*shared=*/0,
                             /*stream=*/nullptr, arguments, /*extra=*/nullptr),
                     "cuLaunchKernel");

@@ -1,6 +1,6 @@
 #include "diffusion/card_fused.h"
 
-#include <array>
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "diffusion/device.h"
+#include "diffusion/product.h"
 
 namespace skerry::diffusion::card {
 namespace {
@@ -44,11 +45,6 @@ void launch(Card& card, const char* kernel, at::ScalarType type, Card::Grid grid
         card.launch(text(kernel, type == at::kBFloat16 ? "_bf16" : "_float"), grid, pointers);
       },
       values);
-}
-
-// The type of a product's result: bf16, or else fp32.
-at::ScalarType product_type(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kBFloat16 ? at::kBFloat16 : at::kFloat;
 }
 
 // Parameters of each sample, [B,1,W], with as many numbers from a sample to the next in each. Parts of a wider row are taken
@@ -203,12 +199,12 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
 }  // namespace
 
 at::Tensor modulate(Card& card, const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale) {
-  const variable_list in = of_samples({shift, scale}, product_type(shift));
+  const variable_list in = of_samples({shift, scale}, type_of_product(shift));
   return Modulate::apply(card, x.to(at::kFloat).contiguous(), in[0], in[1]);
 }
 
 at::Tensor add_gated(Card& card, const at::Tensor& x, const at::Tensor& y, const at::Tensor& gate) {
-  const at::ScalarType type = product_type(y);
+  const at::ScalarType type = type_of_product(y);
   return AddGated::apply(card, x.to(at::kFloat).contiguous(), y.to(type).contiguous(),
                          of_samples({gate}, type)[0]);
 }
@@ -216,7 +212,7 @@ at::Tensor add_gated(Card& card, const at::Tensor& x, const at::Tensor& y, const
 std::pair<at::Tensor, at::Tensor> add_gated_and_modulate(Card& card, const at::Tensor& x, const at::Tensor& y,
                                                          const at::Tensor& gate, const at::Tensor& shift,
                                                          const at::Tensor& scale) {
-  const at::ScalarType type = product_type(y);
+  const at::ScalarType type = type_of_product(y);
   const variable_list in = of_samples({gate, shift, scale}, type);
   const auto both =
       GatedModulate::apply(card, x.to(at::kFloat).contiguous(), y.to(type).contiguous(), in[0], in[1], in[2]);
@@ -224,7 +220,7 @@ std::pair<at::Tensor, at::Tensor> add_gated_and_modulate(Card& card, const at::T
 }
 
 at::Tensor bias_gelu(Card& card, const at::Tensor& x, const at::Tensor& bias) {
-  return BiasGelu::apply(card, x.to(product_type(x)).contiguous(), bias.to(at::kFloat).contiguous());
+  return BiasGelu::apply(card, x.to(type_of_product(x)).contiguous(), bias.to(at::kFloat).contiguous());
 }
 
 at::Tensor attention(const at::Tensor& rows, std::int64_t heads) {

@@ -201,15 +201,12 @@ struct Attention : torch::autograd::Function<Attention> {
 };
 
 // bf16 stays bf16.
-at::Tensor plain(const at::Tensor& tensor) {
-  return tensor.scalar_type() == at::kBFloat16 ? tensor.contiguous() : wide(tensor);
-}
+at::Tensor plain(const at::Tensor& tensor) { return tensor.to(type_of_product(tensor)).contiguous(); }
 
 }  // namespace
 
 at::Tensor modulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale) {
-  const at::ScalarType type = shift.scalar_type() == at::kBFloat16 ? at::kBFloat16 : at::kFloat;
-  return Modulate::apply(wide(x), wide(shift), wide(scale), type);
+  return Modulate::apply(wide(x), wide(shift), wide(scale), type_of_product(shift));
 }
 at::Tensor add_gated(const at::Tensor& x, const at::Tensor& y, const at::Tensor& gate) {
   return AddGated::apply(wide(x), plain(y), wide(gate));

@@ -6,9 +6,8 @@
 #include <functional>
 
 #include "diffusion/autocast.h"
-#include "diffusion/model.h"
+#include "diffusion/near_reference.h"
 #include "diffusion/product.h"
-#include "diffusion/testing.h"
 
 namespace skerry::diffusion {
 namespace {
@@ -170,33 +169,12 @@ TEST(Fused, AttentionHoldsWhereScoresAreLarge) {
 
 class FastModel : public ::testing::TestWithParam<bool> {};
 
-// The whole model by both kernels: velocities, and the gradient of every weight.
 TEST_P(FastModel, IsNearTheReferenceForwardAndBackward) {
-  const bool bf16 = GetParam();
-  const ModelSpec spec = testing::tiny_model();
-  std::vector<at::Tensor> weights;
-  at::manual_seed(3);
-  for (const auto& parameter : parameter_shapes(spec)) {
-    weights.push_back((at::randn(parameter.shape) * 0.2).set_requires_grad(true));
-  }
-  const auto x = at::randn({4, 1, 8, 8}), t = at::rand({4});
-  const auto velocity = [&](Kernels kernels) {
-    const Autocast autocast(torch::kCPU, bf16);
-    return Dit(spec, weights, torch::kCPU, kernels).forward(x, t, at::arange(4, at::kLong)).to(at::kFloat);
-  };
-  const auto error = [](const at::Tensor& found, const at::Tensor& expected) {
-    return ((found - expected).norm() / expected.norm()).item<double>();
-  };
-  const auto reference = velocity(Kernels::kReference), fast = velocity(Kernels::kFast);
-  EXPECT_FALSE(at::equal(reference, fast));
-  EXPECT_LT(error(fast, reference), bf16 ? 0.02 : 1e-5);
-  const auto expected = torch::autograd::grad({reference.square().mean()}, weights);
-  const auto found = torch::autograd::grad({fast.square().mean()}, weights);
-  const auto shapes = parameter_shapes(spec);
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    if (shapes[i].name.ends_with("to_k.bias")) continue;  // zero but for rounding
-    EXPECT_LT(error(found[i], expected[i]), bf16 ? 0.05 : 1e-4) << shapes[i].name;
-  }
+  testing::expect_near_reference(
+      [](const ModelSpec& spec, const std::vector<at::Tensor>& weights) {
+        return Dit(spec, weights, torch::kCPU, Kernels::kFast);
+      },
+      /*bf16=*/GetParam());
 }
 INSTANTIATE_TEST_SUITE_P(Precisions, FastModel, ::testing::Bool(),
                          [](const auto& made) { return std::string(made.param ? "bf16" : "fp32"); });

@@ -94,6 +94,10 @@ at::Tensor bmm(const at::Tensor& left, const at::Tensor& right) {
   return at::bmm(rounded(left), rounded(right)).to(at::kBFloat16);
 }
 
+at::ScalarType type_of_product(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 ? at::kBFloat16 : at::kFloat;
+}
+
 const char* cpu_linear_name() { return one_dnn() ? "oneDNN" : "MKL"; }
 
 bool cpu_multiplies_bf16() {

@@ -23,6 +23,9 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::T
 // left [B,n,k] · right [B,k,m], with its gradients.
 at::Tensor bmm(const at::Tensor& left, const at::Tensor& right);
 
+// What a product gave: bf16, or else fp32.
+at::ScalarType type_of_product(const at::Tensor& tensor);
+
 // Which of the two the CPU has: part of what makes bits equal.
 const char* cpu_linear_name();
 // Whether it multiplies bf16: likewise.

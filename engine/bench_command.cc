@@ -229,7 +229,7 @@ void add_recipe_options(CLI::App& command, Arguments& arguments) {
       ->capture_default_str();
   command.add_flag("--gradient-checkpointing", train.gradient_checkpointing, "Less memory for more time");
   add_state_option(command, arguments.state);
-  command.add_option("--kernels", arguments.kernels, "fast or reference")->capture_default_str();
+  add_kernels_option(command, arguments.kernels);
   command.add_option("--threads", train.threads, "CPU threads")->capture_default_str();
   command.add_option("--device", train.device, "CUDA device where there is one; -1: the CPU")
       ->capture_default_str();

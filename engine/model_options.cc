@@ -43,4 +43,9 @@ void add_state_option(CLI::App& command, std::string& state) {
       ->capture_default_str();
 }
 
+void add_kernels_option(CLI::App& command, std::string& kernels) {
+  command.add_option("--kernels", kernels, "fast, or reference: what PyTorch computes, bit for bit")
+      ->capture_default_str();
+}
+
 }  // namespace skerry::engine

@@ -143,7 +143,7 @@ void register_plan_command(CLI::App& app, int& exit_code) {
   command->add_option("--channels", model.channels, "Its channels")->capture_default_str();
   command->add_option("--classes", model.classes, "Labels")->capture_default_str();
   command->add_option("--precision", arguments->train.precision, "fp32 or bf16")->capture_default_str();
-  command->add_option("--kernels", arguments->kernels, "fast or reference")->capture_default_str();
+  add_kernels_option(*command, arguments->kernels);
   add_state_option(*command, arguments->state);
   command->add_option("-o,--output", arguments->output, "table or json")
       ->check(CLI::IsMember({"table", "json"}));

@@ -77,9 +77,7 @@ void add_training_options(CLI::App& command, Arguments& arguments) {
   command.add_option("--ema", train.ema, "Decay of the mean of weights")->capture_default_str();
   command.add_option("--label-dropout", train.label_dropout, "Share of labels hidden")->capture_default_str();
   command.add_option("--weight-decay", train.weight_decay, "AdamW's weight decay")->capture_default_str();
-  command
-      .add_option("--kernels", arguments.kernels, "fast, or reference: what PyTorch computes, bit for bit")
-      ->capture_default_str();
+  add_kernels_option(command, arguments.kernels);
   command.add_option("--precision", train.precision, "fp32, or bf16 for the matrix products")
       ->capture_default_str();
   command.add_option("--threads", train.threads, "CPU threads, part of what makes bits equal")
