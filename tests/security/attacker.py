@@ -24,6 +24,7 @@ zmq.zmq_connect.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 zmq.zmq_setsockopt.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
 zmq.zmq_getsockopt.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
 zmq.zmq_send.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int]
+zmq.zmq_send_const.argtypes = zmq.zmq_send.argtypes
 zmq.zmq_recv.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 zmq.zmq_bind.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
 zmq.zmq_socket_monitor.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int]
@@ -173,6 +174,7 @@ class Context:
         self.handle = zmq.zmq_ctx_new()
         zmq.zmq_ctx_set(ctypes.c_void_p(self.handle), 2, 8000)  # sockets
         self.open = []
+        self.held = set()  # frames that ZeroMQ reads until the context has ended
 
     def __enter__(self):
         return self
@@ -228,8 +230,10 @@ class Socket:
             zmq.zmq_send(self.handle, frame, len(frame), SNDMORE if i + 1 < len(frames) else 0)
 
     def send_part(self, frame):
-        """A frame of a message that goes on."""
-        zmq.zmq_send(self.handle, frame, len(frame), SNDMORE)
+        """A frame of a message that goes on. ZeroMQ holds all of them until the message is whole: it is not copied, so
+        that one frame sent again and again costs the attacker nothing."""
+        self.context.held.add(frame)
+        zmq.zmq_send_const(self.handle, frame, len(frame), SNDMORE)
 
     def receive_now(self):
         buffer = ctypes.create_string_buffer(BIGGEST)
