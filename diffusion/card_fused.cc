@@ -67,7 +67,7 @@ struct Size {
         width(static_cast<int>(x.size(2))),
         threads(threads_for(width)) {}
   Card::Grid each_row() const { return {static_cast<unsigned>(samples * tokens), 1, threads}; }
-  Card::Grid each_part() const { return {parts(), static_cast<unsigned>(samples), threads}; }
+  Card::Grid each_part() const { return {static_cast<unsigned>(samples), parts(), threads}; }
   unsigned parts() const { return parts_of(tokens, kTogether); }
   std::int64_t samples;
   int tokens, width;
@@ -150,7 +150,7 @@ struct AddGated : torch::autograd::Function<AddGated> {
     constexpr unsigned kThreads = 256;
     const std::int64_t fours = std::int64_t{size.tokens} * size.width / 4;
     launch(card, "add_gated", gate.scalar_type(),
-           {parts_of(fours, kThreads), static_cast<unsigned>(size.samples), kThreads}, size.tokens,
+           {static_cast<unsigned>(size.samples), parts_of(fours, kThreads), kThreads}, size.tokens,
            size.width, static_cast<long long>(gate.stride(0)), x, y, gate, out);
     context->save_for_backward({y, gate});
     keep(context, card);
@@ -183,7 +183,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     const at::Tensor &x = saved[0], &bias = saved[1];
     const at::Tensor gradient = gradients[0].contiguous(), for_x = at::empty_like(x);
     const Card::Grid grid = grid_of(x);
-    const at::Tensor parts = at::empty({grid.rows, bias.size(0)}, bias.options());
+    const at::Tensor parts = at::empty({grid.columns, bias.size(0)}, bias.options());
     launch(card_in(context), "bias_gelu_backward", x.scalar_type(), grid, rows_of(x),
            static_cast<int>(bias.size(0)), kGeluTogether, gradient, x, bias, for_x, parts);
     return {at::Tensor(), for_x, parts.sum(0)};
@@ -192,7 +192,7 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
  private:
   static long long rows_of(const at::Tensor& x) { return x.numel() / x.size(-1); }
   static Card::Grid grid_of(const at::Tensor& x) {
-    return {parts_of(x.size(-1) / 4, kGeluThreads), parts_of(rows_of(x), kGeluTogether), kGeluThreads};
+    return {parts_of(rows_of(x), kGeluTogether), parts_of(x.size(-1) / 4, kGeluThreads), kGeluThreads};
   }
 };
 

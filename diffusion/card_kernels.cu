@@ -3,6 +3,7 @@
 // includes nothing. Nothing here sums in an order that may vary: equal inputs give equal bits. card_fused.h says what each
 // function is, and has its composition of LibTorch's operators beside it in card_test.cc.
 //
+// Samples, and rows of all of them, are counted by blockIdx.x: CUDA bounds it at 2³¹ − 1, and blockIdx.y at 65,535.
 // Hidden states are fp32. P is the type of what comes from products and goes into them: bf16 under autocast, else float.
 
 struct bf16 {
@@ -98,16 +99,16 @@ __device__ inline void modulate(int tokens, int width, long long stride, const f
   }
 }
 
-// A block for each `together` rows (blockIdx.x) of each sample (blockIdx.y). x is what was normalised. for_x: the gradient of
+// A block for each `together` rows (blockIdx.y) of each sample (blockIdx.x). x is what was normalised. for_x: the gradient of
 // the normalised, plus `of_summed`, what comes to it from elsewhere. The gradients of shift, scale and gate are sums over a
-// sample's rows: `parts` [B, gridDim.x, kGated ? 3 : 2, width] has those of each block.
+// sample's rows: `parts` [B, gridDim.y, kGated ? 3 : 2, width] has those of each block.
 template <class P, bool kGated>
 __device__ inline void modulate_backward(int tokens, int width, int together, long long stride,
                                          const P* gradient, const float* of_summed, const float* x,
                                          const float* moments, const P* scale, const P* y, const P* gate,
                                          float* for_x, P* for_y, float* parts) {
-  const long long sample = blockIdx.y;
-  const int first = static_cast<int>(blockIdx.x) * together;
+  const long long sample = blockIdx.x;
+  const int first = static_cast<int>(blockIdx.y) * together;
   const int end = first + together < tokens ? first + together : tokens;
   float for_shift[kColumns] = {}, for_scale[kColumns] = {}, for_gate[kColumns] = {};
   for (long long row = sample * tokens + first; row < sample * tokens + end; ++row) {
@@ -142,7 +143,7 @@ __device__ inline void modulate_backward(int tokens, int width, int together, lo
       for_x[at] = slope;
     }
   }
-  float* part = parts + (sample * gridDim.x + blockIdx.x) * (kGated ? 3 : 2) * width;
+  float* part = parts + (sample * gridDim.y + blockIdx.y) * (kGated ? 3 : 2) * width;
   for (int k = 0; k < kColumns; ++k) {
     const int column = static_cast<int>(threadIdx.x + k * blockDim.x);
     if (column >= width) continue;
@@ -152,13 +153,13 @@ __device__ inline void modulate_backward(int tokens, int width, int together, lo
   }
 }
 
-// Four columns a thread. A row of blocks for each sample (blockIdx.y); blockIdx.x counts through its tokens · width / 4.
+// Four columns a thread. A column of blocks for each sample (blockIdx.x); blockIdx.y counts through its tokens · width / 4.
 template <class P>
 __device__ inline void add_gated(int tokens, int width, long long stride, const float* x, const P* y,
                                  const P* gate, float* out) {
   using Fours = typename Four<P>::Type;
-  const long long sample = blockIdx.y, quarter = width / 4;
-  const long long index = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const long long sample = blockIdx.x, quarter = width / 4;
+  const long long index = static_cast<long long>(blockIdx.y) * blockDim.x + threadIdx.x;
   if (index >= tokens * quarter) return;
   const long long at = sample * tokens * quarter + index;
   const P* gates = gate + sample * stride + index % quarter * 4;
@@ -168,13 +169,13 @@ __device__ inline void add_gated(int tokens, int width, long long stride, const 
   reinterpret_cast<FourFloats*>(out)[at] = sum;
 }
 
-// Blocks as in modulate_backward; `parts` [B, gridDim.x, width] has the sums for gate.
+// Blocks as in modulate_backward; `parts` [B, gridDim.y, width] has the sums for gate.
 template <class P>
 __device__ inline void add_gated_backward(int tokens, int width, int together, long long stride,
                                           const float* gradient, const P* y, const P* gate, P* for_y,
                                           float* parts) {
-  const long long sample = blockIdx.y;
-  const int first = static_cast<int>(blockIdx.x) * together;
+  const long long sample = blockIdx.x;
+  const int first = static_cast<int>(blockIdx.y) * together;
   const int end = first + together < tokens ? first + together : tokens;
   float for_gate[kColumns] = {};
   for (long long row = sample * tokens + first; row < sample * tokens + end; ++row) {
@@ -186,7 +187,7 @@ __device__ inline void add_gated_backward(int tokens, int width, int together, l
       narrow(gradient[at] * wide(gate[sample * stride + column]), for_y[at]);
     }
   }
-  float* part = parts + (sample * gridDim.x + blockIdx.x) * width;
+  float* part = parts + (sample * gridDim.y + blockIdx.y) * width;
   for (int k = 0; k < kColumns; ++k) {
     const int column = static_cast<int>(threadIdx.x + k * blockDim.x);
     if (column < width) part[column] = for_gate[k];
@@ -204,16 +205,16 @@ __device__ inline float gelu_slope(float x) {
   return 0.5F * (1 + t) + 0.5F * x * (1 - t * t) * kGeluRoot * (1 + 3 * kGeluCube * x * x);
 }
 
-// Four columns a thread (blockIdx.x), `together` rows a block (blockIdx.y).
+// Four columns a thread (blockIdx.y), `together` rows a block (blockIdx.x).
 template <class P>
 __device__ inline void bias_gelu(long long rows, int width, int together, const P* x, const float* bias,
                                  P* out) {
   using Fours = typename Four<P>::Type;
   const long long quarter = width / 4;
-  const long long column = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const long long column = static_cast<long long>(blockIdx.y) * blockDim.x + threadIdx.x;
   if (column >= quarter) return;
   const FourFloats biases = reinterpret_cast<const FourFloats*>(bias)[column];
-  const long long first = static_cast<long long>(blockIdx.y) * together;
+  const long long first = static_cast<long long>(blockIdx.x) * together;
   const long long end = first + together < rows ? first + together : rows;
   for (long long row = first; row < end; ++row) {
     Fours four = reinterpret_cast<const Fours*>(x)[row * quarter + column];
@@ -222,17 +223,17 @@ __device__ inline void bias_gelu(long long rows, int width, int together, const 
   }
 }
 
-// The same blocks; `parts` [gridDim.y, width] has the sums for bias.
+// The same blocks; `parts` [gridDim.x, width] has the sums for bias.
 template <class P>
 __device__ inline void bias_gelu_backward(long long rows, int width, int together, const P* gradient,
                                           const P* x, const float* bias, P* for_x, float* parts) {
   using Fours = typename Four<P>::Type;
   const long long quarter = width / 4;
-  const long long column = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const long long column = static_cast<long long>(blockIdx.y) * blockDim.x + threadIdx.x;
   if (column >= quarter) return;
   const FourFloats biases = reinterpret_cast<const FourFloats*>(bias)[column];
   FourFloats sums{};
-  const long long first = static_cast<long long>(blockIdx.y) * together;
+  const long long first = static_cast<long long>(blockIdx.x) * together;
   const long long end = first + together < rows ? first + together : rows;
   for (long long row = first; row < end; ++row) {
     const Fours slopes = reinterpret_cast<const Fours*>(gradient)[row * quarter + column];
@@ -244,7 +245,7 @@ __device__ inline void bias_gelu_backward(long long rows, int width, int togethe
     }
     reinterpret_cast<Fours*>(for_x)[row * quarter + column] = four;
   }
-  reinterpret_cast<FourFloats*>(parts)[blockIdx.y * quarter + column] = sums;
+  reinterpret_cast<FourFloats*>(parts)[blockIdx.x * quarter + column] = sums;
 }
 
 // A block of as many threads as hold the widest row has the registers that it needs.
