@@ -31,7 +31,7 @@ except ModuleNotFoundError as missing:
 IMAGES = {"fashion-mnist": "/usr/share/datasets/fashion-mnist", "cifar-10": None}
 # What the kept results depend on; seeds, K, learning rates and arms may be added.
 SETTINGS = ["dataset", "model", "patch_size", "steps", "batch_size", "router_share", "router_rate", "schedule", "ema", "clip", "precision", "state",
-            "samples", "solver_steps", "points"]
+            "weight_norm", "samples", "solver_steps", "points"]
 
 
 class Runner:
@@ -151,6 +151,7 @@ def parse(words):
     parser.add_argument("--clip", type=float, default=1)
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--state", default="full", help="full or lean")
+    parser.add_argument("--weight-norm", action="store_true", help="hold the rows of attention and MLP at their first length; not the router's")
     parser.add_argument("--points", type=int, default=4, help="so often on the way all is measured")
     parser.add_argument("--samples", type=int, default=10000)
     parser.add_argument("--solver-steps", type=int, default=50, help="of Euler's method")

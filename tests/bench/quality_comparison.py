@@ -164,6 +164,7 @@ class Comparison:
         options |= {"resume": state} if point > 1 else {}
         state.parent.mkdir(parents=True, exist_ok=True)
         self.engine("train", "--standalone", *(["--router"] if router else ["--expert", expert]),
+                    *(["--weight-norm"] if self.args.weight_norm and not router else []),
                     *(word for key, value in options.items() for word in (f"--{key}", value)))
         self.frame(ensemble, self.folder(ensemble, point))
         keep_averaged(state, output, router)

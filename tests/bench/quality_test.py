@@ -20,6 +20,7 @@ from quality_comparison import forward_cost, split_arm  # noqa: E402
 
 import numpy as np  # noqa: E402
 from PIL import Image  # noqa: E402
+from safetensors.numpy import load_file  # noqa: E402
 from quality_measure import CLASSIFIERS, FEATURES, Classifier, frechet, nearest, read_images, write_unlabelled  # noqa: E402
 
 FASHION = pathlib.Path(IMAGES["fashion-mnist"])
@@ -176,6 +177,14 @@ class Whole(unittest.TestCase):
     def test_a_lean_state(self):
         out, _ = self.compare("--state", "lean", "--arms", "ancestral", "--rates", "1e-3", "--points", "1")
         self.assertGreater(json.loads(out.splitlines()[-1])["arms"]["monolith"]["frechet"], 0)
+
+    def test_weight_normalisation(self):
+        self.compare("--weight-norm", "--arms", "ancestral", "--rates", "1e-2", "--points", "1")
+        states = list((self.top / "work" / "seed-0").glob("*/expert-0.state"))
+        self.assertEqual(len(states), 2)
+        for state in states:
+            rows = np.linalg.norm(load_file(state)["raw/transformer_blocks.0.attn1.to_q.weight"], axis=1)
+            self.assertLess(np.ptp(rows), 1e-4 * rows[0], state)
 
     def test_results_of_other_settings_are_not_mixed_in(self):
         (self.top / "work").mkdir()
