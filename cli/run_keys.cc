@@ -176,7 +176,8 @@ const std::array kKeys{
            "mirrors half of the images left to right (of latents the columns), drawn anew each time",
            SET(spec.mutable_train()->set_flip(std::get<bool>(value)))},
     RunKey{"train", "weight_norm", Kind::kSwitch, "true or false", 0, 0, "false", "",
-           "holds the rows of attention and MLP at the length they are drawn with; not with model.init",
+           "holds the rows of attention and MLP at the root mean square of the lengths they are drawn with; "
+           "not with model.init",
            SET(spec.mutable_train()->set_weight_norm(std::get<bool>(value)))},
     RunKey{"train", "kernels", Kind::kText, "\"fast\" or \"reference\"", 0, 0, "\"reference\"", "\"fast\"",
            "fast; without the key reference: what PyTorch computes, bit for bit", set_kernels},

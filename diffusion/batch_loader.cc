@@ -13,11 +13,24 @@ Batch BatchLoader::draw(const Part& part) {
   return make_batch(set_, order_, model_, train_, part.step, part.first, rows, pinned_);
 }
 
+// What was drawn ahead, if it is this part. Where that failed, for want of memory while a step held its most, it may not
+// fail again.
+std::optional<Batch> BatchLoader::drawn_ahead(const Part& part) {
+  std::future<Batch> drawn = std::exchange(drawn_, {});
+  if (!drawn.valid()) return std::nullopt;
+  drawn.wait();
+  if (ahead_ != part) return std::nullopt;
+  try {
+    return drawn.get();
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
 Batch BatchLoader::take(std::uint64_t step, std::uint32_t first, std::uint32_t rows) {
   const Part part{step, first, rows};
-  std::future<Batch> drawn = std::exchange(drawn_, {});
-  if (drawn.valid()) drawn.wait();
-  Batch batch = drawn.valid() && ahead_ == part ? drawn.get() : draw(part);
+  std::optional<Batch> drawn = drawn_ahead(part);
+  Batch batch = drawn ? std::move(*drawn) : draw(part);
   const bool whole = rows >= train_.batch_size - first;
   ahead_ = whole ? Part{step + 1, 0, rows} : Part{step, first + rows, rows};
   // Where no thread can be had, it is drawn when it is taken.

@@ -5,6 +5,7 @@
 
 #include <compare>
 #include <future>
+#include <optional>
 
 #include "diffusion/train_batch.h"
 
@@ -26,6 +27,7 @@ class BatchLoader {
     auto operator<=>(const Part&) const = default;
   };
   Batch draw(const Part& part);
+  std::optional<Batch> drawn_ahead(const Part& part);
 
   const TrainingSet& set_;
   const ModelSpec model_;

@@ -20,6 +20,7 @@ constexpr int kColumns = 8;        // of a row that a thread holds, as card_kern
 constexpr int kTogether = 16;      // rows that one block sums over
 constexpr int kGeluTogether = 64;  // likewise; its threads do not wait for each other
 constexpr unsigned kGeluThreads = 256;
+constexpr unsigned kMostRows = 65535;  // of a grid
 
 unsigned parts_of(std::int64_t whole, std::int64_t part) {
   return static_cast<unsigned>((whole + part - 1) / part);
@@ -150,8 +151,8 @@ struct AddGated : torch::autograd::Function<AddGated> {
     constexpr unsigned kThreads = 256;
     const std::int64_t fours = std::int64_t{size.tokens} * size.width / 4;
     launch(card, "add_gated", gate.scalar_type(),
-           {static_cast<unsigned>(size.samples), parts_of(fours, kThreads), kThreads}, size.tokens,
-           size.width, static_cast<long long>(gate.stride(0)), x, y, gate, out);
+           {static_cast<unsigned>(size.samples), std::min(kMostRows, parts_of(fours, kThreads)), kThreads},
+           size.tokens, size.width, static_cast<long long>(gate.stride(0)), x, y, gate, out);
     context->save_for_backward({y, gate});
     keep(context, card);
     return out;
@@ -277,7 +278,8 @@ at::Tensor composed_modulate(const at::Tensor& x, const at::Tensor& shift, const
 }
 
 Result<void> check_all(Card& card, torch::Device device, at::ScalarType type, std::int64_t width) {
-  constexpr std::int64_t kSamples = 2, kTokens = 20;  // more than one part of rows, and the last not whole
+  // More than one part of rows, and the last not whole, by kTogether and by kGeluTogether.
+  constexpr std::int64_t kSamples = 2, kTokens = 40;
   const auto make = [&](std::int64_t tokens, double phase, at::ScalarType as) {
     return some_numbers({kSamples, tokens, width}, phase, at::TensorOptions(device).dtype(as))
         .set_requires_grad(true);
@@ -335,10 +337,10 @@ std::unique_ptr<Card> open_checked(torch::Device device) {
 
 }  // namespace
 
-Card* of(torch::Device device) {
+Card* of(torch::Device device, const ModelSpec& model) {
   static std::mutex mutex;
   static std::map<c10::DeviceIndex, std::unique_ptr<Card>> cards;
-  if (!device.is_cuda()) return nullptr;
+  if (!device.is_cuda() || !serves(model)) return nullptr;
   const std::scoped_lock lock(mutex);
   const auto [place, is_new] = cards.try_emplace(device.index());
   if (is_new) place->second = open_checked(device);

@@ -9,11 +9,13 @@
 #include <utility>
 
 #include "diffusion/card.h"
+#include "diffusion/spec.h"
 
 namespace skerry::diffusion::card {
 
-// A thread of a kernel holds eight numbers of a row, and a block has 512 threads with the registers for that.
-inline constexpr std::int64_t kLargestWidth = 4096;
+// Whether the kernels take rows of this model's width: a thread holds eight numbers, and a block has 512 threads with the
+// registers for that.
+inline bool serves(const ModelSpec& model) { return model.width <= 4096; }
 
 // LayerNorm without weights, then · (1 + scale) + shift. x [B,T,W] fp32; shift and scale [B,1,W]. Returns the type of shift.
 at::Tensor modulate(Card& card, const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale);
@@ -37,8 +39,8 @@ at::Tensor attention(const at::Tensor& rows, std::int64_t heads);
 // does not. `width` is a multiple of 4.
 Result<void> check(Card& card, torch::Device device, std::int64_t width);
 
-// The kernels of a CUDA device, compiled and checked when it is first asked for. nullptr, after a warning in the log, where
-// there are none that pass: the reference is computed there. Any thread.
-Card* of(torch::Device device);
+// The kernels of a CUDA device, compiled and checked when it is first asked for. nullptr where they do not serve the model
+// and, after a warning in the log, where there are none that pass: the reference is computed there. Any thread.
+Card* of(torch::Device device, const ModelSpec& model);
 
 }  // namespace skerry::diffusion::card

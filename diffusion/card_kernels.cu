@@ -153,20 +153,23 @@ __device__ inline void modulate_backward(int tokens, int width, int together, lo
   }
 }
 
-// Four columns a thread. A column of blocks for each sample (blockIdx.x); blockIdx.y counts through its tokens · width / 4.
+// Four columns a thread. A column of blocks for each sample (blockIdx.x), as many as there may be, goes through its tokens ·
+// width / 4.
 template <class P>
 __device__ inline void add_gated(int tokens, int width, long long stride, const float* x, const P* y,
                                  const P* gate, float* out) {
   using Fours = typename Four<P>::Type;
   const long long sample = blockIdx.x, quarter = width / 4;
-  const long long index = static_cast<long long>(blockIdx.y) * blockDim.x + threadIdx.x;
-  if (index >= tokens * quarter) return;
-  const long long at = sample * tokens * quarter + index;
-  const P* gates = gate + sample * stride + index % quarter * 4;
-  const Fours part = reinterpret_cast<const Fours*>(y)[at];
-  FourFloats sum = reinterpret_cast<const FourFloats*>(x)[at];
-  for (int i = 0; i < 4; ++i) sum.at[i] += wide(part.at[i]) * wide(gates[i]);
-  reinterpret_cast<FourFloats*>(out)[at] = sum;
+  const long long together = static_cast<long long>(gridDim.y) * blockDim.x;
+  long long index = static_cast<long long>(blockIdx.y) * blockDim.x + threadIdx.x;
+  for (; index < tokens * quarter; index += together) {
+    const long long at = sample * tokens * quarter + index;
+    const P* gates = gate + sample * stride + index % quarter * 4;
+    const Fours part = reinterpret_cast<const Fours*>(y)[at];
+    FourFloats sum = reinterpret_cast<const FourFloats*>(x)[at];
+    for (int i = 0; i < 4; ++i) sum.at[i] += wide(part.at[i]) * wide(gates[i]);
+    reinterpret_cast<FourFloats*>(out)[at] = sum;
+  }
 }
 
 // Blocks as in modulate_backward; `parts` [B, gridDim.y, width] has the sums for gate.

@@ -64,6 +64,20 @@ TEST(CardKernels, TakePartsOfAWiderRow) {
   EXPECT_TRUE(at::equal(mixed.second, both.second));
 }
 
+// More parts than a grid has rows for, of samples with very many tokens.
+TEST(CardKernels, AGatedSumGoesThroughMoreThanItHasThreads) {
+  EmulatedCard card;
+  at::manual_seed(3);
+  const at::Tensor x = at::randn({2, 9, 64}), y = at::randn({2, 9, 64}), gate = at::randn({2, 1, 64}),
+                   out = at::full_like(x, NAN);
+  int tokens = 9, width = 64;
+  long long stride = 64;
+  void *from = x.data_ptr(), *part = y.data_ptr(), *gates = gate.data_ptr(), *to = out.data_ptr();
+  void* arguments[] = {&tokens, &width, &stride, &from, &part, &gates, &to};
+  card.launch("add_gated_float", {2, 2, 32}, arguments);
+  EXPECT_TRUE(at::allclose(out, x + y * gate));
+}
+
 TEST(CardKernels, RoundToBf16AsLibTorchDoes) {
   EmulatedCard card;
   // Halves between two bf16, to the even one; and what is not finite.

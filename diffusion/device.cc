@@ -86,6 +86,8 @@ bool is_out_of_memory(const std::exception& error) {
   return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
          dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
          says("DefaultCPUAllocator: can't allocate memory") || says("CUDA out of memory") ||
+         says("CUDA error: out of memory") ||
+         says("CUDA_ERROR_OUT_OF_MEMORY") ||  // pinned memory's, a launch's
          std::find(kOneDnn.begin(), kOneDnn.end(), words) != kOneDnn.end();
 }
 
@@ -102,14 +104,20 @@ std::string device_name(torch::Device device) {
   return name.empty() ? text("cuda:", device.index()) : name;
 }
 
-std::string engine_fingerprint(torch::Device device, const TrainSpec& train) {
+// Of the fast loops and kernels: raised whenever one of them gives other bits than before. The first had neither kernels of
+// ours on a card nor bf16 between products on the CPU.
+constexpr int kFastGeneration = 2;
+
+std::string engine_fingerprint(torch::Device device, const ModelSpec& model, const TrainSpec& train) {
   const std::uint32_t rows = rows_at_a_time(train);
-  const bool fast = train.kernels == Kernels::kFast && (device.is_cpu() || card::of(device) != nullptr);
+  const bool fast =
+      train.kernels == Kernels::kFast && (device.is_cpu() || card::of(device, model) != nullptr);
   const bool rounded = train.precision == "bf16" && device.is_cpu() && !cpu_multiplies_bf16();
   return text("torch ", TORCH_VERSION, " · ", device_name(device), " · ", at::get_cpu_capability(), " ",
               cpu_linear_name(), " · threads ", train.threads, " · ", train.precision,
               rounded ? " rounded" : "", train.state == StateForm::kLean ? " · lean" : "",
-              fast ? " · fast" : "", rows < train.batch_size ? text(" · micro-batch ", rows) : "");
+              fast ? text(" · fast ", kFastGeneration) : "",
+              rows < train.batch_size ? text(" · micro-batch ", rows) : "");
 }
 
 }  // namespace skerry::diffusion

@@ -17,9 +17,9 @@ namespace skerry::diffusion {
 Result<torch::Device> open_device(int index, std::uint32_t threads);
 // "NVIDIA H200" or "cpu".
 std::string device_name(torch::Device device);
-// Library, device, threads, precision, form of the state and kernels: equal where equal inputs give equal
-// bytes.
-std::string engine_fingerprint(torch::Device device, const TrainSpec& train);
+// Library, device, threads, precision, form of the state and kernels, the fast ones with their generation: equal where equal
+// inputs give equal bytes.
+std::string engine_fingerprint(torch::Device device, const ModelSpec& model, const TrainSpec& train);
 
 // Whether what a body threw means that the device or the host has too little memory.
 bool is_out_of_memory(const std::exception& error);

@@ -137,6 +137,19 @@ TEST(MemoryPlanTest, CountsTheParametersOfThePaper) {
   }
 }
 
+TEST(MemoryPlanTest, AWidthThatOurKernelsDoNotServeIsPlannedByTheReference) {
+  ModelSpec model = *model_preset("XL/2");
+  TrainSpec fast, reference;
+  fast.kernels = Kernels::kFast;
+  EXPECT_LT(plan_memory(model, fast).sample_bytes, plan_memory(model, reference).sample_bytes);
+  // As one matrix, which their product keeps, query, key and value count once more.
+  EXPECT_EQ(plan_memory(model, fast).state_bytes - plan_memory(model, reference).state_bytes,
+            std::uint64_t{28} * 3 * 1152 * 1152 * 4);
+  model.width = 8192;
+  EXPECT_EQ(plan_memory(model, fast).sample_bytes, plan_memory(model, reference).sample_bytes);
+  EXPECT_EQ(plan_memory(model, fast).state_bytes, plan_memory(model, reference).state_bytes);
+}
+
 TEST(MemoryPlanTest, MoreFitsIntoMoreAndNothingIntoNothing) {
   const MemoryPlan plan{.parameters = 1, .state_bytes = 4'000'000'000, .sample_bytes = 100'000'000};
   EXPECT_EQ(rows_that_fit(plan, 4'000'000'000), 0U);

@@ -177,8 +177,7 @@ Result<std::vector<at::Tensor>> exported_weights(const storage::Safetensors& fil
 
 Dit::Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device, Kernels kernels,
          bool checkpointing)
-    : Dit(model, std::move(weights), device,
-          kernels == Kernels::kFast && model.width <= card::kLargestWidth ? card::of(device) : nullptr,
+    : Dit(model, std::move(weights), device, kernels == Kernels::kFast ? card::of(device, model) : nullptr,
           checkpointing) {
   if (device.is_cpu()) kernels_ = kernels;
 }

@@ -74,7 +74,7 @@ struct TrainSpec {
   double weight_decay = 0;
   TimeDistribution t_distribution = TimeDistribution::kUniform;
   bool flip = false;         // mirrors half of the images left to right, of latents the columns
-  bool weight_norm = false;  // holds the rows of attention and MLP at the length they are drawn with
+  bool weight_norm = false;  // holds the rows of attention and MLP at one length (held_lengths)
   std::uint32_t threads = 1;
   std::string precision = "fp32";  // or bf16: matrix products in it, whatever the state is kept in
   Kernels kernels = Kernels::kReference;

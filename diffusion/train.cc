@@ -35,7 +35,7 @@ struct Trainer::Impl {
         state(std::move(train_state)),
         dit(model_spec, state.raw, on, train_spec.kernels, train_spec.gradient_checkpointing),
         device(diffusion::device_name(on)),
-        fingerprint(engine_fingerprint(on, train_spec)) {
+        fingerprint(engine_fingerprint(on, model_spec, train_spec)) {
     for (at::Tensor& weight : state.raw) weight.set_requires_grad(true);  // shared with `dit`
   }
 
@@ -97,7 +97,7 @@ bool Trainer::Impl::step_back() {
   const std::uint32_t rows = rows_at_a_time(train);
   if (rows == 1) return false;
   train.micro_batch = (rows + 1) / 2;
-  fingerprint = engine_fingerprint(dit.device(), train);
+  fingerprint = engine_fingerprint(dit.device(), model, train);
   log_warning("out of memory: the batch goes on in smaller parts",
               {{"samples_at_a_time", train.micro_batch}, {"before", rows}, {"step", state.step}});
   return true;
@@ -154,6 +154,10 @@ Result<Trainer> Trainer::make(const ModelSpec& model, const TrainSpec& train,
       }
     }
     ASSIGN_OR_RETURN(TrainingSet set, TrainingSet::open(shards, model, train.shard_partitions));
+    if (initial && train.weight_norm) {
+      return fail(ErrorCode::kInvalid,
+                  "weight normalisation with weights to start from: their rows have lengths of their own");
+    }
     begin("loading the weights");
     TrainState state;
     if (checkpoint == nullptr && initial) {

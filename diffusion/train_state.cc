@@ -74,15 +74,32 @@ struct Rates {
   double learning_rate, weight_decay, ema_decay;
 };
 
-void update(Tensors& raw, const Tensors& gradients, Tensors& m, Tensors& v, Tensors& ema,
-            const Rates& rates) {
+void adamw(Tensors& raw, const Tensors& gradients, Tensors& m, Tensors& v, const Rates& rates) {
   const Tensors counts(raw.size(), rates.count);
   at::_fused_adamw_(raw, gradients, m, v, {}, counts, rates.learning_rate, kBeta1, kBeta2, rates.weight_decay,
                     kEpsilon, /*amsgrad=*/false, /*maximize=*/false);
+}
+
+void average(Tensors& ema, const Tensors& raw, const Rates& rates) {
   at::_foreach_lerp_(ema, raw, 1 - rates.ema_decay);
 }
 
-// A slice at a time through the scratch: widened, changed, rounded. REQUIRES: contiguous gradients.
+// By tensors alone: an operand that is a number would be a tensor that is made for it.
+void back_to_length(TrainState& state, std::size_t i) {
+  if (state.held.empty() || !state.held[i].length.defined()) return;
+  HeldRows& rows = state.held[i];
+  at::linalg_vector_norm_out(rows.factor, state.raw[i], 2, /*dim=*/1, /*keepdim=*/true);
+  at::div_out(rows.factor, rows.length, rows.factor);
+  state.raw[i].mul_(rows.factor);
+}
+
+void update(TrainState& state, const Tensors& gradients, const Rates& rates) {
+  adamw(state.raw, gradients, state.m, state.v, rates);
+  for (std::size_t i = 0; i < state.held.size(); ++i) back_to_length(state, i);
+  average(state.ema, state.raw, rates);
+}
+
+// The same, a slice at a time through the scratch: widened, changed, rounded. REQUIRES: contiguous gradients.
 void update_lean(TrainState& state, const Tensors& gradients, const TrainSpec& train, std::uint64_t step,
                  const Rates& rates) {
   LeanScratch& scratch = *state.lean;
@@ -96,31 +113,28 @@ void update_lean(TrainState& state, const Tensors& gradients, const TrainSpec& t
     std::array<pointwise::RoundingKey, 3> keys;
     for (pointwise::RoundingKey& key : keys) key = {draws.u32(), draws.u32()};
     const std::array kept{&state.m[i], &state.v[i], &state.ema[i]};
-    for (std::int64_t begin = 0; begin < state.raw[i].numel(); begin += scratch.slice) {
-      const std::int64_t count = std::min(scratch.slice, state.raw[i].numel() - begin);
-      const auto part = [&](const at::Tensor& whole) { return whole.view(-1).narrow(0, begin, count); };
-      std::array<Tensors, 3> exact;
-      for (std::size_t k = 0; k < kept.size(); ++k) {
-        exact[k] = {scratch.exact[k].narrow(0, 0, count)};
-        exact[k][0].copy_(part(*kept[k]));
+    // Numbers of kept[first] to kept[last − 1], with the same places of other tensors.
+    const auto in_slices = [&](std::size_t first, std::size_t last, const auto& change) {
+      for (std::int64_t begin = 0; begin < state.raw[i].numel(); begin += scratch.slice) {
+        const std::int64_t count = std::min(scratch.slice, state.raw[i].numel() - begin);
+        const auto part = [&](const at::Tensor& whole) { return whole.view(-1).narrow(0, begin, count); };
+        std::array<Tensors, 3> exact;
+        for (std::size_t k = first; k < last; ++k) {
+          exact[k] = {scratch.exact[k].narrow(0, 0, count)};
+          exact[k][0].copy_(part(*kept[k]));
+        }
+        change(exact, part);
+        for (std::size_t k = first; k < last; ++k) {
+          round_at_random(exact[k][0], keys[k], begin, scratch, part(*kept[k]));
+        }
       }
+    };
+    in_slices(0, 2, [&](auto& exact, const auto& part) {
       Tensors raw{part(state.raw[i])};
-      update(raw, {part(gradients[i])}, exact[0], exact[1], exact[2], rates);
-      for (std::size_t k = 0; k < kept.size(); ++k) {
-        round_at_random(exact[k][0], keys[k], begin, scratch, part(*kept[k]));
-      }
-    }
-  }
-}
-
-// By tensors alone: an operand that is a number would be a tensor that is made for it.
-void back_to_length(TrainState& state) {
-  for (std::size_t i = 0; i < state.held.size(); ++i) {
-    HeldRows& rows = state.held[i];
-    if (!rows.length.defined()) continue;
-    at::linalg_vector_norm_out(rows.factor, state.raw[i], 2, /*dim=*/1, /*keepdim=*/true);
-    at::div_out(rows.factor, rows.length, rows.factor);
-    state.raw[i].mul_(rows.factor);
+      adamw(raw, {part(gradients[i])}, exact[0], exact[1], rates);
+    });
+    back_to_length(state, i);
+    in_slices(2, 3, [&](auto& exact, const auto& part) { average(exact[2], {part(state.raw[i])}, rates); });
   }
 }
 
@@ -238,9 +252,8 @@ double apply_gradients(TrainState& state, Tensors& gradients, const TrainSpec& t
   if (state.lean) {
     update_lean(state, gradients, train, step, rates);
   } else {
-    update(state.raw, gradients, state.m, state.v, state.ema, rates);
+    update(state, gradients, rates);
   }
-  back_to_length(state);
   return norm.item<double>();
 }
 

@@ -48,8 +48,8 @@ std::optional<std::string> first_non_finite(const TrainState& state, const Model
 // From now on the rows that held_lengths() names are brought to those lengths after every update.
 void hold_rows(TrainState& state, const ModelSpec& model);
 
-// One update from the gradients of `raw`: clipping, AdamW (betas .9 .999, eps 1e-8), EMA, rows that are held back to their
-// length, step + 1. Returns the norm of the gradients before clipping. All memory is taken before anything changes: what
+// One update from the gradients of `raw`: clipping, AdamW (betas .9 .999, eps 1e-8), rows that are held back to their length,
+// EMA, step + 1. Returns the norm of the gradients before clipping. All memory is taken before anything changes: what
 // throws for want of it leaves the state, its step with it, as it was; an error that comes later finds the step counted.
 double apply_gradients(TrainState& state, std::vector<at::Tensor>& gradients, const TrainSpec& train);
 

@@ -125,9 +125,8 @@ INSTANTIATE_TEST_SUITE_P(Recipes, CheckpointingTest,
                          ::testing::Values(tiny_training(), tiny_bf16(), fast(tiny_training()),
                                            fast(tiny_bf16()), in_parts(tiny_training(), 4)));
 
-// In a process of its own, whose memory ends long before the batch would.
 // While it lives, LibTorch's memory for the host can end: within a step's optimiser phase, or for whatever is large. It fails
-// as it does for a size that no machine has.
+// as it does for a size that no machine has. It outlives the trainers, whose threads draw batches.
 class EndingMemory : public at::Allocator {
  public:
   EndingMemory() {
@@ -142,12 +141,15 @@ class EndingMemory : public at::Allocator {
   void end_after(std::uint64_t allocations) { left_ = allocations; }
   // It ends for more bytes than that at once, on any thread.
   void end_above(std::size_t bytes) { largest_ = bytes; }
+  // There is none for threads other than this one: those that draw batches.
+  void end_elsewhere() { elsewhere_ = 0; }
   bool has_ended() const { return left_ == kEnough; }
 
   at::DataPtr allocate(std::size_t bytes) override {
-    const bool ends =
-        std::this_thread::get_id() == stepping_ && in_phase_ && left_ != kEnough && left_-- == 0;
-    return real_->allocate(ends || bytes > largest_ ? std::size_t{1} << 60 : bytes);
+    const bool steps = std::this_thread::get_id() == stepping_;
+    const bool ends = steps && in_phase_ && left_ != kEnough && left_-- == 0;
+    return real_->allocate(
+        ends || bytes > (steps ? largest_ : std::min(largest_, elsewhere_)) ? std::size_t{1} << 60 : bytes);
   }
   at::DeleterFnPtr raw_deleter() const override { return real_->raw_deleter(); }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
@@ -170,7 +172,7 @@ class EndingMemory : public at::Allocator {
 
   at::Allocator* real_ = c10::GetCPUAllocator();
   std::uint64_t left_ = kEnough;
-  std::size_t largest_ = std::numeric_limits<std::size_t>::max();
+  std::size_t largest_ = std::numeric_limits<std::size_t>::max(), elsewhere_ = largest_;
   bool in_phase_ = false;
   const std::thread::id stepping_ = std::this_thread::get_id();  // not the one that draws batches
   at::CallbackHandle handle_ = at::addThreadLocalCallback(
@@ -182,11 +184,11 @@ class EndingMemoryTest : public TrainTest, public ::testing::WithParamInterface<
 TEST_P(EndingMemoryTest, NeverLeavesHalfAnUpdate) {
   TrainSpec train = GetParam();
   train.batch_size = 1;  // there are no smaller parts
+  EndingMemory memory;
   Trainer unbroken = fresh(train), trainer = fresh(train);
   run(unbroken, 3);
   run(trainer, 2);
   const auto before = snapshot(trainer);
-  EndingMemory memory;
   std::uint64_t failures = 0;
   for (bool stepped = false; !stepped; ++failures) {
     memory.end_after(failures);
@@ -202,10 +204,10 @@ TEST_P(EndingMemoryTest, NeverLeavesHalfAnUpdate) {
 }
 
 TEST_P(EndingMemoryTest, TakesTheStepAgainInSmallerParts) {
+  EndingMemory memory;
   Trainer parts = fresh(in_parts(GetParam(), 3));
   run(parts, 1);
   Trainer trainer = fresh(GetParam());
-  EndingMemory memory;
   memory.end_after(1);
   const auto stepped = trainer.step();
   ASSERT_TRUE(stepped) << stepped.error().message;
@@ -219,10 +221,10 @@ INSTANTIATE_TEST_SUITE_P(Forms, EndingMemoryTest,
 TEST_F(TrainTest, GoesOnInSmallerPartsWhereMemoryEnds) {
   TrainSpec train = tiny_training();
   train.batch_size = 128;
+  EndingMemory memory;
   Trainer parts = fresh(in_parts(train, 16));
   run(parts, 1);
   Trainer trainer = fresh(train);
-  EndingMemory memory;
   memory.end_above(20'000);  // above the largest weight
   const auto stepped = trainer.step();
   ASSERT_TRUE(stepped) << stepped.error().message;
@@ -231,8 +233,8 @@ TEST_F(TrainTest, GoesOnInSmallerPartsWhereMemoryEnds) {
 }
 
 TEST_F(TrainTest, OneSampleThatDoesNotFitIsAnError) {
-  Trainer trainer = fresh(tiny_training());
   EndingMemory memory;
+  Trainer trainer = fresh(tiny_training());
   memory.end_above(1024);
   const auto stepped = trainer.step();
   ASSERT_FALSE(stepped);
@@ -240,9 +242,21 @@ TEST_F(TrainTest, OneSampleThatDoesNotFitIsAnError) {
   EXPECT_EQ(trainer.steps_done(), 0U);
 }
 
+// What a step has no room for beside itself has room between two.
+TEST_F(TrainTest, ABatchThatCannotBeDrawnAheadIsDrawnWhenItIsTaken) {
+  EndingMemory memory;
+  memory.end_elsewhere();
+  Trainer trainer = fresh(tiny_training());
+  run(trainer, 3);
+  EXPECT_EQ(trainer.fingerprint().find("micro-batch"), std::string::npos) << trainer.fingerprint();
+}
+
 TEST(OutOfMemory, IsToldByItsWords) {
   EXPECT_TRUE(is_out_of_memory(std::bad_alloc()));
-  EXPECT_TRUE(is_out_of_memory(std::runtime_error("could not create a primitive")));  // oneDNN's
+  EXPECT_TRUE(is_out_of_memory(std::runtime_error("could not create a primitive")));      // oneDNN's
+  EXPECT_TRUE(is_out_of_memory(std::runtime_error("CUDA error: out of memory\nCUDA…")));  // pinned memory's
+  EXPECT_TRUE(
+      is_out_of_memory(std::runtime_error("kernel modulate_bf16: cuLaunchKernel: CUDA_ERROR_OUT_OF_MEMORY")));
   EXPECT_FALSE(is_out_of_memory(
       std::runtime_error("could not create a primitive descriptor for the matmul primitive")));
   EXPECT_FALSE(is_out_of_memory(std::runtime_error("mat1 and mat2 shapes cannot be multiplied")));
@@ -496,6 +510,34 @@ TEST_F(TrainTest, WeightNormalisationHoldsRowsAtTheLengthTheyAreDrawnWith) {
         << shapes[i].name;
   }
   EXPECT_EQ(count, 6 * static_cast<int>(model_.depth));
+}
+
+// And the mean is of rows that were held: with a mean of the last step alone it is they.
+TEST_F(TrainTest, WeightNormalisationComesBeforeTheMean) {
+  for (const bool is_lean : {false, true}) {
+    TrainSpec train = held(is_lean ? lean(tiny_training()) : tiny_training());
+    train.learning_rate = 0.05;
+    train.ema = 0;
+    Trainer trainer = fresh(train);
+    run(trainer, 5);  // what starts at zero keeps the first two from matrices
+    const auto file = snapshot(trainer);
+    const auto raw = load_weights(file, "raw/", model_).value(),
+               ema = load_weights(file, "ema/", model_).value();
+    for (std::size_t i = 0; i < raw.size(); ++i) {
+      EXPECT_TRUE(at::allclose(ema[i], raw[i], is_lean ? 0x1p-7 : 1e-6, 1e-30)) << i;
+    }
+  }
+}
+
+TEST_F(TrainTest, WeightNormalisationIsRefusedBesideWeightsToStartFrom) {
+  const std::string four(16, '\0');
+  std::ofstream(folder_ / "weights") << storage::encode_safetensors(
+                                            {{"pos_embed.proj.weight", storage::DType::kF32, {4}, four}}, {})
+                                            .value();
+  shards_.push_back(folder_ / "weights");
+  const auto refused = Trainer::create(model_, held(tiny_training()), shards_);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalid) << refused.error().message;
 }
 
 TEST_F(BatchTest, IsAPointOnTheLineToNoise) {

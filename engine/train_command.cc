@@ -70,8 +70,9 @@ void add_training_options(CLI::App& command, Arguments& arguments) {
       "--flip", train.flip,
       "Mirror half of the images left to right; of latents the columns, which an autoencoder decodes to "
       "about the mirrored image");
-  command.add_flag("--weight-norm", train.weight_norm,
-                   "Hold the rows of attention and MLP at the length they are drawn with");
+  command.add_flag(
+      "--weight-norm", train.weight_norm,
+      "Hold the rows of attention and MLP at the root mean square of the lengths they are drawn with");
   command.add_option("--warmup-steps", train.warmup_steps, "Linear warm-up")->capture_default_str();
   command.add_option("--clip", train.clip, "Limit of the gradient norm, 0 for none")->capture_default_str();
   command.add_option("--ema", train.ema, "Decay of the mean of weights")->capture_default_str();

@@ -234,7 +234,8 @@ ROUND_SECONDS = 60  # run.toml's default
 
 def stall(args):
     """What a round costs beside its steps: the snapshot, for which training stands still, and what it loses while another program on
-    the same processors stores that checkpoint as the daemon does; and the part of a step that goes into its images."""
+    the same processors stores that checkpoint as the daemon does; and what drawing its images takes, which is done beside the
+    step before."""
     import tempfile
     spec, program = training(args)
     trainer = program()

@@ -175,6 +175,7 @@ def keep_settings(args):
     if not path.exists():
         return write_json(path, now)
     before = read_json(path)
+    before.setdefault("weight_norm", False)  # older than the option
     if changed := [name for name in SETTINGS if before.get(name) != now[name]]:
         sys.exit(f"{args.work} holds a comparison with another {', '.join(changed)}: choose another --work, or remove it")
 

@@ -1,7 +1,7 @@
 // The engine's training step for tests/bench/train_rival.py to be measured against: for every number of steps read from
 // standard input it prints the processor seconds that they took, in which its neighbours on the machine do not count; for
 // "memory", the bytes that tensors held at most during one more step beside weights, moments and mean. For stalls: "wall N",
-// the seconds on the clock that N steps took; "data N", those of N steps that went into their images; "snapshot", those of
+// the seconds on the clock that N steps took; "data N", those of drawing N batches; "snapshot", those of
 // writing one into the same memory again, as at a round's end; "bytes", its size.
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -15,9 +15,9 @@
 #include "base/temp_folder.h"
 #include "base/unique_fd.h"
 #include "diffusion/memory_meter.h"
-#include "diffusion/speed.h"
 #include "diffusion/test_shard.h"
 #include "diffusion/train.h"
+#include "diffusion/train_batch.h"
 
 namespace {
 
@@ -94,14 +94,18 @@ int main(int argc, char** argv) {
   const auto train_for = [&](std::uint64_t steps) {
     for (std::uint64_t i = 0; i < steps; ++i) must(trainer.step());
   };
+  const TrainingSet set = must(TrainingSet::open({folder / "shard"}, model, {}));
+  SampleOrder order(train, set.size());
   const UniqueFd memory(::memfd_create("snapshot", MFD_CLOEXEC));
   for (std::string asked; std::cin >> asked;) {
     if (asked == "wall") {
       std::printf("%.6f\n", seconds_of([&, steps = asked_steps()] { train_for(steps); }));
     } else if (asked == "data") {
-      const PhaseClock clock(false);
-      train_for(asked_steps());
-      std::printf("%.6f\n", clock.seconds()[static_cast<std::size_t>(Phase::kData)]);
+      std::printf("%.6f\n", seconds_of([&, steps = asked_steps()] {
+                    for (std::uint64_t i = 0; i < steps; ++i) {
+                      make_batch(set, order, model, train, i, 0, train.batch_size);
+                    }
+                  }));
     } else if (asked == "snapshot") {
       std::printf("%.6f\n", seconds_of([&] { must(trainer.write_snapshot(memory.get())); }));
     } else if (asked == "bytes") {
