@@ -18,8 +18,10 @@ target_link_libraries(project_options INTERFACE sanitizer_options)
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  # Precompiled headers and ccache agree only with these two.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE})
+  # Precompiled headers and ccache agree only with the first. By the second the folders of two presets, and two clones, have
+  # what is the same in both from each other.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} ${CCACHE})
 endif()
 
 # skerry_library(NAME SOURCES a.cc … LINKS skerry_base … PRIVATE_LINKS PkgConfig::ZMQ …)
