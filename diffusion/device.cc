@@ -80,14 +80,15 @@ Result<torch::Device> open_device(int index, std::uint32_t threads) {
 bool is_out_of_memory(const std::exception& error) {
   const std::string_view words = error.what();
   const auto says = [words](std::string_view what) { return words.find(what) != std::string_view::npos; };
+  // Of the host, a card, pinned memory and a launch.
+  constexpr std::array kAllocators{"DefaultCPUAllocator: can't allocate memory", "CUDA out of memory",
+                                   "CUDA error: out of memory", "CUDA_ERROR_OUT_OF_MEMORY"};
   // oneDNN's, of a product that it has a way to compute and no room for.
   constexpr std::array kOneDnn{"could not create a primitive", "could not create a memory object",
                                "could not execute a primitive"};
   return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
          dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
-         says("DefaultCPUAllocator: can't allocate memory") || says("CUDA out of memory") ||
-         says("CUDA error: out of memory") ||
-         says("CUDA_ERROR_OUT_OF_MEMORY") ||  // pinned memory's, a launch's
+         std::any_of(kAllocators.begin(), kAllocators.end(), says) ||
          std::find(kOneDnn.begin(), kOneDnn.end(), words) != kOneDnn.end();
 }
 

@@ -151,7 +151,7 @@ def parse(words):
     parser.add_argument("--clip", type=float, default=1)
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--state", default="full", help="full or lean")
-    parser.add_argument("--weight-norm", action="store_true", help="hold the rows of attention and MLP at their first length; not the router's")
+    parser.add_argument("--weight-norm", action="store_true", help="hold the rows of attention and MLP at one length; not the router's")
     parser.add_argument("--points", type=int, default=4, help="so often on the way all is measured")
     parser.add_argument("--samples", type=int, default=10000)
     parser.add_argument("--solver-steps", type=int, default=50, help="of Euler's method")

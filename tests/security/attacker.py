@@ -295,8 +295,8 @@ def is_closed(connection):
     return False
 
 
-def memory_mib(pid, what="VmRSS"):
-    return int(re.search(rf"{what}:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+def peak_mib(pid):
+    return int(re.search(r"VmHWM:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1]) / 1024
 
 
 def enrolled(context, token, name, key=None):

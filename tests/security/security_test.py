@@ -66,11 +66,11 @@ class Bounded:
 
     def __enter__(self):
         # Of its peak: that of an earlier flood is not this one's.
-        self.before = attacker.memory_mib(self.pid, "VmHWM")
+        self.before = attacker.peak_mib(self.pid)
 
     def __exit__(self, kind, *_):
         if kind is None and not os.environ.get("SKERRY_SANITIZE"):  # a sanitizer takes more than a program does
-            grown = attacker.memory_mib(self.pid, "VmHWM") - self.before
+            grown = attacker.peak_mib(self.pid) - self.before
             self.case.assertLess(grown, self.mib, f"the coordinator grew from {self.before:.0f} MiB by {grown:.0f} MiB")
 
 
