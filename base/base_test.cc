@@ -8,6 +8,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/clean_text.h"
 #include "base/hash.h"
 #include "base/hash_each.h"
 #include "base/ids.h"
@@ -133,6 +134,17 @@ TEST(Hash, StandsInTheOrderOfItsBytes) {
     EXPECT_NE(low, high) << place;
   }
   EXPECT_EQ(blake2b("a") <=> blake2b("a"), std::strong_ordering::equal);
+}
+
+TEST(CleanText, KeepsWholeCharactersOnly) {
+  EXPECT_EQ(clean_text("plain", 100), "plain");
+  EXPECT_EQ(clean_text("caf\xc3\xa9", 100), "caf\xc3\xa9");
+  EXPECT_EQ(clean_text("caf\xc3\xa9", 4), "caf");
+  EXPECT_EQ(clean_text("\xff\xfe", 100), "??");
+  EXPECT_EQ(clean_text("\xc0\xaf", 100), "??");
+  EXPECT_EQ(clean_text("\xed\xa0\x80", 100), "???");
+  EXPECT_EQ(clean_text("\xf0\x9f\x8c\x8a", 100), "\xf0\x9f\x8c\x8a");
+  EXPECT_EQ(clean_text("\xf0\x9f\x8c", 100), "???");
 }
 
 TEST(Text, ForPeople) {

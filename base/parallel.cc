@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -30,7 +31,10 @@ Result<void> in_parallel(std::size_t count, const std::function<Result<void>(std
       std::min({count, kMaxThreads, std::size_t{2 * std::max(1U, std::thread::hardware_concurrency())}});
   {
     std::vector<std::jthread> others;
-    for (std::size_t i = 1; i < threads; ++i) others.emplace_back(take);
+    try {
+      for (std::size_t i = 1; i < threads; ++i) others.emplace_back(take);
+    } catch (const std::system_error&) {  // the system has no thread left: those that there are do it all
+    }
     take();
   }
   return outcome;

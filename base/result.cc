@@ -24,6 +24,8 @@ const char* to_string(ErrorCode code) {
       return "corrupt";
     case ErrorCode::kIo:
       return "io";
+    case ErrorCode::kCard:
+      return "card";
   }
   return "unknown";
 }

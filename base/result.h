@@ -23,6 +23,7 @@ enum class ErrorCode {
   kExhausted,     // a limit, a disk or a quota is full
   kCorrupt,       // bytes on disk or from a peer that fail their check
   kIo,            // the operating system refused; after a failed write or fsync the process must end
+  kCard,          // a card (GPU) or its driver failed: the input is not to blame, another process may succeed
 };
 
 // "invalid", "not_found", … : the words used in JSON and logs.

@@ -449,6 +449,37 @@ TEST(Run, ExpertsLeaveAndJoin) {
   EXPECT_EQ(around({"run", "expert", "remove", "fashion"}), kExitUsage);
 }
 
+TEST(Run, AdoptAsksUntilNothingIsMissing) {
+  FakeSurroundings around;
+  around.coordinator.answers[Body::kRunAdopt] = [&around](const pb::AdminRequest&) -> Result<pb::AdminReply> {
+    pb::AdminReply reply;
+    if (around.waits < 3) {
+      reply.mutable_adopted()->add_missing(
+          "expert 0's checkpoint of step 20: no connected node has given it back yet");
+    } else {
+      reply.mutable_adopted()->set_done(true);
+      *reply.mutable_adopted()->mutable_run() = run_reply("running").runs().runs(0);
+    }
+    return reply;
+  };
+  EXPECT_EQ(around({"run", "adopt", "fashion", "-o", "json"}), kExitOk);
+  EXPECT_EQ(json(around)["adopted"], true);
+  EXPECT_EQ(json(around)["missing"].size(), 0U);
+  EXPECT_FALSE(around.coordinator.asked[0].run_adopt().partial());
+}
+
+TEST(Run, AdoptNamesWhatIsMissingAndEndsUnhealthy) {
+  FakeSurroundings around;
+  pb::AdminReply reply;
+  reply.mutable_adopted()->add_missing("its specification: no connected node has given it back yet");
+  around.coordinator.answer(Body::kRunAdopt, reply);
+  EXPECT_EQ(around({"run", "adopt", "fashion", "--wait", "3"}), kExitUnhealthy);
+  EXPECT_EQ(around.waits, 3);
+  EXPECT_EQ(around({"run", "adopt", "fashion", "--wait", "3", "--partial"}), kExitUnhealthy);
+  EXPECT_TRUE(around.coordinator.asked.back().run_adopt().partial())
+      << "once nothing came for as long as it waits";
+}
+
 TEST(Run, ExtendWhyAndList) {
   FakeSurroundings around;
   EXPECT_EQ(around({"run", "extend", "fashion", "--steps", "4000"}), kExitOk);
@@ -592,11 +623,7 @@ TEST(Doctor, IsHealthyUnlessSomethingFailed) {
   reply.mutable_status()->set_version(own_version());
   reply.mutable_status()->set_now_unix_ms(around.now_unix_ms + 100);
   around.coordinator.answer(Body::kStatus, reply);
-  around.programs["nvidia-smi"] = true;
-  around.run = [](const std::vector<std::string>&, const std::function<void(const std::string&)>& on_line) {
-    on_line("NVIDIA H200, 580.1, 143771 MiB");
-    return 0;
-  };
+  around.found_cards = std::vector<Card>{{"NVIDIA H200", "GPU-a", 150'000'000'000, "9.0"}};
   ASSERT_EQ(around({"doctor", "-o", "json"}), kExitOk) << around.printed();
   std::map<std::string, Json> checks;
   const Json shown = json(around);
@@ -649,12 +676,12 @@ TEST(Doctor, OnARentedMachineNeedsOnlyTheToken) {
 
 TEST(Doctor, AGpuThatTheEngineCannotUseIsAFailure) {
   FakeSurroundings around;
-  around.programs = {{"nvidia-smi", true}, {"skerry-engine", true}};
+  around.programs = {{"skerry-engine", true}};
+  around.found_cards = std::vector<Card>{{"NVIDIA H200", "GPU-a", 150'000'000'000, "9.0"}};
+  around.driver_version = "550.1";
   std::string devices = "1 CUDA device";
-  around.run = [&](const std::vector<std::string>& words,
-                   const std::function<void(const std::string&)>& on_line) {
-    on_line(words[0] == "/bin/nvidia-smi" ? "NVIDIA H200, 550.1, 143771 MiB"
-                                          : "skerry-engine 1 (" + devices + ")");
+  around.run = [&](const std::vector<std::string>& words, const OnLine& on_line) {
+    if (words[1] == "--version") on_line("skerry-engine 1 (" + devices + ")");
     return 0;
   };
   EXPECT_EQ(around({"doctor"}), kExitOk) << around.printed();
@@ -666,6 +693,48 @@ TEST(Doctor, AGpuThatTheEngineCannotUseIsAFailure) {
   EXPECT_THAT(around.printed(),
               AllOf(HasSubstr("driver 550.1, where the engine's CUDA 13.0 needs 580.65 or newer"),
                     HasSubstr("newer driver, or build the engine against")));
+}
+
+TEST(Doctor, ADriverThatDoesNotAnswerIsAFailure) {
+  FakeSurroundings around;
+  around.found_cards = fail(ErrorCode::kTimeout, "cannot list the cards");
+  EXPECT_EQ(around({"doctor"}), kExitUnhealthy);
+  EXPECT_THAT(around.printed(), HasSubstr("cannot list the cards"));
+}
+
+TEST(Doctor, EachCardTakesAStep) {
+  FakeSurroundings around;
+  around.programs = {{"skerry-engine", true}};
+  around.found_cards = std::vector<Card>{{"NVIDIA H200", "GPU-new", 150'000'000'000, "9.0"},
+                                         {"Tesla V100", "GPU-old", 16'000'000'000, "7.0"}};
+  std::vector<std::string> tried;
+  std::string broken;
+  around.run = [&](const std::vector<std::string>& words, const OnLine& on_line) {
+    if (words[1] != "check") return 0;
+    tried.push_back(around.run_environment.at(0));
+    if (tried.back() != broken) return 0;
+    on_line("CUDA error: no kernel image is available for execution on the device");
+    return 1;
+  };
+  EXPECT_EQ(around({"doctor"}), kExitOk) << around.printed();
+  EXPECT_THAT(tried, ElementsAre("CUDA_VISIBLE_DEVICES=GPU-new", "CUDA_VISIBLE_DEVICES=GPU-old"));
+  broken = "CUDA_VISIBLE_DEVICES=GPU-old";
+  EXPECT_EQ(around({"doctor"}), kExitUnhealthy);
+  EXPECT_THAT(around.printed(),
+              AllOf(HasSubstr("cannot train on Tesla V100 (GPU-old, compute capability 7.0)"),
+                    HasSubstr("no kernel image"), HasSubstr("./dev setup --torch DIR"),
+                    HasSubstr("CUDA_VISIBLE_DEVICES=GPU-new")));
+}
+
+TEST(Doctor, TheCpuTakesAStepWhereThereIsNoCard) {
+  FakeSurroundings around;
+  around.programs = {{"skerry-engine", true}};
+  around.run = [](const std::vector<std::string>& words, const OnLine&) {
+    return words[1] == "check" ? 132 : 0;
+  };
+  EXPECT_EQ(around({"doctor"}), kExitUnhealthy);
+  EXPECT_THAT(around.printed(), HasSubstr("cannot train on the CPU"));
+  EXPECT_THAT(around.ran.back(), ElementsAre("/bin/skerry-engine", "check", "--device", "-1"));
 }
 
 TEST(Completion, KnowsEveryCommand) {

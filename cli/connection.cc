@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "cli/blob_transfer.h"
+#include "cli/peer_memory.h"
 #include "cli/version.h"
 #include "cli/words.h"
 #include "protocol/client.h"
@@ -22,7 +23,9 @@ constexpr std::size_t kObjectsAtOnce = 16;
 class Connection final : public AdminClient {
  public:
   Connection(protocol::Client client, Place place, const Clock& clock)
-      : client_(std::move(client)), place_(std::move(place)), clock_(clock) {}
+      : client_(std::move(client)), place_(std::move(place)), memory_(place_.origin), clock_(clock) {
+    if (memory_.is_due(clock_.now())) client_.want_peers();
+  }
 
   Result<pb::AdminReply> ask(const pb::AdminRequest& request) override {
     if (place_.role == pb::ROLE_NODE) {
@@ -32,6 +35,8 @@ class Connection final : public AdminClient {
                        "viewer's, or `skerry login TOKEN`"));
     }
     Result<pb::AdminReply> reply = client_.call(request);
+    if (!spoke_ && client_.hello().has_peers())
+      memory_.add(client_.hello().peers(), place_.coordinator_key, clock_.now());
     spoke_ = spoke_ || reply.has_value() || client_.hello().has_version();
     if (reply.has_value()) return reply;
     Error error = reply.error();
@@ -89,6 +94,7 @@ class Connection final : public AdminClient {
 
   protocol::Client client_;
   Place place_;
+  const PeerMemory memory_;
   const Clock& clock_;
   bool spoke_ = false;
 };
@@ -96,9 +102,11 @@ class Connection final : public AdminClient {
 }  // namespace
 
 std::unique_ptr<AdminClient> make_connection(std::unique_ptr<protocol::ClientTransport> transport,
-                                             Place place, const Clock& clock) {
-  return std::make_unique<Connection>(protocol::Client(std::move(transport), clock, own_software()),
-                                      std::move(place), clock);
+                                             Place place, const Clock& clock,
+                                             const pb::EnrolRequest& readmission) {
+  protocol::Client client(std::move(transport), clock, own_software());
+  if (readmission.has_certificate()) client.readmit_by(readmission);
+  return std::make_unique<Connection>(std::move(client), std::move(place), clock);
 }
 
 Result<std::unique_ptr<AdminClient>> open_connection(const std::string& context_path, const Clock& clock) {
@@ -106,8 +114,9 @@ Result<std::unique_ptr<AdminClient>> open_connection(const std::string& context_
   ASSIGN_OR_RETURN(const protocol::Identity identity, protocol::identity_of(context, context_path));
   ASSIGN_OR_RETURN(auto transport,
                    protocol::make_zmq_client(identity, {context.endpoints, context.coordinator_key}));
-  return make_connection(std::move(transport),
-                         {context.coordinator_key, context.endpoints, context.role, context_path}, clock);
+  return make_connection(
+      std::move(transport), {context.coordinator_key, context.endpoints, context.role, context_path}, clock,
+      protocol::build_readmission_request(identity, context.coordinator_key, context.certificate, 1));
 }
 
 Result<Surroundings::LoggedIn> enrol_person(const std::string& token_text, const std::string& name,

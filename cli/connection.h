@@ -12,8 +12,10 @@
 
 namespace skerry::cli {
 
+// `readmission`: how to come back where the coordinator does not know the key (protocol/client.h); empty: not at all.
 std::unique_ptr<AdminClient> make_connection(std::unique_ptr<protocol::ClientTransport> transport,
-                                             Place place, const Clock& clock);
+                                             Place place, const Clock& clock,
+                                             const pb::EnrolRequest& readmission = {});
 
 // Dials nothing before the first question. `clock` must outlive what is returned.
 Result<std::unique_ptr<AdminClient>> open_connection(const std::string& context_path, const Clock& clock);

@@ -8,7 +8,10 @@
 #include <fstream>
 
 #include "base/temp_folder.h"
+#include "cli/fleet.h"
 #include "exchange/exchange.h"
+#include "gossip/gossip.h"
+#include "gossip/testing.h"
 #include "protocol/fake_transport.h"
 #include "protocol/validate.h"
 #include "storage/layout.h"
@@ -48,6 +51,8 @@ class Coordinator {
   std::size_t sent_chunks = 0;
   std::function<void(std::size_t sent_chunks)> on_chunk;
   bool silent = false;
+  std::string peers;  // what it tells of the nodes
+  int peers_wanted = 0;
 
  private:
   void work() {
@@ -85,6 +90,10 @@ class Coordinator {
       *reply.mutable_hello()->mutable_version() = protocol::own_version();
       reply.mutable_hello()->set_heartbeat_ms(1000);
       reply.mutable_hello()->set_lease_ms(6000);
+      if (request->hello().wants_peers()) {
+        ++peers_wanted;
+        reply.mutable_hello()->set_peers(peers);
+      }
     } else {
       reply.mutable_admin()->mutable_ack();
     }
@@ -161,6 +170,83 @@ TEST_F(ConnectionTest, ACoordinatorThatNeverSpokeIsUnreachableAndOneThatFellSile
   reply = client->ask(request);
   ASSERT_FALSE(reply.has_value());
   EXPECT_EQ(reply.error().code, ErrorCode::kTimeout);
+}
+
+// What a command leaves of the nodes beside its context, on records that a test has signed.
+class PeerMemoryTest : public ConnectionTest {
+ protected:
+  PeerMemoryTest() { tell({&rented}); }
+  void tell(const std::vector<const gossip::Author*>& nodes) {
+    gossip::Table table(gossip::the_coordinator().node_id());
+    for (const gossip::Author* node : nodes) {
+      const pb::RecordBody fact = gossip::node_fact("tcp://192.0.2.7:4000");
+      table.put(gossip::genuine(verifier, node->sign(fact, ++version)), {}, gossip::at({}));
+    }
+    coordinator.peers = gossip::save_table(table, gossip::at({}));
+  }
+  void ask(const std::string& origin) {
+    const auto fresh = make_connection(
+        coordinator.network.make_client(person, coordinator.identity.ed25519_key()),
+        {gossip::the_coordinator().ed25519_key(), {}, pb::ROLE_ADMIN, origin}, coordinator.clock);
+    pb::AdminRequest request;
+    request.mutable_status();
+    const auto reply = fresh->ask(request);
+    EXPECT_TRUE(reply.has_value()) << reply.error().message;
+  }
+  // As `--from` finds it.
+  Result<NodeAddress> known(const std::string& id_or_name) {
+    const Now now = coordinator.clock.now();
+    return parse_node_address(id_or_name, gossip::load_table(read(context + ".peers"), verifier, {}, now),
+                              now);
+  }
+  void age_by(std::chrono::seconds age) {
+    const auto written = std::chrono::file_clock::from_sys(std::chrono::sys_time<std::chrono::milliseconds>(
+        std::chrono::milliseconds(coordinator.clock.now().unix_ms)));
+    std::filesystem::last_write_time(context + ".peers", written - age);
+  }
+
+  const std::string context = folder / "context.toml";
+  const gossip::Author rented{1};
+  const gossip::Author second{2};
+  gossip::Verifier verifier{gossip::the_coordinator().ed25519_key()};
+  std::uint64_t version = 0;
+};
+
+TEST_F(PeerMemoryTest, AnyQuestionRemembersTheNodes) {
+  ask(context);
+  ASSERT_TRUE(known("rented")) << known("rented").error().message;
+  EXPECT_EQ(known("rented")->url, "tcp://192.0.2.7:4000");
+  EXPECT_EQ(known("rented")->key, rented.identity.ed25519_key());
+}
+
+TEST_F(PeerMemoryTest, OnceAMinuteAndBesideWhatWasKnown) {
+  ask(context);
+  tell({&second});
+  age_by(std::chrono::seconds(59));
+  ask(context);
+  EXPECT_EQ(coordinator.peers_wanted, 1);
+  EXPECT_FALSE(known(second.id().str()));
+  age_by(std::chrono::seconds(60));
+  ask(context);
+  EXPECT_EQ(coordinator.peers_wanted, 2);
+  EXPECT_TRUE(known(second.id().str()));
+  EXPECT_TRUE(known(rented.id().str()));
+}
+
+TEST_F(PeerMemoryTest, WhatCannotBeKeptFailsNothing) {
+  testing::internal::CaptureStderr();
+  ask(folder / "none/context.toml");
+  EXPECT_EQ(coordinator.peers_wanted, 0);
+  std::filesystem::create_directories(context + ".peers/in the way");
+  age_by(std::chrono::seconds(60));
+  ask(context);
+  EXPECT_EQ(coordinator.peers_wanted, 1);
+  coordinator.peers = "no records";
+  std::filesystem::remove_all(context + ".peers");
+  ask(context);
+  EXPECT_EQ(coordinator.peers_wanted, 2);
+  EXPECT_FALSE(std::filesystem::exists(context + ".peers"));
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 TEST_F(ConnectionTest, FetchesManyObjectsThroughALostConnection) {

@@ -20,6 +20,7 @@ ExitCode exit_code(ErrorCode code) {
     case ErrorCode::kExhausted:
     case ErrorCode::kCorrupt:
     case ErrorCode::kIo:
+    case ErrorCode::kCard:
       break;
   }
   return kExitError;

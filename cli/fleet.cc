@@ -3,13 +3,11 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "base/text.h"
+#include "cli/peer_memory.h"
 #include "exchange/exchange.h"
 #include "exchange/outbox.h"
 #include "gossip/gossip.h"
@@ -35,23 +33,6 @@ constexpr Duration kRateOver = std::chrono::seconds(2);
 constexpr Duration kSeekEvery = std::chrono::seconds(2);
 constexpr std::size_t kObjectsAtOnce = 16;  // each has a file open
 constexpr std::size_t kKeyDigits = 64;
-
-std::string peers_file(const std::string& context_path) { return context_path + ".peers"; }
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  return std::move(bytes).str();
-}
-
-// A convenience: where it cannot be kept, names are not known next time.
-void write_file(const std::string& path, const std::string& bytes) {
-  const std::string fresh = path + ".partial";
-  std::ofstream(fresh, std::ios::binary) << bytes;
-  std::error_code ignored;
-  std::filesystem::rename(fresh, path, ignored);
-}
 
 gossip::Config config_of(const protocol::Context& context, Now now) {
   gossip::Config config;
@@ -84,15 +65,16 @@ class NoShelf final : public exchange::Shelf {
 
 class RealFleet final : public Fleet {
  public:
-  RealFleet(protocol::Identity identity, const protocol::Context& context, std::string context_path,
-            const Clock& clock)
+  RealFleet(protocol::Identity identity, const protocol::Context& context, const std::string& context_path,
+            std::shared_ptr<void> sockets, const Clock& clock)
       : identity_(std::move(identity)),
         certificate_(context.certificate),
         clock_(clock),
-        kept_in_(peers_file(context_path)),
+        memory_(context_path),
+        sockets_(std::move(sockets)),
         verifier_(context.coordinator_key),
         gossip_(config_of(context, clock.now()), identity_, verifier_,
-                gossip::load_table(read_file(kept_in_), verifier_, {}, clock.now()), clock.now()),
+                gossip::load_table(memory_.read(), verifier_, {}, clock.now()), clock.now()),
         network_({.self = identity_.node_id(),
                   .coordinator_key = context.coordinator_key,
                   .server = nullptr,
@@ -125,7 +107,7 @@ class RealFleet final : public Fleet {
       if (!reached_ && at >= until) return nobody();
       if (reached_ && at >= std::max(*reached_, news_at_) + kQuiet) break;
     }
-    write_file(kept_in_, gossip::save_table(table(), now()));
+    memory_.write(gossip::save_table(table(), now()));
     return {};
   }
 
@@ -350,8 +332,8 @@ class RealFleet final : public Fleet {
   const protocol::Identity identity_;
   const pb::Certificate certificate_;
   const Clock& clock_;
-  const std::string kept_in_;
-  const std::shared_ptr<void> sockets_ = protocol::share_zmq_context(protocol::kPeersMost);
+  const PeerMemory memory_;
+  const std::shared_ptr<void> sockets_;
   gossip::Verifier verifier_;
   gossip::Gossip gossip_;
   protocol::PeerNetwork network_;
@@ -415,7 +397,9 @@ Result<std::unique_ptr<Fleet>> open_fleet(const std::string& context_path, const
                                           const Clock& clock) {
   ASSIGN_OR_RETURN(const protocol::Context context, protocol::read_context(context_path));
   ASSIGN_OR_RETURN(protocol::Identity identity, protocol::identity_of(context, context_path));
-  auto fleet = std::make_unique<RealFleet>(std::move(identity), context, context_path, clock);
+  ASSIGN_OR_RETURN(auto sockets, protocol::share_zmq_context(protocol::kPeersMost));
+  auto fleet =
+      std::make_unique<RealFleet>(std::move(identity), context, context_path, std::move(sockets), clock);
   TRY(fleet->start(context, from));
   return std::unique_ptr<Fleet>(std::move(fleet));
 }

@@ -32,8 +32,8 @@ struct NodeAddress {
 };
 Result<NodeAddress> parse_node_address(const std::string& text, const gossip::Table& known, Now now);
 
-// With a person's context. `from`: as above; empty: the coordinator, for records only. Records are kept beside the context, in
-// CONTEXT.peers, so that nodes are known by name when the coordinator is gone. `clock` must outlive what is returned.
+// With a person's context. `from`: as above; empty: the coordinator, for records only. Records are kept beside the context
+// (peer_memory.h), so that nodes are known by name when the coordinator is gone. `clock` must outlive what is returned.
 Result<std::unique_ptr<Fleet>> open_fleet(const std::string& context_path, const std::string& from,
                                           const Clock& clock);
 

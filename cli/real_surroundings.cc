@@ -100,10 +100,13 @@ class RealSurroundings final : public Surroundings {
     }
     return find_executable(name, environment("PATH").value_or(""));
   }
-  Result<int> run_program(const std::vector<std::string>& words,
-                          const std::function<void(const std::string& line)>& on_line) override {
-    return run_and_read(words, on_line);
+  using Surroundings::run_program;
+  Result<int> run_program(const std::vector<std::string>& words, const OnLine& on_line,
+                          const RunOptions& options) override {
+    return run_and_read(words, on_line, options);
   }
+  Result<std::vector<Card>> cards() override { return find_cards(); }
+  std::string driver() const override { return driver_version(); }
   Result<int> become_program(const std::vector<std::string>& words) override {
     std::cout.flush();
     return replace_process(words);

@@ -22,6 +22,7 @@ struct Sampling {
   double guidance = 1.0;
   std::string route = "ancestral";
   std::string router;                   // empty: the ensemble's
+  std::string precision = "fp32";       // or bf16
   std::string vae;                      // empty: pixels need none
   std::optional<std::string> label;     // none: all classes in turn
   std::uint64_t seed = 0;               // the same draws the same images

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/cards.h"
+#include "base/programs.h"
 #include "base/progress.h"
 #include "base/result.h"
 #include "cli/admin_client.h"
@@ -49,8 +51,14 @@ class Surroundings : public Terminal {
   // The full path of a program: beside this one first, then in PATH. kNotFound.
   virtual Result<std::string> find_program(const std::string& name) const = 0;
   // Runs a program to its end, handing over each line of its standard output; its standard error goes to ours.
-  virtual Result<int> run_program(const std::vector<std::string>& words,
-                                  const std::function<void(const std::string& line)>& on_line) = 0;
+  virtual Result<int> run_program(const std::vector<std::string>& words, const OnLine& on_line,
+                                  const RunOptions& options) = 0;
+  Result<int> run_program(const std::vector<std::string>& words, const OnLine& on_line) {
+    return run_program(words, on_line, {});
+  }
+  // The cards that CUDA shows here, and the version of their driver (base/cards.h).
+  virtual Result<std::vector<Card>> cards() = 0;
+  virtual std::string driver() const = 0;
   // Becomes the program; returns only on failure.
   virtual Result<int> become_program(const std::vector<std::string>& words) = 0;
 

@@ -140,8 +140,10 @@ class FakeSurroundings final : public Surroundings {
     if (!programs.contains(name)) return fail(ErrorCode::kNotFound, name + " is not there");
     return "/bin/" + name;
   }
-  Result<int> run_program(const std::vector<std::string>& words,
-                          const std::function<void(const std::string& line)>& on_line) override {
+  using Surroundings::run_program;
+  Result<int> run_program(const std::vector<std::string>& words, const OnLine& on_line,
+                          const RunOptions& options) override {
+    run_environment = options.environment;
     ran.push_back(words);
     return run ? run(words, on_line) : 0;
   }
@@ -149,6 +151,8 @@ class FakeSurroundings final : public Surroundings {
     ran.push_back(words);
     return 0;
   }
+  Result<std::vector<Card>> cards() override { return found_cards; }
+  std::string driver() const override { return driver_version; }
   void set_parting_words(const std::string& words) override { parting_words = words; }
 
   // Runs a command; its streams start empty.
@@ -178,6 +182,9 @@ class FakeSurroundings final : public Surroundings {
   std::function<std::unique_ptr<Fleet>()> make_fleet;
   std::vector<std::vector<std::string>> logins;
   std::vector<std::vector<std::string>> ran;
+  std::vector<std::string> run_environment;  // of the last of them
+  Result<std::vector<Card>> found_cards;
+  std::string driver_version = "580.95.05";
   std::function<int(const std::vector<std::string>&, const std::function<void(const std::string&)>&)> run;
   std::string parting_words;
 

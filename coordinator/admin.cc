@@ -26,6 +26,12 @@ bool is_read(const pb::AdminRequest& request) {
   }
 }
 
+// A run is stopped or paused before it can be deleted, and its dataset after that.
+bool makes_room(const pb::AdminRequest& request) {
+  return request.has_dataset_delete() || request.has_run_delete() || request.has_run_stop() ||
+         request.has_run_pause();
+}
+
 }  // namespace
 
 void Machine::admin(Node& person, const Received& event) {
@@ -39,6 +45,7 @@ void Machine::admin(Node& person, const Received& event) {
     turn_away({event.key, event.address, "control: asked for what only an admin may do", {}, {}});
     return;
   }
+  effects.makes_room = makes_room(request);
   AdminResult result = admin_request(person, request);
   if (!result) {
     reply_error(connection, id, result.error());
@@ -104,6 +111,8 @@ AdminResult Machine::admin_request(Node& person, const pb::AdminRequest& request
       return run_extend(request.run_extend());
     case Request::kRunExpert:
       return run_expert(request.run_expert());
+    case Request::kRunAdopt:
+      return run_adopt(request.run_adopt());
     case Request::kRunDelete:
       return run_delete(request.run_delete());
     case Request::kRunWhy:

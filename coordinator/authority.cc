@@ -24,4 +24,9 @@ pb::Certificate IdentityAuthority::certify(pb::CertificateBody body) const {
   return protocol::issue_certificate(identity_, std::move(body));
 }
 
+Result<pb::CertificateBody> IdentityAuthority::open(const pb::Certificate& certificate,
+                                                    std::int64_t unix_ms) const {
+  return protocol::verify_certificate(certificate, identity_.ed25519_key(), unix_ms);
+}
+
 }  // namespace skerry::coordinator

@@ -16,6 +16,7 @@ class IdentityAuthority final : public Authority {
   explicit IdentityAuthority(const protocol::Identity& identity) : identity_(identity) {}
   Result<NodeId> check_possession(const pb::EnrolRequest& request, const std::string& key) const override;
   pb::Certificate certify(pb::CertificateBody body) const override;
+  Result<pb::CertificateBody> open(const pb::Certificate& certificate, std::int64_t unix_ms) const override;
 
  private:
   const protocol::Identity& identity_;

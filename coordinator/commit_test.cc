@@ -228,6 +228,20 @@ TEST_F(Commits, OnlyNonFiniteWeightsRaiseTheAttemptAndTheyAreBounded) {
   EXPECT_EQ(harness.assignment(node).slots_size(), 0);
 }
 
+TEST_F(Commits, ACardFaultIsNamedAsOne) {
+  pb::ControlRequest request;
+  auto& said = *request.mutable_engine_report();
+  said.set_run(run);
+  said.set_epoch(expert().epoch.value());
+  said.set_failure(pb::EngineEvent::FAILURE_INTERNAL);
+  said.set_card_fault(true);
+  said.set_reason("NVIDIA H200 of slot 0: CUDA error: unknown error");
+  harness.ask(node, request);
+  EXPECT_EQ(harness.events("engine_failed").at(0).reason(),
+            "card fault: NVIDIA H200 of slot 0: CUDA error: unknown error");
+  EXPECT_EQ(expert().attempt, 0U);
+}
+
 TEST_F(Commits, ANodeThatGivesUpIsNotGivenItAgain) {
   pb::ControlRequest request;
   auto& said = *request.mutable_engine_report();

@@ -175,8 +175,9 @@ void Machine::set_pending(Expert& expert, std::optional<PendingCommit> pending) 
 
 void Machine::drop_pending(Expert& expert) {
   if (!expert.pending) return;
-  effects.cancel_fetches.push_back(expert.pending->manifest);
+  const Hash manifest = expert.pending->manifest;
   set_pending(expert, std::nullopt);
+  cancel_fetch(manifest);
 }
 
 // Its object is there: decided again, since everything may have changed meanwhile; told to whoever asked last. Without
@@ -232,7 +233,7 @@ void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit,
   }
   record.mutable_checkpoints()->Swap(&kept);
   replicas_changed(expert);
-  record.set_attempt_at_commit(record.attempt());
+  if (!planted("attempts_never_forgiven")) record.set_attempt_at_commit(record.attempt());
   record.mutable_lease()->set_rounds(record.lease().rounds() + 1);
   dirty_experts.insert(expert.id());
   unsettled = true;

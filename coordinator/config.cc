@@ -21,6 +21,9 @@ Result<void> Config::check() const {
   TRY(relation(early_end_share >= 0 && early_end_share <= 1,
                "the share of early ends must be between 0 and 1"));
   TRY(relation(attempts > 0 && dials_per_second > 0, "attempts and dials per second must be above 0"));
+  TRY(relation(recall_limit >= heartbeat,
+               text("a recall limit of ", human_duration(recall_limit), " must be at least a heartbeat, ",
+                    human_duration(heartbeat))));
   TRY(relation(longest_recovery >= 1, "the recovery window cannot be shorter than its length"));
   TRY(relation(2 * replicas_of_node <= protocol::kReplicas,
                "a node's replicas, a head and a commit each, must fit into one message"));

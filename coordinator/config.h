@@ -34,6 +34,13 @@ struct Config {
   Duration arrival_pause = std::chrono::seconds(4);
   int longest_recovery = 10;
 
+  // After a restore nobody is answered before more than half of the nodes that the backup knows as present have given back
+  // the revocations that they hold, or this time has passed.
+  Duration recall_limit = std::chrono::seconds(30);
+  // A run is adopted once records have told nothing else of its experts for so long: they come from many nodes.
+  Duration adoption_pause = std::chrono::seconds(5);
+  // Deleted runs are remembered until every record of them is over: those live 30 days by clocks that may be two hours apart.
+  Duration deleted_run_age = std::chrono::hours(31 * 24);
   // How many generations of epochs above its restore's own a coordinator believes nodes to have seen.
   std::uint32_t generation_leap = 100;
   std::uint32_t attempts = 5;                 // restarts after non-finite weights without a commit between
@@ -48,6 +55,11 @@ struct Config {
   Duration drain_patience = std::chrono::seconds(10);
   std::string host_label;  // of this machine: its disk and the nodes on it are one place
 
+  // A node that has been gone for so long is forgotten, until it shows its certificate or a token. Where the roster is full, so are those that
+  // have been gone for `forget_when_full_ms`, the longest first, a hundredth of the roster at once.
+  std::int64_t forget_ms = 30LL * 86400 * 1000;
+  std::int64_t forget_when_full_ms = 3600LL * 1000;
+
   std::int64_t certificate_ms = 10LL * 365 * 86400 * 1000;
 
   // Bounds (S15).
@@ -55,11 +67,15 @@ struct Config {
   std::size_t turned_away_events =
       1'000;  // of these: who floods the coordinator does not drive out what matters
   std::size_t transfer_events = 2'000;  // of these, likewise
-  std::size_t turned_away_kinds = 64;   // told apart in one minute; beyond, they count as "others"
-  std::size_t nodes = 20'000;
+  std::size_t run_state_events = 2'000;
+  std::size_t enrolled_events = 2'000;
+  std::size_t events_of_node = 5'000;  // of these; its own oldest make room for more
+  std::size_t turned_away_kinds = 64;  // told apart in one minute; beyond, they count as "others"
+  std::size_t nodes = 20'000;          // and people
   std::size_t tokens = 10'000;
   std::size_t datasets = 1'000;
   std::size_t runs = 1'000;
+  std::size_t deleted_runs = 10'000;  // remembered; the oldest make room
   std::size_t connections = 25'000;
   std::size_t connections_of_person = 16;
   std::size_t fetches_of_dataset = 4;

@@ -76,7 +76,7 @@ std::size_t Machine::hosts_with(const Expert& expert, const Hash& manifest,
   std::set<std::string> hosts;
   const auto look_at = [&](const std::string& id) {
     const auto found = nodes.find(id);
-    if (found == nodes.end() || !found->second.record.present()) return;
+    if (found == nodes.end() || !(found->second.record.present() || planted("lost_copy_counted"))) return;
     const auto held = found->second.held.find(manifest);
     if (held != found->second.held.end() && held->second.durable)
       hosts.insert(host_key(NodeId(id), found->second.host_label));
@@ -171,7 +171,8 @@ void Machine::place_copies() {
     places.push_back({.id = NodeId(id),
                       .host = node.host_label,
                       .may_take = may_take,
-                      .may_keep = (node.record.present() && !leaves) || planted("replicas_not_restored"),
+                      .may_keep = (node.record.present() && !leaves) || planted("replicas_not_restored") ||
+                                  planted("lost_copy_counted"),
                       .is_spare = may_take && node.leases.size() < node.slots.size()});
   }
   if (places.empty()) return;
@@ -199,7 +200,7 @@ void Machine::place_copies() {
 // What this disk has lost comes back from nodes: from one that reported its copy durable, or from any that says it holds it.
 void Machine::mend_from_copies() {
   std::erase_if(mending, [&](const auto& each) {
-    return !damaged.contains(each.first) || now.boot - each.second > config.replica_patience;
+    return !is_sought(each.first) || now.boot - each.second > config.replica_patience;
   });
   for (const Hash& manifest : damaged) {
     for (const auto& [id, node] : nodes) {
@@ -214,7 +215,7 @@ void Machine::mend_from_copies() {
 void Machine::held_elsewhere(const HeldElsewhere& event) { mend(event.manifest, event.nodes); }
 
 void Machine::mend(const Hash& manifest, const std::vector<NodeId>& from) {
-  if (from.empty() || !damaged.contains(manifest) || mending.contains(manifest)) return;
+  if (from.empty() || !is_sought(manifest) || mending.contains(manifest)) return;
   const std::string raw = manifest.raw();
   const auto ask = [&](const pb::ObjectRef& object, Purpose purpose) {
     if (object.manifest() != raw || !mending.emplace(manifest, now.boot).second) return;
@@ -232,6 +233,7 @@ void Machine::mend(const Hash& manifest, const std::vector<NodeId>& from) {
   for (const auto& [name, dataset] : datasets) {
     for (const pb::DatasetFile& file : dataset.record.content().files()) ask(file.object(), Purpose::kFile);
   }
+  visit_sought(ask);
 }
 
 std::vector<Hash> Machine::lost_objects() const {
@@ -239,6 +241,10 @@ std::vector<Hash> Machine::lost_objects() const {
   for (const Hash& manifest : damaged) {
     if (!mending.contains(manifest)) unasked.push_back(manifest);
   }
+  visit_sought([&](const pb::ObjectRef& object, Purpose) {
+    const Hash manifest = *Hash::from_raw(object.manifest());
+    if (!stored_objects.contains(manifest) && !mending.contains(manifest)) unasked.push_back(manifest);
+  });
   return unasked;
 }
 

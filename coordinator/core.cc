@@ -12,6 +12,7 @@ namespace skerry::coordinator {
 namespace {
 
 constexpr Duration kTickEvery = std::chrono::milliseconds(200);
+constexpr Duration kForgetEvery = std::chrono::minutes(1);
 
 // What a planted bug does not hold back until it is durable.
 bool sends_early(const Send& send) {
@@ -55,6 +56,7 @@ void show(const Run& run, const Expert& expert, ExpertView& view) {
   }
   view.yields = expert.yield;
   view.copies = run.record.spec().copies();
+  view.pending = expert.pending ? std::optional(expert.pending->manifest) : std::nullopt;
   view.places.resize(expert.places.size());
   for (std::size_t i = 0; i < expert.places.size(); ++i) show(expert.places[i], view.places[i]);
   view.stalled.resize(expert.stalled.size());
@@ -78,17 +80,23 @@ Effects Machine::start(Now at) {
     node.seen = now.boot;
     fleet += node.is_node() ? 1 : 0;
     if (node.record.present()) awaited.insert(id);
-    if (!node.record.revoked()) {
+    if (!node.record.present() && node.record.gone_unix_ms() == 0) {
+      node.record.set_gone_unix_ms(now.unix_ms);
+      dirty_nodes.insert(id);
+    }
+    if (!node.record.revoked() || planted("revoked_let_in")) {
       effects.roster.push_back({NodeId(id), node.record.x25519_key(), node.record.role(), true});
     }
   }
   const auto dialling = std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(2 * static_cast<double>(fleet) / config.dials_per_second));
+      std::chrono::duration<double>(2 * static_cast<double>(awaited.size()) / config.dials_per_second));
   const Duration recovery = std::max(config.lease + config.grace, dialling);
   recovery_until = now.boot + recovery;
   recovery_limit = now.boot + config.longest_recovery * recovery;
   tell("coordinator_started", text("start ", meta.starts(), ", epochs of generation ", meta.generation(),
                                    ", ", fleet, " nodes rostered"));
+  forget_deletions();
+  begin_recall();
   end_leases_of_old_generations();
   settle();
   finish();
@@ -115,6 +123,9 @@ Effects Machine::step(const Event& event, Now at) {
                        dataset.progress[e.manifest] = e.received_bytes;
                    }
                  },
+                 [&](const RecordsHeard& e) { records_heard(e); },
+                 [&](const RunRecords& e) { adopt_from(e); },
+                 [&](const FileRead& e) { specification_read(e); },
                  [&](const Tick&) { tick(); },
                  [&](const LoopLag& e) {
                    // What the nodes said meanwhile is still queued: nobody is silent because we did not listen.
@@ -141,17 +152,20 @@ Effects Machine::step(const Event& event, Now at) {
 
 void Machine::tick() {
   next_tick = now.boot + kTickEvery;
+  check_recall();
   end_early();
   expire();
   drop_unclaimed();
-  tell_counted(turned_away, kTurnedAway);
-  tell_counted(joined, kNodeJoined);
-  tell_counted(transfers, kTransfer);
-  tell_counted(peer_faults, kPeerFault);
+  tell_counted();
+  if (now.boot >= next_forgetting) {
+    next_forgetting = now.boot + kForgetEvery;
+    forget_gone(config.forget_ms, nodes.size());
+  }
   forget_verdicts();
   for (auto& [name, dataset] : datasets) pump(dataset);
   if (now.boot >= next_placing) place_copies();
   mend_from_copies();
+  forget_adoptions();
   recount = recount || std::ranges::any_of(nodes, [&](const auto& node) {
               return !node.second.leases.empty() && waits_no_more(node.second);
             });
@@ -187,6 +201,8 @@ void Machine::finish() {
   write_records(dirty_tokens, kTokenPrefix, tokens);
   write_records(dirty_datasets, kDatasetPrefix, datasets);
   write_records(dirty_runs, kRunPrefix, runs);
+  write_records(dirty_deleted, kDeletedPrefix, deleted_runs);
+  write_records(dirty_revoked, kRevokedPrefix, revoked_keys);
   for (const ExpertId& id : dirty_experts) {
     const Expert* expert = find_expert(id.run.str(), id.index);
     write(expert_key(id), expert == nullptr ? nullptr : &expert->record);
@@ -240,6 +256,10 @@ void Machine::received(const Received& event) {
     reply_error(event.connection, event.request.id(), fail(code, why));
   };
   const auto key = node_keys.find(event.key);
+  if (recalls() && (key != node_keys.end() || readmitted.contains(event.key))) {
+    refuse(ErrorCode::kUnavailable, kRecalling);
+    return;
+  }
   const bool is_revoked = key != node_keys.end() && nodes.at(key->second).record.revoked();
   if (key == node_keys.end() || (is_revoked && !planted("revoked_still_heard"))) {
     refuse(ErrorCode::kUnauthorised, key == node_keys.end()
@@ -348,13 +368,15 @@ std::vector<NamedObject> Core::objects() const { return machine_->objects(); }
 
 bool Core::may_read(const NodeId& node, const Hash& manifest) const {
   const auto found = machine_->nodes.find(node.str());
-  return found != machine_->nodes.end() && !found->second.record.revoked() &&
+  return found != machine_->nodes.end() && !found->second.record.revoked() && !machine_->recalls() &&
          machine_->may_read(found->second, manifest);
 }
 
 std::vector<Hash> Core::lost_objects() const { return machine_->lost_objects(); }
 
 std::optional<NodeId> Core::node_of_key(const std::string& key) const {
+  if (const auto readmitted = machine_->readmitted.find(key); readmitted != machine_->readmitted.end())
+    return NodeId(readmitted->second.node_id());
   const auto id = machine_->node_keys.find(key);
   if (id == machine_->node_keys.end() || machine_->nodes.at(id->second).record.revoked()) return std::nullopt;
   return NodeId(id->second);
@@ -378,6 +400,13 @@ void Core::experts(std::vector<ExpertView>& views) const {
 
 std::vector<RunFacts> Core::run_facts() const { return machine_->run_facts(); }
 std::vector<NodeId> Core::revoked() const { return machine_->revoked(); }
+std::set<std::string> Core::deleted_runs() const {
+  std::set<std::string> ids;
+  for (const auto& [id, run] : machine_->deleted_runs) ids.insert(id);
+  return ids;
+}
+bool Core::recalls() const { return machine_->recalls(); }
+std::uint64_t Core::last_version() const { return machine_->next_version; }
 std::uint64_t Core::last_batch() const { return machine_->batch; }
 std::uint64_t Core::persisted_batch() const { return machine_->persisted; }
 

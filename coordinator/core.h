@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <variant>
@@ -42,6 +43,8 @@
 namespace skerry::coordinator {
 
 inline constexpr char kHelloFirst[] = "Hello must come first on a connection";
+inline constexpr char kRecalling[] =
+    "this coordinator was restored and asks its nodes first what it had revoked since; ask again in a moment";
 
 // The transport's opaque name of one connection; never read for an identity (S12).
 using ConnectionId = std::string;
@@ -144,6 +147,29 @@ struct ObjectProgress {
   std::uint64_t received_bytes = 0;  // so far, of this object
 };
 
+// What the records that nodes hold say of this coordinator, whole: it may have been restored to a state that is older.
+struct RecordsHeard {
+  std::vector<NodeId> revoked;      // by a record of this coordinator
+  std::vector<NodeId> recalled;     // nodes that gave back every revocation that they hold
+  std::vector<pb::RunRecord> runs;  // that are not withdrawn
+};
+
+// The best that records tell of the experts of a run, as Effects::seeks asked for.
+struct RunRecords {
+  struct Head {
+    pb::ExpertRecord record;
+    NodeId author;
+  };
+  RunId run;
+  std::vector<Head> heads;
+};
+
+// The content of a stored file, as Effects::reads asked for.
+struct FileRead {
+  Hash manifest;
+  std::string bytes;
+};
+
 struct Tick {};
 
 // The host's loop came round late by this much; said before what had queued up meanwhile.
@@ -155,9 +181,9 @@ struct DiskFree {
   std::uint64_t bytes = 0;
 };
 
-using Event =
-    std::variant<Received, EnrolReceived, TurnedAway, Closed, Persisted, ObjectStored, ObjectFailed,
-                 ObjectDamaged, HeldElsewhere, ObjectChecked, ObjectProgress, Tick, LoopLag, DiskFree>;
+using Event = std::variant<Received, EnrolReceived, TurnedAway, Closed, Persisted, ObjectStored, ObjectFailed,
+                           ObjectDamaged, HeldElsewhere, ObjectChecked, ObjectProgress, RecordsHeard,
+                           RunRecords, FileRead, Tick, LoopLag, DiskFree>;
 
 // ---- What is to be done ----------------------------------------------------------------------------------
 
@@ -208,8 +234,12 @@ struct Effects {
   std::vector<Drop> drops;
   std::vector<Hash>
       verifies;  // stored objects to be read and hashed again, one after the other, beside other work
+  std::vector<RunId> seeks;  // runs whose records are asked for
+  std::vector<Hash> reads;   // stored files whose content is asked for
   std::vector<RosterChange> roster;
   std::vector<ConnectionId> disconnects;
+  // A person removes a dataset or a run, or stops one to do so: the batch, and those before it, are written on a full disk.
+  bool makes_room = false;
   Duration next{};  // boot time of the next Tick that is needed, at the latest
 };
 
@@ -230,6 +260,9 @@ class Authority {
   virtual Result<NodeId> check_possession(const pb::EnrolRequest& request, const std::string& key) const = 0;
   // Signs; fills in the coordinator's key.
   virtual pb::Certificate certify(pb::CertificateBody body) const = 0;
+  // The body, if this coordinator signed it and it has not expired. kCorrupt or kUnauthorised otherwise.
+  virtual Result<pb::CertificateBody> open(const pb::Certificate& certificate,
+                                           std::int64_t unix_ms) const = 0;
 };
 
 // ---- The core --------------------------------------------------------------------------------------------
@@ -264,6 +297,7 @@ struct ExpertView {
   std::optional<LeaseView> lease;
   bool yields = false;          // its holder is told to give it back at its next commit
   std::uint32_t copies = 1;     // wanted
+  std::optional<Hash> pending;  // the checkpoint whose commit is fetched, or waits for its copies
   std::vector<NodeId> places;   // that its commits wait for, beside this disk
   std::vector<NodeId> stalled;  // that are not asked for a while
 };
@@ -306,22 +340,31 @@ class Core {
   // Whether this node or person may read the object's chunks: people everything, nodes their own experts'
   // shards and heads, and what the routers are made of.
   bool may_read(const NodeId& node, const Hash& manifest) const;
-  // What durable state names and the disk has lost; nobody has been asked for it lately.
+  // What durable state names, or an adoption waits for, and the disk lacks; nobody has been asked for it lately.
   std::vector<Hash> lost_objects() const;
   // The node with this X25519 key, unless it is revoked.
   std::optional<NodeId> node_of_key(const std::string& key) const;
   // Durable once the last batch is.
   std::vector<RunFacts> run_facts() const;
   std::vector<NodeId> revoked() const;
+  std::set<std::string> deleted_runs() const;  // by id; records of them are withdrawn
+  // Since a restore: nobody is answered yet, and nodes are asked for the revocations that they hold.
+  bool recalls() const;
   // For invariants and tests.
   std::vector<ExpertView> experts() const;
   void experts(std::vector<ExpertView>& views) const;  // in the place of what they were
+  std::uint64_t last_version() const;                  // of any assignment; those made later are higher
   std::uint64_t last_batch() const;
   std::uint64_t persisted_batch() const;
 
   // What `restore` makes of a backup's state: its epochs' generation raised by one, and their counters going on from
-  // `unix_ms`, the time of the restore. So the epochs of two restores of one generation have none in common (S3).
-  static Result<std::vector<KeyValue>> restored(std::span<const KeyValue> state, std::int64_t unix_ms);
+  // `unix_ms`, the time of the restore. So the epochs of two restores of one generation have none in common (S3). Join
+  // tokens expire, since a backup does not know their later uses, unless they are kept.
+  enum class Tokens { kExpire, kKeep };
+  static Result<std::vector<KeyValue>> restored(std::span<const KeyValue> state, std::int64_t unix_ms,
+                                                Tokens tokens);
+  // The state of a coordinator that lost all but its identity: nobody is rostered, and epochs go on as after a restore.
+  static std::vector<KeyValue> fresh(std::int64_t unix_ms);
 
  private:
   explicit Core(std::unique_ptr<Machine> machine);

@@ -1,5 +1,6 @@
 #include "coordinator/data_folder.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -7,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "base/unique_fd.h"
 #include "coordinator/authority.h"
 #include "coordinator/host.h"
 #include "protocol/secret_file.h"
@@ -50,6 +52,16 @@ Result<void> copy_secret(const fs::path& from, const fs::path& to) {
   return protocol::write_secret_file(to, content);
 }
 
+// As RocksDB locks its folder.
+bool is_locked(const fs::path& file) {
+  const UniqueFd lock(::open(file.c_str(), O_RDWR | O_CLOEXEC));
+  if (!lock) return false;
+  struct flock asked {};
+  asked.l_type = F_WRLCK;
+  asked.l_whence = SEEK_SET;
+  return ::fcntl(lock.get(), F_GETLK, &asked) == 0 && asked.l_type != F_UNLCK;
+}
+
 struct View {
   std::unique_ptr<storage::Store> store;
   std::unique_ptr<const storage::ObjectStore> objects;
@@ -75,8 +87,7 @@ Result<View> view_folder(const fs::path& folder, const protocol::Identity& ident
   return view;
 }
 
-Result<void> copy_into(const fs::path& from, const fs::path& to,
-                       std::optional<std::int64_t> restored_unix_ms) {
+Result<void> copy_into(const fs::path& from, const fs::path& to, std::optional<Restore> restore) {
   const fs::path scratch = to / "reading";
   ASSIGN_OR_RETURN(const DataFolder target, open_data_folder(to));
   TRY(copy_secret(DataFolder{from}.identity_file(), target.identity_file()));
@@ -88,8 +99,8 @@ Result<void> copy_into(const fs::path& from, const fs::path& to,
   {
     ASSIGN_OR_RETURN(View source, view_folder(from, identity, scratch));
     TRY(copy_objects(*source.objects, *target.objects));
-    if (restored_unix_ms) {
-      ASSIGN_OR_RETURN(source.state, Core::restored(source.state, *restored_unix_ms));
+    if (restore) {
+      ASSIGN_OR_RETURN(source.state, Core::restored(source.state, restore->unix_ms, restore->tokens));
     }
     std::vector<storage::Write> batch;
     for (KeyValue& entry : source.state) batch.push_back({kStatePrefix + entry.key, std::move(entry.value)});
@@ -135,13 +146,12 @@ Result<void> refresh_admin_context(const DataFolder& folder, const protocol::End
   return protocol::write_context(folder.admin_file(), *context);
 }
 
-Result<void> copy_data_folder(const fs::path& from, const fs::path& to,
-                              std::optional<std::int64_t> restored_unix_ms) {
+Result<void> copy_data_folder(const fs::path& from, const fs::path& to, std::optional<Restore> restore) {
   std::error_code error;
   if (!fs::exists(from / "store", error)) {
     return fail(ErrorCode::kNotFound, text(from.string(), " is no data folder of a coordinator"));
   }
-  if (restored_unix_ms && !fs::exists(from / kCopyMark, error)) {
+  if (restore && !fs::exists(from / kCopyMark, error)) {
     return fail(ErrorCode::kInvalid, text(from.string(), " is no complete backup"));
   }
   if (fs::exists(to, error) && !fs::is_empty(to, error)) {
@@ -151,8 +161,8 @@ Result<void> copy_data_folder(const fs::path& from, const fs::path& to,
   // A coordinator that runs may drop or store something at the moment of the look.
   Result<void> copied;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    copied = copy_into(from, to, restored_unix_ms);
-    if (copied && !restored_unix_ms) {
+    copied = copy_into(from, to, restore);
+    if (copied && !restore) {
       copied = protocol::write_secret_file(to / kCopyMark, "a backup of a Skerry coordinator\n");
     }
     if (copied) break;
@@ -160,6 +170,34 @@ Result<void> copy_data_folder(const fs::path& from, const fs::path& to,
     if (copied.error().code == ErrorCode::kExhausted) break;
   }
   return copied;
+}
+
+Result<fs::path> begin_fresh_store(const fs::path& path, std::int64_t unix_ms) {
+  const DataFolder folder{path, nullptr, nullptr};
+  std::error_code error;
+  if (!fs::exists(folder.identity_file(), error)) {
+    return fail(ErrorCode::kNotFound, text("there is no identity in ", path.string(),
+                                           ": name the folder of the coordinator that is to go "
+                                           "on, or start one anew without restore"));
+  }
+  if (is_locked(path / "store" / "LOCK"))
+    return fail(ErrorCode::kConflict, text("a coordinator runs on ", path.string(), ": stop it first"));
+  fs::path kept;
+  for (int number = 1; kept.empty() || fs::exists(kept, error); ++number)
+    kept = path / text("damaged-", number);
+  TRY(make_folder(kept));
+  for (const char* part : {"store", "objects", "admin.toml"}) {
+    if (!fs::exists(path / part, error)) continue;
+    fs::rename(path / part, kept / part, error);
+    if (error)
+      return fail(ErrorCode::kIo, text("cannot move ", (path / part).string(), ": ", error.message()));
+  }
+  ASSIGN_OR_RETURN(const DataFolder fresh, open_data_folder(path));
+  std::vector<storage::Write> batch;
+  for (KeyValue& entry : Core::fresh(unix_ms))
+    batch.push_back({kStatePrefix + entry.key, std::move(entry.value)});
+  TRY(fresh.store->write(batch));
+  return kept;
 }
 
 }  // namespace skerry::coordinator

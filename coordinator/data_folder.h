@@ -34,9 +34,18 @@ Result<void> write_admin_context(const DataFolder& folder, const protocol::Ident
 // The addresses may be others than at the last start. A context that was moved away stays away.
 Result<void> refresh_admin_context(const DataFolder& folder, const protocol::Endpoints& endpoints);
 
+// What makes a restore of a copy (Core::restored).
+struct Restore {
+  std::int64_t unix_ms = 0;
+  Core::Tokens tokens = Core::Tokens::kExpire;
+};
 // Copies everything to `to`, which must not exist or be empty; complete when it returns, and nothing where it fails.
-// A backup, or with a time its restore (Core::restored). The source is only read; a coordinator may be running on it.
+// A backup, or a restore of one. The source is only read; a coordinator may be running on it.
 Result<void> copy_data_folder(const std::filesystem::path& from, const std::filesystem::path& to,
-                              std::optional<std::int64_t> restored_unix_ms);
+                              std::optional<Restore> restore);
+
+// Begins a fresh store under the identity in `path`: what was there is moved to path/damaged-N, which is returned. kNotFound:
+// there is no identity; kConflict: a coordinator runs on the folder.
+Result<std::filesystem::path> begin_fresh_store(const std::filesystem::path& path, std::int64_t unix_ms);
 
 }  // namespace skerry::coordinator

@@ -3,7 +3,6 @@
 #include "protocol/limits.h"
 
 namespace skerry::coordinator {
-namespace {
 
 Result<void> check_files(const pb::DatasetAdd& content) {
   if (is_weights(content)) {
@@ -39,8 +38,6 @@ Result<void> check_files(const pb::DatasetAdd& content) {
   if (!has_router) return fail(ErrorCode::kInvalid, "the dataset has no router file");
   return {};
 }
-
-}  // namespace
 
 bool is_weights(const pb::DatasetAdd& content) {
   return std::ranges::any_of(content.files(),
@@ -201,11 +198,12 @@ AdminResult Machine::dataset_delete(const pb::Named& request) {
     return fail(ErrorCode::kConflict, text("run ", run->record.spec().name(), " uses dataset ",
                                            request.name(), "; delete the run first"));
   }
-  for (const Hash& fetching : dataset->second.fetching) effects.cancel_fetches.push_back(fetching);
-  for (const pb::DatasetFile& file : dataset->second.record.content().files()) {
+  const Dataset gone = std::move(dataset->second);
+  datasets.erase(dataset);
+  for (const Hash& fetching : gone.fetching) cancel_fetch(fetching);
+  for (const pb::DatasetFile& file : gone.record.content().files()) {
     unname_object(file.object().manifest(), Purpose::kFile);
   }
-  datasets.erase(dataset);
   dirty_datasets.insert(request.name());
   tell("dataset_deleted", request.name());
   pb::AdminReply reply;

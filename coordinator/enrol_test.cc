@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/text.h"
 #include "coordinator/testing.h"
 
 namespace skerry::coordinator {
@@ -121,6 +122,22 @@ TEST(Roster, ANodeIsFoundByTheBeginningOfItsIdThatPeopleSee) {
   EXPECT_EQ(found(node.id.str().substr(0, 12)), node.id.str());
   EXPECT_EQ(found(node.id.str().substr(0, 11)), "not_found");
   EXPECT_EQ(found(node.id.str().substr(0, 12) + "zz"), "not_found");
+}
+
+TEST(Roster, PeersAreForPeopleWhoWantThem) {
+  Harness harness;
+  pb::ControlRequest request;
+  request.mutable_hello()->mutable_version()->set_major(protocol::kVersionMajor);
+  request.mutable_hello()->mutable_version()->set_minor(protocol::kVersionMinor);
+  EXPECT_FALSE(harness.ask(harness.admin, request).hello().has_peers());
+  request.mutable_hello()->set_wants_peers(true);
+  EXPECT_TRUE(harness.ask(harness.admin, request).hello().has_peers());
+  Who node = harness.join("n1");
+  request.mutable_hello()->set_incarnation(node.incarnation);
+  request.mutable_hello()->add_slots()->set_device("cpu");
+  const pb::ControlReply answer = harness.ask(node, request);
+  ASSERT_TRUE(answer.has_hello());
+  EXPECT_FALSE(answer.hello().has_peers());
 }
 
 TEST(Roster, HelloComesFirst) {
@@ -254,6 +271,119 @@ TEST(Roster, ListsComeInPages) {
   ASSERT_EQ(second.nodes_size(), 1);
   EXPECT_EQ(second.nodes(0).name(), "c");
   EXPECT_EQ(second.next(), "");
+}
+
+void pass(Harness& harness, Duration time) {
+  harness.now.boot += time;
+  harness.now.unix_ms += time / std::chrono::milliseconds(1);
+  harness.step(Tick{});
+}
+
+void leave(Harness& harness, Who& who) {
+  harness.heartbeat(who, true);
+  harness.step(Closed{who.connection});
+  who.connection.clear();
+}
+
+bool is_known(Harness& harness, const Who& who) {
+  harness.admin_ask([&](pb::AdminRequest& request) { request.mutable_node_show()->set_name(who.id.str()); });
+  return harness.last_error.code().empty();
+}
+
+constexpr Duration kMonth = std::chrono::hours(24) * 31;
+
+TEST(Roster, ForgetsNodesThatAreGoneForLong) {
+  Harness harness;
+  Who author = harness.join("author");
+  harness.create_run("fashion", 1);
+  harness.commit_round(author);
+  harness.return_lease(author, "enough");
+  Who here = harness.join("here");
+  Who lost = harness.join("lost");
+  Who left = harness.join("left");
+  Who revoked = harness.join("revoked");
+  Who never = testing::make_who("never");  // enrolled and was not seen since
+  harness.enrol(never, harness.first.token);
+  harness.admin_ask([](pb::AdminRequest& request) { request.mutable_node_revoke()->set_name("revoked"); });
+  leave(harness, left);
+  leave(harness, author);
+  harness.step(Closed{lost.connection});
+  lost.connection.clear();
+  harness.run_for(std::chrono::seconds(20), [&] { harness.heartbeat(here); });
+  ASSERT_EQ(harness.events("node_lost").size(), 1U);
+
+  pass(harness, kMonth - std::chrono::hours(48));
+  harness.heartbeat(here);
+  EXPECT_TRUE(is_known(harness, lost));
+  pass(harness, std::chrono::hours(48));
+  for (const Who& who : {lost, left, never}) EXPECT_FALSE(is_known(harness, who)) << who.name;
+  for (const Who& who : {here, author, revoked}) EXPECT_TRUE(is_known(harness, who)) << who.name;
+  EXPECT_THAT(harness.events("nodes_forgotten").at(0).reason(), HasSubstr("3 nodes were gone for over"));
+
+  harness.restart();
+  harness.reconnect(here);
+  for (const Who& who : {lost, left, never}) EXPECT_FALSE(is_known(harness, who)) << who.name;
+  EXPECT_EQ(harness.send_hello(lost).back().error().code(), to_string(ErrorCode::kUnauthorised));
+  const pb::TokenCreated token = make_token(harness, pb::ROLE_NODE, 5);
+  EXPECT_EQ(harness.enrol(revoked, token).error().code(), to_string(ErrorCode::kUnauthorised));
+  EXPECT_TRUE(harness.enrol(lost, token).has_certificate());
+  harness.reconnect(lost);
+  EXPECT_TRUE(is_known(harness, lost));
+}
+
+TEST(Roster, AHolderIsNotForgottenThoughItsLeaseLapsedLongAgo) {
+  Harness harness;
+  Who holder = harness.join("holder");
+  harness.create_run("fashion", 1);
+  harness.run_for(std::chrono::seconds(20));
+  pass(harness, kMonth);
+  EXPECT_TRUE(is_known(harness, holder));
+  harness.reconnect(holder);
+  EXPECT_EQ(harness.events("lease_resumed").size(), 1U);
+}
+
+TEST(Roster, MakesRoomForWhoJoinsWithAToken) {
+  Harness harness;
+  harness.config.nodes = 10;
+  const pb::TokenCreated token = make_token(harness, pb::ROLE_NODE, 1000, 86400);
+  std::vector<Who> joined;
+  for (int i = 0; i < 9; ++i) joined.push_back(harness.join(text("n", i)));
+  leave(harness, joined[4]);
+  const Who late = testing::make_who("late");
+  EXPECT_THAT(harness.enrol(late, token).error().message(), HasSubstr("the roster is full: it has 10 keys"));
+  EXPECT_TRUE(is_known(harness, joined[4])) << "it has been gone for a moment only";
+  EXPECT_EQ(token_info(harness, token.info().id()).used(), 0U);
+  pass(harness, std::chrono::hours(2));
+  pb::TokenCreated wrong = token;
+  wrong.set_secret(std::string(32, 'x'));
+  EXPECT_TRUE(harness.enrol(late, wrong).has_error());
+  EXPECT_TRUE(is_known(harness, joined[4])) << "nobody makes room without a token";
+  EXPECT_TRUE(harness.enrol(late, token).has_certificate());
+  EXPECT_FALSE(is_known(harness, joined[4]));
+}
+
+TEST(Roster, TwentyThousandAndOneMachinesComeAndGo) {
+  Harness harness;
+  const pb::TokenCreated token = make_token(harness, pb::ROLE_NODE, 100'000, 7 * 86400);
+  for (int i = 0; i < 20'001; ++i) {
+    ASSERT_TRUE(harness.enrol(testing::make_who(text("n", i)), token).has_certificate()) << i;
+    if (i % 1000 == 0) pass(harness, std::chrono::hours(1));
+  }
+}
+
+// The recovery window is for those that were here.
+TEST(Roster, NodesThatWereGoneKeepNoRecoveryWindowOpen) {
+  Harness harness;
+  harness.config.dials_per_second = 1;
+  Who holder = harness.join("holder");
+  harness.create_run("fashion", 1);
+  for (int i = 0; i < 30; ++i) {
+    Who other = harness.join(text("n", i));
+    leave(harness, other);
+  }
+  harness.restart();
+  harness.run_for(std::chrono::seconds(12));
+  EXPECT_EQ(harness.events("lease_lost").size(), 1U);
 }
 
 TEST(State, DamageRefusesToStart) {

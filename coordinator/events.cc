@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <limits>
+#include <string_view>
 
+#include "base/clean_text.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/keys.h"
@@ -10,6 +13,42 @@ namespace skerry::coordinator {
 namespace {
 
 constexpr Duration kRepeatsToldEvery = std::chrono::minutes(1);
+
+// What a node can cause, and how often in a minute one node is an event each by it. Beyond that they are counted.
+struct Bound {
+  std::string_view kind;
+  std::uint64_t each_minute;
+};
+constexpr std::uint64_t kOften = 600;   // a commit needs a checkpoint that is whole on this disk
+constexpr std::uint64_t kLeases = 200;  // a node has up to 64 slots
+constexpr std::uint64_t kSeldom = 20;
+constexpr Bound kBounds[] = {
+    {"committed", kOften},
+    {kEnrolled, kLeases},  // by one token
+    {"expert_done", kLeases},
+    {"granted", kLeases},
+    {"lease_lost", kLeases},
+    {"lease_resumed", kLeases},
+    {"lease_returned", kLeases},
+    {"drained", kSeldom},
+    {"engine_failed", kSeldom},
+    {"fenced", kSeldom},
+    {"generation_raised", kSeldom},
+    {"node_left", kSeldom},
+    {"node_lost", kSeldom},
+    {"refused", kSeldom},
+    {"replica_stalled", kSeldom},
+    {kRunState, kSeldom},  // of one run
+    {kTransfer, kSeldom},
+    {kNodeJoined, 10},
+    {kPeerFault, 5},
+    {kTurnedAway, 1},  // of one kind
+};
+
+const Bound* bound_of(const std::string& kind) {
+  const auto* const found = std::ranges::find(kBounds, std::string_view(kind), &Bound::kind);
+  return found == std::end(kBounds) ? nullptr : found;
+}
 
 }  // namespace
 
@@ -31,14 +70,14 @@ void Machine::tell(const std::string& kind, const std::string& reason, const std
   event.set_kind(kind);
   event.set_expert(-1);
   event.set_node(node);
-  event.set_reason(reason.substr(0, protocol::kReasonBytes));
+  event.set_reason(clean_text(reason, protocol::kReasonBytes));
   event.set_step(step);
   if (expert != nullptr) {
     event.set_run(runs.at(expert->record.run()).record.spec().name());
     event.set_expert(expert->record.index());
     event.set_epoch(expert->record.epoch());
   }
-  append(std::move(event));
+  tell_event(std::move(event), {node, ""});
 }
 
 void Machine::tell_run(const std::string& kind, const std::string& reason, const Run& run) {
@@ -46,43 +85,49 @@ void Machine::tell_run(const std::string& kind, const std::string& reason, const
   event.set_kind(kind);
   event.set_run(run.record.spec().name());
   event.set_expert(-1);
-  event.set_reason(reason.substr(0, protocol::kReasonBytes));
+  event.set_reason(clean_text(reason, protocol::kReasonBytes));
+  tell_event(std::move(event), {run.record.spec().name(), ""});
+}
+
+// Every event comes this way. One that `who` causes without end is counted once the kind's bound for a minute is reached.
+void Machine::tell_event(pb::Event event, const Repeats::key_type& who) {
+  const Bound* const bound = bound_of(event.kind());
+  if (bound != nullptr) {
+    Repeated& ones = repeats[event.kind()].try_emplace(who, Repeated{.since = now.boot}).first->second;
+    ones.reason = event.reason();
+    ones.node = event.node();
+    ones.run = event.node().empty() ? event.run() : "";
+    if (ones.told >= bound->each_minute) {
+      ++ones.more;
+      return;
+    }
+    ++ones.told;
+  }
   append(std::move(event));
 }
 
-void Machine::tell_bounded(Repeats& repeats, const Repeats::key_type& key, std::uint64_t at_once,
-                           const char* kind, const std::string& reason, const std::string& node) {
-  if (is_to_be_told(repeats, key, at_once, reason, node)) tell(kind, reason, node);
-}
-
-// Else it is counted.
-bool Machine::is_to_be_told(Repeats& repeats, const Repeats::key_type& key, std::uint64_t at_once,
-                            const std::string& reason, const std::string& node) {
-  Repeated& ones = repeats.try_emplace(key, Repeated{now.boot, 0, 0, "", ""}).first->second;
-  ones.reason = reason;
-  ones.node = node;
-  if (ones.told == at_once) {
-    ++ones.more;
-    return false;
-  }
-  ++ones.told;
-  return true;
-}
-
-void Machine::tell_counted(Repeats& repeats, const char* kind) {
-  for (auto each = repeats.begin(); each != repeats.end();) {
-    Repeated& ones = each->second;
-    if (now.boot - ones.since < kRepeatsToldEvery) {
-      ++each;
-    } else if (ones.more == 0) {
-      each = repeats.erase(each);
-    } else {
-      tell(kind,
-           text(ones.reason, ", ", ones.more, ones.more == 1 ? " time" : " times", " more within a minute"),
-           ones.node);
-      ones.since = now.boot;
-      ones.more = 0;
-      ++each;
+void Machine::tell_counted() {
+  for (auto& [kind, ones_of_kind] : repeats) {
+    for (auto each = ones_of_kind.begin(); each != ones_of_kind.end();) {
+      Repeated& ones = each->second;
+      if (now.boot - ones.since < kRepeatsToldEvery) {
+        ++each;
+      } else if (ones.more == 0) {
+        each = ones_of_kind.erase(each);
+      } else {
+        pb::Event event;
+        event.set_kind(kind);
+        event.set_expert(-1);
+        event.set_node(ones.node);
+        event.set_run(ones.run);
+        const std::string many =
+            text(", ", ones.more, ones.more == 1 ? " time" : " times", " more within a minute");
+        event.set_reason(clean_text(ones.reason, protocol::kReasonBytes - many.size()) + many);
+        append(std::move(event));
+        ones.since = now.boot;
+        ones.more = 0;
+        ++each;
+      }
     }
   }
 }
@@ -91,25 +136,40 @@ void Machine::tell_counted(Repeats& repeats, const char* kind) {
 std::size_t Machine::most_of(const std::string& kind) const {
   if (kind == kTurnedAway) return config.turned_away_events;
   if (kind == kTransfer) return config.transfer_events;
+  if (kind == kRunState) return config.run_state_events;
+  if (kind == kEnrolled) return config.enrolled_events;
   return std::numeric_limits<std::size_t>::max();
 }
 
-// Written with the batch of what it tells. The oldest make room, and what comes often for its like.
+// Written with the batch of what it tells. The oldest make room: what comes often for its like, a node's for its own.
 void Machine::append(pb::Event event) {
   event.set_number(next_event++);
   event.set_unix_ms(now.unix_ms);
   other_writes[event_key(event.number())] = event.SerializeAsString();
   const std::string kind = event.kind();
-  ++events_of_kind[kind];
+  const std::string node = event.node();
+  count_event(event, 1);
   events.push_back(std::move(event));
   const auto drop_oldest = [&](auto oldest) {
-    --events_of_kind[oldest->kind()];
+    count_event(*oldest, -1);
     other_writes[event_key(oldest->number())] = std::nullopt;
     events.erase(oldest);
   };
   if (events_of_kind[kind] > most_of(kind))
     drop_oldest(std::ranges::find_if(events, [&](const auto& e) { return e.kind() == kind; }));
+  if (!node.empty() && events_of_node[node] > config.events_of_node)
+    drop_oldest(std::ranges::find_if(events, [&](const auto& e) { return e.node() == node; }));
   while (events.size() > config.events && !planted("events_never_trimmed")) drop_oldest(events.begin());
+}
+
+void Machine::count_event(const pb::Event& event, int by) {
+  const auto add = [by](std::map<std::string, std::size_t>& counts, const std::string& key) {
+    std::size_t& count = counts[key];
+    count += static_cast<std::size_t>(by);
+    if (count == 0) counts.erase(key);
+  };
+  add(events_of_kind, event.kind());
+  if (!event.node().empty()) add(events_of_node, event.node());
 }
 
 AdminResult Machine::event_list(const pb::EventList& request) const {

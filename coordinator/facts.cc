@@ -30,6 +30,9 @@ std::vector<RunFacts> Machine::run_facts() const {
   for (const auto& [id, run] : runs) {
     RunFacts& facts = all.emplace_back();
     facts.about = about(run);
+    *facts.about.mutable_content() = datasets.at(run.record.spec().dataset()).record.content();
+    if (!run.record.spec().init().empty())
+      *facts.about.mutable_weights() = datasets.at(run.record.spec().init()).record.content();
     const pb::DatasetInfo& dataset = facts.about.dataset();
     std::vector<const pb::ObjectRef*> statistics(run.experts.size());
     for (const pb::DatasetFile& file : facts.about.router()) {
@@ -66,6 +69,7 @@ std::vector<NodeId> Machine::revoked() const {
   for (const auto& [id, node] : nodes) {
     if (node.record.revoked()) all.emplace_back(id);
   }
+  for (const auto& [id, key] : revoked_keys) all.emplace_back(id);
   return all;
 }
 

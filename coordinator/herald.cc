@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "coordinator/router_job.h"
+#include "gossip/router_parts.h"
 #include "storage/manifest.h"
 
 namespace skerry::coordinator {
@@ -14,9 +15,9 @@ namespace {
 constexpr std::size_t kRemembered = 8192;  // records that were found genuine
 
 gossip::Config config_of(gossip::Config config, const protocol::Signer& identity, std::size_t connections,
-                         std::uint64_t seed, Now now) {
+                         std::uint64_t seed, const std::string& saved, Now now) {
   config.coordinator_key = identity.ed25519_key();
-  config.incarnation = static_cast<std::uint64_t>(now.unix_ms);
+  config.incarnation = gossip::incarnation_after(saved, now.unix_ms, seed);
   config.seed = seed;
   config.peers_wanted = 0;  // they come to it
   config.peers_most = connections;
@@ -28,27 +29,55 @@ gossip::Config config_of(gossip::Config config, const protocol::Signer& identity
 Herald::Herald(const protocol::Signer& identity, std::size_t connections, std::uint64_t seed,
                const std::string& saved, Now now, const Manner& manner)
     : verifier_(identity.ed25519_key(), kRemembered, manner.checks),
-      gossip_(config_of(manner.pace, identity, connections, seed, now), identity, verifier_,
+      gossip_(config_of(manner.pace, identity, connections, seed, saved, now), identity, verifier_,
               gossip::load_table(saved, verifier_, {}, now), now) {}
+
+std::string Herald::peers(std::size_t limit_bytes, Now now) const {
+  gossip::Table some(verifier_.coordinator());
+  std::size_t bytes = 0;
+  gossip_.table().for_each(now, [&](const gossip::Entry& entry) {
+    const gossip::Record& record = *entry.record;
+    if (record.key.kind != gossip::Kind::kNode || record.body.withdrawn()) return;
+    if (record.body.node().address().empty() || bytes + record.wire.ByteSizeLong() > limit_bytes) return;
+    bytes += record.wire.ByteSizeLong();
+    some.put(entry.record, gossip::Table::age(entry, now), now);
+  });
+  return gossip::save_table(some, now);
+}
 
 void Herald::say(const pb::RecordBody& body, Now now) {
   const Result<void> said = gossip_.say(body, now);
   if (!said) log_error("cannot be told by gossip: " + said.error().message);
 }
 
-void Herald::tell(const std::vector<RunFacts>& runs, const std::vector<NodeId>& revoked, Now now) {
-  std::set<std::string> known;
-  for (const RunFacts& facts : runs) {
-    known.insert(facts.about.run().id());
-    tell_run(facts, now);
-  }
-  withdraw_others(known, now);
+void Herald::tell(const std::vector<RunFacts>& runs, const std::set<std::string>& deleted,
+                  const std::vector<NodeId>& revoked, Now now) {
+  for (const RunFacts& facts : runs) tell_run(facts, now);
+  deleted_ = deleted;
+  withdraw_deleted(now);
   for (const NodeId& node : revoked) {
     if (!revoked_.insert(node).second) continue;
     pb::RecordBody body;
     body.mutable_revocation()->set_node_id(node.str());
     say(body, now);
   }
+}
+
+std::optional<RecordsHeard> Herald::hear(Now now) {
+  const gossip::Fingerprints& prints = gossip_.table().fingerprints();
+  if (prints == heard_ && recalled_ == gossip_.recalled().size()) return std::nullopt;
+  heard_ = prints;
+  recalled_ = gossip_.recalled().size();
+  RecordsHeard heard;
+  gossip_.table().for_each(now, [&](const gossip::Entry& entry) {
+    const pb::RecordBody& body = entry.record->body;
+    if (body.withdrawn()) return;
+    if (body.has_revocation()) heard.revoked.emplace_back(body.revocation().node_id());
+    if (body.has_run()) heard.runs.push_back(body.run());
+  });
+  heard.recalled.assign(gossip_.recalled().begin(), gossip_.recalled().end());
+  withdraw_deleted(now);
+  return heard;
 }
 
 void Herald::tell_run(const RunFacts& facts, Now now) {
@@ -86,16 +115,22 @@ void Herald::tell_run(const RunFacts& facts, Now now) {
   }
 }
 
-// Runs that were deleted, in this life or, as far as records tell of them, in an earlier one.
-void Herald::withdraw_others(const std::set<std::string>& runs, Now now) {
+RunRecords Herald::records_of(const RunId& run, Now now) const {
+  RunRecords records{run, {}};
+  for (gossip::ExpertSource& each : gossip::expert_sources(gossip_.table(), run, now))
+    records.heads.push_back({std::move(each.best), std::move(each.author)});
+  return records;
+}
+
+void Herald::withdraw_deleted(Now now) {
   std::set<std::string> gone;
   gossip_.table().for_each(now, [&](const gossip::Entry& entry) {
     const pb::RecordBody& body = entry.record->body;
-    if (body.has_run() && !body.withdrawn() && !runs.contains(body.run().run()))
+    if (body.has_run() && !body.withdrawn() && deleted_.contains(body.run().run()))
       gone.insert(body.run().run());
   });
   for (const auto& [run, bytes] : told_) {
-    if (!runs.contains(run)) gone.insert(run);
+    if (deleted_.contains(run)) gone.insert(run);
   }
   for (const std::string& run : gone) {
     told_.erase(run);

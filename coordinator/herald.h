@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,19 +27,29 @@ class Herald {
   Herald(const protocol::Signer& identity, std::size_t connections, std::uint64_t seed,
          const std::string& saved, Now now, const Manner& manner = {});
 
-  // The facts as they are now, whole: what is there no more is withdrawn.
-  void tell(const std::vector<RunFacts>& runs, const std::vector<NodeId>& revoked, Now now);
+  // The facts as they are now, whole. Records of the runs in `deleted` are withdrawn, also where an older one turns up
+  // later; a run that is in neither is left alone.
+  void tell(const std::vector<RunFacts>& runs, const std::set<std::string>& deleted,
+            const std::vector<NodeId>& revoked, Now now);
+  // What records say of this coordinator, where they have changed since the last call.
+  std::optional<RecordsHeard> hear(Now now);
+
+  RunRecords records_of(const RunId& run, Now now) const;
 
   // Of a specification: the chunk, or the manifest where both are one. Null: it is not of one.
   const std::string* read(const Hash& object, const Hash& chunk) const;
 
   gossip::Gossip& talk() { return gossip_; }
-  std::string save(Now now) const { return gossip::save_table(gossip_.table(), now); }
+  // SavedRecords of the nodes that can be dialled; of many, as many as have room in `limit_bytes`.
+  std::string peers(std::size_t limit_bytes, Now now) const;
+  std::string save(Now now) const { return gossip_.save(now); }
+  // Where it has grown, save() is due.
+  std::uint64_t incarnation() const { return gossip_.incarnation(); }
 
  private:
   using Object = std::map<Hash, std::string>;  // its manifest under its own name, and its chunks
   void tell_run(const RunFacts& facts, Now now);
-  void withdraw_others(const std::set<std::string>& runs, Now now);
+  void withdraw_deleted(Now now);
   pb::ObjectRef offer(const pb::EnsembleReply& about);
   void say(const pb::RecordBody& body, Now now);
 
@@ -49,6 +60,9 @@ class Herald {
       told_;  // run → the specification's bytes, and who is removed, as last told
   std::map<ExpertId, std::string> heads_;  // the manifest as last told
   std::set<NodeId> revoked_;
+  std::set<std::string> deleted_;
+  gossip::Fingerprints heard_{};  // of the table, at the last hear()
+  std::size_t recalled_ = 0;
 };
 
 }  // namespace skerry::coordinator

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "gossip/router_parts.h"
+#include "gossip/testing.h"
 #include "storage/manifest.h"
 
 namespace skerry::coordinator {
@@ -54,7 +55,7 @@ class HeraldTest : public ::testing::Test {
 
 TEST_F(HeraldTest, TellsRunsHeadsAndRevocations) {
   const NodeId bad(std::string(32, 'b'));
-  herald.tell({facts()}, {bad}, at());
+  herald.tell({facts()}, {}, {bad}, at());
   round();
   const auto parts = gossip::router_parts(table(), RunId("r-1"), at());
   ASSERT_TRUE(parts) << parts.error().message;
@@ -63,9 +64,38 @@ TEST_F(HeraldTest, TellsRunsHeadsAndRevocations) {
   EXPECT_TRUE(parts->experts[0].acknowledged);
   EXPECT_EQ(parts->experts[0].best.step(), 10U);
   EXPECT_TRUE(table().is_revoked(bad, at()));
-  herald.tell({facts(20)}, {bad}, at());
+  herald.tell({facts(20)}, {}, {bad}, at());
   round();
   EXPECT_EQ(gossip::router_parts(table(), RunId("r-1"), at())->experts[0].best.step(), 20U);
+}
+
+class HeraldOfPeers : public ::testing::Test {
+ protected:
+  HeraldOfPeers() { herald.talk().connected(passer.id(), false, gossip::at({})); }
+  void hear(const gossip::Author& author, const std::string& address) {
+    pb::GossipMessage message;
+    *message.add_records() = author.sign(gossip::node_fact(address), 1);
+    herald.talk().received(passer.id(), message, gossip::at({}));
+  }
+  std::size_t told(std::size_t limit_bytes) {
+    return gossip::load_table(herald.peers(limit_bytes, gossip::at({})), verifier, {}, gossip::at({})).size();
+  }
+  const gossip::Author passer{1};
+  const gossip::Author second{2};
+  const gossip::Author third{3};
+  gossip::Verifier verifier{gossip::the_coordinator().ed25519_key()};
+  Herald herald{gossip::the_coordinator(), 100, 1, "", gossip::at({})};
+};
+
+TEST_F(HeraldOfPeers, TellsThoseThatCanBeDialledAsManyAsHaveRoom) {
+  hear(passer, "tcp://192.0.2.7:4000");
+  hear(second, "tcp://192.0.2.8:4000");
+  hear(third, "");
+  EXPECT_EQ(herald.talk().table().size(), 3U);
+  EXPECT_EQ(told(1 << 20), 2U);
+  const std::size_t both = herald.peers(1 << 20, gossip::at({})).size();
+  EXPECT_EQ(told(both * 2 / 3), 1U);
+  EXPECT_EQ(told(10), 0U);
 }
 
 // Its records are heard, and nobody misses it among the experts.
@@ -77,7 +107,7 @@ TEST_F(HeraldTest, ARouterThatIsTrainedIsNoExpert) {
   router.clear_statistics();
   *router.mutable_checkpoint() = object("router");
   told.experts.push_back(router);
-  herald.tell({told}, {}, at());
+  herald.tell({told}, {}, {}, at());
   round();
   const auto parts = gossip::router_parts(table(), RunId("r-1"), at());
   ASSERT_TRUE(parts) << parts.error().message;
@@ -95,23 +125,23 @@ TEST_F(HeraldTest, TellsWhoWasRemoved) {
   two.about.mutable_dataset()->set_partitions(2);
   two.experts.push_back(two.experts[0]);
   two.experts[1].set_expert(1);
-  herald.tell({two}, {}, at());
+  herald.tell({two}, {}, {}, at());
   round();
   EXPECT_EQ(gossip::router_parts(table(), RunId("r-1"), at())->experts.size(), 2U);
   two.removed = {1};
-  herald.tell({two}, {}, at());
+  herald.tell({two}, {}, {}, at());
   round();
   const auto parts = gossip::router_parts(table(), RunId("r-1"), at());
   ASSERT_EQ(parts->experts.size(), 1U);
   EXPECT_EQ(parts->experts[0].index, 0U);
   two.removed.clear();
-  herald.tell({two}, {}, at());
+  herald.tell({two}, {}, {}, at());
   round();
   EXPECT_EQ(gossip::router_parts(table(), RunId("r-1"), at())->experts.size(), 2U);
 }
 
 TEST_F(HeraldTest, ServesTheSpecificationThatItNames) {
-  herald.tell({facts()}, {}, at());
+  herald.tell({facts()}, {}, {}, at());
   round();
   const pb::ObjectRef spec = gossip::router_parts(table(), RunId("r-1"), at())->spec.object;
   const Hash name = *Hash::from_raw(spec.manifest());
@@ -130,16 +160,55 @@ TEST_F(HeraldTest, ServesTheSpecificationThatItNames) {
 }
 
 TEST_F(HeraldTest, ARunThatWasDeletedIsWithdrawnInALaterLifeToo) {
-  herald.tell({facts()}, {}, at());
+  herald.tell({facts()}, {}, {}, at());
   round();
   Herald later(identity, 100, 2, herald.save(at()), at());
   EXPECT_EQ(gossip::known_runs(later.talk().table(), at()).size(), 1U);
-  later.tell({}, {}, at());
-  herald.tell({}, {}, at());
+  later.tell({}, {"r-1"}, {}, at());
+  herald.tell({}, {"r-1"}, {}, at());
   boot += std::chrono::seconds(11);
   later.talk().tick(at());
   herald.talk().tick(at());
   EXPECT_TRUE(gossip::known_runs(table(), at()).empty());
+  EXPECT_TRUE(gossip::known_runs(later.talk().table(), at()).empty());
+}
+
+// A coordinator that was restored from a backup that is older than a run has nothing of it deleted.
+TEST_F(HeraldTest, ARunThatIsMerelyUnknownIsLeftAlone) {
+  herald.tell({facts()}, {}, {}, at());
+  round();
+  Herald later(identity, 100, 2, herald.save(at()), at());
+  later.tell({}, {"another"}, {}, at());
+  for (int i = 0; i < 3; ++i) {
+    boot += std::chrono::seconds(11);
+    later.talk().tick(at());
+  }
+  ASSERT_EQ(gossip::known_runs(later.talk().table(), at()).size(), 1U);
+  const std::optional<RecordsHeard> heard = later.hear(at());
+  ASSERT_TRUE(heard);
+  ASSERT_EQ(heard->runs.size(), 1U);
+  EXPECT_EQ(heard->runs[0].run(), "r-1");
+  EXPECT_FALSE(later.hear(at())) << "nothing new";
+  const RunRecords records = later.records_of(RunId("r-1"), at());
+  ASSERT_EQ(records.heads.size(), 1U);
+  EXPECT_EQ(records.heads[0].record.step(), 10U);
+}
+
+// From a node that was away while it was deleted.
+TEST_F(HeraldTest, AnOlderRecordOfADeletedRunIsWithdrawnWhenItTurnsUp) {
+  herald.tell({facts()}, {}, {}, at());
+  round();
+  Herald later(identity, 100, 2, "", at());
+  later.tell({}, {"r-1"}, {}, at());
+  const NodeId node(std::string(32, 'a'));
+  later.talk().connected(node, false, at());
+  pb::GossipMessage message;
+  table().for_each(at(), [&](const gossip::Entry& entry) { *message.add_records() = entry.record->wire; });
+  later.talk().received(node, message, at());
+  ASSERT_EQ(gossip::known_runs(later.talk().table(), at()).size(), 1U);
+  EXPECT_TRUE(later.hear(at()));
+  boot += std::chrono::seconds(11);
+  later.talk().tick(at());
   EXPECT_TRUE(gossip::known_runs(later.talk().table(), at()).empty());
 }
 

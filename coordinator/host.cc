@@ -154,12 +154,17 @@ Result<void> Host::run(int stop) {
 void Host::tell_facts(Duration now) {
   if (!facts_ && core_->last_batch() != told_batch_ && now >= next_facts_) {
     next_facts_ = now + kFactsEvery;
-    facts_ = Facts{core_->last_batch(), core_->run_facts(), core_->revoked()};
+    facts_ = Facts{core_->last_batch(), core_->run_facts(), core_->deleted_runs(), core_->revoked()};
   }
   if (!facts_ || core_->persisted_batch() < facts_->batch) return;
-  herald_->tell(facts_->runs, facts_->revoked, surroundings_.clock.now());
+  herald_->tell(facts_->runs, facts_->deleted, facts_->revoked, surroundings_.clock.now());
   told_batch_ = facts_->batch;
   facts_.reset();
+}
+
+void Host::hear_records() {
+  herald_->talk().recall(core_->recalls());
+  if (const std::optional<RecordsHeard> heard = herald_->hear(surroundings_.clock.now())) feed(*heard);
 }
 
 // What the disk has lost is asked of whoever says that it holds it.
@@ -171,6 +176,7 @@ void Host::seek_lost() {
 }
 
 void Host::keep_records() {
+  kept_incarnation_ = herald_->incarnation();
   object_worker_->run([this, records = herald_->save(surroundings_.clock.now())]() -> Done {
     const Result<void> kept = surroundings_.store.write({{gossip::kTableKey, records}});
     if (kept || !surroundings_.store.failed()) return {};
@@ -232,9 +238,10 @@ void Host::every_now_and_then() {
   tell_facts(now);
   if (now >= next_seeking_) {
     next_seeking_ = now + kSeekEvery;
+    hear_records();
     seek_lost();
   }
-  if (now >= next_keeping_) {
+  if (now >= next_keeping_ || herald_->incarnation() != kept_incarnation_) {
     next_keeping_ = now + kKeepEvery;
     keep_records();
   }
@@ -289,7 +296,9 @@ void Host::control(const protocol::Incoming& message) {
     return;
   }
   const bool stalled = unwritten_.size() > kBatchesUnderWay || waiting_.size() > kWaiting;
-  if (stalled && !request->has_heartbeat()) return;
+  // An admin may be about to make room for what stalls.
+  const bool is_admins = request->has_admin() && admins_.contains(message.public_key);
+  if (stalled && !request->has_heartbeat() && !is_admins) return;
   feed(Received{message.connection.id, message.public_key, std::move(*request), message.address});
 }
 
@@ -309,9 +318,10 @@ void Host::enrol(const protocol::Incoming& message) {
 void Host::feed(const Event& event) { carry_out(core_->step(event, surroundings_.clock.now())); }
 
 void Host::carry_out(Effects effects) {
-  if (effects.batch != 0) write(effects.batch, std::move(effects.writes));
+  if (effects.batch != 0) write(effects);
   next_tick_ = effects.next;
   for (Send& message : effects.sends) {
+    add_peers(message);
     if (message.after_batch == 0) {
       send(message);
     } else {
@@ -327,20 +337,42 @@ void Host::carry_out(Effects effects) {
   for (const ConnectionId& connection : effects.disconnects) {
     surroundings_.transport.close({protocol::Endpoint::kControl, connection});
   }
+  for (const Hash& object : effects.reads) read_file(object);
+  for (const RunId& run : effects.seeks) feed(herald_->records_of(run, surroundings_.clock.now()));
 }
 
-void Host::write(std::uint64_t batch, std::vector<Write> writes) {
+void Host::read_file(const Hash& object) {
+  object_worker_->run([this, object]() -> Done {
+    const Result<storage::NamedManifest> named = surroundings_.objects.manifest(object);
+    if (!named) return {};
+    FileRead file{object, {}};
+    for (const storage::ManifestPart& part : named->manifest.parts) {
+      for (const storage::Chunk& chunk : part.chunks) {
+        const Result<std::string> bytes = surroundings_.objects.read(object, chunk.hash);
+        if (!bytes) return {};  // damaged since: asked for again
+        file.bytes += *bytes;
+      }
+    }
+    return [this, file = std::move(file)] { feed(file); };
+  });
+}
+
+void Host::write(Effects& effects) {
   std::vector<storage::Write> stored;
-  for (Write& write : writes) stored.push_back({kStatePrefix + write.key, std::move(write.value)});
-  unwritten_.push_back({batch, std::move(stored)});
-  if (unwritten_.size() == 1) write_next();
+  for (Write& write : effects.writes) stored.push_back({kStatePrefix + write.key, std::move(write.value)});
+  unwritten_.push_back({effects.batch, std::move(stored), effects.makes_room});
+  const bool may_go_on = effects.makes_room && next_write_;
+  if (unwritten_.size() == 1 || may_go_on) write_next();
 }
 
-// One at a time. Where the store sees no room for it, it has touched nothing, and the batch waits.
+// One at a time. Where the store sees no room for it, it has touched nothing, and the batch waits; not if one behind it
+// makes room.
 void Host::write_next() {
   next_write_.reset();
-  state_worker_->run([this, &batch = unwritten_.front()]() -> Done {
-    return [this, written = surroundings_.store.write(batch.writes)] {
+  const bool makes_room = std::ranges::any_of(unwritten_, &Batch::makes_room);
+  const storage::Room room = makes_room ? storage::Room::kLast : storage::Room::kAsked;
+  state_worker_->run([this, &batch = unwritten_.front(), room]() -> Done {
+    return [this, written = surroundings_.store.write(batch.writes, room)] {
       if (written) return wrote();
       const bool waits = written.error().code == ErrorCode::kExhausted && !surroundings_.store.failed();
       if (!waits || is_stopping_) {
@@ -376,6 +408,12 @@ void Host::release() {
   }
 }
 
+void Host::add_peers(Send& message) const {
+  auto* const reply = std::get_if<pb::ControlReply>(&message.message);
+  if (reply == nullptr || !reply->has_hello() || !reply->hello().has_peers()) return;
+  reply->mutable_hello()->set_peers(herald_->peers(protocol::kPeersBytes, surroundings_.clock.now()));
+}
+
 // A message that does not fit is lost, as with its connection: every request is sent again.
 void Host::send(const Send& message) {
   const bool control = message.endpoint == Endpoint::kControl;
@@ -401,9 +439,11 @@ void Host::change_roster(const std::vector<RosterChange>& changes) {
   for (const RosterChange& change : changes) {
     if (change.allowed) {
       allowed_.insert(change.key);
+      if (change.role == pb::ROLE_ADMIN) admins_.insert(change.key);
       surroundings_.transport.allow(change.key);
     } else {
       removed = allowed_.erase(change.key) > 0 || removed;
+      admins_.erase(change.key);
     }
   }
   if (removed) surroundings_.transport.set_allowed(allowed_);

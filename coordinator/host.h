@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_set>
 
@@ -67,6 +68,7 @@ class Host {
   struct Batch {
     std::uint64_t number = 0;
     std::vector<storage::Write> writes;
+    bool makes_room = false;
   };
   Host(const Surroundings& surroundings, HostOptions options, Completions completions);
   Result<void> start();
@@ -79,13 +81,16 @@ class Host {
   void enrol(const protocol::Incoming& message);
   void feed(const Event& event);
   void carry_out(Effects effects);
-  void write(std::uint64_t batch, std::vector<Write> writes);
+  void write(Effects& effects);
   void write_next();
   void wrote();
   void release();
+  void add_peers(Send& message) const;
   void send(const Send& message);
   void change_roster(const std::vector<RosterChange>& changes);
   void tell_facts(Duration now);
+  void hear_records();
+  void read_file(const Hash& object);
   void seek_lost();
   void keep_records();
   void watch_lag();
@@ -100,6 +105,7 @@ class Host {
   std::unique_ptr<Core> core_;
   std::optional<FirstStart> first_start_;
   std::unordered_set<std::string> allowed_;
+  std::unordered_set<std::string> admins_;  // of these
   RequestRate rate_;
   std::deque<Send> waiting_;  // for their batches, in the order of these
   std::deque<Drop> drops_;
@@ -115,12 +121,14 @@ class Host {
   struct Facts {
     std::uint64_t batch = 0;
     std::vector<RunFacts> runs;
+    std::set<std::string> deleted;
     std::vector<NodeId> revoked;
   };
   std::optional<Facts> facts_;                    // seen, told once their batch is durable
   std::uint64_t told_batch_ = ~std::uint64_t{0};  // none yet
   Duration next_facts_{};
   Duration next_keeping_{};
+  std::uint64_t kept_incarnation_ = 0;  // that records were last kept with
   Duration next_seeking_{};
   Duration awake_by_{};  // when the loop should have come round at the latest
   std::unique_ptr<Worker> state_worker_;

@@ -112,11 +112,14 @@ void Machine::end_leases_of_old_generations() {
 
 // A node has seen epochs of a later generation: a later backup was restored before this one. Within bounds, so that no
 // node can use the generations up; one beyond them refuses this coordinator by itself.
+std::uint64_t Machine::generations_end() const {
+  return std::min<std::uint64_t>(
+      std::max<std::uint32_t>(meta.restored_generation(), 1) + config.generation_leap,
+      protocol::kGenerations);
+}
+
 void Machine::go_beyond(const Node& node, std::uint64_t seen) {
-  const std::uint64_t bound =
-      std::min<std::uint64_t>(std::max<std::uint32_t>(meta.restored_generation(), 1) + config.generation_leap,
-                              protocol::kGenerations);
-  if (seen <= meta.generation() || seen >= bound) return;
+  if (seen <= meta.generation() || seen >= generations_end()) return;
   meta.set_generation(static_cast<std::uint32_t>(seen) + 1);
   dirty_meta = true;
   tell("generation_raised",
@@ -142,10 +145,7 @@ void Machine::expire() {
     const std::string reason =
         text(node.record.name(), " has been silent for ", human_duration(now.boot - node.seen));
     if (node.record.present()) {
-      node.record.set_present(false);
-      node.status.clear();
-      dirty_nodes.insert(id);
-      closing.erase(id);
+      depart(node, false);
       tell("node_lost", reason, node.record.name());
     }
     // Also of a node that was lost before this start: that its leases had lapsed is not remembered.
@@ -172,9 +172,7 @@ void Machine::end_early() {
     if (left == 0) continue;
     --left;
     early_ends.push_back(now.boot);
-    node.record.set_present(false);
-    node.status.clear();
-    dirty_nodes.insert(id);
+    depart(node, false);
     const std::string reason =
         text(node.record.name(), " closed its connection and did not come back within ",
              human_duration(config.reconnect));

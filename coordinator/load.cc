@@ -102,14 +102,28 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
     run->second.experts[expert.record.index()] = std::move(expert);
     return {};
   }
+  if (key.starts_with(kDeletedPrefix)) {
+    stored::DeletedRun record;
+    TRY(parse(entry, record));
+    TRY(match(entry, kDeletedPrefix + record.id()));
+    deleted_runs[record.id()] = std::move(record);
+    return {};
+  }
+  if (key.starts_with(kRevokedPrefix)) {
+    stored::RevokedKey record;
+    TRY(parse(entry, record));
+    TRY(match(entry, kRevokedPrefix + record.node()));
+    revoked_keys[record.node()] = std::move(record);
+    return {};
+  }
   if (key.starts_with(kEventPrefix)) {
     pb::Event event;
     TRY(parse(entry, event));
     TRY(match(entry, event_key(event.number())));
     if (!events.empty() && event.number() <= events.back().number())
       return corrupt(key, "events are out of order");
-    next_event = event.number() + 1;
-    ++events_of_kind[event.kind()];
+    if (!planted("event_numbers_reused") || events.empty()) next_event = event.number() + 1;
+    count_event(event, 1);
     events.push_back(std::move(event));
     return {};
   }
@@ -167,22 +181,46 @@ Result<void> Machine::check_links() {
   return {};
 }
 
-Result<std::vector<KeyValue>> Core::restored(std::span<const KeyValue> state, std::int64_t unix_ms) {
-  std::vector<KeyValue> raised(state.begin(), state.end());
-  for (KeyValue& entry : raised) {
+Result<std::vector<KeyValue>> Core::restored(std::span<const KeyValue> state, std::int64_t unix_ms,
+                                             Tokens tokens) {
+  std::vector<KeyValue> restored(state.begin(), state.end());
+  bool has_meta = false;
+  for (KeyValue& entry : restored) {
+    if (entry.key.starts_with(kTokenPrefix) && tokens == Tokens::kExpire) {
+      stored::Token token;
+      TRY(parse(entry, token));
+      token.mutable_info()->set_expires_unix_ms(std::min(token.info().expires_unix_ms(), unix_ms));
+      token.mutable_info()->set_revoked(true);  // also for a coordinator whose clock is behind this one
+      entry.value = token.SerializeAsString();
+    }
     if (entry.key != kMetaKey) continue;
+    has_meta = true;
     stored::Meta meta;
     TRY(parse(entry, meta));
     if (meta.generation() >= protocol::kGenerations)
       return fail(ErrorCode::kExhausted, "the epochs' generations are used up");
-    if (planted("generation_not_raised")) return raised;
-    meta.set_generation(meta.generation() + 1);
-    meta.set_restored_generation(meta.generation());
-    meta.set_restored_unix_ms(planted("restores_alike") ? 0 : unix_ms);
+    meta.set_recalls_revocations(true);
+    if (!planted("generation_not_raised")) {
+      meta.set_generation(meta.generation() + 1);
+      meta.set_restored_generation(meta.generation());
+      meta.set_restored_unix_ms(planted("restores_alike") ? 0 : unix_ms);
+    }
     entry.value = meta.SerializeAsString();
-    return raised;
   }
-  return corrupt(kMetaKey, "it is missing");
+  if (!has_meta) return corrupt(kMetaKey, "it is missing");
+  return restored;
+}
+
+// Of the second generation: the first may have been the lost one's. One that was restored before says so through its nodes.
+std::vector<KeyValue> Core::fresh(std::int64_t unix_ms) {
+  constexpr std::uint32_t kSecond = 2;
+  stored::Meta meta;
+  meta.set_format(kFormat);
+  meta.set_generation(kSecond);
+  meta.set_restored_generation(kSecond);
+  meta.set_restored_unix_ms(unix_ms);
+  meta.set_recalls_revocations(true);
+  return {{kMetaKey, meta.SerializeAsString()}};
 }
 
 }  // namespace skerry::coordinator

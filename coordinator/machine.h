@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -127,6 +128,10 @@ struct Dataset {
 
 // A dataset that holds weights to start from instead of images.
 bool is_weights(const pb::DatasetAdd& content);
+// Whether its files are what a dataset must have.
+Result<void> check_files(const pb::DatasetAdd& content);
+// What a run file may say, but for its dataset and model.
+Result<void> check_spec(const pb::RunSpec& spec);
 // Whether a run trains on this dataset or starts from it.
 bool uses(const pb::RunSpec& spec, const std::string& dataset);
 
@@ -170,9 +175,19 @@ struct Repeated {
   std::uint64_t told = 0;
   std::uint64_t more = 0;
   std::string reason;  // of the last
-  std::string node;
+  std::string node;    // or run
+  std::string run;
 };
 using Repeats = std::map<std::pair<std::string, std::string>, Repeated>;
+
+// An orphan that is taken back from records, as long as somebody asks for it.
+struct Adoption {
+  pb::RunRecord about;
+  std::optional<std::vector<RunRecords::Head>> heads;
+  std::optional<pb::EnsembleReply> specification;
+  Duration told{};  // when the heads were last others than before
+  Duration asked{};
+};
 
 using AdminResult = Result<pb::AdminReply>;
 
@@ -199,6 +214,8 @@ struct Machine {
   std::map<std::string, Dataset> datasets;
   std::map<std::string, Run> runs;  // by id
   std::map<std::string, std::string> run_names;
+  std::map<std::string, stored::DeletedRun> deleted_runs;  // by id
+  std::map<std::string, stored::RevokedKey> revoked_keys;  // that are not in the roster, by node id
   std::deque<pb::Event> events;
   std::map<ConnectionId, NodeId> peers;  // that have said Hello
   std::map<Hash, StoredObject> stored_objects;
@@ -207,12 +224,10 @@ struct Machine {
   std::set<Hash> damaged;               // of the named ones: on disk, but not whole
   std::map<Hash, Duration> mending;     // of the damaged: asked of a node that has it, since when
   std::map<ConnectionId, Reader> reading;
-  Repeats turned_away;
-  Repeats joined;
-  Repeats transfers;
-  Repeats peer_faults;
+  std::map<std::string, Repeats> repeats;  // by kind
   std::map<Hash, Verification> verifications;
   std::map<std::string, std::size_t> events_of_kind;  // of `events`, by kind
+  std::map<std::string, std::size_t> events_of_node;  // of those that name one
 
   Now now;
   std::uint64_t batch = 0;  // the last one handed out
@@ -223,6 +238,12 @@ struct Machine {
   std::int64_t started_unix_ms = 0;
   Duration recovery_until{};  // see Config::arrival_pause
   Duration recovery_limit{};
+  Duration recall_until{};         // while meta says that revocations are recalled
+  std::set<std::string> recalled;  // nodes that gave back all revocations that they hold
+  std::map<std::string, pb::CertificateBody>
+      readmitted;                                // X25519 → who is let in, and rostered after the recall
+  std::map<std::string, pb::RunRecord> orphans;  // runs that only records know, by id
+  std::map<std::string, Adoption> adoptions;     // of them, by id
   std::set<std::string> awaited;  // nodes that were here before the start and were not heard since
   Duration lagged_until{};
   std::optional<std::uint64_t> disk_free;
@@ -235,11 +256,12 @@ struct Machine {
   Duration settle_after{};  // not before
   bool recount = false;     // a commit that waits for copies may have them
   Duration next_placing{};
+  Duration next_forgetting{};
   Duration next_tick{};
 
   // Of the step under way.
   Effects effects;
-  std::set<std::string> dirty_nodes, dirty_tokens, dirty_datasets, dirty_runs;
+  std::set<std::string> dirty_nodes, dirty_tokens, dirty_datasets, dirty_runs, dirty_deleted, dirty_revoked;
   std::set<ExpertId> dirty_experts;
   bool dirty_meta = false;
   std::map<std::string, std::optional<std::string>> other_writes;
@@ -272,11 +294,9 @@ struct Machine {
   void tell(const std::string& kind, const std::string& reason, const std::string& node = "",
             const Expert* expert = nullptr, std::uint64_t step = 0);
   void tell_run(const std::string& kind, const std::string& reason, const Run& run);
-  void tell_bounded(Repeats& repeats, const Repeats::key_type& key, std::uint64_t at_once, const char* kind,
-                    const std::string& reason, const std::string& node);
-  void tell_counted(Repeats& repeats, const char* kind);
-  bool is_to_be_told(Repeats& repeats, const Repeats::key_type& key, std::uint64_t at_once,
-                     const std::string& reason, const std::string& node);
+  void tell_event(pb::Event event, const Repeats::key_type& who);
+  void tell_counted();
+  void count_event(const pb::Event& event, int by);
   std::size_t most_of(const std::string& kind) const;
   void append(pb::Event event);
   AdminResult event_list(const pb::EventList& request) const;
@@ -284,7 +304,8 @@ struct Machine {
   // tokens.cc
   void enrol(const EnrolReceived& event);
   Result<pb::Certificate> try_enrol(const EnrolReceived& event);
-  Result<void> spend(const pb::EnrolRequest& request);
+  Result<stored::Token*> usable_token(const pb::EnrolRequest& request);
+  Result<void> make_room_in_roster();
   Node& roster(const NodeId& id, const std::string& ed25519, const std::string& x25519, pb::Role role,
                const std::string& name);
   pb::TokenCreated make_token(pb::Role role, std::uint32_t uses, std::uint64_t ttl_seconds);
@@ -302,10 +323,46 @@ struct Machine {
   void appear(Node& node, const std::string& reason);
   void check_drained(Node& node);
   void leave(Node& node);
+  void depart(Node& node, bool left);
+  std::vector<std::string> forgettable(std::int64_t gone_ms) const;
+  void forget_gone(std::int64_t gone_ms, std::size_t most);
+  void asked_again(Node& node);
   static bool has_drained(const Node& node);
   bool is_live(const Node& node) const;
   std::string node_state(const Node& node) const;
   std::string unusable_because(const Node& node) const;
+
+  // recall.cc
+  bool recalls() const { return meta.recalls_revocations(); }
+  void begin_recall();
+  void check_recall();
+  void end_recall(const std::string& reason);
+  void records_heard(const RecordsHeard& event);
+  void take_back_revocation(const NodeId& id);
+  Result<pb::Certificate> readmit(const EnrolReceived& event, const NodeId& id);
+
+  // adopt.cc
+  AdminResult run_adopt(const pb::RunAdopt& request);
+  void adopt_from(const RunRecords& event);
+  void specification_read(const FileRead& event);
+  void forget_adoptions();
+  // A part that an adoption waits for, or a file of a dataset that a run uses and that is not whole; none: neither.
+  std::optional<pb::ObjectRef> sought_object(const Hash& manifest) const;
+  void visit_sought(const std::function<void(const pb::ObjectRef&, Purpose)>& visit) const;
+  std::vector<std::string> missing_parts(const Adoption& adoption) const;
+  std::string wrong_head(const Adoption& adoption, const RunRecords::Head& head) const;
+  Result<void> check_specification(const Adoption& adoption) const;
+  Result<void> check_content(const pb::DatasetAdd& content, const std::string& name) const;
+  void take_dataset(const pb::DatasetAdd& content);
+  void adopt(Adoption adoption);
+  Expert adopted_expert(const Adoption& adoption, std::uint32_t index);
+
+  // orphans.cc
+  void hear_orphans(const std::vector<pb::RunRecord>& runs);
+  void remember_deletion(const std::string& id, const std::string& name);
+  void forget_deletions();
+  Result<const pb::RunRecord*> find_orphan(const std::string& name) const;  // null: none
+  pb::RunInfo orphan_info(const pb::RunRecord& orphan) const;
 
   // node_admin.cc
   Result<Node*> find_node(const std::string& name);
@@ -315,6 +372,7 @@ struct Machine {
   AdminResult node_drain(const pb::Named& request);
   AdminResult node_evict(const pb::Named& request);
   AdminResult node_revoke(const pb::Named& request);
+  void revoke(Node& node, const std::string& reason);
   AdminResult node_logs(const pb::Named& request);
   pb::NodeInfo node_info(const Node& node) const;
 
@@ -329,6 +387,7 @@ struct Machine {
   void raise_epoch(Expert& expert);
   void end_leases_of_old_generations();
   void go_beyond(const Node& node, std::uint64_t seen);
+  std::uint64_t generations_end() const;
   void expire();
   void end_early();
   std::size_t early_ends_left();
@@ -393,6 +452,7 @@ struct Machine {
   std::vector<std::string> damages(const Run& run) const;
   void name_object(const std::string& manifest);
   void unname_object(const std::string& manifest, Purpose purpose);
+  void cancel_fetch(const Hash& manifest);
   void drop_unclaimed();
   void keep_for_reader(const NodeId& person, const ConnectionId& connection,
                        const pb::EnsembleReply& ensemble);
@@ -401,6 +461,8 @@ struct Machine {
   void disk_measured(std::uint64_t bytes);
   void disk_is_full(std::uint64_t needed);
   bool is_wanted(const Hash& manifest) const;
+  bool is_pending(const Hash& manifest) const;
+  bool is_sought(const Hash& manifest) const;
   std::vector<NamedObject> objects() const;
   bool may_read(const Node& node, const Hash& manifest) const;
   std::vector<Hash> lost_objects() const;

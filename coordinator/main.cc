@@ -120,6 +120,29 @@ Result<void> serve(const Options& options) {
   return served;
 }
 
+Result<void> restore_fresh(const Options& options) {
+  ASSIGN_OR_RETURN(const std::filesystem::path kept,
+                   begin_fresh_store(options.data, SystemClock().now().unix_ms));
+  std::cout << "a fresh store under the old identity is in " << options.data << "; what was there is kept in "
+            << kept.string()
+            << "\nStart the coordinator: it writes a new admin.toml, nodes and people come back by their "
+               "certificates,\nand `skerry run list` shows the runs that `skerry run adopt` takes back.\n";
+  return {};
+}
+
+// What a person can do about a store that cannot be read.
+Error with_way_out(const Error& error, const std::string& data) {
+  if (error.code != ErrorCode::kCorrupt) return error;
+  return fail(
+      error.code,
+      text(
+          "cannot start on ", data, ": its store is damaged (", error.message,
+          "), and only a store that reads as it was written is served; restore the newest backup with "
+          "`skerry-coordinator restore BACKUP --data NEW_FOLDER`, or, without one, begin a fresh store under "
+          "the same identity with `skerry-coordinator restore --fresh --data ",
+          data, "`: nodes come back by themselves, and `skerry run adopt` takes runs back"));
+}
+
 Result<void> run(const Options& options) {
   switch (options.command) {
     case Command::kBackup:
@@ -127,12 +150,17 @@ Result<void> run(const Options& options) {
       std::cout << "backed up to " << options.copy << '\n';
       return {};
     case Command::kRestore:
-      TRY(copy_data_folder(options.copy, options.data, SystemClock().now().unix_ms));
+      if (options.fresh) return restore_fresh(options);
+      TRY(copy_data_folder(options.copy, options.data,
+                           Restore{SystemClock().now().unix_ms,
+                                   options.keep_tokens ? Core::Tokens::kKeep : Core::Tokens::kExpire}));
       std::cout << "restored to " << options.data
                 << ": work since the backup is discarded, and later leases are fenced\n";
+      if (!options.keep_tokens)
+        std::cout << "join tokens made before have expired: `skerry token create` makes new ones\n";
       return {};
     case Command::kServe:
-      return serve(options);
+      return serve(options).map_error([&](const Error& error) { return with_way_out(error, options.data); });
   }
   return {};
 }

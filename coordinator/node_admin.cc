@@ -111,21 +111,25 @@ AdminResult Machine::node_revoke(const pb::Named& request) {
   if (record.role() == pb::ROLE_ADMIN && admins == 1) {
     return fail(ErrorCode::kConflict, text(request.name(), " is the only admin: enrol another one first"));
   }
-  release_all(*node, "lease_lost", text(record.name(), " was revoked"), true);
+  revoke(*node, "its key is refused from now on");
+  return acknowledged();
+}
+
+void Machine::revoke(Node& node, const std::string& reason) {
+  stored::Node& record = node.record;
+  release_all(node, "lease_lost", text(record.name(), " was revoked"), true);
   record.set_revoked(true);
-  record.set_present(false);
-  dirty_nodes.insert(record.id());
-  tell("revoked", "its key is refused from now on", record.name());
-  closing.erase(record.id());
-  if (planted("revoked_still_heard")) return acknowledged();
-  effects.roster.push_back({NodeId(record.id()), record.x25519_key(), record.role(), false});
+  depart(node, false);
+  tell("revoked", reason, record.name());
+  if (planted("revoked_still_heard")) return;
+  if (!planted("revoked_let_in"))
+    effects.roster.push_back({NodeId(record.id()), record.x25519_key(), record.role(), false});
   std::erase_if(peers, [&](const auto& peer) {
     if (peer.second.str() != record.id()) return false;
     effects.disconnects.push_back(peer.first);
     return true;
   });
-  node->connection.clear();
-  return acknowledged();
+  node.connection.clear();
 }
 
 // The first call asks the node; a later one, once it has answered, brings the lines.

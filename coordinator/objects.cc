@@ -1,5 +1,6 @@
 // Which objects are there, which are named by durable state, and which may go (S8).
 #include "base/check.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/machine.h"
 
@@ -46,12 +47,29 @@ void Machine::unname_object(const std::string& manifest, Purpose purpose) {
 }
 
 bool Machine::is_wanted(const Hash& manifest) const {
-  if (named.contains(manifest)) return true;
+  return named.contains(manifest) || (is_pending(manifest) && !planted("pending_collected")) ||
+         sought_object(manifest).has_value();
+}
+
+bool Machine::is_pending(const Hash& manifest) const {
   return std::ranges::any_of(runs, [&](const auto& run) {
     return std::ranges::any_of(run.second.experts, [&](const Expert& expert) {
       return expert.pending && expert.pending->manifest == manifest;
     });
   });
+}
+
+// Nobody waits for it any more, as far as the caller knows: others may.
+void Machine::cancel_fetch(const Hash& manifest) {
+  const bool is_fetched = std::ranges::any_of(
+      datasets, [&](const auto& dataset) { return dataset.second.fetching.contains(manifest); });
+  if (!is_fetched && !mending.contains(manifest) && !is_pending(manifest))
+    effects.cancel_fetches.push_back(manifest);
+}
+
+// Nodes are asked for it: it was lost, or is to come with a run that was taken back.
+bool Machine::is_sought(const Hash& manifest) const {
+  return damaged.contains(manifest) || (!stored_objects.contains(manifest) && sought_object(manifest));
 }
 
 void Machine::object_stored(const ObjectStored& event) {
@@ -151,7 +169,6 @@ std::string Machine::trouble_of(const Hash& manifest) const {
 // What keeps this run from going on or from being fetched, as `run why` says it.
 std::vector<std::string> Machine::damages(const Run& run) const {
   std::vector<std::string> found;
-  if (damaged.empty()) return found;
   const auto is_damaged = [&](const std::string& raw) { return damaged.contains(*Hash::from_raw(raw)); };
   for (const Expert& expert : run.experts) {
     for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
@@ -161,6 +178,15 @@ std::vector<std::string> Machine::damages(const Run& run) const {
   }
   for (const std::string& dataset : {run.record.spec().dataset(), run.record.spec().init()}) {
     if (dataset.empty()) continue;
+    if (const Dataset& known = datasets.at(dataset); !known.record.ready()) {
+      const auto lacking = std::ranges::count_if(known.record.content().files(), [&](const auto& file) {
+        return !stored_objects.contains(*Hash::from_raw(file.object().manifest()));
+      });
+      found.push_back(text(lacking, " files of dataset ", dataset,
+                           " are not here since the run was adopted: nodes that hold one give it back, else "
+                           "`skerry dataset add ",
+                           dataset, "` of the same images brings them"));
+    }
     for (const pb::DatasetFile& file : datasets.at(dataset).record.content().files()) {
       if (!is_damaged(file.object().manifest())) continue;
       const std::string whose = file.role() == "shard" ? text("expert ", file.partition(), ": ") : "";

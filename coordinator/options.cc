@@ -107,6 +107,7 @@ Config config_for(double lease_seconds) {
   config.grace = lease / 3;
   config.heartbeat = std::min(config.heartbeat, lease / 5);
   config.reconnect = std::min(config.reconnect, lease / 2);
+  config.recall_limit = 5 * lease;
   return config;
 }
 
@@ -140,7 +141,14 @@ Result<std::variant<Options, PrintAndLeave>> parse_options(int count, const char
   backup->add_option("DIR", options.copy, "a folder that does not exist yet")->required();
   CLI::App* restore = app.add_subcommand(
       "restore", "makes the data folder anew from the backup in DIR; leases of later epochs are fenced");
-  restore->add_option("DIR", options.copy, "a backup")->required();
+  restore->add_option("DIR", options.copy, "a backup");
+  restore->add_flag(
+      "--fresh", options.fresh,
+      "without a backup: begins a fresh store under the identity in --data and keeps what was there "
+      "in DATA/damaged-N; nodes come back by themselves, `skerry run adopt` takes runs back");
+  restore->add_flag(
+      "--keep-tokens", options.keep_tokens,
+      "join tokens made before the restore stay valid; their uses since the backup are forgotten");
   try {
     app.parse(count, words);
   } catch (const CLI::ParseError& error) {
@@ -153,6 +161,9 @@ Result<std::variant<Options, PrintAndLeave>> parse_options(int count, const char
   }
   if (backup->parsed()) options.command = Command::kBackup;
   if (restore->parsed()) options.command = Command::kRestore;
+  if (restore->parsed() && options.copy.empty() != options.fresh)
+    return bad(
+        "restore needs either the folder of a backup or --fresh; see skerry-coordinator restore --help");
 
   if (file.empty()) {
     if (const char* named = std::getenv("SKERRY_CONFIG")) file = named;

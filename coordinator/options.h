@@ -16,6 +16,8 @@ struct Options {
   Command command = Command::kServe;
   std::string data;
   std::string copy;  // of backup and restore
+  bool keep_tokens = false;
+  bool fresh = false;  // restore without a copy: a fresh store under the identity that is there
   std::string listen = "127.0.0.1:7600";
   std::string advertise;  // empty: as listen
   std::string name = "skerry";

@@ -7,8 +7,9 @@
 namespace skerry::coordinator {
 namespace {
 
-const char* words(pb::EngineEvent::Failure failure) {
-  switch (failure) {
+const char* words(const pb::EngineReport& report) {
+  if (report.card_fault()) return "card fault";
+  switch (report.failure()) {
     case pb::EngineEvent::FAILURE_OUT_OF_MEMORY:
       return "out of memory";
     case pb::EngineEvent::FAILURE_NON_FINITE:
@@ -45,7 +46,7 @@ void Machine::engine_report(Node& node, const Received& event) {
   if (expert != nullptr && (holds(*expert, node, report.epoch()) || anyones) &&
       report.attempt() == expert->record.attempt() && expert->last_report != digest) {
     expert->last_report = digest;
-    std::string reason = text(words(report.failure()), ": ", report.reason());
+    std::string reason = text(words(report), ": ", report.reason());
     for (const std::string& line : report.last_lines()) {
       if (reason.size() + line.size() > protocol::kReasonBytes) break;
       reason += " | " + line;
@@ -54,10 +55,10 @@ void Machine::engine_report(Node& node, const Received& event) {
     if (report.failure() == pb::EngineEvent::FAILURE_NON_FINITE) {
       raise_attempt(runs.at(report.run()), *expert, report.reason());
     }
-    if (report.gives_up()) {
+    // The report that uses up the attempts has returned the lease already.
+    if (report.gives_up() && expert->has_lease()) {
       expert->avoid[node.record.id()] = {node.record.incarnation(), now.boot + config.avoid};
-      release(*expert, "lease_returned",
-              text("it gave up: ", words(report.failure()), ": ", report.reason()));
+      release(*expert, "lease_returned", text("it gave up: ", words(report), ": ", report.reason()));
     }
   }
   acknowledge(event.connection, event.request.id());
@@ -82,7 +83,7 @@ void Machine::node_log(Node& node, const Received& event) {
     node.log_lines.clear();
     for (const std::string& line : log.lines()) {
       if (node.log_lines.size() >= protocol::kLogLines) break;
-      node.log_lines.push_back(line.substr(0, protocol::kLogLineBytes));
+      node.log_lines.push_back(line);
     }
     node.log_ready = true;
   }

@@ -1,4 +1,5 @@
 // Connections and what nodes say of themselves: Hello, heartbeats, closing.
+#include "base/clean_text.h"
 #include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/keys.h"
@@ -8,8 +9,8 @@
 namespace skerry::coordinator {
 namespace {
 
-constexpr std::size_t kSuperseded = 8;      // incarnations remembered
-constexpr std::uint64_t kJoinsAtOnce = 10;  // of one node in a minute, each told as an event
+constexpr std::size_t kSuperseded = 8;   // incarnations remembered
+constexpr std::size_t kNamesTold = 500;  // bytes, of nodes that are forgotten
 
 Result<void> check_version(const pb::Version& version) {
   const auto distance = static_cast<std::int64_t>(version.minor()) - protocol::kVersionMinor;
@@ -63,9 +64,9 @@ void Machine::hello(Node& node, const Received& event) {
     greet_node(node, hello);
   }
   node.seen_unix_ms = now.unix_ms;
-  node.software = hello.software().substr(0, protocol::kNameBytes);
+  node.software = clean_text(hello.software(), protocol::kNameBytes);
   node.address = event.address;
-  node.host_label = hello.host_label().substr(0, protocol::kNameBytes);
+  node.host_label = clean_text(hello.host_label(), protocol::kNameBytes);
 
   pb::ControlReply message;
   message.set_id(event.request.id());
@@ -80,6 +81,7 @@ void Machine::hello(Node& node, const Received& event) {
   answer.set_role(node.record.role());
   answer.set_name(node.record.name());
   answer.set_address(event.address);
+  if (hello.wants_peers() && !node.is_node()) answer.set_peers("");  // the host fills it: records are its own
   reply(event.connection, std::move(message));
 }
 
@@ -103,7 +105,9 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
     record.set_incarnation(hello.incarnation());
     node.sequence = 0;
     node.status.clear();
-    for (auto& [manifest, held] : node.held) held = {.version = held.version, .moved = now.boot};
+    for (auto& [manifest, held] : node.held) {
+      if (!planted("former_copy_counted")) held = {.version = held.version, .moved = now.boot};
+    }
     node.self_draining = false;
     node.drained_told = false;
     node.log_lines.clear();
@@ -137,9 +141,9 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
 void Machine::appear(Node& node, const std::string& reason) {
   node.record.set_present(true);
   node.record.set_left(false);
+  node.record.clear_gone_unix_ms();
   dirty_nodes.insert(node.record.id());
-  const std::string& name = node.record.name();
-  tell_bounded(joined, {name, ""}, kJoinsAtOnce, kNodeJoined, reason, name);
+  tell(kNodeJoined, reason, node.record.name());
 }
 
 // Answered at once, from what is durable already: never behind a write.
@@ -149,7 +153,7 @@ void Machine::heartbeat(Node& node, const Received& event) {
     reply_error(event.connection, event.request.id(), fail(ErrorCode::kConflict, kHelloFirst));
     return;
   }
-  if (beat.sequence() <= node.sequence) return;
+  if (beat.sequence() <= node.sequence && !planted("old_heartbeat_counts")) return;
   node.sequence = beat.sequence();
   if (!is_live(node)) unsettled = true;
   node.seen = now.boot;
@@ -175,9 +179,9 @@ void Machine::heartbeat(Node& node, const Received& event) {
   message.set_id(event.request.id());
   auto& answer = *message.mutable_heartbeat();
   answer.set_sequence(beat.sequence());
-  answer.set_assignment_version(node.version_batch <= persisted && !reversioned.contains(node.record.id())
-                                    ? node.version
-                                    : node.told_version);
+  const bool is_durable = node.version_batch <= persisted && !reversioned.contains(node.record.id());
+  answer.set_assignment_version(is_durable || planted("version_before_durable") ? node.version
+                                                                                : node.told_version);
   if (!node.log_ready) answer.set_log_request(node.log_request);
   for (const ExpertId& id : node.leases) {
     Expert& expert = *find_expert(id.run.str(), id.index);
@@ -209,12 +213,71 @@ bool Machine::has_drained(const Node& node) { return node.self_draining && node.
 
 // It said that it would, and held nothing any more: nothing is lost by it.
 void Machine::leave(Node& node) {
+  depart(node, true);
+  tell("node_left", "it gave its work back and left", node.record.name());
+}
+
+void Machine::depart(Node& node, bool left) {
   node.record.set_present(false);
-  node.record.set_left(true);
+  node.record.set_left(left);
+  node.record.set_gone_unix_ms(now.unix_ms);
   node.status.clear();
   dirty_nodes.insert(node.record.id());
   closing.erase(node.record.id());
-  tell("node_left", "it gave its work back and left", node.record.name());
+}
+
+// Nodes that nothing names any more and that have been gone for so long, the longest first. A revoked key is never among
+// them, nor is the author of a checkpoint that is kept.
+std::vector<std::string> Machine::forgettable(std::int64_t gone_ms) const {
+  std::set<std::string> authors;
+  for (const auto& [id, run] : runs) {
+    for (const Expert& expert : run.experts) {
+      for (const stored::Checkpoint& checkpoint : expert.record.checkpoints())
+        authors.insert(checkpoint.node());
+    }
+  }
+  std::vector<std::pair<std::int64_t, std::string>> gone;
+  for (const auto& [id, node] : nodes) {
+    const stored::Node& record = node.record;
+    const bool is_here = record.present() || !node.connection.empty();
+    const bool is_named = !node.leases.empty() || !node.replicas.empty() || authors.contains(id);
+    if (!node.is_node() || record.revoked() || is_here || is_named) continue;
+    if (now.unix_ms - record.gone_unix_ms() >= gone_ms) gone.emplace_back(record.gone_unix_ms(), id);
+  }
+  std::ranges::sort(gone);
+  std::vector<std::string> ids;
+  for (auto& [since, id] : gone) ids.push_back(std::move(id));
+  return ids;
+}
+
+// Else it could be forgotten in the batch that its certificate waits for.
+void Machine::asked_again(Node& node) {
+  if (node.record.gone_unix_ms() == 0) return;
+  node.record.set_gone_unix_ms(now.unix_ms);
+  dirty_nodes.insert(node.record.id());
+}
+
+void Machine::forget_gone(std::int64_t gone_ms, std::size_t most) {
+  std::vector<std::string> ids = forgettable(gone_ms);
+  if (ids.size() > most) ids.resize(most);
+  if (ids.empty()) return;
+  std::string names;
+  for (const std::string& id : ids) {
+    const stored::Node& record = nodes.at(id).record;
+    if (names.size() < kNamesTold) names += text(names.empty() ? "" : ", ", record.name());
+    effects.roster.push_back({NodeId(id), record.x25519_key(), record.role(), false});
+    node_names.erase(record.name());
+    node_keys.erase(record.x25519_key());
+    closing.erase(id);
+    awaited.erase(id);
+    reversioned.erase(id);
+    dirty_nodes.insert(id);
+    nodes.erase(id);
+  }
+  tell("nodes_forgotten", text(ids.size(), ids.size() == 1 ? " node was" : " nodes were", " gone for over ",
+                               human_duration(std::chrono::milliseconds(gone_ms)),
+                               ", and come back by their certificates: ", names,
+                               names.size() < kNamesTold ? "" : ", and others"));
 }
 
 bool Machine::is_live(const Node& node) const {

@@ -1,3 +1,4 @@
+#include "base/clean_text.h"
 #include "base/text.h"
 #include "coordinator/keys.h"
 #include "coordinator/machine.h"
@@ -7,14 +8,23 @@ namespace skerry::coordinator {
 Result<Run*> Machine::find_run(const std::string& name) {
   const auto named_so = run_names.find(name);
   const auto found = runs.find(named_so == run_names.end() ? name : named_so->second);
-  if (found == runs.end())
+  if (found == runs.end()) {
+    ASSIGN_OR_RETURN(const pb::RunRecord* const orphan, find_orphan(name));
+    if (orphan != nullptr)
+      return fail(ErrorCode::kConflict,
+                  text("run ", name,
+                       " is an orphan: nodes hold records of it, this coordinator has none; "
+                       "`skerry run adopt ",
+                       name, "` takes it back, `skerry ensemble fetch ", name,
+                       " --from NODE` fetches it, `skerry run delete ", name, "` withdraws it"));
     return fail(ErrorCode::kNotFound, text("no run ", name, "; see \"skerry run list\""));
+  }
   return &found->second;
 }
 
 void Machine::set_wanted(Run& run, stored::Wanted wanted, const std::string& reason) {
   run.record.set_wanted(wanted);
-  run.record.set_reason(reason.substr(0, protocol::kReasonBytes));
+  run.record.set_reason(clean_text(reason, protocol::kReasonBytes));
   dirty_runs.insert(run.record.id());
   unsettled = true;
 }
@@ -111,6 +121,17 @@ AdminResult Machine::run_expert(const pb::RunExpert& request) {
 }
 
 AdminResult Machine::run_delete(const pb::Named& request) {
+  if (!run_names.contains(request.name()) && !runs.contains(request.name())) {
+    ASSIGN_OR_RETURN(const pb::RunRecord* const orphan, find_orphan(request.name()));
+    if (orphan != nullptr) {
+      const pb::RunRecord record = *orphan;
+      orphans.erase(record.run());
+      remember_deletion(record.run(), record.name());
+      tell("run_deleted",
+           text("the orphan ", record.name(), " (", record.run(), "): its records are withdrawn"));
+      return acknowledged();
+    }
+  }
   ASSIGN_OR_RETURN(Run* const run, find_run(request.name()));
   if (run->active()) {
     return fail(ErrorCode::kConflict,
@@ -125,6 +146,7 @@ AdminResult Machine::run_delete(const pb::Named& request) {
     dirty_experts.insert(expert.id());
   }
   tell_run("run_deleted", "its checkpoints are removed", *run);
+  remember_deletion(id, run->record.spec().name());
   run_names.erase(run->record.spec().name());
   runs.erase(id);
   dirty_runs.insert(id);

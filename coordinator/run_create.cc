@@ -75,6 +75,11 @@ Result<void> check_rest(const pb::RunSpec& spec) {
 
 }  // namespace
 
+Result<void> check_spec(const pb::RunSpec& spec) {
+  TRY(check_rest(spec));
+  return check_train(spec.train());
+}
+
 Result<pb::ModelSpec> Machine::model_for(const pb::RunSpec& spec, const Dataset& dataset) const {
   const pb::DatasetAdd& content = dataset.record.content();
   pb::ModelSpec model;
@@ -128,8 +133,7 @@ pb::TrainSpec Run::training_of(std::uint32_t index) const {
 
 AdminResult Machine::run_create(const pb::RunCreate& request) {
   const pb::RunSpec& spec = request.spec();
-  TRY(check_rest(spec));
-  TRY(check_train(spec.train()));
+  TRY(check_spec(spec));
   const auto dataset = datasets.find(spec.dataset());
   if (dataset == datasets.end())
     return fail(ErrorCode::kNotFound, text("no dataset ", spec.dataset(), "; see \"skerry dataset list\""));

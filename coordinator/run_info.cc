@@ -105,11 +105,16 @@ pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
 AdminResult Machine::run_list(const pb::ListRequest& request) const {
   pb::AdminReply reply;
   auto& list = *reply.mutable_runs();
-  list.set_next(
-      page(run_names, request, protocol::kPageItems, config.reply_bytes, [&](const std::string& id) {
-        *list.add_runs() = run_info(runs.at(id), false);
-        return list.runs(list.runs_size() - 1).ByteSizeLong();
-      }));
+  // An orphan whose name is taken stands under its id.
+  std::map<std::string, std::string> names = run_names;
+  for (const auto& [id, orphan] : orphans) {
+    if (!names.emplace(orphan.name(), id).second) names.emplace(id, id);
+  }
+  list.set_next(page(names, request, protocol::kPageItems, config.reply_bytes, [&](const std::string& id) {
+    const auto run = runs.find(id);
+    *list.add_runs() = run == runs.end() ? orphan_info(orphans.at(id)) : run_info(run->second, false);
+    return list.runs(list.runs_size() - 1).ByteSizeLong();
+  }));
   return reply;
 }
 

@@ -144,6 +144,27 @@ std::string why(Harness& harness) {
   return all;
 }
 
+TEST(Dataset, ADeletedOneLeavesWhatAnotherUploads) {
+  Harness harness;
+  const auto add = [&](const std::string& name) {
+    pb::AdminRequest request;
+    *request.mutable_dataset_add() = testing::dataset(name, 1);
+    request.mutable_dataset_add()->mutable_files(0)->mutable_object()->set_manifest(blake2b("shared").raw());
+    harness.admin_ask(request);
+  };
+  add("first");
+  add("second");
+  harness.admin_ask([](pb::AdminRequest& request) { request.mutable_dataset_delete()->set_name("first"); });
+  EXPECT_THAT(harness.cancelled, ::testing::SizeIs(2)) << "its shard and statistics";
+  EXPECT_THAT(harness.cancelled, ::testing::Not(::testing::Contains(blake2b("shared"))));
+  for (const Hash& cancelled : harness.cancelled)
+    std::erase_if(harness.fetches, [&](const Fetch& fetch) { return fetch.manifest == cancelled; });
+  harness.store_fetched_files();
+  EXPECT_EQ(harness.events("dataset_ready").size(), 1U);
+  harness.admin_ask([](pb::AdminRequest& request) { request.mutable_dataset_delete()->set_name("second"); });
+  EXPECT_THAT(harness.dropped, ::testing::Contains(::testing::Field(&Drop::manifest, blake2b("shared"))));
+}
+
 TEST(Damage, OfAShardIsToldWithItsRunAndMendedByTheSameDatasetAgain) {
   Harness harness;
   harness.create_run("fashion", 2);

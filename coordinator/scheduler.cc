@@ -87,6 +87,7 @@ class Planner {
       if (experts_[i].wanted && !experts_[i].holder) order.push_back(i);
     }
     std::stable_sort(order.begin(), order.end(), [this](std::size_t a, std::size_t b) {
+      if (planted("furthest_ahead_first")) std::swap(a, b);
       return progress(experts_[a]) < progress(experts_[b]);
     });
     return order;
@@ -168,7 +169,8 @@ class Planner {
   }
 
   // The turns of the furthest ahead end for those that wait further behind: announced a round before, so that a turn of
-  // n rounds ends at its n-th commit. By then a holder that is level now is ahead.
+  // n rounds ends at its n-th commit. By then a holder that is level now is ahead. No turn ends before its first commit: a
+  // holder that is told at its grant gives back what it has not begun.
   void end_turns(const std::vector<std::size_t>& left) {
     std::vector<std::size_t> ahead;
     std::size_t coming_free = 0;
@@ -176,7 +178,8 @@ class Planner {
       if (!experts_[i].holder || !on_usable_node(i)) continue;
       if (yielding_.contains(i)) {
         ++coming_free;
-      } else if (experts_[i].rounds_in_turn + 1 >= experts_[i].turn_rounds) {
+      } else if (experts_[i].rounds_in_turn >= 1 &&
+                 experts_[i].rounds_in_turn + 1 >= experts_[i].turn_rounds) {
         ahead.push_back(i);
       }
     }

@@ -86,6 +86,18 @@ TEST(Scheduler, ATurnEndsOnlyAfterItsRoundsAndForSomebodyBehind) {
   EXPECT_THAT(over.why[1].reason, HasSubstr("takes over from expert 0"));
 }
 
+// Else its holder would give back at once what it has not begun.
+TEST(Scheduler, NoTurnEndsBeforeItsFirstCommit) {
+  for (const std::uint32_t rounds : {1U, 2U}) {
+    SchedulableExpert holding = held(expert(0), "a");
+    holding.turn_rounds = rounds;
+    EXPECT_TRUE(schedule({holding, expert(1)}, {node("a")}).yields.empty()) << rounds;
+    holding = held(expert(0, 10), "a", 1);
+    holding.turn_rounds = rounds;
+    EXPECT_EQ(schedule({holding, expert(1)}, {node("a")}).yields.size(), 1U) << rounds;
+  }
+}
+
 TEST(Scheduler, OneTurnEndsForEachThatWaitsTheFurthestAheadFirst) {
   const Schedule plan = schedule({held(expert(0, 50), "a", 5), held(expert(1, 60), "b", 5), expert(2, 10)},
                                  {node("a"), node("b")});

@@ -1,6 +1,7 @@
 // After each event: what the scheduler says of the new state is made so, and people are told why.
 #include "base/planted.h"
 #include "base/text.h"
+#include "coordinator/keys.h"
 #include "coordinator/machine.h"
 
 namespace skerry::coordinator {
@@ -180,7 +181,7 @@ void Machine::update_run_state(Run& run) {
   }
   run.record.set_state(state);
   dirty_runs.insert(run.record.id());
-  tell_run("run_state", text(state, reason.empty() ? "" : ": ", reason), run);
+  tell_run(kRunState, text(state, reason.empty() ? "" : ": ", reason), run);
 }
 
 }  // namespace skerry::coordinator

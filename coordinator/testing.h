@@ -44,6 +44,14 @@ class TextAuthority final : public Authority {
     certificate.set_signature("signed by the coordinator");
     return certificate;
   }
+  Result<pb::CertificateBody> open(const pb::Certificate& certificate, std::int64_t unix_ms) const override {
+    pb::CertificateBody body;
+    if (certificate.signature() != "signed by the coordinator" || !body.ParseFromString(certificate.body()))
+      return fail(ErrorCode::kCorrupt, "the certificate is another coordinator's");
+    if (unix_ms >= body.expires_unix_ms())
+      return fail(ErrorCode::kUnauthorised, "the certificate has expired");
+    return body;
+  }
 };
 
 class Harness {
@@ -58,6 +66,8 @@ class Harness {
   std::vector<Hash> cancelled;
   std::vector<Drop> dropped;
   std::vector<Hash> verifies;
+  std::vector<Hash> reads;
+  std::vector<RunId> seeks;
   std::vector<ConnectionId> disconnected;
   std::map<Hash, ObjectStored> objects;  // of the object store: they outlive a restart
   FirstStart first;
@@ -75,11 +85,21 @@ class Harness {
     for (const auto& [hash, object] : objects) step(object);
   }
 
-  // Starts on a backup instead of what the disk holds.
+  // Starts on a backup instead of what the disk holds, and hears of its nodes that nothing was revoked since.
   void restore(const std::map<std::string, std::string>& backup) {
+    begin_restore(backup);
+    RecordsHeard heard;
+    for (const auto& [key, value] : disk) {
+      if (key.starts_with("node/")) heard.recalled.emplace_back(key.substr(5));
+    }
+    step(heard);
+    if (core().recalls()) run_for(config.recall_limit);  // it knew of no node
+  }
+  // It asks its nodes, and answers nobody.
+  void begin_restore(const std::map<std::string, std::string>& backup) {
     std::vector<KeyValue> state;
     for (const auto& [key, value] : backup) state.push_back({key, value});
-    const auto restored = Core::restored(state, now.unix_ms);
+    const auto restored = Core::restored(state, now.unix_ms, Core::Tokens::kExpire);
     SKERRY_CHECK(restored.has_value(), restored ? "" : restored.error().message);
     disk.clear();
     for (const KeyValue& entry : *restored) disk[entry.key] = entry.value;
@@ -102,6 +122,8 @@ class Harness {
       dropped.push_back(drop);
     }
     for (const Hash& hash : effects.verifies) verifies.push_back(hash);
+    for (const Hash& hash : effects.reads) reads.push_back(hash);
+    for (const RunId& run : effects.seeks) seeks.push_back(run);
     for (ConnectionId& connection : effects.disconnects) disconnected.push_back(connection);
     next_ = effects.next;
     deliver();
@@ -150,6 +172,14 @@ class Harness {
     EnrolReceived event{"enrol-" + who.name, who.key, {}};
     event.request.set_token_id(token.info().id());
     event.request.set_token_secret(token.secret());
+    return enrol(who, std::move(event));
+  }
+  pb::EnrolReply readmit(const Who& who, const pb::Certificate& certificate) {
+    EnrolReceived event{"enrol-" + who.name, who.key, {}};
+    *event.request.mutable_certificate() = certificate;
+    return enrol(who, std::move(event));
+  }
+  pb::EnrolReply enrol(const Who& who, EnrolReceived event) {
     event.request.set_ed25519_key(who.ed25519);
     event.request.set_signature("signed");
     event.request.set_name(who.name);

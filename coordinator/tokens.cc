@@ -1,6 +1,7 @@
 // Join tokens and enrolment.
 #include "base/planted.h"
 #include "base/text.h"
+#include "coordinator/keys.h"
 #include "coordinator/machine.h"
 #include "protocol/limits.h"
 
@@ -34,27 +35,49 @@ void Machine::enrol(const EnrolReceived& event) {
 Result<pb::Certificate> Machine::try_enrol(const EnrolReceived& event) {
   const pb::EnrolRequest& request = event.request;
   ASSIGN_OR_RETURN(const NodeId id, authority.check_possession(request, event.key));
-  if (const auto known = nodes.find(id.str()); known != nodes.end()) {
-    const stored::Node& record = known->second.record;
-    if (record.revoked())
-      return fail(ErrorCode::kUnauthorised, "this key is revoked; remove the data folder to join anew");
-    // A retry: the same answer, and no second use. The key proves who asks, so a token spent or expired meanwhile
-    // does not matter.
-    if (record.token() == request.token_id()) return record.certificate();
-  } else if (nodes.size() >= config.nodes) {
-    return fail(ErrorCode::kExhausted, text("the roster is full: it has ", nodes.size(), " keys"));
+  constexpr char kIsRevoked[] = "this key is revoked; remove the data folder to join anew";
+  if (revoked_keys.contains(id.str())) return fail(ErrorCode::kUnauthorised, kIsRevoked);
+  const auto known = nodes.find(id.str());
+  if (known != nodes.end() && known->second.record.revoked())
+    return fail(ErrorCode::kUnauthorised, kIsRevoked);
+  if (request.has_certificate()) return readmit(event, id);
+  if (recalls()) return fail(ErrorCode::kUnavailable, kRecalling);
+  // A retry: the same answer, and no second use. The key proves who asks, so a token spent or expired meanwhile
+  // does not matter.
+  if (known != nodes.end() && known->second.record.token() == request.token_id()) {
+    asked_again(known->second);
+    return known->second.record.certificate();
   }
-  TRY(spend(request));
-  const pb::TokenInfo& token = tokens.at(request.token_id()).info();
+  ASSIGN_OR_RETURN(stored::Token* const found, usable_token(request));
+  if (known == nodes.end()) TRY(make_room_in_roster());
+  pb::TokenInfo& token = *found->mutable_info();
+  token.set_used(token.used() + 1);
+  if (!planted("token_use_not_saved")) dirty_tokens.insert(token.id());
   Node& node = roster(id, request.ed25519_key(), event.key, token.role(), request.name());
   node.record.set_token(token.id());
-  tell("enrolled", text("by token ", token.id(), ", use ", token.used(), " of ", token.uses()),
-       node.record.name());
+  pb::Event told;
+  told.set_kind(kEnrolled);
+  told.set_expert(-1);
+  told.set_node(node.record.name());
+  told.set_reason(text("by token ", token.id(), ", use ", token.used(), " of ", token.uses()));
+  tell_event(std::move(told), {token.id(), ""});
   return node.record.certificate();
 }
 
-// One use, or why not.
-Result<void> Machine::spend(const pb::EnrolRequest& request) {
+// The roster is bounded, and rented machines come and go.
+Result<void> Machine::make_room_in_roster() {
+  if (nodes.size() < config.nodes) return {};
+  forget_gone(config.forget_when_full_ms, std::max<std::size_t>(config.nodes / 100, 1));
+  if (nodes.size() < config.nodes) return {};
+  return fail(ErrorCode::kExhausted,
+              text("the roster is full: it has ", nodes.size(),
+                   " keys, and none is of a node that has been gone for ",
+                   human_duration(std::chrono::milliseconds(config.forget_when_full_ms)),
+                   "; enrol again once nodes have been away for so long"));
+}
+
+// A token that has a use left, or why not.
+Result<stored::Token*> Machine::usable_token(const pb::EnrolRequest& request) {
   const auto refused = [&](const std::string& why) {
     return fail(ErrorCode::kUnauthorised, text("token ", request.token_id(), " ", why,
                                                "; make a new one with \"skerry token create\""));
@@ -64,16 +87,14 @@ Result<void> Machine::spend(const pb::EnrolRequest& request) {
   stored::Token& token = found->second;
   if (blake2b(request.token_secret()).raw() != token.secret_hash())
     return refused("comes with a wrong secret");
-  pb::TokenInfo& info = *token.mutable_info();
-  if (info.revoked()) return refused("is revoked");
-  if (now.unix_ms >= info.expires_unix_ms())
+  const pb::TokenInfo& info = token.info();
+  if (now.unix_ms >= info.expires_unix_ms() && !planted("token_never_ends"))
     return refused(text("expired at ", utc_time(info.expires_unix_ms())));
+  if (info.revoked()) return refused("is revoked");
   if (info.used() >= info.uses() + (planted("token_overspent") ? 1 : 0)) {
     return refused(text("is spent: it had ", info.uses(), info.uses() == 1 ? " use" : " uses"));
   }
-  info.set_used(info.used() + 1);
-  if (!planted("token_use_not_saved")) dirty_tokens.insert(info.id());
-  return {};
+  return &token;
 }
 
 // Adds a key, or gives one that is there another role and certificate.
@@ -93,6 +114,7 @@ Node& Machine::roster(const NodeId& id, const std::string& ed25519, const std::s
     record.set_ed25519_key(ed25519);
     record.set_x25519_key(x25519);
     record.set_joined_unix_ms(now.unix_ms);
+    record.set_gone_unix_ms(now.unix_ms);
     node_names[unique] = id.str();
     node_keys[x25519] = id.str();
   }

@@ -4,12 +4,6 @@
 #include "coordinator/machine.h"
 
 namespace skerry::coordinator {
-namespace {
-
-constexpr std::uint64_t kToldEachMinute = 20;
-constexpr std::uint64_t kFaultsToldEachMinute = 5;
-
-}  // namespace
 
 std::string Machine::name_of_peer(const std::string& peer) const {
   const auto found = nodes.find(peer);
@@ -47,8 +41,7 @@ void Machine::transferred(const Node& node, const pb::Transfer& transfer) {
   }
   const std::string reason = text("fetched ", known.what, ": ", human_bytes(transfer.bytes()), " in ",
                                   human_duration(took), ", ", human_bytes(rate), "/s", from);
-  if (is_to_be_told(transfers, {node.record.id(), ""}, kToldEachMinute, reason, node.record.name()))
-    tell(kTransfer, reason, node.record.name(), known.expert, known.step);
+  tell(kTransfer, reason, node.record.name(), known.expert, known.step);
 }
 
 void Machine::peer_faulted(const Node& node, const pb::PeerFault& fault) {
@@ -57,8 +50,7 @@ void Machine::peer_faulted(const Node& node, const pb::PeerFault& fault) {
   const std::string reason =
       text("fetches ", known.what, ": ", name_of_peer(fault.peer()),
            lied ? " sent wrong bytes and is asked no more" : " did not answer and is asked again later");
-  if (is_to_be_told(peer_faults, {node.record.id(), ""}, kFaultsToldEachMinute, reason, node.record.name()))
-    tell(kPeerFault, reason, node.record.name(), known.expert, known.step);
+  tell(kPeerFault, reason, node.record.name(), known.expert, known.step);
 }
 
 }  // namespace skerry::coordinator

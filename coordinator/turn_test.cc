@@ -50,6 +50,26 @@ TEST(Turn, ATurnIsAnnouncedBeforeItEnds) {
   EXPECT_THAT(harness.events("lease_returned").at(0).reason(), HasSubstr("its turn of 5 rounds"));
 }
 
+TEST(Turn, ATurnOfOneRoundTrainsThatRound) {
+  Harness harness;
+  Who node = harness.join("n1");
+  harness.add_dataset("data", 2);
+  pb::RunSpec spec = testing::run_spec("fashion", 100);
+  spec.set_turn_rounds(1);
+  harness.create_run(spec);
+  std::set<std::uint32_t> trained;
+  for (int turn = 0; turn < 4; ++turn) {
+    harness.reconnect(node);  // the schedule is looked at again
+    const pb::SlotAssignment slot = harness.assignment(node).slots(0);
+    EXPECT_FALSE(slot.yield_after_commit()) << "in turn " << turn;
+    trained.insert(slot.expert());
+    harness.commit_round(node);
+    EXPECT_TRUE(harness.assignment(node).slots(0).yield_after_commit());
+    harness.return_lease(node, "turn over");
+  }
+  EXPECT_EQ(trained.size(), 2U);
+}
+
 TEST(Turn, ADrainEndsAtTheCommitAndIsTold) {
   Harness harness;
   Who node = harness.join("n1");

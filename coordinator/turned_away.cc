@@ -1,8 +1,10 @@
 // Who was refused, as events: the first at once, what comes within a minute as one number. However many come, from however
 // many places, memory and events stay bounded.
+#include "base/clean_text.h"
 #include "base/text.h"
 #include "coordinator/keys.h"
 #include "coordinator/machine.h"
+#include "protocol/limits.h"
 
 namespace skerry::coordinator {
 namespace {
@@ -16,12 +18,18 @@ void Machine::turn_away(const TurnedAway& event) {
   const auto known = nodes.find(key == node_keys.end() ? event.node.str() : key->second);
   std::string node = known == nodes.end() ? "" : known->second.record.name();
   std::string who = !node.empty() ? node : event.address.empty() ? "somebody" : event.address;
-  if (turned_away.size() >= config.turned_away_kinds && !turned_away.contains({who, event.why})) {
+  const Repeats& known_ones = repeats[kTurnedAway];
+  if (known_ones.size() >= config.turned_away_kinds && !known_ones.contains({who, event.why})) {
     who = kOthers;
     node.clear();
   }
-  tell_bounded(turned_away, {who, event.why}, 1, kTurnedAway,
-               text(who, ": ", event.why, event.detail.empty() ? "" : ": ", event.detail), node);
+  pb::Event told;
+  told.set_kind(kTurnedAway);
+  told.set_expert(-1);
+  told.set_node(node);
+  told.set_reason(clean_text(text(who, ": ", event.why, event.detail.empty() ? "" : ": ", event.detail),
+                             protocol::kReasonBytes));
+  tell_event(std::move(told), {who, event.why});
 }
 
 }  // namespace skerry::coordinator

@@ -41,8 +41,9 @@ struct Core::Impl {
   std::vector<std::pair<std::uint32_t, Work>> restored;  // until the first step gives them a time
   std::vector<KeptCheckpoint> kept;                      // the newest last
   std::vector<pb::ObjectRef> files;                      // beside them
-  std::vector<pb::Replica> replicas;                     // as last assigned
-  std::set<std::string> durable_told;                    // of them, by the last heartbeat
+  std::deque<Hash> outlived;           // checkpoints that a restored coordinator may not know
+  std::vector<pb::Replica> replicas;   // as last assigned
+  std::set<std::string> durable_told;  // of them, by the last heartbeat
 
   std::uint64_t generation = 0;  // highest seen
   std::uint64_t last_ticket = 0;
@@ -198,9 +199,19 @@ struct Core::Impl {
 
   void raise_generation(std::uint64_t to, Context& context) {
     if (to <= generation) return;
+    if (generation != 0) outlive_restore();
     generation = to;
     generation_ticket = last_ticket + 1;  // the write that this step ends with
     context.dirty = true;
+  }
+
+  // The coordinator was restored. What its assignments omit from here on may be the last copy of what it merely does not
+  // know: it goes when the disk is full.
+  void outlive_restore() {
+    for (const Hash& hash : objects.checkpoints_on_disk()) {
+      if (std::ranges::find(outlived, hash) == outlived.end()) outlived.push_back(hash);
+      if (outlived.size() > kKeptMost) outlived.pop_front();
+    }
   }
 
   void on_heartbeat(std::uint64_t id, const pb::HeartbeatReply& reply, Context& context) {
@@ -264,6 +275,14 @@ struct Core::Impl {
   }
   // The oldest goes first, one for each word of a full disk.
   void make_room(Context& context) {
+    if (!outlived.empty()) {
+      context.log(LogLevel::kWarning,
+                  text("the disk is full: checkpoint ", outlived.front().short_hex(),
+                       ", which a restored coordinator did not ask for, is not kept any longer"));
+      outlived.pop_front();
+      context.dirty = true;
+      return;
+    }
     const auto oldest =
         std::ranges::find_if(kept, [&](const KeptCheckpoint& each) { return !is_worked_on(each.expert); });
     if (oldest == kept.end()) return;
@@ -285,6 +304,11 @@ struct Core::Impl {
       context.dirty = true;
     }
     for (const KeptCheckpoint& each : kept) objects.keep(each.object);
+    for (const Hash& hash : outlived) {
+      pb::ObjectRef object;
+      object.set_manifest(hash.raw());
+      objects.keep(object);
+    }
     for (const pb::Replica& replica : replicas)
       objects.need(replica.object(), ObjectKind::kCheckpoint, context);
     for (const pb::ObjectRef& file : files) objects.need(file, ObjectKind::kShard, context);
@@ -397,6 +421,7 @@ struct Core::Impl {
       *saved.mutable_object() = each.object;
       saved.set_loss(each.loss);
     }
+    for (const Hash& hash : outlived) state.add_outlived(hash.raw());
     return state.SerializeAsString();
   }
 };
@@ -423,6 +448,10 @@ Result<Core> Core::make(CoreConfig config, Recovered recovered) {
     if (!found.contains(name) || recovered.partial.contains(name)) continue;
     impl->kept.push_back({expert_of(saved.run(), saved.expert()), Epoch(saved.epoch()), saved.step(),
                           saved.object(), saved.loss()});
+  }
+  for (const std::string& raw : state.outlived()) {
+    ASSIGN_OR_RETURN(const Hash name, Hash::from_raw(raw));
+    if (found.contains(name) && !recovered.partial.contains(name)) impl->outlived.push_back(name);
   }
   for (const pb::SavedSlot& slot : state.slots()) {
     TRY(check_saved(slot));

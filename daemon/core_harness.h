@@ -25,7 +25,11 @@ class Harness {
   explicit Harness(Recovered recovered = {}, unsigned slots = 1) {
     CoreConfig config;
     config.incarnation = 42;
-    for (unsigned i = 0; i < slots; ++i) config.slots.emplace_back().set_index(i);
+    for (unsigned i = 0; i < slots; ++i) {
+      pb::Slot& slot = config.slots.emplace_back();
+      slot.set_index(i);
+      slot.set_device("NVIDIA H200");
+    }
     auto made = Core::make(std::move(config), std::move(recovered));
     EXPECT_TRUE(made.has_value());
     core = std::make_unique<Core>(std::move(*made));

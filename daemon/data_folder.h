@@ -24,6 +24,10 @@ class DataPaths {
   // What `skerryd verify` found damaged (daemon/verify.h).
   std::string distrusted() const { return (path_ / "distrusted").string(); }
   const std::filesystem::path& path() const { return path_; }
+  bool is_enrolled() const {
+    std::error_code ignored;
+    return std::filesystem::exists(context_file(), ignored);
+  }
 
  private:
   std::filesystem::path path_;

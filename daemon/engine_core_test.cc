@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "daemon/core_harness.h"
+#include "protocol/limits.h"
 
 namespace skerry::daemon {
 namespace {
@@ -37,6 +38,20 @@ TEST(Engine, ACrashIsReportedWithItsLastLinesAndItStartsAgain) {
   node.now += seconds(1);
   node.step(Tick{});
   EXPECT_TRUE(node.started());
+}
+
+// A message with half a character in it is refused, and its sender would repeat it for ever.
+TEST(Engine, ALongReasonIsCutBetweenCharacters) {
+  for (const std::string first : {"", "x"}) {
+    Harness node;
+    node.train();
+    std::string words = first;
+    while (words.size() < 2 * protocol::kReasonBytes) words += "\xc3\xa9";
+    node.exit_engine(words);
+    const pb::ControlRequest report = node.last_sent(kIsReport);
+    EXPECT_TRUE(pb::ControlRequest().ParseFromString(report.SerializeAsString()));
+    EXPECT_THAT(report.engine_report().reason(), testing::HasSubstr("\xc3\xa9"));
+  }
 }
 
 TEST(Engine, StartsAgainFromTheLastLocalCheckpoint) {
@@ -165,6 +180,34 @@ TEST(Engine, OutOfMemoryIsNamed) {
   node.train();
   node.exit_engine("signal 9", true);
   EXPECT_EQ(node.last_sent(kIsReport).engine_report().failure(), pb::EngineEvent::FAILURE_OUT_OF_MEMORY);
+}
+
+// The card is named; its shards are used as they are when the engine starts again.
+TEST(Engine, ACardFaultIsBlamedOnTheCardAndNotOnTheShards) {
+  Harness node;
+  node.train();
+  EngineFailed event{.engine = node.engine};
+  event.failed.set_failure(pb::EngineEvent::FAILURE_CARD);
+  event.failed.set_reason("the card failed: CUDA error: an illegal memory access was encountered");
+  node.step(event);
+  node.exit_engine("exit code 1");
+  const auto report = node.last_sent(kIsReport).engine_report();
+  EXPECT_TRUE(report.card_fault());
+  // What a coordinator of the version before takes.
+  EXPECT_EQ(report.failure(), pb::EngineEvent::FAILURE_INTERNAL);
+  EXPECT_EQ(report.reason(),
+            "NVIDIA H200 of slot 0: the card failed: CUDA error: an illegal memory access was encountered");
+  node.fetches.clear();
+  node.live(seconds(2));
+  ASSERT_TRUE(node.started());
+  EXPECT_TRUE(node.fetches.empty());
+  node.take_engine();
+  event.engine = node.engine;
+  event.failed.set_failure(pb::EngineEvent::FAILURE_BAD_INPUT);
+  node.step(event);
+  node.exit_engine("exit code 2");
+  node.live(seconds(5));
+  EXPECT_FALSE(node.fetches.empty());  // as a shard that an engine cannot use is looked at again
 }
 
 TEST(Engine, NonFiniteIsReportedNotCommittedAndWaitsForANewAttempt) {

@@ -15,6 +15,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/clean_text.h"
+#include "base/programs.h"
 #include "base/text.h"
 #include "protocol/limits.h"
 #include "protocol/validate_engine.h"
@@ -26,7 +28,8 @@ namespace {
 constexpr int kExecFailed = 127;
 
 // Runs in the child between fork and exec, where only async-signal-safe calls are allowed.
-[[noreturn]] void become_engine(char* const* arguments, int channel, int output, pid_t parent) {
+[[noreturn]] void become_engine(char* const* arguments, char* const* environment, int channel, int output,
+                                pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kExecFailed);  // it died before the line above
   ::setpgid(0, 0);                                  // a Ctrl-C at the terminal is the daemon's to handle
@@ -43,7 +46,7 @@ constexpr int kExecFailed = 127;
   const int score = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
   if (score >= 0 && ::write(score, "500", 3) < 0) {
   }
-  ::execv(arguments[0], arguments);
+  ::execve(arguments[0], arguments, environment);
   const char* reason = std::strerror(errno);
   if (::write(STDERR_FILENO, reason, std::strlen(reason)) < 0) {
   }
@@ -52,7 +55,7 @@ constexpr int kExecFailed = 127;
 
 }  // namespace
 
-Result<EngineProcess> EngineProcess::spawn(const std::vector<std::string>& command) {
+Result<EngineProcess> EngineProcess::spawn(const std::vector<std::string>& command, const std::string& card) {
   ASSIGN_OR_RETURN(auto pair, protocol::Channel::make_pair());
   std::array<int, 2> pipe{};
   if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return system_error("make a pipe for", command[0], errno);
@@ -62,13 +65,14 @@ Result<EngineProcess> EngineProcess::spawn(const std::vector<std::string>& comma
   std::vector<std::string> words = command;
   words.emplace_back("--channel");
   words.push_back(std::to_string(pair.second.get()));
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
+  const std::vector<std::string> settings = environment_with(
+      card.empty() ? std::vector<std::string>{} : std::vector{text("CUDA_VISIBLE_DEVICES=", card)});
+  const std::vector<char*> arguments = as_arguments(words), environment = as_arguments(settings);
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) return system_error("start", command[0], errno);
-  if (child == 0) become_engine(arguments.data(), pair.second.get(), child_output.get(), parent);
+  if (child == 0)
+    become_engine(arguments.data(), environment.data(), pair.second.get(), child_output.get(), parent);
   return EngineProcess(child, protocol::Channel(std::move(pair.first)), std::move(output));
 }
 
@@ -84,12 +88,14 @@ EngineProcess::EngineProcess(EngineProcess&& other) noexcept
       killed_here_(other.killed_here_),
       status_(other.status_) {}
 
-EngineProcess::~EngineProcess() {
-  if (is_gone()) return;
+EngineProcess::~EngineProcess() { end(kEngineEndLimit); }
+
+bool EngineProcess::end(Duration limit) {
+  if (is_gone()) return true;
   kill();
-  int status = 0;
-  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
-  }
+  const std::optional<int> status = wait_for_end(pid_, limit);
+  reaped(status.value_or(0));
+  return status.has_value();
 }
 
 std::vector<std::string> EngineProcess::read_output() {
@@ -117,7 +123,7 @@ std::vector<std::string> EngineProcess::read_output() {
 }
 
 void EngineProcess::take_line(std::string line, std::vector<std::string>& out) {
-  std::string clean = protocol::clean_text(line, protocol::kLogLineBytes);
+  std::string clean = clean_text(line, protocol::kLogLineBytes);
   last_lines_.push_back(clean);
   if (last_lines_.size() > kLastLines) last_lines_.pop_front();
   out.push_back(std::move(clean));

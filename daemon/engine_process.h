@@ -1,5 +1,5 @@
 // One engine as a child process: its channel, what it prints, and how it ends. One thread, the one that forks: the child dies
-// with it (PR_SET_PDEATHSIG). Destroying it kills the child and waits for it.
+// with it (PR_SET_PDEATHSIG). Destroying it ends the child.
 #pragma once
 
 #include <sys/types.h>
@@ -9,19 +9,23 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "protocol/channel.h"
 
 namespace skerry::daemon {
 
 inline constexpr std::size_t kLastLines = 40;
+// A card's memory is unmapped within a few seconds of SIGKILL, unless its driver hangs.
+inline constexpr Duration kEngineEndLimit = std::chrono::seconds(10);
 inline constexpr std::size_t kOpenLineBytes =
     64 << 10;  // of output without a line's end; more is cut into lines
 
 class EngineProcess {
  public:
-  // `command` is the program's path and its arguments; "--channel FD" is added. kNotFound, kUnauthorised, kIo.
-  static Result<EngineProcess> spawn(const std::vector<std::string>& command);
+  // `command` is the program's path and its arguments; "--channel FD" is added. `card`: the one that it sees, as
+  // CUDA_VISIBLE_DEVICES names it; empty: what this process sees. kNotFound, kUnauthorised, kIo.
+  static Result<EngineProcess> spawn(const std::vector<std::string>& command, const std::string& card = "");
   EngineProcess(EngineProcess&& other) noexcept;
   EngineProcess& operator=(EngineProcess&&) = delete;
   ~EngineProcess();
@@ -34,6 +38,9 @@ class EngineProcess {
   const std::deque<std::string>& last_lines() const { return last_lines_; }
 
   void kill();
+  // Kills it and waits for its end. False: it has not ended within `limit`, as in the uninterruptible sleep of a driver
+  // that hangs, and is left to init; its card stays occupied. Afterwards is_gone().
+  bool end(Duration limit);
   // To be called when the process was reaped with this status.
   void reaped(int status);
   bool is_gone() const { return pid_ <= 0; }

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "daemon/object_jobs.h"
 #include "daemon/verify.h"
+#include "protocol/enrol.h"
 #include "protocol/validate.h"
 
 namespace skerry::daemon {
@@ -91,7 +92,7 @@ void Host::turn() {
   if (is_ready(parts_.signals)) on_signals();
   take_engine_events();
   const Now now = parts_.clock.now();
-  if (unsaved_ && unsaved_retry_ <= now.boot) write_state(*std::exchange(unsaved_, std::nullopt));
+  if (const std::optional<Write> due = state_writes_.due(now.boot)) write_state(*due);
   exchange_.tick(now);
   carry_out_exchange();
   if (wake_at_ && *wake_at_ <= now.boot) push(Tick{});
@@ -118,8 +119,9 @@ Duration Host::wait_limit() const {
 void Host::on_transport(protocol::ClientEvent event) {
   const Now now = parts_.clock.now();
   if (const auto* opened = std::get_if<protocol::Opened>(&event)) {
-    refusals_ = 0;
+    if (opened->endpoint != protocol::Endpoint::kEnrol) refusals_ = 0;
     if (opened->endpoint == protocol::Endpoint::kControl) push(ConnectionOpened{});
+    if (opened->endpoint == protocol::Endpoint::kEnrol) ask_readmission();
     if (opened->endpoint == protocol::Endpoint::kBlob) {
       coordinator_gone();
       exchange_.connected(coordinator_, now);
@@ -128,6 +130,10 @@ void Host::on_transport(protocol::ClientEvent event) {
     if (lost->endpoint == protocol::Endpoint::kControl) push(ConnectionClosed{"closed"});
     if (lost->endpoint == protocol::Endpoint::kBlob) coordinator_gone();
   } else if (const auto* refused = std::get_if<protocol::Refused>(&event)) {
+    if (refused->own_key && parts_.peers != nullptr) {
+      parts_.transport.hang_up(protocol::Endpoint::kEnrol);  // an answer that was lost is asked for again
+      parts_.transport.dial(protocol::Endpoint::kEnrol);
+    }
     if (!refused->own_key) {
       log_warning("the coordinator's key is not the one this node was enrolled with, or it is too busy",
                   {{"endpoint", protocol::to_string(refused->endpoint)}});
@@ -135,8 +141,9 @@ void Host::on_transport(protocol::ClientEvent event) {
       log_warning("the coordinator does not know this node's key");
     } else if (refusals_ >= kRefusalsAllowed) {
       log_error(
-          "the coordinator refuses this node's key: it was revoked, or the coordinator was set up anew; "
-          "enrol again with a fresh data folder and token");
+          "the coordinator refuses this node's key and its certificate: it was revoked, or another "
+          "coordinator "
+          "was set up; enrol again with a fresh data folder and token");
       exit_code_ = kExitConfiguration;
     }
   } else if (const auto* received = std::get_if<protocol::Received>(&event)) {
@@ -148,12 +155,32 @@ void Host::on_transport(protocol::ClientEvent event) {
       }
       if (reply) return push(Reply{std::move(*reply)});
       log_warning("a message from the coordinator was not valid: " + reply.error().message);
+    } else if (received->endpoint == protocol::Endpoint::kEnrol) {
+      on_enrol_reply(received->bytes);
     } else if (received->endpoint == protocol::Endpoint::kBlob) {
       Result<pb::BlobMessage> message = protocol::parse_blob_message(received->bytes);
       if (message) return on_blob(std::move(*message));
       log_warning("a blob message from the coordinator was not valid: " + message.error().message);
     }
   }
+}
+
+// A coordinator that was restored may not know this key; the certificate that it gave says that it did.
+void Host::ask_readmission() {
+  constexpr std::uint64_t kId = 1;
+  const pb::EnrolRequest request = protocol::build_readmission_request(
+      parts_.peers->identity, parts_.peers->coordinator_key, parts_.peers->certificate, kId);
+  [[maybe_unused]] const Result<void> sent =
+      parts_.transport.send(protocol::Endpoint::kEnrol, request.SerializeAsString());
+}
+
+void Host::on_enrol_reply(const std::string& bytes) {
+  parts_.transport.hang_up(protocol::Endpoint::kEnrol);
+  const Result<pb::EnrolReply> reply = protocol::parse_enrol_reply(bytes);
+  if (!reply)
+    return log_warning("an answer to this node's certificate was not valid: " + reply.error().message);
+  log_info("this node showed its certificate to the coordinator",
+           {{"answer", reply->has_error() ? reply->error().message() : "readmitted"}});
 }
 
 void Host::on_blob(pb::BlobMessage message) {

@@ -19,6 +19,7 @@
 #include "daemon/devices.h"
 #include "daemon/neighbours.h"
 #include "daemon/object_jobs.h"
+#include "daemon/state_writes.h"
 #include "daemon/supervisor.h"
 #include "exchange/exchange.h"
 #include "exchange/outbox.h"
@@ -84,6 +85,8 @@ class Host {
   Duration wait_limit() const;
   void on_transport(protocol::ClientEvent event);
   void on_blob(pb::BlobMessage message);
+  void ask_readmission();
+  void on_enrol_reply(const std::string& bytes);
   void coordinator_gone();
   bool is_coordinator(const exchange::PeerId& peer) const { return peer == coordinator_; }
   void look_again();
@@ -141,14 +144,13 @@ class Host {
   std::string kept_;                              // manifests, as last looked at
   bool objects_changed_ = true;
   bool records_changed_ = false;
+  std::uint64_t kept_incarnation_ = 0;  // that records were last kept with
   Duration next_look_{};
   Duration next_look_again_{};
   Duration next_keeping_{};
   std::deque<std::string> log_ring_;
   int refusals_ = 0;
-  Write newest_state_;
-  std::optional<Write> unsaved_;  // for want of room
-  Duration unsaved_retry_{};
+  StateWrites state_writes_;
   Worker disk_;  // ends before the rest: what it was given is done, the last state among it
 };
 

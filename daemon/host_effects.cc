@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clean_text.h"
 #include "base/log.h"
 #include "daemon/host.h"
 #include "daemon/object_jobs.h"
@@ -12,8 +13,6 @@
 
 namespace skerry::daemon {
 namespace {
-constexpr Duration kStateRetry = std::chrono::seconds(2);
-
 pb::PeerFault fault_of(const exchange::PeerId& peer, const Hash& object, pb::PeerFault::Kind kind) {
   pb::PeerFault fault;
   fault.set_peer(peer.str());
@@ -67,7 +66,7 @@ void Host::carry_out(const Effects& effects) {
   if (effects.collect_log) {
     LogCollected collected{*effects.collect_log, {}};
     for (const std::string& line : log_ring_) {
-      collected.lines.push_back(protocol::clean_text(line, protocol::kLogLineBytes));
+      collected.lines.push_back(clean_text(line, protocol::kLogLineBytes));
     }
     push(std::move(collected));
   }
@@ -83,15 +82,17 @@ bool Host::check_disk(const Error& error) {
 }
 
 void Host::write_state(const Write& write) {
-  newest_state_ = write;
+  state_writes_.started(write);
   disk_.run([this, write]() -> Done {
     Result<void> outcome = parts_.store.write({{std::string(kHostStateKey), write.state}});
     return [this, write, outcome = std::move(outcome)] {
-      if (outcome) return push(Persisted{write.ticket});
+      if (outcome) {
+        state_writes_.saved(write);
+        return push(Persisted{write.ticket});
+      }
       if (!check_disk(outcome.error())) return;
       log_error("the disk is full: the daemon's state waits for room");
-      unsaved_ = newest_state_;  // never an older one over a newer
-      unsaved_retry_ = parts_.clock.now().boot + kStateRetry;
+      state_writes_.refused(parts_.clock.now().boot);
     };
   });
 }
@@ -175,11 +176,12 @@ void Host::launch(const StartEngine& order, Result<ResumeFile> resume) {
     start.add_shard_paths(std::move(*path));
   }
   start.set_resume_bytes(resume->bytes);
-  start.set_device(-1);
+  std::string card;
   for (const DeviceSlot& slot : options_.slots) {
-    if (slot.description.index() == order.slot) start.set_device(slot.device);
+    if (slot.description.index() == order.slot) card = slot.card;
   }
-  supervisor_.start(order, std::move(start), std::move(resume->file));
+  start.set_device(card.empty() ? -1 : 0);
+  supervisor_.start(order, std::move(start), std::move(resume->file), card);
   take_engine_events();
 }
 

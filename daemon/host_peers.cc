@@ -96,13 +96,15 @@ void Host::look_around() {
     }
     feed();
   }
-  if (records_changed_ && now.boot >= next_keeping_) keep_records();
+  const bool is_due = records_changed_ && now.boot >= next_keeping_;
+  if (is_due || neighbours_->incarnation() != kept_incarnation_) keep_records();
 }
 
 void Host::keep_records() {
   const Now now = parts_.clock.now();
   next_keeping_ = now.boot + kKeepEvery;
   records_changed_ = false;
+  kept_incarnation_ = neighbours_->incarnation();
   disk_.run([this, records = neighbours_->save(now)]() -> Done {
     const Result<void> kept = parts_.store.write({{gossip::kTableKey, records}});
     if (kept) return {};

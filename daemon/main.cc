@@ -5,11 +5,14 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 #include <utility>
 
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/progress.h"
+#include "base/text.h"
 #include "daemon/data_folder.h"
 #include "daemon/devices.h"
 #include "daemon/host.h"
@@ -77,9 +80,9 @@ Result<protocol::PeerNetwork::Parts> peer_network(const Options& options, const 
                      protocol::make_zmq_peer_server(member.identity, {.listen = options.peer_listen,
                                                                       .connections = protocol::kPeersMost}));
   }
-  parts.make_client = [&identity = member.identity,
-                       context = protocol::share_zmq_context(protocol::kPeersMost)](const std::string& url,
-                                                                                    const std::string& key) {
+  ASSIGN_OR_RETURN(auto context, protocol::share_zmq_context(protocol::kPeersMost));
+  parts.make_client = [&identity = member.identity, context = std::move(context)](const std::string& url,
+                                                                                  const std::string& key) {
     return protocol::make_zmq_peer_client(identity, url, key, context);
   };
   return parts;
@@ -116,6 +119,44 @@ Result<int> verify(const Options& options) {
   return verdict.damaged.empty() ? kExitDone : kExitDamaged;
 }
 
+// What a daemon has before its event loop.
+struct Beginning {
+  std::string engine;
+  std::vector<DeviceSlot> slots;
+  DataFolder folder;
+  Membership member;
+};
+
+// A driver, an engine or the coordinator may not answer: each wait ends with kUnavailable once `stop` can be read.
+Result<Beginning> begin(const Options& options, const Clock& clock, int stop) {
+  ASSIGN_OR_RETURN(std::string engine, find_engine(options.engine));
+  // Forks: before any thread is made.
+  CardSearch search;
+  search.options.stop = stop;
+  ASSIGN_OR_RETURN(const std::vector<Card> cards, find_cards(search));
+  if (!cards.empty()) TRY(check_cards(engine, driver_version(), stop));
+  ASSIGN_OR_RETURN(std::vector<DeviceSlot> slots, make_slots(cards, options.slots));
+  for (const DeviceSlot& slot : slots) {
+    log_info(text("slot ", slot.description.index()),
+             {{"device", slot.description.device()}, {"card", slot.card}});
+  }
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const bool names_instances =
+      visible != nullptr && std::string_view(visible).find("MIG-") != std::string_view::npos;
+  if (!cards.empty() && cards.front().id.starts_with("MIG-") && !names_instances) {
+    log_warning(
+        "CUDA shows one slice of a MIG card at most; to train on more of them, name each in "
+        "CUDA_VISIBLE_DEVICES as "
+        "`nvidia-smi -L` lists them");
+  }
+  ASSIGN_OR_RETURN(DataFolder folder, DataFolder::claim(options.data));
+  // A token is not spent on a machine that cannot train.
+  if (!options.token.empty() && !folder.is_enrolled()) TRY(check_training(engine, cards, stop));
+  ASSIGN_OR_RETURN(Membership member, join(folder, options.token, options.name, clock,
+                                           std::chrono::seconds(options.join_seconds), stop));
+  return Beginning{std::move(engine), std::move(slots), std::move(folder), std::move(member)};
+}
+
 Result<int> serve(const Options& options) {
   std::signal(SIGPIPE, SIG_IGN);
   // As process 1 of a container no signal ends us by itself: from the start on they are heard. One that `stop` shows is
@@ -124,20 +165,17 @@ Result<int> serve(const Options& options) {
   ASSIGN_OR_RETURN(const UniqueFd stop, take_signals({SIGTERM, SIGINT}));
   const SystemClock clock;
   Notifier notifier;
-  // Before anything is enrolled: a token is not spent on a machine that cannot train.
-  ASSIGN_OR_RETURN(const std::string engine, find_engine(options.engine));
-  if (const std::string driver = visible_driver(); !driver.empty()) TRY(check_cards(engine, driver));
-  ASSIGN_OR_RETURN(const DataFolder folder, DataFolder::claim(options.data));
-  const Result<Membership> member = join(folder, options.token, options.name, clock,
-                                         std::chrono::seconds(options.join_seconds), stop.get());
-  if (!member) {
-    if (!can_be_read(stop)) return member.error();
+  Result<Beginning> beginning = begin(options, clock, stop.get());
+  if (!beginning) {
+    if (!can_be_read(stop)) return beginning.error();
     log_info("told to stop before it was enrolled");
     return kExitDone;
   }
+  const DataFolder& folder = beginning->folder;
+  const Membership* const member = &beginning->member;
   HostOptions host_options;
-  host_options.engine_command = {engine, "train"};
-  ASSIGN_OR_RETURN(host_options.slots, find_slots(options.slots));
+  host_options.engine_command = {beginning->engine, "train"};
+  host_options.slots = std::move(beginning->slots);
   host_options.software = std::string("skerryd ") + SKERRY_VERSION;
   host_options.host_label = options.host_label.empty() ? machine_label() : options.host_label;
   host_options.upload_limit = options.upload_limit;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/clean_text.h"
 #include "base/log.h"
 #include "base/planted.h"
 #include "base/text.h"
@@ -19,11 +20,11 @@ constexpr Duration kTellEvery = std::chrono::minutes(1);
 constexpr std::size_t kRemembered = 8192;  // records that were found genuine
 constexpr std::size_t kSought = 8;         // holders of one object
 
-gossip::Config config_of(const NeighboursParts& parts, Now now) {
+gossip::Config config_of(const NeighboursParts& parts, const std::string& saved, Now now) {
   gossip::Config config = parts.pace;
   config.coordinator_key = parts.coordinator_key;
   config.certificate = parts.certificate;
-  config.incarnation = static_cast<std::uint64_t>(now.unix_ms);
+  config.incarnation = gossip::incarnation_after(saved, now.unix_ms, parts.seed);
   config.seed = parts.seed;
   return config;
 }
@@ -44,7 +45,7 @@ Neighbours::Neighbours(NeighboursParts parts, const std::string& saved, Hooks ho
     : parts_(std::move(parts)),
       hooks_(std::move(hooks)),
       verifier_(parts_.coordinator_key, kRemembered, parts_.checks),
-      gossip_(config_of(parts_, now), parts_.identity, verifier_,
+      gossip_(config_of(parts_, saved, now), parts_.identity, verifier_,
               gossip::load_table(saved, verifier_, {}, now), now) {
   // Until the coordinator has said it, this node is where it was.
   if (const gossip::Entry* own = table().find_node(gossip_.self(), now)) {
@@ -180,7 +181,7 @@ void Neighbours::hold(const std::vector<KeptCheckpoint>& kept, const Beside& bes
   pb::RecordBody body;
   pb::NodeRecord& node = *body.mutable_node();
   node.set_address(address());
-  node.set_host_label(parts_.host_label.substr(0, protocol::kRecordTextBytes));
+  node.set_host_label(clean_text(parts_.host_label, protocol::kRecordTextBytes));
   for (const pb::Slot& slot : parts_.slots) *node.add_slots() = slot;
   std::set<Hash> named;
   const auto name = [&](const Hash& object) {

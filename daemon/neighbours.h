@@ -81,7 +81,9 @@ class Neighbours {
 
   // True once after records came.
   bool take_news() { return std::exchange(news_, false); }
-  std::string save(Now now) const { return gossip::save_table(gossip_.table(), now); }
+  std::string save(Now now) const { return gossip_.save(now); }
+  // Where it has grown, save() is due: a start that knows less signs what peers refuse.
+  std::uint64_t incarnation() const { return gossip_.incarnation(); }
   const gossip::Table& table() const { return gossip_.table(); }
 
  private:

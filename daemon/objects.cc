@@ -55,6 +55,15 @@ void Objects::end_step(bool may_drop, Context& context) {
   }
 }
 
+std::vector<Hash> Objects::checkpoints_on_disk() const {
+  std::vector<Hash> found;
+  for (const auto& [hash, entry] : entries_) {
+    const bool is_here = entry.state == State::kStored || entry.state == State::kOnDisk;
+    if (entry.kind == ObjectKind::kCheckpoint && is_here) found.push_back(hash);
+  }
+  return found;
+}
+
 void Objects::stored(const Hash& manifest) {
   const auto at = entries_.find(manifest);
   if (at == entries_.end()) return;  // dropped meanwhile

@@ -27,6 +27,7 @@ class Objects {
   // Cancels and drops what no slot named. Nothing is dropped before a coordinator has answered (`may_drop`).
   void end_step(bool may_drop, Context& context);
 
+  std::vector<Hash> checkpoints_on_disk() const;
   void stored(const Hash& manifest);
   bool is_stored(const Hash& manifest) const;
   // A checkpoint that this node made.

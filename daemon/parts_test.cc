@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/temp_folder.h"
+#include "base/text.h"
 #include "daemon/data_folder.h"
 #include "daemon/devices.h"
 #include "daemon/object_jobs.h"
@@ -181,34 +182,49 @@ TEST_F(OptionsTest, LimitsAreRatesInAnyUnit) {
               HasSubstr("--download-limit: expected a rate as 16MB/s"));
 }
 
+constexpr std::uint64_t kGib = 1 << 30;
+
+std::vector<Card> two_cards() {
+  return {{"Fast card", "GPU-fast", 80 * kGib, "9.0"}, {"Slow card", "GPU-slow", 16 * kGib, "7.0"}};
+}
+
 TEST(Devices, ThereIsAlwaysASlot) {
-  EXPECT_GE(find_slots(0).value().size(), 1U);
-  EXPECT_EQ(find_slots(3).value().size(), 3U);
-  EXPECT_EQ(find_slots(3).value()[2].description.index(), 2U);
-  EXPECT_FALSE(find_slots(65).has_value());
-}
-
-TEST(Devices, HiddenGpusLeaveTheCpu) {
-  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
-  const auto slots = find_slots(0).value();
-  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  const auto slots = make_slots({}, 0).value();
   ASSERT_EQ(slots.size(), 1U);
-  EXPECT_EQ(slots[0].device, -1);
+  EXPECT_EQ(slots[0].card, "");
   EXPECT_EQ(slots[0].description.device(), "cpu");
+  EXPECT_GT(slots[0].description.memory_bytes(), 0U);
+  EXPECT_EQ(make_slots({}, 3).value()[2].description.index(), 2U);
+  EXPECT_FALSE(make_slots({}, 65).has_value());
 }
 
-TEST(Devices, HiddenGpusHaveNoDriver) {
-  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);
-  EXPECT_EQ(visible_driver(), "");
-  ::unsetenv("CUDA_VISIBLE_DEVICES");
+TEST(Devices, EachCardIsASlotThatNamesIt) {
+  const auto slots = make_slots(two_cards(), 0).value();
+  ASSERT_EQ(slots.size(), 2U);
+  EXPECT_EQ(slots[1].card, "GPU-slow");
+  EXPECT_EQ(slots[1].description.device(), "Slow card");
+  EXPECT_EQ(slots[1].description.memory_bytes(), 16 * kGib);
+}
+
+TEST(Devices, SlotsShareTheMemoryOfTheirDevice) {
+  const auto slots = make_slots(two_cards(), 5).value();
+  ASSERT_EQ(slots.size(), 5U);
+  EXPECT_EQ(slots[4].card, "GPU-fast");
+  EXPECT_EQ(slots[4].description.memory_bytes(), 80 * kGib / 3);
+  EXPECT_EQ(slots[3].description.memory_bytes(), 8 * kGib);
+  EXPECT_EQ(make_slots({}, 4).value()[3].description.memory_bytes(),
+            make_slots({}, 1).value()[0].description.memory_bytes() / 4);
 }
 
 class CardsTest : public ::testing::Test {
  protected:
   // A program that prints these words and ends with this status.
   std::string engine(const std::string& words, int status = 0) {
+    return script(text("echo '", words, "'\nexit ", status));
+  }
+  std::string script(const std::string& body) {
     const std::string path = folder_ / "engine";
-    std::ofstream(path) << "#!/bin/sh\necho '" << words << "'\nexit " << status << "\n";
+    std::ofstream(path) << "#!/bin/sh\n" << body << "\n";
     std::filesystem::permissions(path, std::filesystem::perms::owner_all);
     return path;
   }
@@ -229,6 +245,18 @@ TEST_F(CardsTest, AnEngineThatSeesOneOrDoesNotAnswerIsTaken) {
   EXPECT_TRUE(check_cards(engine("LibTorch 2.11.0 for CUDA 13.0, 1 CUDA device"), "570.124.06").has_value());
   EXPECT_TRUE(check_cards(engine("no CUDA device", 1), "570.124.06").has_value());
   EXPECT_TRUE(check_cards("/nowhere/engine", "570.124.06").has_value());
+}
+
+TEST_F(CardsTest, ACardThatCannotTrainIsNamedWithWhatToDo) {
+  EXPECT_TRUE(check_training(engine("well"), two_cards()).has_value());
+  const auto refused = check_training(
+      script("[ $CUDA_VISIBLE_DEVICES = GPU-fast ] || { echo 'CUDA error: no kernel image'; exit 1; }"),
+      two_cards());
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalid);
+  EXPECT_THAT(refused.error().message,
+              AllOf(HasSubstr("Slow card (GPU-slow, compute capability 7.0)"), HasSubstr("no kernel image"),
+                    HasSubstr("./dev setup --torch DIR"), HasSubstr("CUDA_VISIBLE_DEVICES=GPU-fast")));
 }
 
 }  // namespace

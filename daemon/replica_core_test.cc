@@ -66,6 +66,23 @@ TEST_F(Replicas, GoWithTheAssignmentThatOmitsThem) {
   EXPECT_EQ(node.drops[0].manifest, blake2b("old"));
 }
 
+// It may be the last copy of a run that the backup did not know.
+TEST_F(Replicas, StayWhereTheCoordinatorThatOmitsThemWasRestored) {
+  hold({"theirs"});
+  node.stored("theirs");
+  node.step(ConnectionClosed{"reset"});
+  node.connect(2);
+  node.replicas.clear();
+  node.assign({});
+  EXPECT_TRUE(node.drops.empty());
+  Harness again({.state = node.saved, .objects = {{blake2b("theirs"), ObjectKind::kCheckpoint}}});
+  again.connect(2);
+  again.assign({});
+  EXPECT_TRUE(again.drops.empty()) << "over a start as well";
+  again.step(SnapshotFailed{0, 1, fail(ErrorCode::kExhausted, "the disk is full")});
+  EXPECT_EQ(again.drops.size(), 1U) << "until there is no room";
+}
+
 TEST_F(Replicas, AreWhatATakeoverStartsFrom) {
   hold({"head"});
   node.stored("head");

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clean_text.h"
 #include "base/planted.h"
 #include "daemon/slot.h"
 
@@ -189,17 +190,22 @@ void Slot::report(pb::EngineEvent::Failure failure, const std::string& reason,
   message.set_expert(work_->assignment.expert());
   message.set_epoch(work_->assignment.epoch());
   message.set_attempt(work_->assignment.attempt());
-  message.set_failure(failure);
-  message.set_reason(reason.substr(0, protocol::kReasonBytes));
+  const bool card_fault = failure == pb::EngineEvent::FAILURE_CARD;
+  message.set_failure(card_fault ? pb::EngineEvent::FAILURE_INTERNAL : failure);
+  message.set_card_fault(card_fault);
+  message.set_reason(clean_text(reason, protocol::kReasonBytes));
   const std::size_t first = lines.size() > kReportLines ? lines.size() - kReportLines : 0;
   for (std::size_t i = first; i < lines.size(); ++i)
-    message.add_last_lines(lines[i].substr(0, protocol::kLogLineBytes));
+    message.add_last_lines(clean_text(lines[i], protocol::kLogLineBytes));
   message.set_gives_up(gives_up);
   session_.post(std::move(request));
 }
 
-void Slot::failed(pb::EngineEvent::Failure failure, const std::string& reason,
+void Slot::failed(pb::EngineEvent::Failure failure, const std::string& what,
                   const std::vector<std::string>& lines, Context& context) {
+  const bool card_fault = failure == pb::EngineEvent::FAILURE_CARD;
+  const std::string reason =
+      card_fault ? text(description_.device(), " of slot ", description_.index(), ": ", what) : what;
   context.log(LogLevel::kError, text(label(), ": ", reason));
   if (failure == pb::EngineEvent::FAILURE_NON_FINITE) {
     // What was not sent yet may carry the seed of it; the next attempt starts at the head.

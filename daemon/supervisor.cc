@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -12,8 +13,23 @@
 
 namespace skerry::daemon {
 
-void Supervisor::start(const StartEngine& order, pb::EngineRequest::Start start, UniqueFd resume) {
-  Result<EngineProcess> process = EngineProcess::spawn(command_);
+Supervisor::~Supervisor() {
+  for (auto& [id, engine] : engines_) engine.process.kill();
+  const SystemClock clock;
+  const Duration until = clock.now().boot + end_limit_;
+  for (auto& [id, engine] : engines_) {
+    const pid_t pid = engine.process.pid();
+    if (engine.process.end(std::max(Duration{}, until - clock.now().boot))) continue;
+    log_error(
+        "an engine does not end: its driver holds it, and its card; look for Xid in dmesg, restart the "
+        "machine",
+        {{"slot", engine.slot}, {"pid", pid}});
+  }
+}
+
+void Supervisor::start(const StartEngine& order, pb::EngineRequest::Start start, UniqueFd resume,
+                       const std::string& card) {
+  Result<EngineProcess> process = EngineProcess::spawn(command_, card);
   if (!process) {
     events_.push_back(
         EngineExited{.slot = order.slot, .engine = order.engine, .how = process.error().message});

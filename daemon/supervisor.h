@@ -23,10 +23,16 @@ struct Snapshot {
 class Supervisor {
  public:
   // `command` begins each engine's: the program, then e.g. "train".
-  explicit Supervisor(std::vector<std::string> command) : command_(std::move(command)) {}
+  explicit Supervisor(std::vector<std::string> command, Duration end_limit = kEngineEndLimit)
+      : command_(std::move(command)), end_limit_(end_limit) {}
+  // Ends all engines, within `end_limit` together: one that its driver holds is named in the log and left.
+  ~Supervisor();
+  Supervisor(Supervisor&&) = default;
+  Supervisor& operator=(Supervisor&&) = default;
 
-  // `resume` is empty for a start from nothing. A failure becomes EngineExited.
-  void start(const StartEngine& order, pb::EngineRequest::Start start, UniqueFd resume);
+  // `resume` is empty for a start from nothing; `card` as of EngineProcess::spawn. A failure becomes EngineExited.
+  void start(const StartEngine& order, pb::EngineRequest::Start start, UniqueFd resume,
+             const std::string& card = "");
   void stop(const StopEngine& order);
   void plan(const PlanRound& order);
   bool runs(std::uint64_t engine) const { return engines_.contains(engine); }
@@ -66,6 +72,7 @@ class Supervisor {
   void exited(std::uint64_t id);
 
   std::vector<std::string> command_;
+  Duration end_limit_;
   std::map<std::uint64_t, Engine> engines_;
   std::map<std::uint64_t, std::shared_ptr<Snapshot>> snapshots_;
   std::vector<Event> events_;

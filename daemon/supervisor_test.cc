@@ -1,16 +1,20 @@
 // The supervisor with real processes: the fake engine, and programs that misbehave.
 #include "daemon/supervisor.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 
 #include "base/temp_folder.h"
 #include "storage/files.h"
@@ -21,6 +25,43 @@ namespace skerry::daemon {
 namespace {
 
 using testing::HasSubstr;
+
+// A process that another one traces has ended for its parent only once the tracer has seen it: to the parent it is like one
+// that a driver holds in uninterruptible sleep.
+class Holder {
+ public:
+  explicit Holder(pid_t held) {
+    std::array<int, 2> ours{}, theirs{};
+    EXPECT_EQ(::pipe2(ours.data(), O_CLOEXEC), 0);
+    EXPECT_EQ(::pipe2(theirs.data(), O_CLOEXEC), 0);
+    tracer_ = ::fork();
+    if (tracer_ == 0) {
+      ::close(ours[1]);
+      const char holds = ::ptrace(PTRACE_SEIZE, held, nullptr, nullptr) == 0 ? 'y' : 'n';
+      char until_closed = 0;
+      if (::write(theirs[1], &holds, 1) == 1 && ::read(ours[0], &until_closed, 1) >= 0) ::_exit(0);
+      ::_exit(1);
+    }
+    ::close(ours[0]);
+    ::close(theirs[1]);
+    lifeline_ = UniqueFd(ours[1]);
+    const UniqueFd answer(theirs[0]);
+    char holds = 'n';
+    holds_ = ::read(answer.get(), &holds, 1) == 1 && holds == 'y';
+  }
+  ~Holder() {
+    lifeline_.reset();
+    ::waitpid(tracer_, nullptr, 0);
+  }
+  Holder(const Holder&) = delete;
+  Holder& operator=(const Holder&) = delete;
+  bool holds() const { return holds_; }
+
+ private:
+  pid_t tracer_ = -1;
+  UniqueFd lifeline_;
+  bool holds_ = false;
+};
 
 class SupervisorTest : public testing::Test {
  protected:
@@ -245,6 +286,33 @@ TEST_F(SupervisorTest, TheEngineDiesWithItsDaemon) {
 TEST(FindEngine, NamesWhatIsNoProgram) {
   EXPECT_THAT(find_engine("/absent/engine").error().message, HasSubstr("/absent/engine"));
   EXPECT_EQ(find_engine(FAKE_ENGINE).value(), FAKE_ENGINE);
+}
+
+TEST_F(SupervisorTest, AnEngineThatCannotEndDoesNotHoldTheDaemon) {
+  pid_t engine = -1;
+  std::optional<Holder> holder;
+  {
+    Supervisor held({FAKE_ENGINE, "train"}, std::chrono::milliseconds(1));
+    std::swap(supervisor_, held);
+    start(1'000'000);
+    wait_for<EngineReady>();
+    engine = supervisor_.process_id(5);
+    holder.emplace(engine);
+    std::swap(supervisor_, held);
+  }
+  if (!holder->holds()) GTEST_SKIP() << "this machine lets nobody trace";
+  EXPECT_EQ(::kill(engine, 0), 0) << "it has ended: nothing was shown";
+}
+
+TEST_F(SupervisorTest, AnEngineSeesItsCardAlone) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
+  auto process = EngineProcess::spawn({"/bin/sh", "-c", "echo sees $CUDA_VISIBLE_DEVICES"}, "GPU-a");
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  ASSERT_TRUE(process.has_value());
+  std::vector<std::string> lines;
+  for (pollfd output{process->output_fd(), POLLIN, 0}; lines.empty() && ::poll(&output, 1, -1) > 0;)
+    lines = process->read_output();
+  EXPECT_THAT(lines, testing::ElementsAre("sees GPU-a"));
 }
 
 }  // namespace

@@ -1,12 +1,14 @@
 #include "diffusion/card.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
+#include <vector>
 
 #include "base/text.h"
+#include "diffusion/device.h"
 
 namespace skerry::diffusion {
 namespace {
@@ -25,6 +27,7 @@ Result<Signature*> find(void* library, const char* name) {
   return fail(ErrorCode::kUnavailable, text("the CUDA libraries have no ", name));
 }
 
+constexpr const char* kPtx = "compute_";
 constexpr int kComputeMajor = 75, kComputeMinor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_…
 
 class CudaCard : public Card {
@@ -41,22 +44,27 @@ class CudaCard : public Card {
     TRY(card->expect(card->attribute_(&major, kComputeMajor, device), "cuDeviceGetAttribute"));
     TRY(card->expect(card->attribute_(&minor, kComputeMinor, device), "cuDeviceGetAttribute"));
     TRY(card->expect(card->retain_(&card->context_, device), "cuDevicePrimaryCtxRetain"));
-    ASSIGN_OR_RETURN(const std::string code, compile_kernels(library, text("sm_", major, minor)));
+    ASSIGN_OR_RETURN(const std::string architecture, architecture_for(library, 10 * major + minor));
+    ASSIGN_OR_RETURN(const std::string code, compile_kernels(library, architecture));
+    if (architecture.starts_with(kPtx)) {
+      int driver = 0;
+      TRY(card->expect(card->driver_version_(&driver), "cuDriverGetVersion"));
+      card->translator_ = text(architecture, " by driver ", driver / 1000, ".", driver % 1000 / 10);
+    }
     TRY(card->enter());
     TRY(card->expect(card->load_(&card->module_, code.data()), "cuModuleLoadData"));
     return std::unique_ptr<Card>(std::move(card));
   }
 
+  std::string translator() const override { return translator_; }
+
   void launch(const std::string& kernel, Grid grid, void** arguments) override {
-    const c10::impl::VirtualGuardImpl cuda(c10::DeviceType::CUDA);
-    // Nothing here leaves LibTorch's default stream, which is the driver's.
-    const c10::Stream stream = cuda.getStream({c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(index_)});
-    TORCH_CHECK(stream.id() == 0, "a kernel beside the default stream");
+    void* const stream = current_stream({torch::kCUDA, static_cast<c10::DeviceIndex>(index_)});
     const Result<void> launched = [&]() -> Result<void> {
       TRY(enter());
       ASSIGN_OR_RETURN(const Function function, function_of(kernel));
       return expect(launch_(function, grid.columns, grid.rows, 1, grid.threads, 1, 1, /*shared=*/0,
-                            /*stream=*/nullptr, arguments, /*extra=*/nullptr),
+                            static_cast<Stream>(stream), arguments, /*extra=*/nullptr),
                     "cuLaunchKernel");
     }();
     TORCH_CHECK(launched.has_value(), "kernel ", kernel, ": ", launched.error().message);
@@ -65,6 +73,7 @@ class CudaCard : public Card {
  private:
   Result<void> find_driver(void* library) {
     ASSIGN_OR_RETURN(error_name_, find<int(int, const char**)>(library, "cuGetErrorName"));
+    ASSIGN_OR_RETURN(driver_version_, find<int(int*)>(library, "cuDriverGetVersion"));
     ASSIGN_OR_RETURN(device_get_, find<int(int*, int)>(library, "cuDeviceGet"));
     ASSIGN_OR_RETURN(attribute_, find<int(int*, int, int)>(library, "cuDeviceGetAttribute"));
     ASSIGN_OR_RETURN(retain_, find<int(Context*, int)>(library, "cuDevicePrimaryCtxRetain"));
@@ -103,6 +112,7 @@ class CudaCard : public Card {
   using LaunchKernel = int(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                            Stream, void**, void**);
   int (*error_name_)(int, const char**) = nullptr;
+  int (*driver_version_)(int*) = nullptr;
   int (*device_get_)(int*, int) = nullptr;
   int (*attribute_)(int*, int, int) = nullptr;
   int (*retain_)(Context*, int) = nullptr;
@@ -114,12 +124,39 @@ class CudaCard : public Card {
 
   int index_ = 0;
   Context context_ = nullptr;
+  std::string translator_;
   Module module_ = nullptr;  // goes with the process, as the libraries do
   std::mutex mutex_;
   std::map<std::string, Function> functions_;
 };
 
+// In growing order; empty: it does not say.
+std::vector<int> architectures_of(void* library) {
+  const auto count_of = find<int(int*)>(library, "nvrtcGetNumSupportedArchs");
+  const auto list = find<int(int*)>(library, "nvrtcGetSupportedArchs");
+  int count = 0;
+  if (!count_of || !list || (*count_of)(&count) != 0 || count <= 0) return {};
+  std::vector<int> known(static_cast<std::size_t>(count));
+  if ((*list)(known.data()) != 0) return {};
+  std::ranges::sort(known);
+  return known;
+}
+
 }  // namespace
+
+Result<std::string> architecture_for(void* library, int capability) {
+  const std::vector<int> known = architectures_of(library);
+  const auto above = std::ranges::upper_bound(known, capability);
+  if (known.empty()) return text("sm_", capability);
+  if (above == known.begin()) {
+    return fail(ErrorCode::kUnavailable,
+                text("expected a card of compute capability ", known.front() / 10, ".", known.front() % 10,
+                     " or newer, as this LibTorch's NVRTC compiles for, found ", capability / 10, ".",
+                     capability % 10, "; use a LibTorch of an older CUDA"));
+  }
+  const int newest = *std::prev(above);
+  return text(newest == capability ? "sm_" : kPtx, newest);
+}
 
 Result<std::string> compile_kernels(void* library, const std::string& architecture) {
   using Text = int(Program, char*);
@@ -134,8 +171,9 @@ Result<std::string> compile_kernels(void* library, const std::string& architectu
   ASSIGN_OR_RETURN(const auto words_of, find<const char*(int)>(library, "nvrtcGetErrorString"));
   ASSIGN_OR_RETURN(const auto log_size, find<Size>(library, "nvrtcGetProgramLogSize"));
   ASSIGN_OR_RETURN(const auto log, find<Text>(library, "nvrtcGetProgramLog"));
-  ASSIGN_OR_RETURN(const auto code_size, find<Size>(library, "nvrtcGetCUBINSize"));
-  ASSIGN_OR_RETURN(const auto code, find<Text>(library, "nvrtcGetCUBIN"));
+  const bool ptx = architecture.starts_with(kPtx);
+  ASSIGN_OR_RETURN(const auto code_size, find<Size>(library, ptx ? "nvrtcGetPTXSize" : "nvrtcGetCUBINSize"));
+  ASSIGN_OR_RETURN(const auto code, find<Text>(library, ptx ? "nvrtcGetPTX" : "nvrtcGetCUBIN"));
 
   const auto read = [](Size* size_of, Text* text_of, Program program) {
     std::size_t size = 0;

@@ -22,13 +22,20 @@ class Card {
   // Queues a kernel of card_kernels.cu behind what LibTorch queued on this device, and returns. `arguments` point at the
   // kernel's arguments, in order. Throws c10::Error where the driver refuses it. Any thread.
   virtual void launch(const std::string& kernel, Grid grid, void** arguments) = 0;
+  // What turned the kernels into machine code, if not NVRTC: another version of it may give other bits. Empty: NVRTC.
+  virtual std::string translator() const { return ""; }
 };
 
 // CUDA device `index` with the kernels; takes about a second. kUnavailable says why there are none.
 // REQUIRES: LibTorch sees the device.
 Result<std::unique_ptr<Card>> open_card(int index);
 
-// The kernels in the machine code of `architecture` ("sm_90") by the NVRTC in `library`, a handle of dlopen().
+// What the NVRTC in `library`, a handle of dlopen(), compiles for a card of this compute capability (90 for 9.0): its machine
+// code ("sm_90") or, for a card that is newer than this NVRTC, PTX of the newest architecture below it ("compute_90"), which
+// the driver translates. kUnavailable: the card is older than all that it knows.
+Result<std::string> architecture_for(void* library, int capability);
+
+// The kernels for such an architecture: machine code of sm_…, PTX of compute_….
 Result<std::string> compile_kernels(void* library, const std::string& architecture);
 
 }  // namespace skerry::diffusion

@@ -93,7 +93,8 @@ TEST(CardKernels, RoundToBf16AsLibTorchDoes) {
       at::allclose(for_y.to(at::kFloat), x.to(at::kBFloat16).to(at::kFloat), 0, 0, /*equal_nan=*/true));
 }
 
-TEST(CardKernels, CompileForEachGenerationOfCards) {
+// Of this LibTorch; nullptr: it brings none.
+void* open_nvrtc() {
   namespace fs = std::filesystem;
   void* library = nullptr;
   for (const char* folder : {SKERRY_TORCH_FOLDER "/lib", SKERRY_TORCH_FOLDER "/../nvidia/cu13/lib",
@@ -106,6 +107,11 @@ TEST(CardKernels, CompileForEachGenerationOfCards) {
       if (is_it && library == nullptr) library = ::dlopen(file.path().c_str(), RTLD_NOW | RTLD_LOCAL);
     }
   }
+  return library;
+}
+
+TEST(CardKernels, CompileForEachGenerationOfCards) {
+  void* const library = open_nvrtc();
   if (library == nullptr) GTEST_SKIP() << "this LibTorch brings no NVRTC";
   const EmulatedCard emulated;
   for (const char* architecture : {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
@@ -121,6 +127,24 @@ TEST(CardKernels, CompileForEachGenerationOfCards) {
   const auto unknown = compile_kernels(library, "sm_1");
   ASSERT_FALSE(unknown);
   EXPECT_NE(unknown.error().message.find("sm_1"), std::string::npos) << unknown.error().message;
+}
+
+TEST(CardKernels, ACardNewerThanNvrtcHasThePtxOfTheNewestThatItKnows) {
+  void* const library = open_nvrtc();
+  if (library == nullptr) GTEST_SKIP() << "this LibTorch brings no NVRTC";
+  EXPECT_EQ(architecture_for(library, 90).value(), "sm_90");
+  const std::string architecture = architecture_for(library, 990).value();
+  ASSERT_TRUE(architecture.starts_with("compute_")) << architecture;
+  const auto code = compile_kernels(library, architecture);
+  ASSERT_TRUE(code) << code.error().message;
+  EXPECT_NE(code->find(".target sm_" + architecture.substr(8)), std::string::npos);
+  const EmulatedCard emulated;
+  for (const auto& [kernel, body] : emulated.kernels()) {
+    EXPECT_NE(code->find(".entry " + kernel), std::string::npos) << kernel;
+  }
+  const auto old = architecture_for(library, 30);
+  ASSERT_FALSE(old);
+  EXPECT_NE(old.error().message.find("found 3.0"), std::string::npos) << old.error().message;
 }
 
 class CardModel : public ::testing::TestWithParam<bool> {};

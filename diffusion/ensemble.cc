@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "diffusion/autocast.h"
+#include "diffusion/card_fused.h"
 #include "diffusion/device.h"
 
 namespace skerry::diffusion {
@@ -20,14 +22,29 @@ auto with_room(const Body& body, const MakeRoom& make_room) {
   }
 }
 
+Result<Computing> computing(int device, const std::string& precision, const ModelSpec& model) {
+  Computing by;
+  ASSIGN_OR_RETURN(by.device, open_device(device, static_cast<std::uint32_t>(at::get_num_threads())));
+  by.bf16 = precision == "bf16";
+  if (by.bf16) by.kernels = Kernels::kFast;
+  by.card = card::of(by.device, model);
+  return by;
+}
+
 }  // namespace
 
-Result<Ensemble> Ensemble::load(const std::string& folder, int device, std::size_t resident) {
+Result<Ensemble> Ensemble::load(const std::string& folder, int device, std::size_t resident,
+                                const std::string& precision) {
+  ASSIGN_OR_RETURN(const EnsembleIndex index, read_ensemble_index(folder));
+  const Result<Computing> by = guarded([&] { return computing(device, precision, index.model); });
+  if (!by) return Error(by.error());
+  return load(folder, *by, resident);
+}
+
+Result<Ensemble> Ensemble::load(const std::string& folder, const Computing& by, std::size_t resident) {
   ASSIGN_OR_RETURN(EnsembleIndex index, read_ensemble_index(folder));
   return guarded([&]() -> Result<Ensemble> {
-    ASSIGN_OR_RETURN(const torch::Device on,
-                     open_device(device, static_cast<std::uint32_t>(at::get_num_threads())));
-    Ensemble ensemble(std::move(index), on, resident);
+    Ensemble ensemble(std::move(index), by, resident);
     ensemble.places_.resize(ensemble.index_.experts());
     for (std::size_t k = 0; k < ensemble.experts(); ++k) {
       ASSIGN_OR_RETURN(const std::vector<std::string> paths, ensemble.index_.weights_paths(k));
@@ -41,6 +58,15 @@ Result<Ensemble> Ensemble::load(const std::string& folder, int device, std::size
   });
 }
 
+std::unique_ptr<Dit> Ensemble::model_of(std::vector<at::Tensor> weights) const {
+  if (by_.card != nullptr) {
+    return std::make_unique<Dit>(index_.model, std::move(weights), by_.device, by_.card,
+                                 /*checkpointing=*/false);
+  }
+  const Kernels kernels = by_.device.is_cpu() ? by_.kernels : Kernels::kReference;
+  return std::make_unique<Dit>(index_.model, std::move(weights), by_.device, kernels);
+}
+
 Result<void> Ensemble::bring_in(std::size_t expert) {
   Place& place = places_[expert];
   place.asked = ++questions_;
@@ -52,10 +78,10 @@ Result<void> Ensemble::bring_in(std::size_t expert) {
   while (resident_ > 0 && here() >= resident_) drop_oldest(expert);
   ASSIGN_OR_RETURN(std::vector<at::Tensor> weights, load_weights(place.files, "", index_.model));
   const auto to_device = [&] {
-    for (at::Tensor& weight : weights) weight = weight.to(device_);
+    for (at::Tensor& weight : weights) weight = weight.to(by_.device);
   };
   with_room(to_device, [&] { return drop_oldest(expert); });
-  place.model = std::make_unique<Dit>(index_.model, std::move(weights), device_);
+  place.model = model_of(std::move(weights));
   ++loads_;
   return {};
 }
@@ -72,7 +98,7 @@ bool Ensemble::drop_oldest(std::size_t kept) {
 }
 
 at::Tensor Ensemble::velocity(std::size_t expert, const at::Tensor& x_t, double t, const at::Tensor& labels) {
-  return velocity(expert, x_t, at::full({x_t.size(0)}, t, at::kFloat), labels);
+  return velocity(expert, x_t, at::full({x_t.size(0)}, t, x_t.options().dtype(at::kFloat)), labels);
 }
 
 at::Tensor Ensemble::velocity(std::size_t expert, const at::Tensor& x_t, const at::Tensor& t,
@@ -84,7 +110,9 @@ at::Tensor Ensemble::velocity(std::size_t expert, const at::Tensor& x_t, const a
   const auto null_label = static_cast<std::int64_t>(index_.model.null_label());
   const auto rows = at::where(labels < 0, at::full_like(labels, null_label), labels);
   const auto answer = [&] {
-    return places_[expert].model->forward(x_t.to(device_), t.to(device_, at::kFloat), rows.to(device_));
+    const torch::Device on = by_.device;
+    const Autocast autocast(on, by_.bf16);
+    return places_[expert].model->forward(x_t.to(on), t.to(on, at::kFloat), rows.to(on)).to(at::kFloat);
   };
   return with_room(answer, [&] { return drop_oldest(expert); });
 }

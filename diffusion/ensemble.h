@@ -14,20 +14,32 @@
 
 namespace skerry::diffusion {
 
+// What the experts compute on and by.
+struct Computing {
+  torch::Device device{torch::kCPU};
+  Kernels kernels = Kernels::kReference;  // on the CPU
+  Card* card = nullptr;                   // kernels of our own on a card; nullptr: LibTorch's
+  bool bf16 = false;                      // matrix products in it
+};
+
 class Ensemble {
  public:
-  // Reads ensemble.json, every expert's weights and the label counts of router/. `device` as in TrainSpec. At most
-  // `resident` experts stay on the device, 0 meaning all that fit: the one that was asked longest ago makes room for the
-  // next, which is read again from the files.
-  static Result<Ensemble> load(const std::string& folder, int device, std::size_t resident = 0);
+  // Reads ensemble.json, every expert's weights and the label counts of router/. `device` as in TrainSpec, `precision` fp32 or
+  // bf16. At most `resident` experts stay on the device, 0 meaning all that fit: the one that was asked longest ago makes
+  // room for the next, which is read again from the files. A card computes by our kernels where it has them, the CPU the
+  // reference in fp32 and by the fast loops in bf16.
+  static Result<Ensemble> load(const std::string& folder, int device, std::size_t resident = 0,
+                               const std::string& precision = "fp32");
+  static Result<Ensemble> load(const std::string& folder, const Computing& by, std::size_t resident = 0);
 
   const EnsembleIndex& index() const { return index_; }
   std::size_t experts() const { return places_.size(); }
-  torch::Device device() const { return device_; }
+  torch::Device device() const { return by_.device; }
   // How often an expert was brought onto the device.
   std::uint64_t loads() const { return loads_; }
 
-  // Expert k's velocity at x_t [B,C,S,S] and time t, for labels [B] i64 with −1 = none.
+  // Expert k's velocity, fp32, at x_t [B,C,S,S] and time t, for labels [B] i64 with −1 = none. What is on the device already is
+  // not moved.
   at::Tensor velocity(std::size_t expert, const at::Tensor& x_t, double t, const at::Tensor& labels);
   // The same at times t [B].
   at::Tensor velocity(std::size_t expert, const at::Tensor& x_t, const at::Tensor& t,
@@ -39,14 +51,15 @@ class Ensemble {
     std::unique_ptr<Dit> model;               // none: not on the device
     std::uint64_t asked = 0;                  // number of the last question
   };
-  Ensemble(EnsembleIndex index, torch::Device device, std::size_t resident)
-      : index_(std::move(index)), device_(device), resident_(resident) {}
+  Ensemble(EnsembleIndex index, const Computing& by, std::size_t resident)
+      : index_(std::move(index)), by_(by), resident_(resident) {}
+  std::unique_ptr<Dit> model_of(std::vector<at::Tensor> weights) const;
   Result<void> bring_in(std::size_t expert);
   // False: no expert but `kept` is on the device.
   bool drop_oldest(std::size_t kept);
 
   EnsembleIndex index_;
-  torch::Device device_;
+  Computing by_;
   std::size_t resident_;
   std::vector<Place> places_;
   std::uint64_t questions_ = 0, loads_ = 0;

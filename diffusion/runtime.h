@@ -9,4 +9,7 @@ namespace skerry::diffusion {
 // reads again. Asks the driver: may take a second.
 std::string runtime_words();
 
+// CUDA devices that LibTorch sees.
+int card_count();
+
 }  // namespace skerry::diffusion

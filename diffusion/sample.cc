@@ -9,8 +9,7 @@
 #include "base/text.h"
 #include "diffusion/autoencoder.h"
 #include "diffusion/device.h"
-#include "diffusion/ensemble.h"
-#include "diffusion/router.h"
+#include "diffusion/draw.h"
 #include "diffusion/router/analytic.h"
 #include "diffusion/router/learned.h"
 #include "diffusion/solver.h"
@@ -155,19 +154,26 @@ at::Tensor Sampler::mixed(const at::Tensor& x, double t, const at::Tensor& label
   const std::int64_t keep = spec_.route == Route::kTop1   ? 1
                             : spec_.route == Route::kTop2 ? std::min<std::int64_t>(2, experts)
                                                           : experts;
-  const auto log_p = router_->log_probabilities(x.to(at::kCPU), t, labels).to(at::kFloat);  // [B,K]
+  const auto log_p = router_->log_probabilities(x, t, labels).to(at::kFloat);  // [B,K]
   const auto best = at::topk(log_p, keep, 1);
   const auto kept = at::full_like(log_p, -INFINITY).scatter(1, std::get<1>(best), std::get<0>(best));
   const auto weights = at::softmax(kept, 1);  // [B,K], zero for the experts left out
+  const auto known = weights.to(at::kCPU);    // which waits for a card, once a step
+  std::vector<at::Tensor> chosen;             // [b] each
+  std::vector<std::int64_t> counts;
+  for (std::int64_t k = 0; k < experts; ++k) {
+    chosen.push_back(at::nonzero(known.select(1, k)).squeeze(1));
+    counts.push_back(chosen.back().numel());
+  }
+  chosen = at::cat(chosen).to(x.device()).split_with_sizes(counts);
   auto velocity = at::zeros_like(x);
   for (std::int64_t k = 0; k < experts; ++k) {
-    const auto rows = at::nonzero(weights.select(1, k)).squeeze(1);  // [b]
+    const at::Tensor& rows = chosen[static_cast<std::size_t>(k)];
     if (rows.numel() == 0) continue;
-    const auto on_device = rows.to(x.device());
     const auto part =
-        guided(static_cast<std::size_t>(k), x.index_select(0, on_device), t, labels.index_select(0, rows));
-    const auto share = weights.select(1, k).index_select(0, rows).view({-1, 1, 1, 1}).to(x.device());
-    velocity.index_add_(0, on_device, part * share);
+        guided(static_cast<std::size_t>(k), x.index_select(0, rows), t, labels.index_select(0, rows));
+    const auto share = weights.select(1, k).index_select(0, rows).view({-1, 1, 1, 1});
+    velocity.index_add_(0, rows, part * share);
   }
   return velocity;
 }
@@ -185,8 +191,9 @@ Result<at::Tensor> Sampler::decoded(const at::Tensor& latents) {
 }
 
 Result<void> Sampler::draw_batch(const Rows& rows, Samples& samples) {
-  const auto labels = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
+  auto labels = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
   for (std::size_t i = 0; i < rows.size(); ++i) labels.data_ptr<std::int64_t>()[i] = samples.labels[rows[i]];
+  labels = labels.to(ensemble_.device());
   const VelocityField field = [&](const at::Tensor& x, double t) {
     if (router_ != nullptr) return mixed(x, t, labels);
     return guided(static_cast<std::size_t>(samples.experts[rows[0]]), x, t, labels);
@@ -266,34 +273,46 @@ Result<std::optional<Autoencoder>> open_autoencoder(const SampleSpec& spec, cons
 
 }  // namespace
 
-Result<Samples> sample_ensemble(const std::string& folder, const SampleSpec& spec,
-                                const SampleProgress& progress) {
+Result<Samples> draw_samples(Ensemble& ensemble, const SampleSpec& spec, const SampleProgress& progress,
+                             Router* router) {
   TRY(validate(spec));
   return guarded([&]() -> Result<Samples> {
-    TRY(open_device(spec.device, spec.threads));
-    ASSIGN_OR_RETURN(Ensemble ensemble, Ensemble::load(folder, spec.device, spec.resident));
     const EnsembleIndex& index = ensemble.index();
     Samples samples;
     samples.classes = index.classes;
     ASSIGN_OR_RETURN(const std::optional<Autoencoder> autoencoder, open_autoencoder(spec, ensemble));
     ASSIGN_OR_RETURN(samples.labels, assign_labels(spec, index));
-    std::unique_ptr<Router> router;
+    std::unique_ptr<Router> own;
+    const bool mixes = !spec.expert && spec.route != Route::kAncestral;
     if (spec.expert) {
       ASSIGN_OR_RETURN(const std::int32_t place, place_of(*spec.expert, index));
       samples.experts.assign(spec.count, place);
-    } else if (spec.route == Route::kAncestral) {
+    } else if (!mixes) {
       ASSIGN_OR_RETURN(samples.experts, draw_experts(spec, index, samples.labels));
     } else {
-      ASSIGN_OR_RETURN(router, load_router(spec, ensemble));
+      if (router == nullptr) {
+        ASSIGN_OR_RETURN(own, load_router(spec, ensemble));
+        router = own.get();
+      }
       for (const std::int32_t label : samples.labels) TRY(index.expert_shares(label));
       samples.experts.assign(spec.count, -1);
     }
-    TRY(Sampler(spec, ensemble, router.get(), autoencoder ? &*autoencoder : nullptr, progress)
+    TRY(Sampler(spec, ensemble, mixes ? router : nullptr, autoencoder ? &*autoencoder : nullptr, progress)
             .draw_all(samples));
     for (std::int32_t& expert : samples.experts) {
       if (expert >= 0) expert = index.indices[static_cast<std::size_t>(expert)];
     }
     return samples;
+  });
+}
+
+Result<Samples> sample_ensemble(const std::string& folder, const SampleSpec& spec,
+                                const SampleProgress& progress) {
+  TRY(validate(spec));
+  return guarded([&]() -> Result<Samples> {
+    TRY(open_device(spec.device, spec.threads));
+    ASSIGN_OR_RETURN(Ensemble ensemble, Ensemble::load(folder, spec.device, spec.resident, spec.precision));
+    return draw_samples(ensemble, spec, progress);
   });
 }
 

@@ -37,10 +37,11 @@ struct SampleSpec {
   std::optional<std::int32_t> label;  // none: image i has label i mod classes; −1: no label at all
   std::uint32_t batch_size = 64;
   std::uint32_t threads = 1;
-  int device = 0;              // CUDA device where there is one; −1: the CPU
-  bool keep_values = false;    // fills Samples::values
-  std::uint32_t resident = 0;  // experts on the device at a time; 0: as many as fit
-  std::string autoencoder;     // what decodes latents (autoencoder.h); empty: they stay latents, in `values`
+  int device = 0;                  // CUDA device where there is one; −1: the CPU
+  std::string precision = "fp32";  // or bf16: matrix products of the experts in it
+  bool keep_values = false;        // fills Samples::values
+  std::uint32_t resident = 0;      // experts on the device at a time; 0: as many as fit
+  std::string autoencoder;  // what decodes latents (autoencoder.h); empty: they stay latents, in `values`
 };
 // kInvalid too for Adams where the expert may change between steps (top1, top2): there the velocity jumps.
 Result<void> validate(const SampleSpec& spec);

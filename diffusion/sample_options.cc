@@ -38,6 +38,9 @@ Result<void> validate(const SampleSpec& spec) {
                 "the solver adams looks back a step, where top1 and top2 may have asked other experts: use "
                 "euler or heun, or the route ancestral or full");
   }
+  if (spec.precision != "fp32" && spec.precision != "bf16") {
+    return fail(ErrorCode::kInvalid, text("expected a precision fp32 or bf16, found '", spec.precision, "'"));
+  }
   if (spec.count < 1 || spec.count > kMostSamples) {
     return fail(ErrorCode::kInvalid,
                 text("the number of samples must be between 1 and ", kMostSamples, ", found ", spec.count));

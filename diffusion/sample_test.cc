@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
-#include "diffusion/ensemble.h"
+#include "diffusion/draw.h"
+#include "diffusion/pretended_card.h"
 #include "diffusion/solver.h"
 #include "diffusion/testing.h"
 #include "diffusion/train.h"
@@ -116,6 +118,91 @@ TEST_F(EnsembleTest, LabelsCycleAndExpertsHaveSeenThem) {
     if (samples.labels[i] == 1) second_of_label_one += samples.experts[i];
   }
   EXPECT_NEAR(second_of_label_one, 75, 20);
+}
+
+// Asks the pixels, and answers where they are.
+struct TestRouter : Router {
+  explicit TestRouter(torch::Device device) : on(device) {}
+  at::Tensor log_probabilities(const at::Tensor& x_t, double t, const at::Tensor& labels) override {
+    EXPECT_EQ(x_t.device(), on);
+    EXPECT_EQ(labels.device(), on);
+    const at::Tensor score = x_t.flatten(1).mean(1, /*keepdim=*/true) * (4 * t);  // [B,1]
+    return at::log_softmax(at::cat({score, -score}, 1), 1);
+  }
+  torch::Device on;
+};
+
+// Routes, labels and times stay on the card: of a step the router's weights come to the host, and rows go back.
+TEST_F(EnsembleTest, ACardDrawsWhatTheCpuDrawsAndIsWaitedForTwiceAStep) {
+  const torch::Device card = PretendedCard::device();
+  for (const Route route : {Route::kTop1, Route::kTop2, Route::kFull}) {
+    SampleSpec asked = spec();
+    asked.route = route;
+    asked.guidance = 2;
+    asked.keep_values = true;
+    const auto drawn = [&](torch::Device on) {
+      Ensemble ensemble = Ensemble::load(folder_.path(), Computing{.device = on}).value();
+      TestRouter router(on);
+      PretendedCard::forget();
+      return draw_samples(ensemble, asked, nullptr, &router).value();
+    };
+    const Samples here = drawn(torch::kCPU), there = drawn(card);
+    for (std::size_t i = 0; i < here.values.size(); ++i) ASSERT_NEAR(here.values[i], there.values[i], 1e-4);
+    const auto waits = [&] {
+      const CardCounts& counts = PretendedCard::counts();
+      return counts.waited_copies + counts.queued_copies + counts.numbers_read;
+    };
+    const long four_steps = waits();
+    asked.steps = 14;
+    drawn(card);
+    EXPECT_EQ(waits() - four_steps, 2 * 10);
+  }
+}
+
+TEST_F(EnsembleTest, AnImageOfOneExpertKeepsNoCardWaiting) {
+  SampleSpec asked = spec();
+  asked.guidance = 2;
+  const auto waits = [&](std::uint32_t steps) {
+    asked.steps = steps;
+    Ensemble ensemble = Ensemble::load(folder_.path(), Computing{.device = PretendedCard::device()}).value();
+    PretendedCard::forget();
+    EXPECT_EQ(draw_samples(ensemble, asked, nullptr).value().pixels, draw(asked).pixels);
+    return PretendedCard::counts().waited_copies + PretendedCard::counts().numbers_read;
+  };
+  EXPECT_EQ(waits(2), waits(9));
+}
+
+TEST_F(EnsembleTest, ACardDrawsByItsOwnKernels) {
+  struct CountingCard : Card {
+    void launch(const std::string& kernel, Grid /*grid*/, void** /*arguments*/) override {
+      launched.insert(kernel);
+    }
+    std::set<std::string> launched;
+  } card;
+  for (const bool bf16 : {false, true}) {
+    card.launched.clear();
+    Ensemble ensemble = Ensemble::load(folder_.path(), Computing{.card = &card, .bf16 = bf16}).value();
+    ASSERT_TRUE(draw_samples(ensemble, spec(), nullptr));
+    std::set<std::string> expected;
+    for (const char* kernel : {"add_gated", "bias_gelu", "gated_modulate", "modulate"}) {
+      expected.insert(text(kernel, bf16 ? "_bf16" : "_float"));
+    }
+    EXPECT_EQ(card.launched, expected);
+  }
+}
+
+TEST_F(EnsembleTest, Bf16IsForWhoAsksForIt) {
+  SampleSpec asked = spec();
+  asked.keep_values = true;
+  const Samples plain = draw(asked);
+  asked.precision = "bf16";
+  const Samples rounded = draw(asked);
+  EXPECT_NE(plain.values, rounded.values);
+  for (std::size_t i = 0; i < plain.values.size(); ++i) ASSERT_NEAR(plain.values[i], rounded.values[i], 0.1);
+  asked.precision = "fp8";
+  const auto unknown = sample_ensemble(folder_.path(), asked, nullptr);
+  ASSERT_FALSE(unknown);
+  EXPECT_EQ(unknown.error().message, "expected a precision fp32 or bf16, found 'fp8'");
 }
 
 // The second expert was removed from a run of three: its label is unknown, and the third keeps its number.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -51,30 +52,52 @@ Result<std::uint64_t> snapshot_image_bytes(const std::vector<SnapshotTensor>& te
   return image_bytes(header, tensors);
 }
 
-Result<std::uint64_t> write_snapshot_image(int descriptor, const std::vector<SnapshotTensor>& tensors,
-                                           const std::map<std::string, std::string>& metadata) {
+void SnapshotWriter::unmap() {
+  pinned_.reset();  // pages are unpinned while they are mapped
+  if (mapped_ != nullptr) ::munmap(mapped_, bytes_);
+  mapped_ = nullptr;
+}
+
+Result<void> SnapshotWriter::map(int descriptor, std::uint64_t bytes) {
+  struct ::stat file {};
+  if (::fstat(descriptor, &file) != 0) return system_error("look at", "the snapshot", errno);
+  // The mapping keeps the file, so that no other has its number.
+  const bool is_it = mapped_ != nullptr && file.st_ino == file_ && file.st_dev == file_system_ &&
+                     bytes == bytes_ && static_cast<std::uint64_t>(file.st_size) == bytes;
+  if (is_it) return {};
+  unmap();
+  TRY(reserve(descriptor, bytes));
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (mapped == MAP_FAILED) return system_error("map", "the snapshot", errno);
+  mapped_ = static_cast<char*>(mapped);
+  bytes_ = bytes;
+  file_ = file.st_ino;
+  file_system_ = file.st_dev;
+  if (device_.pin) pinned_ = device_.pin(mapped_, bytes_);
+  return {};
+}
+
+Result<std::uint64_t> SnapshotWriter::write(int descriptor, const std::vector<SnapshotTensor>& tensors,
+                                            const std::map<std::string, std::string>& metadata) {
   ASSIGN_OR_RETURN(const std::string header, header_of(tensors, metadata));
   const std::uint64_t bytes = image_bytes(header, tensors);
-  TRY(reserve(descriptor, bytes));
-  void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  if (mapped == MAP_FAILED) return system_error("map", "the snapshot", errno);
-  char* destination = static_cast<char*>(mapped);
-  std::memcpy(destination, header.data(), header.size());
-  destination += header.size();
+  TRY(map(descriptor, bytes));
+  std::memcpy(mapped_, header.data(), header.size());
+  char* destination = mapped_ + header.size();
   for (const SnapshotTensor& tensor : tensors) {
     tensor.copy(destination);
     destination += tensor_bytes(tensor);
   }
-  ::munmap(mapped, bytes);
+  if (device_.wait) device_.wait();
   return bytes;
 }
 
 Result<void> write_snapshot_file(const std::string& path, const std::vector<SnapshotTensor>& tensors,
-                                 const std::map<std::string, std::string>& metadata) {
+                                 const std::map<std::string, std::string>& metadata, SnapshotDevice device) {
   const std::string partial = path + ".partial";
   const int descriptor = ::open(partial.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor < 0) return system_error("create", partial, errno);
-  Result<std::uint64_t> written = write_snapshot_image(descriptor, tensors, metadata);
+  Result<std::uint64_t> written = SnapshotWriter(std::move(device)).write(descriptor, tensors, metadata);
   if (written && ::fsync(descriptor) != 0) written = system_error("sync", partial, errno);
   ::close(descriptor);
   if (written && ::rename(partial.c_str(), path.c_str()) != 0)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,9 +22,9 @@ constexpr const char* name_of(Phase phase) { return kPhases[static_cast<std::siz
 // MemoryMeter or a Trace.
 class PhaseClock {
  public:
-  // `on_card`: waits for the card at both ends of each phase, so that its work counts where it was asked for. The steps are a
-  // little slower by that.
-  explicit PhaseClock(bool on_card);
+  // `wait` is called at both ends of each phase: for a card that computes the steps, so that its work counts where it was
+  // asked for. The steps are a little slower by that. None: nothing is waited for.
+  explicit PhaseClock(std::function<void()> wait = {});
   ~PhaseClock();
   PhaseClock(const PhaseClock&) = delete;
   PhaseClock& operator=(const PhaseClock&) = delete;

@@ -35,7 +35,9 @@ struct Trainer::Impl {
         state(std::move(train_state)),
         dit(model_spec, state.raw, on, train_spec.kernels, train_spec.gradient_checkpointing),
         device(diffusion::device_name(on)),
-        fingerprint(engine_fingerprint(on, model_spec, train_spec)) {
+        fingerprint(engine_fingerprint(on, model_spec, train_spec)),
+        snapshots({.wait = [on] { wait_for(on); },
+                   .pin = [on](void* begin, std::uint64_t bytes) { return pin(begin, bytes, on); }}) {
     for (at::Tensor& weight : state.raw) weight.set_requires_grad(true);  // shared with `dit`
   }
 
@@ -53,6 +55,7 @@ struct Trainer::Impl {
   TrainState state;
   Dit dit;
   std::string device, fingerprint;
+  SnapshotWriter snapshots;
   std::optional<std::string> bad_loss;
 };
 
@@ -190,16 +193,21 @@ Result<StepMetrics> Trainer::step() {
 
 std::uint64_t Trainer::steps_done() const { return impl_->state.step; }
 
-std::optional<std::string> Trainer::non_finite() {
+Result<std::optional<std::string>> Trainer::non_finite() {
   std::optional<std::string> found = std::exchange(impl_->bad_loss, std::nullopt);
-  const at::NoGradGuard no_grad;
-  return found ? found : first_non_finite(impl_->state, impl_->model);
+  if (found) return found;
+  return guarded([&]() -> Result<std::optional<std::string>> {
+    const at::NoGradGuard no_grad;
+    return first_non_finite(impl_->state, impl_->model);
+  });
 }
+
+void Trainer::wait() const { wait_for(impl_->dit.device()); }
 
 Result<std::uint64_t> Trainer::write_snapshot(int descriptor) const {
   return guarded([&]() -> Result<std::uint64_t> {
     const at::NoGradGuard no_grad;
-    return write_snapshot_image(
+    return impl_->snapshots.write(
         descriptor, snapshot_tensors(impl_->state, impl_->model),
         snapshot_metadata(impl_->state, impl_->model, impl_->train, impl_->fingerprint));
   });
@@ -210,7 +218,8 @@ Result<void> Trainer::write_checkpoint(const std::string& path) const {
     const at::NoGradGuard no_grad;
     return write_snapshot_file(
         path, snapshot_tensors(impl_->state, impl_->model),
-        snapshot_metadata(impl_->state, impl_->model, impl_->train, impl_->fingerprint));
+        snapshot_metadata(impl_->state, impl_->model, impl_->train, impl_->fingerprint),
+        {.wait = [this] { wait(); }, .pin = {}});
   });
 }
 

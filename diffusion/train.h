@@ -50,10 +50,13 @@ class Trainer {
 
   // What is not finite, in words: the loss of a step since the last call, or a weight, moment or mean. None:
   // all is well. A state that is not finite must never be committed.
-  std::optional<std::string> non_finite();
+  Result<std::optional<std::string>> non_finite();
+  // Waits until the device has done all that it was asked for.
+  void wait() const;
 
   // The whole state as safetensors (ema/… raw/… m/… v/…, metadata) into a descriptor, which is resized to fit
-  // and written through a mapping. Returns the bytes. On failure what the descriptor holds is undefined.
+  // and written through a mapping, which stays for the next snapshot. Returns the bytes. On failure what the descriptor holds
+  // is undefined.
   Result<std::uint64_t> write_snapshot(int descriptor) const;
   Result<void> write_checkpoint(const std::string& path) const;  // the same as a file, atomically
   std::uint64_t snapshot_bytes() const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/text.h"
 
@@ -208,7 +209,8 @@ std::vector<SnapshotTensor> snapshot_tensors(const TrainState& state, const Mode
                          .dtype = halves ? storage::DType::kBF16 : storage::DType::kF32,
                          .shape = {shapes[i].shape.begin(), shapes[i].shape.end()},
                          .copy = [&tensor](char* destination) {
-                           at::from_blob(destination, tensor.sizes(), tensor.scalar_type()).copy_(tensor);
+                           at::from_blob(destination, tensor.sizes(), tensor.scalar_type())
+                               .copy_(tensor, /*non_blocking=*/true);
                          }});
     }
   }
@@ -224,7 +226,21 @@ std::map<std::string, std::string> snapshot_metadata(const TrainState& state, co
   return metadata;
 }
 
+namespace {
+
+// The largest magnitude of each tensor is finite if all of its numbers are: one number is read, which waits for a card once.
+bool all_finite(const TrainState& state) {
+  Tensors largest;
+  for (const Tensors* tensors : {&state.raw, &state.m, &state.v, &state.ema}) {
+    largest.push_back(at::stack(at::_foreach_norm(*tensors, INFINITY)).to(at::kFloat));
+  }
+  return at::cat(largest).isfinite().all().item<bool>();
+}
+
+}  // namespace
+
 std::optional<std::string> first_non_finite(const TrainState& state, const ModelSpec& model) {
+  if (all_finite(state)) return std::nullopt;
   const std::vector<ParameterShape> shapes = parameter_shapes(model);
   for (const auto& [prefix, values] : {std::pair{"raw/", &state.raw}, std::pair{"m/", &state.m},
                                        std::pair{"v/", &state.v}, std::pair{"ema/", &state.ema}}) {

@@ -37,7 +37,7 @@ Result<TrainState> load_state(const storage::Safetensors& checkpoint, const Mode
 Result<ModelSpec> model_of(const std::map<std::string, std::string>& metadata);
 
 // The tensors of a snapshot, in the order ema, raw, m, v, or raw first where the rest is bf16; they read `state` when they
-// are copied.
+// are copied, on a card behind what was queued before.
 std::vector<SnapshotTensor> snapshot_tensors(const TrainState& state, const ModelSpec& model);
 std::map<std::string, std::string> snapshot_metadata(const TrainState& state, const ModelSpec& model,
                                                      const TrainSpec& train, const std::string& fingerprint);

@@ -10,6 +10,7 @@
 
 #include "diffusion/batch_loader.h"
 #include "diffusion/device.h"
+#include "diffusion/pretended_card.h"
 #include "diffusion/speed.h"
 #include "diffusion/testing.h"
 #include "diffusion/train_batch.h"
@@ -440,13 +441,66 @@ TEST_F(TrainTest, WhatIsNotFiniteIsFound) {
   TrainSpec train = tiny_training();
   Trainer healthy = fresh(train);
   run(healthy, 3);
-  EXPECT_EQ(healthy.non_finite(), std::nullopt);
+  EXPECT_EQ(healthy.non_finite().value(), std::nullopt);
   train.learning_rate = 1;
   train.weight_decay = 10;  // weights grow by −9 a step
   train.clip = 0;
   Trainer exploding = fresh(train);
   run(exploding, 80);
-  EXPECT_TRUE(exploding.non_finite());
+  EXPECT_TRUE(exploding.non_finite().value());
+}
+
+// A card is waited for once, whatever number of tensors there are: a copy that waits stops it each time.
+TEST_F(TrainTest, ASnapshotOfACardWaitsOnceAndHasTheBytesOfTheCpus) {
+  for (const StateForm form : {StateForm::kFull, StateForm::kLean}) {
+    TrainSpec train = tiny_training();
+    train.state = form;
+    const TrainState here = initial_state(model_, train, torch::kCPU);
+    const TrainState there = initial_state(model_, train, PretendedCard::device());
+    int pins = 0;
+    SnapshotWriter writer(
+        {.wait = [] { wait_for(PretendedCard::device()); },
+         .pin = [&](void* begin,
+                    std::uint64_t) { return std::shared_ptr<void>(begin, [&](void*) { ++pins; }); }});
+    const int memory = ::memfd_create("snapshot", MFD_CLOEXEC), other = ::memfd_create("other", MFD_CLOEXEC);
+    PretendedCard::forget();
+    const auto bytes = writer.write(memory, snapshot_tensors(there, model_), {{"step", "0"}});
+    ASSERT_TRUE(bytes);
+    const CardCounts counts = PretendedCard::counts();
+    EXPECT_EQ(counts.waited_copies, 0);
+    EXPECT_EQ(counts.queued_copies, static_cast<long>(4 * there.raw.size()));
+    EXPECT_EQ(counts.numbers_read, 0);
+    EXPECT_EQ(counts.waits, (std::map<int, long>{{0, 1}}));
+    ASSERT_EQ(SnapshotWriter().write(other, snapshot_tensors(here, model_), {{"step", "0"}}).value(), *bytes);
+    std::string found(*bytes, '\0'), expected(*bytes, '\0');
+    ASSERT_EQ(::pread(memory, found.data(), *bytes, 0), static_cast<ssize_t>(*bytes));
+    ASSERT_EQ(::pread(other, expected.data(), *bytes, 0), static_cast<ssize_t>(*bytes));
+    EXPECT_EQ(found, expected);
+    // The pages stay pinned until the size changes.
+    ASSERT_TRUE(writer.write(memory, snapshot_tensors(there, model_), {{"step", "1"}}));
+    EXPECT_EQ(pins, 0);
+    ASSERT_TRUE(writer.write(memory, snapshot_tensors(there, model_), {{"step", std::string(50, '1')}}));
+    EXPECT_EQ(pins, 1);
+    ::close(memory);
+    ::close(other);
+  }
+}
+
+TEST_F(TrainTest, ACardIsAskedOnceWhetherItsNumbersAreFinite) {
+  for (const StateForm form : {StateForm::kFull, StateForm::kLean}) {
+    TrainSpec train = tiny_training();
+    train.state = form;
+    TrainState state = initial_state(model_, train, PretendedCard::device());
+    PretendedCard::forget();
+    EXPECT_EQ(first_non_finite(state, model_), std::nullopt);
+    EXPECT_EQ(PretendedCard::counts().numbers_read, 1);
+    state.ema[1].fill_(std::nan(""));
+    EXPECT_EQ(first_non_finite(state, model_), "ema/pos_embed.proj.bias");
+    state.ema[1].fill_(3e38);  // whose square is not
+    EXPECT_EQ(first_non_finite(state, model_), std::nullopt);
+    state.v.back().fill_(-INFINITY);
+    EXPECT_EQ(first_non_finite(state, model_), "v/proj_out_2.bias");
+  }
 }
 
 TEST_F(TrainTest, OneBadWeightIsNamed) {

@@ -79,7 +79,7 @@ Result<void> measure(const diffusion::ModelSpec& model, const diffusion::TrainSp
   ASSIGN_OR_RETURN(row.step_seconds, time_steps(trainer, arguments.steps));
   row.flops = 3 * diffusion::forward_flops(model) * row.images_per_second();
   {
-    const diffusion::PhaseClock clock(on_card);
+    const diffusion::PhaseClock clock([&] { trainer.wait(); });
     ASSIGN_OR_RETURN(row.watched_seconds, time_steps(trainer, arguments.steps));
     row.phase_seconds = clock.seconds();
     for (double& seconds : row.phase_seconds) seconds /= arguments.steps;

@@ -4,6 +4,7 @@
 usage: commands_test.py SKERRY_ENGINE
 """
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -62,6 +63,18 @@ class Bench(unittest.TestCase):
     def test_refusals(self):
         for words in (["--preset", "Q/2"], ["--precision", "fp8"], ["--batch-size", "0"], ["--steps", "0"], ["--kernels", "magic"]):
             self.assertEqual(engine(*self.SMALL, *words).returncode, 2, words)
+
+
+class Check(unittest.TestCase):
+    def test_the_cpu_takes_a_step(self):
+        ran = engine("check", "--device", -1)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertRegex(ran.stdout, r"^cpu: one training step, \d+ ms\n$")
+
+    def test_a_card_that_is_not_there_is_no_cpu(self):
+        ran = subprocess.run([ENGINE, "check"], capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(ran.returncode, 3, ran.stdout)
+        self.assertIn("finds no CUDA device 0", ran.stdout)
 
 
 class Profile(unittest.TestCase):

@@ -21,6 +21,7 @@ struct Arguments {
   std::string router_of;  // ensemble folder, as the next
   std::string velocity;
   std::string output = "table";
+  std::string precision = "fp32";
   std::uint64_t images = 3000;
   int threads = 1;
   int device = 0;
@@ -74,8 +75,8 @@ int run_router(const Arguments& arguments, Json& json) {
 }
 
 int run_velocity(const Arguments& arguments, Json& json) {
-  const auto measured =
-      diffusion::measure_velocity(arguments.velocity, arguments.dataset, arguments.images, arguments.device);
+  const auto measured = diffusion::measure_velocity(arguments.velocity, arguments.dataset, arguments.images,
+                                                    arguments.device, arguments.precision);
   if (!measured.has_value()) return failed(measured.error());
   Json levels = Json::array();
   for (const auto& level : measured->levels) {
@@ -135,6 +136,10 @@ void register_evaluate_command(CLI::App& app, int& exit_code) {
       "experts were removed knows fewer partitions, and images of the others count as wrong");
   command->add_option("--velocity", arguments->velocity,
                       "Ensemble folder: its velocity error beside the best linear predictor's");
+  command
+      ->add_option("--precision", arguments->precision,
+                   "fp32, or bf16 for the experts' matrix products, of --velocity")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
   command->add_option("-o,--output", arguments->output, "table or json")
       ->check(CLI::IsMember({"table", "json"}));
   command->add_option("--images", arguments->images, "At most so many test images")

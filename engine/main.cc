@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "diffusion/runtime.h"
 #include "engine/bench_command.h"
+#include "engine/check_command.h"
 #include "engine/evaluate_command.h"
 #include "engine/exit_code.h"
 #include "engine/ingest_command.h"
@@ -27,6 +28,7 @@ int main(int argc, char** argv) {
   engine::register_evaluate_command(app, exit_code);
   engine::register_plan_command(app, exit_code);
   engine::register_bench_command(app, exit_code);
+  engine::register_check_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

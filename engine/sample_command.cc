@@ -187,6 +187,9 @@ void register_sample_command(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--batch-size", spec.batch_size, "Images at once")->capture_default_str();
   command->add_option("--threads", spec.threads, "CPU threads")->capture_default_str();
+  command->add_option("--precision", spec.precision, "fp32, or bf16 for the experts' matrix products")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
   command->add_option("--device", spec.device, "CUDA device where there is one; -1: the CPU")
       ->capture_default_str();
   command->callback([arguments, &exit_code] { exit_code = run(*arguments); });

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "diffusion/runtime.h"
 #include "diffusion/train.h"
 #include "engine/channel_session.h"
 #include "engine/exit_code.h"
@@ -61,6 +62,8 @@ class Training {
   Next wait_for_release();
   Next stop_requested();
   Next failed(pb::EngineEvent::Failure failure, const std::string& reason);
+  // After Ready the input was read: what fails then is not its fault.
+  Next failed(const Error& error);
   int leave(Next why);
 
   ChannelSession& session_;
@@ -93,13 +96,15 @@ Training::Next Training::failed(pb::EngineEvent::Failure failure, const std::str
   return session_.send(event) ? Next::kFailed : Next::kClosed;
 }
 
+Training::Next Training::failed(const Error& error) {
+  const pb::EngineEvent::Failure failure = failure_of(error.code);
+  return failed(failure == pb::EngineEvent::FAILURE_BAD_INPUT ? pb::EngineEvent::FAILURE_INTERNAL : failure,
+                error.message);
+}
+
 Training::Next Training::step() {
   const Result<StepMetrics> metrics = trainer_.step();
-  if (!metrics) {
-    const bool memory = metrics.error().code == ErrorCode::kExhausted;
-    return failed(memory ? pb::EngineEvent::FAILURE_OUT_OF_MEMORY : pb::EngineEvent::FAILURE_INTERNAL,
-                  metrics.error().message);
-  }
+  if (!metrics) return failed(metrics.error());
   if (!std::isfinite(metrics->loss)) {
     return failed(pb::EngineEvent::FAILURE_NON_FINITE,
                   text("the loss of step ", metrics->step, " is not finite"));
@@ -138,14 +143,16 @@ Training::Next Training::wait_for_release() {
 }
 
 Training::Next Training::take_snapshot() {
-  if (const auto found = trainer_.non_finite()) {
+  const Result<std::optional<std::string>> found = trainer_.non_finite();
+  if (!found) return failed(found.error());
+  if (*found) {
     return failed(pb::EngineEvent::FAILURE_NON_FINITE,
-                  text(*found, " is not finite at step ", trainer_.steps_done()));
+                  text(**found, " is not finite at step ", trainer_.steps_done()));
   }
   const bool first = !memory_;
   if (first) memory_ = UniqueFd(::memfd_create("skerry-snapshot", MFD_CLOEXEC));
   const Result<std::uint64_t> bytes = trainer_.write_snapshot(memory_.get());
-  if (!bytes) return failed(failure_of(bytes.error().code), bytes.error().message);
+  if (!bytes) return failed(bytes.error());
   pb::EngineEvent event;
   auto& body = *event.mutable_snapshot();
   body.set_from_step(snapshot_.from_step);
@@ -211,6 +218,13 @@ int Training::run() {
 
 Result<Trainer> open_trainer(ChannelSession& session) {
   const pb::EngineRequest::Start& start = *session.start();
+  // Never on the CPU in its place: the daemon saw a card here, so the card is lost.
+  if (const int cards = diffusion::card_count(); start.device() >= cards) {
+    return fail(ErrorCode::kCard,
+                text("expected CUDA device ", start.device(), ", found ", cards,
+                     " CUDA devices; check the card with nvidia-smi, and restart the machine "
+                     "if it is missing there"));
+  }
   const std::vector<std::string> shards(start.shard_paths().begin(), start.shard_paths().end());
   const diffusion::ModelSpec model = model_of(start.model());
   const diffusion::TrainSpec train = training_of(start);

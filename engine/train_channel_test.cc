@@ -312,6 +312,18 @@ TEST_F(TrainChannel, ADivergedTrainingIsSaidAndNeverASnapshot) {
   EXPECT_EQ(event.failed().failure(), pb::EngineEvent::FAILURE_NON_FINITE);
 }
 
+// A card that is off the bus is no reason to train on the CPU in its place, nor to doubt the shards.
+TEST_F(TrainChannel, ACardThatIsGoneIsACardFault) {
+  launch();
+  auto request = start(10, 5);
+  request.mutable_start()->set_device(63);
+  send(request);
+  const auto event = next();
+  ASSERT_TRUE(event.has_failed()) << event.ShortDebugString();
+  EXPECT_EQ(event.failed().failure(), pb::EngineEvent::FAILURE_CARD);
+  EXPECT_NE(event.failed().reason().find("expected CUDA device 63, found "), std::string::npos);
+}
+
 TEST_F(TrainChannel, AShardThatIsNotThereIsBadInput) {
   launch();
   auto request = start(10, 5);

@@ -167,7 +167,8 @@ Result<void> train_standalone(const StandaloneOptions& options) {
     TRY(curves.step(metrics, metrics.step == target));
   }
   progress.finish(trainer.steps_done());
-  if (const auto found = trainer.non_finite()) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> found, trainer.non_finite());
+  if (found) {
     return fail(ErrorCode::kInvalid, text("training diverged: ", *found,
                                           " is not finite; try a lower learning rate, "
                                           "a clip, or the next --attempt"));

@@ -67,6 +67,8 @@ pb::EngineEvent::Failure failure_of(ErrorCode code) {
   switch (code) {
     case ErrorCode::kExhausted:
       return pb::EngineEvent::FAILURE_OUT_OF_MEMORY;
+    case ErrorCode::kCard:
+      return pb::EngineEvent::FAILURE_CARD;
     case ErrorCode::kInvalid:
     case ErrorCode::kNotFound:
     case ErrorCode::kCorrupt:

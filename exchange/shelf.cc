@@ -104,7 +104,7 @@ Result<std::vector<Hash>> FolderShelf::open(const storage::NamedManifest& object
   Receiving receiving;
   receiving.manifest = object.encoded;
   receiving.writer = std::make_unique<storage::ChunkWriter>(std::move(writer));
-  ASSIGN_OR_RETURN(present, receiving.writer->present());
+  present = receiving.writer->present();
   for (const storage::Chunk& chunk : chunks) receiving.missing.insert(chunk.hash);
   for (const Hash& hash : present) receiving.missing.erase(hash);
   receiving_[object.name] = std::move(receiving);

@@ -296,5 +296,33 @@ TEST_F(ExchangeSteps, a_reply_that_nobody_asked_for_changes_nothing) {
   EXPECT_THAT(effects.misbehaved, IsEmpty());
 }
 
+// An answer to a request that was given up counts as well, but only with the bytes that its hash names.
+TEST_F(ExchangeSteps, a_late_chunk_is_written_only_with_the_right_hash) {
+  Config config;
+  config.window_per_peer = 2;
+  Exchange exchange(config);
+  meet(exchange);
+  const storage::NamedManifest named = file_of(2, 1);
+  const Effects asked = ask_for(exchange, named);
+  ASSERT_EQ(requests_in(asked), 2U);
+  now_.boot += config.request_timeout + std::chrono::seconds(1);
+  exchange.tick(now_);
+  ASSERT_THAT(exchange.take_effects().stalled, SizeIs(1)) << "both were given up";
+
+  exchange.received(peer_, reply_to(asked.sends[0], "x"), now_);
+  EXPECT_THAT(exchange.take_effects().jobs, IsEmpty()) << "wrong bytes under the right name";
+  pb::BlobMessage missing = reply_to(asked.sends[0], "");
+  missing.mutable_reply()->set_missing(true);
+  exchange.received(peer_, missing, now_);
+  EXPECT_THAT(exchange.take_effects().jobs, IsEmpty());
+
+  exchange.received(peer_, reply_to(asked.sends[1]), now_);
+  const Effects effects = exchange.take_effects();
+  ASSERT_THAT(effects.jobs, SizeIs(1)) << "what came late is as good";
+  const WriteChunk& write = std::get<WriteChunk>(effects.jobs[0]);
+  EXPECT_EQ(blake2b(write.bytes), write.chunk);
+  EXPECT_EQ(write.chunk.raw(), asked.sends[1].message.request().hash());
+}
+
 }  // namespace
 }  // namespace skerry::exchange

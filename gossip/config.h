@@ -14,8 +14,8 @@ namespace skerry::gossip {
 struct Config {
   std::string coordinator_key;  // Ed25519: whose certificates and runs count
   pb::Certificate certificate;  // this node's; empty: this is the coordinator
-  // Grows with each start of this node. The wall clock in ms will do: a start whose clock went back finds its older records
-  // among the peers' and goes beyond them.
+  // Grows with each start of this node: incarnation_after (own.h). A start whose disk tells nothing of an earlier one whose
+  // clock was ahead finds its older records among the peers' and goes beyond them.
   std::uint64_t incarnation = 0;
   std::uint64_t seed = 1;  // of every draw
 

@@ -51,7 +51,11 @@ Gossip::Gossip(Config config, const protocol::Signer& self, Verifier& verifier, 
       random_(skerry::Position{.seed = config_.seed, .purpose = Purpose::kGossip}),
       next_round_(now.boot + std::chrono::duration_cast<Duration>(config_.round * random_.uniform())),
       next_rotation_(now.boot + config_.rotate),
-      round_(random_.below(1024)) {}
+      round_(random_.below(1024)) {
+  table_.for_each(now, [this](const Entry& entry) {
+    if (entry.record->key.author == self_id_) own_.saw(*entry.record, random_);
+  });
+}
 
 void Gossip::connected(const NodeId& peer, bool dialled, Now now) {
   if (is_shut_out(peer, now)) {
@@ -63,6 +67,7 @@ void Gossip::connected(const NodeId& peer, bool dialled, Now now) {
     return;
   }
   peers_[peer] = {.dialled = dialled, .heard = now.boot};
+  ask_revocations(peer, peers_[peer]);
 }
 
 void Gossip::disconnected(const NodeId& peer) { peers_.erase(peer); }
@@ -118,6 +123,7 @@ void Gossip::start_round(Now now) {
   forget(dialled_, now, kBans);
   sign_due(now);
   cut_off_revoked();
+  for (const auto& [id, peer] : peers_) ask_revocations(id, peer);
   send_offers(now);
   wish_for_peers(now);
 }
@@ -243,6 +249,10 @@ void Gossip::received(const NodeId& peer, const pb::GossipMessage& message, Now 
   for (const Position position : message.wants()) {
     for (const Entry* entry : table_.at(position, now)) give(*entry, answer, now);
   }
+  if (message.has_revocations_from()) answer_recall(message.revocations_from(), answer, now);
+  // Beyond the bound a record was not looked at: asked for again in the next round.
+  const bool all_checked = verifier_.signatures_checked() - checked_before_ < config_.verifications;
+  if (message.has_revocations_to() && all_checked) hear_recall(peer, message.revocations_to());
   if (answer.caught_up >= kCatchUp) answer.message.set_digest(digest());
   if (answer.message.ByteSizeLong() > 0) effects_.sends.push_back({peer, std::move(answer.message)});
   cut_off_revoked();
@@ -261,7 +271,8 @@ bool Gossip::take(const NodeId& peer, const pb::SignedRecord& wire, Answer& answ
     if (const Entry* why = table_.find(revocation, now)) give(*why, answer, now);
   }
   const bool contradicts = table_.contradicts(record);
-  const bool mine = record.key.author == self_id_ && own_.says(record.key);
+  const bool is_own = record.key.author == self_id_;
+  const bool mine = is_own && own_.says(record.key);
   if (!is_held(verdict) && !contradicts && !(mine && verdict == Verdict::kTooSoon)) return true;
   if (verifier_.signatures_checked() - checked_before_ >= config_.verifications)
     return true;  // it comes again
@@ -284,6 +295,7 @@ bool Gossip::take(const NodeId& peer, const pb::SignedRecord& wire, Answer& answ
                 "another process with this node's key"),
            now);
   }
+  if (is_own && !mine) own_.saw(record, random_);
   if (is_held(verdict)) {
     if (age > config_.news_age) ++answer.caught_up;
     hold(*checked, age, Origin::kPeer, now);
@@ -386,11 +398,46 @@ bool Gossip::answer_listing(const pb::Listing& listing, Answer& answer, Now now)
   return true;
 }
 
+// ---- A restored coordinator's revocations ----
+
+void Gossip::ask_revocations(const NodeId& peer, const Peer& asked) {
+  if (!recalls_ || recalled_.contains(peer)) return;
+  Send& send = effects_.sends.emplace_back();
+  send.peer = peer;
+  send.message.set_revocations_from(asked.recalled_to);
+}
+
+void Gossip::answer_recall(Position from, Answer& answer, Now now) {
+  constexpr Position kLast = ~Position{0};
+  for (const Entry* entry : table_.in({from, kLast}, now)) {
+    if (entry->record->key.kind != Kind::kRevocation) continue;
+    give(*entry, answer, now);
+    if (answer.given.contains(entry->position)) continue;
+    if (entry->position > from) answer.message.set_revocations_to(entry->position - 1);
+    return;
+  }
+  answer.message.set_revocations_to(kLast);
+}
+
+void Gossip::hear_recall(const NodeId& peer, Position to) {
+  const auto found = peers_.find(peer);
+  if (!recalls_ || found == peers_.end() || to < found->second.recalled_to) return;
+  if (to == ~Position{0}) {
+    recalled_.insert(peer);
+    return;
+  }
+  found->second.recalled_to = to + 1;
+  ask_revocations(peer, found->second);
+}
+
 Effects Gossip::take_effects() { return std::exchange(effects_, {}); }
 
-std::string save_table(const Table& table, Now now) {
+std::string Gossip::save(Now now) const { return save_table(table_, now, own_.incarnation()); }
+
+std::string save_table(const Table& table, Now now, std::uint64_t incarnation) {
   pb::SavedRecords saved;
   saved.set_unix_ms(now.unix_ms);
+  saved.set_incarnation(incarnation);
   table.for_each(now, [&](const Entry& entry) {
     pb::SignedRecord& wire = *saved.add_records();
     wire = entry.record->wire;

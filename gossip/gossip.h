@@ -12,6 +12,7 @@
 
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -45,8 +46,18 @@ class Gossip {
   void tick(Now now);
   Duration wake_at() const { return next_round_; }
 
+  // Whether every peer is asked for all revocations that it holds. Peers of an older version do not answer.
+  void recall(bool asks) { recalls_ = asks; }
+  // Peers of this process's life that have given all of theirs since they were asked.
+  const std::set<NodeId>& recalled() const { return recalled_; }
+
   // Everything to do since the last call.
   Effects take_effects();
+
+  // For a disk, as load_table and incarnation_after read it.
+  std::string save(Now now) const;
+  // Changes when this process begins to sign under a higher one: it is to be saved soon then.
+  std::uint64_t incarnation() const { return own_.incarnation(); }
 
   const Table& table() const { return table_; }
   const NodeId& self() const { return self_id_; }
@@ -57,6 +68,7 @@ class Gossip {
     Duration heard{};             // when it last said anything, or came
     std::size_t messages = 0;     // of it, this round
     std::size_t given_bytes = 0;  // to it, this round
+    Position recalled_to = 0;     // it has given its revocations before this position
   };
   struct News {
     RecordPtr record;
@@ -80,6 +92,9 @@ class Gossip {
   void answer_offer(const pb::HeadList& offer, Answer& answer, Now now);
   void answer_digest(const std::string& digest, Answer& answer, Now now);
   bool answer_listing(const pb::Listing& listing, Answer& answer, Now now);
+  void ask_revocations(const NodeId& peer, const Peer& asked);
+  void answer_recall(Position from, Answer& answer, Now now);
+  void hear_recall(const NodeId& peer, Position to);
   void give(const Entry& entry, Answer& answer, Now now);
   void want(Position position, Answer& answer);
   void ban(const NodeId& peer, const std::string& reason, Now now);
@@ -105,13 +120,16 @@ class Gossip {
   std::uint64_t round_ = 0;
   bool digest_is_due_ = true;
   std::uint64_t checked_before_ = 0;  // signatures, when the round began
+  bool recalls_ = false;
+  std::set<NodeId> recalled_;
 };
 
 // Where a host's store keeps the table.
 inline constexpr char kTableKey[] = "gossip/table";
 
 // The table as bytes for a disk, and back with every signature checked again; what is over or cannot be read is left out.
-std::string save_table(const Table& table, Now now);
+// `incarnation`: the highest that its holder has signed under; 0: it signs nothing.
+std::string save_table(const Table& table, Now now, std::uint64_t incarnation = 0);
 Table load_table(const std::string& saved, Verifier& verifier, Limits limits, Now now);
 
 }  // namespace skerry::gossip

@@ -241,6 +241,49 @@ TEST_F(GossipTest, AStartWhoseClockWentBackGoesBeyondItsOlderRecords) {
   EXPECT_EQ(node(kAnna)->counter(), 1U);
 }
 
+// Its records have died everywhere; peers remember their versions for hours, refuse older ones, and have none to show it.
+TEST_F(GossipTest, AStartGoesBeyondWhatItsDiskKnowsOfAlsoWhereThatHasDied) {
+  constexpr std::uint64_t kAhead = kToday + 7'200'000;
+  start(kAnna, Table(kCoordinator.id()), {.incarnation = kAhead});
+  ASSERT_TRUE(core->say(node_fact("tcp://anna:1"), now));
+  pass(3s);
+  const std::string saved = core->save(now);
+  now = at(now.boot + 48h);
+  const Table loaded = load_table(saved, verifier, {}, now);
+  EXPECT_EQ(loaded.size(), 0U);
+  const std::uint64_t next = incarnation_after(saved, kToday, 1);
+  EXPECT_GT(next, kAhead);
+  EXPECT_NE(incarnation_after(saved, kToday, 2), next) << "a start in between may have kept nothing";
+  start(kAnna, loaded, {.incarnation = next});
+  ASSERT_TRUE(core->say(node_fact("tcp://anna:2"), now));
+  pass(3s);
+  EXPECT_EQ(node(kAnna)->incarnation(), next);
+  EXPECT_EQ(incarnation_after("", kToday, 1), static_cast<std::uint64_t>(kToday));
+  EXPECT_EQ(incarnation_after(saved, kToday + 10'800'000, 1), static_cast<std::uint64_t>(kToday) + 10'800'000)
+      << "a clock that is beyond goes on";
+}
+
+// What a process signs under grows with what it finds of itself, and goes onto the disk with that.
+TEST_F(GossipTest, WhatIsKeptNamesTheHighestIncarnation) {
+  core->connected(kBert.id(), true, now);
+  ASSERT_TRUE(core->say(node_fact("tcp://anna:new"), now));
+  pass(3s);
+  EXPECT_EQ(core->incarnation(), 10U);
+  hear(kBert, kAnna.sign(node_fact("tcp://anna:old"), 7, now, 24h, 99));
+  EXPECT_GT(core->incarnation(), 99U);
+  EXPECT_GT(incarnation_after(core->save(now), 1, 1), core->incarnation());
+}
+
+// Also where it has nothing to say yet of what those records are about.
+TEST_F(GossipTest, AFirstWordGoesBeyondWhateverEarlierStartsSigned) {
+  core->connected(kBert.id(), true, now);
+  hear(kBert, kCoordinator.sign(run_fact("r-1", 2), 1));
+  hear(kBert, kAnna.sign(expert_fact("r-1", 1, 10, "old"), 7, now, 24h, 99));
+  ASSERT_TRUE(core->say(node_fact("tcp://anna:new"), now));
+  pass(3s);
+  EXPECT_GT(node(kAnna)->incarnation(), 99U);
+}
+
 TEST_F(GossipTest, ALaterStartThatSaysTheSameSignsNothingAnew) {
   ASSERT_TRUE(core->say(node_fact("tcp://anna:1"), now));
   pass(3s);
@@ -329,6 +372,57 @@ TEST_F(GossipTest, OldRecordsThatWereLackingAreNoNews) {
   old.set_age_ms(3'600'000);
   hear(kBert, old);
   EXPECT_EQ(pass(3s).sends.at(0).message.offer().position_size(), 0);
+}
+
+// Many more than fit into one message.
+TEST_F(GossipTest, ARestoredCoordinatorGetsBackEveryRevocationThatAPeerHolds) {
+  constexpr std::size_t kRevoked = 3 * protocol::kGossipMessageRecords + 5;
+  Table held(kCoordinator.id());
+  for (std::uint64_t i = 0; i < kRevoked; ++i) {
+    const auto record = kCoordinator.sign(revocation_fact(identity_of(1000 + i).node_id()), 1, now);
+    held.put(genuine(verifier, record, now), {}, now);
+  }
+  Config config;
+  config.coordinator_key = kCoordinator.identity.ed25519_key();
+  config.certificate = kAnna.certificate;
+  config.incarnation = 10;
+  Gossip peer(config, kAnna.identity, verifier, std::move(held), now);
+  peer.connected(kCoordinator.id(), true, now);
+  start(kCoordinator, {});
+  core->recall(true);
+  core->connected(kAnna.id(), false, now);
+  std::vector<Send> asked = core->take_effects().sends;
+  std::size_t messages = 0;
+  while (!asked.empty()) {
+    ASSERT_THAT(asked, SizeIs(1));
+    ASSERT_THAT(core->recalled(), IsEmpty());
+    peer.received(kCoordinator.id(), asked[0].message, now);
+    for (const Send& answer : peer.take_effects().sends) {
+      EXPECT_TRUE(protocol::validate_gossip_message(answer.message));
+      core->received(kAnna.id(), answer.message, now);
+      ++messages;
+    }
+    asked = core->take_effects().sends;
+  }
+  EXPECT_EQ(messages, 4U);
+  EXPECT_THAT(core->recalled(), testing::Contains(kAnna.id()));
+  std::size_t known = 0;
+  for (std::uint64_t i = 0; i < kRevoked; ++i)
+    known += core->table().is_revoked(identity_of(1000 + i).node_id(), now) ? 1 : 0;
+  EXPECT_EQ(known, kRevoked);
+}
+
+TEST_F(GossipTest, APeerThatDoesNotAnswerIsAskedAgainEachRound) {
+  start(kCoordinator, {});
+  core->connected(kAnna.id(), false, now);
+  EXPECT_THAT(core->take_effects().sends, IsEmpty());
+  core->recall(true);
+  for (int round = 0; round < 2; ++round) {
+    const Effects effects = pass(10s);
+    EXPECT_TRUE(std::ranges::any_of(effects.sends,
+                                    [](const Send& each) { return each.message.has_revocations_from(); }));
+  }
+  EXPECT_THAT(core->recalled(), IsEmpty());
 }
 
 }  // namespace

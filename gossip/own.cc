@@ -1,7 +1,9 @@
 #include "gossip/own.h"
 
+#include <algorithm>
 #include <tuple>
 
+#include "base/planted.h"
 #include "protocol/limits.h"
 
 namespace skerry::gossip {
@@ -21,6 +23,18 @@ std::string fact_bytes(pb::RecordBody body) {
 
 }  // namespace
 
+std::uint64_t incarnation_after(const std::string& saved, std::int64_t unix_ms, std::uint64_t seed) {
+  const auto by_clock = static_cast<std::uint64_t>(unix_ms);
+  pb::SavedRecords records;
+  if (planted("incarnation_forgotten")) return by_clock;
+  if (!records.ParseFromString(saved) || records.incarnation() < by_clock ||
+      records.incarnation() >= protocol::kRecordVersion - kBeyondMost)
+    return by_clock;
+  // A start in between may have kept nothing: the step is drawn, as in go_beyond.
+  Stream random(skerry::Position{.seed = seed, .sample = 1, .purpose = Purpose::kGossip});
+  return records.incarnation() + 1 + random.below(kBeyondMost);
+}
+
 Duration Own::lifetime() const {
   return config_.certificate.body().empty() ? config_.coordinator_lifetime : config_.node_lifetime;
 }
@@ -32,9 +46,16 @@ Duration Own::until_again(Stream& random) const {
 
 // Which numbers its process signed after this one is not known here, nor which a start in between took to go beyond the same
 // record: none of them may be used for other words. So the step is drawn.
+void Own::saw(const Record& record, Stream& random) {
+  const std::uint64_t theirs = record.version.incarnation;
+  if (theirs >= highest_ && theirs < protocol::kRecordVersion - kBeyondMost)
+    highest_ = theirs + 1 + random.below(kBeyondMost);
+}
+
 void Own::go_beyond(const Record& record, Fact& fact, Stream& random) {
-  const bool is_last = record.version.incarnation >= protocol::kRecordVersion - kBeyondMost;
-  fact.incarnation = record.version.incarnation + (is_last ? 0 : 1 + random.below(kBeyondMost));
+  saw(record, random);
+  const bool is_last = highest_ <= record.version.incarnation;
+  fact.incarnation = is_last ? record.version.incarnation : highest_;
   fact.counter = is_last ? record.version.counter : 0;
 }
 
@@ -43,7 +64,7 @@ void Own::say(const Key& key, const pb::RecordBody& body, const Record* held, Du
   auto [found, added] = facts_.try_emplace(key);
   Fact& fact = found->second;
   if (added) {
-    fact.incarnation = config_.incarnation;
+    fact.incarnation = highest_;
     if (held != nullptr && held->version.incarnation >= fact.incarnation) {
       go_beyond(*held, fact, random);
     }
@@ -74,6 +95,8 @@ std::vector<pb::RecordBody> Own::due(Now now, Stream& random) {
     if (!may || (!fact.changed && now.boot < fact.again_at)) continue;
     fact.again_at = now.boot + until_again(random);
     fact.signed_at = now.boot;
+    if (fact.counter == 0)
+      fact.incarnation = std::max(fact.incarnation, highest_);  // raised since it was said
     fact.changed = false;
     fact.body.set_incarnation(fact.incarnation);
     fact.body.set_counter(++fact.counter);

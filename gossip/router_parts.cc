@@ -54,6 +54,7 @@ ExpertSource source_of(const Table& table, std::vector<Candidate> candidates, No
   ExpertSource source{.index = best.expert().expert(),
                       .best = best.expert(),
                       .acknowledged = best.record->by_coordinator,
+                      .author = best.record->key.author,
                       .age = best.age,
                       .holders = best.holders,
                       .statistics = {}};
@@ -73,6 +74,18 @@ std::string unheld(const ExpertSource& source, std::string_view what) {
 void miss_expert(const ExpertSource& source, std::vector<std::string>& missing) {
   if (source.holders.empty()) missing.push_back(unheld(source, text("expert ", source.index)));
   miss_part(source.statistics, text("statistics of partition ", source.index), missing);
+}
+
+std::map<ExpertIndex, std::vector<Candidate>> candidates_of(const Table& table, const RunId& run, Now now) {
+  std::map<ExpertIndex, std::vector<Candidate>> candidates;
+  table.for_each(now, [&](const Entry& entry) {
+    const Record& record = *entry.record;
+    if (record.key.kind != Kind::kExpert || record.key.run != run || record.body.withdrawn()) return;
+    const std::string& manifest = record.body.expert().checkpoint().manifest();
+    candidates[record.key.expert].push_back(
+        {entry.record, Table::age(entry, now), holders_of(table, manifest, now)});
+  });
+  return candidates;
 }
 
 }  // namespace
@@ -105,14 +118,7 @@ Result<RouterParts> router_parts(const Table& table, const RunId& run, Now now) 
   miss_part(parts.spec, "specification", parts.missing);
   miss_part(parts.router, "router", parts.missing);
 
-  std::map<ExpertIndex, std::vector<Candidate>> candidates;
-  table.for_each(now, [&](const Entry& entry) {
-    const Record& record = *entry.record;
-    if (record.key.kind != Kind::kExpert || record.key.run != run || record.body.withdrawn()) return;
-    const std::string& manifest = record.body.expert().checkpoint().manifest();
-    candidates[record.key.expert].push_back(
-        {entry.record, Table::age(entry, now), holders_of(table, manifest, now)});
-  });
+  std::map<ExpertIndex, std::vector<Candidate>> candidates = candidates_of(table, run, now);
   if (parts.about.trains_router()) {
     const ExpertIndex index = parts.about.experts() - 1;
     if (candidates.contains(index)) parts.learned_router = source_of(table, candidates[index], now);
@@ -132,6 +138,13 @@ Result<RouterParts> router_parts(const Table& table, const RunId& run, Now now) 
     miss_expert(parts.experts.back(), parts.missing);
   }
   return parts;
+}
+
+std::vector<ExpertSource> expert_sources(const Table& table, const RunId& run, Now now) {
+  std::vector<ExpertSource> sources;
+  for (auto& [index, candidates] : candidates_of(table, run, now))
+    sources.push_back(source_of(table, std::move(candidates), now));
+  return sources;
 }
 
 std::optional<RunId> run_named(const Table& table, const std::string& words, Now now) {

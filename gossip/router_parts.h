@@ -28,7 +28,8 @@ struct ExpertSource {
   ExpertIndex index = 0;
   pb::ExpertRecord best;      // as its author says
   bool acknowledged = false;  // the author is the coordinator
-  Duration age{};             // of the record, since it was signed
+  NodeId author;
+  Duration age{};  // of the record, since it was signed
   std::vector<Holder> holders;
   std::optional<Part> statistics;
 };
@@ -58,6 +59,9 @@ std::vector<Holder> holders_of(const Table& table, std::string_view manifest, No
 // then the smallest manifest. One whose checkpoint somebody holds counts before one whose nobody does. kNotFound where no record
 // tells of the run.
 Result<RouterParts> router_parts(const Table& table, const RunId& run, Now now);
+
+// Of each job of a run of which a record tells, also of those that were removed from its ensemble; growing.
+std::vector<ExpertSource> expert_sources(const Table& table, const RunId& run, Now now);
 
 // The run of this id, else of this name.
 std::optional<RunId> run_named(const Table& table, const std::string& words, Now now);

@@ -189,6 +189,8 @@ Verdict Table::judge(const Record& record, Duration age, Now now, Origin origin)
   if (entry != nullptr) {
     if (record.version == entry->record->version) return Verdict::kHeld;
     if (record.version < entry->record->version && !planted("record_version_ignored")) return Verdict::kOlder;
+    const bool contradicts = record.version.same_number(entry->record->version);
+    if (contradicts && planted("contradiction_by_arrival")) return Verdict::kOlder;
   }
   if (was_here(record) || !time_left(record, age, now)) return Verdict::kDead;
   if (record.key.kind == Kind::kExpert && !has_run(record, now)) return Verdict::kNoRun;

@@ -1,8 +1,10 @@
 #include "protocol/client.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
+#include "protocol/enrol.h"
 #include "protocol/validate.h"
 #include "protocol/zmq_transport.h"
 
@@ -19,11 +21,12 @@ bool only_once(const pb::AdminRequest& request) {
          request.body_case() == pb::AdminRequest::kRunCreate;
 }
 
-std::string hello_bytes(const std::string& software) {
+std::string hello_bytes(const std::string& software, bool wants_peers) {
   pb::ControlRequest request;
   request.set_id(kHelloId);
   *request.mutable_hello()->mutable_version() = own_version();
   request.mutable_hello()->set_software(software);
+  request.mutable_hello()->set_wants_peers(wants_peers);
   return request.SerializeAsString();
 }
 
@@ -41,7 +44,9 @@ Result<Client> Client::open(const std::filesystem::path& context_path, const Clo
   ASSIGN_OR_RETURN(const Context context, read_context(context_path));
   ASSIGN_OR_RETURN(const Identity identity, identity_of(context, context_path));
   ASSIGN_OR_RETURN(auto transport, make_zmq_client(identity, {context.endpoints, context.coordinator_key}));
-  return Client(std::move(transport), clock, std::move(software));
+  Client client(std::move(transport), clock, std::move(software));
+  client.readmit_by(build_readmission_request(identity, context.coordinator_key, context.certificate, 1));
+  return client;
 }
 
 Result<pb::AdminReply> Client::call(const pb::AdminRequest& request, Duration timeout) {
@@ -55,6 +60,7 @@ Result<pb::AdminReply> Client::call(const pb::AdminRequest& request, Duration ti
   pending_.once = only_once(request);
   refusals_ = 0;
   transport_->dial(Endpoint::kControl);
+  if (open_ && std::exchange(hello_refused_, false)) on_opened();
   send_pending();
   while (!pending_.done) {
     const Duration now = clock_->now().boot;
@@ -77,6 +83,7 @@ Result<void> Client::poll(Duration timeout) {
 }
 
 void Client::on_event(ClientEvent event) {
+  if (endpoint_of(event) == Endpoint::kEnrol) return on_enrol_event(event);
   if (endpoint_of(event) != Endpoint::kControl) {
     if (blob_handler_) blob_handler_(std::move(event));
     return;
@@ -93,8 +100,12 @@ void Client::on_event(ClientEvent event) {
                   "you repeat it"));
     }
     pending_.sent = false;
-  } else if (const auto* refused = std::get_if<Refused>(&event);
-             refused != nullptr && ++refusals_ >= kRefusalsToGiveUp) {
+  } else if (const auto* refused = std::get_if<Refused>(&event); refused != nullptr) {
+    if (refused->own_key && !readmission_.empty() && refusals_ == 0) {
+      asks_readmission_ = true;
+      transport_->dial(Endpoint::kEnrol);
+    }
+    if (asks_readmission_ || ++refusals_ < kRefusalsToGiveUp) return;
     finish(fail(
         ErrorCode::kUnauthorised,
         refused->own_key
@@ -103,8 +114,18 @@ void Client::on_event(ClientEvent event) {
   }
 }
 
+void Client::on_enrol_event(const ClientEvent& event) {
+  if (std::holds_alternative<Opened>(event)) {
+    asks_readmission_ = transport_->send(Endpoint::kEnrol, readmission_).has_value();
+  } else if (std::holds_alternative<Received>(event) || std::holds_alternative<Refused>(event)) {
+    asks_readmission_ = false;
+    ++refusals_;
+    transport_->hang_up(Endpoint::kEnrol);
+  }
+}
+
 void Client::on_opened() {
-  open_ = transport_->send(Endpoint::kControl, hello_bytes(software_)).has_value();
+  open_ = transport_->send(Endpoint::kControl, hello_bytes(software_, wants_peers_)).has_value();
   pending_.sent = false;
   send_pending();
 }
@@ -119,9 +140,13 @@ void Client::on_reply(const std::string& bytes) {
   auto reply = parse_control_reply(bytes);
   if (!reply) return finish(reply.error());
   if (reply->id() == kHelloId) {
-    if (reply->has_error()) return finish(from_message(reply->error()));
+    if (reply->has_error()) {
+      hello_refused_ = true;
+      return finish(from_message(reply->error()));
+    }
     if (!reply->has_hello()) return;
     hello_ = reply->hello();
+    wants_peers_ = false;
     if (!compatible(hello_.version())) {
       finish(fail(ErrorCode::kInvalid,
                   text("the coordinator speaks version ", hello_.version().major(), ".",

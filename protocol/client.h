@@ -29,6 +29,12 @@ class Client {
   // kTimeout where none came.
   Result<pb::AdminReply> call(const pb::AdminRequest& request, Duration timeout = std::chrono::seconds(10));
 
+  // Where the coordinator does not know our key, as after a restore, it is asked by this to take it in again
+  // (protocol/enrol.h).
+  void readmit_by(const pb::EnrolRequest& request) { readmission_ = request.SerializeAsString(); }
+  // The first Hello asks for the nodes' records (HelloReply.peers). Before the first call.
+  void want_peers() { wants_peers_ = true; }
+
   // What the coordinator said about itself and us. Empty before the first answer.
   const pb::HelloReply& hello() const { return hello_; }
 
@@ -49,6 +55,7 @@ class Client {
   };
   void on_event(ClientEvent event);
   void on_opened();
+  void on_enrol_event(const ClientEvent& event);
   void on_reply(const std::string& bytes);
   void send_pending();
   void finish(Result<pb::AdminReply> answer);
@@ -58,8 +65,12 @@ class Client {
   std::string software_;
   std::function<void(ClientEvent)> blob_handler_;
   bool open_ = false;
+  bool wants_peers_ = false;
   std::uint64_t next_id_ = 1;
+  bool hello_refused_ = false;  // said again with the next call
   int refusals_ = 0;
+  std::string readmission_;  // empty: none
+  bool asks_readmission_ = false;
   pb::HelloReply hello_;
   Pending pending_;
 };

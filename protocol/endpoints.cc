@@ -1,5 +1,6 @@
 #include "protocol/endpoints.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/check.h"
@@ -51,6 +52,16 @@ std::size_t parse_ports(std::string_view list, std::array<std::uint16_t, kEndpoi
     if (comma == std::string_view::npos) return count == 1 || count == kEndpointCount ? count : 0;
     list.remove_prefix(comma + 1);
   }
+}
+
+// As ZeroMQ takes it for a name or an address to dial.
+bool is_host(std::string_view host) {
+  const auto is_alphanumeric = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  };
+  return (is_alphanumeric(host.front()) || host.front() == ':') && std::ranges::all_of(host, [&](char c) {
+           return is_alphanumeric(c) || std::string_view(".-:%_").find(c) != std::string_view::npos;
+         });
 }
 
 }  // namespace
@@ -137,7 +148,7 @@ Result<void> check_url(std::string_view url) {
   std::string_view ports;
   std::uint16_t port = 0;
   if (url.size() <= 300 && url.starts_with(kScheme) && split(url.substr(kScheme.size()), host, ports) &&
-      parse_port(ports, port) && port != 0) {
+      is_host(host) && parse_port(ports, port) && port != 0) {
     return {};
   }
   return fail(ErrorCode::kInvalid, text("endpoint \"", url.substr(0, 300), "\": expected tcp://HOST:PORT"));

@@ -52,7 +52,7 @@ Result<HostPort> parse_host_port(std::string_view text);
 
 // "tcp://HOST:PORT".
 std::string tcp_url(const std::string& host, std::uint16_t port);
-// Fails unless the text is tcp://HOST:PORT with a port other than 0.
+// Fails unless the text is tcp://HOST:PORT that can be dialled: a port other than 0, a host of letters, digits and .-_:%
 Result<void> check_url(std::string_view url);
 
 }  // namespace skerry::protocol

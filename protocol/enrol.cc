@@ -84,6 +84,19 @@ pb::EnrolRequest build_enrol_request(const Identity& identity, const JoinToken& 
   return request;
 }
 
+pb::EnrolRequest build_readmission_request(const Identity& identity, std::string_view coordinator_key,
+                                           const pb::Certificate& certificate, std::uint64_t id) {
+  auto server_key = x25519_of(coordinator_key);
+  SKERRY_CHECK(server_key.has_value(), "the context was checked");
+  pb::EnrolRequest request;
+  *request.mutable_version() = own_version();
+  request.set_id(id);
+  request.set_ed25519_key(identity.ed25519_key());
+  *request.mutable_certificate() = certificate;
+  request.set_signature(identity.sign(kEnrolDomain, signed_bytes("", *server_key, identity.ed25519_key())));
+  return request;
+}
+
 Result<void> check_enrol_request(const pb::EnrolRequest& request, std::string_view server_curve_key,
                                  std::string_view connection_key) {
   const auto x25519 = x25519_of(request.ed25519_key());

@@ -17,6 +17,10 @@ namespace skerry::protocol {
 pb::EnrolRequest build_enrol_request(const Identity& identity, const JoinToken& token, std::string_view name,
                                      std::uint64_t id);
 
+// Of a key that the coordinator certified before it was restored to a state that does not know it.
+pb::EnrolRequest build_readmission_request(const Identity& identity, std::string_view coordinator_key,
+                                           const pb::Certificate& certificate, std::uint64_t id);
+
 // Whether the sender owns the key it names: the signature holds for this server, and the key's X25519 form is
 // the one that the handshake proved. Says nothing about the token. kUnauthorised otherwise.
 Result<void> check_enrol_request(const pb::EnrolRequest& request, std::string_view server_curve_key,

@@ -12,6 +12,7 @@ inline constexpr std::uint32_t kVersionMinor = 1;  // spoken with one minor vers
 
 inline constexpr std::size_t kEnrolMessageBytes = 4 << 10;
 inline constexpr std::size_t kControlMessageBytes = 256 << 10;
+inline constexpr std::size_t kPeersBytes = 128 << 10;  // of nodes' records in the answer to a Hello
 inline constexpr std::size_t kChunkBytes = 4 << 20;
 inline constexpr std::size_t kBlobMessageBytes = kChunkBytes + 4096;
 inline constexpr std::size_t kMapBytes = 16

@@ -121,8 +121,11 @@ TEST(Address, Urls) {
   EXPECT_EQ(tcp_url("::1", 7), "tcp://[::1]:7");
   EXPECT_TRUE(check_url("tcp://[::1]:7"));
   EXPECT_TRUE(check_url("tcp://a.example:7600"));
+  EXPECT_TRUE(check_url("tcp://[fe80::1%eth0]:7"));
+  EXPECT_TRUE(check_url("tcp://a-b_c.example:7600"));
   for (const char* bad :
-       {"", "tcp://", "tcp://h", "tcp://h:0", "tcp://h:1,2,3", "ipc://x", "tcp://h:99999"}) {
+       {"", "tcp://", "tcp://h", "tcp://h:0", "tcp://h:1,2,3", "ipc://x", "tcp://h:99999", "tcp://*:7",
+        "tcp://-:7", "tcp://_a:7", "tcp://a@b:7", "tcp://a;b:7", "tcp://\xc3\xa4:7"}) {
     EXPECT_FALSE(check_url(bad)) << bad;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "base/clean_text.h"
 #include "protocol/fields.h"
 #include "protocol/identity.h"
 #include "protocol/limits.h"
@@ -154,8 +155,13 @@ Result<pb::EnrolRequest> parse_enrol_request(std::string_view bytes) {
     return bad("version", text(kVersionMajor, ".", kVersionMinor, " or one minor version away"),
                text(request.version().major(), ".", request.version().minor()));
   }
-  TRY(validate_name(request.token_id(), "token id"));
-  TRY(length("token_secret", request.token_secret(), kKeyBytes));
+  if (request.has_certificate()) {
+    TRY(text_at_most("certificate.body", request.certificate().body(), kCertificateBytes));
+    TRY(length("certificate.signature", request.certificate().signature(), kSignatureBytes));
+  } else {
+    TRY(validate_name(request.token_id(), "token id"));
+    TRY(length("token_secret", request.token_secret(), kKeyBytes));
+  }
   TRY(length("ed25519_key", request.ed25519_key(), kKeyBytes));
   TRY(length("signature", request.signature(), kSignatureBytes));
   if (!request.name().empty()) TRY(validate_name(request.name(), "node name"));

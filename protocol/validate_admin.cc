@@ -184,6 +184,8 @@ Result<void> validate(const pb::AdminRequest& request) {
     case pb::AdminRequest::kRunExpert:
       TRY(validate_name(request.run_expert().run(), "run"));
       return in_range<std::uint32_t>("expert", request.run_expert().expert(), 0, kPartitions - 1);
+    case pb::AdminRequest::kRunAdopt:
+      return validate_name(request.run_adopt().run(), "run");
     case pb::AdminRequest::kRunDelete:
       return validate_named(request.run_delete());
     case pb::AdminRequest::kRunWhy:
@@ -237,6 +239,8 @@ Result<void> validate(const pb::AdminReply& reply) {
     case pb::AdminReply::kVerified:
       return each("verified.damaged", reply.verified().damaged(), kDamagedChunks,
                   [](const std::string& chunk) { return length("verified.damaged", chunk, kKeyBytes); });
+    case pb::AdminReply::kAdopted:
+      return reply.adopted().has_run() ? validate_run(reply.adopted().run()) : Result<void>();
     case pb::AdminReply::kWhy:
     case pb::AdminReply::kAck:
     case pb::AdminReply::kStatus:

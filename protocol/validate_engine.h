@@ -16,10 +16,6 @@ Result<pb::EngineRequest> parse_engine_request(std::string_view bytes);
 // so itself, with Failed, and must be heard.
 Result<pb::EngineEvent> parse_engine_event(std::string_view bytes);
 
-// A line that came from a process or a file, fit for a string field: valid UTF-8 (anything else becomes '?'), cut to the
-// limit between characters.
-std::string clean_text(std::string_view line, std::size_t limit_bytes);
-
 // Ranges of a model and of training, with messages that name the key as run.toml does ("model.width",
 // "train.steps").
 Result<void> validate_model(const pb::ModelSpec& model);

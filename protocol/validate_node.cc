@@ -165,6 +165,7 @@ Result<void> validate(const pb::HelloReply& reply) {
   TRY(in_range<std::uint32_t>("hello.lease_ms", reply.lease_ms(), 1, 86'400'000));
   if (!pb::Role_IsValid(reply.role()))
     return bad("hello.role", "a known role", text(static_cast<int>(reply.role())));
+  TRY(text_at_most("hello.peers", reply.peers(), 2 * kPeersBytes));
   return text_at_most("hello.name", reply.name(), kNameBytes);
 }
 

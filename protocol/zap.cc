@@ -29,8 +29,8 @@ void send_frames(ZmqSocket& socket, std::span<const std::string_view> frames) {
 
 }  // namespace
 
-ZapHandler::ZapHandler(const std::shared_ptr<void>& context, Decide decide)
-    : socket_(context, ZMQ_REP), decide_(std::move(decide)) {
+ZapHandler::ZapHandler(ZmqSocket socket, Decide decide)
+    : socket_(std::move(socket)), decide_(std::move(decide)) {
   SKERRY_CHECK(zmq_bind(socket_.get(), "inproc://zeromq.zap.01") == 0, zmq_strerror(zmq_errno()));
 }
 

@@ -14,7 +14,8 @@ class ZapHandler {
   // `domain` is the endpoint's word, `key` the raw public key that the handshake proved, `address` the peer's. The
   // answer's user id is the key in hexadecimal.
   using Decide = std::function<bool(std::string_view domain, std::string_view key, std::string_view address)>;
-  ZapHandler(const std::shared_ptr<void>& context, Decide decide);
+  // `socket` is a fresh REP socket of the context whose handshakes are asked about; a context has one handler.
+  ZapHandler(ZmqSocket socket, Decide decide);
   ZmqSocket& socket() { return socket_; }
   const ZmqSocket& socket() const { return socket_; }
   void answer_all();

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <optional>
 
-#include "base/check.h"
+#include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "protocol/zmq_socket.h"
@@ -23,8 +23,6 @@ constexpr int kEvents = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
 
 // One socket's life. A key that is refused ends it: ZeroMQ would never dial again.
 struct Socket {
-  Socket(const std::shared_ptr<void>& context, const std::string& name)
-      : dealer(context, ZMQ_DEALER), monitor(context, dealer, name, kEvents) {}
   ZmqSocket dealer;
   ZmqMonitor monitor;
   bool open = false;
@@ -41,11 +39,12 @@ constexpr std::array kEveryEndpoint = {Endpoint::kControl, Endpoint::kEnrol, End
 
 class ZmqClient final : public ClientTransport {
  public:
-  ZmqClient(const Identity& identity, ClientOptions options, std::string server_key)
+  ZmqClient(const Identity& identity, ClientOptions options, std::string server_key,
+            std::shared_ptr<void> context)
       : identity_(identity),
         options_(std::move(options)),
         server_key_(std::move(server_key)),
-        context_(options_.context ? options_.context : make_zmq_context()),
+        context_(std::move(context)),
         jitter_({.seed = std::hash<std::string>{}(identity.x25519_key()), .purpose = Purpose::kId}) {}
 
   ~ZmqClient() override {
@@ -70,9 +69,10 @@ class ZmqClient final : public ClientTransport {
   Socket* socket_of(Endpoint endpoint) { return of(endpoint) ? of(endpoint)->socket.get() : nullptr; }
   Duration now() const { return clock_.now().boot; }
   void connect(Endpoint endpoint);
+  Result<std::unique_ptr<Socket>> open(Endpoint endpoint);
   void connect_due();
   Duration until_due(Duration timeout);
-  void refuse(Endpoint endpoint);
+  void dial_later(Endpoint endpoint);
   void drain_monitor(Endpoint endpoint, const Handler& handle);
   bool apply(Endpoint endpoint, const ZmqMonitorEvent& event, const Handler& handle);
   void receive_some(Endpoint endpoint, const Handler& handle);
@@ -83,14 +83,23 @@ class ZmqClient final : public ClientTransport {
   SystemClock clock_;
   std::shared_ptr<void> context_;
   Stream jitter_;
-  std::uint64_t sockets_ = 0;
   std::array<std::optional<Dialled>, kEveryEndpoint.size()> dialled_;
 };
 
 void ZmqClient::connect(Endpoint endpoint) {
-  // The clients of a shared context are told apart by their addresses.
-  auto socket = std::make_unique<Socket>(context_, text(this, to_string(endpoint), ++sockets_));
-  ZmqSocket& dealer = socket->dealer;
+  Result<std::unique_ptr<Socket>> socket = open(endpoint);
+  if (socket) {
+    of(endpoint)->socket = std::move(*socket);
+    return;
+  }
+  dial_later(endpoint);
+  log_warning("cannot dial, will try again",
+              {{"endpoint", options_.endpoints.of(endpoint)}, {"reason", socket.error().message}});
+}
+
+Result<std::unique_ptr<Socket>> ZmqClient::open(Endpoint endpoint) {
+  ASSIGN_OR_RETURN(ZmqSocket dealer, ZmqSocket::open(context_, ZMQ_DEALER));
+  ASSIGN_OR_RETURN(ZmqMonitor monitor, ZmqMonitor::open(context_, dealer, kEvents));
   set_connection_options(dealer, endpoint, identity_, 1);
   dealer.set(ZMQ_CURVE_SERVERKEY, server_key_);
   // Nothing is kept for a server that is away: it would meet the next one, stale.
@@ -98,9 +107,9 @@ void ZmqClient::connect(Endpoint endpoint) {
   dealer.set(ZMQ_RECONNECT_IVL, static_cast<int>(poll_milliseconds(kBackoffFirst)));  // ZeroMQ adds jitter
   dealer.set(ZMQ_RECONNECT_IVL_MAX, static_cast<int>(poll_milliseconds(kBackoffMost)));
   dealer.set(ZMQ_CONNECT_TIMEOUT, kConnectTimeoutMs);
-  SKERRY_CHECK(zmq_connect(dealer.get(), options_.endpoints.of(endpoint).c_str()) == 0,
-               "the address was checked: ", zmq_strerror(zmq_errno()));
-  of(endpoint)->socket = std::move(socket);
+  const std::string& url = options_.endpoints.of(endpoint);
+  if (zmq_connect(dealer.get(), url.c_str()) != 0) return zmq_error(text("cannot dial ", url));
+  return std::make_unique<Socket>(Socket{std::move(dealer), std::move(monitor)});
 }
 
 void ZmqClient::connect_due() {
@@ -118,7 +127,7 @@ Duration ZmqClient::until_due(Duration timeout) {
   return timeout;
 }
 
-void ZmqClient::refuse(Endpoint endpoint) {
+void ZmqClient::dial_later(Endpoint endpoint) {
   Dialled& dialled = *of(endpoint);
   dialled.socket.reset();
   const auto spread = std::chrono::duration_cast<Duration>(dialled.backoff * (0.5 + jitter_.uniform()));
@@ -154,7 +163,7 @@ bool ZmqClient::apply(Endpoint endpoint, const ZmqMonitorEvent& event, const Han
       handle(Lost{endpoint});
       break;
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
-      refuse(endpoint);
+      dial_later(endpoint);
       handle(Refused{endpoint, true});
       return false;
     default:
@@ -222,29 +231,35 @@ std::vector<int> ZmqClient::descriptors() const {
 
 constexpr std::size_t kSocketsOfClient = 3 * kEndpointCount;  // each with both ends of its monitor
 
+Result<std::unique_ptr<ClientTransport>> make_client(const Identity& identity, ClientOptions options) {
+  ASSIGN_OR_RETURN(std::string server_key, x25519_of(options.coordinator_key));
+  std::shared_ptr<void> context = options.context;
+  if (!context) {
+    ASSIGN_OR_RETURN(context, make_zmq_context());
+  }
+  return std::unique_ptr<ClientTransport>(
+      std::make_unique<ZmqClient>(identity, std::move(options), std::move(server_key), std::move(context)));
+}
+
 }  // namespace
 
-std::shared_ptr<void> share_zmq_context(std::size_t clients) {
+Result<std::shared_ptr<void>> share_zmq_context(std::size_t clients) {
   return make_zmq_context(static_cast<int>(clients * kSocketsOfClient));
 }
 
 Result<std::unique_ptr<ClientTransport>> make_zmq_client(const Identity& identity,
                                                          const ClientOptions& options) {
   for (const Endpoint endpoint : kAllEndpoints) TRY(check_url(options.endpoints.of(endpoint)));
-  ASSIGN_OR_RETURN(std::string server_key, x25519_of(options.coordinator_key));
-  return std::unique_ptr<ClientTransport>(
-      std::make_unique<ZmqClient>(identity, options, std::move(server_key)));
+  return make_client(identity, options);
 }
 
 Result<std::unique_ptr<ClientTransport>> make_zmq_peer_client(const Identity& identity,
                                                               const std::string& url, const std::string& key,
                                                               std::shared_ptr<void> context) {
   TRY(check_url(url));
-  ASSIGN_OR_RETURN(std::string server_key, x25519_of(key));
   ClientOptions options{.endpoints = {}, .coordinator_key = key, .context = std::move(context)};
   options.endpoints.peer = url;
-  return std::unique_ptr<ClientTransport>(
-      std::make_unique<ZmqClient>(identity, std::move(options), std::move(server_key)));
+  return make_client(identity, std::move(options));
 }
 
 }  // namespace skerry::protocol

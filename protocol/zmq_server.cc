@@ -94,29 +94,41 @@ std::string address_of(int descriptor) {
 
 }  // namespace
 
-ZmqServer::Port::Port(const std::shared_ptr<void>& context, Endpoint which, const Identity& identity,
-                      std::size_t connections)
-    : endpoint(which),
-      router(context, ZMQ_ROUTER),
-      monitor(context, router, to_string(which),
-              ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_ACCEPT_FAILED),
-      guard(guard_limits(which, connections)) {
-  set_connection_options(router, which, identity, connections);
+ZmqServer::ZmqServer(std::shared_ptr<void> context, ZmqSocket zap)
+    : context_(std::move(context)),
+      zap_(std::move(zap), [this](std::string_view domain, std::string_view key, std::string_view address) {
+        return may_enter(domain, key, address);
+      }) {}
+
+Result<std::unique_ptr<ZmqServer>> ZmqServer::open(const Identity& identity,
+                                                   std::span<const Endpoint> endpoints,
+                                                   std::size_t connections) {
+  TRY(ensure_descriptors(connections));
+  ASSIGN_OR_RETURN(std::shared_ptr<void> context, make_zmq_context());
+  ASSIGN_OR_RETURN(ZmqSocket zap, ZmqSocket::open(context, ZMQ_REP));
+  std::unique_ptr<ZmqServer> server(new ZmqServer(std::move(context), std::move(zap)));
+  for (const Endpoint endpoint : endpoints) TRY(server->open_port(endpoint, identity, connections));
+  return server;
+}
+
+Result<void> ZmqServer::open_port(Endpoint endpoint, const Identity& identity, std::size_t connections) {
+  ASSIGN_OR_RETURN(ZmqSocket router, ZmqSocket::open(context_, ZMQ_ROUTER));
+  ASSIGN_OR_RETURN(ZmqMonitor monitor,
+                   ZmqMonitor::open(context_, router,
+                                    ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_ACCEPT_FAILED));
+  set_connection_options(router, endpoint, identity, connections);
   router.set(ZMQ_ROUTER_MANDATORY, 1);
   router.set(ZMQ_BACKLOG, kBacklog);
   router.set(ZMQ_CURVE_SERVER, 1);
-  router.set(ZMQ_ZAP_DOMAIN, std::string_view(to_string(which)));
+  router.set(ZMQ_ZAP_DOMAIN, std::string_view(to_string(endpoint)));
   router.set(kZapEnforceDomain, 1);
-}
-
-ZmqServer::ZmqServer(const Identity& identity, std::span<const Endpoint> endpoints, std::size_t connections)
-    : context_(make_zmq_context()),
-      zap_(context_, [this](std::string_view domain, std::string_view key, std::string_view address) {
-        return may_enter(domain, key, address);
-      }) {
-  for (const Endpoint endpoint : endpoints) {
-    ports_.push_back(std::make_unique<Port>(context_, endpoint, identity, connections));
-  }
+  ports_.push_back(
+      std::make_unique<Port>(Port{.endpoint = endpoint,
+                                  .router = std::move(router),
+                                  .monitor = std::move(monitor),
+                                  .peers = {},
+                                  .guard = ConnectionGuard(guard_limits(endpoint, connections))}));
+  return {};
 }
 
 ZmqServer::Port& ZmqServer::port_of(Endpoint endpoint) {
@@ -134,10 +146,9 @@ ZmqServer::~ZmqServer() {
 
 Result<std::unique_ptr<ServerTransport>> ZmqServer::make(const Identity& identity,
                                                          const ServerOptions& options) {
-  TRY(ensure_descriptors(options.connections));
   ASSIGN_OR_RETURN(const Address address, parse_flag("--listen", options.listen));
   ASSIGN_OR_RETURN(const std::string host, resolve_listen_host(address.host));
-  std::unique_ptr<ZmqServer> server(new ZmqServer(identity, kAllEndpoints, options.connections));
+  ASSIGN_OR_RETURN(auto server, open(identity, kAllEndpoints, options.connections));
   std::array<std::uint16_t, kEndpointCount> numbers{};
   for (std::size_t i = 0; i < kEndpointCount; ++i) {
     Port& port = *server->ports_[i];
@@ -150,11 +161,10 @@ Result<std::unique_ptr<ServerTransport>> ZmqServer::make(const Identity& identit
 
 Result<std::unique_ptr<ServerTransport>> ZmqServer::make_for_peers(const Identity& identity,
                                                                    const ServerOptions& options) {
-  TRY(ensure_descriptors(options.connections));
   ASSIGN_OR_RETURN(const HostPort address, parse_host_port(options.listen));
   ASSIGN_OR_RETURN(const std::string host, resolve_listen_host(address.host));
   constexpr std::array kOnly = {Endpoint::kPeer};
-  std::unique_ptr<ZmqServer> server(new ZmqServer(identity, kOnly, options.connections));
+  ASSIGN_OR_RETURN(auto server, open(identity, kOnly, options.connections));
   Port& port = *server->ports_.front();
   ASSIGN_OR_RETURN(port.number, bind_port(port.router, port.endpoint, host, address.port));
   server->endpoints_.peer = tcp_url(host, port.number);
@@ -220,10 +230,11 @@ Result<void> ZmqServer::send(const Connection& connection, std::string_view byte
   }
   if (port.peers.is_over(connection.id)) return fail(ErrorCode::kUnavailable, "the peer is gone");
   ZmqFrame address(connection.id);
+  ZmqFrame body(bytes);
   const int refused = address.send(port.router, true);
   if (refused == EAGAIN) return fail(ErrorCode::kExhausted, "the peer's queue is full");
   if (refused != 0) return fail(ErrorCode::kUnavailable, "the peer is gone");
-  const int lost = ZmqFrame(bytes).send(port.router);
+  const int lost = body.send(port.router);
   if (lost != 0) return fail(ErrorCode::kUnavailable, "the peer is gone");
   return {};
 }

@@ -36,8 +36,6 @@ class ZmqServer final : public ServerTransport {
 
  private:
   struct Port {
-    Port(const std::shared_ptr<void>& context, Endpoint which, const Identity& identity,
-         std::size_t connections);
     Endpoint endpoint;
     ZmqSocket router;
     ZmqMonitor monitor;
@@ -45,7 +43,11 @@ class ZmqServer final : public ServerTransport {
     ConnectionGuard guard;  // at enrol, everybody stays a stranger
     std::uint16_t number = 0;
   };
-  ZmqServer(const Identity& identity, std::span<const Endpoint> endpoints, std::size_t connections);
+  ZmqServer(std::shared_ptr<void> context, ZmqSocket zap);
+  static Result<std::unique_ptr<ZmqServer>> open(const Identity& identity,
+                                                 std::span<const Endpoint> endpoints,
+                                                 std::size_t connections);
+  Result<void> open_port(Endpoint endpoint, const Identity& identity, std::size_t connections);
 
   Port& port_of(Endpoint endpoint);
   bool is_allowed(Endpoint endpoint, const std::string& key) const;

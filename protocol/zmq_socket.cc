@@ -1,6 +1,7 @@
 #include "protocol/zmq_socket.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -39,24 +40,30 @@ int heartbeat_ms(std::size_t connections) {
 }  // namespace
 
 Error zmq_error(std::string_view doing) {
-  return fail(ErrorCode::kIo, text(doing, ": ", zmq_strerror(zmq_errno())));
+  const char* const advice =
+      zmq_errno() == EMFILE || zmq_errno() == ENFILE ? "; raise LimitNOFILE (ulimit -n)" : "";
+  return fail(ErrorCode::kIo, text(doing, ": ", zmq_strerror(zmq_errno()), advice));
 }
 
-std::shared_ptr<void> make_zmq_context(int sockets) {
-  void* context = zmq_ctx_new();
-  SKERRY_CHECK(context != nullptr, "no ZeroMQ context");
-  zmq_ctx_set(context, ZMQ_IO_THREADS, 1);  // monitor events and messages then come in one order
-  zmq_ctx_set(context, ZMQ_MAX_SOCKETS, sockets);
-  return {context, [](void* ended) {
-            while (zmq_ctx_term(ended) != 0 && zmq_errno() == EINTR) {
-            }
-          }};
+Result<std::shared_ptr<void>> make_zmq_context(int sockets) {
+  void* const made = zmq_ctx_new();
+  if (made == nullptr) return zmq_error("cannot make a ZeroMQ context");
+  const std::shared_ptr<void> context(made, [](void* ended) {
+    while (zmq_ctx_term(ended) != 0 && zmq_errno() == EINTR) {
+    }
+  });
+  zmq_ctx_set(made, ZMQ_IO_THREADS, 1);  // monitor events and messages then come in one order
+  zmq_ctx_set(made, ZMQ_MAX_SOCKETS, sockets);
+  TRY(ZmqSocket::open(context, ZMQ_PAIR));
+  return context;
 }
 
-ZmqSocket::ZmqSocket(std::shared_ptr<void> context, int type)
-    : context_(std::move(context)), socket_(zmq_socket(context_.get(), type)) {
-  SKERRY_CHECK(socket_ != nullptr, "no ZeroMQ socket: ", zmq_strerror(zmq_errno()));
-  set(ZMQ_LINGER, 0);
+Result<ZmqSocket> ZmqSocket::open(std::shared_ptr<void> context, int type) {
+  void* const made = zmq_socket(context.get(), type);
+  if (made == nullptr) return zmq_error("cannot open a ZeroMQ socket");
+  ZmqSocket socket(std::move(context), made);
+  socket.set(ZMQ_LINGER, 0);
+  return socket;
 }
 
 ZmqSocket::ZmqSocket(ZmqSocket&& other) noexcept
@@ -107,7 +114,11 @@ bool ZmqSocket::can(short events) {
 ZmqFrame::ZmqFrame() { zmq_msg_init(&message_); }
 
 ZmqFrame::ZmqFrame(std::string_view bytes) {
-  SKERRY_CHECK(zmq_msg_init_size(&message_, bytes.size()) == 0, "no memory for a message");
+  complete_ = zmq_msg_init_size(&message_, bytes.size()) == 0;
+  if (!complete_) {
+    zmq_msg_init(&message_);
+    return;
+  }
   if (!bytes.empty()) std::memcpy(zmq_msg_data(&message_), bytes.data(), bytes.size());
 }
 
@@ -120,6 +131,7 @@ bool ZmqFrame::receive(ZmqSocket& socket) {
 }
 
 int ZmqFrame::send(ZmqSocket& socket, bool more) {
+  if (!complete_) return ENOMEM;
   while (zmq_msg_send(&message_, socket.get(), ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) < 0) {
     if (zmq_errno() != EINTR) return zmq_errno();
   }
@@ -150,14 +162,17 @@ void set_connection_options(ZmqSocket& socket, Endpoint endpoint, const Identity
   socket.set(ZMQ_CURVE_SECRETKEY, identity.x25519_secret());
 }
 
-ZmqMonitor::ZmqMonitor(const std::shared_ptr<void>& context, ZmqSocket& watched, const std::string& name,
-                       int events)
-    : socket_(context, ZMQ_PAIR) {
-  const std::string address = "inproc://monitor-" + name;
+Result<ZmqMonitor> ZmqMonitor::open(const std::shared_ptr<void>& context, ZmqSocket& watched, int events) {
+  // ZeroMQ frees a closed socket's name later, on its own thread: a name that was used once is never used again.
+  static std::atomic<std::uint64_t> opened = 0;
+  const std::string address = text("inproc://monitor-", ++opened);
+  ASSIGN_OR_RETURN(ZmqSocket reader, ZmqSocket::open(context, ZMQ_PAIR));
   // Without a limit on the reading side, and before it connects: at a limit the I/O thread itself would wait.
-  socket_.set(ZMQ_RCVHWM, 0);
-  SKERRY_CHECK(zmq_socket_monitor(watched.get(), address.c_str(), events) == 0, zmq_strerror(zmq_errno()));
-  SKERRY_CHECK(zmq_connect(socket_.get(), address.c_str()) == 0, zmq_strerror(zmq_errno()));
+  reader.set(ZMQ_RCVHWM, 0);
+  if (zmq_socket_monitor(watched.get(), address.c_str(), events) != 0)
+    return zmq_error("cannot monitor a ZeroMQ socket");
+  if (zmq_connect(reader.get(), address.c_str()) != 0) return zmq_error("cannot read a ZeroMQ monitor");
+  return ZmqMonitor(std::move(reader));
 }
 
 std::vector<ZmqMonitorEvent> ZmqMonitor::drain() {

@@ -18,13 +18,16 @@ namespace skerry::protocol {
 
 Error zmq_error(std::string_view doing);  // from zmq_errno
 
+// Its threads run from here on: libzmq ends the process where it cannot start them, so that happens at a program's start.
 // Ends with its last owner, once every socket is closed and what lingers has left or given up.
+// ON FAILURE: kIo, the process has no descriptor left.
 inline constexpr int kContextSockets = 128;
-std::shared_ptr<void> make_zmq_context(int sockets = kContextSockets);
+Result<std::shared_ptr<void>> make_zmq_context(int sockets = kContextSockets);
 
 class ZmqSocket {
  public:
-  ZmqSocket(std::shared_ptr<void> context, int type);
+  // ON FAILURE: kIo, the process has no descriptor left or the context no socket. Both come back: try again later.
+  static Result<ZmqSocket> open(std::shared_ptr<void> context, int type);
   ~ZmqSocket() { close(); }
   ZmqSocket(ZmqSocket&& other) noexcept;
   ZmqSocket& operator=(ZmqSocket&& other) noexcept;
@@ -39,6 +42,7 @@ class ZmqSocket {
   bool can(short events);  // ZMQ_POLLIN, ZMQ_POLLOUT; also takes in what the I/O thread has announced
 
  private:
+  ZmqSocket(std::shared_ptr<void> context, void* socket) : context_(std::move(context)), socket_(socket) {}
   std::shared_ptr<void> context_;
   void* socket_ = nullptr;
 };
@@ -47,7 +51,7 @@ class ZmqSocket {
 class ZmqFrame {
  public:
   ZmqFrame();
-  explicit ZmqFrame(std::string_view bytes);
+  explicit ZmqFrame(std::string_view bytes);  // without memory for them, send() says ENOMEM
   ~ZmqFrame() { zmq_msg_close(&message_); }
   ZmqFrame(const ZmqFrame&) = delete;
   ZmqFrame& operator=(const ZmqFrame&) = delete;
@@ -62,6 +66,7 @@ class ZmqFrame {
 
  private:
   zmq_msg_t message_;
+  bool complete_ = true;
 };
 
 // Options both sides share: queues, sizes, handshake, heartbeats (a ping a second, rarer above a thousand `connections`),
@@ -77,13 +82,14 @@ struct ZmqMonitorEvent {
 
 class ZmqMonitor {
  public:
-  // `name` is unique within the context.
-  ZmqMonitor(const std::shared_ptr<void>& context, ZmqSocket& watched, const std::string& name, int events);
+  // ON FAILURE: as ZmqSocket::open.
+  static Result<ZmqMonitor> open(const std::shared_ptr<void>& context, ZmqSocket& watched, int events);
   ZmqSocket& socket() { return socket_; }
   const ZmqSocket& socket() const { return socket_; }
   std::vector<ZmqMonitorEvent> drain();
 
  private:
+  explicit ZmqMonitor(ZmqSocket socket) : socket_(std::move(socket)) {}
   ZmqSocket socket_;
 };
 

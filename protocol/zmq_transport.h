@@ -18,7 +18,7 @@ struct ServerOptions {
 };
 
 // Binds the three endpoints. kConflict names a port in use; kInvalid an address that cannot be; kExhausted a
-// descriptor limit that is too low. Destroying it gives replies that are on their way at most a second to leave.
+// descriptor limit that is too low; kIo that no descriptor is left. Destroying it gives replies that are on their way at most a second to leave.
 Result<std::unique_ptr<ServerTransport>> make_zmq_server(const Identity& identity,
                                                          const ServerOptions& options);
 
@@ -27,7 +27,8 @@ Result<std::unique_ptr<ServerTransport>> make_zmq_peer_server(const Identity& id
                                                               const ServerOptions& options);
 
 // Threads and descriptors that many clients of one process may have in common. All of them then belong to one thread.
-std::shared_ptr<void> share_zmq_context(std::size_t clients);
+// ON FAILURE: kIo, the process has no descriptor left.
+Result<std::shared_ptr<void>> share_zmq_context(std::size_t clients);
 
 struct ClientOptions {
   Endpoints endpoints;
@@ -35,7 +36,8 @@ struct ClientOptions {
   std::shared_ptr<void> context = nullptr;  // a shared one; none: its own
 };
 
-// Dials nothing yet.
+// Dials nothing yet. A dial that finds no descriptor left, or no socket of the context, is tried again with backoff, as one
+// that is refused. ON FAILURE: kInvalid, an address or a key that is none; kIo, the process has no descriptor left.
 Result<std::unique_ptr<ClientTransport>> make_zmq_client(const Identity& identity,
                                                          const ClientOptions& options);
 

@@ -2,8 +2,10 @@
 #include "protocol/zmq_transport.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -25,8 +27,8 @@ using ::testing::HasSubstr;
 
 // A DEALER with the right keys and none of our client's manners.
 struct RawPeer {
-  std::shared_ptr<void> context = make_zmq_context();
-  ZmqSocket dealer{context, ZMQ_DEALER};
+  std::shared_ptr<void> context = make_zmq_context().value();
+  ZmqSocket dealer = ZmqSocket::open(context, ZMQ_DEALER).value();
 
   RawPeer(const Identity& identity, const std::string& server_key, const std::string& url) {
     dealer.set(ZMQ_CURVE_PUBLICKEY, identity.x25519_key());
@@ -317,6 +319,97 @@ TEST_F(OneConnection, WhoHasSpokenStays) {
   ASSERT_TRUE(first.transport->send(Endpoint::kControl, "still here"));
   ASSERT_TRUE(until({&server}, {&first}, [&] { return server.incoming.size() == 2; }));
   EXPECT_EQ(first.lost, 0);
+}
+
+// Clients of one shared context, as a node has them of its peers.
+struct SharedContext : ZmqServerTest {
+  std::shared_ptr<void> context;
+
+  TestClient client() {
+    Endpoints endpoints = server.transport->endpoints();
+    auto made = make_zmq_client(ada, {endpoints, network.coordinator.ed25519_key(), context});
+    EXPECT_TRUE(made) << made.error().message;
+    return TestClient(std::move(*made));
+  }
+  std::vector<TestClient> dialling(std::size_t count) {
+    std::vector<TestClient> clients;
+    for (std::size_t i = 0; i < count; ++i) {
+      clients.push_back(client());
+      clients.back().transport->dial(Endpoint::kEnrol);
+    }
+    return clients;
+  }
+  bool all_open(std::vector<TestClient>& clients) {
+    std::vector<TestClient*> each;
+    for (TestClient& one : clients) each.push_back(&one);
+    return until({&server}, each,
+                 [&] { return std::ranges::all_of(clients, [](auto& one) { return one.opened > 0; }); });
+  }
+};
+
+// ZeroMQ frees a closed socket, and the name of its monitor, later and on another thread.
+TEST_F(SharedContext, ClientsOpenWhereOthersWereJustClosed) {
+  constexpr std::size_t kClients = 16;
+  constexpr int kRounds = 100;
+  context = share_zmq_context(kClients * kRounds).value();
+  for (int round = 0; round < kRounds; ++round) dialling(kClients);
+  std::vector<TestClient> last = dialling(kClients);
+  EXPECT_TRUE(all_open(last));
+}
+
+TEST_F(SharedContext, ClientsWaitForASocket) {
+  context = share_zmq_context(1).value();
+  std::vector<TestClient> first = dialling(1);
+  ASSERT_TRUE(all_open(first));
+  std::vector<TestClient> more = dialling(20);  // than the context has sockets for
+  more.erase(more.begin(), more.end() - 1);
+  EXPECT_TRUE(all_open(more));
+}
+
+// The process has as many descriptors as it has open, and no more.
+struct NoMoreDescriptors {
+  rlimit before{};
+  NoMoreDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    const UniqueFd next(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    rlimit now = before;
+    now.rlim_cur = static_cast<rlim_t>(next.get());
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &now), 0);
+  }
+  ~NoMoreDescriptors() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0); }
+};
+
+TEST_F(SharedContext, ClientsWaitForADescriptor) {
+  context = share_zmq_context(8).value();
+  std::vector<TestClient> first = dialling(1);
+  ASSERT_TRUE(all_open(first));
+  std::vector<TestClient> more;
+  {
+    const NoMoreDescriptors here;
+    more = dialling(2);
+    for (TestClient& each : more) each.poll();
+    EXPECT_EQ(more[0].opened + more[1].opened, 0);
+  }
+  EXPECT_TRUE(all_open(more));
+}
+
+TEST_F(ZmqServerTest, WithoutADescriptorNoClientIsMade) {
+  const NoMoreDescriptors here;
+  const auto client =
+      make_zmq_client(ada, {server.transport->endpoints(), network.coordinator.ed25519_key()});
+  ASSERT_FALSE(client);
+  EXPECT_THAT(client.error().message, HasSubstr("Too many open files"));
+}
+
+// What a node's record can say of its address, and ZeroMQ would not dial.
+TEST(ZmqClient, AddressesThatCannotBeDialledAreErrors) {
+  const Identity ada = Identity::generate();
+  for (const char* url :
+       {"tcp://-:7600", "tcp://*:7600", "tcp://_a:7600", "tcp://a@b:7600", "tcp://\xc3\xa4:7600"}) {
+    const auto made = make_zmq_peer_client(ada, url, ada.ed25519_key(), nullptr);
+    if (made) (*made)->dial(Endpoint::kPeer);
+    EXPECT_FALSE(made) << url;
+  }
 }
 
 }  // namespace

@@ -21,8 +21,9 @@ class ChunkWriter {
   ChunkWriter(ChunkWriter&& other) noexcept;
   ChunkWriter& operator=(ChunkWriter&&) = delete;
   ~ChunkWriter();
-  // The chunks that an earlier life left behind intact; reads the whole file unless it is new.
-  Result<std::vector<Hash>> present() const;
+  // The chunks that an earlier life left behind intact; reads the whole file unless it is new. A chunk that cannot be read
+  // is not among them.
+  std::vector<Hash> present() const;
   // Writes the chunk everywhere it belongs. REQUIRES: blake2b(bytes) == hash. kInvalid: not of this file.
   Result<void> put(const Hash& hash, std::string_view bytes);
   // What was put or present; at any moment and from any thread. kNotFound: not of this file, or not there yet.

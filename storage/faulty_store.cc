@@ -57,7 +57,8 @@ Result<void> FaultyStore::flush_through(const FamilyName& family) {
 }
 
 Result<void> FaultyStore::do_write(std::span<const Write> batch) {
-  return run(StoreOperation::kWrite, [&] { return below_.write(batch); });
+  return run(StoreOperation::kWrite,
+             [&] { return below_.write(batch, Room::kLast); });  // asked for room already
 }
 
 Result<void> FaultyStore::do_create_family(const FamilyName& family) {

@@ -103,15 +103,18 @@ void start_writing(int descriptor, std::uint64_t offset, std::uint64_t length) {
                     SYNC_FILE_RANGE_WRITE);
 }
 
+Result<void> sync_file(int descriptor, const std::string& shown_as) {
+  if (::fsync(descriptor) == 0) return {};
+  return fail(ErrorCode::kIo, system_error("sync", shown_as, errno).message);
+}
+
 Result<void> sync_folder(const std::string& folder) {
   const std::string shown = folder.empty() ? "." : folder;
   const int descriptor = ::open(shown.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return system_error("open folder", shown, errno);
-  const int outcome = ::fsync(descriptor);
-  const int error = errno;
+  Result<void> synced = sync_file(descriptor, shown);
   ::close(descriptor);
-  if (outcome != 0) return system_error("sync folder", shown, error);
-  return {};
+  return synced;
 }
 
 Result<PartialFile> PartialFile::create(const std::string& path) {
@@ -144,7 +147,7 @@ Result<void> PartialFile::commit_as(const std::string& path) {
 
 Result<void> PartialFile::commit() {
   SKERRY_CHECK(descriptor_ >= 0, "commit is called once");
-  if (::fsync(descriptor_) != 0) return system_error("sync", partial_, errno);
+  TRY(sync_file(descriptor_, partial_));
   if (::rename(partial_.c_str(), path_.c_str()) != 0) return system_error("rename", partial_, errno);
   ::close(std::exchange(descriptor_, -1));
   return sync_folder(std::filesystem::path(path_).parent_path().string());

@@ -65,7 +65,11 @@ class PartialFile {
   int descriptor_ = -1;
 };
 
-// Makes a rename or a new name in `folder` durable.
+// On return everything written to the file so far is durable.
+// ON FAILURE: kIo, also on a full disk. The kernel may have dropped what was written, and a later sync would succeed.
+Result<void> sync_file(int descriptor, const std::string& shown_as);
+
+// Makes a rename or a new name in `folder` durable. ON FAILURE: as sync_file().
 Result<void> sync_folder(const std::string& folder);
 
 }  // namespace skerry::storage

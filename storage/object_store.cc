@@ -82,6 +82,13 @@ Result<std::unique_ptr<const ObjectStore>> ObjectStore::view(Store& store, const
   return std::unique_ptr<const ObjectStore>(std::move(objects));
 }
 
+// A later write or sync of the file could succeed although what was written before is gone.
+template <class T>
+Result<T> ObjectStore::noted(Result<T> outcome) {
+  if (!outcome && outcome.error().code == ErrorCode::kIo) store_.note_failure(outcome.error());
+  return outcome;
+}
+
 Result<void> ObjectStore::load(std::string_view prefix, State state) {
   ASSIGN_OR_RETURN(std::vector<Entry> entries, store_.scan(prefix));
   for (Entry& entry : entries) {
@@ -225,13 +232,13 @@ Result<std::vector<Hash>> ObjectStore::begin(const NamedManifest& named) {
   } else {
     ASSIGN_OR_RETURN(layout, layout_of(named.manifest));
     if (!object.writer) {
-      TRY(take_back(path_to(named.name)));
-      ASSIGN_OR_RETURN(ChunkWriter writer, ChunkWriter::open(path_to(named.name), layout));
+      TRY(noted(take_back(path_to(named.name))));
+      ASSIGN_OR_RETURN(ChunkWriter writer, noted(ChunkWriter::open(path_to(named.name), layout)));
       auto opened = std::make_shared<ChunkWriter>(std::move(writer));
       const std::lock_guard lock(mutex_);
       object.writer = std::move(opened);
     }
-    ASSIGN_OR_RETURN(present, object.writer->present());
+    present = object.writer->present();
   }
   object.missing.clear();
   for (const Chunk& chunk : chunks) object.missing.insert(chunk.hash);
@@ -255,7 +262,7 @@ Result<void> ObjectStore::put(const Hash& object, const Hash& chunk, std::string
   ASSIGN_OR_RETURN(const ObjectPtr found, find_partial(object));
   if (found->writer) {
     TRY(store_.has_room(bytes.size(), false));
-    TRY(found->writer->put(chunk, bytes));
+    TRY(noted(found->writer->put(chunk, bytes)));
   } else {
     TRY(store_.put_chunk(*found->family, chunk, bytes));
   }
@@ -277,7 +284,7 @@ Result<void> ObjectStore::seal(const Hash& object) {
                 text("object ", object.short_hex(), " lacks ", found->missing.size(), " chunks"));
   }
   if (found->writer) {
-    TRY(found->writer->commit());
+    TRY(noted(found->writer->commit()));
   } else {
     TRY(store_.flush(*found->family));
   }
@@ -409,8 +416,9 @@ Result<void> ObjectStore::drop(const Hash& object) {
     found->writer.reset();
   }
   const std::string path = path_to(object);
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return system_error("remove", path, errno);
-  return ChunkWriter::discard(path);
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT)
+    return noted(Result<void>(system_error("remove", path, errno)));
+  return noted(ChunkWriter::discard(path));
 }
 
 // Where a chunk lies is known before its name is: each is written as it is hashed.
@@ -440,7 +448,7 @@ Result<NamedManifest> ObjectStore::store_as_file(const Safetensors& tensors, Man
 }
 
 Result<NamedManifest> ObjectStore::store_checkpoint(const Safetensors& tensors, Manifest facts) {
-  if (checkpoints_ == Checkpoints::kAsFiles) return store_as_file(tensors, std::move(facts));
+  if (checkpoints_ == Checkpoints::kAsFiles) return noted(store_as_file(tensors, std::move(facts)));
   ASSIGN_OR_RETURN(NamedManifest named, build_checkpoint_manifest(tensors, std::move(facts)));
   ASSIGN_OR_RETURN(const std::vector<Hash> present, begin(named));
   const std::unordered_set<Hash> have(present.begin(), present.end());

@@ -5,8 +5,8 @@
 // Keys: "object/<hex>" → manifest of a whole object, "partial/<hex>" → manifest of one that is being received. What lies
 // on the disk and neither names is dropped at open().
 //
-// Thread rule: any thread; calls for one object must not overlap, except reads. Failure rule: as store.h and files.h; after
-// kIo, or kExhausted with the store failed, the process must end.
+// Thread rule: any thread; calls for one object must not overlap, except reads. Failure rule: as store.h; a change of a file
+// that fails with kIo is the store's failure too.
 #pragma once
 
 #include <atomic>
@@ -111,6 +111,8 @@ class ObjectStore {
   Result<std::shared_ptr<ChunkReader>> reader_of(const Object& object) const;
   std::vector<ObjectInfo> list_in(State state) const;
   Result<NamedManifest> store_as_file(const Safetensors& tensors, Manifest facts);
+  template <class T>
+  Result<T> noted(Result<T> outcome);
 
   Store& store_;
   std::string folder_;

@@ -50,14 +50,11 @@ Result<void> Store::change(std::size_t bytes, bool metadata, Change&& apply) {
   }
   if (bytes > 0) TRY(has_room(bytes, metadata));
   Result<void> outcome = apply();
-  if (!outcome && !is_refusal(outcome.error().code)) {
-    const std::lock_guard lock(failure_mutex_);
-    if (!failure_) failure_ = outcome.error();
-  }
+  if (!outcome && !is_refusal(outcome.error().code)) note_failure(outcome.error());
   return outcome;
 }
 
-Result<void> Store::write(std::span<const Write> batch) {
+Result<void> Store::write(std::span<const Write> batch, Room room) {
   std::size_t bytes = 0;
   for (const Write& each : batch) {
     if (each.key.empty() || each.key.size() > kMaxKeyBytes) {
@@ -65,7 +62,7 @@ Result<void> Store::write(std::span<const Write> batch) {
                   text("a key of ", each.key.size(), " bytes; 1 … ", kMaxKeyBytes, " are allowed"));
     }
     // Removing makes room: it must work on a full disk.
-    if (each.value) bytes += each.key.size() + each.value->size();
+    if (each.value && room == Room::kAsked) bytes += each.key.size() + each.value->size();
   }
   return change(bytes, true, [&] { return do_write(batch); });
 }
@@ -116,6 +113,11 @@ bool Store::has_family(const FamilyName& family) const {
 bool Store::failed() const {
   const std::lock_guard lock(failure_mutex_);
   return failure_.has_value();
+}
+
+void Store::note_failure(const Error& error) {
+  const std::lock_guard lock(failure_mutex_);
+  if (!failure_) failure_ = error;
 }
 
 void Store::clear_failure() {

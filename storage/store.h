@@ -37,6 +37,8 @@ struct Write {
   std::optional<std::string> value;  // nothing: the key is removed
 };
 
+enum class Room { kAsked, kLast };
+
 struct Entry {
   std::string key;
   std::string value;
@@ -53,8 +55,9 @@ class Store {
 
   // ---- Metadata ----
   // All of the batch or nothing, durable on return. Later writes of the batch win over earlier ones of the
-  // same key. kInvalid: an empty or overlong key.
-  Result<void> write(std::span<const Write> batch);
+  // same key. kInvalid: an empty or overlong key. A batch that only removes, or that is part of what makes room
+  // (Room::kLast), is written without asking whether there is any.
+  Result<void> write(std::span<const Write> batch, Room room = Room::kAsked);
   Result<void> write(std::initializer_list<Write> batch) {
     return write(std::span(batch.begin(), batch.size()));
   }
@@ -90,6 +93,8 @@ class Store {
 
   // True once a change has failed: see the failure rule.
   bool failed() const;
+  // A change of a file that the store's owner keeps beside it has failed as `error` says, with the same consequence.
+  void note_failure(const Error& error);
 
  private:
   virtual Result<void> do_write(std::span<const Write> batch) = 0;

@@ -9,8 +9,10 @@
 #include <optional>
 #include <ostream>
 
+#include "base/cards.h"
 #include "base/cuda_driver.h"
 #include "base/text.h"
+#include "base/try_training.h"
 #include "base/unique_fd.h"
 #include "cli/command.h"
 #include "cli/exit_code.h"
@@ -30,6 +32,8 @@ constexpr std::uint64_t kLinkSample = 16 << 20;  // the largest file that is fet
 constexpr double kSlowLink = 1e6;                // bytes a second
 constexpr std::int64_t kSkewMs = 5000;
 constexpr std::chrono::milliseconds kSlowRoundTrip{500};
+constexpr std::chrono::minutes kVersionLimit{2};  // LibTorch is gigabytes, on a disk that may be cold
+constexpr std::chrono::minutes kStepLimit{10};
 
 struct DoctorOptions {
   std::string folder = ".";
@@ -54,9 +58,11 @@ Check check_engine(Command& command, std::string& version) {
         "engine", "warning", engine.error().message,
         "needed where a daemon trains, and for `dataset add` and `sample`: build it, or set SKERRY_ENGINE"};
   }
-  const Result<int> ran = command.around.run_program({*engine, "--version"}, [&](const std::string& line) {
-    if (version.empty()) version = printable(line);
-  });
+  const Result<int> ran = command.around.run_program({*engine, "--version"},
+                                                     [&](const std::string& line) {
+                                                       if (version.empty()) version = printable(line);
+                                                     },
+                                                     {.limit = kVersionLimit});
   if (!ran.has_value() || *ran != 0) {
     return {"engine", "failed",
             text(*engine, " does not start", ran.has_value() ? text(" (status ", *ran, ")") : ""),
@@ -65,33 +71,44 @@ Check check_engine(Command& command, std::string& version) {
   return {"engine", "ok", text(*engine, version.empty() ? "" : ", ", version), ""};
 }
 
-// Of "NAME, DRIVER, MEMORY".
-std::string driver_of(const std::string& line) {
-  const std::size_t end = line.rfind(", ");
-  const std::size_t begin = end == std::string::npos || end == 0 ? end : line.rfind(", ", end - 1);
-  return begin == std::string::npos ? "" : line.substr(begin + 2, end - begin - 2);
-}
-
-Check check_gpu(Command& command, const std::string& engine_version) {
-  const Result<std::string> program = command.around.find_program("nvidia-smi");
-  if (!program.has_value()) {
-    return {"gpu", "warning", "no nvidia-smi here",
-            "without a GPU the engine uses the CPU; else install the driver"};
+Check check_gpu(Command& command, const std::string& engine_version, const Result<std::vector<Card>>& cards) {
+  if (!cards.has_value())
+    return {"gpu", "failed", cards.error().message, "what the message says; a daemon would not start here"};
+  if (cards->empty()) {
+    return {"gpu", "warning", "CUDA shows no card here",
+            "without a card the engine uses the CPU; else install the driver, or pass the card into the "
+            "container"};
   }
-  std::vector<std::string> lines;
-  const Result<int> ran = command.around.run_program(
-      {*program, "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"},
-      [&](const std::string& line) { lines.push_back(printable(line)); });
-  if (!ran.has_value() || *ran != 0 || lines.empty()) {
-    return {"gpu", "failed", lines.empty() ? "nvidia-smi lists no GPU" : lines.front(),
-            "the driver does not answer: is the module loaded, is the device passed into the container?"};
-  }
-  std::string found;
-  for (const std::string& line : lines) found += (found.empty() ? "" : "; ") + line;
-  if (const auto trouble = why_no_card(engine_version, driver_of(lines.front()))) {
+  const std::string driver = command.around.driver();
+  std::string found = text("driver ", driver);
+  for (const Card& card : *cards)
+    found += text("; ", printable(card.name), ", ", human_bytes(card.memory_bytes), ", ", card.id);
+  if (const auto trouble = why_no_card(engine_version, driver)) {
     return {"gpu", "failed", text(found, "; ", trouble->found), trouble->todo};
   }
   return {"gpu", "ok", found, ""};
+}
+
+// A step of training on each card, since a card may be there that the engine has no kernels for.
+Check check_training(Command& command, const std::vector<Card>& cards) {
+  const Result<std::string> engine = command.around.find_program("skerry-engine");
+  if (!engine.has_value()) return {"training", "failed", engine.error().message, ""};
+  const RunProgram run = [&](const std::vector<std::string>& words, const OnLine& on_line,
+                             const RunOptions& options) {
+    return command.around.run_program(words, on_line, options);
+  };
+  const Result<std::vector<CardTrouble>> troubles = try_training(*engine, cards, run, {.limit = kStepLimit});
+  if (!troubles.has_value()) return {"training", "failed", troubles.error().message, ""};
+  Check check{"training", "ok", "", ""};
+  for (const CardTrouble& trouble : *troubles) {
+    check.status = "failed";
+    check.found += text(check.found.empty() ? "" : "; ", trouble.found);
+    check.todo = trouble.todo;
+  }
+  if (troubles->empty())
+    check.found =
+        cards.empty() ? "one step on the CPU" : text("one step on each of ", cards.size(), " cards");
+  return check;
 }
 
 // Bytes a second that reach the disk; nullopt where nothing can be written.
@@ -277,7 +294,11 @@ void check_token(Command& command, const std::string& words, std::vector<Check>&
 Result<int> examine(Command& command, const DoctorOptions& options) {
   std::string engine_version;
   std::vector<Check> checks = {check_engine(command, engine_version)};
-  checks.push_back(check_gpu(command, engine_version));
+  // Forks: before a connection has threads.
+  const Result<std::vector<Card>> cards = command.around.cards();
+  checks.push_back(check_gpu(command, engine_version, cards));
+  if (cards.has_value() && checks.front().status == "ok" && checks.back().status != "failed")
+    checks.push_back(check_training(command, *cards));
   checks.push_back(check_disk(command, options.folder));
   if (options.token.empty()) {
     check_coordinator(command, checks);
@@ -329,7 +350,7 @@ void add_doctor_commands(CLI::App& root, Command& command) {
       "Example:\n  skerry doctor\n  skerry doctor --token TOKEN --data /workspace    # on a rented machine, "
       "before it joins\n"
       "Looks at the engine, GPU and driver, disk, ports, the coordinator's answer, versions, clocks and "
-      "bandwidth.\n"
+      "bandwidth, and has the engine take one small training step on each card, or on the CPU.\n"
       "Exit status 8 where something failed.");
   doctor->callback(
       [&command, options] { command.chosen = [&command, options] { return examine(command, *options); }; });

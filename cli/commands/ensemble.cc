@@ -193,9 +193,10 @@ void add_ensemble_commands(CLI::App& root, Command& command) {
   added->add_flag("--raw-weights", options->extras.raw_weights,
                   "also the weights that were not averaged, as diffusers' variant \"raw\" of each expert");
   added
-      ->add_option("--from", options->from,
-                   "without the coordinator, from the nodes: HOST:PORT#KEY of any of them, or a name that "
-                   "`skerry peer list` has shown")
+      ->add_option(
+          "--from", options->from,
+          "without the coordinator, from the nodes: HOST:PORT#KEY of any of them, or its name: every "
+          "command that asks the coordinator remembers the nodes")
       ->type_name("NODE");
   added->footer(
       "Example:\n  skerry ensemble fetch fashion -o fashion-ensemble\nAn interrupted fetch goes on where it "

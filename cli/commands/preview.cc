@@ -81,11 +81,13 @@ Json settings_of(const std::string& run_id, const Sampling& sampling) {
   std::error_code ignored;
   const std::string vae =
       sampling.vae.empty() ? "" : fs::absolute(sampling.vae, ignored).lexically_normal().string();
-  return {
+  Json settings{
       {"run_id", printable(run_id)}, {"count", sampling.count},       {"steps", sampling.steps},
       {"solver", sampling.solver},   {"guidance", sampling.guidance}, {"route", sampling.route},
       {"router", sampling.router},   {"vae", printable(vae)},         {"label", sampling.label.value_or("")},
       {"seed", sampling.seed}};
+  if (sampling.precision != "fp32") settings["precision"] = sampling.precision;  // older folders have none
+  return settings;
 }
 
 Result<void> check_settings(const std::string& folder, const Json& settings) {

@@ -160,6 +160,45 @@ Result<int> change_expert(Command& command, const std::string& name, std::uint32
   return kExitOk;
 }
 
+// Asks until nothing is missing, or nothing has come for as long as the person waits.
+Result<int> adopt_run(Command& command, const std::string& name, bool partial, std::uint64_t wait_seconds) {
+  pb::AdminRequest request;
+  request.mutable_run_adopt()->set_run(name);
+  std::size_t missing = SIZE_MAX;
+  std::uint64_t waited = 0;
+  while (true) {
+    request.mutable_run_adopt()->set_partial(partial && waited >= wait_seconds);
+    ASSIGN_OR_RETURN(const pb::AdminReply reply, command.ask(request));
+    if (!reply.has_adopted()) return unexpected_reply();
+    const pb::RunAdoptReply& adopted = reply.adopted();
+    const auto now_missing = static_cast<std::size_t>(adopted.missing_size());
+    waited = now_missing < missing ? 0 : waited + 1;
+    missing = now_missing;
+    if (!adopted.done() && waited < wait_seconds + (partial ? 2 : 0)) {
+      command.around.wait(std::chrono::seconds(1));
+      continue;
+    }
+    for (const std::string& part : adopted.missing()) command.tell("missing: " + printable(part));
+    if (command.json()) {
+      Json out = adopted.done() ? run_show_json(adopted.run()) : Json{{"name", name}};
+      out["adopted"] = adopted.done();
+      out["missing"] = Json::array();
+      for (const std::string& part : adopted.missing()) out["missing"].push_back(printable(part));
+      print_object(command.out(), std::move(out));
+    }
+    if (!adopted.done()) {
+      command.tell(
+          text(name,
+               " was not adopted: start the nodes that hold what is missing and ask again, or take the "
+               "rest with --partial"));
+      return kExitUnhealthy;
+    }
+    command.tell(text(name, ": adopted from records, and trains on; `skerry run why ", name,
+                      "` says what is still to come"));
+    return kExitOk;
+  }
+}
+
 Result<int> explain_run(Command& command, const std::string& name) {
   ASSIGN_OR_RETURN(const pb::AdminReply reply, command.ask(named(&pb::AdminRequest::mutable_run_why, name)));
   if (!reply.has_why()) return unexpected_reply();
@@ -290,6 +329,19 @@ void add_run_commands(CLI::App& root, Command& command) {
                      false);
   add_expert_command(*expert, command, "add",
                      "Brings one back, from where it was: an unfinished one trains on", true);
+  auto partial = std::make_shared<bool>(false);
+  auto wait = std::make_shared<std::uint64_t>(60);
+  CLI::App* adopt = add_named(
+      *group, command, "adopt",
+      "Takes back an orphan, a run that nodes hold and a restored coordinator does not know; exit status 8 "
+      "where a part is missing",
+      "skerry run adopt fashion", [&command, partial, wait](const std::string& name) {
+        return adopt_run(command, name, *partial, *wait);
+      });
+  adopt->add_flag("--partial", *partial, "do without what is still missing then: its expert begins anew");
+  adopt->add_option("--wait", *wait, "how long to wait while nothing more comes from nodes (60)")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{86'400}))
+      ->type_name("SECONDS");
   add_named(
       *group, command, "delete", "Deletes it with all its checkpoints", "skerry run delete fashion --yes",
       [&command](const std::string& name) -> Result<int> {

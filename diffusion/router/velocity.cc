@@ -52,21 +52,23 @@ class Judge {
         torch::tensor(shared_.linear_b, torch::kF32).view({-1, d})[static_cast<std::int64_t>(level)];
     errors.linear += squared(shared_.linear_a[level] * noisy.x_t + b - noisy.velocity);
 
-    const at::Tensor x_t = noisy.x_t.view({n, -1, size, size}).to(ensemble_.device());
-    const at::Tensor labels = column(images_.labels, begin, n).to(ensemble_.device());
+    // The rest is computed where the ensemble is.
+    const torch::Device on = ensemble_.device();
+    const at::Tensor x_t = noisy.x_t.view({n, -1, size, size}).to(on), velocity = noisy.velocity.to(on);
+    const at::Tensor labels = column(images_.labels, begin, n).to(on);
     std::vector<at::Tensor> outputs;
     for (std::size_t k = 0; k < ensemble_.experts(); ++k) {
-      outputs.push_back(ensemble_.velocity(k, x_t, t, labels).flatten(1).to(torch::kCPU));
+      outputs.push_back(ensemble_.velocity(k, x_t, t, labels).flatten(1));
     }
     const at::Tensor velocities = torch::stack(outputs, 1);  // [n, K, d]
-    const at::Tensor log_p = router_.log_probabilities(noisy.x_t, t, labels.to(torch::kCPU));
+    const at::Tensor log_p = router_.log_probabilities(x_t, t, labels);
     const auto chosen = [&](const at::Tensor& expert) {
       return velocities.gather(1, expert.view({n, 1, 1}).expand({n, 1, d})).squeeze(1);
     };
-    errors.full += squared((log_p.exp().unsqueeze(2) * velocities).sum(1) - noisy.velocity);
-    errors.top1 += squared(chosen(log_p.argmax(1)) - noisy.velocity);
-    const at::Tensor own = column(images_.partitions, begin, n);
-    errors.own += squared(chosen(at::where(own < 0, log_p.argmax(1), own)) - noisy.velocity);
+    errors.full += squared((log_p.exp().unsqueeze(2) * velocities).sum(1) - velocity);
+    errors.top1 += squared(chosen(log_p.argmax(1)) - velocity);
+    const at::Tensor own = column(images_.partitions, begin, n).to(on);
+    errors.own += squared(chosen(at::where(own < 0, log_p.argmax(1), own)) - velocity);
   }
 
   Ensemble& ensemble_;
@@ -76,8 +78,8 @@ class Judge {
 };
 
 Result<VelocityMeasurement> measure(const std::string& ensemble_folder, const std::string& dataset_folder,
-                                    std::uint64_t limit, int device) {
-  ASSIGN_OR_RETURN(Ensemble ensemble, Ensemble::load(ensemble_folder, device));
+                                    std::uint64_t limit, int device, const std::string& precision) {
+  ASSIGN_OR_RETURN(Ensemble ensemble, Ensemble::load(ensemble_folder, device, /*resident=*/0, precision));
   ASSIGN_OR_RETURN(const RouterFolder statistics, read_router_folder(ensemble_folder + "/router"));
   ASSIGN_OR_RETURN(const HeldBack test, read_held_back(dataset_folder + "/test.safetensors"));
   ASSIGN_OR_RETURN(RoutedImages images, test_images(dataset_folder, test, statistics));
@@ -103,9 +105,9 @@ bool VelocityMeasurement::below_linear() const {
 
 Result<VelocityMeasurement> measure_velocity(const std::string& ensemble_folder,
                                              const std::string& dataset_folder, std::uint64_t limit,
-                                             int device) {
+                                             int device, const std::string& precision) {
   const torch::NoGradGuard no_grad;
-  return guarded([&] { return measure(ensemble_folder, dataset_folder, limit, device); });
+  return guarded([&] { return measure(ensemble_folder, dataset_folder, limit, device, precision); });
 }
 
 }  // namespace skerry::diffusion

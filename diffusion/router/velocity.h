@@ -25,9 +25,10 @@ struct VelocityMeasurement {
 };
 
 // On at most `limit` images of the dataset's test half, with their labels and the router of the ensemble
-// folder. kInvalid: dataset and ensemble do not belong together. `device` as in TrainSpec.
+// folder. kInvalid: dataset and ensemble do not belong together. `device` as in TrainSpec,
+// `precision` fp32 or bf16.
 Result<VelocityMeasurement> measure_velocity(const std::string& ensemble_folder,
                                              const std::string& dataset_folder, std::uint64_t limit,
-                                             int device);
+                                             int device, const std::string& precision = "fp32");
 
 }  // namespace skerry::diffusion

@@ -60,7 +60,7 @@ Result<void> StoreFolder::check_version() const {
   }
   // New, or a first start that was cut short before anything was stored.
   TRY(write_at(descriptor_, 0, kVersionLine, path_ + "/VERSION"));
-  if (::fsync(descriptor_) != 0) return system_error("sync", path_ + "/VERSION", errno);
+  TRY(sync_file(descriptor_, path_ + "/VERSION"));
   return sync_folder(path_);
 }
 

@@ -1,6 +1,6 @@
-// A crash in the middle of a write can leave the last record of RocksDB's log cut short. It was never acknowledged, since a
-// synced record is whole; but the recovery mode that cuts nothing silently refuses to open such a log. This tells the two
-// apart, and cuts only what was never acknowledged.
+// A crash in the middle of a write can leave the last record of RocksDB's log cut short; a power loss can leave zeros inside
+// it. It was never acknowledged, since a synced record is whole. The recovery mode that cuts nothing silently refuses to open
+// such a log. This tells the two apart, and cuts only what was never acknowledged.
 #pragma once
 
 #include <cstdint>

@@ -638,7 +638,7 @@ def main():
     if "quality" in sys.argv:
         at = sys.argv.index("quality")
         run_quality(sys.argv[1:at], sys.argv[at + 1:])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", nargs="?")
     parser.add_argument("--bin", default="build/bin")
     parser.add_argument("--megabytes", type=int, default=500)
@@ -651,12 +651,15 @@ def main():
     parser.add_argument("--turn-seconds", type=float, default=2)
     parser.add_argument("--minutes", type=float, default=7)
     parser.add_argument("--dataset")
+    parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)  # of ./dev: whether the options are right
     args = parser.parse_args()
     benches = {"size": size, "detection": detection, "train": train, "memory": memory, "stall": stall, "router": router, "storage": storage, "export": export, "fleet": fleet,
                "checkpoint": checkpoint, "gossip": gossip, "fanout": fanout, "fanout-real": fanout_real, "interference": interference, "transfer": transfer}
     if args.name not in benches:
         print(__doc__)
         sys.exit(0 if args.name is None else f"no benchmark '{args.name}'")
+    if args.dry_run:
+        return
     print(json.dumps({"bench": args.name, **benches[args.name](args)}))
 
 

@@ -134,7 +134,7 @@ class Fleet {
   Result<void> enrol(const std::string& token_text, std::size_t first, std::size_t count) {
     ASSIGN_OR_RETURN(const protocol::JoinToken token,
                      protocol::parse_token(token_text, SystemClock().now().unix_ms));
-    const std::shared_ptr<void> context = protocol::share_zmq_context(count);
+    ASSIGN_OR_RETURN(const std::shared_ptr<void> context, protocol::share_zmq_context(count));
     const SystemClock clock;
     for (std::size_t i = 0; i < count; ++i) {
       const auto identity = protocol::Identity::generate();

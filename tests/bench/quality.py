@@ -160,12 +160,15 @@ def parse(words):
     parser.add_argument("--curves", type=pathlib.Path, help="picture (PNG) of the figures over training, by t and of the routers")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after so long")
     parser.add_argument("--device", type=int, default=0, help="CUDA device where there is one; -1: the CPU")
+    parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)  # of ./dev: whether the options are right
     args = parser.parse_args(words)
     args.images = args.images or IMAGES[args.dataset]
     if args.images is None:
         parser.error(f"{args.dataset} needs --images DIR")
     if any(args.batch_size % k for k in args.partitions):
         parser.error("--batch-size must be a multiple of each of --partitions")
+    if args.dry_run:
+        sys.exit()
     return args
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """./dev crash --minutes M: kills the real programs again and again, and looks for what is lost. The last line is JSON.
-./dev crash --planted: the same with a coordinator that acknowledges what is not durable, which must be found.
+./dev crash --stops: stops them (SIGSTOP), continues them and cuts them off, and kills none: no program may end.
+./dev crash --planted: kills a coordinator that acknowledges what is not durable, which must be found.
 
 Clusters of a coordinator and daemons, with a fake engine that trains a hash chain, live side by side. Each is struck by
 SIGKILL at drawn moments, SIGSTOP, failing and full disks, resets, delays and lost packets, then left to heal; then every
@@ -22,20 +23,21 @@ import traceback
 import machine
 import proxy
 from real import STEPS, RealStory
+from stops import RealStops, StopsStory
 from story import HANG_LIMIT, Failure, Lost, PlantedStory, Story, Stuck, Tally, EXPERTS
 from cluster import write_idx
 
-STORY_SECONDS = 60
 PLANTED_BUG = "acknowledged_before_sync"  # of base/planted.h
 
 
 class Tools:
     """What all stories share."""
 
-    def __init__(self, bin_dir, planted):
-        self.bin = pathlib.Path(bin_dir).resolve()
-        self.story = PlantedStory if planted else Story
-        self.coordinator = pathlib.Path(planted or self.bin / "skerry-coordinator").resolve()
+    def __init__(self, args):
+        self.bin = pathlib.Path(args.bin).resolve()
+        self.story = PlantedStory if args.planted else StopsStory if args.stops else Story
+        self.real_story = RealStops if args.stops else RealStory
+        self.coordinator = pathlib.Path(args.coordinator or self.bin / "skerry-coordinator").resolve()
         programs = [self.bin / name for name in ("skerry", "skerryd", "skerry-engine", "skerry-fake-engine", "skerry-inspect-store")]
         for program in [self.coordinator, *programs]:
             if not program.exists():
@@ -44,7 +46,7 @@ class Tools:
         self.machine = machine.Machine(self.root)
         preload = self.bin / "skerry_fail_disk.so"
         self.fail_disk = preload if preload.exists() else None
-        if self.fail_disk is None and planted:
+        if self.fail_disk is None and args.planted:
             sys.exit(f"{preload} is missing: ./dev build")
         if self.fail_disk is None:
             self.machine.skipped.append("failing disks (skerry_fail_disk.so is not built)")
@@ -84,10 +86,10 @@ class Soak:
             with self.lock:
                 seed, self.next_seed = self.next_seed, self.next_seed + 1
             self.tell(lambda seed=seed: self.tools.story(seed, self.tools, self.tally, self.args.hang_seconds), seed,
-                      min(self.until, time.monotonic() + STORY_SECONDS))
+                      min(self.until, time.monotonic() + self.tools.story.seconds))
 
     def tell_real_story(self):
-        self.tell(lambda: RealStory(self.args.seed, self.tools, self.tally, self.args.real_steps), self.args.seed, self.until)
+        self.tell(lambda: self.tools.real_story(self.args.seed, self.tools, self.tally, self.args.real_steps), self.args.seed, self.until)
 
     def tell(self, make, seed, until):
         story = None
@@ -113,22 +115,22 @@ class Soak:
         print("\n".join(transcript[-25:]),
               f"\nEverything it left is in {story.root}: transcript (what was done, when), coordinator.log, d*.log (lines carry the "
               f"time), and the data folders;\nskerry-inspect-store {story.root}/coordinator coordinator 7 reads what is on a disk.\n"
-              f"The same faults in the same order, at other moments: ./dev crash --seed {seed} --clusters 1 --minutes 1",
+              f"The same faults in the same order, at other moments: ./dev crash {'--stops ' * self.args.stops}--seed {seed} --clusters 1 --minutes 1",
               file=sys.stderr, flush=True)
 
     def result(self):
         counts = self.tally.counts
         kills = max(1, counts["coordinator_kills"] + counts["daemon_kills"])
-        return {"crash": "planted" if self.args.planted else "soak", "minutes": self.args.minutes, "seed": self.args.seed,
+        return {"crash": "planted" if self.args.planted else "stops" if self.args.stops else "soak", "minutes": self.args.minutes, "seed": self.args.seed,
                 **{name: counts[name] for name in ("coordinator_kills", "daemon_kills", "acknowledged", "lost", "stuck", "failed")},
                 "in_flight_share": round(counts["kills_in_flight"] / kills, 2),
-                **{name: counts[name] for name in ("stories", "examinations", "stops", "disk_failures", "disks_filled",
+                **{name: counts[name] for name in ("stories", "examinations", "stops", "cut_offs", "disk_failures", "disks_filled",
                                                    "connections_reset", "delays", "holds", "packet_losses", "real_kills", "real_runs", "libzmq_aborts")},
                 "skipped": self.tools.machine.skipped}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="./dev crash", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", default="build/bin")
     parser.add_argument("--minutes", type=float, default=2)
     parser.add_argument("--seed", type=int, default=1, help="of the first story; the others count on from it")
@@ -137,14 +139,21 @@ def main():
                         help="also one run of the real engine, its weights compared (in ten minutes or more)")
     parser.add_argument("--real-steps", type=int, default=STEPS, help="that it trains each expert; fewer where a step is slow")
     parser.add_argument("--hang-seconds", type=float, default=HANG_LIMIT)
-    parser.add_argument("--planted", metavar="COORDINATOR", help=f"one of a planted build: has the bug {PLANTED_BUG}, and must lose something")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--stops", action="store_true", help="stop, continue and cut off; no program may end")
+    kinds.add_argument("--planted", action="store_true",
+                       help=f"with a coordinator of a planted build: it has the bug {PLANTED_BUG}, and must lose something")
+    parser.add_argument("--coordinator", help=argparse.SUPPRESS)  # of a planted build
+    parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)  # of ./dev: whether the options are right
     args = parser.parse_args()
+    if args.dry_run:
+        return
     if args.real is None:
-        args.real = args.minutes >= 10 and not args.planted
+        args.real = args.minutes >= 10 and not args.planted and not args.stops
     machine.isolate()
     if args.planted:
         os.environ["SKERRY_PLANTED_BUG"] = PLANTED_BUG
-    tools = Tools(args.bin, args.planted)
+    tools = Tools(args)
     for skipped in tools.machine.skipped:
         print(f"skipped here: {skipped}", file=sys.stderr)
     soak = Soak(args, tools)

@@ -2,7 +2,8 @@
 //
 //   SKERRY_FAIL_FOLDER   the folder
 //   SKERRY_FAIL_WHAT     write: nothing is written, EIO · torn: half is written, then EIO · space: ENOSPC
-//                        sync: EIO, and what was not synced before is gone, as when the kernel drops dirty pages
+//                        sync: EIO, and what was not synced before is gone, as when the kernel drops dirty pages: where the
+//                        file has its size already, the bytes that stood there come back
 //   SKERRY_FAIL_AT       which one of its kind fails, from 1
 //
 // Everything after it succeeds again: a program that retries would believe itself safe.
@@ -11,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -21,6 +23,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace {
 
@@ -53,10 +56,44 @@ std::atomic<bool> torn = false;  // the next write fails
 
 using Inode = std::pair<dev_t, ino_t>;
 std::mutex mutex;
-// How much of a file is durable: what a failed sync leaves.
-std::map<Inode, off_t>& durable() {
-  static auto* const sizes = new std::map<Inode, off_t>;  // outlives every thread that writes
-  return *sizes;
+// What a failed sync leaves of a file.
+struct Durable {
+  off_t size = 0;
+  std::vector<std::pair<off_t, std::string>> before;  // what stood where later writes went, in their order
+};
+std::map<Inode, Durable>& durable() {
+  static auto* const files = new std::map<Inode, Durable>;  // outlives every thread that writes
+  return *files;
+}
+
+// REQUIRES: the mutex is held.
+void remember(int fd, const struct stat& status, off_t at, size_t count) {
+  Durable& file =
+      durable().try_emplace({status.st_dev, status.st_ino}, Durable{status.st_size, {}}).first->second;
+  if (plan().what != "sync" || at >= file.size) return;
+  std::string bytes(std::min(count, static_cast<size_t>(file.size - at)), '\0');
+  const int reader = ::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDONLY | O_CLOEXEC);
+  if (reader < 0) return;
+  const ssize_t read = ::pread(reader, bytes.data(), bytes.size(), at);
+  ::close(reader);
+  if (read <= 0) return;
+  bytes.resize(static_cast<size_t>(read));
+  file.before.emplace_back(at, std::move(bytes));
+}
+
+// REQUIRES: the mutex is held.
+void lose_unsynced(int fd, const struct stat& status) {
+  const auto kept = durable().find({status.st_dev, status.st_ino});
+  if (kept == durable().end()) return;
+  Durable& file = kept->second;
+  if (file.size < status.st_size) {
+    [[maybe_unused]] const int cut = ::ftruncate(fd, file.size);
+  }
+  static const auto write_back = real<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite");
+  for (; !file.before.empty(); file.before.pop_back()) {
+    const auto& [at, bytes] = file.before.back();
+    [[maybe_unused]] const ssize_t restored = write_back(fd, bytes.data(), bytes.size(), at);
+  }
 }
 
 bool is_ours(int fd, struct stat& status) {
@@ -73,14 +110,14 @@ void say(const char* what) {
   [[maybe_unused]] const ssize_t said = write(STDERR_FILENO, line.data(), line.size());
 }
 
-// `proceed(count)` writes that many bytes.
+// `proceed(count)` writes that many bytes at `at`.
 template <class Proceed>
-ssize_t write_some(int fd, size_t count, const Proceed& proceed) {
+ssize_t write_some(int fd, size_t count, off_t at, const Proceed& proceed) {
   struct stat status {};
   if (!is_ours(fd, status)) return proceed(count);
   {
     const std::lock_guard lock(mutex);
-    durable().try_emplace({status.st_dev, status.st_ino}, status.st_size);
+    remember(fd, status, at, count);
   }
   const Plan& planned = plan();
   if (torn.exchange(false)) {
@@ -102,21 +139,17 @@ template <class Proceed>
 int sync_some(int fd, const Proceed& proceed) {
   struct stat status {};
   if (!is_ours(fd, status)) return proceed();
-  const Inode inode(status.st_dev, status.st_ino);
   if (plan().what == "sync" && ++syncs == plan().at) {
     say("sync");
     const std::lock_guard lock(mutex);
-    const auto kept = durable().find(inode);
-    if (kept != durable().end() && kept->second < status.st_size) {
-      [[maybe_unused]] const int cut = ::ftruncate(fd, kept->second);
-    }
+    lose_unsynced(fd, status);
     errno = EIO;
     return -1;
   }
   const int synced = proceed();
   if (synced == 0) {
     const std::lock_guard lock(mutex);
-    durable()[inode] = status.st_size;
+    durable()[{status.st_dev, status.st_ino}] = {status.st_size, {}};
   }
   return synced;
 }
@@ -127,17 +160,17 @@ extern "C" {
 
 ssize_t write(int fd, const void* bytes, size_t count) {
   static const auto next = real<ssize_t (*)(int, const void*, size_t)>("write");
-  return write_some(fd, count, [&](size_t some) { return next(fd, bytes, some); });
+  return write_some(fd, count, ::lseek(fd, 0, SEEK_CUR), [&](size_t some) { return next(fd, bytes, some); });
 }
 
 ssize_t pwrite(int fd, const void* bytes, size_t count, off_t at) {
   static const auto next = real<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite");
-  return write_some(fd, count, [&](size_t some) { return next(fd, bytes, some, at); });
+  return write_some(fd, count, at, [&](size_t some) { return next(fd, bytes, some, at); });
 }
 
 ssize_t pwrite64(int fd, const void* bytes, size_t count, off64_t at) {
   static const auto next = real<ssize_t (*)(int, const void*, size_t, off64_t)>("pwrite64");
-  return write_some(fd, count, [&](size_t some) { return next(fd, bytes, some, at); });
+  return write_some(fd, count, at, [&](size_t some) { return next(fd, bytes, some, at); });
 }
 
 int fsync(int fd) {

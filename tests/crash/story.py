@@ -83,6 +83,8 @@ class Program(Process):
 
 
 class Story(Cluster):
+    seconds = 60  # of one
+
     def __init__(self, seed, tools, tally, hang_limit=HANG_LIMIT):
         self.random = random.Random(seed)
         self.seed, self.tools, self.tally, self.hang_limit = seed, tools, tally, hang_limit
@@ -143,9 +145,11 @@ class Story(Cluster):
         self.joined += 1
         if self.small_nodes:
             self.disks[name] = Disk(self.root / name, 96)
-        command = [self.bin / "skerryd", "join", self.token, "--data", self.root / name, "--name", name, "--engine", self.engine]
-        self.daemons[name] = Program(name, command, self.root / f"{name}.log", self.engine_env, self.witness.read)
+        self.daemons[name] = Program(name, self.command_of(name), self.root / f"{name}.log", self.engine_env, self.witness.read)
         self.say("start", name, "anew")
+
+    def command_of(self, name):
+        return [self.bin / "skerryd", "join", self.token, "--data", self.root / name, "--name", name, "--engine", self.engine]
 
     # ---- faults
 
@@ -361,13 +365,16 @@ class Story(Cluster):
                 missing = [e for e in range(EXPERTS) if self.witness.last.get(e, 0) <= since]
                 raise Stuck(f"{when} expert(s) {missing} committed nothing for {self.hang_limit} s")
 
-    def examine(self):
+    def judge_events(self):
         acknowledged = self.witness.snapshot()
         after = self.events_seen[-1]["number"] if self.events_seen else 0
         self.events_seen += self.json("event", "list", "--after", after)["items"]
         self.judge(witness.lost(acknowledged, self.events_seen, "run"))
         self.judge(witness.broken_rules(self.events_seen, "run", EXPERTS))
+        return acknowledged
 
+    def examine(self):
+        acknowledged = self.judge_events()
         self.aim(self.coordinator)
         self.end(self.coordinator)
         checkpoints = self.inspect(self.coordinator, "coordinator")

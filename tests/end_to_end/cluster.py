@@ -233,12 +233,17 @@ class Cluster:
                   "the coordinator to answer", self.coordinator)
         return self.coordinator
 
+    def start_daemon_process(self, name, env=None, args=()):
+        """On its data folder, which is there."""
+        command = [self.bin / "skerryd", "--data", self.root / name, "--engine", self.engine, *self.daemon_args, *args]
+        self.daemons[name] = Process(name, command, self.root / f"{name}.log", env)
+        return self.daemons[name]
+
     def start_daemon(self, name, env=None, args=()):
         """Joins on the first call for a name, runs on its data folder afterwards."""
         data = self.root / name
         if data.exists():
-            command = [self.bin / "skerryd", "--data", data, "--engine", self.engine, *self.daemon_args, *args]
-            process = self.daemons[name] = Process(name, command, self.root / f"{name}.log", env)
+            process = self.start_daemon_process(name, env, args)
         else:
             process = self.join(self.json("token", "create", "--role", "node")["token"], name, env=env, args=args)
         self.wait(lambda: any(n["name"] == name and n["state"] not in ("left", "lost") for n in self.items("node", "list")),

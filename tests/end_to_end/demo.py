@@ -15,6 +15,7 @@ from cluster import Cluster, Failure  # noqa: E402
 
 SAMPLING = ["--steps", 15, "--solver", "heun", "--guidance", 2, "--route", "ancestral"]
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
+WARMUP = 50
 RUN = """name = "demo"
 dataset = "demo"
 seed = 1
@@ -28,7 +29,7 @@ steps = {steps}
 batch_size = 64
 learning_rate = 1e-3
 schedule = "cosine"
-warmup_steps = 50
+warmup_steps = {warmup}
 ema = 0.995
 threads = 1
 kernels = "fast"
@@ -97,15 +98,22 @@ def progress(cluster, run, tell, last):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bin", required=True, help="folder of the programs")
+    parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__)
+    parser.add_argument("--bin", default="build/bin", help="folder of the programs")
     parser.add_argument("--out", default="demo-out", help="where the run, the ensemble and the picture go")
     parser.add_argument("--steps", type=int, default=600, help="optimiser steps of each of the four experts")
+    parser.add_argument("--keep", action="store_true",
+                        help="leave the coordinator and the nodes running after the picture, until Ctrl-C")
+    parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)  # of ./dev: whether the options are right
     args = parser.parse_args()
     out = pathlib.Path(args.out)
+    if out.exists() and not (out / "skerry-demo").exists():
+        sys.exit(f"{out} exists and is not from an earlier demo: choose another with --out DIR")
+    if args.steps < WARMUP:
+        parser.error(f"argument --steps: expected at least {WARMUP}, found {args.steps}")
+    if args.dry_run:
+        return
     if out.exists():
-        if not (out / "skerry-demo").exists():
-            sys.exit(f"{out} exists and is not from an earlier demo: choose another with --out DIR")
         shutil.rmtree(out)
     out.mkdir(parents=True)
     (out / "skerry-demo").touch()
@@ -128,7 +136,7 @@ def main():
         for name in ("anna", "bert", "cleo"):
             cluster.start_daemon(name)
         tell("three nodes joined: anna, bert and cleo; there are four experts, so they take turns")
-        (out / "run.toml").write_text(RUN.format(steps=args.steps))
+        (out / "run.toml").write_text(RUN.format(steps=args.steps, warmup=WARMUP))
         cluster.run("run", "create", "-f", out / "run.toml")
 
         victim = cluster.wait_event(kind="committed", limit=600)
@@ -160,8 +168,8 @@ def main():
         agreement = label_agreement(cluster, out)
         tell(f"sampled {picture}")
         tell(f"{agreement:.2f} of 300 samples have a nearest real image with the label asked for")
-    minutes = (time.monotonic() - tell.start) / 60
-    print(f"""
+        minutes = (time.monotonic() - tell.start) / 60
+        print(f"""
 In {minutes:.1f} minutes four experts learned {dataset['samples']} images on three nodes, one of which was killed on the way;
 nothing but its unfinished round was lost.
 
@@ -170,8 +178,23 @@ nothing but its unfinished round was lost.
   sample again       {args.bin}/skerry sample {out}/ensemble -n 64 --route top2 -o more.png
   what happened      {out}/cluster/*.log
 """)
+        if args.keep:
+            stay(cluster, args.bin)
     if agreement < 0.6:
         sys.exit("label agreement is below 0.6: the ensemble did not learn what it should")
+
+
+def stay(cluster, programs):
+    print(f"""The coordinator and the nodes keep running until Ctrl-C. In another terminal:
+
+  export SKERRY_CONTEXT={cluster.cli_env()["SKERRY_CONTEXT"]} PATH={pathlib.Path(programs).resolve()}:$PATH
+  skerry run show demo
+""", flush=True)
+    try:
+        while True:
+            time.sleep(3600)
+    except KeyboardInterrupt:
+        print("ending them")
 
 
 def real_images(dataset, path, count):

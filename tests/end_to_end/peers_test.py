@@ -47,6 +47,9 @@ class Peers(EndToEnd):
         it.run("ensemble", "fetch", "run", "-o", before)
         peers = self.say_what_they_hold(it, "run", {0: 60, 1: 60})
         self.assertEqual([p["name"] for p in peers], ["one", "two"])
+        # Somebody who never ran `peer list`.
+        other = shutil.copy(it.root / "coordinator/admin.toml", it.root / "other.toml")
+        it.run("--context", other, "run", "show", "run")
 
         for node in ("one", "two"):
             it.wait(lambda: self.router_from_disk(it, node, "run"), "the records on its disk", it.daemons[node])
@@ -54,6 +57,8 @@ class Peers(EndToEnd):
         it.coordinator.kill()
         it.run("ensemble", "fetch", "run", "-o", after, "--from", peers[0]["address"])
         self.assertEqual(sums(after), sums(before))
+        it.run("--context", other, "ensemble", "fetch", "run", "-o", it.root / "other", "--from", "two")
+        self.assertEqual(sums(it.root / "other"), sums(before))
         # With everything that training goes on from, by the name that was remembered.
         it.run("ensemble", "fetch", "run", "-o", it.root / "state", "--from", "two", "--training-state")
         self.assertEqual(len(list((it.root / "state").glob("expert_*/training_state.safetensors"))), 2)

@@ -7,6 +7,7 @@
 //   SKERRY_FAKE_HANG_AT            … : fall silent
 //   SKERRY_FAKE_NON_FINITE_AT      … : report weights that are not finite
 //   SKERRY_FAKE_OUT_OF_MEMORY_AT   … : report that memory ran out
+//   SKERRY_FAKE_CANNOT_TRAIN       `check` fails where CUDA_VISIBLE_DEVICES begins so
 //   SKERRY_FAKE_ONCE               a file: the mishap happens only where it is not there yet, and makes it
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -21,6 +22,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "protocol/channel.h"
 #include "protocol/validate_engine.h"
 #include "storage/files.h"
@@ -51,7 +53,7 @@ class Engine {
       return report(pb::EngineEvent::FAILURE_BAD_INPUT, began.error().message);
     pb::EngineEvent ready;
     ready.mutable_ready()->set_fingerprint("fake 1");
-    ready.mutable_ready()->set_device("fake");
+    ready.mutable_ready()->set_device(device());
     ready.mutable_ready()->set_parameters(weights_);
     ready.mutable_ready()->set_step(chain_.step);
     if (!say(ready)) return 0;
@@ -59,6 +61,12 @@ class Engine {
   }
 
  private:
+  std::string device() const {
+    const char* cards = std::getenv("CUDA_VISIBLE_DEVICES");
+    return start_->device() < 0 || cards == nullptr ? "fake"
+                                                    : text("device ", start_->device(), " of ", cards);
+  }
+
   Result<void> begin() {
     if (start_->shard_paths_size() == 0) return fail(ErrorCode::kInvalid, "no shards");
     for (const std::string& path : start_->shard_paths()) TRY(storage::MappedFile::open(path));
@@ -247,13 +255,25 @@ class Engine {
   Duration progress_at_{};
 };
 
+// As `skerry-engine check`: whether the device that is shown can train.
+int check() {
+  const char* card = std::getenv("CUDA_VISIBLE_DEVICES");
+  const char* broken = std::getenv("SKERRY_FAKE_CANNOT_TRAIN");
+  const bool fails = card != nullptr && broken != nullptr && std::string_view(card).starts_with(broken);
+  std::puts(fails ? "CUDA error: no kernel image is available for execution on the device" : "fake");
+  return fails ? 1 : 0;
+}
+
 }  // namespace
 }  // namespace skerry::fake
 
 int main(int count, char** words) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // a test holds it so
   std::signal(SIGPIPE, SIG_IGN);
-  const std::string usage = "skerry-fake-engine train --channel FD\n";
+  const std::string usage =
+      "skerry-fake-engine train --channel FD\n       skerry-fake-engine check --device INDEX\n";
+  if (count > 1 && std::string_view(words[1]) == "check") return skerry::fake::check();
   if (count != 4 || std::string(words[1]) != "train" || std::string(words[2]) != "--channel") {
     std::fputs(usage.c_str(), stderr);
     return 2;

@@ -1,5 +1,6 @@
 #include <sys/socket.h>
 
+#include "base/clean_text.h"
 #include "protocol/channel.h"
 #include "protocol/limits.h"
 #include "protocol/validate_engine.h"

@@ -94,13 +94,18 @@ def names(program):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    parser = argparse.ArgumentParser(prog="./dev fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build-fuzz/bin/skerry-fuzz"))
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--planted", action="store_true")
     parser.add_argument("--jobs", type=int, default=JOBS)
     parser.add_argument("targets", nargs="*")
+    parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)  # of ./dev: whether the options are right
     arguments = parser.parse_args()
+    if unknown := sorted(set(arguments.targets) - {path.name for path in SEEDS.iterdir()}):
+        parser.error(f"unknown target {unknown[0]}: {' '.join(sorted(path.name for path in SEEDS.iterdir()))}")
+    if arguments.dry_run:
+        return 0
     program = arguments.bin.resolve()
     targets = arguments.targets or names(program)
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:

@@ -70,7 +70,9 @@ void Aftermath::check_connections() {
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
     DaemonHost& daemon = cluster_.daemon(i);
     auto& [life, since] = lives_[i];
-    const bool is_heard = daemon.core() != nullptr && daemon.core()->connected();
+    const coordinator::Core* core = cluster_.coordinator().core();
+    const bool is_heard =
+        (daemon.core() != nullptr && daemon.core()->connected()) || (core != nullptr && core->recalls());
     if (is_heard || !daemon.is_up() || daemon.is_paused() || cluster_.coordinator().is_paused() ||
         life != daemon.life()) {
       life = daemon.life();

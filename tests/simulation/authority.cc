@@ -36,6 +36,18 @@ pb::EnrolRequest enrol_request(const Identity& identity, const std::string& name
   return request;
 }
 
+pb::EnrolRequest readmission_request(const Identity& identity, const std::string& name,
+                                     const pb::Certificate& certificate) {
+  pb::EnrolRequest request;
+  *request.mutable_version() = protocol::own_version();
+  request.set_id(1);
+  request.set_ed25519_key(identity.ed25519_key);
+  request.set_signature(signed_by(identity.ed25519_key, ""));
+  request.set_name(name);
+  *request.mutable_certificate() = certificate;
+  return request;
+}
+
 Result<NodeId> SimulatedAuthority::check_possession(const pb::EnrolRequest& request,
                                                     const std::string& key) const {
   if (request.signature() != signed_by(request.ed25519_key(), request.token_id()) ||
@@ -52,6 +64,11 @@ pb::Certificate SimulatedAuthority::certify(pb::CertificateBody body) const {
   certificate.set_body(body.SerializeAsString());
   certificate.set_signature(signed_by(key, certificate.body()));
   return certificate;
+}
+
+Result<pb::CertificateBody> SimulatedAuthority::open(const pb::Certificate& certificate,
+                                                     std::int64_t /*unix_ms*/) const {
+  return open_certificate(certificate, coordinator_identity().ed25519_key);
 }
 
 // ---- Records ----

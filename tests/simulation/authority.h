@@ -23,6 +23,10 @@ Identity identity_of(const std::string& secret);
 pb::EnrolRequest enrol_request(const Identity& identity, const std::string& name,
                                const pb::TokenCreated& token);
 
+// Of a key that was enrolled before the coordinator was restored.
+pb::EnrolRequest readmission_request(const Identity& identity, const std::string& name,
+                                     const pb::Certificate& certificate);
+
 // Signs records as that identity, at the cost of a hash.
 class SimulatedSigner final : public protocol::Signer {
  public:
@@ -49,6 +53,7 @@ class SimulatedAuthority final : public coordinator::Authority {
  public:
   Result<NodeId> check_possession(const pb::EnrolRequest& request, const std::string& key) const override;
   pb::Certificate certify(pb::CertificateBody body) const override;
+  Result<pb::CertificateBody> open(const pb::Certificate& certificate, std::int64_t unix_ms) const override;
 };
 
 }  // namespace skerry::simulation

@@ -9,6 +9,7 @@ namespace {
 constexpr char kDataset[] = "images";
 constexpr std::uint64_t kShardBytes = 8 << 20;
 constexpr double kBehindNat = 0.4;  // of nodes
+constexpr double kForgets = 0.3;    // of seeds: a node that is gone is soon forgotten
 constexpr double kGossips = 0.32;   // of seeds: one that does costs four that do not
 
 pb::DatasetFile file(const Object& object, const std::string& role, std::int32_t partition) {
@@ -35,6 +36,17 @@ Cluster::Cluster(ClusterOptions options)
   if (options_.gossips) world_.gossip = &gossip_;
   gossip_.rules.tells = options_.tells_records;
   world_.event_limit = options_.config.events;
+  world_.node_event_limit = options_.config.events_of_node;
+  world_.hold_revocation = [this](const NodeId& node) {
+    std::map<NodeId, std::string> holders;
+    for (const auto& daemon : daemons_) {
+      const DaemonGossip* gossip = daemon->gossip();
+      if (gossip != nullptr && gossip->table().is_revoked(node, gossip->now()))
+        holders[daemon->id()] = daemon->name();
+    }
+    return holders;
+  };
+  world_.attempts = options_.config.attempts;
   world_.run_seed = options_.seed ^ 0x5eed;
   world_.non_finite_one_in = options_.non_finite_one_in;
   world_.non_finite_steps = options_.steps;
@@ -65,6 +77,18 @@ void Cluster::start() {
   token_ = coordinator_.first_start()->token;
   admin_.start();
   add_dataset();
+}
+
+void Cluster::renew_token() {
+  pb::AdminRequest request;
+  request.mutable_token_create()->set_role(pb::ROLE_NODE);
+  request.mutable_token_create()->set_uses(1000);
+  request.mutable_token_create()->set_ttl_seconds(86400);
+  admin_.ask(request, [this](const pb::ControlReply& reply) {
+    if (!reply.admin().has_token_created()) return;
+    token_ = reply.admin().token_created();
+    for (const auto& daemon : daemons_) daemon->join_by(token_);
+  });
 }
 
 void Cluster::start_daemons() {
@@ -214,6 +238,8 @@ ClusterOptions draw_options(std::uint64_t seed) {
   }
   options.coordinator_drift = dice.real(-0.005, 0.005);
   options.config.events = dice.between(50, 1000);
+  options.config.events_of_node = options.config.events / 4;
+  options.config.recall_limit = seconds(12);  // four rounds of gossip
   // More experts than slots, as many, or fewer.
   const std::uint64_t most = std::min<std::uint64_t>(slots + 2, 8);
   options.experts = static_cast<std::uint32_t>(dice.between(1, most));
@@ -225,6 +251,11 @@ ClusterOptions draw_options(std::uint64_t seed) {
   options.checkpoints_kept = static_cast<std::uint32_t>(dice.between(1, 3));
   options.non_finite_one_in = dice.chance(0.3) ? 4 : 0;
   options.copies = static_cast<std::uint32_t>(dice.between(1, 3));
+  // What lives for minutes in the programs ends within a seed here.
+  options.config.attempts = static_cast<std::uint32_t>(dice.between(2, 5));
+  if (dice.chance(0.7)) options.config.unclaimed_objects = dice.duration(seconds(5), seconds(60));
+  if (dice.chance(0.5)) options.config.avoid = dice.duration(seconds(10), seconds(120));
+  if (dice.chance(0.5)) options.config.replica_patience = dice.duration(seconds(5), seconds(30));
   // Some machines run several daemons.
   options.nodes.front().host = options.nodes.front().name;
   for (std::size_t i = 1; i < options.nodes.size(); ++i) {
@@ -232,6 +263,8 @@ ClusterOptions draw_options(std::uint64_t seed) {
   }
   options.gossips = dice.chance(kGossips);
   for (ClusterOptions::Node& node : options.nodes) node.listens = !dice.chance(kBehindNat);
+  if (dice.chance(kForgets))
+    options.config.forget_ms = static_cast<std::int64_t>(dice.between(30'000, 240'000));
   return options;
 }
 

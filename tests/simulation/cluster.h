@@ -71,6 +71,8 @@ class Cluster {
   void kill_copies();
   const ClusterOptions& options() const { return options_; }
   const pb::TokenCreated& token() const { return token_; }
+  // The person makes another one, since a restore has ended those before.
+  void renew_token();
   bool is_sound() const { return invariants_.violations().empty(); }
 
   void ask_named(void (*set)(pb::AdminRequest&, const std::string&), const std::string& name,

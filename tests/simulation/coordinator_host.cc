@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/check.h"
@@ -17,7 +18,6 @@
 namespace skerry::simulation {
 namespace {
 
-constexpr std::int64_t kEpochStart = 1'800'000'000'000;  // of the simulated wall clock
 constexpr Duration kSourceTimeout = seconds(1);
 constexpr Duration kLookEvery = seconds(1);
 constexpr unsigned kLooksPerKeeping = 60;  // of gossip's records
@@ -110,6 +110,7 @@ void CoordinatorHost::start_gossip() {
   const std::uint64_t seed = Dice(world_.seed, "herald", static_cast<std::uint32_t>(life_)).u64();
   gossip_ =
       std::make_unique<CoordinatorGossip>(world_, *world_.gossip, std::move(process), admits, seed, records_);
+  kept_incarnation_ = 0;
   look_around(0);
 }
 
@@ -117,8 +118,11 @@ void CoordinatorHost::look_around(unsigned looks) {
   world_.timeline.after(kLookEvery, [this, life = life_, looks] {
     if (life != life_) return;
     inbox_.deliver([this, looks] {
-      gossip_->look(*core_);
-      if (looks % kLooksPerKeeping == kLooksPerKeeping - 1) records_ = gossip_->save();
+      if (const auto heard = gossip_->look(*core_)) feed(*heard);
+      const bool is_due = looks % kLooksPerKeeping == kLooksPerKeeping - 1;
+      if (!is_due && gossip_->incarnation() == kept_incarnation_) return;
+      kept_incarnation_ = gossip_->incarnation();
+      records_ = gossip_->save();
     });
     look_around(looks + 1);
   });
@@ -159,13 +163,15 @@ void CoordinatorHost::restore(const Backup& backup) {
   std::vector<coordinator::KeyValue> state;
   for (const auto& [key, value] : backup.state) state.push_back({key, value});
   // On another machine, whose clock is right.
-  auto raised = coordinator::Core::restored(state, kEpochStart + world_.timeline.now() / milliseconds(1));
+  auto raised = coordinator::Core::restored(state, kEpochStart + world_.timeline.now() / milliseconds(1),
+                                            coordinator::Core::Tokens::kExpire);
   if (!raised) return world_.violated("S16", "a backup cannot be restored: " + raised.error().message);
   durable_.clear();
   for (auto& [key, value] : *raised) durable_[key] = std::move(value);
   objects_ = backup.objects;
   broken_.clear();
   records_.clear();
+  if (world_.gossip != nullptr) world_.gossip->rules.disk_lost(coordinator_identity().id);
   world_.trace.line([&] { return std::string("coordinator is restored from a backup"); });
   world_.tell([&](Watcher& watcher) { watcher.coordinator_restored(durable_); });
 }
@@ -188,7 +194,13 @@ void CoordinatorHost::pause(Duration length) {
 void CoordinatorHost::feed(const coordinator::Event& event) {
   if (!is_up()) return;
   const std::chrono::nanoseconds before = measures_ ? cpu_time() : std::chrono::nanoseconds{};
-  coordinator::Effects effects = core_->step(event, now());
+  coordinator::Effects effects;
+  try {
+    effects = core_->step(event, now());
+  } catch (const std::exception& thrown) {
+    world_.violated("S18", text("the coordinator's core throws: ", thrown.what()));
+    return kill();
+  }
   if (measures_) core_time_ += cpu_time() - before;
   tell_stepped(&event, effects);
   carry_out(std::move(effects));
@@ -229,6 +241,7 @@ void CoordinatorHost::carry_out(coordinator::Effects effects) {
       allowed_.insert(change.key);
     } else {
       allowed_.erase(change.key);
+      world_.network.throw_out(change.key);
     }
   }
   for (const auto& connection : effects.disconnects) world_.network.disconnect(connection);
@@ -436,6 +449,10 @@ void CoordinatorHost::fetched(const Hash& manifest, bool checkpoint) {
   world_.timeline.after(dice_.duration(disk_.object_min, disk_.object_max), [this, life = life_, manifest,
                                                                              checkpoint] {
     if (life != life_ || transfers_.erase(manifest) == 0) return;
+    if (std::exchange(disk_.file_fails, false)) {
+      world_.trace.line([&] { return std::string("coordinator cannot write a file and ends"); });
+      return kill();
+    }
     objects_[manifest] = checkpoint;
     if (planted("manifest_first")) broken_.erase(manifest);
     world_.trace.add("coordinator", "stored", manifest.raw());

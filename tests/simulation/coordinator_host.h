@@ -140,6 +140,7 @@ class CoordinatorHost final : public NetworkServer {
   std::map<Hash, std::uint64_t> transfers_;
   std::uint64_t next_transfer_ = 0;
   std::uint64_t tick_ = 0;
+  std::uint64_t kept_incarnation_ = 0;  // that gossip's records were last kept with
   bool measures_ = false;
   std::chrono::nanoseconds core_time_{};
   std::optional<coordinator::FirstStart> first_start_;

@@ -1,6 +1,7 @@
 #include "tests/simulation/daemon_host.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "base/check.h"
@@ -50,7 +51,7 @@ void DaemonHost::new_identity() {
 Now DaemonHost::now() const {
   const Duration time = world_.timeline.now();
   const auto drifted = static_cast<std::int64_t>(static_cast<double>(time.count()) * (1 + settings_.drift));
-  return {seconds(500) + Duration(drifted), 1'800'000'000'000 + time / milliseconds(1) + wall_offset_ms_};
+  return {seconds(500) + Duration(drifted), kEpochStart + time / milliseconds(1) + wall_offset_ms_};
 }
 
 Duration DaemonHost::until(Duration boot) const {
@@ -94,7 +95,12 @@ void DaemonHost::run_core() {
     failed_ = true;
     return end_process(Death::kKilled);
   }
-  auto made = daemon::Core::make(config, {state_, objects_});
+  daemon::Recovered found{state_, objects_};
+  for (const auto& [manifest, kind] : partial_) {
+    found.objects[manifest] = kind;
+    found.partial.insert(manifest);
+  }
+  auto made = daemon::Core::make(config, std::move(found));
   if (!made) {
     world_.violated("S16", settings_.name + " refuses its own state: " + made.error().message);
     return;
@@ -118,6 +124,7 @@ void DaemonHost::start_gossip(const daemon::CoreConfig& config) {
           .listens = settings_.listens,
           .seed = Dice(world_.seed, settings_.name + "'s gossip", static_cast<std::uint32_t>(life_)).u64(),
           .saved = records_});
+  kept_incarnation_ = 0;
   if (settings_.original != nullptr) world_.gossip->rules.key_is_shared(identity_.id);
   look_around(0);
 }
@@ -127,10 +134,16 @@ void DaemonHost::look_around(unsigned looks) {
     if (life != life_) return;
     inbox_.deliver([this, looks] {
       for (daemon::Event& event : gossip_->look(*core_, objects_)) feed(std::move(event));
-      if (looks % kLooksPerKeeping == kLooksPerKeeping - 1 && !disk_.full) records_ = gossip_->save();
+      keep_records(looks % kLooksPerKeeping == kLooksPerKeeping - 1);
     });
     look_around(looks + 1);
   });
+}
+
+void DaemonHost::keep_records(bool is_due) {
+  if (!is_due && gossip_->incarnation() == kept_incarnation_) return;
+  kept_incarnation_ = gossip_->incarnation();
+  if (!disk_.full) records_ = gossip_->save();
 }
 
 void DaemonHost::end_process(Death death) {
@@ -145,15 +158,18 @@ void DaemonHost::end_process(Death death) {
   ended_engines_.clear();
   memories_.clear();
   transfers_.clear();
+  for (const auto& [manifest, kind] : std::exchange(receiving_, {})) partial_[manifest] = kind;
   inbox_.clear();
   last_commit_.reset();
   at_commit_ = {};
   // Writes reach the disk in order, as far as it had come.
   for (std::uint64_t kept = dice_.between(0, writes_.size()); kept > 0; --kept) {
-    state_ = writes_.front().state;
+    if (!disk_.is_full_of_state) save(writes_.front());
     writes_.pop_front();
   }
   writes_.clear();
+  state_writes_ = {};
+  saved_ticket_ = 0;
   writing_ = false;
   world_.network.hang_up(settings_.name, death == Death::kVanished);
   world_.tell([&](Watcher& watcher) { watcher.daemon_stopped(settings_.name); });
@@ -176,6 +192,7 @@ void DaemonHost::wipe_disk() {
   records_.clear();
   state_.clear();
   objects_.clear();
+  partial_.clear();
   damaged_.clear();
   state_damaged_ = false;
   new_identity();
@@ -194,6 +211,7 @@ void DaemonHost::copy_disk(const DaemonHost& other) {
   records_ = other.records_;
   state_ = other.state_;
   objects_ = other.objects_;
+  partial_ = other.partial_;
   damaged_ = other.damaged_;
 }
 
@@ -226,7 +244,13 @@ void DaemonHost::drain() {
 
 void DaemonHost::feed(daemon::Event event) {
   if (!core_) return;
-  daemon::Effects effects = core_->step(event, now());
+  daemon::Effects effects;
+  try {
+    effects = core_->step(event, now());
+  } catch (const std::exception& thrown) {
+    world_.violated("S18", text(settings_.name, "'s core throws: ", thrown.what()));
+    return kill(Death::kKilled);
+  }
   const std::vector<daemon::SlotView> slots = core_->slots();
   const Watcher::DaemonStep step{
       settings_.name, identity_.id, settings_.host,
@@ -240,9 +264,8 @@ void DaemonHost::carry_out(daemon::Effects effects) {
   const std::uint64_t life = life_;
   for (auto& write : effects.writes) {
     world_.trace.add(settings_.name, "state", write.state);
-    writes_.push_back(std::move(write));
+    start_write(std::move(write));
   }
-  write_next();
   for (const auto& request : effects.sends) {
     if (request.has_commit()) {
       last_commit_ = request.commit();
@@ -251,7 +274,10 @@ void DaemonHost::carry_out(daemon::Effects effects) {
     world_.network.send_to_server(settings_.name, Endpoint::kControl, request.SerializeAsString());
   }
   for (const auto& order : effects.fetches) fetch(order);
-  for (const Hash& manifest : effects.cancels) transfers_.erase(manifest);
+  for (const Hash& manifest : effects.cancels) {
+    transfers_.erase(manifest);
+    if (const auto cut = receiving_.extract(manifest)) partial_[manifest] = cut.mapped();
+  }
   for (const auto& order : effects.stops) stop_engine(order);
   for (const auto& order : effects.plans) {
     if (FakeEngine* running = engine(order.slot, order.engine)) running->set_plan(order.plan);
@@ -261,6 +287,7 @@ void DaemonHost::carry_out(daemon::Effects effects) {
   for (const auto& order : effects.drops) {
     world_.trace.add(settings_.name, "drops", order.manifest.raw());
     objects_.erase(order.manifest);
+    partial_.erase(order.manifest);
     damaged_.erase(order.manifest);
   }
   for (const auto& entry : effects.log) {
@@ -288,6 +315,12 @@ void DaemonHost::carry_out(daemon::Effects effects) {
   });
 }
 
+void DaemonHost::start_write(daemon::Write write) {
+  state_writes_.started(write);
+  writes_.push_back(std::move(write));
+  write_next();
+}
+
 void DaemonHost::write_next() {
   if (writing_ || writes_.empty()) return;
   writing_ = true;
@@ -300,9 +333,34 @@ void DaemonHost::write_next() {
     }
     const daemon::Write write = std::move(writes_.front());
     writes_.pop_front();
-    state_ = write.state;
+    const bool refused = disk_.is_full_of_state;
+    if (!refused) save(write);
     write_next();
-    inbox_.deliver([this, ticket = write.ticket] { feed(daemon::Persisted{ticket}); });
+    inbox_.deliver([this, refused, write] {
+      if (refused) return wait_for_room();
+      state_writes_.saved(write);
+      feed(daemon::Persisted{write.ticket});
+    });
+  });
+}
+
+// What the core was told to be durable stays the least that a restart finds.
+void DaemonHost::save(const daemon::Write& write) {
+  if (write.ticket < saved_ticket_) {
+    world_.violated(
+        "S7", text(settings_.name, " writes its state ", write.ticket, " over the newer ", saved_ticket_));
+  }
+  saved_ticket_ = write.ticket;
+  state_ = write.state;
+}
+
+void DaemonHost::wait_for_room() {
+  state_writes_.refused(now().boot);
+  world_.timeline.after(until(now().boot + daemon::StateWrites::kRetry), [this, life = life_] {
+    if (life != life_) return;
+    inbox_.deliver([this] {
+      if (std::optional<daemon::Write> due = state_writes_.due(now().boot)) start_write(std::move(*due));
+    });
   });
 }
 
@@ -312,9 +370,11 @@ void DaemonHost::forge(const pb::ControlRequest& request) {
   world_.network.send_to_server(settings_.name, Endpoint::kControl, request.SerializeAsString());
 }
 
+// By the certificate that it has, or by a token.
 void DaemonHost::enrol() {
-  world_.network.send_to_server(settings_.name, Endpoint::kEnrol,
-                                enrol_request(identity_, settings_.name, token_).SerializeAsString());
+  const pb::EnrolRequest request = enrolled_ ? readmission_request(identity_, settings_.name, certificate_)
+                                             : enrol_request(identity_, settings_.name, token_);
+  world_.network.send_to_server(settings_.name, Endpoint::kEnrol, request.SerializeAsString());
   world_.timeline.after(seconds(2), [this, life = life_] {
     if (life == life_ && !enrolled_) enrol();
   });
@@ -330,12 +390,11 @@ void DaemonHost::lost(Endpoint endpoint) {
     inbox_.deliver([this] { feed(daemon::ConnectionClosed{"connection reset"}); });
 }
 
-// A coordinator that was restored does not know a key that enrolled since: its person joins the node again.
+// A coordinator that was restored may not know a key that enrolled since.
 void DaemonHost::refused(Endpoint endpoint) {
-  if (endpoint != Endpoint::kControl || !coordinator_.core()) return;
-  if (coordinator_.durable().contains("node/" + identity_.id.str())) return;
+  if (endpoint != Endpoint::kControl || !enrolled_) return;
+  world_.network.hang_up(settings_.name, Endpoint::kEnrol);
   world_.network.dial(settings_.name, Endpoint::kEnrol, identity_.x25519_key, *this);
-  enrolled_ = false;
 }
 
 void DaemonHost::received(Endpoint endpoint, const std::string& bytes) {
@@ -344,7 +403,8 @@ void DaemonHost::received(Endpoint endpoint, const std::string& bytes) {
     if (!reply)
       return world_.violated(
           "wire", "the coordinator answers an enrolment by what nobody reads: " + reply.error().message);
-    if (!reply->has_certificate() || enrolled_) return;
+    if (enrolled_) return world_.network.hang_up(settings_.name, Endpoint::kEnrol);
+    if (!reply->has_certificate()) return;
     enrolled_ = true;
     certificate_ = reply->certificate();
     world_.network.hang_up(settings_.name, Endpoint::kEnrol);
@@ -425,21 +485,30 @@ void DaemonHost::fetch(const daemon::FetchObject& order) {
   if (flipped && planted("hash_not_checked")) damaged_.insert(manifest);
   const bool fails = !here && (!can_be_had(manifest) || dice_.chance(world_.transfers_fail) ||
                                (flipped && !planted("hash_not_checked")));
-  const Duration takes = here    ? milliseconds(5)
-                         : fails ? kFetchTimeout
-                                 : world_.transfer_time(order.object.bytes());
+  if (!here && !fails) receiving_[manifest] = order.kind;
+  const std::uint64_t left = order.object.bytes() / (partial_.contains(manifest) ? 2 : 1);
+  const Duration takes = here ? milliseconds(5) : fails ? kFetchTimeout : world_.transfer_time(left);
   world_.timeline.after(takes, [this, life = life_, manifest, transfer, here, fails, kind = order.kind] {
     const auto open = transfers_.find(manifest);
     if (life != life_ || open == transfers_.end() || open->second != transfer) return;
     const bool broken = !here && (fails || !can_be_had(manifest));
     if (broken || disk_.full) {
       transfers_.erase(open);
+      if (const auto cut = receiving_.extract(manifest)) partial_[manifest] = cut.mapped();
       const Error error = broken ? fail(ErrorCode::kUnavailable, "nobody who has it answers")
                                  : fail(ErrorCode::kExhausted, "the disk is full");
       return inbox_.deliver([this, manifest, error] { feed(daemon::ObjectFailed{manifest, error}); });
     }
     finish_fetch(manifest, kind);
   });
+}
+
+// True: the process has ended by it.
+bool DaemonHost::file_fails() {
+  if (!std::exchange(disk_.file_fails, false)) return false;
+  world_.trace.line([&] { return text(settings_.name, " cannot write or read a file and ends"); });
+  end_process(Death::kKilled);
+  return true;
 }
 
 void DaemonHost::finish_fetch(const Hash& manifest, daemon::ObjectKind kind) {
@@ -454,7 +523,10 @@ void DaemonHost::finish_fetch(const Hash& manifest, daemon::ObjectKind kind) {
       dice_.duration(disk_.object_min, disk_.object_max), [this, life = life_, manifest, transfer, kind] {
         const auto open = transfers_.find(manifest);
         if (life != life_ || open == transfers_.end() || open->second != transfer) return;
+        if (file_fails()) return;
         transfers_.erase(open);
+        receiving_.erase(manifest);
+        partial_.erase(manifest);
         if (kind == daemon::ObjectKind::kCheckpoint && !objects_.contains(manifest)) {
           world_.trace.line(
               [&] { return text(settings_.name, " has fetched ", world_.trace.object(manifest.raw())); });
@@ -477,6 +549,7 @@ void DaemonHost::store_snapshot(const daemon::StoreSnapshot& order) {
 }
 
 void DaemonHost::keep_snapshot(const daemon::StoreSnapshot& order, const Training& training) {
+  if (file_fails()) return;
   if (disk_.full) {
     const Error error = fail(ErrorCode::kExhausted, "the disk is full");
     return inbox_.deliver([this, order, error] {

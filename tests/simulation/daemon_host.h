@@ -11,6 +11,7 @@
 #include <string>
 
 #include "daemon/core.h"
+#include "daemon/state_writes.h"
 #include "tests/simulation/authority.h"
 #include "tests/simulation/coordinator_host.h"
 #include "tests/simulation/fake_engine.h"
@@ -43,6 +44,8 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
 
   // With what the disk holds; enrols first where it holds no certificate, by this token.
   void start(const pb::TokenCreated& token);
+  // Where it is not enrolled yet: by this token from now on.
+  void join_by(const pb::TokenCreated& token) { token_ = token; }
   void kill(Death death);
   // REQUIRES: !is_up().
   void wipe_disk();
@@ -108,13 +111,18 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   void run_core();
   void start_gossip(const daemon::CoreConfig& config);
   void look_around(unsigned looks);
+  void keep_records(bool is_due);
   void enrol();
   void feed(daemon::Event event);
   void carry_out(daemon::Effects effects);
+  void start_write(daemon::Write write);
   void write_next();
+  void save(const daemon::Write& write);
+  void wait_for_room();
   bool can_be_had(const Hash& manifest) const;
   bool has_peer_with(const Hash& manifest) const;
   void fetch(const daemon::FetchObject& order);
+  bool file_fails();
   void finish_fetch(const Hash& manifest, daemon::ObjectKind kind);
   void store_snapshot(const daemon::StoreSnapshot& order);
   void keep_snapshot(const daemon::StoreSnapshot& order, const Training& training);
@@ -138,6 +146,7 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   std::string records_;  // gossip's
   std::string state_;
   std::map<Hash, daemon::ObjectKind> objects_;
+  std::map<Hash, daemon::ObjectKind> partial_;  // that have come in part
   std::set<Hash> damaged_;
   bool state_damaged_ = false;
 
@@ -151,13 +160,17 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   std::unique_ptr<DaemonGossip> gossip_;
   Inbox inbox_;  // closed while it stands still
   std::deque<daemon::Write> writes_;
+  daemon::StateWrites state_writes_;
+  std::uint64_t saved_ticket_ = 0;
   bool writing_ = false;
   std::map<std::uint32_t, std::unique_ptr<FakeEngine>> engines_;
   std::vector<std::unique_ptr<FakeEngine>> ended_engines_;
   std::map<std::pair<std::uint32_t, std::uint64_t>, Training> memories_;  // snapshots that wait to be stored
   std::map<Hash, std::uint64_t> transfers_;
+  std::map<Hash, daemon::ObjectKind> receiving_;  // of them, those whose chunks are on their way
   std::uint64_t next_transfer_ = 0;
   std::uint64_t wake_ = 0;
+  std::uint64_t kept_incarnation_ = 0;  // that gossip's records were last kept with
   std::uint64_t engine_starts_ = 0;
   std::uint64_t snapshots_stored_ = 0;
   std::int64_t wall_offset_ms_ = 0;

@@ -37,6 +37,10 @@ bool is_named(const Durable& durable, const std::string& manifest) {
 void DiskRules::apply_first() {
   for (coordinator::Write& write : pending_.front().writes) {
     const std::size_t before = sure_.size();
+    if (is_event(write.key)) {
+      if (const auto old = sure_.find(write.key); old != sure_.end()) count_event(old->second, -1);
+      if (write.value) count_event(*write.value, 1);
+    }
     if (write.value) {
       sure_[write.key] = std::move(*write.value);
     } else {
@@ -50,15 +54,47 @@ void DiskRules::apply_first() {
 void DiskRules::take(const Durable& durable) {
   pending_.clear();
   sure_ = durable;
-  events_ = static_cast<std::size_t>(
-      std::ranges::count_if(sure_, [](const auto& record) { return is_event(record.first); }));
+  events_ = 0;
+  events_of_node_.clear();
+  last_event_.clear();
+  for (const auto& [key, value] : sure_) {
+    if (!is_event(key)) continue;
+    last_event_ = std::max(last_event_, key);
+    ++events_;
+    count_event(value, 1);
+  }
 }
 
-void DiskRules::stepped(const coordinator::Event* event, const coordinator::Effects& effects) {
+void DiskRules::count_event(const std::string& record, int by) {
+  pb::Event event;
+  if (!event.ParseFromString(record) || event.node().empty()) return;
+  std::size_t& count = events_of_node_[event.node()];
+  count += static_cast<std::size_t>(by);
+  if (count == 0) events_of_node_.erase(event.node());
+}
+
+std::pair<std::size_t, std::string> DiskRules::most_events_of_a_node() const {
+  std::pair<std::size_t, std::string> most;
+  for (const auto& [node, count] : events_of_node_) most = std::max(most, {count, node});
+  return most;
+}
+
+bool DiskRules::is_revoked(const std::string& node) const {
+  const auto record = read<stored::Node>(sure_, coordinator::kNodePrefix + node);
+  return record && record->revoked();
+}
+
+std::string DiskRules::stepped(const coordinator::Event* event, const coordinator::Effects& effects) {
   if (const auto* persisted = event == nullptr ? nullptr : std::get_if<coordinator::Persisted>(event)) {
     while (!pending_.empty() && pending_.front().number <= persisted->batch) apply_first();
   }
   if (effects.batch != 0) pending_.push_back({effects.batch, effects.writes});
+  for (const coordinator::Write& write : effects.writes) {
+    if (!write.value || !is_event(write.key)) continue;
+    if (write.key <= last_event_) return write.key + " is written after " + last_event_;
+    last_event_ = write.key;
+  }
+  return "";
 }
 
 std::string DiskRules::started(const Durable& durable) {

@@ -11,6 +11,7 @@ namespace {
 constexpr Duration kEvery = seconds(5);
 constexpr Duration kAlone = seconds(20);
 constexpr Duration kEnding = seconds(15);
+constexpr Duration kDatesDiffer = seconds(30);  // clocks drift by .5 %
 
 }  // namespace
 
@@ -62,6 +63,7 @@ void GossipAftermath::look() {
     });
   }
   check(all);
+  for (const NodeId& author : cluster_.world().gossip->rules.two_faced()) check_two_faced(all, author);
   cluster_.world().timeline.after(kEvery, [this] { look(); });
 }
 
@@ -95,12 +97,63 @@ void GossipAftermath::check(const std::vector<Speaker>& all) {
       if (now - other.since < within(key)) continue;
       const gossip::Entry* held = other.table->find(key, other.now);
       if (held != nullptr && held->record->version >= words.front().version) continue;
-      // An author whose clock was ahead, and whose disk is gone: it knows of no newer words of its own, and nobody has them.
-      if (cluster_.world().gossip->rules.has_held_newer(other.name, key, words.front().version)) continue;
+      // An author whose clock was ahead and who could not keep what it signed: nobody has those newer words any more, and who
+      // held them refuses older ones. (S11 of gossip_rules.h says when an author must know of them.)
+      if (cluster_.world().gossip->rules.is_overtaken(key, words.front().version)) continue;
+      if (ends_early(key, all, other)) continue;
       return cluster_.world().violated(
           "L3", text(other.name, " does not hold what ", author->name, " said ",
                      human_duration(now - words.front().since), " ago: ", gossip::describe(key)));
     }
+  }
+}
+
+// The lifetimes of a simulation are shorter than the slack of clocks. A record that its author dated wrongly may therefore
+// expire early at another process, which then takes nothing of that run's experts either.
+bool GossipAftermath::ends_early(const gossip::Key& key, const std::vector<Speaker>& all,
+                                 const Speaker& other) const {
+  const auto author = std::ranges::find(all, key.author, &Speaker::id);
+  const gossip::Entry* own = author == all.end() ? nullptr : author->table->find(key, author->now);
+  if (own != nullptr && is_misdated(*own, *author) &&
+      cluster_.world().gossip->rules.has_expired(other.name, own->record->version))
+    return true;
+  return key.kind == gossip::Kind::kExpert &&
+         ends_early({.kind = gossip::Kind::kRun, .author = coordinator_identity().id, .run = key.run}, all,
+                    other);
+}
+
+bool GossipAftermath::is_misdated(const gossip::Entry& own, const Speaker& author) const {
+  const Duration signed_at = cluster_.world().timeline.now() - gossip::Table::age(own, author.now);
+  const Duration dated = milliseconds(own.record->body.issued_unix_ms() - kEpochStart);
+  return std::chrono::abs(dated - signed_at) > kDatesDiffer;
+}
+
+std::vector<gossip::Version> GossipAftermath::misdated_runs() {
+  std::vector<gossip::Version> found;
+  for (const Speaker& speaker : speakers()) {
+    if (speaker.id != coordinator_identity().id) continue;
+    speaker.table->for_each(speaker.now, [&](const gossip::Entry& entry) {
+      if (entry.record->key.kind == gossip::Kind::kRun && is_misdated(entry, speaker))
+        found.push_back(entry.record->version);
+    });
+  }
+  return found;
+}
+
+void GossipAftermath::check_two_faced(const std::vector<Speaker>& all, const NodeId& author) {
+  const Speaker* first = nullptr;
+  const gossip::Entry* held_there = nullptr;
+  for (const Speaker& speaker : all) {
+    if (cluster_.world().timeline.now() - speaker.since < spread_) continue;
+    const gossip::Entry* held = speaker.table->find_node(author, speaker.now);
+    if (held == nullptr) continue;
+    if (held_there != nullptr && held->record->version != held_there->record->version) {
+      return cluster_.world().violated(
+          "S10", text(first->name, " and ", speaker.name, " hold different contents of one version of ",
+                      gossip::describe(held->record->key)));
+    }
+    first = &speaker;
+    held_there = held;
   }
 }
 
@@ -144,11 +197,16 @@ void GossipAftermath::without_coordinator() {
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
     if (is_out(cluster_.daemon(i).id())) out.insert(cluster_.daemon(i).name());
   }
+  const std::vector<gossip::Version> misdated = misdated_runs();
   cluster_.coordinator().kill();
   cluster_.run_for(kAlone);
   for (std::size_t i = 0; i < cluster_.daemons() && cluster_.is_sound(); ++i) {
     const DaemonHost& daemon = cluster_.daemon(i);
-    if (daemon.gossip() != nullptr && !out.contains(daemon.name())) ask(daemon, heads);
+    if (daemon.gossip() == nullptr || out.contains(daemon.name())) continue;
+    const bool ends_early = std::ranges::any_of(misdated, [&](const gossip::Version& run) {
+      return cluster_.world().gossip->rules.has_expired(daemon.name(), run);
+    });
+    if (!ends_early) ask(daemon, heads);
   }
 }
 

@@ -3,6 +3,7 @@
 //
 //   L3      what a connected process says of itself is held by every connected process within 25 rounds (of an expert 50: its
 //           run comes first), and a node goes on signing anew what it is
+//   S10     of two contents that a hostile node signed under one version, all connected processes hold the same
 //   alone   without the coordinator, each node's records name the run's parts, and for each expert whose last commit some node
 //           keeps that commit and a node that has it
 #pragma once
@@ -59,7 +60,11 @@ class GossipAftermath {
   Duration within(const gossip::Key& key) const;
   void hear(const Speaker& speaker, const gossip::Entry& entry);
   void check(const std::vector<Speaker>& all);
+  bool ends_early(const gossip::Key& key, const std::vector<Speaker>& all, const Speaker& other) const;
+  bool is_misdated(const gossip::Entry& own, const Speaker& author) const;
+  std::vector<gossip::Version> misdated_runs();  // the coordinator's own
   void check_signs(const Speaker& node);
+  void check_two_faced(const std::vector<Speaker>& all, const NodeId& author);
   void ask(const DaemonHost& daemon, const std::vector<Head>& heads);
   bool is_kept(const Hash& manifest);
   bool is_trained_here(const Hash& manifest);

@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "gossip/router_parts.h"
+#include "protocol/limits.h"
 
 namespace skerry::simulation {
 namespace {
@@ -132,6 +133,26 @@ bool GossipEnemies::unknown_signer(Dice& dice) {
     unknown.certificate = genuine->wire.certificate();
   }
   return hand_out(dice, node_record(dice, unknown));
+}
+
+bool GossipEnemies::two_contents(Dice& dice) {
+  const std::int64_t unix_ms = cluster_.coordinator().wall_ms();
+  const Identity enemy = identity_of(text("two-faced ", dice.u64()));
+  const pb::Certificate certificate = certified(enemy, unix_ms);
+  cluster_.world().trace.name_node(enemy.id, "two-faced");
+  cluster_.world().gossip->rules.signs_two_contents(enemy.id);
+  bool is_heard = false;
+  for (const char* const host : {"here", "there"}) {
+    pb::RecordBody body;
+    body.mutable_node()->set_host_label(host);
+    body.set_incarnation(static_cast<std::uint64_t>(unix_ms));
+    body.set_counter(1);
+    body.set_issued_unix_ms(unix_ms);
+    body.set_lifetime_ms(protocol::kNodeLifetimeMs);
+    const auto wire = gossip::sign_record(body, SimulatedSigner(enemy), certificate);
+    is_heard = (wire && hand_out(dice, *wire)) || is_heard;
+  }
+  return is_heard;
 }
 
 void GossipEnemies::key_was_revoked(const Identity& identity, const pb::Certificate& certificate) {

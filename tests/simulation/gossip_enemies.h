@@ -25,6 +25,8 @@ class GossipEnemies {
   bool revoked_record(Dice& dice);
   // By a key that no certificate of this coordinator names.
   bool unknown_signer(Dice& dice);
+  // Two records of one version, each to another victim, by a node that was certified.
+  bool two_contents(Dice& dice);
 
   void key_was_revoked(const Identity& identity, const pb::Certificate& certificate);
   bool knows_revoked_key() const { return !revoked_.empty(); }

@@ -84,18 +84,47 @@ void GossipRules::changed(const Look& look, Process& process, std::size_t bucket
   before = std::move(held);
 }
 
-bool GossipRules::has_held_newer(const std::string& name, const gossip::Key& key,
-                                 const gossip::Version& version) const {
+bool GossipRules::is_overtaken(const gossip::Key& key, const gossip::Version& version) const {
+  const auto newest = newest_.find(key);
+  return newest != newest_.end() && version < newest->second;
+}
+
+bool GossipRules::has_expired(const std::string& name, const gossip::Version& version) const {
   const auto process = processes_.find(name);
-  if (process == processes_.end()) return false;
-  const auto highest = process->second.highest.find(key);
-  return highest != process->second.highest.end() && version < highest->second;
+  return process != processes_.end() && process->second.expired.contains(version.body);
+}
+
+void GossipRules::saved(const std::string& name, const NodeId& self) {
+  Kept& kept = kept_[self];
+  for (const auto& [key, version] : processes_[name].highest) {
+    if (key.author != self) continue;
+    std::uint64_t& of_key = kept.of_key[key];
+    of_key = std::max(of_key, version.incarnation);
+    kept.of_all = std::max(kept.of_all, version.incarnation);
+  }
+}
+
+// A process goes on where its own disk says that an earlier one was: also where those records have expired.
+void GossipRules::check_signed(const Look& look, const Record& record) {
+  if (record.key.author != look.self || shared_.contains(look.self)) return;
+  const auto found = kept_.find(look.self);
+  if (found == kept_.end()) return;
+  const Kept& kept = found->second;
+  const auto of_key = kept.of_key.find(record.key);
+  const bool is_first = record.version.counter == 1;
+  const std::uint64_t least = is_first ? kept.of_all : of_key == kept.of_key.end() ? 0 : of_key->second;
+  fail_if(record.version.incarnation < least, "S11", look.name, " signs ", describe(record),
+          " under incarnation ", record.version.incarnation, ", and its disk knows ", least);
 }
 
 // Each content and its signature once, whoever holds it.
 void GossipRules::check_content(const Look& look, const RecordPtr& held) {
   const Record& record = *held;
-  std::string& checked = genuine_[record.version.body];
+  gossip::Version& newest = newest_.try_emplace(record.key, record.version).first->second;
+  newest = std::max(newest, record.version);
+  const auto [known, is_first] = genuine_.try_emplace(record.version.body);
+  if (is_first) check_signed(look, record);
+  std::string& checked = known->second;
   if (checked == record.wire.signature()) return;
   const std::string wrong = what_is_wrong(record);
   if (wrong.empty()) {

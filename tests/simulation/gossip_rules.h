@@ -4,7 +4,8 @@
 //   S10   a record is held only with its author's signature, by an author whom the coordinator certified as a node (or by the
 //         coordinator), who is not revoked by what the same process holds; only the coordinator tells of runs and revocations
 //   S11   within one process no record gives way to an older one, what has expired there does not come back, and no author
-//         signs two contents under one version, in any of its lives
+//         signs two contents under one version, in any of its lives. Nor under an older incarnation than one that its disk
+//         was told of for the same key, and where it signs a first word, for any
 //   S15   tables, what they remember of the dead, and connections keep their bounds
 #pragma once
 
@@ -40,9 +41,19 @@ class GossipRules {
   void stopped(const std::string& name) { processes_.erase(name); }
   // Two processes sign by this key, or somebody else does: its versions say nothing.
   void key_is_shared(const NodeId& node) { shared_.insert(node); }
+  // On purpose, of its node record: all who hear of both are to hold the same one.
+  void signs_two_contents(const NodeId& node) {
+    shared_.insert(node);
+    two_faced_.insert(node);
+  }
+  const std::set<NodeId>& two_faced() const { return two_faced_; }
 
-  // Whether this process held a newer version: once that has expired it refuses older ones until it forgets.
-  bool has_held_newer(const std::string& name, const gossip::Key& key, const gossip::Version& version) const;
+  // The disk of this process, whose author is `self`, knows from now on of every word that `self` has signed.
+  void saved(const std::string& name, const NodeId& self);
+  void disk_lost(const NodeId& author) { kept_.erase(author); }
+  // Whether the author of `version` has signed a newer one: whoever held it refuses older ones until it forgets.
+  bool is_overtaken(const gossip::Key& key, const gossip::Version& version) const;
+  bool has_expired(const std::string& name, const gossip::Version& version) const;
 
   // Every version of every record that was held anywhere, the older ones first.
   const std::map<gossip::Key, std::vector<gossip::RecordPtr>>& history() const { return history_; }
@@ -63,6 +74,7 @@ class GossipRules {
 
   void changed(const Look& look, Process& process, std::size_t bucket, std::vector<gossip::Entry>& fresh);
   void check_content(const Look& look, const gossip::RecordPtr& held);
+  void check_signed(const Look& look, const gossip::Record& record);
   static std::string what_is_wrong(const gossip::Record& record);
   void check_version(const Look& look, Process& process, const gossip::Record& record);
   void check_revoked(const Look& look, const Process& process, const std::vector<gossip::Entry>& held);
@@ -75,7 +87,15 @@ class GossipRules {
   std::map<std::string, Process> processes_;
   std::map<Hash, std::string> genuine_;  // body → the signature that was found right
   std::map<Number, Hash> contents_;
+  std::map<gossip::Key, gossip::Version> newest_;  // of all that was held anywhere
+  // The highest incarnations that the author's disk knows of: of each key, and of all.
+  struct Kept {
+    std::map<gossip::Key, std::uint64_t> of_key;
+    std::uint64_t of_all = 0;
+  };
+  std::map<NodeId, Kept> kept_;
   std::set<NodeId> shared_;
+  std::set<NodeId> two_faced_;
   std::map<gossip::Key, std::vector<gossip::RecordPtr>> history_;
 };
 

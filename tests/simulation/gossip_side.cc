@@ -11,6 +11,8 @@ namespace {
 
 // Of a node's records: so short that they expire within a seed, and are signed anew a few times.
 constexpr Duration kNodeLifetime = seconds(120);
+// Of the coordinator's: signed anew within a seed. They outlive it where it is killed for good in the end.
+constexpr Duration kCoordinatorLifetime = seconds(600);
 constexpr std::size_t kCoordinatorConnections = 1000;
 // What a process has to say is put together that often, in looks. The programs do it with each, which would cost too much.
 constexpr unsigned kSayEvery = 3;
@@ -68,6 +70,8 @@ gossip::Config GossipGround::simulated_pace() {
   pace.coordinator_rounds = 8;
   pace.update_least = seconds(20);
   pace.node_lifetime = kNodeLifetime;
+  pace.coordinator_lifetime = kCoordinatorLifetime;
+  pace.ban = seconds(60);
   pace.dial_again = seconds(20);
   return pace;
 }
@@ -113,6 +117,11 @@ daemon::Neighbours DaemonGossip::make(Settings settings) {
                              .gone = [](const NodeId&) {},
                              .send_gossip = send},
                             process_.now());
+}
+
+std::string DaemonGossip::save() const {
+  ground_.rules.saved(process_.name, signer_.node_id());
+  return neighbours_.save(process_.now());
 }
 
 void DaemonGossip::overhear(const pb::BlobMessage& message) {
@@ -201,6 +210,11 @@ CoordinatorGossip::CoordinatorGossip(World& world, GossipGround& ground, GossipP
 
 CoordinatorGossip::~CoordinatorGossip() { ground_.rules.stopped(process_.name); }
 
+std::string CoordinatorGossip::save() const {
+  ground_.rules.saved(process_.name, signer_.node_id());
+  return herald_.save(process_.now());
+}
+
 void CoordinatorGossip::on_peer(const protocol::PeerEvent& event) {
   const Now now = process_.now();
   if (const auto* connected = std::get_if<protocol::PeerConnected>(&event)) {
@@ -240,7 +254,7 @@ void CoordinatorGossip::poll() {
 }
 
 // As the coordinator's host does: records speak of what is durable only (S7).
-void CoordinatorGossip::look(const coordinator::Core& core) {
+std::optional<coordinator::RecordsHeard> CoordinatorGossip::look(const coordinator::Core& core) {
   for (const NodeId& peer : std::set(peers_)) {
     if (admits_(peer)) continue;
     end_.close(peer);
@@ -248,13 +262,15 @@ void CoordinatorGossip::look(const coordinator::Core& core) {
     peers_.erase(peer);
   }
   if (!facts_ && core.last_batch() != told_batch_ && looks_++ % kSayEvery == 0)
-    facts_ = Facts{core.last_batch(), core.run_facts(), core.revoked()};
+    facts_ = Facts{core.last_batch(), core.run_facts(), core.deleted_runs(), core.revoked()};
   if (facts_ && core.persisted_batch() >= facts_->batch) {
-    herald_.tell(facts_->runs, facts_->revoked, process_.now());
+    herald_.tell(facts_->runs, facts_->deleted, facts_->revoked, process_.now());
     told_batch_ = facts_->batch;
     facts_.reset();
   }
+  herald_.talk().recall(core.recalls());
   poll();
+  return herald_.hear(process_.now());
 }
 
 }  // namespace skerry::simulation

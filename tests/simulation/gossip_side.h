@@ -61,7 +61,8 @@ class DaemonGossip {
                                   const std::map<Hash, daemon::ObjectKind>& objects);
   // Who says that it holds this and is connected; others are dialled.
   std::vector<NodeId> seek(const Hash& object);
-  std::string save() const { return neighbours_.save(process_.now()); }
+  std::string save() const;
+  std::uint64_t incarnation() const { return neighbours_.incarnation(); }
   void vanishes() { end_.vanishes(); }
   // As the other side of a connection that somebody else made.
   MeshEnd& end() { return end_; }
@@ -94,9 +95,11 @@ class CoordinatorGossip {
                     std::uint64_t seed, const std::string& saved);
   ~CoordinatorGossip();
 
-  // About once a second: tells what is durable by now, and lets nobody stay who is let in no more.
-  void look(const coordinator::Core& core);
-  std::string save() const { return herald_.save(process_.now()); }
+  // About once a second: tells what is durable by now, and lets nobody stay who is let in no more. What the core is to hear
+  // of records.
+  std::optional<coordinator::RecordsHeard> look(const coordinator::Core& core);
+  std::string save() const;
+  std::uint64_t incarnation() const { return herald_.incarnation(); }
   // A specification that it made.
   bool serves(const Hash& object) const { return herald_.read(object, object) != nullptr; }
   const gossip::Table& table() { return herald_.talk().table(); }
@@ -106,6 +109,7 @@ class CoordinatorGossip {
   struct Facts {
     std::uint64_t batch = 0;
     std::vector<coordinator::RunFacts> runs;
+    std::set<std::string> deleted;
     std::vector<NodeId> revoked;
   };
   void poll();

@@ -34,13 +34,127 @@ const std::string& Invariants::node_of(const std::string& key) const {
 // ---- The coordinator's state, step by step ----
 
 void Invariants::coordinator_stepped(const CoordinatorStep& step) {
-  disk_.stepped(step.event, step.effects);
+  const std::string wrong = disk_.stepped(step.event, step.effects);
+  fail_if(!wrong.empty(), "events", wrong);
+  note_versions(step);
+  if (const auto* received = step.event == nullptr ? nullptr : std::get_if<coordinator::Received>(step.event))
+    hear_holdings(*received, step.effects);
+  look_at_writes(step);
   if (step.event != nullptr && std::holds_alternative<coordinator::Persisted>(*step.event)) {
     const std::size_t events = disk_.events();
     fail_if(events > world_.event_limit, "S15", "the event log holds ", events, " events");
+    const auto [of_node, node] = disk_.most_events_of_a_node();
+    fail_if(of_node > world_.node_event_limit, "S15", "the event log holds ", of_node, " events of ", node);
   }
+  check_recall(step);
   if (const auto* received = std::get_if<coordinator::Received>(step.event)) hear(*received, step.experts);
+  granted_.clear();
   for (const coordinator::ExpertView& view : step.experts) look_at(view);
+  if (!granted_.empty()) check_order(step.experts);
+}
+
+// A version is told once the batch that it was made in, or the last one before, is durable.
+void Invariants::note_versions(const CoordinatorStep& step) {
+  if (step.effects.batch != 0) last_batch_ = step.effects.batch;
+  const auto* persisted = step.event == nullptr ? nullptr : std::get_if<coordinator::Persisted>(step.event);
+  if (persisted != nullptr) persisted_ = std::max(persisted_, persisted->batch);
+  const std::uint64_t version = step.core.last_version();
+  if (version > (made_.empty() ? durable_version_ : made_.back().version))
+    made_.push_back({version, last_batch_});
+  for (; !made_.empty() && made_.front().batch <= persisted_; made_.pop_front())
+    durable_version_ = made_.front().version;
+}
+
+// The coordinator takes a process for a node's where it answers its Hello; that of another process counts no more.
+void Invariants::hear_holdings(const coordinator::Received& event, const coordinator::Effects& effects) {
+  const pb::ControlRequest& request = event.request;
+  if (!request.has_hello() && !request.has_heartbeat()) return;
+  const bool is_answered = std::ranges::any_of(effects.sends, [&](const coordinator::Send& send) {
+    const auto* reply = std::get_if<pb::ControlReply>(&send.message);
+    return reply != nullptr && send.connection == event.connection && !reply->has_error();
+  });
+  if (!is_answered) return;
+  Holdings& holdings = holdings_[node_of(event.key)];
+  if (request.has_hello() && request.hello().incarnation() != holdings.incarnation)
+    holdings = {.incarnation = request.hello().incarnation()};
+  const pb::Heartbeat& beat = request.heartbeat();
+  if (!request.has_heartbeat() || beat.incarnation() != holdings.incarnation ||
+      beat.sequence() <= holdings.sequence)
+    return;
+  holdings.sequence = beat.sequence();
+  holdings.manifests.clear();
+  for (const pb::ReplicaStatus& replica : beat.replicas()) {
+    if (replica.durable()) holdings.manifests.insert(replica.manifest());
+  }
+}
+
+void Invariants::look_at_writes(const CoordinatorStep& step) {
+  for (const coordinator::Write& write : step.effects.writes) {
+    if (!write.value) continue;
+    if (write.key.starts_with(coordinator::kNodePrefix)) {
+      stored::Node node;
+      if (node.ParseFromString(*write.value)) holdings_[node.id()].is_lost = !node.present();
+    } else if (write.key.starts_with(coordinator::kRunPrefix)) {
+      stored::Run run;
+      if (run.ParseFromString(*write.value)) check_attempts(run, step.experts);
+    }
+  }
+}
+
+void Invariants::check_attempts(const stored::Run& run, const std::vector<coordinator::ExpertView>& experts) {
+  if (run.wanted() != stored::WANTED_FAILED) {
+    failed_runs_.erase(run.id());
+    return;
+  }
+  if (!failed_runs_.insert(run.id()).second) return;
+  const bool has_used_all = std::ranges::any_of(experts, [&](const coordinator::ExpertView& expert) {
+    const std::uint32_t at_commit = expert.head ? world_.library.at(*expert.head).facts.attempt : 0;
+    return expert.id.run.str() == run.id() && expert.attempt - at_commit >= world_.attempts;
+  });
+  fail_if(!has_used_all, "attempts", "the run fails, and no expert used its ", world_.attempts,
+          " attempts since its last commit: ", run.reason());
+}
+
+void Invariants::check_order(const std::vector<coordinator::ExpertView>& experts) {
+  for (const coordinator::ExpertView* granted : granted_) {
+    for (const coordinator::ExpertView& other : experts) {
+      const bool waits = !other.lease || other.lease->lapsed;
+      if (!waits || other.id.run != granted->id.run || other.head_step >= granted->head_step ||
+          gave_up(other.id, granted->lease->node))
+        continue;
+      violated("order",
+               text(granted->id, " of step ", granted->head_step, " is given to ", granted->lease->node,
+                    ", and ", other.id, " of step ", other.head_step, " waits"));
+    }
+  }
+}
+
+void Invariants::revocation_acknowledged(const std::string& key, bool overtaken) {
+  revoked_.insert(key);
+  if (overtaken) forgotten_[key] = {};
+}
+
+// What a record says that the coordinator has heard holds from then on. What one of those held that it asked, it knows by the
+// end of asking.
+void Invariants::check_recall(const CoordinatorStep& step) {
+  if (const auto* heard = std::get_if<coordinator::RecordsHeard>(step.event)) {
+    for (const NodeId& node : heard->revoked) {
+      std::erase_if(forgotten_, [&](const auto& each) {
+        if (node_of(each.first) != node.str()) return false;
+        brought_back_.insert(each.first);
+        return true;
+      });
+    }
+    recalled_.insert(heard->recalled.begin(), heard->recalled.end());
+  }
+  const bool ends = std::exchange(recalls_, step.core.recalls()) && !recalls_;
+  if (!ends) return;
+  for (const auto& [key, holders] : forgotten_) {
+    for (const auto& [node, name] : holders) {
+      fail_if(recalled_.contains(node), "S14", "the restored coordinator has asked ", node,
+              ", which held the revocation of ", node_of(key), ", and does not know it");
+    }
+  }
 }
 
 void Invariants::hear(const coordinator::Received& event,
@@ -69,9 +183,6 @@ void Invariants::hear(const coordinator::Received& event,
       if (beat.draining() && !last.draining_since) last.draining_since = world_.timeline.now();
     }
   }
-  for (const pb::ReplicaStatus& replica : request.heartbeat().replicas()) {
-    if (replica.durable()) reported_[replica.manifest()].insert(node_of(event.key));
-  }
   for (const coordinator::ExpertView& view : experts) {
     if (view.id == about) check_word(event, view);
   }
@@ -98,6 +209,7 @@ void Invariants::look_at(const coordinator::ExpertView& now) {
     const bool granted = now.lease && !before.lease;
     fail_if((changed_hands || granted) && now.epoch <= before.epoch, "S1", now.id,
             ": a new holder under epoch ", now.epoch, ", which was another's");
+    if (now.lease && (changed_hands || granted || now.epoch != before.epoch)) granted_.push_back(&now);
     if (now.head != before.head) applied(expert, now);
   }
   fail_if(now.lease && now.epoch < expert.told, "S3", now.id, ": epoch ", now.epoch, " is current after ",
@@ -129,15 +241,17 @@ void Invariants::applied(Expert& expert, const coordinator::ExpertView& now) {
         std::ranges::any_of(keys, [&](const auto& key) { return node_of(key) == before.lease->node.str(); });
     fail_if(!holder_sent, "S12", now.id, ": a commit is applied that its holder ", before.lease->node,
             " never sent");
-    const bool is_revoked = std::ranges::any_of(
-        revoked_, [&](const auto& key) { return node_of(key) == before.lease->node.str(); });
-    fail_if(is_revoked, "S14", now.id, ": a commit of the revoked node ", before.lease->node, " is applied");
+    const bool was_revoked = std::ranges::any_of(revoked_, [&](const auto& key) {
+      return is_revoked(key) && node_of(key) == before.lease->node.str();
+    });
+    fail_if(was_revoked, "S14", now.id, ": a commit of the revoked node ", before.lease->node, " is applied");
   } else {
     violated("S2", text(now.id, ": a commit is applied while nobody holds the expert"));
   }
   check_copies(expert, now);
   check_weights(expert, now);
   expert.history.push_back({now.head->raw(), now.head_step, before.lease ? before.lease->node.str() : ""});
+  expert.ever[now.head->raw()] = expert.history.back();
 }
 
 // Places may change in the step that accepts: what it waited for was at least what is in both.
@@ -146,7 +260,9 @@ void Invariants::check_copies(const Expert& expert, const coordinator::ExpertVie
   fail_if(places + 1 > now.copies, "copies", now.id, ": waits for ", places, " nodes, ", now.copies,
           " copies are wanted");
   std::set<std::string> hosts;
-  for (const std::string& node : reported_[now.head->raw()]) hosts.insert(hosts_[node]);
+  for (const auto& [node, holdings] : holdings_) {
+    if (!holdings.is_lost && holdings.manifests.contains(now.head->raw())) hosts.insert(hosts_[node]);
+  }
   bool leaves = false;
   if (expert.view.lease) {
     const std::string& committer = expert.view.lease->node.str();
@@ -157,7 +273,7 @@ void Invariants::check_copies(const Expert& expert, const coordinator::ExpertVie
     });
   }
   fail_if(hosts.size() < places && !leaves, "copies", now.id, ": step ", now.head_step, " is applied, and ",
-          hosts.size(), " other hosts have reported it; it has ", places, " places");
+          hosts.size(), " other hosts say that they hold it; it has ", places, " places");
 }
 
 void Invariants::check_weights(const Expert& expert, const coordinator::ExpertView& now) {
@@ -183,13 +299,28 @@ void Invariants::check_weights(const Expert& expert, const coordinator::ExpertVi
   fail_if(!is_finite, "weights", now.id, ": weights that are not finite were committed at step ", last);
 }
 
+bool Invariants::knows_revocation(const Durable& durable, const std::string& key) const {
+  const auto node = read<stored::Node>(durable, coordinator::kNodePrefix + node_of(key));
+  return (node && node->revoked()) || durable.contains(coordinator::kRevokedPrefix + node_of(key));
+}
+
 void Invariants::coordinator_started(const coordinator::Core& core, const Durable& durable) {
   if (const std::string wrong = disk_.started(durable); !wrong.empty()) violated("S7", wrong);
   for (const std::string& key : revoked_) {
-    const auto node = read<stored::Node>(durable, coordinator::kNodePrefix + node_of(key));
-    fail_if(!node || !node->revoked(), "S14", "the revocation of ", node_of(key), " is gone after a start");
+    if (forgotten_.contains(key)) continue;
+    const bool is_known = knows_revocation(durable, key);
+    if (is_known) {
+      brought_back_.erase(key);
+    } else if (brought_back_.contains(key)) {  // a record said so, and it was not durable yet
+      forgotten_[key] = world_.hold_revocation(NodeId(node_of(key)));
+    } else {
+      violated("S14", text("the revocation of ", node_of(key), " is gone after a start"));
+    }
   }
   for (const coordinator::ExpertView& view : core.experts()) look_after_start(view);
+  holdings_.clear();
+  made_.clear();
+  durable_version_ = last_batch_ = persisted_ = 0;
 }
 
 // What the last life knew may be gone; what it said may not.
@@ -214,27 +345,31 @@ void Invariants::look_after_start(const coordinator::ExpertView& now) {
 
 void Invariants::coordinator_stopped() {
   for (auto& [id, expert] : experts_) expert.seen = false;
+  recalls_ = false;
+  recalled_.clear();
 }
 
 // A backup takes everyone back to its day, but not below an epoch that was ever told.
 void Invariants::coordinator_restored(const Durable& durable) {
   disk_.restored(durable);
-  revoked_.clear();
   drains_.clear();
+  for (const std::string& key : revoked_) {
+    if (!knows_revocation(durable, key)) forgotten_[key] = world_.hold_revocation(NodeId(node_of(key)));
+  }
   for (auto& [id, expert] : experts_) {
     const auto record = read<stored::Expert>(durable, coordinator::expert_key(id));
-    std::size_t kept = 0;
-    for (std::size_t i = 0; record && record->checkpoints_size() > 0 && i < expert.history.size(); ++i) {
-      if (expert.history[i].manifest == record->checkpoints(0).manifest()) kept = i + 1;
+    expert.history.clear();
+    expert.acknowledged = 0;
+    for (int i = record ? record->checkpoints_size() : 0; i-- > 0;) {
+      const auto known = expert.ever.find(record->checkpoints(i).manifest());
+      if (known == expert.ever.end()) {
+        violated("S5", text(id, ": a backup holds a commit that was never applied"));
+        continue;
+      }
+      expert.history.push_back(known->second);
+      if (known->second.is_acknowledged) expert.acknowledged = expert.history.size();
     }
-    expert.history.resize(kept);
-    expert.acknowledged = std::min(expert.acknowledged, kept);
   }
-  std::set<std::string> known;
-  each<stored::Node>(durable, coordinator::kNodePrefix,
-                     [&](const stored::Node& node) { known.insert(node.x25519_key()); });
-  for (auto& [token, keys] : enrolled_by_)
-    std::erase_if(keys, [&](const auto& key) { return !known.contains(key); });
 }
 
 // ---- What the coordinator says ----
@@ -273,6 +408,7 @@ void Invariants::head_told(const ExpertId& id, const std::string& manifest, cons
   }
   expert.acknowledged =
       std::max(expert.acknowledged, static_cast<std::size_t>(at - expert.history.begin()) + 1);
+  expert.ever.at(manifest).is_acknowledged = true;
 }
 
 void Invariants::check_assignment(const std::string& node, const pb::Assignment& assignment,
@@ -293,10 +429,19 @@ void Invariants::check_assignment(const std::string& node, const pb::Assignment&
   }
 }
 
+// Whoever is thrown out is heard no more from then on, nor let in again.
+void Invariants::coordinator_hears(const coordinator::ConnectionId&, const std::string& key,
+                                   const pb::ControlRequest&) {
+  fail_if(revoked_.contains(key) && disk_.is_revoked(node_of(key)), "S14", "the revoked node ", node_of(key),
+          " was let in");
+}
+
 void Invariants::coordinator_sends(const std::string& key, const pb::ControlReply& reply,
                                    const Durable& durable) {
   const std::string node = node_of(key);
-  fail_if(revoked_.contains(key) && !reply.has_error(), "S14", "the revoked node ", node,
+  fail_if(reply.heartbeat().assignment_version() > durable_version_, "S7", node, " is told of assignment ",
+          reply.heartbeat().assignment_version(), ", and only ", durable_version_, " is durable");
+  fail_if(is_revoked(key) && !reply.has_error(), "S14", "the revoked node ", node,
           " is told more than an error");
   if (reply.has_assignment()) check_assignment(node, reply.assignment(), durable);
   for (const pb::RenewedLease& lease : reply.heartbeat().renewed()) {
@@ -327,21 +472,31 @@ void Invariants::coordinator_sends(const std::string& key, const pb::EnrolReques
   node_keys_[key] = body.node_id();
   const auto node = read<stored::Node>(durable, coordinator::kNodePrefix + body.node_id());
   fail_if(!node || node->x25519_key() != key, "S7", "a certificate leaves before its node is durable");
-  fail_if(revoked_.contains(key), "S14", "a revoked key is given a certificate");
+  fail_if(is_revoked(key), "S14", "a revoked key is given a certificate");
+  if (request.has_certificate()) return;  // it spends no token
   const std::string token_id = node ? node->token() : request.token_id();
-  enrolled_by_[token_id].insert(key);
+  const bool is_first = enrolled_by_[token_id].insert(key).second;
   const auto token = read<stored::Token>(durable, coordinator::kTokenPrefix + token_id);
+  // A retry gets the first answer, also where a restore has ended the token since.
+  fail_if(is_first && token && body.issued_unix_ms() >= token->info().expires_unix_ms(), "S13", "token ",
+          token_id, " has enrolled ", body.node_id(), " after its end");
   fail_if(!token || enrolled_by_[token_id].size() > token->info().uses(), "S13", "token ", token_id,
           " has enrolled ", enrolled_by_[token_id].size(), " keys");
-  fail_if(token && token->info().used() < enrolled_by_[token_id].size(), "S13", "token ", token_id,
-          " has enrolled ", enrolled_by_[token_id].size(), " keys, and only ", token->info().used(),
-          " uses are durable");
+  std::size_t rostered = 0;  // by it; a restored state may have forgotten some, and is to let in no others
+  each<stored::Node>(durable, coordinator::kNodePrefix,
+                     [&](const stored::Node& known) { rostered += known.token() == token_id ? 1 : 0; });
+  fail_if(token && token->info().used() < rostered, "S13", "token ", token_id, " has enrolled ", rostered,
+          " keys, and only ", token->info().used(), " uses are durable");
 }
 
 void Invariants::coordinator_drops(const Hash& manifest, const Durable& durable) {
   const std::string name = manifest.raw();
   if (disk_.is_named_by_pending(name) || is_named(durable, name))
     violated("S8", text("the coordinator drops ", world_.trace.object(name), ", which is still named"));
+  for (const auto& [id, expert] : experts_) {
+    fail_if(expert.seen && expert.view.pending == manifest, "S8", "the coordinator drops ",
+            world_.trace.object(name), ", which a commit of ", id, " names that is pending");
+  }
 }
 
 // ---- Daemons ----
@@ -473,6 +628,8 @@ void Invariants::daemon_stopped(const std::string& name) {
   applied_versions_.erase(name);
   replicas_.erase(name);
   drains_.erase(name);
+  for (auto& [key, holders] : forgotten_)
+    std::erase_if(holders, [&](const auto& holder) { return holder.second == name; });
 }
 
 }  // namespace skerry::simulation

@@ -6,27 +6,34 @@
 //   S2       what is applied carries the epoch that is current, by the node that holds it
 //   S3       epochs that were made known never go back and are never given twice, over restarts and restores too
 //   S4       what durable state names is on the disk (checked by the hosts)
-//   copies   a commit is applied once as many hosts as its places are, none of them its committer's, have reported it, or
-//            once its committer has been going away for long; what a node reports is on its disk, and it drops no replica
-//            that it was told to hold
+//   copies   a commit is applied once as many hosts as its places are, none of them its committer's, hold it: each by the last
+//            heartbeat of a process that is neither lost nor followed by another, heard since the coordinator's start. Or once
+//            its committer has been going away for long. What a node reports is on its disk, and it drops no replica that it
+//            was told to hold
 //   S5       a head is followed by its child only, each once; a head once acknowledged never goes back
 //   S6       after a crash the disk holds whole batches and whole objects
-//   S7       what is said is durable: grants, renewals, acceptances, enrolments, revocations
-//   S8       nothing is dropped that durable or pending state names; a daemon keeps its head and what it has sent, and
-//            drops nothing before a coordinator has answered it
+//   S7       what is said is durable: grants, renewals, acceptances, enrolments, revocations, versions of assignments
+//   S8       nothing is dropped that durable or pending state names, or a commit that is pending; a daemon keeps its head and
+//            what it has sent, and drops nothing before a coordinator has answered it
 //   S9       the spans of an expert's commits follow upon each other without a gap
 //   S12      a commit is applied in the name of the node whose key sent it
-//   S13      a token enrols at most its number of keys
-//   S14      a revoked key is told nothing but errors once its revocation was acknowledged, and nothing of its is applied
+//   S13      a token enrols at most its number of keys, and none after its end
+//   S14      a revoked key is told nothing but errors once its revocation was acknowledged, nothing of its is applied, and the
+//            transport does not let it in; a restored coordinator answers nobody before it asked the nodes, and knows again
+//            what one of those held that it asked
 //   engine   an engine is given what it can use, while no disk loses bytes
 //   S15      messages and the event log keep their bounds
 //   S16      a state that was saved can be loaded (checked by the hosts)
+//   events   no event takes a number that an earlier one had, also after a start
+//   order    of the experts of a run that wait, the furthest behind is granted first, unless it is to avoid the node
+//   attempts a run fails for want of attempts only where one expert used all of them since its last commit
 //   assignment  a node never goes back to an older assignment between two Hellos
 //   drain    a node that drains gives back no lease whose work it has not committed
 //   weights  each head's weights are its parent's, trained by exactly the steps between, and no other
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -50,8 +57,8 @@ class Invariants final : public Watcher {
   explicit Invariants(World& world) : world_(world) {}
 
   const std::vector<Violation>& violations() const { return violations_; }
-  // A person has been told that this X25519 key is revoked.
-  void revocation_acknowledged(const std::string& key) { revoked_.insert(key); }
+  // A person has been told that this X25519 key is revoked. `overtaken`: the coordinator was restored since it was asked.
+  void revocation_acknowledged(const std::string& key, bool overtaken = false);
   std::uint64_t commits() const { return commits_; }
   Duration last_commit() const { return last_commit_; }
   // This node has said so of this expert: it may be avoided for a while.
@@ -61,6 +68,8 @@ class Invariants final : public Watcher {
   void coordinator_started(const coordinator::Core& core, const Durable& durable) override;
   void coordinator_stopped() override;
   void coordinator_restored(const Durable& durable) override;
+  void coordinator_hears(const coordinator::ConnectionId& connection, const std::string& key,
+                         const pb::ControlRequest& request) override;
   void coordinator_sends(const std::string& key, const pb::ControlReply& reply,
                          const Durable& durable) override;
   void coordinator_sends(const std::string& key, const pb::EnrolRequest& request, const pb::EnrolReply& reply,
@@ -76,12 +85,14 @@ class Invariants final : public Watcher {
     std::string manifest;
     Step step = 0;
     std::string node;  // that held the lease
+    bool is_acknowledged = false;
   };
   struct Expert {
-    Epoch told;                    // the highest that left the coordinator
-    std::vector<Head> history;     // every applied commit, the last one is the head
-    std::size_t acknowledged = 0;  // so many of them were acknowledged
-    coordinator::ExpertView view;  // after the coordinator's last step
+    Epoch told;                        // the highest that left the coordinator
+    std::vector<Head> history;         // every applied commit, the last one is the head
+    std::size_t acknowledged = 0;      // so many of them were acknowledged
+    std::map<std::string, Head> ever;  // by manifest, over all restores
+    coordinator::ExpertView view;      // after the coordinator's last step
     bool seen = false;
   };
   struct Holder {
@@ -93,6 +104,18 @@ class Invariants final : public Watcher {
   struct Beat {
     std::uint64_t sequence = 0;
     std::optional<Duration> draining_since;
+  };
+  // What a node's process has told this start of the coordinator that it holds.
+  struct Holdings {
+    std::uint64_t incarnation = 0;
+    std::uint64_t sequence = 0;
+    bool is_lost = false;
+    std::set<std::string> manifests;
+  };
+  // Versions of assignments up to this one were made by this batch or earlier ones.
+  struct Made {
+    std::uint64_t version = 0;
+    std::uint64_t batch = 0;
   };
   struct Drain {
     ExpertId expert;
@@ -116,7 +139,17 @@ class Invariants final : public Watcher {
   void check_drain(const DaemonStep& step);
   void check_drops(const DaemonStep& step);
   void check_copies(const Expert& expert, const coordinator::ExpertView& now);
+  void hear_holdings(const coordinator::Received& event, const coordinator::Effects& effects);
+  void look_at_writes(const CoordinatorStep& step);
+  void check_attempts(const stored::Run& run, const std::vector<coordinator::ExpertView>& experts);
+  void check_order(const std::vector<coordinator::ExpertView>& experts);
+  void note_versions(const CoordinatorStep& step);
   void check_replicas(const DaemonStep& step);
+  void check_recall(const CoordinatorStep& step);
+  bool knows_revocation(const Durable& durable, const std::string& key) const;
+  bool is_revoked(const std::string& key) const {
+    return revoked_.contains(key) && !forgotten_.contains(key);
+  }
   const std::string& node_of(const std::string& key) const;  // empty: of nobody
 
   World& world_;
@@ -125,16 +158,27 @@ class Invariants final : public Watcher {
   Duration last_commit_{};
   std::map<ExpertId, Expert> experts_;
   std::map<std::pair<ExpertId, std::uint64_t>, Holder> holders_;  // as made known by assignments
-  std::map<std::string, std::set<std::string>> senders_;         // manifest → keys that sent a commit of it
-  std::map<std::string, std::set<std::string>> enrolled_by_;     // token → keys with a certificate
-  std::map<std::string, std::string> node_keys_;                 // X25519 key → node id
-  std::set<std::string> revoked_;                                // acknowledged; keys
+  std::map<std::string, std::set<std::string>> senders_;      // manifest → keys that sent a commit of it
+  std::map<std::string, std::set<std::string>> enrolled_by_;  // token → keys with a certificate
+  std::map<std::string, std::string> node_keys_;              // X25519 key → node id
+  std::set<std::string> revoked_;                             // acknowledged; keys
+  // Of them, those that no restored state knows and no record has brought back yet, with the nodes that held one then.
+  std::map<std::string, std::map<NodeId, std::string>> forgotten_;
+  std::set<std::string> brought_back_;  // of them, those that a record has; perhaps not durable yet
+  bool recalls_ = false;                // the coordinator, after its last step
+  std::set<NodeId> recalled_;           // nodes that it has asked
   std::map<std::string, std::map<ExpertId, std::string>> sent_;  // daemon → the commits it waits for
   std::set<std::string> assigned_;                               // daemons that were answered in this life
   std::map<std::string, std::map<std::uint32_t, Drain>> drains_;  // daemon → slots that trained when it began
   std::set<std::pair<ExpertId, NodeId>> gave_up_;
-  std::map<std::string, std::string> hosts_;                    // node id → host
-  std::map<std::string, std::set<std::string>> reported_;       // manifest → nodes that said it is durable
+  std::map<std::string, std::string> hosts_;  // node id → host
+  std::map<std::string, Holdings> holdings_;  // node id → what it says
+  std::set<std::string> failed_runs_;
+  std::vector<const coordinator::ExpertView*> granted_;  // in the step under way
+  std::deque<Made> made_;                                // assignments that are not durable yet
+  std::uint64_t durable_version_ = 0;
+  std::uint64_t last_batch_ = 0;
+  std::uint64_t persisted_ = 0;
   std::map<std::string, std::map<std::uint64_t, Beat>> beats_;  // node id → incarnation → its last heartbeat
   std::map<std::string, std::set<std::string>> replicas_;       // daemon → what it said that it is to hold
   std::map<std::string, std::uint64_t> applied_versions_;  // daemon → of its assignment, since its last Hello

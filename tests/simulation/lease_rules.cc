@@ -90,6 +90,11 @@ void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Rec
   if (request.has_admin()) return take_admin(request.admin());
   Node& node = nodes_[id->str()];
   if (request.has_heartbeat()) {
+    const std::uint64_t sequence = request.heartbeat().sequence();
+    if (sequence <= node.answered) {
+      world_.violated("L1", text("heartbeat ", sequence, " of ", *id, " counts after ", node.answered));
+    }
+    node.answered = sequence;
     node.silence = {};
     if (request.heartbeat().draining()) {
       draining_.insert(id->str());
@@ -100,7 +105,7 @@ void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Rec
   if (!request.has_hello()) return;
   if (node.incarnation != request.hello().incarnation()) {
     node.incarnation = request.hello().incarnation();
-    node.sequence = 0;
+    node.sequence = node.answered = 0;
     draining_.erase(id->str());
   }
   node.heard = world_.timeline.now();
@@ -128,6 +133,10 @@ void LeaseRules::coordinator_stepped(const CoordinatorStep& step) {
   // A person's word counts in the step that answers it: before its grants are looked at.
   if (const auto* received = step.event == nullptr ? nullptr : std::get_if<coordinator::Received>(step.event))
     take_word(step.core, *received, step.effects);
+  // A node that is forgotten loses its cordon: it comes back as a new one.
+  for (const coordinator::RosterChange& change : step.effects.roster) {
+    if (!change.allowed) cordoned_.erase(change.node.str());
+  }
   const bool is_tick = step.event != nullptr && std::holds_alternative<coordinator::Tick>(*step.event);
   look_at(step.experts, is_tick);
 }

@@ -6,7 +6,8 @@
 //           recovery window, never because the coordinator itself stood still, and only few of them at once. What counts
 //           is when words reached the process: those that queue up while it stands still end a silence too, but do not
 //           undo one that was longer than the lease before them
-//   cordon  nothing is given to a node that is cordoned or drains
+//   L1      a heartbeat counts once: one that is not newer than the last that was answered is not answered
+//   cordon  nothing is given to a node that is cordoned or drains; a cordon ends when the roster forgets the node
 //   slot    a slot has one lease at most
 #pragma once
 
@@ -39,6 +40,7 @@ class LeaseRules final : public Watcher {
     coordinator::ConnectionId connection;  // that was greeted; empty: closed
     std::uint64_t incarnation = 0;
     std::uint64_t sequence = 0;
+    std::uint64_t answered = 0;  // the sequence of the last heartbeat that was
     Duration heard{};
     Duration silence{};  // the longest between two of its words since the last one that the core has read
     Duration closed{};

@@ -4,13 +4,15 @@
 #include <set>
 
 #include "base/text.h"
+#include "tests/simulation/enemy.h"
 #include "tests/simulation/faults.h"
 #include "tests/simulation/gossip_enemies.h"
 
 namespace skerry::simulation {
 namespace {
 constexpr std::uint64_t kRoom = 1ULL << 40;
-constexpr std::size_t kGossipFaults = 4;  // the last of faults()
+constexpr std::size_t kGossipFaults = 5;  // the last of faults()
+constexpr std::size_t kBackups = 3;
 }  // namespace
 
 // Enrols by a token, twice, and is never heard again.
@@ -57,6 +59,7 @@ const std::vector<Nemesis::Fault>& Nemesis::faults() {
       {"disk_slow", 1.5, &Nemesis::disk_slow},
       {"disk_full", 1.5, &Nemesis::disk_full},
       {"sync_fails", 1.5, &Nemesis::sync_fails},
+      {"file_error", 1.5, &Nemesis::file_error},
       {"bit_flips", 1.5, &Nemesis::bit_flips},
       {"object_lost", 1.5, &Nemesis::object_lost},
       {"transfers_fail", 1.5, &Nemesis::transfers_fail},
@@ -66,10 +69,12 @@ const std::vector<Nemesis::Fault>& Nemesis::faults() {
       {"coordinator_disk_stall", 1.5, &Nemesis::coordinator_disk_stall},
       {"coordinator_disk_full", 1.5, &Nemesis::coordinator_disk_full},
       {"coordinator_sync_fails", 1.5, &Nemesis::coordinator_sync_fails},
+      {"coordinator_file_error", 1, &Nemesis::coordinator_file_error},
       {"coordinator_restore", 1, &Nemesis::coordinator_restore},
       {"forged_word", 2.5, &Nemesis::forge},
       {"replayed_commit", 1.5, &Nemesis::replay},
       {"spent_token", 1.5, &Nemesis::spend_token},
+      {"hostile_node", 1.5, &Nemesis::hostile_node},
       {"revoked_key", 1, &Nemesis::revoke},
       {"evict", 1, &Nemesis::evict},
       {"cordon", 1, &Nemesis::cordon},
@@ -80,6 +85,7 @@ const std::vector<Nemesis::Fault>& Nemesis::faults() {
       {"old_record", 1, &Nemesis::old_record},
       {"revoked_record", 1, &Nemesis::revoked_record},
       {"unknown_signer", 1, &Nemesis::unknown_signer},
+      {"two_contents", 1, &Nemesis::two_contents},
   };
   return kFaults;
 }
@@ -317,7 +323,9 @@ bool Nemesis::disk_slow() {
 bool Nemesis::disk_full() {
   for (DaemonHost* daemon : some()) {
     daemon->disk().full = true;
-    later(dice_.duration(seconds(1), seconds(25)), [daemon] { daemon->disk().full = false; });
+    daemon->disk().is_full_of_state = dice_.chance(0.5);
+    later(dice_.duration(seconds(1), seconds(25)),
+          [daemon] { daemon->disk().full = daemon->disk().is_full_of_state = false; });
   }
   return true;
 }
@@ -326,6 +334,16 @@ bool Nemesis::sync_fails() {
   for (DaemonHost* daemon : some()) {
     daemon->disk().sync_fails = true;
     later(seconds(20), [daemon] { daemon->disk().sync_fails = false; });
+    for (const Duration wait : {seconds(7), seconds(14), seconds(21)}) start_later(*daemon, wait);
+  }
+  return true;
+}
+
+// The next file that it writes or reads: the process ends, as with every error of its disk but a full one.
+bool Nemesis::file_error() {
+  for (DaemonHost* daemon : some()) {
+    daemon->disk().file_fails = true;
+    later(seconds(20), [daemon] { daemon->disk().file_fails = false; });
     for (const Duration wait : {seconds(7), seconds(14), seconds(21)}) start_later(*daemon, wait);
   }
   return true;
@@ -386,7 +404,7 @@ void Nemesis::start_coordinator_later(Duration delay) {
 
 bool Nemesis::coordinator_kill() {
   if (!cluster_.coordinator().is_up()) return false;
-  if (!backup_ && !cluster_.run_state().empty()) backup_ = cluster_.coordinator().backup();
+  if (backups_.empty() || dice_.chance(0.3)) keep_backup();
   cluster_.coordinator().kill();
   start_coordinator_later(dice_.duration(milliseconds(100), dice_.chance(0.6) ? seconds(3) : seconds(30)));
   return true;
@@ -419,17 +437,35 @@ bool Nemesis::coordinator_sync_fails() {
   return true;
 }
 
-// Its disk is lost; what a backup held comes back, under a higher generation.
+bool Nemesis::coordinator_file_error() {
+  if (!cluster_.coordinator().is_up()) return false;
+  cluster_.coordinator().disk().file_fails = true;
+  later(seconds(20), [this] { cluster_.coordinator().disk().file_fails = false; });
+  for (const Duration wait : {seconds(3), seconds(9), seconds(20)}) start_coordinator_later(wait);
+  return true;
+}
+
+void Nemesis::keep_backup() {
+  if (cluster_.run_state().empty()) return;
+  backups_.push_back(cluster_.coordinator().backup());
+  if (backups_.size() > kBackups) backups_.pop_front();
+}
+
+// Its disk is lost; what a backup held comes back, under a higher generation. A backup older than one that was restored is
+// restored no more: until a node that saw the later generation says Hello, grants of the earlier one would break S3
+// (docs/reliability.md, Leases).
 bool Nemesis::coordinator_restore() {
   if (!cluster_.coordinator().is_up()) return false;
-  if (!backup_) {
-    if (!cluster_.run_state().empty()) backup_ = cluster_.coordinator().backup();
+  if (backups_.empty()) {
+    keep_backup();
     return false;
   }
   cluster_.coordinator().kill();
-  cluster_.coordinator().restore(*backup_);
+  const auto backup = backups_.begin() + static_cast<std::ptrdiff_t>(dice_.between(0, backups_.size() - 1));
+  cluster_.coordinator().restore(*backup);
   ++restores_;
-  if (dice_.chance(0.5)) backup_.reset();
+  cluster_.renew_token();
+  backups_.erase(backups_.begin(), dice_.chance(0.5) ? std::next(backup) : backup);
   start_coordinator_later(dice_.duration(seconds(1), seconds(10)));
   return true;
 }
@@ -509,7 +545,7 @@ bool Nemesis::spend_token() {
   pb::AdminRequest request;
   request.mutable_token_create()->set_role(pb::ROLE_NODE);
   request.mutable_token_create()->set_uses(static_cast<std::uint32_t>(dice_.between(1, 2)));
-  request.mutable_token_create()->set_ttl_seconds(86400);
+  request.mutable_token_create()->set_ttl_seconds(dice_.chance(0.5) ? 86400 : dice_.between(1, 5));
   cluster_.admin().ask(request, [this, dice = dice_](const pb::ControlReply& reply) mutable {
     if (!reply.admin().has_token_created()) return;
     const pb::TokenCreated token = reply.admin().token_created();
@@ -523,12 +559,31 @@ bool Nemesis::spend_token() {
   return true;
 }
 
+// It joins as any other does, and is gone after a while.
+bool Nemesis::hostile_node() {
+  pb::AdminRequest request;
+  request.mutable_token_create()->set_role(pb::ROLE_NODE);
+  request.mutable_token_create()->set_uses(1);
+  request.mutable_token_create()->set_ttl_seconds(86400);
+  cluster_.admin().ask(request, [this, dice = dice_](const pb::ControlReply& reply) mutable {
+    if (healed_ || !reply.admin().has_token_created()) return;
+    const Duration stays = dice.duration(seconds(5), seconds(40));
+    hostile_.push_back(std::make_unique<Enemy>(cluster_.world(), cluster_.coordinator(),
+                                               text("enemy-", hostile_.size() + 1),
+                                               reply.admin().token_created(), dice));
+    later(stays, [enemy = hostile_.back().get()] { enemy->leave(); });
+  });
+  return true;
+}
+
 // Its key is worth nothing from then on; its person wipes the disk and joins it anew.
 bool Nemesis::revoke() {
   DaemonHost& victim = any();
   if (!victim.is_enrolled()) return false;
   const std::string key = victim.identity().x25519_key;
   const Duration rejoins = dice_.duration({}, seconds(20));
+  // Only records bring back what a restore forgets.
+  if (!cluster_.options().gossips) backups_.clear();
   cluster_.ask_named(
       [](pb::AdminRequest& r, const std::string& name) { r.mutable_node_revoke()->set_name(name); },
       victim.id().str(),
@@ -536,8 +591,9 @@ bool Nemesis::revoke() {
        certificate = victim.certificate()](const pb::ControlReply& reply) {
         if (!reply.admin().has_ack()) return;
         if (cluster_.options().gossips) enemies_->key_was_revoked(identity, certificate);
-        // An answer that was on its way when a backup took the coordinator's place binds nobody.
-        if (restores == restores_) cluster_.invariants().revocation_acknowledged(key);
+        const bool overtaken = restores != restores_;  // the answer was on its way
+        if (!overtaken || cluster_.options().gossips)
+          cluster_.invariants().revocation_acknowledged(key, overtaken);
         later(rejoins, [this, key, &victim] {
           if (victim.identity().x25519_key != key) return;
           victim.kill(DaemonHost::Death::kKilled);
@@ -556,6 +612,7 @@ bool Nemesis::revoked_record() {
   return enemies_->knows_revoked_key() ? enemies_->revoked_record(dice_) : revoke();
 }
 bool Nemesis::unknown_signer() { return enemies_->unknown_signer(dice_); }
+bool Nemesis::two_contents() { return enemies_->two_contents(dice_); }
 
 bool Nemesis::evict() {
   cluster_.ask_named(
@@ -606,6 +663,7 @@ void Nemesis::heal() {
   World& world = cluster_.world();
   world.trace.line([] { return std::string("everything heals"); });
   world.transfers_fail = 0;
+  for (const auto& enemy : hostile_) enemy->leave();
   cluster_.kill_copies();
   cluster_.coordinator().disk() = DiskWeather{};
   cluster_.coordinator().set_wall_offset(0);

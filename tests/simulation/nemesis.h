@@ -2,6 +2,7 @@
 // once as real spot reclaims are. Then everything heals.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 
 namespace skerry::simulation {
 
+class Enemy;
 class GossipEnemies;
 class Stranger;  // a client that enrols and says nothing else
 
@@ -67,6 +69,7 @@ class Nemesis {
   bool disk_slow();
   bool disk_full();
   bool sync_fails();
+  bool file_error();
   bool bit_flips();
   bool object_lost();
   bool transfers_fail();
@@ -76,10 +79,13 @@ class Nemesis {
   bool coordinator_disk_stall();
   bool coordinator_disk_full();
   bool coordinator_sync_fails();
+  bool coordinator_file_error();
   bool coordinator_restore();
+  void keep_backup();
   bool forge();
   bool replay();
   bool spend_token();
+  bool hostile_node();
   bool revoke();
   bool evict();
   bool cordon();
@@ -89,17 +95,19 @@ class Nemesis {
   bool old_record();
   bool revoked_record();
   bool unknown_signer();
+  bool two_contents();
 
   Cluster& cluster_;
   std::optional<std::set<std::uint32_t>> only_;
   Dice dice_;  // of the fault under way
   bool healed_ = false;
   std::vector<std::uint32_t> took_place_;
-  std::optional<CoordinatorHost::Backup> backup_;
+  std::deque<CoordinatorHost::Backup> backups_;  // of several days, any of which may be restored
   std::uint64_t restores_ = 0;
   std::unique_ptr<GossipEnemies> enemies_;
   std::vector<std::unique_ptr<Stranger>> strangers_;
   std::uint64_t stranger_count_ = 0;
+  std::vector<std::unique_ptr<Enemy>> hostile_;
 };
 
 }  // namespace skerry::simulation

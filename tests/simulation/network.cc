@@ -177,6 +177,15 @@ void Network::deliver_to_client(std::uint64_t number, const std::string& bytes) 
   at->second.client->received(connection.endpoint, bytes);
 }
 
+void Network::throw_out(const std::string& key) {
+  std::vector<ConnectionId> unwanted;
+  for (const auto& [name, number] : by_server_name_) {
+    const Connection& connection = connections_.at(number);
+    if (connection.key == key && connection.endpoint != Endpoint::kEnrol) unwanted.push_back(name);
+  }
+  for (const ConnectionId& name : unwanted) disconnect(name);
+}
+
 void Network::disconnect(const ConnectionId& name) {
   const auto found = by_server_name_.find(name);
   if (found == by_server_name_.end()) return;

@@ -65,6 +65,8 @@ class Network {
   void server_down();
   void send_to_client(const ConnectionId& connection, const std::string& bytes);
   void disconnect(const ConnectionId& connection);
+  // This key is let in no more: ends its connections to anything but enrol, also those that have said nothing yet.
+  void throw_out(const std::string& key);
 
   // ---- Clients, by their address ----
   // Connects, and goes on for ever. Dialling what is dialled does nothing.

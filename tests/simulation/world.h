@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,15 +17,20 @@
 
 namespace skerry::simulation {
 
+// Unix milliseconds of a right wall clock when a simulation begins.
+inline constexpr std::int64_t kEpochStart = 1'800'000'000'000;
+
 // A disk as seen by one process: what was asked for becomes durable after a while, in order.
 struct DiskWeather {
   Duration write_min = milliseconds(1);
   Duration write_max = milliseconds(5);
   Duration object_min = milliseconds(20);  // a chunked object's flush
   Duration object_max = milliseconds(100);
-  bool full = false;
-  bool sync_fails = false;  // the next one; the process ends by it
-  double flips = 0;         // the share of reads that bring wrong bytes
+  bool full = false;              // of objects
+  bool is_full_of_state = false;  // not even the state fits
+  bool sync_fails = false;        // the next one; the process ends by it
+  bool file_fails = false;        // the next file that is written or read, likewise
+  double flips = 0;               // the share of reads that bring wrong bytes
 };
 
 // Whoever can serve an object over blob.
@@ -69,12 +75,16 @@ struct World {
   std::uint64_t non_finite_one_in = 0;
   Step non_finite_steps = 1;                     // somewhere among so many
   std::size_t event_limit = 0;                   // of the coordinator's log
+  std::size_t node_event_limit = 0;              // of them, one node's
+  std::uint32_t attempts = 0;                    // of an expert without a commit between
   std::uint64_t run_seed = 1;                    // of the weights
   std::map<std::string, std::string> key_names;  // X25519 key → name, for lines
   std::map<std::string, std::uint64_t> faults;   // by kind, as they took place
   std::vector<const Believer*> believers;        // every daemon
   std::function<bool(const Hash&)> is_stored;    // whole and undamaged on the coordinator's disk
   GossipGround* gossip = nullptr;                // none: nobody gossips
+  // Daemons that run and whose records say that this node is revoked, with their names.
+  std::function<std::map<NodeId, std::string>(const NodeId&)> hold_revocation;
 
   template <class Tell>
   void tell(Tell&& tell) {

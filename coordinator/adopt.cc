@@ -1,0 +1,292 @@
+// `run adopt`: an orphan becomes a run again, from records and from what nodes hold.
+//
+//   asked       the orphan's records are asked for, and of nodes its specification and the head of each expert
+//   complete    all of them are here, or the person does without the rest: dataset, run and experts are made of them in one
+//               batch, under epochs beyond those of any node
+//
+// Files of its dataset that nobody gave back by then are asked for later: the dataset is not ready until they are here, and
+// nodes train on from their own. An adoption that nobody asks for any more is forgotten; what has come stays a while.
+#include <algorithm>
+
+#include "base/text.h"
+#include "coordinator/machine.h"
+#include "coordinator/router_job.h"
+#include "protocol/limits.h"
+
+namespace skerry::coordinator {
+namespace {
+
+constexpr Duration kForgottenAfter = std::chrono::minutes(2);
+constexpr std::uint64_t kSpecificationBytes = 4ULL << 20;
+
+}  // namespace
+
+AdminResult Machine::run_adopt(const pb::RunAdopt& request) {
+  ASSIGN_OR_RETURN(const pb::RunRecord* const orphan, find_orphan(request.run()));
+  pb::AdminReply reply;
+  pb::RunAdoptReply& answer = *reply.mutable_adopted();
+  if (orphan == nullptr) {  // perhaps adopted by the question before
+    ASSIGN_OR_RETURN(const Run* const run, find_run(request.run()));
+    answer.set_done(true);
+    *answer.mutable_run() = run_info(*run, true);
+    return reply;
+  }
+  if (const auto known = run_names.find(orphan->name()); known != run_names.end()) {
+    return fail(ErrorCode::kConflict,
+                text("a run named ", orphan->name(), " exists (", known->second, "), and the orphan ",
+                     orphan->run(), " has the same name: stop and delete the one that is to go first"));
+  }
+  if (runs.size() >= config.runs) return fail(ErrorCode::kExhausted, "too many runs; delete some first");
+  const std::string id = orphan->run();
+  Adoption& adoption = adoptions[id];
+  adoption.about = *orphan;
+  adoption.asked = now.boot;
+  effects.seeks.emplace_back(id);
+  if (adoption.specification) TRY(check_specification(adoption));
+  if (const Result<Hash> spec = Hash::from_raw(adoption.about.spec().manifest());
+      spec && !adoption.specification && stored_objects.contains(*spec)) {
+    effects.reads.push_back(*spec);
+  }
+  const std::vector<std::string> missing = missing_parts(adoption);
+  const bool may_go_on = missing.empty() || request.partial();
+  const bool is_told = adoption.heads && now.boot - adoption.told >= config.adoption_pause;
+  if (!adoption.specification || !is_told || !may_go_on) {
+    for (const std::string& part : missing) answer.add_missing(part);
+    return reply;
+  }
+  Adoption whole = std::move(adoption);
+  adoptions.erase(id);
+  adopt(std::move(whole));
+  answer.set_done(true);
+  for (const std::string& part : missing) answer.add_missing(part);
+  *answer.mutable_run() = run_info(runs.at(id), true);
+  return reply;
+}
+
+void Machine::adopt_from(const RunRecords& event) {
+  const auto adoption = adoptions.find(event.run.str());
+  if (adoption == adoptions.end()) return;
+  const auto same = [](const RunRecords::Head& a, const RunRecords::Head& b) {
+    return a.record.expert() == b.record.expert() &&
+           a.record.checkpoint().manifest() == b.record.checkpoint().manifest();
+  };
+  auto& heads = adoption->second.heads;
+  if (!heads || !std::ranges::equal(*heads, event.heads, same)) adoption->second.told = now.boot;
+  heads = event.heads;
+}
+
+void Machine::specification_read(const FileRead& event) {
+  for (auto& [id, adoption] : adoptions) {
+    if (adoption.about.spec().manifest() != event.manifest.raw()) continue;
+    pb::EnsembleReply specification;
+    if (specification.ParseFromString(event.bytes)) adoption.specification = std::move(specification);
+  }
+}
+
+void Machine::forget_adoptions() {
+  std::erase_if(adoptions, [&](const auto& each) {
+    if (now.boot - each.second.asked < kForgottenAfter) return false;
+    const auto leave = [&](const pb::ObjectRef& object) {
+      const Hash manifest = *Hash::from_raw(object.manifest());
+      if (stored_objects.contains(manifest) && !named.contains(manifest)) unclaimed[manifest] = now.boot;
+    };
+    leave(each.second.about.spec());
+    for (const RunRecords::Head& head : each.second.heads.value_or(std::vector<RunRecords::Head>{}))
+      leave(head.record.checkpoint());
+    return true;
+  });
+}
+
+// ---- What is asked of nodes ----
+
+void Machine::visit_sought(const std::function<void(const pb::ObjectRef&, Purpose)>& visit) const {
+  for (const auto& [id, adoption] : adoptions) {
+    if (adoption.about.spec().bytes() <= kSpecificationBytes) visit(adoption.about.spec(), Purpose::kFile);
+    if (!adoption.heads) continue;
+    for (const RunRecords::Head& head : *adoption.heads)
+      visit(head.record.checkpoint(), Purpose::kCheckpoint);
+  }
+  for (const auto& [name, dataset] : datasets) {
+    if (dataset.record.ready() || !dataset.source.empty() || user_of(name) == nullptr) continue;
+    for (const pb::DatasetFile& file : dataset.record.content().files()) visit(file.object(), Purpose::kFile);
+  }
+}
+
+std::optional<pb::ObjectRef> Machine::sought_object(const Hash& manifest) const {
+  std::optional<pb::ObjectRef> found;
+  visit_sought([&](const pb::ObjectRef& object, Purpose) {
+    if (!found && object.manifest() == manifest.view()) found = object;
+  });
+  return found;
+}
+
+std::string Machine::wrong_head(const Adoption& adoption, const RunRecords::Head& head) const {
+  const auto object = stored_objects.find(*Hash::from_raw(head.record.checkpoint().manifest()));
+  if (object == stored_objects.end()) return "no connected node has given it back yet";
+  const ObjectFacts& facts = object->second.facts;
+  const bool is_its = object->second.checkpoint && facts.run == adoption.about.run() &&
+                      facts.expert == head.record.expert() && facts.step == head.record.step() &&
+                      facts.expert < adoption.about.experts();
+  if (!is_its) return "its bytes are not what the record says";
+  if (Epoch(facts.epoch).generation() >= generations_end())
+    return text("its epoch is of generation ", Epoch(facts.epoch).generation(),
+                ", beyond those that this coordinator can have begun");
+  return "";
+}
+
+std::vector<std::string> Machine::missing_parts(const Adoption& adoption) const {
+  std::vector<std::string> missing;
+  if (!adoption.specification)
+    missing.emplace_back("its specification: no connected node has given it back yet");
+  if (!adoption.heads) return missing;
+  for (const RunRecords::Head& head : *adoption.heads) {
+    if (const std::string wrong = wrong_head(adoption, head); !wrong.empty())
+      missing.push_back(
+          text("expert ", head.record.expert(), "'s checkpoint of step ", head.record.step(), ": ", wrong));
+  }
+  for (std::uint32_t index = 0; index < adoption.about.experts(); ++index) {
+    const bool is_told = std::ranges::any_of(
+        *adoption.heads, [&](const RunRecords::Head& head) { return head.record.expert() == index; });
+    if (!is_told)
+      missing.push_back(
+          text("expert ", index, ": no record tells of a checkpoint; adopted so, it begins anew"));
+  }
+  return missing;
+}
+
+// ---- What a run is made of ----
+
+Result<void> Machine::check_content(const pb::DatasetAdd& content, const std::string& name) const {
+  const auto known = datasets.find(name);
+  if (content.files().empty()) {
+    if (known != datasets.end()) return {};
+    return fail(ErrorCode::kNotFound,
+                text("its specification is an older version's and does not say what dataset ", name,
+                     " is made of: `skerry dataset add ", name, "` of the same images first"));
+  }
+  TRY(check_files(content));
+  if (known == datasets.end()) {
+    if (datasets.size() >= config.datasets)
+      return fail(ErrorCode::kExhausted, "too many datasets; delete some first");
+    return {};
+  }
+  if (known->second.digest == blake2b(content.SerializeAsString()).raw()) return {};
+  return fail(ErrorCode::kConflict,
+              text("dataset ", name, " exists with other content than the run was trained on: ",
+                   "delete it, and the runs that use it, first"));
+}
+
+Result<void> Machine::check_specification(const Adoption& adoption) const {
+  const pb::EnsembleReply& about = *adoption.specification;
+  const pb::RunSpec& spec = about.run().spec();
+  const std::uint32_t experts = about.dataset().partitions() + (trains_router(spec) ? 1 : 0);
+  if (about.run().id() != adoption.about.run() || experts != adoption.about.experts() ||
+      spec.name() != adoption.about.name())
+    return fail(ErrorCode::kCorrupt, "its specification is of another run than its record");
+  TRY(check_spec(spec));
+  TRY(check_content(about.content(), spec.dataset()));
+  if (!spec.init().empty()) TRY(check_content(about.weights(), spec.init()));
+  std::uint64_t bytes = 0;
+  const auto add = [&](const pb::ObjectRef& object) {
+    if (!stored_objects.contains(*Hash::from_raw(object.manifest()))) bytes += object.bytes();
+  };
+  for (const pb::DatasetFile& file : about.content().files()) add(file.object());
+  for (const pb::DatasetFile& file : about.weights().files()) add(file.object());
+  for (const RunRecords::Head& head : adoption.heads.value_or(std::vector<RunRecords::Head>{}))
+    add(head.record.checkpoint());
+  if (disk_free && *disk_free < config.reserve_bytes + bytes) {
+    return fail(ErrorCode::kExhausted,
+                text("the run needs ", human_bytes(bytes), " and the coordinator's disk has ",
+                     human_bytes(*disk_free), " free, of which ", human_bytes(config.reserve_bytes),
+                     " are kept in reserve: make room and adopt it again"));
+  }
+  return {};
+}
+
+void Machine::take_dataset(const pb::DatasetAdd& content) {
+  if (content.files().empty() || datasets.contains(content.name())) return;
+  Dataset& dataset = datasets[content.name()];
+  *dataset.record.mutable_content() = content;
+  dataset.record.set_created_unix_ms(now.unix_ms);
+  dataset.digest = blake2b(content.SerializeAsString()).raw();
+  for (const pb::DatasetFile& file : content.files()) name_object(file.object().manifest());
+  dirty_datasets.insert(content.name());
+  check_ready(dataset);
+}
+
+Expert Machine::adopted_expert(const Adoption& adoption, std::uint32_t index) {
+  Expert expert;
+  stored::Expert& record = expert.record;
+  record.set_run(adoption.about.run());
+  record.set_index(index);
+  record.set_removed(index < adoption.specification->dataset().partitions() &&
+                     std::ranges::count(adoption.about.without(), index) > 0);
+  const auto head = std::ranges::find_if(
+      *adoption.heads, [&](const RunRecords::Head& each) { return each.record.expert() == index; });
+  if (head != adoption.heads->end() && wrong_head(adoption, *head).empty()) {
+    const pb::ExpertRecord& said = head->record;
+    const StoredObject& object = stored_objects.at(*Hash::from_raw(said.checkpoint().manifest()));
+    stored::Checkpoint& checkpoint = *record.add_checkpoints();
+    checkpoint.set_manifest(said.checkpoint().manifest());
+    checkpoint.set_manifest_bytes(object.manifest_bytes);
+    checkpoint.set_bytes(object.bytes);
+    checkpoint.set_step(object.facts.step);
+    checkpoint.set_epoch(object.facts.epoch);
+    checkpoint.set_attempt(object.facts.attempt);
+    if (object.facts.parent) checkpoint.set_parent(object.facts.parent->raw());
+    checkpoint.set_fingerprint(object.facts.fingerprint);
+    checkpoint.set_round(said.round());
+    if (nodes.contains(head->author.str())) checkpoint.set_node(head->author.str());
+    checkpoint.set_committed_unix_ms(now.unix_ms);
+    checkpoint.mutable_metrics()->set_loss(said.loss());
+    record.set_attempt(object.facts.attempt);
+    record.set_attempt_at_commit(object.facts.attempt);
+    record.set_epoch(object.facts.epoch);
+    name_object(checkpoint.manifest());
+  }
+  return expert;
+}
+
+// REQUIRES: check_specification(adoption), and its heads are here as far as they are to come.
+void Machine::adopt(Adoption adoption) {
+  const pb::EnsembleReply& about = *adoption.specification;
+  const std::string id = adoption.about.run();
+  take_dataset(about.content());
+  take_dataset(about.weights());
+  Run run;
+  run.record.set_id(id);
+  *run.record.mutable_spec() = about.run().spec();
+  *run.record.mutable_model() = about.run().model();
+  run.record.set_wanted(stored::WANTED_ACTIVE);
+  run.record.set_experts(adoption.about.experts());
+  run.record.set_steps_target(about.run().spec().train().steps());
+  run.record.set_created_unix_ms(about.run().created_unix_ms());
+  std::uint32_t generation = meta.generation();
+  std::size_t heads = 0;
+  for (std::uint32_t index = 0; index < adoption.about.experts(); ++index) {
+    run.experts.push_back(adopted_expert(adoption, index));
+    const Expert& expert = run.experts.back();
+    heads += expert.has_head() ? 1 : 0;
+    const std::uint32_t begun = Epoch(expert.record.epoch()).generation();
+    if (begun > meta.generation()) generation = std::max(generation, begun + 1);
+    dirty_experts.insert(expert.id());
+  }
+  if (generation > meta.generation()) {  // nobody that has seen it said Hello yet
+    meta.set_generation(generation);
+    dirty_meta = true;
+  }
+  if (run.is_all_at_target()) run.record.set_wanted(stored::WANTED_DONE);
+  orphans.erase(id);
+  run_names[adoption.about.name()] = id;
+  dirty_runs.insert(id);
+  Run& kept = runs[id] = std::move(run);
+  for (Expert& expert : kept.experts) raise_epoch(expert);
+  tell_run("run_adopted",
+           text("from records: ", heads, " of its ", kept.experts.size(),
+                " experts go on from a checkpoint that a node gave back"),
+           kept);
+  unsettled = true;
+  settle();  // so that the answer tells who trains
+}
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""What comes back after a restore: runs that the backup does not know, nodes that enrolled since, and revocations (S14)."""
+import pathlib
+import shutil
+import subprocess
+import unittest
+
+from case import BIN, EndToEnd
+from cluster import Failure, flip_byte
+
+HAS_ENGINE = (BIN / "skerry-engine").exists()
+STEPS = 4000
+QUICK = {"SKERRY_FAKE_STEP_MS": "2"}
+SLOW = {"SKERRY_FAKE_STEP_MS": "40"}
+
+
+class Restore(EndToEnd):
+    def start(self):
+        """Where there is an engine it trains; what it makes can be fetched as an ensemble as well."""
+        it = self.cluster(fake=not HAS_ENGINE, coordinator_args=["--lease-seconds", "1"])
+        it.start_coordinator()
+        return it
+
+    def command(self, *words):
+        done = subprocess.run([str(word) for word in (BIN / "skerry-coordinator", *words)], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def trained(self, it, run):
+        """The bytes of its experts in the end, as hashes: weights, moments and means."""
+        objects = [o for o in it.items("chunk", "list", run, "--chunks") if o["kind"] == "checkpoint" and o["step"] == STEPS]
+        self.assertEqual(len(objects), 2)
+        return {o["expert"]: sorted(chunk["chunk"] for chunk in o["chunks"]) for o in objects}
+
+    def reference(self, it):
+        """What a run comes to that nothing befell."""
+        it.add_dataset(partitions=2)
+        it.create_run("reference", train={"steps": STEPS})
+        it.wait_run("reference")
+        return self.trained(it, "reference")
+
+    def begin(self, it, names):
+        """A run in the middle, and what it is then; the nodes are slow so that it is not done before the coordinator goes."""
+        for name in names:
+            self.assertEqual(it.daemons[name].stop(), 0)
+            it.start_daemon(name, env=SLOW)
+        it.create_run("birds", train={"steps": STEPS})
+        for expert in (0, 1):
+            it.wait_event(kind="committed", run="birds", expert=expert, count=2)
+        it.wait(lambda: self.nodes_know(it, names), "the nodes to hold the run's records", it.coordinator)
+        before = it.experts("birds")
+        it.coordinator.kill()
+        self.assertTrue(all(expert["step"] < STEPS for expert in before), before)
+        return before
+
+    def nodes_know(self, it, names):
+        """Their records have come to the coordinator, later ones of both experts: so its records of the run have gone to them."""
+        if not HAS_ENGINE:
+            return all(it.skerryd("router", "birds", "--data", it.root / name, "--out", self.fresh(it, name)).returncode == 0 for name in names)
+        steps = {e["expert"]: e["step"] for peer in it.items("peer", "list") for e in peer["experts"] if e["run"] == "birds"}
+        return len(steps) == 2 and min(steps.values()) >= STEPS // 10
+
+    @staticmethod
+    def fresh(it, name):
+        shutil.rmtree(it.root / f"from-{name}", ignore_errors=True)
+        return it.root / f"from-{name}"
+
+    def orphans(self, it):
+        return {run["name"] for run in it.items("run", "list") if run["state"] == "orphan"}
+
+    def go_on(self, it, before, reference):
+        """Adopts the orphan and trains it to its end."""
+        it.wait(lambda: {"birds", "reference"} <= self.orphans(it), "the runs to be shown as orphans", it.coordinator)
+        it.wait_event(kind="run_orphaned")
+        refused = it.run("run", "show", "birds", check=False)
+        self.assertIn("skerry run adopt birds", refused.stderr)
+        adopted = it.json("run", "adopt", "birds")
+        self.assertEqual((adopted["adopted"], adopted["missing"]), (True, []))
+        for now, then in zip(adopted["experts"], before):
+            self.assertGreaterEqual(now["step"], then["step"], "what was acknowledged came back")
+            self.assertGreater(now["epoch"], then["epoch"], "beyond any that a node has seen")
+        for name, process in it.daemons.items():
+            if process.alive():
+                self.assertEqual(process.stop(), 0)
+                it.start_daemon(name, env=QUICK)
+        it.wait_run("birds")
+        self.assertEqual(self.trained(it, "birds"), reference, "to the same bytes as a run that nothing befell")
+        # No node keeps the held-back images: who has them adds them again.
+        shutil.rmtree(it.root / "shapes-images")
+        it.add_dataset(partitions=2)
+        it.wait(lambda: [d["state"] for d in it.items("dataset", "list")] == ["ready"], "the dataset to be whole", it.coordinator)
+        self.assertEqual(self.orphans(it), {"reference"}, "what nobody adopts stays")
+        it.run("run", "delete", "reference", "--yes")
+        it.wait(lambda: not self.orphans(it), "a deleted orphan to be gone", it.coordinator)
+
+    def test_a_run_that_is_younger_than_the_backup(self):
+        it = self.start()
+        it.start_daemon("one", env=QUICK)
+        it.start_daemon("bad", env=QUICK)
+        token = it.json("token", "create", "--role", "node")["token"]
+        self.command("backup", it.root / "backup", "--data", it.root / "coordinator")
+        it.start_daemon("two", env=QUICK)
+        it.run("node", "revoke", "bad", "--yes")
+        it.daemons["bad"].popen.wait(120)
+        reference = self.reference(it)
+        before = self.begin(it, ("one", "two"))
+
+        shutil.rmtree(it.root / "coordinator")
+        self.command("restore", it.root / "backup", "--data", it.root / "coordinator")
+        it.start_coordinator()
+        it.wait_event(kind="revoked", node="bad")
+        it.wait_event(kind="readmitted", node="two")
+        bad = it.start_daemon_process("bad")
+        self.assertEqual(bad.popen.wait(120), 78, "a revoked key stays out")
+        late = it.join(token, "late")
+        self.assertEqual(late.popen.wait(120), 78, "a token from before the restore joins nobody")
+        self.assertIn("expired", late.log_text())
+
+        self.wait_orphans(it, {"birds", "reference"})
+        if HAS_ENGINE:
+            self.fetch_from_nodes(it)
+        self.go_on(it, before, reference)
+        # Nobody who deletes it is asked twice: an older record that turns up later changes nothing.
+        it.coordinator.kill()
+        it.start_coordinator()
+        self.assertEqual(self.orphans(it), set())
+
+    def fetch_from_nodes(self, it):
+        address = it.wait(lambda: next((n["address"] for n in it.items("peer", "list") if n["address"]), None),
+                          "a node that can be dialled", it.coordinator)
+        it.wait(lambda: it.run("ensemble", "fetch", "birds", "-o", it.root / "orphan", "--from", address, check=False).returncode == 0,
+                "the orphan's ensemble from the nodes alone", it.coordinator)
+
+    def wait_orphans(self, it, names):
+        it.wait(lambda: self.orphans(it) == names, f"the orphans {names}", it.coordinator)
+
+    def test_a_store_that_is_damaged_beyond_its_backup(self):
+        it = self.start()
+        for name in ("one", "two"):
+            it.start_daemon(name, env=QUICK)
+        reference = self.reference(it)
+        before = self.begin(it, ("one", "two"))
+        data = it.root / "coordinator"
+        manifest = next(data.rglob("MANIFEST-*"))
+        flip_byte(manifest, manifest.stat().st_size // 2)
+        with self.assertRaises(Failure):
+            it.start_coordinator()
+        self.assertEqual(it.coordinator.popen.returncode, 78)
+        self.assertIn(f"skerry-coordinator restore --fresh --data {data}", it.coordinator.tail())
+
+        former = it.root / "former-admin.toml"
+        shutil.copy(data / "admin.toml", former)
+        self.assertIn("damaged-1", self.command("restore", "--fresh", "--data", data))
+        it.start_coordinator()
+        for name in ("one", "two"):
+            it.wait_event(kind="readmitted", node=name)
+        it.run("--context", former, "node", "list")
+        self.assertTrue(pathlib.Path(data / "damaged-1/store").is_dir(), "what was there is kept")
+        self.go_on(it, before, reference)
+
+
+if __name__ == "__main__":
+    unittest.main()
