@@ -32,21 +32,6 @@ Result<void> make_folder(const fs::path& path) {
   return {};
 }
 
-Result<void> copy_objects(const storage::ObjectStore& from, storage::ObjectStore& to) {
-  for (const storage::ObjectInfo& info : from.list()) {
-    ASSIGN_OR_RETURN(const storage::NamedManifest object, from.manifest(info.name));
-    ASSIGN_OR_RETURN(const std::vector<Hash> there, to.begin(object));
-    const std::set<Hash> present(there.begin(), there.end());
-    for (const storage::Chunk& chunk : storage::distinct_chunks(object.manifest)) {
-      if (present.contains(chunk.hash)) continue;
-      ASSIGN_OR_RETURN(const std::string bytes, from.read(info.name, chunk.hash));
-      TRY(to.put(info.name, chunk.hash, bytes));
-    }
-    TRY(to.seal(info.name));
-  }
-  return {};
-}
-
 Result<void> copy_secret(const fs::path& from, const fs::path& to) {
   ASSIGN_OR_RETURN(const std::string content, protocol::read_secret_file(from));
   return protocol::write_secret_file(to, content);
@@ -66,6 +51,7 @@ struct View {
   std::unique_ptr<storage::Store> store;
   std::unique_ptr<const storage::ObjectStore> objects;
   std::vector<KeyValue> state;
+  std::vector<NamedObject> named;  // by the state
 };
 
 // A folder as it is now, also one in use. An object that it names may have been stored a moment after the look at the
@@ -84,11 +70,76 @@ Result<View> view_folder(const fs::path& folder, const protocol::Identity& ident
   const IdentityAuthority authority(identity);
   ASSIGN_OR_RETURN(const auto core, Core::load(config, rng, authority, view.state, SystemClock().now()));
   TRY(check_objects(*core, *view.objects));
+  view.named = core->objects();
   return view;
 }
 
-Result<void> copy_into(const fs::path& from, const fs::path& to, std::optional<Restore> restore) {
+// Copies the chunks that can be read. RETURNS: whether these are all.
+Result<bool> copy_chunks(const storage::ObjectStore& from, storage::ObjectStore& to,
+                         const storage::NamedManifest& object, bool is_last_attempt) {
+  const bool should_be_whole = from.has(object.name);
+  ASSIGN_OR_RETURN(const std::vector<Hash> there, to.begin(object));
+  const std::set<Hash> present(there.begin(), there.end());
+  bool is_whole = true;
+  for (const storage::Chunk& chunk : storage::distinct_chunks(object.manifest)) {
+    if (present.contains(chunk.hash)) continue;
+    const Result<std::string> bytes = from.salvage(object.name, chunk.hash);
+    if (bytes) {
+      TRY(to.put(object.name, chunk.hash, *bytes));
+      continue;
+    }
+    const ErrorCode why = bytes.error().code;
+    // A running coordinator may have dropped or moved the object: the next attempt sees what became of it. It never writes
+    // other bytes in the place of the object's.
+    const bool is_gone = why == ErrorCode::kNotFound || why == ErrorCode::kIo;
+    const bool may_be_a_race = is_gone && should_be_whole && !is_last_attempt;
+    if (may_be_a_race || (why != ErrorCode::kCorrupt && !is_gone)) return bytes.error();
+    is_whole = false;
+  }
+  return is_whole;
+}
+
+// Copies what the state names, and what else is whole. RETURNS: the objects that the state names and `to` has in part only.
+Result<std::set<Hash>> copy_objects(const View& source, storage::ObjectStore& to, bool is_last_attempt) {
+  const storage::ObjectStore& from = *source.objects;
+  std::set<Hash> named;
+  std::set<Hash> wanted;
+  for (const NamedObject& object : source.named) {
+    named.insert(object.manifest);
+    // A complete object that is not whole is damaged; one that is not complete is still being uploaded.
+    if (object.complete) wanted.insert(object.manifest);
+  }
+  for (const storage::ObjectInfo& info : from.list()) wanted.insert(info.name);
+  std::set<Hash> lacking;
+  for (const Hash& name : wanted) {
+    ASSIGN_OR_RETURN(const storage::NamedManifest object, from.known_manifest(name));
+    ASSIGN_OR_RETURN(const bool is_whole, copy_chunks(from, to, object, is_last_attempt));
+    if (is_whole) {
+      TRY(to.seal(name));
+    } else if (named.contains(name)) {
+      TRY(to.flush(name));
+      lacking.insert(name);
+    } else {
+      TRY(to.drop(name));
+    }
+  }
+  return lacking;
+}
+
+std::vector<std::string> lines_on(const std::set<Hash>& lacking, const std::vector<NamedObject>& named) {
+  std::vector<std::string> lines;
+  for (const NamedObject& object : named) {
+    if (lacking.contains(object.manifest))
+      lines.push_back(text(object.needed_by, " (object ", object.manifest.short_hex(), ")"));
+  }
+  return lines;
+}
+
+Result<std::vector<std::string>> copy_into(const fs::path& from, const fs::path& to,
+                                           std::optional<Restore> restore, bool is_last_attempt) {
   const fs::path scratch = to / "reading";
+  std::set<Hash> lacking;
+  std::vector<NamedObject> named;
   ASSIGN_OR_RETURN(const DataFolder target, open_data_folder(to));
   TRY(copy_secret(DataFolder{from}.identity_file(), target.identity_file()));
   std::error_code ignored;
@@ -98,7 +149,8 @@ Result<void> copy_into(const fs::path& from, const fs::path& to, std::optional<R
                    protocol::Identity::load_or_create(target.identity_file()));
   {
     ASSIGN_OR_RETURN(View source, view_folder(from, identity, scratch));
-    TRY(copy_objects(*source.objects, *target.objects));
+    ASSIGN_OR_RETURN(lacking, copy_objects(source, *target.objects, is_last_attempt));
+    named = std::move(source.named);
     if (restore) {
       ASSIGN_OR_RETURN(source.state, Core::restored(source.state, restore->unix_ms, restore->tokens));
     }
@@ -107,7 +159,7 @@ Result<void> copy_into(const fs::path& from, const fs::path& to, std::optional<R
     TRY(target.store->write(batch));  // last: without it the copy holds no state
   }
   fs::remove_all(scratch, ignored);
-  return {};
+  return lines_on(lacking, named);
 }
 
 }  // namespace
@@ -146,7 +198,8 @@ Result<void> refresh_admin_context(const DataFolder& folder, const protocol::End
   return protocol::write_context(folder.admin_file(), *context);
 }
 
-Result<void> copy_data_folder(const fs::path& from, const fs::path& to, std::optional<Restore> restore) {
+Result<std::vector<std::string>> copy_data_folder(const fs::path& from, const fs::path& to,
+                                                  std::optional<Restore> restore) {
   std::error_code error;
   if (!fs::exists(from / "store", error)) {
     return fail(ErrorCode::kNotFound, text(from.string(), " is no data folder of a coordinator"));
@@ -158,18 +211,19 @@ Result<void> copy_data_folder(const fs::path& from, const fs::path& to, std::opt
     return fail(ErrorCode::kConflict,
                 text(to.string(), " exists and is not empty; name a folder that does not exist"));
   }
-  // A coordinator that runs may drop or store something at the moment of the look.
-  Result<void> copied;
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    copied = copy_into(from, to, restore);
+  // A coordinator that runs may drop or store something at the moment of the look. Nothing changes a backup.
+  const int attempts = restore ? 1 : kAttempts;
+  for (int attempt = 1;; ++attempt) {
+    Result<std::vector<std::string>> copied = copy_into(from, to, restore, attempt == attempts);
     if (copied && !restore) {
-      copied = protocol::write_secret_file(to / kCopyMark, "a backup of a Skerry coordinator\n");
+      const Result<void> marked =
+          protocol::write_secret_file(to / kCopyMark, "a backup of a Skerry coordinator\n");
+      if (!marked) copied = marked.error();
     }
-    if (copied) break;
+    if (copied) return copied;
     fs::remove_all(to, error);
-    if (copied.error().code == ErrorCode::kExhausted) break;
+    if (attempt == attempts || copied.error().code == ErrorCode::kExhausted) return copied;
   }
-  return copied;
 }
 
 Result<fs::path> begin_fresh_store(const fs::path& path, std::int64_t unix_ms) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "coordinator/core.h"
@@ -39,10 +40,14 @@ struct Restore {
   std::int64_t unix_ms = 0;
   Core::Tokens tokens = Core::Tokens::kExpire;
 };
-// Copies everything to `to`, which must not exist or be empty; complete when it returns, and nothing where it fails.
-// A backup, or a restore of one. The source is only read; a coordinator may be running on it.
-Result<void> copy_data_folder(const std::filesystem::path& from, const std::filesystem::path& to,
-                              std::optional<Restore> restore);
+// Copies everything to `to`, which must not exist or be empty. A backup, or a restore of one. The source is only read; a
+// coordinator may be running on it.
+// RETURNS: a line for people on each object that the state names and the copy lacks, because its chunks are damaged or gone.
+// The copy keeps what can be read of it, as of one that is being received: a coordinator on the copy reports it damaged.
+// ON FAILURE: nothing is left at `to`.
+Result<std::vector<std::string>> copy_data_folder(const std::filesystem::path& from,
+                                                  const std::filesystem::path& to,
+                                                  std::optional<Restore> restore);
 
 // Begins a fresh store under the identity in `path`: what was there is moved to path/damaged-N, which is returned. kNotFound:
 // there is no identity; kConflict: a coordinator runs on the folder.

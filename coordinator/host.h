@@ -31,7 +31,8 @@ namespace skerry::coordinator {
 // Where the core's state lies in the Store, apart from the objects' keys.
 inline constexpr char kStatePrefix[] = "coordinator/";
 Result<std::vector<KeyValue>> read_state(const storage::Store& store);
-// kCorrupt, where an object that the state needs is not there whole.
+// kCorrupt, where the store knows nothing of an object that the state needs. One that it knows in part is damaged, which keeps
+// no coordinator from starting.
 Result<void> check_objects(const Core& core, const storage::ObjectStore& objects);
 
 // What the host runs on; everything outlives it.

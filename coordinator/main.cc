@@ -22,7 +22,9 @@
 namespace skerry::coordinator {
 namespace {
 
+constexpr int kExitDone = 0;
 constexpr int kExitError = 1;
+constexpr int kExitDamaged = 8;  // as of `skerry chunk verify`
 constexpr int kExitBadConfiguration = 78;
 
 // Whether another start could succeed without anybody changing anything.
@@ -130,39 +132,78 @@ Result<void> restore_fresh(const Options& options) {
   return {};
 }
 
-// What a person can do about a store that cannot be read.
-Error with_way_out(const Error& error, const std::string& data) {
+// What a person can do about a store that cannot be read; `failed` is what was tried on `data`.
+Error with_way_out(const Error& error, const std::string& failed, const std::string& data) {
   if (error.code != ErrorCode::kCorrupt) return error;
   return fail(
       error.code,
       text(
-          "cannot start on ", data, ": its store is damaged (", error.message,
+          failed, ' ', data, ": its store is damaged (", error.message,
           "), and only a store that reads as it was written is served; restore the newest backup with "
           "`skerry-coordinator restore BACKUP --data NEW_FOLDER`, or, without one, begin a fresh store under "
           "the same identity with `skerry-coordinator restore --fresh --data ",
           data, "`: nodes come back by themselves, and `skerry run adopt` takes runs back"));
 }
 
-Result<void> run(const Options& options) {
+void print_lacking(const std::vector<std::string>& lacking, const std::string& copy, const std::string& from,
+                   const std::string& what_to_do) {
+  if (lacking.empty()) return;
+  std::cout << std::flush;
+  std::cerr << copy << " lacks " << lacking.size() << (lacking.size() == 1 ? " object" : " objects")
+            << ", damaged or missing in " << from << ":\n";
+  for (const std::string& line : lacking) std::cerr << "  " << line << '\n';
+  std::cerr
+      << what_to_do
+      << "If no node holds a dataset's file, run `skerry dataset add` of the same images. If no node holds "
+         "a checkpoint, keep an earlier backup that has it.\n";
+}
+
+Result<int> back_up(const Options& options) {
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> lacking,
+      copy_data_folder(options.data, options.copy, std::nullopt).map_error([&](const Error& error) {
+        return with_way_out(error, "cannot back up", options.data);
+      }));
+  std::cout << "backed up to " << options.copy << '\n';
+  print_lacking(lacking, options.copy, options.data,
+                "The backup holds everything else and can be restored.\n"
+                "To repair the coordinator, run `skerry chunk verify`: nodes that hold these objects give "
+                "them back. Then "
+                "back up again.\n");
+  return lacking.empty() ? kExitDone : kExitDamaged;
+}
+
+Result<int> restore(const Options& options) {
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> lacking,
+      copy_data_folder(options.copy, options.data,
+                       Restore{SystemClock().now().unix_ms,
+                               options.keep_tokens ? Core::Tokens::kKeep : Core::Tokens::kExpire}));
+  std::cout << "restored to " << options.data
+            << ": work since the backup is discarded, and later leases are fenced\n";
+  if (!options.keep_tokens)
+    std::cout << "join tokens made before have expired: `skerry token create` makes new ones\n";
+  print_lacking(
+      lacking, options.data, options.copy,
+      "Start the coordinator: nodes that hold these objects give them back, and the event object_mended "
+      "says so.\n");
+  return kExitDone;
+}
+
+Result<int> run(const Options& options) {
   switch (options.command) {
     case Command::kBackup:
-      TRY(copy_data_folder(options.data, options.copy, std::nullopt));
-      std::cout << "backed up to " << options.copy << '\n';
-      return {};
+      return back_up(options);
     case Command::kRestore:
-      if (options.fresh) return restore_fresh(options);
-      TRY(copy_data_folder(options.copy, options.data,
-                           Restore{SystemClock().now().unix_ms,
-                                   options.keep_tokens ? Core::Tokens::kKeep : Core::Tokens::kExpire}));
-      std::cout << "restored to " << options.data
-                << ": work since the backup is discarded, and later leases are fenced\n";
-      if (!options.keep_tokens)
-        std::cout << "join tokens made before have expired: `skerry token create` makes new ones\n";
-      return {};
+      if (!options.fresh) return restore(options);
+      TRY(restore_fresh(options));
+      return kExitDone;
     case Command::kServe:
-      return serve(options).map_error([&](const Error& error) { return with_way_out(error, options.data); });
+      TRY(serve(options).map_error(
+          [&](const Error& error) { return with_way_out(error, "cannot start on", options.data); }));
+      return kExitDone;
   }
-  return {};
+  return kExitDone;
 }
 
 int main_with(int count, const char* const* words) {
@@ -173,17 +214,16 @@ int main_with(int count, const char* const* words) {
   }
   if (const auto* print = std::get_if<PrintAndLeave>(&*parsed)) {
     std::cout << print->words;
-    return 0;
+    return kExitDone;
   }
   const auto& options = std::get<Options>(*parsed);
   init_log("skerry-coordinator", options.log_level);
   static const SystemClock clock;
   protocol::bound_protobuf_log(clock);
-  if (const Result<void> result = run(options); !result) {
-    log_error(result.error().message);
-    return exit_code(result.error());
-  }
-  return 0;
+  const Result<int> status = run(options);
+  if (status) return *status;
+  log_error(status.error().message);
+  return exit_code(status.error());
 }
 
 }  // namespace

@@ -139,6 +139,11 @@ Result<std::variant<Options, PrintAndLeave>> parse_options(int count, const char
   CLI::App* backup =
       app.add_subcommand("backup", "copies the data folder to DIR; the coordinator may be running");
   backup->add_option("DIR", options.copy, "a folder that does not exist yet")->required();
+  backup->footer(
+      "A damaged object does not stop a backup. The backup keeps everything else, names what it lacks,\n"
+      "and exits with status 8.\n\n"
+      "Examples:\n  skerry-coordinator backup /backup/monday --data /var/lib/skerry-coordinator\n"
+      "  skerry-coordinator restore /backup/monday --data /var/lib/skerry-restored");
   CLI::App* restore = app.add_subcommand(
       "restore", "makes the data folder anew from the backup in DIR; leases of later epochs are fenced");
   restore->add_option("DIR", options.copy, "a backup");

@@ -78,6 +78,7 @@ Result<std::unique_ptr<ObjectStore>> ObjectStore::open(Store& store, const std::
 Result<std::unique_ptr<const ObjectStore>> ObjectStore::view(Store& store, const std::string& folder,
                                                              Checkpoints checkpoints) {
   std::unique_ptr<ObjectStore> objects(new ObjectStore(store, folder, checkpoints));
+  TRY(objects->load(kPartialPrefix, State::kPartial));
   TRY(objects->load(kWholePrefix, State::kWhole));
   return std::unique_ptr<const ObjectStore>(std::move(objects));
 }
@@ -174,6 +175,13 @@ Result<ObjectStore::ObjectPtr> ObjectStore::find_partial(const Hash& object) con
 
 std::string ObjectStore::path_to(const Hash& object) const { return folder_ + "/" + object.hex(); }
 
+// A file that was found damaged keeps its name until its transfer begins again.
+std::string ObjectStore::path_to_bytes(const Object& object) const {
+  const std::string path = path_to(object.info.name);
+  const std::string partial = path + std::string(kPartialSuffix);
+  return object.state == State::kPartial && ::access(partial.c_str(), F_OK) == 0 ? partial : path;
+}
+
 std::vector<ObjectInfo> ObjectStore::list_in(State state) const {
   const std::lock_guard lock(mutex_);
   std::vector<ObjectInfo> listed;
@@ -198,6 +206,11 @@ Result<ObjectInfo> ObjectStore::info(const Hash& object) const {
 
 Result<NamedManifest> ObjectStore::manifest(const Hash& object) const {
   return manifest_at(whole_key(object), object);
+}
+
+Result<NamedManifest> ObjectStore::known_manifest(const Hash& object) const {
+  ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
+  return manifest_at(found->state == State::kWhole ? whole_key(object) : partial_key(object), object);
 }
 
 Result<NamedManifest> ObjectStore::manifest_at(const std::string& key, const Hash& object) const {
@@ -308,9 +321,9 @@ Result<std::shared_ptr<ChunkReader>> ObjectStore::reader_of(const Object& object
       return readers_.front().second;
     }
   }
-  ASSIGN_OR_RETURN(const NamedManifest named, manifest(name));
+  ASSIGN_OR_RETURN(const NamedManifest named, known_manifest(name));
   ASSIGN_OR_RETURN(const Layout layout, layout_of(named.manifest));
-  ASSIGN_OR_RETURN(ChunkReader opened, ChunkReader::open(path_to(name), layout));
+  ASSIGN_OR_RETURN(ChunkReader opened, ChunkReader::open(path_to_bytes(object), layout));
   auto reader = std::make_shared<ChunkReader>(std::move(opened));
   const std::lock_guard lock(mutex_);
   readers_.emplace_front(name, reader);
@@ -333,6 +346,13 @@ Result<std::vector<std::string>> ObjectStore::read_each(const Hash& object,
   if (found->family) return store_.get_chunks(*found->family, chunks);
   ASSIGN_OR_RETURN(const auto reader, reader_of(*found));
   return reader->read_each(chunks);
+}
+
+Result<std::string> ObjectStore::salvage(const Hash& object, const Hash& chunk) const {
+  ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
+  if (found->family) return store_.get_chunk(*found->family, chunk);
+  ASSIGN_OR_RETURN(const auto reader, reader_of(*found));
+  return reader->read(chunk);
 }
 
 Result<std::string> ObjectStore::read_received(const Hash& object, const Hash& chunk) const {

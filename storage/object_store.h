@@ -47,7 +47,8 @@ class ObjectStore {
   // received. kCorrupt: a manifest in the store does not fit its name.
   static Result<std::unique_ptr<ObjectStore>> open(Store& store, const std::string& folder,
                                                    Checkpoints checkpoints);
-  // The same, to be read only: of a store that belongs to somebody else, and is left as it is.
+  // The same, to be read only: of a store that belongs to somebody else, and is left as it is. An object whose bytes
+  // are gone still counts as whole here; reading it fails.
   static Result<std::unique_ptr<const ObjectStore>> view(Store& store, const std::string& folder,
                                                          Checkpoints checkpoints);
 
@@ -58,6 +59,8 @@ class ObjectStore {
   Result<ObjectInfo> info(const Hash& object) const;
   // Of a whole object. kNotFound, kCorrupt.
   Result<NamedManifest> manifest(const Hash& object) const;
+  // Of any object, whole or partial. kNotFound, kCorrupt.
+  Result<NamedManifest> known_manifest(const Hash& object) const;
 
   // Makes the object known; the chunks that are there already come back (all of them if it is whole). kExhausted: what is
   // lacking has no room as a whole.
@@ -78,6 +81,9 @@ class ObjectStore {
   // What read() gives, of an object that is being received: for whoever checks the hash and takes nothing else from it, never for use.
   // kNotFound: not begun in this life, or not there yet.
   Result<std::string> read_received(const Hash& object, const Hash& chunk) const;
+  // One chunk of any object, whole or partial; its hash is checked. For a copy of what is left, never for serving.
+  // REQUIRES: this is a view(). kNotFound: nothing is left of it, or not here any more. kCorrupt: other bytes are.
+  Result<std::string> salvage(const Hash& object, const Hash& chunk) const;
   // Where it lies, for mapping. Stable until it is dropped. kNotFound; kInvalid: a checkpoint that is no file.
   Result<std::string> path_of(const Hash& object) const;
   // Reads every chunk of a whole object and looks at its hash, on many processors. kNotFound, kCorrupt.
@@ -105,6 +111,7 @@ class ObjectStore {
   Result<ObjectPtr> find_partial(const Hash& object) const;
   Result<NamedManifest> manifest_at(const std::string& key, const Hash& object) const;
   std::string path_to(const Hash& object) const;
+  std::string path_to_bytes(const Object& object) const;
   ObjectPtr make_object(const NamedManifest& named, State state) const;
   Result<void> notice_what_is_gone();
   Result<void> become_partial(Object& object);

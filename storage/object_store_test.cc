@@ -338,6 +338,28 @@ TEST_P(ObjectStoreTest, what_was_whole_and_is_gone_is_fetched_again) {
   expect_on_disk(1);
 }
 
+TEST_P(ObjectStoreTest, a_view_knows_partial_objects_and_reads_what_is_left_of_them) {
+  const NamedManifest named = store(100);
+  const std::vector<Chunk> chunks = distinct_chunks(named.manifest);
+  const auto expect_left = [&] {
+    const auto view = value_of(ObjectStore::view(store_, folder_ / "files", GetParam()));
+    EXPECT_EQ(value_of(view->known_manifest(named.name)).encoded, named.encoded);
+    EXPECT_EQ(view->salvage(named.name, chunks.front().hash).error().code, ErrorCode::kCorrupt);
+    for (std::size_t i = 1; i < chunks.size(); ++i)
+      EXPECT_EQ(blake2b(value_of(view->salvage(named.name, chunks[i].hash))), chunks[i].hash);
+    return std::pair(view->list().size(), view->partials().size());
+  };
+  damage(named, chunks.front().hash);
+  EXPECT_EQ(expect_left(), std::pair(1UL, 0UL));
+  EXPECT_FALSE(value_of(objects_->verify(named.name)));
+  EXPECT_EQ(expect_left(), std::pair(0UL, 1UL));
+  value_of(objects_->begin(named));
+  EXPECT_EQ(expect_left(), std::pair(0UL, 1UL));
+  const auto view = value_of(ObjectStore::view(store_, folder_ / "files", GetParam()));
+  EXPECT_EQ(view->read(named.name, chunks.back().hash).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(view->known_manifest(blake2b("none")).error().code, ErrorCode::kNotFound);
+}
+
 TEST_P(ObjectStoreTest, an_engine_can_map_a_checkpoint_of_a_node) {
   const NamedManifest named = store(100);
   if (!as_files()) {
