@@ -4,6 +4,10 @@
 //   complete    all of them are here, or the person does without the rest: dataset, run and experts are made of them in one
 //               batch, under epochs beyond those of any node
 //
+// An expert goes on from the head that the coordinator's own record acknowledges. A later one that a node's record names goes
+// before it once its bytes are here and fit: its commit may have been acknowledged just before the loss. An older one takes
+// its place only where a person does without it.
+//
 // Files of its dataset that nobody gave back by then are asked for later: the dataset is not ready until they are here, and
 // nodes train on from their own. An adoption that nobody asks for any more is forgotten; what has come stays a while.
 #include <algorithm>
@@ -18,6 +22,8 @@ namespace {
 
 constexpr Duration kForgottenAfter = std::chrono::minutes(2);
 constexpr std::uint64_t kSpecificationBytes = 4ULL << 20;
+// Of nodes' records of one expert, later and older ones each: how many count at a time, so that lies cost few fetches.
+constexpr std::size_t kClaims = 3;
 
 }  // namespace
 
@@ -54,9 +60,10 @@ AdminResult Machine::run_adopt(const pb::RunAdopt& request) {
     for (const std::string& part : missing) answer.add_missing(part);
     return reply;
   }
-  Adoption whole = std::move(adoption);
+  const Adoption whole = std::move(adoption);
   adoptions.erase(id);
-  adopt(std::move(whole));
+  adopt(whole);
+  unclaim(whole);
   answer.set_done(true);
   for (const std::string& part : missing) answer.add_missing(part);
   *answer.mutable_run() = run_info(runs.at(id), true);
@@ -67,11 +74,14 @@ void Machine::adopt_from(const RunRecords& event) {
   const auto adoption = adoptions.find(event.run.str());
   if (adoption == adoptions.end()) return;
   const auto same = [](const RunRecords::Head& a, const RunRecords::Head& b) {
-    return a.record.expert() == b.record.expert() &&
+    return a.acknowledged == b.acknowledged && a.record.expert() == b.record.expert() &&
            a.record.checkpoint().manifest() == b.record.checkpoint().manifest();
   };
   auto& heads = adoption->second.heads;
-  if (!heads || !std::ranges::equal(*heads, event.heads, same)) adoption->second.told = now.boot;
+  if (!heads || !std::ranges::equal(*heads, event.heads, same)) {
+    unclaim(adoption->second);
+    adoption->second.told = now.boot;
+  }
   heads = event.heads;
 }
 
@@ -86,15 +96,20 @@ void Machine::specification_read(const FileRead& event) {
 void Machine::forget_adoptions() {
   std::erase_if(adoptions, [&](const auto& each) {
     if (now.boot - each.second.asked < kForgottenAfter) return false;
-    const auto leave = [&](const pb::ObjectRef& object) {
-      const Hash manifest = *Hash::from_raw(object.manifest());
-      if (stored_objects.contains(manifest) && !named.contains(manifest)) unclaimed[manifest] = now.boot;
-    };
-    leave(each.second.about.spec());
-    for (const RunRecords::Head& head : each.second.heads.value_or(std::vector<RunRecords::Head>{}))
-      leave(head.record.checkpoint());
+    unclaim(each.second);
     return true;
   });
+}
+
+// What came for it and nothing names goes in time; what is wanted after all stays.
+void Machine::unclaim(const Adoption& adoption) {
+  const auto leave = [&](const pb::ObjectRef& object) {
+    const Hash manifest = *Hash::from_raw(object.manifest());
+    if (stored_objects.contains(manifest) && !named.contains(manifest)) unclaimed[manifest] = now.boot;
+  };
+  leave(adoption.about.spec());
+  for (const RunRecords::Head& head : adoption.heads.value_or(std::vector<RunRecords::Head>{}))
+    leave(head.record.checkpoint());
 }
 
 // ---- What is asked of nodes ----
@@ -102,9 +117,10 @@ void Machine::forget_adoptions() {
 void Machine::visit_sought(const std::function<void(const pb::ObjectRef&, Purpose)>& visit) const {
   for (const auto& [id, adoption] : adoptions) {
     if (adoption.about.spec().bytes() <= kSpecificationBytes) visit(adoption.about.spec(), Purpose::kFile);
-    if (!adoption.heads) continue;
-    for (const RunRecords::Head& head : *adoption.heads)
-      visit(head.record.checkpoint(), Purpose::kCheckpoint);
+    for (std::uint32_t index = 0; index < adoption.about.experts(); ++index) {
+      for (const RunRecords::Head* head : sought_heads(adoption, index))
+        visit(head->record.checkpoint(), Purpose::kCheckpoint);
+    }
   }
   for (const auto& [name, dataset] : datasets) {
     if (dataset.record.ready() || !dataset.source.empty() || user_of(name) == nullptr) continue;
@@ -120,6 +136,8 @@ std::optional<pb::ObjectRef> Machine::sought_object(const Hash& manifest) const 
   return found;
 }
 
+// ---- What an expert goes on from ----
+
 std::string Machine::wrong_head(const Adoption& adoption, const RunRecords::Head& head) const {
   const auto object = stored_objects.find(*Hash::from_raw(head.record.checkpoint().manifest()));
   if (object == stored_objects.end()) return "no connected node has given it back yet";
@@ -134,23 +152,99 @@ std::string Machine::wrong_head(const Adoption& adoption, const RunRecords::Head
   return "";
 }
 
+// Whether a node's record is known to be wrong. Every commit after the acknowledged one has a parent, no older epoch, and
+// comes from no step before it; which node held the lease is not known any more.
+bool Machine::is_refuted(const Adoption& adoption, const RunRecords::Head& head,
+                         const RunRecords::Head* acknowledged) const {
+  if (adoption.specification && head.record.step() > adoption.specification->run().spec().train().steps())
+    return true;
+  const auto object = stored_objects.find(*Hash::from_raw(head.record.checkpoint().manifest()));
+  if (object == stored_objects.end()) return false;
+  if (!wrong_head(adoption, head).empty()) return true;
+  if (acknowledged == nullptr || head.record.step() <= acknowledged->record.step()) return false;
+  const ObjectFacts& facts = object->second.facts;
+  if (facts.epoch < acknowledged->record.epoch() || !facts.parent) return true;
+  const auto parent = stored_objects.find(*facts.parent);
+  return parent != stored_objects.end() &&
+         (parent->second.facts.run != facts.run || parent->second.facts.expert != facts.expert ||
+          parent->second.facts.step < acknowledged->record.step());
+}
+
+HeadCandidates Machine::candidates(const Adoption& adoption, std::uint32_t index) const {
+  HeadCandidates found;
+  if (!adoption.heads) return found;
+  for (const RunRecords::Head& head : *adoption.heads) {
+    if (head.record.expert() == index && head.acknowledged) found.acknowledged = &head;
+  }
+  for (const RunRecords::Head& head : *adoption.heads) {
+    if (head.record.expert() != index || head.acknowledged) continue;
+    if (is_refuted(adoption, head, found.acknowledged)) continue;
+    const bool is_later = found.acknowledged == nullptr
+                              ? found.later.empty()
+                              : head.record.step() > found.acknowledged->record.step() &&
+                                    head.record.epoch() >= found.acknowledged->record.epoch();
+    std::vector<const RunRecords::Head*>& those = is_later ? found.later : found.older;
+    if (those.size() < kClaims) those.push_back(&head);
+  }
+  return found;
+}
+
+// Those whose bytes are asked for. Of the older ones one at a time, and only once the better ones had time to come.
+std::vector<const RunRecords::Head*> Machine::sought_heads(const Adoption& adoption,
+                                                           std::uint32_t index) const {
+  std::vector<const RunRecords::Head*> sought;
+  const HeadCandidates all = candidates(adoption, index);
+  const auto is_here = [&](const RunRecords::Head* head) { return wrong_head(adoption, *head).empty(); };
+  for (const RunRecords::Head* head : all.later) {
+    sought.push_back(head);
+    if (is_here(head)) return sought;
+  }
+  if (all.acknowledged != nullptr) {
+    sought.push_back(all.acknowledged);
+    if (is_here(all.acknowledged)) return sought;
+  }
+  if (now.boot - adoption.told < config.adoption_pause) return sought;
+  for (const RunRecords::Head* head : all.older) {
+    sought.push_back(head);
+    if (is_here(head) || mending.contains(*Hash::from_raw(head->record.checkpoint().manifest()))) break;
+  }
+  return sought;
+}
+
+HeadChoice Machine::choose_head(const Adoption& adoption, std::uint32_t index) const {
+  HeadChoice choice;
+  const HeadCandidates all = candidates(adoption, index);
+  const auto try_head = [&](const RunRecords::Head* head, const std::string& whose) {
+    if (choice.head != nullptr) return;
+    const std::string wrong = wrong_head(adoption, *head);
+    if (wrong.empty()) {
+      choice.head = head;
+    } else if (!whose.empty()) {
+      choice.missing.push_back(
+          text("expert ", index, "'s checkpoint of step ", head->record.step(), ", ", whose, ": ", wrong));
+    }
+  };
+  for (const RunRecords::Head* head : all.later)
+    try_head(head, text("as ", name_of_author(head->author), " says"));
+  if (all.acknowledged != nullptr) try_head(all.acknowledged, "the last acknowledged");
+  for (const RunRecords::Head* head : all.older) try_head(head, "");
+  if (choice.head == nullptr && choice.missing.empty())
+    choice.missing.push_back(text("expert ", index, ": no record tells of a checkpoint that fits"));
+  for (std::string& part : choice.missing) {
+    part += choice.head == nullptr
+                ? "; with --partial it begins anew"
+                : text("; with --partial it goes on from step ", choice.head->record.step());
+  }
+  return choice;
+}
+
 std::vector<std::string> Machine::missing_parts(const Adoption& adoption) const {
   std::vector<std::string> missing;
   if (!adoption.specification)
     missing.emplace_back("its specification: no connected node has given it back yet");
   if (!adoption.heads) return missing;
-  for (const RunRecords::Head& head : *adoption.heads) {
-    if (const std::string wrong = wrong_head(adoption, head); !wrong.empty())
-      missing.push_back(
-          text("expert ", head.record.expert(), "'s checkpoint of step ", head.record.step(), ": ", wrong));
-  }
-  for (std::uint32_t index = 0; index < adoption.about.experts(); ++index) {
-    const bool is_told = std::ranges::any_of(
-        *adoption.heads, [&](const RunRecords::Head& head) { return head.record.expert() == index; });
-    if (!is_told)
-      missing.push_back(
-          text("expert ", index, ": no record tells of a checkpoint; adopted so, it begins anew"));
-  }
+  for (std::uint32_t index = 0; index < adoption.about.experts(); ++index)
+    std::ranges::move(choose_head(adoption, index).missing, std::back_inserter(missing));
   return missing;
 }
 
@@ -192,8 +286,9 @@ Result<void> Machine::check_specification(const Adoption& adoption) const {
   };
   for (const pb::DatasetFile& file : about.content().files()) add(file.object());
   for (const pb::DatasetFile& file : about.weights().files()) add(file.object());
-  for (const RunRecords::Head& head : adoption.heads.value_or(std::vector<RunRecords::Head>{}))
-    add(head.record.checkpoint());
+  for (std::uint32_t index = 0; index < adoption.about.experts(); ++index) {
+    for (const RunRecords::Head* head : sought_heads(adoption, index)) add(head->record.checkpoint());
+  }
   if (disk_free && *disk_free < config.reserve_bytes + bytes) {
     return fail(ErrorCode::kExhausted,
                 text("the run needs ", human_bytes(bytes), " and the coordinator's disk has ",
@@ -221,9 +316,7 @@ Expert Machine::adopted_expert(const Adoption& adoption, std::uint32_t index) {
   record.set_index(index);
   record.set_removed(index < adoption.specification->dataset().partitions() &&
                      std::ranges::count(adoption.about.without(), index) > 0);
-  const auto head = std::ranges::find_if(
-      *adoption.heads, [&](const RunRecords::Head& each) { return each.record.expert() == index; });
-  if (head != adoption.heads->end() && wrong_head(adoption, *head).empty()) {
+  if (const RunRecords::Head* head = choose_head(adoption, index).head; head != nullptr) {
     const pb::ExpertRecord& said = head->record;
     const StoredObject& object = stored_objects.at(*Hash::from_raw(said.checkpoint().manifest()));
     stored::Checkpoint& checkpoint = *record.add_checkpoints();
@@ -247,8 +340,28 @@ Expert Machine::adopted_expert(const Adoption& adoption, std::uint32_t index) {
   return expert;
 }
 
+std::string Machine::name_of_author(const NodeId& author) const {
+  const auto found = nodes.find(author.str());
+  return found == nodes.end() ? text("node ", author.str().substr(0, 12)) : found->second.record.name();
+}
+
+// Where an expert does not go on from the head that this coordinator acknowledged, a person can read it.
+void Machine::tell_head(const Adoption& adoption, const Expert& expert) {
+  const RunRecords::Head* const acknowledged = candidates(adoption, expert.record.index()).acknowledged;
+  const RunRecords::Head* const head = choose_head(adoption, expert.record.index()).head;
+  if (head == acknowledged) return;
+  const std::string node = head == nullptr ? "" : name_of_author(head->author);
+  const std::string from = head == nullptr
+                               ? "begins anew"
+                               : text("goes on from step ", head->record.step(), ", by the record of ", node);
+  const std::string known = acknowledged == nullptr ? "no record of this coordinator acknowledges a step"
+                                                    : text("records of this coordinator acknowledge step ",
+                                                           acknowledged->record.step());
+  tell("head_adopted", text(from, "; ", known), node, &expert, expert.step());
+}
+
 // REQUIRES: check_specification(adoption), and its heads are here as far as they are to come.
-void Machine::adopt(Adoption adoption) {
+void Machine::adopt(const Adoption& adoption) {
   const pb::EnsembleReply& about = *adoption.specification;
   const std::string id = adoption.about.run();
   take_dataset(about.content());
@@ -271,6 +384,11 @@ void Machine::adopt(Adoption adoption) {
     if (begun > meta.generation()) generation = std::max(generation, begun + 1);
     dirty_experts.insert(expert.id());
   }
+  for (const RunRecords::Head& head : *adoption.heads) {  // also where its bytes are not here
+    const std::uint32_t begun = Epoch(head.record.epoch()).generation();
+    if (head.acknowledged && begun > meta.generation() && begun < generations_end())
+      generation = std::max(generation, begun + 1);
+  }
   if (generation > meta.generation()) {  // nobody that has seen it said Hello yet
     meta.set_generation(generation);
     dirty_meta = true;
@@ -285,6 +403,7 @@ void Machine::adopt(Adoption adoption) {
            text("from records: ", heads, " of its ", kept.experts.size(),
                 " experts go on from a checkpoint that a node gave back"),
            kept);
+  for (const Expert& expert : kept.experts) tell_head(adoption, expert);
   unsettled = true;
   settle();  // so that the answer tells who trains
 }

@@ -154,11 +154,13 @@ struct RecordsHeard {
   std::vector<pb::RunRecord> runs;  // that are not withdrawn
 };
 
-// The best that records tell of the experts of a run, as Effects::seeks asked for.
+// Every checkpoint that records tell of for the experts of a run, as Effects::seeks asked for; of each expert the best first
+// (gossip::expert_heads).
 struct RunRecords {
   struct Head {
     pb::ExpertRecord record;
     NodeId author;
+    bool acknowledged = false;  // by a record of this coordinator; else a node says so
   };
   RunId run;
   std::vector<Head> heads;

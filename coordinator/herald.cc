@@ -117,8 +117,8 @@ void Herald::tell_run(const RunFacts& facts, Now now) {
 
 RunRecords Herald::records_of(const RunId& run, Now now) const {
   RunRecords records{run, {}};
-  for (gossip::ExpertSource& each : gossip::expert_sources(gossip_.table(), run, now))
-    records.heads.push_back({std::move(each.best), std::move(each.author)});
+  for (gossip::ExpertHead& each : gossip::expert_heads(gossip_.table(), run, now))
+    records.heads.push_back({std::move(each.record), std::move(each.author), each.acknowledged});
   return records;
 }
 

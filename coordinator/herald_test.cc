@@ -194,6 +194,24 @@ TEST_F(HeraldTest, ARunThatIsMerelyUnknownIsLeftAlone) {
   EXPECT_EQ(records.heads[0].record.step(), 10U);
 }
 
+// An older checkpoint that a node still holds does not take the place of what was acknowledged.
+TEST_F(HeraldOfPeers, AnAdoptionIsToldOfTheAcknowledgedHeadWhoeverHoldsIt) {
+  std::uint64_t counter = 0;
+  const auto hear_fact = [&](const gossip::Author& author, const pb::RecordBody& fact) {
+    pb::GossipMessage message;
+    *message.add_records() = author.sign(fact, ++counter);
+    herald.talk().received(passer.id(), message, gossip::at({}));
+  };
+  hear_fact(gossip::Author(0), gossip::run_fact("r-1", 1));
+  hear_fact(gossip::Author(0), gossip::expert_fact("r-1", 0, 500, "acknowledged"));
+  hear_fact(second, gossip::expert_fact("r-1", 0, 100, "older"));
+  hear_fact(second, gossip::node_fact("tcp://two:1", {"older"}));
+  const RunRecords records = herald.records_of(RunId("r-1"), gossip::at({}));
+  ASSERT_FALSE(records.heads.empty());
+  EXPECT_EQ(records.heads[0].record.step(), 500U);
+  EXPECT_TRUE(records.heads[0].acknowledged);
+}
+
 // From a node that was away while it was deleted.
 TEST_F(HeraldTest, AnOlderRecordOfADeletedRunIsWithdrawnWhenItTurnsUp) {
   herald.tell({facts()}, {}, {}, at());

@@ -189,6 +189,19 @@ struct Adoption {
   Duration asked{};
 };
 
+// Heads from which an expert of an adopted run may go on. Pointers into the adoption.
+struct HeadCandidates {
+  std::vector<const RunRecords::Head*>
+      later;  // than the acknowledged one, or where there is none, as nodes say
+  const RunRecords::Head* acknowledged = nullptr;
+  std::vector<const RunRecords::Head*> older;  // only if a person does without the others
+};
+
+struct HeadChoice {
+  const RunRecords::Head* head = nullptr;  // null: the expert begins anew
+  std::vector<std::string> missing;        // a sentence for each better one that is not here
+};
+
 using AdminResult = Result<pb::AdminReply>;
 
 // The answer to an admin's request that says no more than that it was done.
@@ -350,12 +363,20 @@ struct Machine {
   std::optional<pb::ObjectRef> sought_object(const Hash& manifest) const;
   void visit_sought(const std::function<void(const pb::ObjectRef&, Purpose)>& visit) const;
   std::vector<std::string> missing_parts(const Adoption& adoption) const;
+  void unclaim(const Adoption& adoption);
+  HeadCandidates candidates(const Adoption& adoption, std::uint32_t index) const;
+  std::vector<const RunRecords::Head*> sought_heads(const Adoption& adoption, std::uint32_t index) const;
+  HeadChoice choose_head(const Adoption& adoption, std::uint32_t index) const;
+  bool is_refuted(const Adoption& adoption, const RunRecords::Head& head,
+                  const RunRecords::Head* acknowledged) const;
   std::string wrong_head(const Adoption& adoption, const RunRecords::Head& head) const;
   Result<void> check_specification(const Adoption& adoption) const;
   Result<void> check_content(const pb::DatasetAdd& content, const std::string& name) const;
   void take_dataset(const pb::DatasetAdd& content);
-  void adopt(Adoption adoption);
+  void adopt(const Adoption& adoption);
   Expert adopted_expert(const Adoption& adoption, std::uint32_t index);
+  std::string name_of_author(const NodeId& author) const;
+  void tell_head(const Adoption& adoption, const Expert& expert);
 
   // orphans.cc
   void hear_orphans(const std::vector<pb::RunRecord>& runs);

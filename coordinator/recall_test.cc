@@ -157,6 +157,7 @@ class Orphans : public ::testing::Test {
     about.mutable_spec()->set_manifest(specification.raw());
     about.mutable_spec()->set_manifest_bytes(100);
     about.mutable_spec()->set_bytes(bytes.size());
+    heads = {{facts.experts[0], node.id, true}};
     head = *Hash::from_raw(facts.experts[0].checkpoint().manifest());
     before = expert(harness).epoch;
     held = harness.objects;
@@ -175,9 +176,33 @@ class Orphans : public ::testing::Test {
     });
     if (!harness.seeks.empty()) {
       harness.seeks.clear();
-      harness.step(RunRecords{RunId(id), {{facts.experts[0], node.id}}});
+      harness.step(RunRecords{RunId(id), heads});
     }
     return reply.adopted();
+  }
+  // Asks as often as an adoption takes where nodes give back all but these.
+  pb::RunAdoptReply adopt_without(const std::set<Hash>& but, bool partial = false) {
+    hear();
+    adopt();
+    give_back(but);
+    adopt();
+    harness.step(FileRead{specification, facts.about.SerializeAsString()});
+    harness.run_for(harness.config.adoption_pause, [&] { harness.heartbeat(node); });
+    for (int i = 0; i < 4; ++i) give_back(but);  // a lie makes room for the next
+    return adopt(partial);
+  }
+  // A node's own record; `made` changes what the bytes say of themselves.
+  Hash claim(Step step, const std::function<void(ObjectFacts&)>& made = {}) {
+    ObjectStored object = held.at(head);
+    object.manifest = blake2b(text("of a node, step ", step));
+    object.facts.step = step;
+    object.facts.parent = head;
+    if (made) made(object.facts);
+    held[object.manifest] = object;
+    RunRecords::Head& said = heads.emplace_back(facts.experts[0], node.id, false);
+    said.record.set_step(step);
+    said.record.mutable_checkpoint()->set_manifest(object.manifest.raw());
+    return object.manifest;
   }
   // What nodes hold comes, of what is asked for.
   void give_back(const std::set<Hash>& but = {}) {
@@ -198,6 +223,7 @@ class Orphans : public ::testing::Test {
   pb::Certificate certificate;
   std::string id;
   RunFacts facts;
+  std::vector<RunRecords::Head> heads;
   pb::RunRecord about;
   Hash specification, head;
   Epoch before;
@@ -278,6 +304,99 @@ TEST_F(Orphans, WhatNobodyHoldsIsNamedAndDoneWithoutOnlyIfAsked) {
   EXPECT_EQ(without.missing_size(), 1);
   EXPECT_EQ(expert(harness).head_step, 0U);
   EXPECT_GT(expert(harness).epoch, before);
+}
+
+TEST_F(Orphans, GoOnFromAnOlderHeadThanTheAcknowledgedOnlyIfAsked) {
+  claim(10, [](ObjectFacts& made) { made.parent.reset(); });
+  const pb::RunAdoptReply waits = adopt_without({head});
+  EXPECT_FALSE(waits.done());
+  ASSERT_EQ(waits.missing_size(), 1);
+  EXPECT_THAT(waits.missing(0), HasSubstr("expert 0's checkpoint of step 20"));
+  EXPECT_THAT(waits.missing(0), HasSubstr("with --partial it goes on from step 10"));
+  const pb::RunAdoptReply without = adopt(true);
+  ASSERT_TRUE(without.done());
+  EXPECT_EQ(without.missing_size(), 1);
+  EXPECT_EQ(expert(harness).head_step, 10U);
+  ASSERT_EQ(harness.events("head_adopted").size(), 1U);
+  EXPECT_THAT(harness.events("head_adopted")[0].reason(), HasSubstr("acknowledge step 20"));
+}
+
+TEST_F(Orphans, TakeTheAcknowledgedHeadBeforeAnOlderOne) {
+  const Hash older = claim(10);
+  ASSERT_TRUE(adopt_without({older}).done());
+  EXPECT_EQ(expert(harness).head, head);
+  EXPECT_TRUE(harness.events("head_adopted").empty());
+}
+
+// Its commit may have been acknowledged just before the loss, so that no record of the coordinator tells of it.
+TEST_F(Orphans, TakeALaterHeadThatANodeGivesBackWhole) {
+  const Hash later = claim(30);
+  EXPECT_FALSE(adopt_without({later}).done()) << "the acknowledged one is here, a later one is not";
+  give_back();
+  const pb::RunAdoptReply adopted = adopt();
+  ASSERT_TRUE(adopted.done());
+  EXPECT_EQ(adopted.missing_size(), 0);
+  EXPECT_EQ(expert(harness).head, later);
+  ASSERT_EQ(harness.events("head_adopted").size(), 1U);
+  EXPECT_EQ(harness.events("head_adopted")[0].node(), "n1");
+  harness.run_for(harness.config.unclaimed_objects + std::chrono::minutes(1),
+                  [&] { harness.heartbeat(node); });
+  EXPECT_TRUE(harness.objects.contains(later));
+  EXPECT_FALSE(harness.objects.contains(head)) << "what nothing names does not stay";
+}
+
+TEST_F(Orphans, NameALaterHeadThatNobodyGivesBack) {
+  const Hash later = claim(30);
+  const pb::RunAdoptReply waits = adopt_without({later});
+  EXPECT_FALSE(waits.done());
+  ASSERT_EQ(waits.missing_size(), 1);
+  EXPECT_THAT(waits.missing(0), HasSubstr("step 30, as n1 says"));
+  EXPECT_TRUE(adopt(true).done());
+  EXPECT_EQ(expert(harness).head, head);
+}
+
+TEST_F(Orphans, PassOverALaterHeadWhoseBytesDoNotFollowOnTheAcknowledged) {
+  claim(31, [](ObjectFacts& made) { made.run = "r-of another"; });
+  claim(32, [](ObjectFacts& made) { made.expert = 1; });
+  claim(33, [](ObjectFacts& made) { made.step = 34; });
+  claim(35, [](ObjectFacts& made) { made.parent.reset(); });
+  claim(36, [](ObjectFacts& made) { made.epoch -= 1; });
+  claim(37, [](ObjectFacts& made) { made.epoch = Epoch(60'000, 1).value(); });
+  claim(1000);  // beyond the run's last step
+  claim(38);
+  heads.back().record.set_epoch(facts.experts[0].epoch() - 1);
+  const Hash older = claim(10);
+  harness.store(held.at(older));
+  claim(39, [&](ObjectFacts& made) { made.parent = older; });
+  const pb::RunAdoptReply adopted = adopt_without({});
+  ASSERT_TRUE(adopted.done()) << adopted.DebugString();
+  EXPECT_EQ(adopted.missing_size(), 0);
+  EXPECT_EQ(expert(harness).head, head);
+  EXPECT_TRUE(harness.events("head_adopted").empty());
+  harness.run_for(harness.config.unclaimed_objects + std::chrono::minutes(1),
+                  [&] { harness.heartbeat(node); });
+  const auto is_checkpoint = [](const auto& object) { return object.second.checkpoint; };
+  EXPECT_EQ(std::ranges::count_if(harness.objects, is_checkpoint), 1) << "lies do not stay on the disk";
+}
+
+// A lie costs the bytes of a few objects, and keeps nobody from the checkpoint that was acknowledged.
+TEST_F(Orphans, AskForAFewOfTheHeadsThatNodesSay) {
+  hear();
+  adopt();
+  for (Step step = 21; step < 60; ++step) claim(step);
+  adopt();
+  const std::vector<Hash> lost = harness.core().lost_objects();
+  EXPECT_LE(lost.size(), 6U);
+  EXPECT_EQ(std::ranges::count(lost, head), 1);
+}
+
+// No record of the coordinator lives: the best of what nodes say.
+TEST_F(Orphans, GoOnByWordsOfNodesAloneWhereTheCoordinatorsRecordIsGone) {
+  heads.clear();
+  const Hash best = claim(50);
+  claim(40);
+  ASSERT_TRUE(adopt_without({}).done());
+  EXPECT_EQ(expert(harness).head, best);
 }
 
 TEST_F(Orphans, AnotherRunOfTheNameStandsInTheWay) {

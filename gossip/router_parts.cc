@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "base/text.h"
 
@@ -140,11 +142,27 @@ Result<RouterParts> router_parts(const Table& table, const RunId& run, Now now) 
   return parts;
 }
 
-std::vector<ExpertSource> expert_sources(const Table& table, const RunId& run, Now now) {
-  std::vector<ExpertSource> sources;
-  for (auto& [index, candidates] : candidates_of(table, run, now))
-    sources.push_back(source_of(table, std::move(candidates), now));
-  return sources;
+std::vector<ExpertHead> expert_heads(const Table& table, const RunId& run, Now now) {
+  std::vector<ExpertHead> heads;
+  table.for_each(now, [&](const Entry& entry) {
+    const Record& record = *entry.record;
+    if (record.key.kind != Kind::kExpert || record.key.run != run || record.body.withdrawn()) return;
+    heads.push_back({record.body.expert(), record.key.author, record.by_coordinator});
+  });
+  std::ranges::sort(heads, [](const ExpertHead& a, const ExpertHead& b) {
+    const auto rank = [](const ExpertHead& head) {
+      return std::tuple(head.acknowledged, head.record.epoch(), head.record.step());
+    };
+    if (a.record.expert() != b.record.expert()) return a.record.expert() < b.record.expert();
+    if (rank(a) != rank(b)) return rank(a) > rank(b);
+    return std::tie(a.record.checkpoint().manifest(), a.author) <
+           std::tie(b.record.checkpoint().manifest(), b.author);
+  });
+  std::set<std::pair<ExpertIndex, std::string>> named;
+  std::erase_if(heads, [&](const ExpertHead& head) {
+    return !named.emplace(head.record.expert(), head.record.checkpoint().manifest()).second;
+  });
+  return heads;
 }
 
 std::optional<RunId> run_named(const Table& table, const std::string& words, Now now) {

@@ -60,8 +60,17 @@ std::vector<Holder> holders_of(const Table& table, std::string_view manifest, No
 // tells of the run.
 Result<RouterParts> router_parts(const Table& table, const RunId& run, Now now);
 
-// Of each job of a run of which a record tells, also of those that were removed from its ensemble; growing.
-std::vector<ExpertSource> expert_sources(const Table& table, const RunId& run, Now now);
+// A checkpoint that a record names as an expert's head.
+struct ExpertHead {
+  pb::ExpertRecord record;
+  NodeId author;
+  bool acknowledged = false;  // the author is the coordinator
+};
+
+// For an adoption: every head that records name, of each job of a run, also of those that were removed from its ensemble. By
+// job; of one job the coordinator's own first, then the highest epoch, the furthest step, the smallest manifest. Who holds them
+// plays no part: a node that is away may hold what was acknowledged. Each checkpoint once, by its best author.
+std::vector<ExpertHead> expert_heads(const Table& table, const RunId& run, Now now);
 
 // The run of this id, else of this name.
 std::optional<RunId> run_named(const Table& table, const std::string& words, Now now);

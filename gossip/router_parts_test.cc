@@ -116,5 +116,23 @@ TEST_F(RouterPartsTest, TheBestIsAcknowledgedThenOfTheLatestEpochThenTheFurthest
   EXPECT_THAT(parts().missing, IsEmpty());
 }
 
+// What is fetched without the coordinator must be held by somebody; what an adoption goes on from need not be, yet.
+TEST_F(RouterPartsTest, HeadsForAnAdoptionAreInOrderOfTrustWhoeverHoldsThem) {
+  tell(kCoordinator, run_fact("r-1", 2));
+  tell(Author(1), node_fact("tcp://one:1", {"old", "spec", "router", "statistics 0"}));
+  tell(Author(1), expert_fact("r-1", 0, 100, "old", 2));
+  tell(Author(2), expert_fact("r-1", 0, 900, "of an old epoch", 1));
+  tell(Author(3), expert_fact("r-1", 0, 510, "later", 2));
+  tell(Author(4), expert_fact("r-1", 0, 500, "acknowledged", 3));
+  tell(kCoordinator, expert_fact("r-1", 0, 500, "acknowledged", 2));
+  tell(Author(4), expert_fact("r-1", 1, 20, "another's", 2));
+  std::vector<std::string> found;
+  for (const ExpertHead& each : expert_heads(table, kRun, now)) {
+    found.push_back(text(each.record.expert(), "@", each.record.step(), each.acknowledged ? "!" : ""));
+  }
+  EXPECT_THAT(found, ElementsAre("0@500!", "0@510", "0@100", "0@900", "1@20"));
+  EXPECT_EQ(parts().experts[0].best.checkpoint().manifest(), hash_of("old")) << "an ensemble is made of it";
+}
+
 }  // namespace
 }  // namespace skerry::gossip

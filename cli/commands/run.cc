@@ -338,7 +338,9 @@ void add_run_commands(CLI::App& root, Command& command) {
       "skerry run adopt fashion", [&command, partial, wait](const std::string& name) {
         return adopt_run(command, name, *partial, *wait);
       });
-  adopt->add_flag("--partial", *partial, "do without what is still missing then: its expert begins anew");
+  adopt->add_flag("--partial", *partial,
+                  "do without what is still missing then: its expert goes on from an older checkpoint, "
+                  "or begins anew");
   adopt->add_option("--wait", *wait, "how long to wait while nothing more comes from nodes (60)")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{86'400}))
       ->type_name("SECONDS");
