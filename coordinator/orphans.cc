@@ -1,5 +1,5 @@
 // Runs that only records know, as after a restore from a backup that is older than they are, and runs that a person deleted.
-// Nothing of an orphan is withdrawn or removed but by a person's `run delete`.
+// Only a person's `run delete` withdraws an orphan; daemon/core.h says how long nodes keep its checkpoints.
 #include "base/text.h"
 #include "coordinator/machine.h"
 

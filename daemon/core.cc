@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -41,7 +42,7 @@ struct Core::Impl {
   std::vector<std::pair<std::uint32_t, Work>> restored;  // until the first step gives them a time
   std::vector<KeptCheckpoint> kept;                      // the newest last
   std::vector<pb::ObjectRef> files;                      // beside them
-  std::deque<Hash> outlived;           // checkpoints that a restored coordinator may not know
+  std::vector<Hash> outlived;          // checkpoints that a restored coordinator may not know
   std::vector<pb::Replica> replicas;   // as last assigned
   std::set<std::string> durable_told;  // of them, by the last heartbeat
 
@@ -49,7 +50,7 @@ struct Core::Impl {
   std::uint64_t last_ticket = 0;
   std::uint64_t persisted_ticket = 0;
   std::uint64_t generation_ticket = 0;  // nothing is asked for before it is durable
-  bool answered = false;                // an assignment was applied in this process
+  bool answered = false;  // an assignment was applied in this process, and since a restore of the coordinator
   bool draining = false;
   Duration drain_until = kNever;
   std::uint64_t drain_told = 0;  // the first heartbeat that said so; 0: none yet
@@ -62,8 +63,8 @@ struct Core::Impl {
   std::uint64_t log_asked = 0;
   Duration log_asked_at{};
 
-  Impl(CoreConfig settings, std::map<Hash, ObjectKind> found)
-      : config(std::move(settings)), objects(std::move(found)), session(config.incarnation) {
+  Impl(CoreConfig settings, const Recovered& found)
+      : config(std::move(settings)), objects(found.objects, found.checkpoints), session(config.incarnation) {
     slots.reserve(config.slots.size());
     for (const pb::Slot& slot : config.slots) slots.emplace_back(slot, objects, session, last_engine);
   }
@@ -101,7 +102,7 @@ struct Core::Impl {
     session.heartbeat_soon();
   }
   void on(const ObjectStored& event, Context&) {
-    objects.stored(event.manifest);
+    objects.stored(event.manifest, event.checkpoint);
     if (event.transfer.manifest().empty()) return;
     transfers.push_back(event.transfer);
     if (transfers.size() > kToldLaterKept) transfers.pop_front();
@@ -132,6 +133,11 @@ struct Core::Impl {
   void on(const HoldFiles& event, Context&) { files = event.files; }
   void on(const RunGone& event, Context& context) {
     forget_kept([&](const KeptCheckpoint& each) { return each.expert.run.str() == event.run; }, context);
+    const auto gone = std::erase_if(outlived, [&](const Hash& each) {
+      const CheckpointFacts* const facts = objects.facts_of(each);
+      return facts != nullptr && facts->expert.run.str() == event.run;
+    });
+    if (gone > 0) context.dirty = true;
   }
   void on(const SnapshotFailed& event, Context& context) {
     if (Slot* slot = slot_at(event.slot); slot != nullptr) slot->on(event, context);
@@ -199,19 +205,80 @@ struct Core::Impl {
 
   void raise_generation(std::uint64_t to, Context& context) {
     if (to <= generation) return;
-    if (generation != 0) outlive_restore();
+    if (generation != 0) outlive_restore(context);
     generation = to;
     generation_ticket = last_ticket + 1;  // the write that this step ends with
     context.dirty = true;
   }
 
   // The coordinator was restored. What its assignments omit from here on may be the last copy of what it merely does not
-  // know: it goes when the disk is full.
-  void outlive_restore() {
-    for (const Hash& hash : objects.checkpoints_on_disk()) {
-      if (std::ranges::find(outlived, hash) == outlived.end()) outlived.push_back(hash);
-      if (outlived.size() > kKeptMost) outlived.pop_front();
+  // know.
+  void outlive_restore(Context& context) {
+    static_assert(protocol::kReplicas + kKeptMost + 3 * protocol::kSlots <= kOutlivedMost);
+    answered = false;
+    std::set<Hash> all(outlived.begin(), outlived.end());
+    for (const Hash& hash : objects.checkpoints_on_disk()) all.insert(hash);
+    outlived.assign(all.begin(), all.end());
+    while (outlived.size() > kOutlivedMost)
+      evict_outlived(text("more than ", kOutlivedMost, " checkpoints outlived restores"), context);
+  }
+
+  // The coordinator knows an expert again where it names one of these, or a later checkpoint that is durable here.
+  void release_outlived(Context& context) {
+    if (!answered || outlived.empty()) return;
+    std::set<Hash> named;
+    for (const pb::Replica& replica : replicas) named.insert(name_of(replica.object()));
+    for (const Slot& slot : slots) {
+      if (slot.work() && is_set(slot.work()->head)) named.insert(name_of(slot.work()->head));
     }
+    std::map<ExpertId, Step> reached;
+    for (const Hash& hash : named) {
+      const CheckpointFacts* const facts = objects.facts_of(hash);
+      if (facts == nullptr || !objects.is_stored(hash)) continue;
+      Step& step = reached[facts->expert];
+      step = std::max(step, facts->step);
+    }
+    const auto gone = std::erase_if(outlived, [&](const Hash& hash) {
+      const CheckpointFacts* const facts = objects.facts_of(hash);
+      if (named.contains(hash)) return true;
+      return facts != nullptr && reached.contains(facts->expert) && reached[facts->expert] > facts->step;
+    });
+    if (gone > 0) context.dirty = true;
+  }
+
+  bool is_run_assigned(const RunId& run) const {
+    return std::ranges::any_of(replicas, [&](const pb::Replica& each) { return each.run() == run.str(); }) ||
+           std::ranges::any_of(
+               slots, [&](const Slot& slot) { return slot.work() && slot.work()->expert().run == run; });
+  }
+
+  // The least worth goes: one whose owner is not known, then one of which a later of its expert is here, then one of a run
+  // that the coordinator assigns, then the one of the fewest steps.
+  // REQUIRES: there is one.
+  void evict_outlived(const std::string& why, Context& context) {
+    std::map<ExpertId, Step> latest;
+    for (const Hash& hash : outlived) {
+      const CheckpointFacts* const facts = objects.facts_of(hash);
+      if (facts != nullptr) latest[facts->expert] = std::max(latest[facts->expert], facts->step);
+    }
+    const auto worth = [&](const Hash& hash) {
+      const CheckpointFacts* const facts = objects.facts_of(hash);
+      if (facts == nullptr) return std::tuple(false, false, false, Step{0});
+      return std::tuple(true, facts->step == latest.at(facts->expert), !is_run_assigned(facts->expert.run),
+                        facts->step);
+    };
+    const auto least = std::ranges::min_element(outlived, {}, worth);
+    const Hash gone = *least;
+    const CheckpointFacts* const facts = objects.facts_of(gone);
+    const std::string what = facts == nullptr
+                                 ? text("checkpoint ", gone.short_hex())
+                                 : text("the checkpoint of step ", facts->step, " of ", facts->expert);
+    context.log(LogLevel::kWarning, text(why, ": ", what,
+                                         ", which was here when the coordinator was restored, is not kept "
+                                         "any longer; it may be the last copy"));
+    outlived.erase(least);
+    forget_kept([&](const KeptCheckpoint& each) { return name_of(each.object) == gone; }, context);
+    context.dirty = true;
   }
 
   void on_heartbeat(std::uint64_t id, const pb::HeartbeatReply& reply, Context& context) {
@@ -239,7 +306,6 @@ struct Core::Impl {
       }
     }
     if (!session.assignment_answered(assignment.version())) return;
-    answered = true;
     replicas.assign(assignment.replicas().begin(), assignment.replicas().end());
     for (std::size_t i = 0; i < slots.size(); ++i) {
       const pb::SlotAssignment* next = nullptr;
@@ -251,6 +317,7 @@ struct Core::Impl {
     for (const pb::SlotAssignment& slot : assignment.slots()) {
       raise_generation(Epoch(slot.epoch()).generation(), context);
     }
+    answered = true;
   }
 
   void on_commit(std::uint64_t id, const pb::CommitReply& reply, Context& context) {
@@ -273,19 +340,16 @@ struct Core::Impl {
         kept, [&](const KeptCheckpoint& each) { return which(each) && !is_worked_on(each.expert); });
     if (gone > 0) context.dirty = true;
   }
-  // The oldest goes first, one for each word of a full disk.
+  // One goes for each word of a full disk. First the heads that the coordinator knows, the oldest first: its disk has them too.
   void make_room(Context& context) {
-    if (!outlived.empty()) {
-      context.log(LogLevel::kWarning,
-                  text("the disk is full: checkpoint ", outlived.front().short_hex(),
-                       ", which a restored coordinator did not ask for, is not kept any longer"));
-      outlived.pop_front();
-      context.dirty = true;
+    const auto oldest = std::ranges::find_if(kept, [&](const KeptCheckpoint& each) {
+      return !is_worked_on(each.expert) &&
+             std::ranges::find(outlived, name_of(each.object)) == outlived.end();
+    });
+    if (oldest == kept.end()) {
+      if (!outlived.empty()) evict_outlived("the disk is full", context);
       return;
     }
-    const auto oldest =
-        std::ranges::find_if(kept, [&](const KeptCheckpoint& each) { return !is_worked_on(each.expert); });
-    if (oldest == kept.end()) return;
     context.log(LogLevel::kWarning, text("the disk is full: the checkpoint of step ", oldest->step, " of ",
                                          oldest->expert, " is not kept any longer"));
     kept.erase(oldest);
@@ -318,6 +382,7 @@ struct Core::Impl {
   void advance(Context& context) {
     objects.begin_step();
     for (Slot& slot : slots) slot.advance(context);
+    release_outlived(context);
     keep_heads(context);
     objects.end_step(answered || planted("collected_unasked"), context);
     speak(context);
@@ -439,8 +504,8 @@ Result<Core> Core::make(CoreConfig config, Recovered recovered) {
                        "; it was written by another version"));
     }
   }
-  const std::map<Hash, ObjectKind> found = recovered.objects;
-  auto impl = std::make_unique<Impl>(std::move(config), std::move(recovered.objects));
+  const std::map<Hash, ObjectKind>& found = recovered.objects;
+  auto impl = std::make_unique<Impl>(std::move(config), recovered);
   impl->generation = state.generation();
   for (const pb::SavedKept& saved : state.kept()) {
     ASSIGN_OR_RETURN(const Hash name, Hash::from_raw(saved.object().manifest()));

@@ -14,6 +14,8 @@
 //  longer span.
 //  - It holds the replicas that its assignment names, and says with each heartbeat which of them are durable.
 //  - The head of each expert that it trained stays on the disk, the newest kKeptMost of them, until the disk is full.
+//  - Checkpoints that were here when the coordinator was restored stay, kOutlivedMost of them, until their run is deleted, an
+//    assignment names them or a later one of their expert, or the disk is full and nothing of less worth is left.
 //  - No reply can harm by being lost, late, doubled or out of order.
 #pragma once
 
@@ -31,6 +33,7 @@
 namespace skerry::daemon {
 
 inline constexpr std::size_t kKeptMost = 64;
+inline constexpr std::size_t kOutlivedMost = 512;  // more than a node has before its first restore
 
 struct CoreConfig {
   std::uint64_t incarnation = 0;  // drawn at each process start, ≠ 0
@@ -42,9 +45,10 @@ struct CoreConfig {
 
 // What the disk held at the start.
 struct Recovered {
-  std::string state;                   // the last Write; empty: a first start
-  std::map<Hash, ObjectKind> objects;  // verified or not
-  std::set<Hash> partial = {};         // of them, those that are not whole
+  std::string state;                                 // the last Write; empty: a first start
+  std::map<Hash, ObjectKind> objects;                // verified or not
+  std::set<Hash> partial = {};                       // of them, those that are not whole
+  std::map<Hash, CheckpointFacts> checkpoints = {};  // of them, the checkpoints that are whole
 };
 
 // For tests, the simulation's invariants and the status line.

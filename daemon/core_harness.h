@@ -161,6 +161,9 @@ class Harness {
 
   // ---- The engine's and the disk's ----
   void stored(const std::string& name) { step(ObjectStored{blake2b(name)}); }
+  void stored(const std::string& name, const CheckpointFacts& facts) {
+    step(ObjectStored{blake2b(name), {}, facts});
+  }
   std::uint64_t ready(Step at = 0, unsigned slot = 0) {
     EngineReady event{.slot = slot, .engine = engine};
     event.ready.set_step(at);

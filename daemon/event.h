@@ -10,10 +10,17 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/ids.h"
 #include "base/result.h"
 #include "protocol/skerry.pb.h"
 
 namespace skerry::daemon {
+
+// Whose a checkpoint is, as its manifest says.
+struct CheckpointFacts {
+  ExpertId expert;
+  Step step = 0;
+};
 
 // The control connection; opened again after every loss.
 struct ConnectionOpened {};
@@ -86,6 +93,7 @@ struct SnapshotFailed {
 struct ObjectStored {
   Hash manifest;
   pb::Transfer transfer;  // what came of it; without a manifest: nothing did
+  std::optional<CheckpointFacts> checkpoint = std::nullopt;  // where it is one
 };
 struct ObjectFailed {
   Hash manifest;

@@ -37,7 +37,10 @@ Result<std::unique_ptr<Host>> Host::make(HostParts parts, HostOptions options) {
     recovered.objects[object.name] =
         object.kind == storage::ManifestKind::kCheckpoint ? ObjectKind::kCheckpoint : ObjectKind::kShard;
   };
-  for (const storage::ObjectInfo& object : parts.objects.list()) found(object);
+  for (const storage::ObjectInfo& object : parts.objects.list()) {
+    found(object);
+    if (const auto facts = checkpoint_facts(object)) recovered.checkpoints[object.name] = *facts;
+  }
   for (const storage::ObjectInfo& object : parts.objects.partials()) {
     found(object);
     recovered.partial.insert(object.name);

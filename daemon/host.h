@@ -103,6 +103,7 @@ class Host {
   void write_state(const Write& write);
   void fetch(const FetchObject& order);
   void start_fetch(const FetchObject& order);
+  std::optional<CheckpointFacts> facts_of(const Hash& object) const;
   void store(const StoreSnapshot& order);
   void start_engine(const StartEngine& order);
   void launch(const StartEngine& order, Result<ResumeFile> resume);

@@ -116,9 +116,14 @@ void Host::fetch(const FetchObject& order) {
       if (!whole || !*whole) return start_fetch(at->second);
       verified_.insert(object);
       wanted_.erase(at);
-      push(ObjectStored{object});
+      push(ObjectStored{object, {}, facts_of(object)});
     };
   });
+}
+
+std::optional<CheckpointFacts> Host::facts_of(const Hash& object) const {
+  const Result<storage::ObjectInfo> info = parts_.objects.info(object);
+  return info ? checkpoint_facts(*info) : std::nullopt;
 }
 
 void Host::start_fetch(const FetchObject& order) {
@@ -243,7 +248,7 @@ void Host::carry_out_exchange() {
     verified_.insert(completed.object);
     wanted_.erase(completed.object);
     objects_changed_ = true;
-    push(ObjectStored{completed.object, transfer_of(completed)});
+    push(ObjectStored{completed.object, transfer_of(completed), facts_of(completed.object)});
   }
   for (const exchange::Failed& failed : effects.failed) {
     wanted_.erase(failed.object);

@@ -36,6 +36,11 @@ Result<pb::ObjectRef> store_snapshot(storage::ObjectStore& objects, const StoreS
   return ref;
 }
 
+std::optional<CheckpointFacts> checkpoint_facts(const storage::ObjectInfo& object) {
+  if (object.kind != storage::ManifestKind::kCheckpoint) return std::nullopt;
+  return CheckpointFacts{{object.facts.run, object.facts.expert}, object.facts.step};
+}
+
 Result<ResumeFile> open_resume(const storage::ObjectStore& objects, const Hash& checkpoint) {
   ASSIGN_OR_RETURN(const std::string path, objects.path_of(checkpoint));
   ASSIGN_OR_RETURN(const storage::ObjectInfo info, objects.info(checkpoint));

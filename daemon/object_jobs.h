@@ -1,8 +1,11 @@
 // What the disk worker does with objects: each function blocks, and may run on any thread.
 #pragma once
 
+#include <optional>
+
 #include "base/result.h"
 #include "daemon/effects.h"
+#include "daemon/event.h"
 #include "daemon/supervisor.h"
 #include "storage/object_store.h"
 
@@ -11,6 +14,9 @@ namespace skerry::daemon {
 // The snapshot becomes a checkpoint, whole and durable on return. kExhausted: the disk is full, nothing was changed.
 Result<pb::ObjectRef> store_snapshot(storage::ObjectStore& objects, const StoreSnapshot& order,
                                      const Snapshot& snapshot);
+
+// Nothing of a file.
+std::optional<CheckpointFacts> checkpoint_facts(const storage::ObjectInfo& object);
 
 // A checkpoint as the safetensors file that an engine resumes from, to be read only. Every chunk was checked.
 struct ResumeFile {

@@ -13,8 +13,12 @@ Hash name_of(const pb::ObjectRef& object) {
   return *hash;
 }
 
-Objects::Objects(std::map<Hash, ObjectKind> found) {
+Objects::Objects(const std::map<Hash, ObjectKind>& found,
+                 const std::map<Hash, CheckpointFacts>& checkpoints) {
   for (const auto& [hash, kind] : found) entries_[hash] = Entry{.kind = kind, .state = State::kOnDisk};
+  for (const auto& [hash, facts] : checkpoints) {
+    if (const auto at = entries_.find(hash); at != entries_.end()) at->second.facts = facts;
+  }
 }
 
 bool Objects::need(const pb::ObjectRef& object, ObjectKind kind, Context& context) {
@@ -64,9 +68,10 @@ std::vector<Hash> Objects::checkpoints_on_disk() const {
   return found;
 }
 
-void Objects::stored(const Hash& manifest) {
+void Objects::stored(const Hash& manifest, const std::optional<CheckpointFacts>& facts) {
   const auto at = entries_.find(manifest);
   if (at == entries_.end()) return;  // dropped meanwhile
+  if (facts) at->second.facts = facts;
   at->second.state = State::kStored;
   at->second.verify = false;
   at->second.failures = 0;
@@ -77,8 +82,14 @@ bool Objects::is_stored(const Hash& manifest) const {
   return at != entries_.end() && at->second.state == State::kStored;
 }
 
-void Objects::made(const pb::ObjectRef& object) {
-  entries_[name_of(object)] = Entry{.kind = ObjectKind::kCheckpoint, .state = State::kStored};
+void Objects::made(const pb::ObjectRef& object, const std::optional<CheckpointFacts>& facts) {
+  entries_[name_of(object)] =
+      Entry{.kind = ObjectKind::kCheckpoint, .state = State::kStored, .progress = {}, .facts = facts};
+}
+
+const CheckpointFacts* Objects::facts_of(const Hash& manifest) const {
+  const auto at = entries_.find(manifest);
+  return at == entries_.end() || !at->second.facts ? nullptr : &*at->second.facts;
 }
 
 void Objects::failed(const Hash& manifest, const Error& error, Context& context) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ inline constexpr Duration kFetchRetryLast = seconds(10);
 
 class Objects {
  public:
-  explicit Objects(std::map<Hash, ObjectKind> found);
+  Objects(const std::map<Hash, ObjectKind>& found, const std::map<Hash, CheckpointFacts>& checkpoints);
 
   // Level-triggered: every step, each slot names all that it needs before it can start and all that it merely keeps.
   void begin_step() { ++step_; }
@@ -28,10 +29,12 @@ class Objects {
   void end_step(bool may_drop, Context& context);
 
   std::vector<Hash> checkpoints_on_disk() const;
-  void stored(const Hash& manifest);
+  void stored(const Hash& manifest, const std::optional<CheckpointFacts>& facts);
   bool is_stored(const Hash& manifest) const;
   // A checkpoint that this node made.
-  void made(const pb::ObjectRef& object);
+  void made(const pb::ObjectRef& object, const std::optional<CheckpointFacts>& facts);
+  // Null: not known, as of one that is not whole. Until the next change.
+  const CheckpointFacts* facts_of(const Hash& manifest) const;
   void failed(const Hash& manifest, const Error& error, Context& context);
   void progress(const ObjectProgress& progress);
   // What is on disk under this name is not to be believed: the next need() asks for it with `verify`.
@@ -60,6 +63,7 @@ class Objects {
     unsigned failures = 0;
     Duration retry_at{};
     Progress progress;
+    std::optional<CheckpointFacts> facts;
   };
   std::map<Hash, Entry> entries_;
   std::uint64_t step_ = 1;

@@ -48,6 +48,10 @@ TEST(Checkpoints, ASnapshotComesBackByteForByte) {
   const auto manifest = disk.objects->manifest(name).value().manifest;
   EXPECT_EQ(manifest.epoch, Epoch(9));
   EXPECT_EQ(manifest.step, 1U);
+  const auto facts = checkpoint_facts(disk.objects->info(name).value());
+  ASSERT_TRUE(facts.has_value());
+  EXPECT_EQ(facts->expert, (ExpertId{RunId("r-0000000001"), 2}));
+  EXPECT_EQ(facts->step, 1U);
   const auto resume = open_resume(*disk.objects, name).value();
   const auto file = storage::MappedFile::map(resume.file.get(), resume.bytes, "resume").value();
   EXPECT_EQ(file.bytes(), chain.encode(300).value());

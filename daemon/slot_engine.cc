@@ -108,8 +108,11 @@ void Slot::on(const EngineSnapshot& event, Context& context) {
 }
 
 void Slot::on(const SnapshotStored& event, Context& context) {
-  objects_.made(event.object);  // kept by the next advance(), or dropped as nobody's
-  if (!storing_ || storing_->engine != event.engine || !work_) return;
+  const bool is_awaited = storing_ && storing_->engine == event.engine && work_;
+  std::optional<CheckpointFacts> facts;
+  if (is_awaited) facts = {work_->expert(), storing_->order.step};
+  objects_.made(event.object, facts);  // kept by the next advance(), or dropped as nobody's
+  if (!is_awaited) return;
   storing_->checkpoint.object = event.object;
   work_->add(std::move(storing_->checkpoint));
   storing_.reset();

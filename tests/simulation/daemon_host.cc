@@ -96,6 +96,9 @@ void DaemonHost::run_core() {
     return end_process(Death::kKilled);
   }
   daemon::Recovered found{state_, objects_};
+  for (const auto& [manifest, kind] : objects_) {
+    if (const auto facts = facts_of(manifest)) found.checkpoints[manifest] = *facts;
+  }
   for (const auto& [manifest, kind] : partial_) {
     found.objects[manifest] = kind;
     found.partial.insert(manifest);
@@ -503,6 +506,12 @@ void DaemonHost::fetch(const daemon::FetchObject& order) {
   });
 }
 
+std::optional<daemon::CheckpointFacts> DaemonHost::facts_of(const Hash& manifest) const {
+  const Object* const object = world_.library.find(manifest);
+  if (object == nullptr || !object->checkpoint) return std::nullopt;
+  return daemon::CheckpointFacts{{RunId(object->facts.run), object->facts.expert}, object->facts.step};
+}
+
 // True: the process has ended by it.
 bool DaemonHost::file_fails() {
   if (!std::exchange(disk_.file_fails, false)) return false;
@@ -533,7 +542,7 @@ void DaemonHost::finish_fetch(const Hash& manifest, daemon::ObjectKind kind) {
         }
         objects_[manifest] = kind;
         if (planted("manifest_first")) damaged_.erase(manifest);
-        inbox_.deliver([this, manifest] { feed(daemon::ObjectStored{manifest}); });
+        inbox_.deliver([this, manifest] { feed(daemon::ObjectStored{manifest, {}, facts_of(manifest)}); });
       });
 }
 

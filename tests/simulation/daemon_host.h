@@ -122,6 +122,7 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   bool can_be_had(const Hash& manifest) const;
   bool has_peer_with(const Hash& manifest) const;
   void fetch(const daemon::FetchObject& order);
+  std::optional<daemon::CheckpointFacts> facts_of(const Hash& manifest) const;
   bool file_fails();
   void finish_fetch(const Hash& manifest, daemon::ObjectKind kind);
   void store_snapshot(const daemon::StoreSnapshot& order);
