@@ -18,6 +18,7 @@
 #include <optional>
 #include <sstream>
 
+#include "base/log.h"
 #include "base/system_error.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
@@ -28,6 +29,7 @@ namespace {
 constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
 constexpr const char* kUseCpu = "to train on the CPU instead, set CUDA_VISIBLE_DEVICES to nothing";
 constexpr int kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE
+constexpr int kStub = 34;       // CUDA_ERROR_STUB_LIBRARY: the library of a toolkit, without a driver
 constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;
 
 std::vector<std::string> split(const std::string& words, char between) {
@@ -86,9 +88,10 @@ class Cuda {
     int count = 0;
     const int begun = call("cuInit", 0U);
     if (begun == kNoDevice) return report.line({"done"});
+    if (begun == kStub) return report.line({"missing", "libcuda.so.1 is a toolkit's stub"});
     if (begun != 0 || call("cuDeviceGetCount", &count) != 0) return report.line({"failed", why()});
     for (int i = 0; i < count; ++i) {
-      if (!tell_card(report, i)) return report.line({"failed", why()});
+      if (!tell_card(report, i)) report.line({"bad", std::to_string(i), why()});
     }
     report.line({"done"});
   }
@@ -163,7 +166,8 @@ class Cuda {
 
 struct Answer {
   std::vector<Card> cards;
-  std::string missing;  // why the library cannot be loaded; empty: it can
+  std::vector<std::string> bad;  // what CUDA said of each card that it does not describe
+  std::string missing;           // why the library cannot be loaded; empty: it can
 };
 
 Result<Card> parse_card(const std::vector<std::string>& fields) {
@@ -206,6 +210,10 @@ Result<Answer> ask(const CardSearch& search, const std::optional<std::string>& v
   Answer answer;
   for (const auto& line : lines) {
     if (line.front() == "done") return answer;
+    if (line.front() == "bad") {
+      answer.bad.push_back(text("CUDA device ", line.at(1), ": ", line.back()));
+      continue;
+    }
     if (line.front() == "missing") {
       answer.missing = line.back();
       return answer;
@@ -233,11 +241,10 @@ std::string trimmed(const std::string& entry) {
   return begin == std::string::npos ? "" : entry.substr(begin, entry.find_last_not_of(' ') - begin + 1);
 }
 
-// A list whose first entry can be no card's is how a person hides them all.
+// How a person hides all cards. Another word that names none may be a mistake: CUDA is asked.
 bool asks_for_cpu(const std::string& list) {
   const std::string first = trimmed(list.substr(0, list.find(',')));
-  return first.empty() || !(first.starts_with("GPU-") || first.starts_with("MIG-") ||
-                            (first.front() >= '0' && first.front() <= '9'));
+  return first.empty() || first == "-1" || first == "NoDevFiles";
 }
 
 // CUDA shows a process one MIG instance at most. A daemon gives each engine one: it asks for each name alone.
@@ -301,6 +308,19 @@ Result<std::vector<Card>> find_cards(const CardSearch& search) {
                 "cannot tell the MIG instances of this machine apart: its driver is older than 470; install "
                 "a newer one, or "
                 "name each instance in CUDA_VISIBLE_DEVICES as `nvidia-smi -L` does");
+  }
+  for (const std::string& bad : answer.bad) {
+    log_error(
+        "a card does not answer and is left out; look for Xid in dmesg, restart the machine or rent another",
+        {{"card", bad}});
+  }
+  if (answer.cards.empty() && !answer.bad.empty()) {
+    return fail(
+        ErrorCode::kUnavailable,
+        text("cannot use any card: ", answer.bad.front(),
+             ", where success was expected; look at `nvidia-smi` and `dmesg`, restart the machine or rent "
+             "another; ",
+             kUseCpu));
   }
   if (answer.cards.empty()) {
     if (const std::string device = card_device(search.devices); !device.empty())

@@ -27,8 +27,8 @@ struct CardSearch {
   RunOptions options{.limit = std::chrono::seconds(60)};
 };
 
-// RETURNS: the cards in CUDA's order. None: the machine has none, or CUDA_VISIBLE_DEVICES asks for the CPU by an empty list,
-// or one that begins with what is neither an index nor an identifier (-1).
+// RETURNS: the cards in CUDA's order, without those that CUDA cannot describe, which the log names. None: the machine has
+// none, or CUDA_VISIBLE_DEVICES asks for the CPU (empty, -1 or NoDevFiles).
 // ON FAILURE: in three parts. kInvalid: there is a card that CUDA does not show, since libcuda is missing or
 // CUDA_VISIBLE_DEVICES names another; kUnavailable: CUDA fails; also `stop`; kTimeout: CUDA did not answer.
 Result<std::vector<Card>> find_cards(const CardSearch& search = {});

@@ -36,8 +36,8 @@ class CardsTest : public ::testing::Test {
  protected:
   CardsTest() { set("SKERRY_FAKE_CARDS", kUnlike); }
   ~CardsTest() override {
-    for (const char* name :
-         {"SKERRY_FAKE_CARDS", "SKERRY_FAKE_CUDA_INIT", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}) {
+    for (const char* name : {"SKERRY_FAKE_CARDS", "SKERRY_FAKE_CUDA_INIT", "SKERRY_FAKE_CUDA_BAD",
+                             "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}) {
       ::unsetenv(name);
     }
   }
@@ -128,9 +128,28 @@ TEST_F(CardsTest, ACardThatNothingNamesIsNotHiddenInSilence) {
   set("CUDA_VISIBLE_DEVICES", "GPU-eeee");
   EXPECT_THAT(refused(search()).message,
               AllOf(HasSubstr("CUDA_VISIBLE_DEVICES=GPU-eeee names none"), HasSubstr("nvidia-smi -L")));
+  for (const char* list : {"all", "gpu-a", "cuda:0"}) {
+    set("CUDA_VISIBLE_DEVICES", list);
+    EXPECT_THAT(refused(search()).message, HasSubstr("names none")) << list;
+  }
   ::unsetenv("CUDA_VISIBLE_DEVICES");
   set("SKERRY_FAKE_CARDS", "");
   EXPECT_THAT(refused(search()).message, HasSubstr("pass all of /dev/nvidia*"));
+}
+
+TEST_F(CardsTest, ACardThatDoesNotAnswerLeavesTheOthers) {
+  set("SKERRY_FAKE_CUDA_BAD", "0");
+  EXPECT_THAT(ids(), ElementsAre(kSlow));
+  set("CUDA_VISIBLE_DEVICES", "0");
+  EXPECT_EQ(refused(search()).code, ErrorCode::kUnavailable);
+  EXPECT_THAT(refused(search()).message, HasSubstr("cuDeviceGetName returned error 101"));
+}
+
+TEST_F(CardsTest, AToolkitsStubIsNoDriver) {
+  set("SKERRY_FAKE_CUDA_INIT", "34");
+  EXPECT_THAT(ids(), IsEmpty());
+  add_device();
+  EXPECT_THAT(refused(search()).message, HasSubstr("stub"));
 }
 
 TEST_F(CardsTest, ACudaThatFailsIsTriedAgain) {

@@ -85,6 +85,8 @@ class Deadline {
 
 Result<void> read_lines(int descriptor, const OnLine& on_line, const Deadline& deadline,
                         const std::string& name) {
+  // A wait that a signal ends says that it can be read, and a read that waits would hear of no deadline.
+  if (::fcntl(descriptor, F_SETFL, O_NONBLOCK) != 0) return system_error("read from", name, errno);
   std::string pending;
   char block[4096];
   while (true) {

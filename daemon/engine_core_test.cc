@@ -100,13 +100,35 @@ TEST(Engine, OldFailuresAreForgottenAfterAnHour) {
   Harness node;
   node.train();
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(crash_and_restart(node));
-  for (int i = 0; i < 61; ++i) {
+  for (int i = 0; i < 62; ++i) {
     node.progress(static_cast<Step>(i));
     node.sent.clear();
     node.live(seconds(59));
-    node.live(seconds(1));
   }
   EXPECT_TRUE(crash_and_restart(node));
+}
+
+// A driver holds its process, as after an Xid: it does not end by SIGKILL.
+TEST(Engine, OneThatDoesNotEndKeepsNoExpertFromOthers) {
+  Harness node;
+  node.train();
+  node.progress(1);
+  node.live(seconds(85));  // killed after a minute of silence
+  EXPECT_FALSE(node.has_sent(kIsReturn));
+  node.live(seconds(10));
+  const auto report = node.last_sent(kIsReport).engine_report();
+  EXPECT_TRUE(report.gives_up());
+  EXPECT_TRUE(report.card_fault());
+  EXPECT_THAT(report.reason(), testing::HasSubstr("does not end 30 s after SIGKILL"));
+  EXPECT_EQ(node.last_sent(kIsReturn).return_lease().reason(), "cannot train");
+  node.acknowledge(node.last_sent(kIsReport).id());
+  node.acknowledge(node.last_sent(kIsReturn).id());
+  node.sent.clear();
+  node.assign({node.grant(2, 0, 4)});
+  node.live(seconds(1));
+  EXPECT_EQ(node.last_sent(kIsReturn).return_lease().expert(), 4U)
+      << "the slot trains nothing until it ended";
+  EXPECT_FALSE(node.started());
 }
 
 TEST(Engine, SilenceForAMinuteIsAHang) {

@@ -26,6 +26,8 @@ inline constexpr Duration kCommitRetryLast = seconds(5);
 inline constexpr Duration kRestoredWait =
     seconds(10);  // a restarted daemon's patience for its first assignment
 inline constexpr Duration kKillRetry = seconds(5);
+inline constexpr Duration kStuckAfter =
+    seconds(30);  // a killed engine that has not ended by then is held by the driver
 inline constexpr std::size_t kReportLines = 40;
 
 class Slot {
@@ -79,6 +81,7 @@ class Slot {
     std::uint64_t id = 0;
     EnginePhase phase = EnginePhase::kStarting;
     HangWatch watch;
+    Duration killed_at{};
     Duration kill_again{};
     bool abandoned = false;  // its work is no longer this slot's: only its end matters
     bool finished = false;
@@ -126,6 +129,8 @@ class Slot {
   void steer_engine(Context& context);
   void stop_engine(StopKind kind, Context& context);
   void abandon_engine(Context& context);
+  bool has_stuck_engine(Context& context) const;
+  void give_up_stuck(Context& context);
   void failed(pb::EngineEvent::Failure failure, const std::string& reason,
               const std::vector<std::string>& lines, Context& context);
   void report(pb::EngineEvent::Failure failure, const std::string& reason,

@@ -302,6 +302,8 @@ void Slot::start_engine(Context& context) {
 }
 
 void Slot::stop_engine(StopKind kind, Context& context) {
+  if (kind == StopKind::kKill && engine_->phase != EnginePhase::kKilled)
+    engine_->killed_at = context.now.boot;
   engine_->phase = kind == StopKind::kKill ? EnginePhase::kKilled : EnginePhase::kStopping;
   engine_->kill_again = context.now.boot + kKillRetry;
   context.out.stops.push_back({description_.index(), engine_->id, kind});
@@ -319,6 +321,7 @@ void Slot::steer_engine(Context& context) {
   if (engine.phase == EnginePhase::kKilled) {
     if (context.due(engine.kill_again)) stop_engine(StopKind::kKill, context);
     context.wake(engine.kill_again);
+    if (!context.due(engine.killed_at + kStuckAfter)) context.wake(engine.killed_at + kStuckAfter);
     return;
   }
   if (storing_ && storing_->engine == engine.id)
@@ -350,6 +353,21 @@ void Slot::steer_engine(Context& context) {
   }
 }
 
+bool Slot::has_stuck_engine(Context& context) const {
+  return engine_ && engine_->phase == EnginePhase::kKilled && context.due(engine_->killed_at + kStuckAfter);
+}
+
+// The driver holds its process, and the slot with it. The expert goes to another node.
+void Slot::give_up_stuck(Context& context) {
+  const std::string reason =
+      text(description_.device(), " of slot ", description_.index(), ": its engine does not end ",
+           kStuckAfter / seconds(1),
+           " s after SIGKILL; look for Xid in dmesg, and restart the machine or rent another");
+  context.log(LogLevel::kError, text(label(), ": ", reason));
+  report(pb::EngineEvent::FAILURE_CARD, reason, {}, true);
+  block_ = Block::kGivenUp;
+}
+
 void Slot::advance(Context& context) {
   for (const pb::ObjectRef& object : left_) objects_.keep(object);
   if (work_) {
@@ -369,7 +387,9 @@ void Slot::advance(Context& context) {
     start_engine(context);
   }
   commit_if_due(context);
-  if (!work_ || engine_ || storing_ || work_->has_uncommitted()) return;
+  const bool is_stuck = has_stuck_engine(context);
+  if (work_ && is_stuck && block_ != Block::kGivenUp) give_up_stuck(context);
+  if (!work_ || (engine_ && !is_stuck) || storing_ || work_->has_uncommitted()) return;
   if (block_ == Block::kGivenUp) {
     give_back("cannot train", context);
   } else if (leaving_ != Leaving::kNo) {

@@ -9,12 +9,14 @@
 
 #include <dlfcn.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <mutex>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "diffusion/card_fused.h"
 #include "diffusion/product.h"
@@ -42,10 +44,32 @@ void pin_threads(std::uint32_t threads) {
 
 // Blocks of a card's memory that grow: else memory that is free in pieces serves no large tensor. LibTorch reads the first of
 // these variables that is set, the second since 2.9, when it first asks a card for memory.
-void grow_segments() {
+void grow_segments(bool cards_can) {
   const bool user_chose =
       std::getenv("PYTORCH_CUDA_ALLOC_CONF") != nullptr || std::getenv("PYTORCH_ALLOC_CONF") != nullptr;
-  if (!user_chose) ::setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", 0);
+  if (!user_chose && cards_can) ::setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", 0);
+}
+
+// Some virtual cards cannot map memory, and WSL2 (/dev/dxg) says that it can and fails: an allocation fails there at once.
+bool cards_map_memory() {
+  constexpr int kMapsMemory = 102;  // CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+  if (::access("/dev/dxg", F_OK) == 0) return false;
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // stays: LibTorch needs it too
+  if (driver == nullptr) return true;
+  const auto begin = reinterpret_cast<int (*)(unsigned)>(::dlsym(driver, "cuInit"));
+  const auto count_of = reinterpret_cast<int (*)(int*)>(::dlsym(driver, "cuDeviceGetCount"));
+  const auto device_of = reinterpret_cast<int (*)(int*, int)>(::dlsym(driver, "cuDeviceGet"));
+  const auto attribute_of =
+      reinterpret_cast<int (*)(int*, int, int)>(::dlsym(driver, "cuDeviceGetAttribute"));
+  int count = 0;
+  if (!begin || !count_of || !device_of || !attribute_of || begin(0) != 0 || count_of(&count) != 0)
+    return true;
+  for (int i = 0; i < count; ++i) {
+    int device = 0, maps = 1;
+    if (device_of(&device, i) == 0 && attribute_of(&maps, kMapsMemory, device) == 0 && maps == 0)
+      return false;
+  }
+  return true;
 }
 
 // An image may ask for fp32 products in TF32: NVIDIA's set TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1. cuDNN has them unless told.
@@ -85,7 +109,8 @@ std::string environment_words() {
   std::string words;
   for (const char* name :
        {"NVIDIA_TF32_OVERRIDE", "TORCH_BLAS_PREFER_CUBLASLT", "DISABLE_ADDMM_CUDA_LT", kWorkspaces,
-        "CUBLASLT_WORKSPACE_SIZE", "CUBLAS_EMULATE_SINGLE_PRECISION", "CUBLAS_EMULATION_STRATEGY"}) {
+        "CUBLASLT_WORKSPACE_SIZE", "CUBLAS_EMULATE_SINGLE_PRECISION", "CUBLAS_EMULATION_STRATEGY",
+        "TORCH_CUBLASLT_UNIFIED_WORKSPACE", "TORCH_CUDNN_SDPA_DEPRIORITIZED"}) {
     const char* const value = std::getenv(name);
     if (value == nullptr || (name == kWorkspaces && std::string_view(value) == kOurWorkspaces)) continue;
     words += text(" · ", name, "=", std::string_view(value).substr(0, kMostBytes));
@@ -117,12 +142,14 @@ std::string cuda_words() {
 
 // The line of what CUDA or a library of it said that tells of a card or driver that failed; empty: none does.
 std::string_view card_fault_in(std::string_view words) {
-  constexpr std::array<std::string_view, 14> kFaults{"CUDA error",
+  constexpr std::array<std::string_view, 16> kFaults{"CUDA error",
                                                      "CUDA driver error",
                                                      "CUDA_ERROR_",
                                                      "CUBLAS_STATUS_",
                                                      "CUDNN_STATUS_",
                                                      "cuDNN error",
+                                                     "mha_graph",
+                                                     "unable to find an engine",
                                                      "CUSOLVER_STATUS_",
                                                      "NCCL error",
                                                      "illegal memory access",
@@ -146,7 +173,7 @@ int card_count() { return torch::cuda::is_available() ? static_cast<int>(torch::
 
 Result<torch::Device> open_device(int index, std::uint32_t threads) {
   pin_threads(threads);
-  grow_segments();
+  grow_segments(index < 0 || cards_map_memory());
   forbid_tf32();
   const int cards = card_count();
   if (index < 0 || cards == 0) return torch::Device(torch::kCPU);
@@ -166,7 +193,15 @@ void wait_for(torch::Device device) {
 
 void* current_stream(torch::Device device) {
   const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-  return stream.id() == 0 ? nullptr : stream.native_handle();
+  if (stream.id() == 0) return nullptr;
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 11
+  return stream.native_handle();
+#else  // the C interface of compiled models tells it
+  const auto current = find_loaded<int(std::int32_t, void**)>("aoti_torch_get_current_cuda_stream");
+  void* handle = nullptr;
+  TORCH_CHECK(current != nullptr && current(device.index(), &handle) == 0, "the current stream is not known");
+  return handle;
+#endif
 }
 
 std::shared_ptr<void> pin(void* begin, std::uint64_t bytes, torch::Device device) {
@@ -178,11 +213,23 @@ std::shared_ptr<void> pin(void* begin, std::uint64_t bytes, torch::Device device
   const c10::DeviceGuard guard(device);
   if (pin_pages(begin, bytes, kForEveryContext) != 0) {
     forget_error();  // which LibTorch would take for that of its next call
+    static std::once_flag once;
+    std::call_once(once, [] {
+      log_warning(
+          "the driver does not pin a snapshot's memory: snapshots stop the card for longer; raise the limit "
+          "of "
+          "locked memory (ulimit -l)");
+    });
     return nullptr;
   }
   return {begin, [=](void* pages) {
             if (unpin_pages(pages) != 0) forget_error();
           }};
+}
+
+SnapshotDevice snapshot_device(torch::Device device) {
+  return {.wait = [device] { wait_for(device); },
+          .pin = [device](void* begin, std::uint64_t bytes) { return pin(begin, bytes, device); }};
 }
 
 // LibTorch's host allocator throws its general error, and TorchScript another for all that it runs: only the words tell.

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "diffusion/snapshot.h"
 #include "diffusion/spec.h"
 
 namespace skerry::diffusion {
@@ -29,6 +30,9 @@ void* current_stream(torch::Device device);
 // While the result lives, a card copies to and from these bytes of the host by itself, at its full speed. nullptr on the CPU
 // and where the driver refuses: copies work, slower.
 std::shared_ptr<void> pin(void* begin, std::uint64_t bytes, torch::Device device);
+
+// How the device takes part in writing snapshots.
+SnapshotDevice snapshot_device(torch::Device device);
 
 // Whether what a body threw means that the device or the host has too little memory.
 bool is_out_of_memory(const std::exception& error);

@@ -52,6 +52,9 @@ TEST(CardFault, IsNoFaultOfTheInput) {
             "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, unhandled cuda error"),
         std::string("Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before"),
         std::string("kernel modulate_bf16: cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS"),
+        std::string("Expected mha_graph.execute(handle, variant_pack, workspace_ptr.get()).is_good() to be "
+                    "true, but got false."),
+        std::string("GET was unable to find an engine to execute this computation"),
         std::string("GPU has fallen off the bus")}) {
     EXPECT_EQ(thrown(words).code, ErrorCode::kCard) << words;
   }

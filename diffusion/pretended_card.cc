@@ -62,7 +62,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
   c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 11
   void* getStreamNativeHandle(const c10::Stream /*stream*/) const override { return state().handle; }
+#endif
   c10::DeviceIndex deviceCount() const noexcept override { return 2; }
   void record(void** event, const c10::Stream& /*stream*/, const c10::DeviceIndex /*index*/,
               const c10::EventFlag /*flag*/) const override {

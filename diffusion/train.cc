@@ -36,8 +36,7 @@ struct Trainer::Impl {
         dit(model_spec, state.raw, on, train_spec.kernels, train_spec.gradient_checkpointing),
         device(diffusion::device_name(on)),
         fingerprint(engine_fingerprint(on, model_spec, train_spec)),
-        snapshots({.wait = [on] { wait_for(on); },
-                   .pin = [on](void* begin, std::uint64_t bytes) { return pin(begin, bytes, on); }}) {
+        snapshots(snapshot_device(on)) {
     for (at::Tensor& weight : state.raw) weight.set_requires_grad(true);  // shared with `dit`
   }
 
@@ -219,7 +218,7 @@ Result<void> Trainer::write_checkpoint(const std::string& path) const {
     return write_snapshot_file(
         path, snapshot_tensors(impl_->state, impl_->model),
         snapshot_metadata(impl_->state, impl_->model, impl_->train, impl_->fingerprint),
-        {.wait = [this] { wait(); }, .pin = {}});
+        {.wait = snapshot_device(impl_->dit.device()).wait, .pin = {}});
   });
 }
 

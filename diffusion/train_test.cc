@@ -458,10 +458,11 @@ TEST_F(TrainTest, ASnapshotOfACardWaitsOnceAndHasTheBytesOfTheCpus) {
     const TrainState here = initial_state(model_, train, torch::kCPU);
     const TrainState there = initial_state(model_, train, PretendedCard::device());
     int pins = 0;
-    SnapshotWriter writer(
-        {.wait = [] { wait_for(PretendedCard::device()); },
-         .pin = [&](void* begin,
-                    std::uint64_t) { return std::shared_ptr<void>(begin, [&](void*) { ++pins; }); }});
+    SnapshotDevice device = snapshot_device(PretendedCard::device());
+    device.pin = [&](void* begin, std::uint64_t) {
+      return std::shared_ptr<void>(begin, [&](void*) { ++pins; });
+    };
+    SnapshotWriter writer(device);
     const int memory = ::memfd_create("snapshot", MFD_CLOEXEC), other = ::memfd_create("other", MFD_CLOEXEC);
     PretendedCard::forget();
     const auto bytes = writer.write(memory, snapshot_tensors(there, model_), {{"step", "0"}});

@@ -3,6 +3,7 @@
 //   SKERRY_FAKE_CARDS         NAME|UUID|BYTES|CAPABILITY|BUS|PARENT, semicolons between, the fastest first. PARENT: the
 //                             UUID of the card that this is a MIG instance of; empty: it is a card
 //   SKERRY_FAKE_CUDA_INIT     a number: cuInit returns it · "hang": cuInit never returns · "crash": it ends the process
+//   SKERRY_FAKE_CUDA_BAD      the index of a card that CUDA shows and cannot describe
 //   SKERRY_FAKE_CUDA_REACHED  a file that cuInit makes
 //   CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER  as CUDA has them: the list ends at its first entry that names no card, a card
 //                             named twice leaves none, and one MIG instance hides all else
@@ -137,7 +138,8 @@ int cuDeviceGet(int* device, int ordinal) {
 
 int cuDeviceGetName(char* name, int size, int device) {
   const Card* card = at(device);
-  if (card == nullptr || size < 1) return kInvalidDevice;
+  if (card == nullptr || size < 1 || setting("SKERRY_FAKE_CUDA_BAD") == std::to_string(device))
+    return kInvalidDevice;
   std::strncpy(name, card->name.c_str(), static_cast<std::size_t>(size) - 1);
   name[size - 1] = '\0';
   return 0;
