@@ -70,7 +70,12 @@ Result<pb::AdminReply> Client::call(const pb::AdminRequest& request, Duration ti
       break;
     }
     TRY(poll(std::min(deadline - now, kRetryInterval)));
-    if (!pending_.once && clock_->now().boot - pending_.sent_at >= kRetryInterval) pending_.sent = false;
+    const bool is_due = open_ && pending_.sent && clock_->now().boot - pending_.sent_at >= kRetryInterval;
+    if (is_due && !greeted_ && (!pending_.once || pending_.came_first)) {
+      on_opened();  // the Hello was lost
+    } else if (is_due && !pending_.once) {
+      pending_.sent = false;
+    }
     send_pending();
   }
   return std::move(pending_.answer);
@@ -93,7 +98,7 @@ void Client::on_event(ClientEvent event) {
   } else if (const auto* received = std::get_if<Received>(&event)) {
     on_reply(received->bytes);
   } else if (std::holds_alternative<Lost>(event)) {
-    open_ = false;
+    open_ = greeted_ = false;
     if (pending_.sent && pending_.once && !pending_.done) {
       finish(fail(ErrorCode::kUnavailable,
                   "the connection was lost after the request was sent: it may have been done. Look before "
@@ -126,7 +131,8 @@ void Client::on_enrol_event(const ClientEvent& event) {
 
 void Client::on_opened() {
   open_ = transport_->send(Endpoint::kControl, hello_bytes(software_, wants_peers_)).has_value();
-  pending_.sent = false;
+  greeted_ = false;
+  pending_.sent = pending_.came_first = false;
   send_pending();
 }
 
@@ -145,6 +151,7 @@ void Client::on_reply(const std::string& bytes) {
       return finish(from_message(reply->error()));
     }
     if (!reply->has_hello()) return;
+    greeted_ = true;
     hello_ = reply->hello();
     wants_peers_ = false;
     if (!compatible(hello_.version())) {
@@ -156,6 +163,11 @@ void Client::on_reply(const std::string& bytes) {
     return;
   }
   if (reply->id() != pending_.id || pending_.done) return;
+  // Refused for want of the Hello before it, which was lost.
+  if (reply->has_error() && !greeted_) {
+    pending_.came_first = true;
+    return;
+  }
   if (reply->has_error()) return finish(from_message(reply->error()));
   if (reply->has_admin()) return finish(std::move(*reply->mutable_admin()));
   finish(fail(ErrorCode::kInvalid, "the coordinator's answer is of a kind that this version does not know"));

@@ -50,6 +50,7 @@ class Client {
     bool sent = false;
     Duration sent_at{};
     bool once = false;
+    bool came_first = false;  // refused, and not done: the Hello before it was lost
     Result<pb::AdminReply> answer;
     bool done = false;
   };
@@ -67,6 +68,7 @@ class Client {
   bool open_ = false;
   bool wants_peers_ = false;
   std::uint64_t next_id_ = 1;
+  bool greeted_ = false;        // on this connection
   bool hello_refused_ = false;  // said again with the next call
   int refusals_ = 0;
   std::string readmission_;  // empty: none

@@ -31,6 +31,7 @@ struct Coordinator {
   Identity identity = Identity::generate();
   std::unique_ptr<ServerTransport> transport = network.make_server(identity);
   std::vector<pb::ControlRequest> requests;
+  int lost_hellos = 0;  // so many it does not read
   std::vector<pb::EnrolRequest> enrolments;
   std::function<void(const Incoming&, const pb::ControlRequest&)> answer;
   std::function<void(const Incoming&, const pb::EnrolRequest&)> answer_enrol;
@@ -54,6 +55,7 @@ struct Coordinator {
     }
     auto request = parse_control_request(got->bytes);
     ASSERT_TRUE(request) << request.error().message;
+    if (request->has_hello() && lost_hellos-- > 0) return;
     requests.push_back(*request);
     if (!request->has_hello()) return answer(*got, *request);
     pb::ControlReply reply;
@@ -99,6 +101,24 @@ struct ClientWalk : ::testing::Test {
     return request;
   }
 };
+
+// A busy coordinator drops what it does not read, and refuses what comes before Hello.
+TEST_F(ClientWalk, AHelloThatIsLostIsSaidAgainWithItsRequest) {
+  coordinator.lost_hellos = 1;
+  coordinator.answer = [&](const Incoming& got, const pb::ControlRequest& request) {
+    const bool is_greeted = std::ranges::any_of(
+        coordinator.requests, [](const pb::ControlRequest& each) { return each.has_hello(); });
+    if (is_greeted) return coordinator.acknowledge(got, request);
+    pb::ControlReply reply;
+    reply.set_id(request.id());
+    reply.mutable_error()->set_code("conflict");
+    reply.mutable_error()->set_message("Hello must come first on a connection");
+    coordinator.send(got, reply);
+  };
+  const auto reply = client.call(create_token(), std::chrono::seconds(30));  // else it is never said twice
+  ASSERT_TRUE(reply) << reply.error().message;
+  EXPECT_TRUE(reply->has_ack());
+}
 
 TEST_F(ClientWalk, HelloOnceThenRequests) {
   ASSERT_TRUE(client.call(list()));

@@ -231,6 +231,8 @@ Result<void> ZmqServer::send(const Connection& connection, std::string_view byte
   if (port.peers.is_over(connection.id)) return fail(ErrorCode::kUnavailable, "the peer is gone");
   ZmqFrame address(connection.id);
   ZmqFrame body(bytes);
+  // Without it the next message's address would be this one's content.
+  if (!body.is_complete()) return fail(ErrorCode::kExhausted, "out of memory for a message");
   const int refused = address.send(port.router, true);
   if (refused == EAGAIN) return fail(ErrorCode::kExhausted, "the peer's queue is full");
   if (refused != 0) return fail(ErrorCode::kUnavailable, "the peer is gone");

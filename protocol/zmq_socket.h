@@ -59,6 +59,7 @@ class ZmqFrame {
   bool receive(ZmqSocket& socket);  // false: nothing there
   int send(ZmqSocket& socket,
            bool more = false);  // 0, or the error number; the frame stays with the caller then
+  bool is_complete() const { return complete_; }  // else memory for its bytes was missing
   bool more() const { return zmq_msg_more(&message_) != 0; }
   std::string_view bytes();
   std::string property(const char* name);  // "User-Id", "Peer-Address"; empty: none
