@@ -115,6 +115,19 @@ class DatasetAdd : public testing::Test {
   std::uint64_t received = 0;
 };
 
+// Too shortly away for a question to stay unanswered.
+TEST_F(DatasetAdd, IsAnnouncedAgainToACoordinatorThatStartedAgain) {
+  const auto pull = around.coordinator.pull;
+  around.coordinator.pull = [this, pull](exchange::Shelf& shelf) {
+    const auto announced = std::ranges::count_if(around.coordinator.asked, [](const pb::AdminRequest& asked) {
+      return asked.body_case() == pb::AdminRequest::kDatasetAdd;
+    });
+    if (announced > 1) pull(shelf);
+  };
+  EXPECT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2"}), kExitOk)
+      << around.told();
+}
+
 TEST_F(DatasetAdd, TellsTheEngineHowLatentsAreScaled) {
   ASSERT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2", "--latent-scale",
                     "0.18215", "--latent-shift", "-0.5", "--latents-scaled"}),

@@ -1,12 +1,18 @@
 #include "cli/upload.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/progress.h"
 #include "cli/patience.h"
 #include "cli/transfer.h"
 
 namespace skerry::cli {
+namespace {
+
+constexpr int kIdleLooks = 10;  // of half a second, in which nothing arrived
+
+}  // namespace
 
 Result<pb::DatasetInfo> one_dataset(Command& command, const std::string& name) {
   ASSIGN_OR_RETURN(const pb::AdminReply reply,
@@ -24,8 +30,12 @@ Result<void> upload(Command& command, const std::string& name, const DatasetInde
   Progress progress(command.around, "uploading", Progress::Unit::kBytes);
   Patience patience(command);
   patience.answered();
+  std::uint64_t received = 0;
+  int idle_looks = 0;
   return client->serve(*served.shelf, [&]() -> Result<bool> {
-    if (patience.away()) {  // it may have forgotten from whom it had the rest
+    // A coordinator that started again has forgotten who serves the rest. It may have been away too shortly to be missed.
+    if (patience.away() || idle_looks >= kIdleLooks) {
+      idle_looks = 0;
       const Result<pb::AdminReply> told = command.ask(request);
       if (!told.has_value() && patience.bears(told.error())) return false;
       TRY(told);
@@ -34,6 +44,8 @@ Result<void> upload(Command& command, const std::string& name, const DatasetInde
     if (!shown.has_value() && patience.bears(shown.error())) return false;
     TRY(shown);
     patience.answered();
+    idle_looks =
+        shown->received_bytes() == std::exchange(received, shown->received_bytes()) ? idle_looks + 1 : 0;
     progress.show(shown->received_bytes(), std::max(shown->bytes(), served.bytes));
     return shown->state() == "ready";
   });
