@@ -23,6 +23,8 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"renewal_before_durable", "a heartbeat's answer renews a lease whose grant is not durable"},
     {"epoch_not_raised", "an expert is given to another node under the old epoch"},
     {"generation_not_raised", "a restored backup goes on in its old generation"},
+    {"generation_not_taken",
+     "a coordinator restored to an older backup ignores what later generation nodes have seen"},
     {"restores_alike", "two restores of one backup go on with the same epochs"},
     {"restored_leases_kept", "a restored coordinator believes the leases of its backup"},
     {"slot_given_twice", "the scheduler gives a slot that trains already to a second expert"},
@@ -63,6 +65,7 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"replicas_not_restored", "a copy that was lost with its node is not made again"},
     // ---- Garbage ----
     {"dropped_before_durable", "a checkpoint is removed before its successor is durable"},
+    {"drop_not_withdrawn", "an object that is wanted again is removed, since nothing named it a moment ago"},
     {"kept_one_too_few", "a checkpoint is removed that durable state still names"},
     {"pending_collected", "an object is removed that a commit which waits for its copies names"},
     {"collected_in_flight", "a node removes the checkpoint whose commit is in flight"},
@@ -75,6 +78,7 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"enrolled_before_sync", "a certificate leaves before its node is durable"},
     {"revoked_still_heard", "a revoked key is still served"},
     {"revoked_let_in", "the transport lets a revoked key in"},
+    {"recall_skipped", "a restored coordinator answers before it has asked nodes for revocations"},
     {"token_never_ends", "a token enrols keys after its end"},
     {"revocation_before_sync", "what an administrator asked for is acknowledged before it is durable"},
     // ---- A node's own work ----

@@ -161,9 +161,17 @@ TEST_F(Commits, KeepTheLastAndDropTheRest) {
   ASSERT_EQ(harness.dropped.size(), 2U);  // keep = 2
   EXPECT_EQ(harness.dropped[0].manifest, heads[0]);
   EXPECT_EQ(harness.dropped[1].manifest, heads[1]);
-  EXPECT_GT(harness.dropped[1].after_batch, 0U);
-  EXPECT_TRUE(harness.core().may_read(node.id, heads[3]));
-  EXPECT_FALSE(harness.core().may_read(node.id, heads[2]));
+  harness.disk_stalls = true;
+  const pb::Commit commit = testing::next_commit(slot());
+  harness.send_commit(node, commit);
+  harness.store(testing::object_of(commit));
+  EXPECT_EQ(harness.dropped.size(), 2U) << "not before its batch is durable";
+  harness.disk_stalls = false;
+  harness.persist();
+  heads.push_back(*expert().head);
+  EXPECT_EQ(harness.dropped.size(), 3U);
+  EXPECT_TRUE(harness.core().may_read(node.id, heads[4]));
+  EXPECT_FALSE(harness.core().may_read(node.id, heads[3]));
 }
 
 TEST_F(Commits, StayWhileSomebodyFetchesThem) {

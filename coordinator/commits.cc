@@ -226,7 +226,7 @@ void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit,
     if (kept.size() < keep) {
       *kept.Add() = older;
       if (planted("kept_one_too_few") && kept.size() == keep)
-        effects.drops.push_back({*Hash::from_raw(older.manifest()), Purpose::kCheckpoint, 0});
+        effects.drops.push_back({*Hash::from_raw(older.manifest()), Purpose::kCheckpoint});
     } else {
       unname_object(older.manifest(), Purpose::kCheckpoint);
     }

@@ -24,6 +24,9 @@ Result<void> Config::check() const {
   TRY(relation(recall_limit >= heartbeat,
                text("a recall limit of ", human_duration(recall_limit), " must be at least a heartbeat, ",
                     human_duration(heartbeat))));
+  TRY(relation(recall_least <= recall_limit,
+               text("the shortest recall, ", human_duration(recall_least),
+                    ", must not be longer than its limit, ", human_duration(recall_limit))));
   TRY(relation(longest_recovery >= 1, "the recovery window cannot be shorter than its length"));
   TRY(relation(2 * replicas_of_node <= protocol::kReplicas,
                "a node's replicas, a head and a commit each, must fit into one message"));

@@ -36,7 +36,10 @@ struct Config {
 
   // After a restore nobody is answered before more than half of the nodes that the backup knows as present have given back
   // the revocations that they hold, or this time has passed.
+  // Never before `recall_least`: a node that was revoked since the backup is among those that it knows, and may answer first.
+  // Keys that joined since need that time to come back with the record of it.
   Duration recall_limit = std::chrono::seconds(30);
+  Duration recall_least = std::chrono::seconds(6);
   // A run is adopted once records have told nothing else of its experts for so long: they come from many nodes.
   Duration adoption_pause = std::chrono::seconds(5);
   // Deleted runs are remembered until every record of them is over: those live 30 days by clocks that may be two hours apart.

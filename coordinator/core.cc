@@ -215,7 +215,7 @@ void Machine::finish() {
   for (Send& send : effects.sends) send.after_batch = sends_early(send) ? 0 : batch;
   for (const std::size_t index : sends_at_once) effects.sends[index].after_batch = 0;
   sends_at_once.clear();
-  for (Drop& drop : effects.drops) drop.after_batch = planted("dropped_before_durable") ? 0 : batch;
+  drop_leaving();
   for (const std::string& id : reversioned) nodes.at(id).version_batch = batch;
   reversioned.clear();
   for (const ExpertId& id : regranted) {
@@ -256,11 +256,16 @@ void Machine::received(const Received& event) {
     reply_error(event.connection, event.request.id(), fail(code, why));
   };
   const auto key = node_keys.find(event.key);
+  const bool is_revoked = key != node_keys.end() && nodes.at(key->second).record.revoked();
   if (recalls() && (key != node_keys.end() || readmitted.contains(event.key))) {
+    // What it has seen counts already: so that nothing is granted below it afterwards.
+    if (!is_revoked && event.request.has_hello())
+      go_beyond(
+          key == node_keys.end() ? readmitted.at(event.key).name() : nodes.at(key->second).record.name(),
+          event.request.hello().generation());
     refuse(ErrorCode::kUnavailable, kRecalling);
     return;
   }
-  const bool is_revoked = key != node_keys.end() && nodes.at(key->second).record.revoked();
   if (key == node_keys.end() || (is_revoked && !planted("revoked_still_heard"))) {
     refuse(ErrorCode::kUnauthorised, key == node_keys.end()
                                          ? "this key is not rostered: join with a token first"

@@ -211,12 +211,11 @@ struct Fetch {
   std::string name;  // of a file
 };
 
-// To be removed once `after_batch` is durable: nothing durable names it any more (S8). A crash in between
-// leaves it, and the next start reports it by ObjectStored, upon which the core drops it again.
+// To be removed: nothing durable names it any more, and nothing else wants it (S8). A crash before the host removes it leaves
+// it, and the next start reports it by ObjectStored, upon which the core drops it again.
 struct Drop {
   Hash manifest;
   Purpose purpose = Purpose::kFile;
-  std::uint64_t after_batch = 0;
 };
 
 // A key that the transport is to let in on control and blob, or no longer.

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <set>
 
 #include "base/clock.h"
@@ -45,6 +46,22 @@ bool is_locked(const fs::path& file) {
   asked.l_type = F_WRLCK;
   asked.l_whence = SEEK_SET;
   return ::fcntl(lock.get(), F_GETLK, &asked) == 0 && asked.l_type != F_UNLCK;
+}
+
+// At once, where the file system can. `mine` may be missing: then `other` takes its place.
+Result<void> change_places(const fs::path& mine, const fs::path& other) {
+  if (::renameat2(AT_FDCWD, mine.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0) return {};
+  std::error_code error;
+  if (errno == ENOENT) {
+    fs::rename(other, mine, error);
+  } else {
+    const fs::path between = other.string() + "-fresh";
+    fs::rename(other, between, error);
+    if (!error) fs::rename(mine, other, error);
+    if (!error) fs::rename(between, mine, error);
+  }
+  if (error) return fail(ErrorCode::kIo, text("cannot move ", mine.string(), ": ", error.message()));
+  return {};
 }
 
 struct View {
@@ -234,23 +251,23 @@ Result<fs::path> begin_fresh_store(const fs::path& path, std::int64_t unix_ms) {
                                            ": name the folder of the coordinator that is to go "
                                            "on, or start one anew without restore"));
   }
-  if (is_locked(path / "store" / "LOCK"))
+  if (is_locked(path / "store" / "db" / "LOCK"))
     return fail(ErrorCode::kConflict, text("a coordinator runs on ", path.string(), ": stop it first"));
   fs::path kept;
   for (int number = 1; kept.empty() || fs::exists(kept, error); ++number)
     kept = path / text("damaged-", number);
-  TRY(make_folder(kept));
-  for (const char* part : {"store", "objects", "admin.toml"}) {
-    if (!fs::exists(path / part, error)) continue;
-    fs::rename(path / part, kept / part, error);
-    if (error)
-      return fail(ErrorCode::kIo, text("cannot move ", (path / part).string(), ": ", error.message()));
+  {
+    ASSIGN_OR_RETURN(const DataFolder fresh, open_data_folder(kept));
+    std::vector<storage::Write> batch;
+    for (KeyValue& entry : Core::fresh(unix_ms))
+      batch.push_back({kStatePrefix + entry.key, std::move(entry.value)});
+    TRY(fresh.store->write(batch));
   }
-  ASSIGN_OR_RETURN(const DataFolder fresh, open_data_folder(path));
-  std::vector<storage::Write> batch;
-  for (KeyValue& entry : Core::fresh(unix_ms))
-    batch.push_back({kStatePrefix + entry.key, std::move(entry.value)});
-  TRY(fresh.store->write(batch));
+  // The store last: until then a start finds the damaged one, never an empty one, which would be a first start.
+  TRY(change_places(path / "objects", kept / "objects"));
+  TRY(change_places(path / "store", kept / "store"));
+  if (fs::exists(path / "admin.toml", error)) fs::rename(path / "admin.toml", kept / "admin.toml", error);
+  if (error) return fail(ErrorCode::kIo, text("cannot move admin.toml: ", error.message()));
   return kept;
 }
 

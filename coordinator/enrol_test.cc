@@ -342,6 +342,21 @@ TEST(Roster, AHolderIsNotForgottenThoughItsLeaseLapsedLongAgo) {
   EXPECT_EQ(harness.events("lease_resumed").size(), 1U);
 }
 
+// Its old connection is a person's, which no node's record names.
+TEST(Roster, APersonWhoseKeyBecameANodesIsNotForgottenWhileConnected) {
+  Harness harness;
+  Who viewer = testing::make_who("viewer");
+  ASSERT_FALSE(harness.enrol(viewer, make_token(harness, pb::ROLE_VIEWER)).has_error());
+  harness.hello(viewer);
+  pass(harness, kMonth + std::chrono::hours(24));
+  ASSERT_FALSE(harness.enrol(viewer, make_token(harness, pb::ROLE_NODE)).has_error());
+  pass(harness, kMonth + std::chrono::hours(24));
+  EXPECT_TRUE(is_known(harness, viewer));
+  harness.step(Closed{viewer.connection});
+  pass(harness, std::chrono::hours(1));
+  EXPECT_FALSE(is_known(harness, viewer));
+}
+
 TEST(Roster, MakesRoomForWhoJoinsWithAToken) {
   Harness harness;
   harness.config.nodes = 10;

@@ -30,6 +30,8 @@ constexpr Bound kBounds[] = {
     {"lease_lost", kLeases},
     {"lease_resumed", kLeases},
     {"lease_returned", kLeases},
+    {"disk_full", kSeldom},  // by commits that claim to be large
+    {"disk_room", kSeldom},
     {"drained", kSeldom},
     {"engine_failed", kSeldom},
     {"fenced", kSeldom},

@@ -297,7 +297,8 @@ void Host::control(const protocol::Incoming& message) {
   }
   const bool stalled = unwritten_.size() > kBatchesUnderWay || waiting_.size() > kWaiting;
   // An admin may be about to make room for what stalls.
-  const bool is_admins = request->has_admin() && admins_.contains(message.public_key);
+  const bool is_admins =
+      (request->has_admin() || request->has_hello()) && admins_.contains(message.public_key);
   if (stalled && !request->has_heartbeat() && !is_admins) return;
   feed(Received{message.connection.id, message.public_key, std::move(*request), message.address});
 }
@@ -331,7 +332,7 @@ void Host::carry_out(Effects effects) {
   change_roster(effects.roster);
   for (const Hash& object : effects.cancel_fetches) blob_->cancel(object);
   for (const Fetch& fetch : effects.fetches) blob_->fetch(fetch);
-  for (Drop& drop : effects.drops) drops_.push_back(drop);
+  for (const Drop& drop : effects.drops) blob_->drop(drop.manifest);
   for (const Hash& object : effects.verifies) blob_->verify(object);
   release();
   for (const ConnectionId& connection : effects.disconnects) {
@@ -401,10 +402,6 @@ void Host::release() {
   while (!waiting_.empty() && waiting_.front().after_batch <= durable) {
     send(waiting_.front());
     waiting_.pop_front();
-  }
-  while (!drops_.empty() && drops_.front().after_batch <= durable) {
-    blob_->drop(drops_.front().manifest);
-    drops_.pop_front();
   }
 }
 

@@ -108,8 +108,7 @@ class Host {
   std::unordered_set<std::string> allowed_;
   std::unordered_set<std::string> admins_;  // of these
   RequestRate rate_;
-  std::deque<Send> waiting_;  // for their batches, in the order of these
-  std::deque<Drop> drops_;
+  std::deque<Send> waiting_;     // for their batches, in the order of these
   std::deque<Batch> unwritten_;  // the first one is at the disk, or waits for room on it
   std::optional<Duration> next_write_;
   bool lacks_room_ = false;

@@ -165,6 +165,10 @@ TEST_F(Program, SaysWhyItCannotStart) {
   EXPECT_EQ(same_folder.wait(), 1);
   EXPECT_THAT(same_folder.said(), ContainsRegex("another|in use"));
 
+  ProgramUnderTest fresh({"restore", "--fresh", "--data", data().string()});
+  EXPECT_EQ(fresh.wait(), 1);
+  EXPECT_THAT(fresh.said(), HasSubstr("a coordinator runs on"));
+
   const std::string enrol = protocol::read_context(data() / "admin.toml")->endpoints.enrol;
   const std::string port = enrol.substr(enrol.rfind(':') + 1);
   ProgramUnderTest same_port(

@@ -118,15 +118,15 @@ std::uint64_t Machine::generations_end() const {
       protocol::kGenerations);
 }
 
-void Machine::go_beyond(const Node& node, std::uint64_t seen) {
-  if (seen <= meta.generation() || seen >= generations_end()) return;
+void Machine::go_beyond(const std::string& node, std::uint64_t seen) {
+  if (seen <= meta.generation() || seen >= generations_end() || planted("generation_not_taken")) return;
   meta.set_generation(static_cast<std::uint32_t>(seen) + 1);
   dirty_meta = true;
   tell("generation_raised",
        text("it has seen epochs of generation ", seen,
             ": a later backup was restored before; they are of generation ", meta.generation(),
             " from here on"),
-       node.record.name());
+       node);
   end_leases_of_old_generations();
 }
 

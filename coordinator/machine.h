@@ -245,6 +245,10 @@ struct Machine {
   Now now;
   std::uint64_t batch = 0;  // the last one handed out
   std::uint64_t persisted = 0;
+  // Objects that nothing named any more, each with the batch that must be durable before it is dropped; kThisBatch: that of
+  // the step under way.
+  static constexpr std::uint64_t kThisBatch = ~std::uint64_t{0};
+  std::deque<std::pair<Drop, std::uint64_t>> leaving;
   std::uint64_t next_version = 0;
   std::uint64_t next_event = 1;
   Duration started{};
@@ -407,7 +411,7 @@ struct Machine {
   void release_all(Node& node, const std::string& kind, const std::string& reason, bool raise_epoch);
   void raise_epoch(Expert& expert);
   void end_leases_of_old_generations();
-  void go_beyond(const Node& node, std::uint64_t seen);
+  void go_beyond(const std::string& node, std::uint64_t seen);
   std::uint64_t generations_end() const;
   void expire();
   void end_early();
@@ -475,6 +479,8 @@ struct Machine {
   void unname_object(const std::string& manifest, Purpose purpose);
   void cancel_fetch(const Hash& manifest);
   void drop_unclaimed();
+  void drop_once_durable(const Drop& drop);
+  void drop_leaving();
   void keep_for_reader(const NodeId& person, const ConnectionId& connection,
                        const pb::EnsembleReply& ensemble);
   void forget_readers();

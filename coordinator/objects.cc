@@ -43,7 +43,27 @@ void Machine::unname_object(const std::string& manifest, Purpose purpose) {
     return;
   }
   stored_objects.erase(hash);
-  effects.drops.push_back({hash, purpose, 0});
+  drop_once_durable({hash, purpose});
+}
+
+// Its batch must be durable first: until then the durable state may still name the object.
+void Machine::drop_once_durable(const Drop& drop) {
+  if (planted("dropped_before_durable")) return effects.drops.push_back(drop);
+  // A batch in between may have named it again.
+  std::erase_if(leaving, [&](const auto& each) { return each.first.manifest == drop.manifest; });
+  leaving.push_back({drop, kThisBatch});
+}
+
+// What became known or wanted again meanwhile stays: a dataset that was deleted and added again, a commit that is sent again.
+void Machine::drop_leaving() {
+  for (auto& [drop, after_batch] : leaving) {
+    if (after_batch == kThisBatch) after_batch = batch;
+  }
+  for (; !leaving.empty() && leaving.front().second <= persisted; leaving.pop_front()) {
+    const Drop& drop = leaving.front().first;
+    const bool is_back = stored_objects.contains(drop.manifest) || is_wanted(drop.manifest);
+    if (!is_back || planted("drop_not_withdrawn")) effects.drops.push_back(drop);
+  }
 }
 
 bool Machine::is_wanted(const Hash& manifest) const {
@@ -233,8 +253,7 @@ void Machine::drop_unclaimed() {
     if (is_wanted(object.first)) return true;
     const auto found = stored_objects.find(object.first);
     if (found == stored_objects.end()) return true;
-    effects.drops.push_back(
-        {object.first, found->second.checkpoint ? Purpose::kCheckpoint : Purpose::kFile, 0});
+    drop_once_durable({object.first, found->second.checkpoint ? Purpose::kCheckpoint : Purpose::kFile});
     stored_objects.erase(found);
     return true;
   });

@@ -108,6 +108,7 @@ Config config_for(double lease_seconds) {
   config.heartbeat = std::min(config.heartbeat, lease / 5);
   config.reconnect = std::min(config.reconnect, lease / 2);
   config.recall_limit = 5 * lease;
+  config.recall_least = lease;
   return config;
 }
 

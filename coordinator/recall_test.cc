@@ -51,6 +51,38 @@ TEST(Recall, ARevocationSinceTheBackupHoldsBeforeAnybodyIsAnswered) {
   EXPECT_THAT(harness.events("revoked")[0].reason(), HasSubstr("a record of this coordinator"));
 }
 
+TEST(Recall, ANodeThatWasRevokedSinceDoesNotEndItByItself) {
+  Harness harness;
+  Who bad = harness.join("bad");
+  const auto backup = harness.disk;
+  Who late = testing::make_who("late");
+  const pb::Certificate certificate = harness.enrol(late, harness.first.token).certificate();
+  named(harness, &pb::AdminRequest::mutable_node_revoke, "bad");
+  harness.config.recall_least = std::chrono::seconds(6);
+  harness.begin_restore(backup);
+  harness.step(RecordsHeard{{}, {bad.id}, {}});
+  bad.connection.clear();
+  EXPECT_EQ(harness.hello(bad).error().code(), "unavailable") << "the only node that the backup knows";
+  harness.readmit(late, certificate);
+  harness.step(RecordsHeard{{bad.id}, {bad.id, late.id}, {}});
+  harness.run_for(harness.config.recall_limit);
+  EXPECT_EQ(harness.hello(bad).error().code(), "unauthorised");
+}
+
+TEST(Recall, ANodeSaysWhichGenerationItHasSeenBeforeAnythingIsGranted) {
+  Harness harness;
+  Who node = harness.join("n1");
+  Who later = harness.join("n2");
+  harness.create_run("fashion", 1);
+  harness.begin_restore(std::map(harness.disk));
+  later.generation = 7;
+  later.connection.clear();
+  EXPECT_EQ(harness.hello(later).error().code(), "unavailable");
+  harness.step(RecordsHeard{{}, {node.id, later.id}, {}});
+  harness.reconnect(node);
+  EXPECT_EQ(Epoch(harness.assignment(node).slots(0).epoch()).generation(), 8U);
+}
+
 TEST(Recall, EverybodyIsAnsweredOnceTheTimeHasPassed) {
   Harness harness;
   Who one = harness.join("one");

@@ -60,7 +60,7 @@ void Machine::hello(Node& node, const Received& event) {
       peers.erase(node.connection);
     }
     node.connection = event.connection;
-    go_beyond(node, hello.generation());
+    go_beyond(node.record.name(), hello.generation());
     greet_node(node, hello);
   }
   node.seen_unix_ms = now.unix_ms;
@@ -200,8 +200,10 @@ void Machine::closed(const ConnectionId& connection) { forget_connection(connect
 void Machine::forget_connection(const ConnectionId& connection) {
   const auto peer = peers.find(connection);
   if (peer == peers.end()) return;
-  Node& node = nodes.at(peer->second.str());
+  const auto known = nodes.find(peer->second.str());
   peers.erase(peer);
+  if (known == nodes.end()) return;
+  Node& node = known->second;
   if (node.connection != connection) return;
   node.connection.clear();
   if (!node.record.present()) return;
@@ -236,10 +238,12 @@ std::vector<std::string> Machine::forgettable(std::int64_t gone_ms) const {
         authors.insert(checkpoint.node());
     }
   }
+  std::set<std::string> connected;  // people too, one of whom may have become a node
+  for (const auto& [connection, id] : peers) connected.insert(id.str());
   std::vector<std::pair<std::int64_t, std::string>> gone;
   for (const auto& [id, node] : nodes) {
     const stored::Node& record = node.record;
-    const bool is_here = record.present() || !node.connection.empty();
+    const bool is_here = record.present() || !node.connection.empty() || connected.contains(id);
     const bool is_named = !node.leases.empty() || !node.replicas.empty() || authors.contains(id);
     if (!node.is_node() || record.revoked() || is_here || is_named) continue;
     if (now.unix_ms - record.gone_unix_ms() >= gone_ms) gone.emplace_back(record.gone_unix_ms(), id);

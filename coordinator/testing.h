@@ -56,7 +56,10 @@ class TextAuthority final : public Authority {
 
 class Harness {
  public:
-  Harness() { open(); }
+  Harness() {
+    config.recall_least = {};
+    open();
+  }
 
   Config config;
   Now now{std::chrono::hours(1), 1'700'000'000'000};

@@ -50,6 +50,7 @@ Result<pb::Certificate> Machine::try_enrol(const EnrolReceived& event) {
   }
   ASSIGN_OR_RETURN(stored::Token* const found, usable_token(request));
   if (known == nodes.end()) TRY(make_room_in_roster());
+  if (known != nodes.end()) asked_again(known->second);
   pb::TokenInfo& token = *found->mutable_info();
   token.set_used(token.used() + 1);
   if (!planted("token_use_not_saved")) dirty_tokens.insert(token.id());

@@ -44,6 +44,14 @@ void AdminClient::ask(pb::AdminRequest request, Done done) {
   if (asked_.size() == 1 && greeted_) say_next();
 }
 
+void AdminClient::say(const pb::AdminRequest& request) {
+  if (!greeted_) return;
+  pb::ControlRequest once;
+  once.set_id(++last_id_);
+  *once.mutable_admin() = request;
+  world_.network.send_to_server(kAddress, Endpoint::kControl, once.SerializeAsString());
+}
+
 void AdminClient::send(const pb::ControlRequest& request) {
   world_.network.send_to_server(kAddress, Endpoint::kControl, request.SerializeAsString());
   again_later();

@@ -23,6 +23,8 @@ class AdminClient final : public NetworkClient, public BlobSource {
   AdminClient(World& world, Identity identity);
   void start();
   void ask(pb::AdminRequest request, Done done = {});
+  // Says it once, and waits for nothing, as a second terminal does.
+  void say(const pb::AdminRequest& request);
   bool is_idle() const { return asked_.empty(); }
   void add_file(const Hash& manifest) { files_.insert(manifest); }
 

@@ -7,6 +7,9 @@ namespace skerry::simulation {
 namespace {
 
 constexpr char kDataset[] = "images";
+constexpr char kSpareDataset[] = "spare";
+constexpr char kSpareRun[] = "spare-run";
+constexpr Step kSpareSteps = 200;
 constexpr std::uint64_t kShardBytes = 8 << 20;
 constexpr double kBehindNat = 0.4;  // of nodes
 constexpr double kForgets = 0.3;    // of seeds: a node that is gone is soon forgotten
@@ -47,6 +50,7 @@ Cluster::Cluster(ClusterOptions options)
     return holders;
   };
   world_.attempts = options_.config.attempts;
+  world_.recall_least = options_.config.recall_least;
   world_.run_seed = options_.seed ^ 0x5eed;
   world_.non_finite_one_in = options_.non_finite_one_in;
   world_.non_finite_steps = options_.steps;
@@ -95,28 +99,72 @@ void Cluster::start_daemons() {
   for (const auto& daemon : daemons_) daemon->start(token_);
 }
 
-void Cluster::add_dataset() {
+pb::AdminRequest Cluster::dataset(const std::string& name, std::uint32_t partitions,
+                                  const std::string& prefix) {
   pb::AdminRequest request;
   auto& dataset = *request.mutable_dataset_add();
-  dataset.set_name(kDataset);
+  dataset.set_name(name);
   dataset.set_index_json("{}");
-  dataset.set_partitions(options_.experts);
-  dataset.set_samples(1000 * options_.experts);
+  dataset.set_partitions(partitions);
+  dataset.set_samples(1000 * partitions);
   dataset.set_channels(1);
   dataset.set_image_size(28);
-  const auto add = [&](const std::string& name, std::uint64_t bytes, const std::string& role,
+  const auto add = [&](const std::string& file_name, std::uint64_t bytes, const std::string& role,
                        std::int32_t partition) {
-    const Object& object = world_.library.add_file(name, bytes);
-    world_.trace.name_object(object.name, name);
+    const Object& object = world_.library.add_file(prefix + file_name, bytes);
+    world_.trace.name_object(object.name, prefix + file_name);
     admin_.add_file(object.name);
     *dataset.add_files() = file(object, role, partition);
   };
   add("router.safetensors", 1 << 20, "router", -1);
-  for (std::uint32_t k = 0; k < options_.experts; ++k) {
+  for (std::uint32_t k = 0; k < partitions; ++k) {
     add(text("shard-", k, "-0.safetensors"), kShardBytes, "shard", static_cast<std::int32_t>(k));
     add(text("partition-", k, ".safetensors"), 1 << 18, "partition", static_cast<std::int32_t>(k));
   }
-  admin_.ask(request, [this](const pb::ControlReply& reply) {
+  return request;
+}
+
+void Cluster::add_spare_dataset() {
+  pb::AdminRequest away;
+  away.mutable_dataset_delete()->set_name(kSpareDataset);
+  admin_.say(away);
+  const pb::AdminRequest again = dataset(kSpareDataset, 1, "spare-");
+  admin_.say(again);
+  admin_.ask(again);
+}
+
+void Cluster::delete_spare_run() {
+  ask_named([](pb::AdminRequest& r, const std::string& n) { r.mutable_run_stop()->set_name(n); }, kSpareRun);
+  ask_named([](pb::AdminRequest& r, const std::string& n) { r.mutable_run_delete()->set_name(n); },
+            kSpareRun);
+}
+
+void Cluster::add_spare_run() {
+  pb::AdminRequest stop;
+  stop.mutable_run_stop()->set_name(kSpareRun);
+  admin_.say(stop);
+  pb::AdminRequest away;
+  away.mutable_run_delete()->set_name(kSpareRun);
+  admin_.say(away);
+  add_spare_dataset();
+  pb::AdminRequest run = smallest_run(kSpareRun, kSpareDataset);
+  run.mutable_run_create()->mutable_spec()->set_round_steps(options_.round_steps);
+  run.mutable_run_create()->mutable_spec()->set_round_seconds(60);
+  run.mutable_run_create()->mutable_spec()->set_offline_rounds(options_.offline_rounds);
+  run.mutable_run_create()->mutable_spec()->set_keep(options_.checkpoints_kept);
+  run.mutable_run_create()->mutable_spec()->set_turn_rounds(options_.turn_rounds);
+  run.mutable_run_create()->mutable_spec()->mutable_train()->set_seed(world_.run_seed);
+  run.mutable_run_create()->mutable_spec()->mutable_train()->set_steps(kSpareSteps);
+  admin_.ask(run, [this](const pb::ControlReply& reply) {
+    if (!reply.has_admin()) return;
+    const pb::RunInfo& made = reply.admin().runs().runs(0);
+    world_.trace.name_run(made.id(), made.spec().name());
+  });
+}
+
+void Cluster::add_dataset() {
+  dataset_ = dataset(kDataset, options_.experts, "");
+  admin_.ask(dataset_, [this](const pb::ControlReply& reply) {
     SKERRY_CHECK(reply.has_admin(), "the dataset is refused: ", reply.error().message());
     wait_for_dataset();
   });
@@ -149,6 +197,7 @@ void Cluster::create_run() {
     SKERRY_CHECK(reply.has_admin(), "the run is refused: ", reply.error().message());
     const pb::RunInfo& run = reply.admin().runs().runs(0);
     world_.trace.name_run(run.id(), run.spec().name());
+    run_ = RunId(run.id());
     run_state_ = run.state();
     watch_run();
   });
@@ -207,7 +256,7 @@ DaemonHost& Cluster::daemon(const std::string& name) {
 coordinator::ExpertView Cluster::expert(ExpertIndex index) const {
   if (coordinator_.core() == nullptr) return {};
   for (const coordinator::ExpertView& view : coordinator_.core()->experts()) {
-    if (view.id.index == index) return view;
+    if (view.id.index == index && (run_.str().empty() || view.id.run == run_)) return view;
   }
   return {};
 }
@@ -240,6 +289,7 @@ ClusterOptions draw_options(std::uint64_t seed) {
   options.config.events = dice.between(50, 1000);
   options.config.events_of_node = options.config.events / 4;
   options.config.recall_limit = seconds(12);  // four rounds of gossip
+  options.config.recall_least = seconds(4);
   // More experts than slots, as many, or fewer.
   const std::uint64_t most = std::min<std::uint64_t>(slots + 2, 8);
   options.experts = static_cast<std::uint32_t>(dice.between(1, most));

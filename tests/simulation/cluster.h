@@ -71,6 +71,14 @@ class Cluster {
   void kill_copies();
   const ClusterOptions& options() const { return options_; }
   const pb::TokenCreated& token() const { return token_; }
+  // Adds a small dataset that no run uses; deletes and adds it again where it is there, in two requests that do not wait for
+  // each other.
+  void add_spare_dataset();
+  // Makes a small run on it; ends, deletes and makes it again where it is there, the dataset with it, likewise.
+  void add_spare_run();
+  void delete_spare_run();
+  // Uploads again what the coordinator lacks of the run's dataset.
+  void add_dataset_again() { admin_.ask(dataset_); }
   // The person makes another one, since a restore has ended those before.
   void renew_token();
   bool is_sound() const { return invariants_.violations().empty(); }
@@ -89,6 +97,7 @@ class Cluster {
   DaemonHost* holder(ExpertIndex index);
 
  private:
+  pb::AdminRequest dataset(const std::string& name, std::uint32_t partitions, const std::string& prefix);
   void add_dataset();
   void wait_for_dataset();
   void create_run();
@@ -103,7 +112,9 @@ class Cluster {
   AdminClient admin_;
   std::vector<std::unique_ptr<DaemonHost>> daemons_;
   std::vector<std::unique_ptr<DaemonHost>> copies_;
+  pb::AdminRequest dataset_;
   pb::TokenCreated token_;
+  RunId run_;  // empty: not made yet
   std::string run_state_;
   std::string run_reason_;
   Step steps_target_ = 0;

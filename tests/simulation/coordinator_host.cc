@@ -39,7 +39,9 @@ CoordinatorHost::CoordinatorHost(World& world, coordinator::Config config)
   SKERRY_CHECK(config_.check().has_value(), "a configuration whose times do not fit");
   world_.trace.name_node(admin_.id, "admin");
   world_.key_names[admin_.x25519_key] = "admin";
-  world_.is_stored = [this](const Hash& manifest) { return has_object(manifest); };
+  world_.is_stored = [this](const Hash& manifest) {
+    return has_object(manifest) || lost_.contains(manifest);
+  };
 }
 
 CoordinatorHost::~CoordinatorHost() = default;
@@ -55,7 +57,6 @@ void CoordinatorHost::start() {
   ++life_;
   batches_.clear();
   held_sends_.clear();
-  held_drops_.clear();
   inbox_.clear();
   peers_.clear();
   allowed_.clear();
@@ -75,7 +76,7 @@ void CoordinatorHost::start() {
   world_.trace.add("coordinator", "start");
   world_.trace.line([&] { return std::string("coordinator starts"); });
   for (const coordinator::NamedObject& object : core_->objects()) {
-    if (object.complete && !has_object(object.manifest)) {
+    if (object.complete && !has_object(object.manifest) && !lost_.contains(object.manifest)) {
       world_.violated("S4",
                       text(object.needed_by, " is named by the durable state and not whole on the disk"));
     }
@@ -97,6 +98,7 @@ void CoordinatorHost::start() {
   }
   feed(coordinator::DiskFree{free_bytes_});
   for (const auto& [manifest, checkpoint] : std::map(objects_)) feed(stored_event(manifest));
+  for (const auto& [manifest, checkpoint] : std::map(lost_)) feed(coordinator::ObjectDamaged{manifest});
   if (world_.gossip != nullptr) start_gossip();
 }
 
@@ -119,6 +121,10 @@ void CoordinatorHost::look_around(unsigned looks) {
     if (life != life_) return;
     inbox_.deliver([this, looks] {
       if (const auto heard = gossip_->look(*core_)) feed(*heard);
+      for (const Hash& object : core_->lost_objects()) {
+        if (const auto holders = gossip_->holders(object); !holders.empty())
+          feed(coordinator::HeldElsewhere{object, holders});
+      }
       const bool is_due = looks % kLooksPerKeeping == kLooksPerKeeping - 1;
       if (!is_due && gossip_->incarnation() == kept_incarnation_) return;
       kept_incarnation_ = gossip_->incarnation();
@@ -169,11 +175,31 @@ void CoordinatorHost::restore(const Backup& backup) {
   durable_.clear();
   for (auto& [key, value] : *raised) durable_[key] = std::move(value);
   objects_ = backup.objects;
+  lost_ = backup.lost;
   broken_.clear();
   records_.clear();
   if (world_.gossip != nullptr) world_.gossip->rules.disk_lost(coordinator_identity().id);
   world_.trace.line([&] { return std::string("coordinator is restored from a backup"); });
   world_.tell([&](Watcher& watcher) { watcher.coordinator_restored(durable_); });
+}
+
+bool CoordinatorHost::damage_object(Dice& dice) {
+  if (!is_up() || is_paused() || objects_.empty()) return false;
+  const auto victim =
+      std::next(objects_.begin(), static_cast<std::ptrdiff_t>(dice.between(0, objects_.size() - 1)));
+  const Hash manifest = victim->first;
+  world_.trace.line([&] { return text("coordinator's disk damages ", world_.trace.object(manifest.raw())); });
+  lost_.insert(*victim);
+  objects_.erase(victim);
+  feed(coordinator::ObjectDamaged{manifest});
+  return true;
+}
+
+void CoordinatorHost::bring_back_objects() {
+  for (const auto& [manifest, checkpoint] : std::exchange(lost_, {})) {
+    objects_[manifest] = checkpoint;
+    inbox_.deliver([this, manifest = manifest] { feed(stored_event(manifest)); });
+  }
 }
 
 void CoordinatorHost::pause(Duration length) {
@@ -229,13 +255,7 @@ void CoordinatorHost::carry_out(coordinator::Effects effects) {
   }
   for (const auto& order : effects.fetches) fetch(order);
   for (const Hash& manifest : effects.cancel_fetches) transfers_.erase(manifest);
-  for (const auto& order : effects.drops) {
-    if (order.after_batch <= persisted_) {
-      drop(order);
-    } else {
-      held_drops_.push_back(order);
-    }
-  }
+  for (const auto& order : effects.drops) drop(order);
   for (const auto& change : effects.roster) {
     if (change.allowed) {
       allowed_.insert(change.key);
@@ -277,10 +297,6 @@ void CoordinatorHost::write_next() {
     inbox_.deliver([this, number = batch.number] {
       persisted_ = number;
       release_sends();
-      while (!held_drops_.empty() && held_drops_.front().after_batch <= persisted_) {
-        drop(held_drops_.front());
-        held_drops_.pop_front();
-      }
       feed(coordinator::Persisted{number});
     });
   });
@@ -300,6 +316,7 @@ void CoordinatorHost::drop(const coordinator::Drop& order) {
   world_.tell([&](Watcher& watcher) { watcher.coordinator_drops(order.manifest, durable_); });
   world_.trace.add("coordinator", "drops", order.manifest.raw());
   objects_.erase(order.manifest);
+  lost_.erase(order.manifest);
   broken_.erase(order.manifest);
 }
 
@@ -454,6 +471,7 @@ void CoordinatorHost::fetched(const Hash& manifest, bool checkpoint) {
       return kill();
     }
     objects_[manifest] = checkpoint;
+    lost_.erase(manifest);
     if (planted("manifest_first")) broken_.erase(manifest);
     world_.trace.add("coordinator", "stored", manifest.raw());
     world_.trace.line([&] { return text("coordinator has stored ", world_.trace.object(manifest.raw())); });

@@ -25,6 +25,7 @@ class CoordinatorHost final : public NetworkServer {
   struct Backup {
     Durable state;
     std::map<Hash, bool> objects;
+    std::map<Hash, bool> lost;
   };
 
   CoordinatorHost(World& world, coordinator::Config config);
@@ -44,9 +45,14 @@ class CoordinatorHost final : public NetworkServer {
   CoordinatorGossip* gossip() const { return gossip_.get(); }  // none: it is down, or nobody gossips
   std::int64_t wall_ms() const { return now().unix_ms; }
 
-  Backup backup() const { return {durable_, objects_}; }
+  Backup backup() const { return {durable_, objects_, lost_}; }
   // REQUIRES: !is_up(). The next start is from the backup, its generation raised; it may be restored again.
   void restore(const Backup& backup);
+
+  // Bytes of one stored object are lost, and it is found out. False where there is none.
+  bool damage_object(Dice& dice);
+  // What is lost still comes back, as by a person who has it.
+  void bring_back_objects();
 
   DiskWeather& disk() { return disk_; }
   void set_drift(double drift) { drift_ = drift; }
@@ -117,6 +123,7 @@ class CoordinatorHost final : public NetworkServer {
   // On disk.
   Durable durable_;
   std::map<Hash, bool> objects_;  // → is a checkpoint
+  std::map<Hash, bool> lost_;     // damaged, and known to be
   std::set<Hash> broken_;         // of them: visible, but not whole; only planted bugs leave such
   std::uint64_t free_bytes_ = 1ULL << 40;
   std::string records_;  // gossip's
@@ -134,7 +141,6 @@ class CoordinatorHost final : public NetworkServer {
   bool writing_ = false;
   std::uint64_t persisted_ = 0;
   std::deque<coordinator::Send> held_sends_;
-  std::deque<coordinator::Drop> held_drops_;
   std::map<ConnectionId, Peer> peers_;
   std::set<std::string> allowed_;
   std::map<Hash, std::uint64_t> transfers_;

@@ -213,7 +213,9 @@ void GossipAftermath::without_coordinator() {
 void GossipAftermath::ask(const DaemonHost& daemon, const std::vector<Head>& heads) {
   World& world = cluster_.world();
   const DaemonGossip& gossip = *daemon.gossip();
-  const std::vector<pb::RunRecord> runs = gossip::known_runs(gossip.table(), gossip.now());
+  std::vector<pb::RunRecord> runs = gossip::known_runs(gossip.table(), gossip.now());
+  // A run that was deleted, and that a restored coordinator does not know, stays an orphan.
+  std::erase_if(runs, [](const pb::RunRecord& run) { return run.name() != kRunName; });
   if (runs.size() != 1)
     return world.violated("alone", text(daemon.name(), "'s records tell of ", runs.size(), " runs"));
   const auto parts = gossip::router_parts(gossip.table(), RunId(runs.front().run()), gossip.now());

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "gossip/router_parts.h"
 #include "protocol/validate_gossip.h"
 
 namespace skerry::simulation {
@@ -251,6 +252,14 @@ void CoordinatorGossip::poll() {
                          .links = end_.links(),
                          .links_most = kCoordinatorConnections,
                          .now = process_.now()});
+}
+
+std::vector<NodeId> CoordinatorGossip::holders(const Hash& object) {
+  std::vector<NodeId> connected;
+  for (const gossip::Holder& holder : gossip::holders_of(table(), object.raw(), now())) {
+    if (peers_.contains(holder.node)) connected.push_back(holder.node);
+  }
+  return connected;
 }
 
 // As the coordinator's host does: records speak of what is durable only (S7).

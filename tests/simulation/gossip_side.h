@@ -100,6 +100,8 @@ class CoordinatorGossip {
   std::optional<coordinator::RecordsHeard> look(const coordinator::Core& core);
   std::string save() const;
   std::uint64_t incarnation() const { return herald_.incarnation(); }
+  // Connected nodes that say that they hold it.
+  std::vector<NodeId> holders(const Hash& object);
   // A specification that it made.
   bool serves(const Hash& object) const { return herald_.read(object, object) != nullptr; }
   const gossip::Table& table() { return herald_.talk().table(); }

@@ -47,7 +47,10 @@ void Invariants::coordinator_stepped(const CoordinatorStep& step) {
     fail_if(of_node > world_.node_event_limit, "S15", "the event log holds ", of_node, " events of ", node);
   }
   check_recall(step);
-  if (const auto* received = std::get_if<coordinator::Received>(step.event)) hear(*received, step.experts);
+  if (const auto* received = std::get_if<coordinator::Received>(step.event)) {
+    hear_generation(*received, step.core);
+    hear(*received, step.experts);
+  }
   granted_.clear();
   for (const coordinator::ExpertView& view : step.experts) look_at(view);
   if (!granted_.empty()) check_order(step.experts);
@@ -157,6 +160,14 @@ void Invariants::check_recall(const CoordinatorStep& step) {
   }
 }
 
+// Of a node that it knows. It believes generations within a bound, which these runs do not reach.
+void Invariants::hear_generation(const coordinator::Received& event, const coordinator::Core& core) {
+  constexpr std::uint64_t kBelieved = 50;
+  const std::uint64_t seen = event.request.hello().generation();
+  if (event.request.has_hello() && core.node_of_key(event.key) && seen < kBelieved)
+    heard_generation_ = std::max(heard_generation_, seen);
+}
+
 void Invariants::hear(const coordinator::Received& event,
                       const std::vector<coordinator::ExpertView>& experts) {
   const pb::ControlRequest& request = event.request;
@@ -212,8 +223,8 @@ void Invariants::look_at(const coordinator::ExpertView& now) {
     if (now.lease && (changed_hands || granted || now.epoch != before.epoch)) granted_.push_back(&now);
     if (now.head != before.head) applied(expert, now);
   }
-  fail_if(now.lease && now.epoch < expert.told, "S3", now.id, ": epoch ", now.epoch, " is current after ",
-          expert.told, " was made known");
+  fail_if(now.lease && is_known_lower(now.epoch, expert.told), "S3", now.id, ": epoch ", now.epoch,
+          " is current after ", expert.told, " was made known");
   expert.view = now;
   expert.seen = true;
 }
@@ -306,6 +317,12 @@ bool Invariants::knows_revocation(const Durable& durable, const std::string& key
 
 void Invariants::coordinator_started(const coordinator::Core& core, const Durable& durable) {
   if (const std::string wrong = disk_.started(durable); !wrong.empty()) violated("S7", wrong);
+  started_ = world_.timeline.now();
+  heard_generation_ = 0;
+  const auto meta = read<stored::Meta>(durable, coordinator::kMetaKey);
+  // An earlier start may have asked long enough, and have ended before it answered anybody.
+  if (has_asked_ && meta && !meta->recalls_revocations()) must_recall_ = false;
+  is_behind_ = meta && meta->generation() < told_generation_;
   for (const std::string& key : revoked_) {
     if (forgotten_.contains(key)) continue;
     const bool is_known = knows_revocation(durable, key);
@@ -327,8 +344,8 @@ void Invariants::coordinator_started(const coordinator::Core& core, const Durabl
 void Invariants::look_after_start(const coordinator::ExpertView& now) {
   Expert& expert = experts_[now.id];
   // Without a lease the epoch is a memory only, and a restored one may be old: the next grant must be higher.
-  fail_if(now.lease && now.epoch < expert.told, "S3", now.id, ": after a start epoch ", now.epoch,
-          " is current, and ", expert.told, " was made known before");
+  fail_if(now.lease && is_known_lower(now.epoch, expert.told), "S3", now.id, ": after a start epoch ",
+          now.epoch, " is current, and ", expert.told, " was made known before");
   const std::string head = raw(now.head);
   std::size_t kept = 0;
   for (std::size_t i = expert.history.size(); i > 0 && kept == 0; --i) {
@@ -344,6 +361,7 @@ void Invariants::look_after_start(const coordinator::ExpertView& now) {
 }
 
 void Invariants::coordinator_stopped() {
+  has_asked_ = has_asked_ || world_.timeline.now() - started_ >= world_.recall_least * 9 / 10;
   for (auto& [id, expert] : experts_) expert.seen = false;
   recalls_ = false;
   recalled_.clear();
@@ -352,6 +370,8 @@ void Invariants::coordinator_stopped() {
 // A backup takes everyone back to its day, but not below an epoch that was ever told.
 void Invariants::coordinator_restored(const Durable& durable) {
   disk_.restored(durable);
+  must_recall_ = true;
+  has_asked_ = false;
   drains_.clear();
   for (const std::string& key : revoked_) {
     if (!knows_revocation(durable, key)) forgotten_[key] = world_.hold_revocation(NodeId(node_of(key)));
@@ -377,11 +397,13 @@ void Invariants::coordinator_restored(const Durable& durable) {
 void Invariants::epoch_told(const ExpertId& id, std::uint64_t epoch, const char* how,
                             const Durable& durable) {
   Expert& expert = experts_[id];
-  fail_if(Epoch(epoch) < expert.told, "S3", id, ": ", how, " names epoch ", epoch, " after ", expert.told);
+  fail_if(is_known_lower(Epoch(epoch), expert.told), "S3", id, ": ", how, " names epoch ", epoch, " after ",
+          expert.told);
   const stored::Expert* record = durable_experts_.read(durable, coordinator::expert_key(id));
   fail_if(!record || record->epoch() < epoch, "S7", id, ": ", how, " names epoch ", epoch,
           " before it is durable");
   expert.told = std::max(expert.told, Epoch(epoch));
+  told_generation_ = std::max<std::uint32_t>(told_generation_, expert.told.generation());
 }
 
 void Invariants::head_told(const ExpertId& id, const std::string& manifest, const Durable& durable) {
@@ -439,6 +461,12 @@ void Invariants::coordinator_hears(const coordinator::ConnectionId&, const std::
 void Invariants::coordinator_sends(const std::string& key, const pb::ControlReply& reply,
                                    const Durable& durable) {
   const std::string node = node_of(key);
+  if (must_recall_ && !reply.has_error()) {
+    const Duration since = world_.timeline.now() - started_;
+    fail_if(since < world_.recall_least * 9 / 10, "S14", "the restored coordinator answers ", node, " ",
+            human_duration(since), " after its start, before it can have asked its nodes");
+    must_recall_ = false;
+  }
   fail_if(reply.heartbeat().assignment_version() > durable_version_, "S7", node, " is told of assignment ",
           reply.heartbeat().assignment_version(), ", and only ", durable_version_, " is durable");
   fail_if(is_revoked(key) && !reply.has_error(), "S14", "the revoked node ", node,
@@ -615,9 +643,11 @@ void Invariants::check_drain(const DaemonStep& step) {
       if (lease.reason() != "drain" || drain.expert != ExpertId{RunId(lease.run()), lease.expert()} ||
           drain.epoch.value() != lease.epoch())
         continue;
-      const auto& history = experts_[drain.expert].history;
-      fail_if((history.empty() ? 0 : history.back().step) < drain.trained, "drain", drain.expert, ": ",
-              step.id, " gives it back and had trained to step ", drain.trained);
+      // Ever: a restored coordinator may have lost what it had applied, and the node does not know yet.
+      const bool is_applied = std::ranges::any_of(
+          experts_[drain.expert].ever, [&](const auto& each) { return each.second.step >= drain.trained; });
+      fail_if(!is_applied && drain.trained > 0, "drain", drain.expert, ": ", step.id,
+              " gives it back and had trained to step ", drain.trained);
     }
   }
 }

@@ -4,7 +4,8 @@
 //   S1       one holder for each (expert, epoch), and a process that may commit under the current epoch is that holder;
 //            nobody commits past its lease
 //   S2       what is applied carries the epoch that is current, by the node that holds it
-//   S3       epochs that were made known never go back and are never given twice, over restarts and restores too
+//   S3       epochs that were made known never go back and are never given twice, over restarts and restores too. After a
+//            backup that is older than one restored before: once a node has said which generation it saw
 //   S4       what durable state names is on the disk (checked by the hosts)
 //   copies   a commit is applied once as many hosts as its places are, none of them its committer's, hold it: each by the last
 //            heartbeat of a process that is neither lost nor followed by another, heard since the coordinator's start. Or once
@@ -146,6 +147,11 @@ class Invariants final : public Watcher {
   void note_versions(const CoordinatorStep& step);
   void check_replicas(const DaemonStep& step);
   void check_recall(const CoordinatorStep& step);
+  void hear_generation(const coordinator::Received& event, const coordinator::Core& core);
+  bool is_known_lower(Epoch now, Epoch told) const {
+    return now < told &&
+           (!is_behind_ || now.generation() >= told.generation() || heard_generation_ >= told.generation());
+  }
   bool knows_revocation(const Durable& durable, const std::string& key) const;
   bool is_revoked(const std::string& key) const {
     return revoked_.contains(key) && !forgotten_.contains(key);
@@ -164,6 +170,14 @@ class Invariants final : public Watcher {
   std::set<std::string> revoked_;                             // acknowledged; keys
   // Of them, those that no restored state knows and no record has brought back yet, with the nodes that held one then.
   std::map<std::string, std::map<NodeId, std::string>> forgotten_;
+  // A backup was restored that is older than one that was restored before: until a node that saw the later generation has said
+  // so, this start may grant epochs that are below those of before. Nodes refuse them.
+  bool is_behind_ = false;
+  std::uint32_t told_generation_ = 0;   // of all epochs that were made known
+  std::uint64_t heard_generation_ = 0;  // that nodes said to this start that they have seen
+  bool must_recall_ = false;            // restored, and has not answered anybody since
+  bool has_asked_ = false;              // for long enough, in a start since
+  Duration started_{};
   std::set<std::string> brought_back_;  // of them, those that a record has; perhaps not durable yet
   bool recalls_ = false;                // the coordinator, after its last step
   std::set<NodeId> recalled_;           // nodes that it has asked

@@ -95,6 +95,8 @@ void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Rec
       world_.violated("L1", text("heartbeat ", sequence, " of ", *id, " counts after ", node.answered));
     }
     node.answered = sequence;
+    // It may have reached a coordinator that stood still before the Hello of its process was read.
+    node.sequence = std::max(node.sequence, sequence);
     node.silence = {};
     if (request.heartbeat().draining()) {
       draining_.insert(id->str());

@@ -71,6 +71,9 @@ const std::vector<Nemesis::Fault>& Nemesis::faults() {
       {"coordinator_sync_fails", 1.5, &Nemesis::coordinator_sync_fails},
       {"coordinator_file_error", 1, &Nemesis::coordinator_file_error},
       {"coordinator_restore", 1, &Nemesis::coordinator_restore},
+      {"coordinator_damage", 1.5, &Nemesis::coordinator_damage},
+      {"dataset_again", 1.5, &Nemesis::dataset_again},
+      {"run_again", 1.5, &Nemesis::run_again},
       {"forged_word", 2.5, &Nemesis::forge},
       {"replayed_commit", 1.5, &Nemesis::replay},
       {"spent_token", 1.5, &Nemesis::spend_token},
@@ -118,7 +121,7 @@ void Nemesis::rage(Duration until) {
   }
   if (!cluster_.options().gossips) return;
   Dice dice(cluster_.options().seed, "gossip plan");
-  for (Duration at = now; at < until; at += dice.duration(seconds(5), seconds(40)))
+  for (Duration at = now; at < until; at += dice.duration(seconds(5), seconds(25)))
     plan(weights.size() + dice.between(0, kGossipFaults - 1), number++, at - now);
 }
 
@@ -430,6 +433,31 @@ bool Nemesis::coordinator_disk_full() {
   return true;
 }
 
+bool Nemesis::coordinator_damage() {
+  if (!cluster_.coordinator().damage_object(dice_)) return false;
+  if (dice_.chance(0.5))
+    later(dice_.duration(seconds(1), seconds(20)), [this] { cluster_.add_dataset_again(); });
+  return true;
+}
+
+// Often while the disk is slow: then the deletion is not durable yet when it is added again.
+bool Nemesis::dataset_again() {
+  if (!cluster_.coordinator().is_up()) return false;
+  if (dice_.chance(0.5)) coordinator_disk_stall();
+  for (std::uint64_t times = dice_.between(1, 4); times > 0; --times)
+    later(dice_.duration({}, seconds(15)), [this] { cluster_.add_spare_dataset(); });
+  return true;
+}
+
+bool Nemesis::run_again() {
+  if (!cluster_.coordinator().is_up() || cluster_.run_state().empty()) return false;
+  cluster_.add_spare_run();
+  if (dice_.chance(0.5)) later(dice_.duration(seconds(1), seconds(30)), [this] { cluster_.add_spare_run(); });
+  if (dice_.chance(0.5))
+    later(dice_.duration(seconds(1), seconds(30)), [this] { cluster_.delete_spare_run(); });
+  return true;
+}
+
 bool Nemesis::coordinator_sync_fails() {
   if (!cluster_.coordinator().is_up()) return false;
   cluster_.coordinator().disk().sync_fails = true;
@@ -451,9 +479,7 @@ void Nemesis::keep_backup() {
   if (backups_.size() > kBackups) backups_.pop_front();
 }
 
-// Its disk is lost; what a backup held comes back, under a higher generation. A backup older than one that was restored is
-// restored no more: until a node that saw the later generation says Hello, grants of the earlier one would break S3
-// (docs/reliability.md, Leases).
+// Its disk is lost; what a backup of any day held comes back, under a higher generation.
 bool Nemesis::coordinator_restore() {
   if (!cluster_.coordinator().is_up()) return false;
   if (backups_.empty()) {
@@ -465,7 +491,7 @@ bool Nemesis::coordinator_restore() {
   cluster_.coordinator().restore(*backup);
   ++restores_;
   cluster_.renew_token();
-  backups_.erase(backups_.begin(), dice_.chance(0.5) ? std::next(backup) : backup);
+  if (dice_.chance(0.5)) backups_.erase(backup);
   start_coordinator_later(dice_.duration(seconds(1), seconds(10)));
   return true;
 }
@@ -669,6 +695,8 @@ void Nemesis::heal() {
   cluster_.coordinator().set_wall_offset(0);
   if (!cluster_.coordinator().is_up()) cluster_.coordinator().start();
   cluster_.coordinator().set_free_bytes(kRoom);
+  cluster_.coordinator().bring_back_objects();
+  cluster_.delete_spare_run();
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
     DaemonHost& daemon = cluster_.daemon(i);
     world.network.heal(daemon.name());

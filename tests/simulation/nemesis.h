@@ -81,6 +81,9 @@ class Nemesis {
   bool coordinator_sync_fails();
   bool coordinator_file_error();
   bool coordinator_restore();
+  bool coordinator_damage();
+  bool dataset_again();
+  bool run_again();
   void keep_backup();
   bool forge();
   bool replay();

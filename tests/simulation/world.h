@@ -76,6 +76,7 @@ struct World {
   Step non_finite_steps = 1;                     // somewhere among so many
   std::size_t event_limit = 0;                   // of the coordinator's log
   std::size_t node_event_limit = 0;              // of them, one node's
+  Duration recall_least{};                       // a restored coordinator answers nobody before
   std::uint32_t attempts = 0;                    // of an expert without a commit between
   std::uint64_t run_seed = 1;                    // of the weights
   std::map<std::string, std::string> key_names;  // X25519 key → name, for lines
