@@ -45,7 +45,7 @@ void Machine::admin(Node& person, const Received& event) {
     turn_away({event.key, event.address, "control: asked for what only an admin may do", {}, {}});
     return;
   }
-  effects.makes_room = makes_room(request);
+  effects.batch.makes_room = makes_room(request);
   AdminResult result = admin_request(person, request);
   if (!result) {
     reply_error(connection, id, result.error());

@@ -179,7 +179,7 @@ void Machine::tick() {
 }
 
 void Machine::finish() {
-  auto& writes = effects.writes;
+  auto& writes = effects.batch.writes;
   const auto write = [&](std::string key, const google::protobuf::MessageLite* value) {
     writes.push_back(
         {std::move(key), value == nullptr ? std::nullopt : std::optional(value->SerializeAsString())});
@@ -211,7 +211,7 @@ void Machine::finish() {
   for (auto& [key, value] : other_writes) writes.push_back({key, std::move(value)});
   other_writes.clear();
 
-  if (!writes.empty()) effects.batch = ++batch;
+  if (!writes.empty()) effects.batch.number = ++batch;
   for (Send& send : effects.sends) send.after_batch = sends_early(send) ? 0 : batch;
   for (const std::size_t index : sends_at_once) effects.sends[index].after_batch = 0;
   sends_at_once.clear();

@@ -1,16 +1,13 @@
 // The coordinator's core: roster, tokens, datasets, runs, leases, commits and events, as one state machine
 // without sockets, disk or clock. Owned and fed by one thread, the host's (host.h) or the simulation's.
 //
-//   step(event, now) → Effects, to be carried out in the order of the fields:
-//     writes    one batch; batches are made durable in the order of their numbers, each whole or not at all,
-//               and reported by Persisted
-//     sends     each leaves once the batch `after_batch` is durable (S7); 0: at once. Only heartbeat answers
-//               say 0: they tell nothing that is not durable already, so that a slow disk expires nobody
-//     fetches, cancels, drops, roster changes, disconnects
-//     next      the time of the next Tick, at the latest
+// step(event, now) returns Effects; perform.h carries them out, in the one order that it states. Batches become
+// durable in the order of their numbers, each whole or not at all, and are reported by Persisted. An answer leaves
+// once the batch `after_batch` is durable (S7). Only answers to heartbeats wait for none: they say nothing that is
+// not durable already, and a slow disk must not expire leases.
 //
-// The host keeps nothing back: a message it cannot deliver is dropped, since every request is retried by its
-// sender. A failed write ends the process; the next start loads what is durable.
+// Undeliverable messages are dropped; senders retry. A failed write ends the process; the next start loads what is
+// durable.
 //
 // Conversation rules that a client sees:
 //   - Hello comes first on each connection. Anything else is answered by an error of code "conflict" whose
@@ -226,9 +223,16 @@ struct RosterChange {
   bool allowed = false;
 };
 
-struct Effects {
-  std::uint64_t batch = 0;  // of `writes`; 0 where there are none
+// The writes of one step.
+struct Batch {
+  std::uint64_t number = 0;  // 0: the step writes nothing
   std::vector<Write> writes;
+  // A person removes a dataset or a run, or stops one to do so: this batch, and those before it, are written on a full disk.
+  bool makes_room = false;
+};
+
+struct Effects {
+  Batch batch;
   std::vector<Send> sends;
   std::vector<Fetch> fetches;
   std::vector<Hash> cancel_fetches;
@@ -239,8 +243,6 @@ struct Effects {
   std::vector<Hash> reads;   // stored files whose content is asked for
   std::vector<RosterChange> roster;
   std::vector<ConnectionId> disconnects;
-  // A person removes a dataset or a run, or stops one to do so: the batch, and those before it, are written on a full disk.
-  bool makes_room = false;
   Duration next{};  // boot time of the next Tick that is needed, at the latest
 };
 

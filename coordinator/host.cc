@@ -27,6 +27,12 @@ constexpr Duration kRoomRetry = std::chrono::seconds(1);  // L6
 constexpr std::size_t kBatchesUnderWay = 1000;
 constexpr std::size_t kWaiting = 20'000;
 
+std::vector<storage::Write> stored_writes(const Batch& batch) {
+  std::vector<storage::Write> stored;
+  for (const Write& write : batch.writes) stored.push_back({kStatePrefix + write.key, write.value});
+  return stored;
+}
+
 }  // namespace
 
 Result<std::vector<KeyValue>> read_state(const storage::Store& store) {
@@ -53,7 +59,11 @@ Host::Host(const Surroundings& surroundings, HostOptions options, Completions co
       options_(std::move(options)),
       completions_(std::move(completions)),
       rng_(std::make_unique<SystemRng>()),
-      authority_(std::make_unique<IdentityAuthority>(surroundings.identity)) {}
+      authority_(std::make_unique<IdentityAuthority>(surroundings.identity)),
+      events_([this](const Event& event) {
+        Effects effects = core_->step(event, surroundings_.clock.now());
+        performer_.perform(std::move(effects), core_->persisted_batch());
+      }) {}
 
 Host::~Host() {
   // Workers end first: what they still do refers to the rest.
@@ -112,14 +122,10 @@ Result<void> Host::start() {
 
 // Before anything is served, so that a start that fails has told nobody anything.
 Result<void> Host::write_now(Effects effects) {
-  std::vector<storage::Write> batch;
-  for (Write& write : effects.writes) batch.push_back({kStatePrefix + write.key, std::move(write.value)});
-  if (!batch.empty()) TRY(surroundings_.store.write(batch));
-  const std::uint64_t number = effects.batch;
-  effects.batch = 0;
-  effects.writes.clear();
-  carry_out(std::move(effects));
-  if (number != 0) feed(Persisted{number});
+  const Batch batch = std::exchange(effects.batch, {});
+  if (batch.number != 0) TRY(surroundings_.store.write(stored_writes(batch)));
+  events_.during([&] { performer_.perform(std::move(effects), core_->persisted_batch()); });
+  if (batch.number != 0) feed(Persisted{batch.number});
   return {};
 }
 
@@ -295,11 +301,10 @@ void Host::control(const protocol::Incoming& message) {
     send({message.connection.id, Endpoint::kControl, std::move(reply), 0});
     return;
   }
-  const bool stalled = unwritten_.size() > kBatchesUnderWay || waiting_.size() > kWaiting;
   // An admin may be about to make room for what stalls.
   const bool is_admins =
       (request->has_admin() || request->has_hello()) && admins_.contains(message.public_key);
-  if (stalled && !request->has_heartbeat() && !is_admins) return;
+  if (is_stalled() && !request->has_heartbeat() && !is_admins) return;
   feed(Received{message.connection.id, message.public_key, std::move(*request), message.address});
 }
 
@@ -312,37 +317,17 @@ void Host::enrol(const protocol::Incoming& message) {
     feed(turned_away(message, "enrol: sent what breaks the protocol", request.error().message));
     return;
   }
-  if (unwritten_.size() > kBatchesUnderWay || waiting_.size() > kWaiting) return;
+  if (is_stalled()) return;
   feed(EnrolReceived{message.connection.id, message.public_key, std::move(*request), message.address});
 }
 
-void Host::feed(const Event& event) { carry_out(core_->step(event, surroundings_.clock.now())); }
-
-void Host::carry_out(Effects effects) {
-  if (effects.batch != 0) write(effects);
-  next_tick_ = effects.next;
-  for (Send& message : effects.sends) {
-    add_peers(message);
-    if (message.after_batch == 0) {
-      send(message);
-    } else {
-      waiting_.push_back(std::move(message));
-    }
-  }
-  change_roster(effects.roster);
-  for (const Hash& object : effects.cancel_fetches) blob_->cancel(object);
-  for (const Fetch& fetch : effects.fetches) blob_->fetch(fetch);
-  for (const Drop& drop : effects.drops) blob_->drop(drop.manifest);
-  for (const Hash& object : effects.verifies) blob_->verify(object);
-  release();
-  for (const ConnectionId& connection : effects.disconnects) {
-    surroundings_.transport.close({protocol::Endpoint::kControl, connection});
-  }
-  for (const Hash& object : effects.reads) read_file(object);
-  for (const RunId& run : effects.seeks) feed(herald_->records_of(run, surroundings_.clock.now()));
+bool Host::is_stalled() const {
+  return unwritten_.size() > kBatchesUnderWay || performer_.waiting() > kWaiting;
 }
 
-void Host::read_file(const Hash& object) {
+// ---- What the core wants done ----
+
+void Host::read(const Hash& object) {
   object_worker_->run([this, object]() -> Done {
     const Result<storage::NamedManifest> named = surroundings_.objects.manifest(object);
     if (!named) return {};
@@ -358,11 +343,15 @@ void Host::read_file(const Hash& object) {
   });
 }
 
-void Host::write(Effects& effects) {
-  std::vector<storage::Write> stored;
-  for (Write& write : effects.writes) stored.push_back({kStatePrefix + write.key, std::move(write.value)});
-  unwritten_.push_back({effects.batch, std::move(stored), effects.makes_room});
-  const bool may_go_on = effects.makes_room && next_write_;
+void Host::seek(const RunId& run) { feed(herald_->records_of(run, surroundings_.clock.now())); }
+
+void Host::disconnect(const ConnectionId& connection) {
+  surroundings_.transport.close({protocol::Endpoint::kControl, connection});
+}
+
+void Host::write(Batch batch) {
+  const bool may_go_on = batch.makes_room && next_write_;
+  unwritten_.push_back({batch.number, stored_writes(batch), batch.makes_room});
   if (unwritten_.size() == 1 || may_go_on) write_next();
 }
 
@@ -370,7 +359,7 @@ void Host::write(Effects& effects) {
 // makes room.
 void Host::write_next() {
   next_write_.reset();
-  const bool makes_room = std::ranges::any_of(unwritten_, &Batch::makes_room);
+  const bool makes_room = std::ranges::any_of(unwritten_, &Unwritten::makes_room);
   const storage::Room room = makes_room ? storage::Room::kLast : storage::Room::kAsked;
   state_worker_->run([this, &batch = unwritten_.front(), room]() -> Done {
     return [this, written = surroundings_.store.write(batch.writes, room)] {
@@ -396,15 +385,6 @@ void Host::wrote() {
   if (!fatal_) feed(Persisted{batch});
 }
 
-// What waited for batches that are durable now.
-void Host::release() {
-  const std::uint64_t durable = core_->persisted_batch();
-  while (!waiting_.empty() && waiting_.front().after_batch <= durable) {
-    send(waiting_.front());
-    waiting_.pop_front();
-  }
-}
-
 void Host::add_peers(Send& message) const {
   auto* const reply = std::get_if<pb::ControlReply>(&message.message);
   if (reply == nullptr || !reply->has_hello() || !reply->hello().has_peers()) return;
@@ -412,7 +392,8 @@ void Host::add_peers(Send& message) const {
 }
 
 // A message that does not fit is lost, as with its connection: every request is sent again.
-void Host::send(const Send& message) {
+void Host::send(Send message) {
+  add_peers(message);
   const bool control = message.endpoint == Endpoint::kControl;
   const protocol::Connection to{control ? protocol::Endpoint::kControl : protocol::Endpoint::kEnrol,
                                 message.connection};

@@ -1,5 +1,5 @@
 // The coordinator's shell: one thread that polls the transport and feeds the core, one worker for the core's batches, one
-// for objects. It adds no decision of its own: what the core says is carried out, in the core's order.
+// for objects. It adds no decision of its own: perform.h carries out what the core says, and its order.
 //
 // Failure rule: a failed write or fsync ends run() with its error, and then the process; the next start goes on from what
 // is durable. A disk that is seen to be full is none: what was to be written waits for room, and its answers with it.
@@ -15,11 +15,13 @@
 #include <unordered_set>
 
 #include "base/clock.h"
+#include "base/event_queue.h"
 #include "base/result.h"
 #include "base/worker.h"
 #include "coordinator/blob_traffic.h"
 #include "coordinator/core.h"
 #include "coordinator/herald.h"
+#include "coordinator/perform.h"
 #include "coordinator/request_rate.h"
 #include "protocol/identity.h"
 #include "protocol/transport.h"
@@ -55,18 +57,18 @@ struct HostOptions {
   std::function<void(const std::string& status)> report;  // every few seconds
 };
 
-class Host {
+class Host final : private Sink {
  public:
   // Loads, checks (S16) and starts the core; nothing is served before run().
   static Result<std::unique_ptr<Host>> make(const Surroundings& surroundings, HostOptions options);
-  ~Host();
+  ~Host() override;
 
   const std::optional<FirstStart>& first_start() const { return first_start_; }
   // Until `stop` can be read. Finishes the batches under way.
   Result<void> run(int stop);
 
  private:
-  struct Batch {
+  struct Unwritten {
     std::uint64_t number = 0;
     std::vector<storage::Write> writes;
     bool makes_room = false;
@@ -80,18 +82,26 @@ class Host {
   bool is_heard(const protocol::Incoming& message);
   void control(const protocol::Incoming& message);
   void enrol(const protocol::Incoming& message);
-  void feed(const Event& event);
-  void carry_out(Effects effects);
-  void write(Effects& effects);
+  bool is_stalled() const;
+  void feed(Event event) { events_.feed(std::move(event)); }
+  // Sink
+  void write(Batch batch) override;
+  void send(Send message) override;
+  void change_roster(const std::vector<RosterChange>& changes) override;
+  void cancel(const Hash& object) override { blob_->cancel(object); }
+  void fetch(const Fetch& order) override { blob_->fetch(order); }
+  void drop(const Drop& order) override { blob_->drop(order.manifest); }
+  void verify(const Hash& object) override { blob_->verify(object); }
+  void disconnect(const ConnectionId& connection) override;
+  void read(const Hash& object) override;
+  void seek(const RunId& run) override;
+  void wake_at(Duration boot) override { next_tick_ = boot; }
+
   void write_next();
   void wrote();
-  void release();
   void add_peers(Send& message) const;
-  void send(const Send& message);
-  void change_roster(const std::vector<RosterChange>& changes);
   void tell_facts(Duration now);
   void hear_records();
-  void read_file(const Hash& object);
   void seek_lost();
   void keep_records();
   void watch_lag();
@@ -108,8 +118,9 @@ class Host {
   std::unordered_set<std::string> allowed_;
   std::unordered_set<std::string> admins_;  // of these
   RequestRate rate_;
-  std::deque<Send> waiting_;     // for their batches, in the order of these
-  std::deque<Batch> unwritten_;  // the first one is at the disk, or waits for room on it
+  Performer performer_{*this};
+  EventQueue<Event> events_;
+  std::deque<Unwritten> unwritten_;  // the first one is at the disk, or waits for room on it
   std::optional<Duration> next_write_;
   bool lacks_room_ = false;
   bool is_stopping_ = false;

@@ -112,10 +112,10 @@ class Harness {
   void step(const Event& event) { apply(core_->step(event, now)); }
 
   void apply(Effects effects) {
-    if (effects.batch != 0) {
-      batches_.push_back({effects.batch, std::move(effects.writes)});
+    if (effects.batch.number != 0) {
+      batches_.push_back({effects.batch.number, std::move(effects.batch.writes)});
     } else {
-      SKERRY_CHECK(effects.writes.empty(), "writes come with a batch");
+      SKERRY_CHECK(effects.batch.writes.empty(), "writes come with a batch");
     }
     for (Send& send : effects.sends) waiting_.push_back(std::move(send));
     for (Fetch& fetch : effects.fetches) fetches.push_back(std::move(fetch));

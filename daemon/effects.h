@@ -1,6 +1,5 @@
-// What a daemon's core wants done. The host carries the fields out in their order here; writes first, so that
-// nothing said outside rests on what could still be forgotten where that matters (the core waits for
-// Persisted there).
+// What a daemon's core wants done. perform.h carries it out, in the one order that it states. Writes come first: where a
+// message depends on one, the core waits for Persisted before it sends the message.
 #pragma once
 
 #include <cstdint>

@@ -63,6 +63,7 @@ Host::Host(HostParts parts, HostOptions options, Core core, Completions completi
       exchange_(exchange::Config{.incarnation = options_.incarnation,
                                  .upload_limit = options_.upload_limit,
                                  .download_limit = options_.download_limit}),
+      events_([this](const Event& event) { step(event); }),
       disk_(completions_) {
   if (parts_.peers != nullptr) make_neighbours(records);
 }
@@ -70,8 +71,7 @@ Host::Host(HostParts parts, HostOptions options, Core core, Completions completi
 int Host::run() {
   parts_.transport.dial(protocol::Endpoint::kControl);
   parts_.transport.dial(protocol::Endpoint::kBlob);
-  push(Tick{});
-  feed();
+  events_.feed(Tick{});
   parts_.notifier.ready();
   while (!exit_code_) turn();
   parts_.notifier.stopping();
@@ -95,11 +95,11 @@ void Host::turn() {
   if (is_ready(parts_.signals)) on_signals();
   take_engine_events();
   const Now now = parts_.clock.now();
-  if (const std::optional<Write> due = state_writes_.due(now.boot)) write_state(*due);
+  if (const std::optional<Write> due = state_writes_.due(now.boot)) write(*due);
   exchange_.tick(now);
   carry_out_exchange();
   if (wake_at_ && *wake_at_ <= now.boot) push(Tick{});
-  feed();
+  events_.drain();
   if (neighbours_) look_around();
   look_again();
   send_blobs();
@@ -246,19 +246,15 @@ void Host::take_engine_events() {
   for (Event& event : supervisor_.take_events()) push(std::move(event));
 }
 
-void Host::feed() {
-  while (!events_.empty() && !exit_code_) {
-    const Event event = std::move(events_.front());
-    events_.pop_front();
-    // The core has heard all of it: only now may its snapshot go.
-    if (const auto* exited = std::get_if<EngineExited>(&event)) ended_[exited->engine] = exited->slot;
-    const Effects effects = core_.step(event, parts_.clock.now());
-    wake_at_ = effects.wake_at;
-    carry_out(effects);
-    release_snapshots();
-    // Starting an engine may have failed at once.
-    take_engine_events();
-  }
+void Host::step(const Event& event) {
+  if (exit_code_) return;
+  // The core has heard all of it: only now may its snapshot go.
+  if (const auto* exited = std::get_if<EngineExited>(&event)) ended_[exited->engine] = exited->slot;
+  perform(core_.step(event, parts_.clock.now()), *this);
+  carry_out_exchange();
+  release_snapshots();
+  // Starting an engine may have failed at once.
+  take_engine_events();
 }
 
 void Host::fatal(const std::string& why) {

@@ -13,12 +13,14 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/event_queue.h"
 #include "base/notify.h"
 #include "base/worker.h"
 #include "daemon/core.h"
 #include "daemon/devices.h"
 #include "daemon/neighbours.h"
 #include "daemon/object_jobs.h"
+#include "daemon/perform.h"
 #include "daemon/state_writes.h"
 #include "daemon/supervisor.h"
 #include "exchange/exchange.h"
@@ -71,7 +73,7 @@ struct HostParts {
   const PeerParts* peers = nullptr;  // none: the coordinator is the only one to talk to
 };
 
-class Host {
+class Host final : private Sink {
  public:
   // kCorrupt: the saved state cannot be read.
   static Result<std::unique_ptr<Host>> make(HostParts parts, HostOptions options);
@@ -92,23 +94,31 @@ class Host {
   void look_again();
   void on_signals();
   void take_engine_events();
-  void feed();
-  void push(Event event) { events_.push_back(std::move(event)); }
+  void step(const Event& event);
+  void push(Event event) { events_.push(std::move(event)); }
   void fatal(const std::string& why);
   void remember(std::string line);
   std::string status_line() const;
 
   // host_effects.cc
-  void carry_out(const Effects& effects);
-  void write_state(const Write& write);
-  void fetch(const FetchObject& order);
+  // Sink
+  void log(const LogEntry& entry) override;
+  void write(const Write& write) override;
+  void send(const pb::ControlRequest& request) override;
+  void cancel(const Hash& object) override;
+  void fetch(const FetchObject& order) override;
+  void stop(const StopEngine& order) override;
+  void plan(const PlanRound& order) override { supervisor_.plan(order); }
+  void store(const StoreSnapshot& order) override;
+  void start(const StartEngine& order) override;
+  void drop(const DropObject& order) override;
+  void collect_log(std::uint64_t request) override;
+  void wake_at(std::optional<Duration> boot) override { wake_at_ = boot; }
+  void exit(int code) override { exit_code_ = code; }
+
   void start_fetch(const FetchObject& order);
   std::optional<CheckpointFacts> facts_of(const Hash& object) const;
-  void store(const StoreSnapshot& order);
-  void start_engine(const StartEngine& order);
   void launch(const StartEngine& order, Result<ResumeFile> resume);
-  void stop_engine(const StopEngine& order);
-  void drop(const DropObject& order);
   void release_snapshots();
   void carry_out_exchange();
   void run_job(exchange::Job job);
@@ -133,7 +143,7 @@ class Host {
   exchange::PeerId coordinator_{"coordinator"};  // its id, where there are other peers
   std::unique_ptr<Neighbours> neighbours_;       // none where there are none
 
-  std::deque<Event> events_;
+  EventQueue<Event> events_;
   std::optional<Duration> wake_at_;
   std::optional<int> exit_code_;
   std::map<Hash, FetchObject> wanted_;

@@ -41,37 +41,21 @@ pb::Transfer transfer_of(const exchange::Completed& completed) {
 }
 }  // namespace
 
-void Host::carry_out(const Effects& effects) {
-  for (const LogEntry& entry : effects.log) {
-    log_line(entry.level, entry.message);
-    if (entry.level != LogLevel::kDebug) remember(entry.message);
-  }
-  for (const Write& write : effects.writes) write_state(write);
-  for (const pb::ControlRequest& request : effects.sends) {
-    // What cannot be sent now is said again: the core counts on answers, not on sending.
-    const Result<void> sent =
-        parts_.transport.send(protocol::Endpoint::kControl, request.SerializeAsString());
-    if (!sent) log_debug("not sent: " + sent.error().message);
-  }
-  for (const Hash& object : effects.cancels) {
-    wanted_.erase(object);
-    exchange_.cancel(object, parts_.clock.now());
-  }
-  for (const FetchObject& order : effects.fetches) fetch(order);
-  for (const StopEngine& order : effects.stops) stop_engine(order);
-  for (const PlanRound& order : effects.plans) supervisor_.plan(order);
-  for (const StoreSnapshot& order : effects.stores) store(order);
-  for (const StartEngine& order : effects.starts) start_engine(order);
-  for (const DropObject& order : effects.drops) drop(order);
-  if (effects.collect_log) {
-    LogCollected collected{*effects.collect_log, {}};
-    for (const std::string& line : log_ring_) {
-      collected.lines.push_back(clean_text(line, protocol::kLogLineBytes));
-    }
-    push(std::move(collected));
-  }
-  if (effects.exit_code) exit_code_ = effects.exit_code;
-  carry_out_exchange();
+void Host::log(const LogEntry& entry) {
+  log_line(entry.level, entry.message);
+  if (entry.level != LogLevel::kDebug) remember(entry.message);
+}
+
+void Host::send(const pb::ControlRequest& request) {
+  const Result<void> sent = parts_.transport.send(protocol::Endpoint::kControl, request.SerializeAsString());
+  if (!sent) log_debug("not sent: " + sent.error().message);
+}
+
+void Host::collect_log(std::uint64_t request) {
+  LogCollected collected{request, {}};
+  for (const std::string& line : log_ring_)
+    collected.lines.push_back(clean_text(line, protocol::kLogLineBytes));
+  push(std::move(collected));
 }
 
 // A store that failed stays failed until the process starts again; a full disk only waits.
@@ -81,7 +65,7 @@ bool Host::check_disk(const Error& error) {
   return false;
 }
 
-void Host::write_state(const Write& write) {
+void Host::write(const Write& write) {
   state_writes_.started(write);
   disk_.run([this, write]() -> Done {
     Result<void> outcome = parts_.store.write({{std::string(kHostStateKey), write.state}});
@@ -126,6 +110,11 @@ std::optional<CheckpointFacts> Host::facts_of(const Hash& object) const {
   return info ? checkpoint_facts(*info) : std::nullopt;
 }
 
+void Host::cancel(const Hash& object) {
+  wanted_.erase(object);
+  exchange_.cancel(object, parts_.clock.now());
+}
+
 void Host::start_fetch(const FetchObject& order) {
   const Hash object = name_of(order.object);
   if (neighbours_) neighbours_->seek(object, parts_.clock.now());
@@ -152,7 +141,7 @@ void Host::drop(const DropObject& order) {
 
 // ---- Engines -------------------------------------------------------------------------------------------------------
 
-void Host::start_engine(const StartEngine& order) {
+void Host::start(const StartEngine& order) {
   assembling_[order.engine] = false;
   disk_.run([this, order]() -> Done {
     auto resume = std::make_shared<Result<ResumeFile>>(ResumeFile{});
@@ -190,7 +179,7 @@ void Host::launch(const StartEngine& order, Result<ResumeFile> resume) {
   take_engine_events();
 }
 
-void Host::stop_engine(const StopEngine& order) {
+void Host::stop(const StopEngine& order) {
   if (const auto at = assembling_.find(order.engine); at != assembling_.end()) {
     at->second = true;
     return;

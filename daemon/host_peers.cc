@@ -94,7 +94,7 @@ void Host::look_around() {
       beside_ = beside.files;
       push(HoldFiles{std::move(beside.files)});
     }
-    feed();
+    events_.drain();
   }
   const bool is_due = records_changed_ && now.boot >= next_keeping_;
   if (is_due || neighbours_->incarnation() != kept_incarnation_) keep_records();

@@ -35,7 +35,10 @@ void CoordinatorHost::CountedRng::fill(std::span<unsigned char> out) {
 }
 
 CoordinatorHost::CoordinatorHost(World& world, coordinator::Config config)
-    : world_(world), config_(config), dice_(world.seed, "coordinator") {
+    : world_(world),
+      config_(config),
+      dice_(world.seed, "coordinator"),
+      events_([this](const coordinator::Event& event) { step(event); }) {
   SKERRY_CHECK(config_.check().has_value(), "a configuration whose times do not fit");
   world_.trace.name_node(admin_.id, "admin");
   world_.key_names[admin_.x25519_key] = "admin";
@@ -56,13 +59,12 @@ void CoordinatorHost::start() {
   SKERRY_CHECK(!is_up(), "it runs already");
   ++life_;
   batches_.clear();
-  held_sends_.clear();
+  performer_ = coordinator::Performer(*this);
   inbox_.clear();
   peers_.clear();
   allowed_.clear();
   transfers_.clear();
   writing_ = false;
-  persisted_ = 0;
   rng_ = std::make_unique<CountedRng>(
       Dice(world_.seed, "coordinator's random", static_cast<std::uint32_t>(life_)));
   std::vector<coordinator::KeyValue> state;
@@ -86,7 +88,7 @@ void CoordinatorHost::start() {
   world_.tell([&](Watcher& watcher) { watcher.coordinator_started(*core_, durable_); });
   const auto carry_out_first = [this](coordinator::Effects first) {
     tell_stepped(nullptr, first);
-    carry_out(std::move(first));
+    events_.during([&] { performer_.perform(std::move(first), core_->persisted_batch()); });
   };
   world_.network.server_up(*this);
   carry_out_first(std::move(effects));
@@ -141,6 +143,7 @@ void CoordinatorHost::kill() {
   crash_disk();
   gossip_.reset();
   core_.reset();
+  events_.clear();
   ++life_;
   world_.network.server_down();
   world_.tell([](Watcher& watcher) { watcher.coordinator_stopped(); });
@@ -149,12 +152,12 @@ void CoordinatorHost::kill() {
 // What was not synced may have reached the disk up to any byte; a torn record at the end is known by its hash.
 void CoordinatorHost::crash_disk() {
   std::string log;
-  for (const Batch& batch : batches_) log += encode_batch(batch.writes);
+  for (const coordinator::Batch& batch : batches_) log += encode_batch(batch.writes);
   if (planted("batches_reordered") && batches_.size() > 1) {
     became_durable(batches_[1]);
   } else {
     log.resize(dice_.between(0, log.size()));
-    for (const auto& writes : decode_batches(log)) became_durable({0, writes});
+    for (const auto& writes : decode_batches(log)) became_durable({.number = 0, .writes = writes});
   }
   batches_.clear();
 }
@@ -217,7 +220,7 @@ void CoordinatorHost::pause(Duration length) {
   });
 }
 
-void CoordinatorHost::feed(const coordinator::Event& event) {
+void CoordinatorHost::step(const coordinator::Event& event) {
   if (!is_up()) return;
   const std::chrono::nanoseconds before = measures_ ? cpu_time() : std::chrono::nanoseconds{};
   coordinator::Effects effects;
@@ -229,7 +232,7 @@ void CoordinatorHost::feed(const coordinator::Event& event) {
   }
   if (measures_) core_time_ += cpu_time() - before;
   tell_stepped(&event, effects);
-  carry_out(std::move(effects));
+  performer_.perform(std::move(effects), core_->persisted_batch());
 }
 
 void CoordinatorHost::tell_stepped(const coordinator::Event* event, const coordinator::Effects& effects) {
@@ -238,25 +241,8 @@ void CoordinatorHost::tell_stepped(const coordinator::Event* event, const coordi
   world_.tell([&](Watcher& watcher) { watcher.coordinator_stepped(step); });
 }
 
-void CoordinatorHost::carry_out(coordinator::Effects effects) {
-  if (effects.batch != 0) {
-    for (const auto& write : effects.writes)
-      world_.trace.add("coordinator", write.key, write.value.value_or(""));
-    batches_.push_back({effects.batch, std::move(effects.writes)});
-    write_next();
-  }
-  // What must wait holds nothing back that need not.
-  for (auto& message : effects.sends) {
-    if (message.after_batch <= persisted_) {
-      send(message);
-    } else {
-      held_sends_.push_back(std::move(message));
-    }
-  }
-  for (const auto& order : effects.fetches) fetch(order);
-  for (const Hash& manifest : effects.cancel_fetches) transfers_.erase(manifest);
-  for (const auto& order : effects.drops) drop(order);
-  for (const auto& change : effects.roster) {
+void CoordinatorHost::change_roster(const std::vector<coordinator::RosterChange>& changes) {
+  for (const auto& change : changes) {
     if (change.allowed) {
       allowed_.insert(change.key);
     } else {
@@ -264,11 +250,9 @@ void CoordinatorHost::carry_out(coordinator::Effects effects) {
       world_.network.throw_out(change.key);
     }
   }
-  for (const auto& connection : effects.disconnects) world_.network.disconnect(connection);
-  plan_tick(effects.next);
 }
 
-void CoordinatorHost::plan_tick(Duration boot) {
+void CoordinatorHost::wake_at(Duration boot) {
   const std::uint64_t tick = ++tick_;
   const Duration wait = std::max(boot - now().boot, Duration(milliseconds(1)));
   world_.timeline.after(wait, [this, tick, life = life_] {
@@ -278,6 +262,12 @@ void CoordinatorHost::plan_tick(Duration boot) {
 }
 
 // ---- Disk ----
+
+void CoordinatorHost::write(coordinator::Batch batch) {
+  for (const auto& write : batch.writes) world_.trace.add("coordinator", write.key, write.value.value_or(""));
+  batches_.push_back(std::move(batch));
+  write_next();
+}
 
 void CoordinatorHost::write_next() {
   if (writing_ || batches_.empty()) return;
@@ -290,19 +280,15 @@ void CoordinatorHost::write_next() {
       world_.trace.line([&] { return std::string("coordinator cannot sync its disk and ends"); });
       return kill();
     }
-    const Batch batch = std::move(batches_.front());
+    const coordinator::Batch batch = std::move(batches_.front());
     batches_.pop_front();
     if (!fails) became_durable(batch);
     write_next();
-    inbox_.deliver([this, number = batch.number] {
-      persisted_ = number;
-      release_sends();
-      feed(coordinator::Persisted{number});
-    });
+    inbox_.deliver([this, number = batch.number] { feed(coordinator::Persisted{number}); });
   });
 }
 
-void CoordinatorHost::became_durable(const Batch& batch) {
+void CoordinatorHost::became_durable(const coordinator::Batch& batch) {
   for (const auto& write : batch.writes) {
     if (write.value) {
       durable_[write.key] = *write.value;
@@ -363,16 +349,7 @@ void CoordinatorHost::closed(const ConnectionId& connection) {
   inbox_.deliver([this, connection] { feed(coordinator::Closed{connection}); });
 }
 
-// The batches that they wait for never go down from one to the next.
-void CoordinatorHost::release_sends() {
-  while (!held_sends_.empty() && held_sends_.front().after_batch <= persisted_) {
-    const coordinator::Send message = std::move(held_sends_.front());
-    held_sends_.pop_front();
-    send(message);
-  }
-}
-
-void CoordinatorHost::send(const coordinator::Send& message) {
+void CoordinatorHost::send(coordinator::Send message) {
   const auto peer = peers_.find(message.connection);
   if (peer == peers_.end())
     return world_.violated("wire", "the coordinator answers a connection that never spoke");

@@ -1,5 +1,5 @@
 // The coordinator's host in a simulation: its core, a disk that forgets what was not durable, the server side of the
-// network and the fetching of objects. Carries out effects in the order in which the core's header states them.
+// network and the fetching of objects.
 #pragma once
 
 #include <deque>
@@ -11,7 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "base/event_queue.h"
 #include "coordinator/core.h"
+#include "coordinator/perform.h"
 #include "tests/simulation/authority.h"
 #include "tests/simulation/inbox.h"
 #include "tests/simulation/world.h"
@@ -20,7 +22,7 @@ namespace skerry::simulation {
 
 class CoordinatorGossip;
 
-class CoordinatorHost final : public NetworkServer {
+class CoordinatorHost final : public NetworkServer, private coordinator::Sink {
  public:
   struct Backup {
     Durable state;
@@ -86,10 +88,6 @@ class CoordinatorHost final : public NetworkServer {
    private:
     Dice dice_;
   };
-  struct Batch {
-    std::uint64_t number = 0;
-    std::vector<coordinator::Write> writes;
-  };
   struct Peer {
     std::string key;
     std::optional<pb::EnrolRequest> enrol;
@@ -98,18 +96,28 @@ class CoordinatorHost final : public NetworkServer {
   Now now() const;
   void start_gossip();
   void look_around(unsigned looks);
-  void feed(const coordinator::Event& event);
+  void feed(coordinator::Event event) { events_.feed(std::move(event)); }
+  void step(const coordinator::Event& event);
   void tell_stepped(const coordinator::Event* event, const coordinator::Effects& effects);
-  void carry_out(coordinator::Effects effects);
+  // coordinator::Sink
+  void write(coordinator::Batch batch) override;
+  void send(coordinator::Send message) override;
+  void change_roster(const std::vector<coordinator::RosterChange>& changes) override;
+  void cancel(const Hash& object) override { transfers_.erase(object); }
+  void fetch(const coordinator::Fetch& order) override;
+  void drop(const coordinator::Drop& order) override;
+  void verify(const Hash&) override {}  // an administrator asks it, and nobody here does
+  void disconnect(const coordinator::ConnectionId& connection) override {
+    world_.network.disconnect(connection);
+  }
+  void read(const Hash&) override {}  // of a run that is adopted, likewise
+  void seek(const RunId&) override {}
+  void wake_at(Duration boot) override;
+
   void write_next();
-  void became_durable(const Batch& batch);
+  void became_durable(const coordinator::Batch& batch);
   void crash_disk();
-  void release_sends();
-  void send(const coordinator::Send& message);
-  void fetch(const coordinator::Fetch& order);
   void fetched(const Hash& manifest, bool checkpoint);
-  void drop(const coordinator::Drop& order);
-  void plan_tick(Duration boot);
   coordinator::ObjectStored stored_event(const Hash& manifest) const;
 
   World& world_;
@@ -137,10 +145,10 @@ class CoordinatorHost final : public NetworkServer {
   DiskWeather disk_;
   Duration paused_at_{};
   Inbox inbox_;  // closed while it stands still
-  std::deque<Batch> batches_;
+  coordinator::Performer performer_{*this};
+  EventQueue<coordinator::Event> events_;
+  std::deque<coordinator::Batch> batches_;
   bool writing_ = false;
-  std::uint64_t persisted_ = 0;
-  std::deque<coordinator::Send> held_sends_;
   std::map<ConnectionId, Peer> peers_;
   std::set<std::string> allowed_;
   std::map<Hash, std::uint64_t> transfers_;

@@ -25,7 +25,8 @@ DaemonHost::DaemonHost(World& world, const CoordinatorHost& coordinator, Setting
     : world_(world),
       coordinator_(coordinator),
       settings_(std::move(settings)),
-      dice_(world.seed, settings_.name) {
+      dice_(world.seed, settings_.name),
+      events_([this](const daemon::Event& event) { step(event); }) {
   new_identity();
   world_.believers.push_back(this);
 }
@@ -163,6 +164,7 @@ void DaemonHost::end_process(Death death) {
   transfers_.clear();
   for (const auto& [manifest, kind] : std::exchange(receiving_, {})) partial_[manifest] = kind;
   inbox_.clear();
+  events_.clear();
   last_commit_.reset();
   at_commit_ = {};
   // Writes reach the disk in order, as far as it had come.
@@ -245,7 +247,7 @@ void DaemonHost::drain() {
 
 // ---- Core ----
 
-void DaemonHost::feed(daemon::Event event) {
+void DaemonHost::step(const daemon::Event& event) {
   if (!core_) return;
   daemon::Effects effects;
   try {
@@ -260,67 +262,71 @@ void DaemonHost::feed(daemon::Event event) {
       incarnation_,   *core_,       slots,
       event,          effects,      [this](const Hash& manifest) { return has_stored(manifest); }};
   world_.tell([&](Watcher& watcher) { watcher.daemon_stepped(step); });
-  carry_out(std::move(effects));
+  perform(effects, *this);
 }
 
-void DaemonHost::carry_out(daemon::Effects effects) {
-  const std::uint64_t life = life_;
-  for (auto& write : effects.writes) {
-    world_.trace.add(settings_.name, "state", write.state);
-    start_write(std::move(write));
+void DaemonHost::log(const daemon::LogEntry& entry) {
+  if (entry.level < LogLevel::kWarning) return;
+  world_.trace.line(
+      [&] { return text("  ", settings_.name, " notes: ", world_.trace.readable(entry.message)); });
+}
+
+void DaemonHost::send(const pb::ControlRequest& request) {
+  if (request.has_commit()) {
+    last_commit_ = request.commit();
+    if (const auto action = std::exchange(at_commit_, {})) action(*last_commit_);
   }
-  for (const auto& request : effects.sends) {
-    if (request.has_commit()) {
-      last_commit_ = request.commit();
-      if (const auto action = std::exchange(at_commit_, {})) action(*last_commit_);
-    }
-    world_.network.send_to_server(settings_.name, Endpoint::kControl, request.SerializeAsString());
-  }
-  for (const auto& order : effects.fetches) fetch(order);
-  for (const Hash& manifest : effects.cancels) {
-    transfers_.erase(manifest);
-    if (const auto cut = receiving_.extract(manifest)) partial_[manifest] = cut.mapped();
-  }
-  for (const auto& order : effects.stops) stop_engine(order);
-  for (const auto& order : effects.plans) {
-    if (FakeEngine* running = engine(order.slot, order.engine)) running->set_plan(order.plan);
-  }
-  for (const auto& order : effects.stores) store_snapshot(order);
-  for (const auto& order : effects.starts) start_engine(order);
-  for (const auto& order : effects.drops) {
-    world_.trace.add(settings_.name, "drops", order.manifest.raw());
-    objects_.erase(order.manifest);
-    partial_.erase(order.manifest);
-    damaged_.erase(order.manifest);
-  }
-  for (const auto& entry : effects.log) {
-    if (entry.level < LogLevel::kWarning) continue;
-    world_.trace.line(
-        [&] { return text("  ", settings_.name, " notes: ", world_.trace.readable(entry.message)); });
-  }
-  if (effects.collect_log) {
-    world_.timeline.after(milliseconds(1), [this, life, request = *effects.collect_log] {
-      if (life == life_) inbox_.deliver([this, request] { feed(daemon::LogCollected{request, {"a line"}}); });
-    });
-  }
-  if (effects.exit_code) {
-    world_.trace.line([&] { return text(settings_.name, " ends with exit code ", *effects.exit_code); });
-    failed_ = *effects.exit_code != 0;
-    world_.timeline.after({}, [this, life] {
-      if (life == life_) end_process(Death::kKilled);
-    });
-    return;
-  }
+  world_.network.send_to_server(settings_.name, Endpoint::kControl, request.SerializeAsString());
+}
+
+void DaemonHost::cancel(const Hash& object) {
+  transfers_.erase(object);
+  if (const auto cut = receiving_.extract(object)) partial_[object] = cut.mapped();
+}
+
+void DaemonHost::plan(const daemon::PlanRound& order) {
+  if (FakeEngine* running = engine(order.slot, order.engine)) running->set_plan(order.plan);
+}
+
+void DaemonHost::drop(const daemon::DropObject& order) {
+  world_.trace.add(settings_.name, "drops", order.manifest.raw());
+  objects_.erase(order.manifest);
+  partial_.erase(order.manifest);
+  damaged_.erase(order.manifest);
+}
+
+void DaemonHost::collect_log(std::uint64_t request) {
+  world_.timeline.after(milliseconds(1), [this, life = life_, request] {
+    if (life == life_) inbox_.deliver([this, request] { feed(daemon::LogCollected{request, {"a line"}}); });
+  });
+}
+
+void DaemonHost::wake_at(std::optional<Duration> boot) {
   const std::uint64_t wake = ++wake_;
-  if (!effects.wake_at) return;
-  world_.timeline.after(until(*effects.wake_at), [this, life, wake] {
+  if (!boot) return;
+  world_.timeline.after(until(*boot), [this, life = life_, wake] {
     if (life == life_ && wake == wake_) inbox_.deliver([this] { feed(daemon::Tick{}); });
   });
 }
 
-void DaemonHost::start_write(daemon::Write write) {
+void DaemonHost::exit(int code) {
+  world_.trace.line([&] { return text(settings_.name, " ends with exit code ", code); });
+  failed_ = code != 0;
+  world_.timeline.after({}, [this, life = life_] {
+    if (life == life_) end_process(Death::kKilled);
+  });
+}
+
+// ---- Disk ----
+
+void DaemonHost::write(const daemon::Write& write) {
+  world_.trace.add(settings_.name, "state", write.state);
+  start_write(write);
+}
+
+void DaemonHost::start_write(const daemon::Write& write) {
   state_writes_.started(write);
-  writes_.push_back(std::move(write));
+  writes_.push_back(write);
   write_next();
 }
 
@@ -362,7 +368,7 @@ void DaemonHost::wait_for_room() {
   world_.timeline.after(until(now().boot + daemon::StateWrites::kRetry), [this, life = life_] {
     if (life != life_) return;
     inbox_.deliver([this] {
-      if (std::optional<daemon::Write> due = state_writes_.due(now().boot)) start_write(std::move(*due));
+      if (std::optional<daemon::Write> due = state_writes_.due(now().boot)) start_write(*due);
     });
   });
 }
@@ -546,7 +552,7 @@ void DaemonHost::finish_fetch(const Hash& manifest, daemon::ObjectKind kind) {
       });
 }
 
-void DaemonHost::store_snapshot(const daemon::StoreSnapshot& order) {
+void DaemonHost::store(const daemon::StoreSnapshot& order) {
   const std::pair place(order.slot, order.engine);
   if (const FakeEngine* running = engine(order.slot, order.engine)) memories_[place] = running->snapshot();
   const auto memory = memories_.find(place);
@@ -600,7 +606,7 @@ FakeEngine* DaemonHost::engine(std::uint32_t slot, std::uint64_t number) {
   return found->second.get();
 }
 
-void DaemonHost::start_engine(const daemon::StartEngine& order) {
+void DaemonHost::start(const daemon::StartEngine& order) {
   const auto exits = [&](const std::string& how, std::optional<Error> error) {
     world_.timeline.after(milliseconds(1), [this, life = life_, order, how, error] {
       if (life != life_) return;
@@ -668,7 +674,7 @@ void DaemonHost::start_engine(const daemon::StartEngine& order) {
       });
 }
 
-void DaemonHost::stop_engine(const daemon::StopEngine& order) {
+void DaemonHost::stop(const daemon::StopEngine& order) {
   FakeEngine* running = engine(order.slot, order.engine);
   if (running == nullptr) return;
   switch (order.kind) {

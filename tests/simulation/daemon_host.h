@@ -10,7 +10,9 @@
 #include <set>
 #include <string>
 
+#include "base/event_queue.h"
 #include "daemon/core.h"
+#include "daemon/perform.h"
 #include "daemon/state_writes.h"
 #include "tests/simulation/authority.h"
 #include "tests/simulation/coordinator_host.h"
@@ -22,7 +24,7 @@ namespace skerry::simulation {
 
 class DaemonGossip;
 
-class DaemonHost final : public NetworkClient, public BlobSource, public Believer {
+class DaemonHost final : public NetworkClient, public BlobSource, public Believer, private daemon::Sink {
  public:
   struct Settings {
     std::string name;
@@ -113,22 +115,33 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   void look_around(unsigned looks);
   void keep_records(bool is_due);
   void enrol();
-  void feed(daemon::Event event);
-  void carry_out(daemon::Effects effects);
-  void start_write(daemon::Write write);
+  void feed(daemon::Event event) { events_.feed(std::move(event)); }
+  void step(const daemon::Event& event);
+  // daemon::Sink
+  void log(const daemon::LogEntry& entry) override;
+  void write(const daemon::Write& write) override;
+  void send(const pb::ControlRequest& request) override;
+  void cancel(const Hash& object) override;
+  void fetch(const daemon::FetchObject& order) override;
+  void stop(const daemon::StopEngine& order) override;
+  void plan(const daemon::PlanRound& order) override;
+  void store(const daemon::StoreSnapshot& order) override;
+  void start(const daemon::StartEngine& order) override;
+  void drop(const daemon::DropObject& order) override;
+  void collect_log(std::uint64_t request) override;
+  void wake_at(std::optional<Duration> boot) override;
+  void exit(int code) override;
+
+  void start_write(const daemon::Write& write);
   void write_next();
   void save(const daemon::Write& write);
   void wait_for_room();
   bool can_be_had(const Hash& manifest) const;
   bool has_peer_with(const Hash& manifest) const;
-  void fetch(const daemon::FetchObject& order);
   std::optional<daemon::CheckpointFacts> facts_of(const Hash& manifest) const;
   bool file_fails();
   void finish_fetch(const Hash& manifest, daemon::ObjectKind kind);
-  void store_snapshot(const daemon::StoreSnapshot& order);
   void keep_snapshot(const daemon::StoreSnapshot& order, const Training& training);
-  void start_engine(const daemon::StartEngine& order);
-  void stop_engine(const daemon::StopEngine& order);
   FakeEngine* engine(std::uint32_t slot, std::uint64_t number);
   void sweep_engines();
   void end_process(Death death);
@@ -160,6 +173,7 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   std::unique_ptr<daemon::Core> core_;
   std::unique_ptr<DaemonGossip> gossip_;
   Inbox inbox_;  // closed while it stands still
+  EventQueue<daemon::Event> events_;
   std::deque<daemon::Write> writes_;
   daemon::StateWrites state_writes_;
   std::uint64_t saved_ticket_ = 0;

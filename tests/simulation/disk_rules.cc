@@ -88,8 +88,8 @@ std::string DiskRules::stepped(const coordinator::Event* event, const coordinato
   if (const auto* persisted = event == nullptr ? nullptr : std::get_if<coordinator::Persisted>(event)) {
     while (!pending_.empty() && pending_.front().number <= persisted->batch) apply_first();
   }
-  if (effects.batch != 0) pending_.push_back({effects.batch, effects.writes});
-  for (const coordinator::Write& write : effects.writes) {
+  if (effects.batch.number != 0) pending_.push_back({effects.batch.number, effects.batch.writes});
+  for (const coordinator::Write& write : effects.batch.writes) {
     if (!write.value || !is_event(write.key)) continue;
     if (write.key <= last_event_) return write.key + " is written after " + last_event_;
     last_event_ = write.key;

@@ -58,7 +58,7 @@ void Invariants::coordinator_stepped(const CoordinatorStep& step) {
 
 // A version is told once the batch that it was made in, or the last one before, is durable.
 void Invariants::note_versions(const CoordinatorStep& step) {
-  if (step.effects.batch != 0) last_batch_ = step.effects.batch;
+  if (step.effects.batch.number != 0) last_batch_ = step.effects.batch.number;
   const auto* persisted = step.event == nullptr ? nullptr : std::get_if<coordinator::Persisted>(step.event);
   if (persisted != nullptr) persisted_ = std::max(persisted_, persisted->batch);
   const std::uint64_t version = step.core.last_version();
@@ -92,7 +92,7 @@ void Invariants::hear_holdings(const coordinator::Received& event, const coordin
 }
 
 void Invariants::look_at_writes(const CoordinatorStep& step) {
-  for (const coordinator::Write& write : step.effects.writes) {
+  for (const coordinator::Write& write : step.effects.batch.writes) {
     if (!write.value) continue;
     if (write.key.starts_with(coordinator::kNodePrefix)) {
       stored::Node node;

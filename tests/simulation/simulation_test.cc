@@ -52,7 +52,9 @@ INSTANTIATE_TEST_SUITE_P(Part, Seeds, testing::Range(0, 6));
 // whose other peers were connected and silent asked nobody what it lacked. 1764001721: a start whose clock had gone back signed
 // records under older numbers. 450: an object was removed that a dataset, added and deleted again, had named meanwhile.
 TEST(Simulation, SeedsThatOnceFailed) {
-  for (const std::uint64_t seed : {11UL, 35UL, 51UL, 126UL, 450UL, 585UL, 776UL, 2745UL, 7220UL, 9888UL, 1764001721UL}) expect_sound(seed);
+  for (const std::uint64_t seed :
+       {11UL, 35UL, 51UL, 126UL, 450UL, 585UL, 776UL, 2745UL, 7220UL, 9888UL, 1764001721UL})
+    expect_sound(seed);
 }
 
 TEST(Simulation, S17TheSameSeedGivesTheSameTrace) {
