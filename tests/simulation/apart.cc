@@ -67,6 +67,7 @@ Ended finish(const Child& child) {
 }  // namespace
 
 void Mouth::say(const std::string& line) const {
+  ::alarm(kHangSeconds);  // from here on: a hunt goes through many seeds
   const std::string whole = line + "\n";
   for (std::size_t said = 0; said < whole.size();) {
     const ssize_t taken = ::write(pipe_, whole.data() + said, whole.size() - said);

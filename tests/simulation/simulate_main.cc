@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   if (words.planted) {
-    return skerry::simulation::hunt_planted(words.bug, words.seeds == 0 ? 1000 : words.seeds,
+    return skerry::simulation::hunt_planted(words.bug, words.seeds == 0 ? 2000 : words.seeds,
                                             static_cast<unsigned>(words.processes));
   }
   if (!words.bug.empty() && !plant(words.bug)) {
