@@ -101,7 +101,7 @@ class Restore(EndToEnd):
         self.command("backup", it.root / "backup", "--data", it.root / "coordinator")
         it.start_daemon("two", env=QUICK)
         it.run("node", "revoke", "bad", "--yes")
-        it.daemons["bad"].popen.wait(120)
+        it.daemons["bad"].popen.wait(500)
         reference = self.reference(it)
         before = self.begin(it, ("one", "two"))
 
@@ -111,9 +111,9 @@ class Restore(EndToEnd):
         it.wait_event(kind="revoked", node="bad")
         it.wait_event(kind="readmitted", node="two")
         bad = it.start_daemon_process("bad")
-        self.assertEqual(bad.popen.wait(120), 78, "a revoked key stays out")
+        self.assertEqual(bad.popen.wait(500), 78, "a revoked key stays out")
         late = it.join(token, "late")
-        self.assertEqual(late.popen.wait(120), 78, "a token from before the restore joins nobody")
+        self.assertEqual(late.popen.wait(500), 78, "a token from before the restore joins nobody")
         self.assertIn("expired", late.log_text())
 
         self.wait_orphans(it, {"birds", "reference"})
