@@ -89,6 +89,11 @@ bool GossipRules::is_overtaken(const gossip::Key& key, const gossip::Version& ve
   return newest != newest_.end() && version < newest->second;
 }
 
+Duration GossipRules::signed_at(const gossip::Version& version) const {
+  const auto found = signed_at_.find(version.body);
+  return found == signed_at_.end() ? Duration{} : found->second;
+}
+
 bool GossipRules::has_expired(const std::string& name, const gossip::Version& version) const {
   const auto process = processes_.find(name);
   return process != processes_.end() && process->second.expired.contains(version.body);
@@ -123,7 +128,10 @@ void GossipRules::check_content(const Look& look, const RecordPtr& held) {
   gossip::Version& newest = newest_.try_emplace(record.key, record.version).first->second;
   newest = std::max(newest, record.version);
   const auto [known, is_first] = genuine_.try_emplace(record.version.body);
-  if (is_first) check_signed(look, record);
+  if (is_first) {
+    signed_at_[record.version.body] = world_.timeline.now();
+    check_signed(look, record);
+  }
   std::string& checked = known->second;
   if (checked == record.wire.signature()) return;
   const std::string wrong = what_is_wrong(record);

@@ -53,6 +53,8 @@ class GossipRules {
   void disk_lost(const NodeId& author) { kept_.erase(author); }
   // Whether the author of `version` has signed a newer one: whoever held it refuses older ones until it forgets.
   bool is_overtaken(const gossip::Key& key, const gossip::Version& version) const;
+  // When this content was first held anywhere: when it was signed.
+  Duration signed_at(const gossip::Version& version) const;
   bool has_expired(const std::string& name, const gossip::Version& version) const;
 
   // Every version of every record that was held anywhere, the older ones first.
@@ -85,6 +87,7 @@ class GossipRules {
 
   World& world_;
   std::map<std::string, Process> processes_;
+  std::map<Hash, Duration> signed_at_;   // body → when
   std::map<Hash, std::string> genuine_;  // body → the signature that was found right
   std::map<Number, Hash> contents_;
   std::map<gossip::Key, gossip::Version> newest_;  // of all that was held anywhere
