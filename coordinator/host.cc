@@ -27,9 +27,9 @@ constexpr Duration kRoomRetry = std::chrono::seconds(1);  // L6
 constexpr std::size_t kBatchesUnderWay = 1000;
 constexpr std::size_t kWaiting = 20'000;
 
-std::vector<storage::Write> stored_writes(const Batch& batch) {
+std::vector<storage::Write> stored_writes(std::vector<Write> writes) {
   std::vector<storage::Write> stored;
-  for (const Write& write : batch.writes) stored.push_back({kStatePrefix + write.key, write.value});
+  for (Write& write : writes) stored.push_back({kStatePrefix + write.key, std::move(write.value)});
   return stored;
 }
 
@@ -122,8 +122,8 @@ Result<void> Host::start() {
 
 // Before anything is served, so that a start that fails has told nobody anything.
 Result<void> Host::write_now(Effects effects) {
-  const Batch batch = std::exchange(effects.batch, {});
-  if (batch.number != 0) TRY(surroundings_.store.write(stored_writes(batch)));
+  Batch batch = std::exchange(effects.batch, {});
+  if (batch.number != 0) TRY(surroundings_.store.write(stored_writes(std::move(batch.writes))));
   events_.during([&] { performer_.perform(std::move(effects), core_->persisted_batch()); });
   if (batch.number != 0) feed(Persisted{batch.number});
   return {};
@@ -351,7 +351,7 @@ void Host::disconnect(const ConnectionId& connection) {
 
 void Host::write(Batch batch) {
   const bool may_go_on = batch.makes_room && next_write_;
-  unwritten_.push_back({batch.number, stored_writes(batch), batch.makes_room});
+  unwritten_.push_back({batch.number, stored_writes(std::move(batch.writes)), batch.makes_room});
   if (unwritten_.size() == 1 || may_go_on) write_next();
 }
 

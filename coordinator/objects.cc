@@ -56,9 +56,8 @@ void Machine::drop_once_durable(const Drop& drop) {
 
 // What became known or wanted again meanwhile stays: a dataset that was deleted and added again, a commit that is sent again.
 void Machine::drop_leaving() {
-  for (auto& [drop, after_batch] : leaving) {
-    if (after_batch == kThisBatch) after_batch = batch;
-  }
+  for (auto last = leaving.rbegin(); last != leaving.rend() && last->second == kThisBatch; ++last)
+    last->second = batch;
   for (; !leaving.empty() && leaving.front().second <= persisted; leaving.pop_front()) {
     const Drop& drop = leaving.front().first;
     const bool is_back = stored_objects.contains(drop.manifest) || is_wanted(drop.manifest);

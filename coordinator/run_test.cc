@@ -136,50 +136,36 @@ TEST(Dataset, IsDeletedOnlyWhenNoRunUsesIt) {
   EXPECT_TRUE(harness.core().objects().empty());
 }
 
+void add_data(pb::AdminRequest& request) { *request.mutable_dataset_add() = testing::dataset("data", 1); }
+void delete_data(pb::AdminRequest& request) { request.mutable_dataset_delete()->set_name("data"); }
+
 TEST(Dataset, AddedAgainWhileItsDeletionWaitsForTheDiskKeepsItsFiles) {
   Harness harness;
-  const auto ask = [&](const std::function<void(pb::AdminRequest&)>& set) {
-    pb::ControlRequest request;
-    set(*request.mutable_admin());
-    harness.send(harness.admin, std::move(request));
-  };
-  const auto add = [](pb::AdminRequest& request) {
-    *request.mutable_dataset_add() = testing::dataset("data", 1);
-  };
-  harness.admin_ask(add);
+  harness.admin_ask(add_data);
   harness.store_fetched_files();
   harness.disk_stalls = true;
-  ask([](pb::AdminRequest& request) { request.mutable_dataset_delete()->set_name("data"); });
+  harness.admin_say(delete_data);
   EXPECT_TRUE(harness.dropped.empty()) << "durable state still names them";
-  ask(add);
+  harness.admin_say(add_data);
   harness.store_fetched_files();  // all are still on the disk
   harness.disk_stalls = false;
   harness.persist();
   EXPECT_TRUE(harness.dropped.empty());
   harness.restart();
-  EXPECT_EQ(harness.admin_ask(add).datasets().datasets(0).state(), "ready");
+  EXPECT_EQ(harness.admin_ask(add_data).datasets().datasets(0).state(), "ready");
   EXPECT_EQ(harness.core().objects().size(), 3U);
 }
 
 TEST(Dataset, DeletedTwiceWhileTheDiskStallsKeepsItsFilesUntilTheSecondIsDurable) {
   Harness harness;
-  const auto ask = [&](const std::function<void(pb::AdminRequest&)>& set) {
-    pb::ControlRequest request;
-    set(*request.mutable_admin());
-    harness.send(harness.admin, std::move(request));
-  };
-  const auto add = [](pb::AdminRequest& request) {
-    *request.mutable_dataset_add() = testing::dataset("data", 1);
-  };
-  const auto remove = [](pb::AdminRequest& request) { request.mutable_dataset_delete()->set_name("data"); };
-  harness.admin_ask(add);
+  harness.admin_ask(add_data);
   harness.store_fetched_files();
   harness.disk_stalls = true;
-  ask(remove);
+  harness.admin_say(delete_data);
   const std::uint64_t first = harness.core().last_batch();
-  ask(add);
+  harness.admin_say(add_data);
   harness.store_fetched_files();
-  ask(remove);
+  harness.admin_say(delete_data);
   harness.step(Persisted{first});
   EXPECT_TRUE(harness.dropped.empty()) << "the next batch names them again";
   harness.disk_stalls = false;

@@ -291,6 +291,14 @@ class Harness {
     return admin_ask(request);
   }
 
+  // Asks, and waits for no answer: a disk that stalls holds it back.
+  template <class Set>
+  void admin_say(Set set) {
+    pb::ControlRequest request;
+    set(*request.mutable_admin());
+    send(admin, std::move(request));
+  }
+
   // A dataset that is uploaded and ready.
   void add_dataset(const std::string& name, std::uint32_t partitions) {
     pb::AdminRequest request;
