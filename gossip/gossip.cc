@@ -66,7 +66,7 @@ void Gossip::connected(const NodeId& peer, bool dialled, Now now) {
     effects_.releases.push_back(peer);
     return;
   }
-  peers_[peer] = {.dialled = dialled, .heard = now.boot};
+  peers_[peer] = {.dialled = dialled, .heard = now.boot, .digested = now.boot};
   ask_revocations(peer, peers_[peer]);
 }
 
@@ -166,8 +166,13 @@ void Gossip::send_offers(Now now) {
   bool with_digest =
       (digest_is_due_ || round_ % config_.digest_rounds == 0) && !planted("news_never_repeated");
   for (std::size_t i = 0; i < config_.fanout && !others.empty(); ++i) {
-    std::swap(others[random_.below(others.size())], others.back());
-    offer_to(others.back(), !alone && std::exchange(with_digest, false), now);
+    const bool digests = !alone && std::exchange(with_digest, false);
+    // In turn: a draw could give every digest to peers that never answer one.
+    const auto next = digests ? std::ranges::min_element(
+                                    others, {}, [&](const NodeId& id) { return peers_.at(id).digested; })
+                              : others.begin() + static_cast<std::ptrdiff_t>(random_.below(others.size()));
+    std::swap(*next, others.back());
+    offer_to(others.back(), digests, now);
     others.pop_back();
   }
   // Where the others are company, one of them has the digest by now.
@@ -186,6 +191,7 @@ void Gossip::offer_to(const NodeId& peer, bool with_digest, Now now) {
   }
   if (!with_digest) return;
   send.message.set_digest(digest());
+  peers_.at(peer).digested = now.boot;
   digest_is_due_ = false;
 }
 

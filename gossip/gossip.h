@@ -66,6 +66,7 @@ class Gossip {
   struct Peer {
     bool dialled = false;
     Duration heard{};             // when it last said anything, or came
+    Duration digested{};          // when it last got a digest, or came
     std::size_t messages = 0;     // of it, this round
     std::size_t given_bytes = 0;  // to it, this round
     Position recalled_to = 0;     // it has given its revocations before this position

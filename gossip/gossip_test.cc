@@ -98,6 +98,26 @@ TEST_F(GossipTest, SaysOfAnExpertOnceItsRunIsKnown) {
   EXPECT_EQ(core->table().size(), 2U);
 }
 
+// Peers that take digests and answer none may be many: each peer gets its turn.
+TEST_F(GossipTest, SendsItsDigestToOnePeerAfterTheOther) {
+  Config config;
+  config.digest_rounds = 2;
+  start(kAnna, Table(kCoordinator.id()), config);
+  const std::vector<NodeId> peers = {kBert.id(), kCarl.id(), Author(4).id(), Author(5).id(), Author(6).id()};
+  for (const NodeId& peer : peers) {
+    core->connected(peer, true, now);
+    pass(1s);
+  }
+  std::vector<NodeId> digested;
+  while (digested.size() < 4 * peers.size()) {
+    for (const Send& send : pass(3s).sends) {
+      if (!send.message.digest().empty()) digested.push_back(send.peer);
+    }
+  }
+  for (std::size_t i = peers.size(); i < digested.size(); ++i)
+    EXPECT_EQ(digested[i], digested[i - peers.size()]) << "digest " << i;
+}
+
 TEST_F(GossipTest, AsksForWhatItLacksAndGivesWhatItsPeerLacks) {
   core->connected(kBert.id(), true, now);
   ASSERT_TRUE(core->say(node_fact("tcp://anna:1"), now));

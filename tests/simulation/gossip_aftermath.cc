@@ -101,8 +101,6 @@ void GossipAftermath::check(const std::vector<Speaker>& all) {
       // held them refuses older ones. (S11 of gossip_rules.h says when an author must know of them.)
       if (cluster_.world().gossip->rules.is_overtaken(key, words.front().version)) continue;
       if (ends_early(key, all, other)) continue;
-      // Open (docs/reliability.md): a withdrawn run does not always reach a node that lost its disk.
-      if (is_withdrawn_run(key, *author)) continue;
       return cluster_.world().violated(
           "L3", text(other.name, " does not hold what ", author->name, " said ",
                      human_duration(now - words.front().since), " ago: ", gossip::describe(key)));
@@ -122,11 +120,6 @@ bool GossipAftermath::ends_early(const gossip::Key& key, const std::vector<Speak
   return key.kind == gossip::Kind::kExpert &&
          ends_early({.kind = gossip::Kind::kRun, .author = coordinator_identity().id, .run = key.run}, all,
                     other);
-}
-
-bool GossipAftermath::is_withdrawn_run(const gossip::Key& key, const Speaker& author) {
-  const gossip::Entry* own = author.table->find(key, author.now);
-  return key.kind == gossip::Kind::kRun && own != nullptr && own->record->body.withdrawn();
 }
 
 bool GossipAftermath::is_misdated(const gossip::Entry& own) const {

@@ -61,7 +61,6 @@ class GossipAftermath {
   void hear(const Speaker& speaker, const gossip::Entry& entry);
   void check(const std::vector<Speaker>& all);
   bool ends_early(const gossip::Key& key, const std::vector<Speaker>& all, const Speaker& other) const;
-  static bool is_withdrawn_run(const gossip::Key& key, const Speaker& author);
   bool is_misdated(const gossip::Entry& own) const;
   std::vector<gossip::Version> misdated_runs();  // the coordinator's own
   void check_signs(const Speaker& node);
