@@ -620,12 +620,15 @@ bool Nemesis::revoke() {
         const bool overtaken = restores != restores_;  // the answer was on its way
         if (!overtaken || cluster_.options().gossips)
           cluster_.invariants().revocation_acknowledged(key, overtaken);
-        later(rejoins, [this, key, &victim] {
+        const auto rejoin = [this, key, &victim] {
           if (victim.identity().x25519_key != key) return;
           victim.kill(DaemonHost::Death::kKilled);
           victim.wipe_disk();
           victim.start(cluster_.token());
-        });
+        };
+        if (healed_) return rejoin();
+        at_healing_.emplace_back(rejoin);
+        later(rejoins, rejoin);
       });
   return true;
 }
@@ -690,6 +693,7 @@ void Nemesis::heal() {
   world.trace.line([] { return std::string("everything heals"); });
   world.transfers_fail = 0;
   for (const auto& enemy : hostile_) enemy->leave();
+  for (const auto& action : at_healing_) action();
   cluster_.kill_copies();
   cluster_.coordinator().disk() = DiskWeather{};
   cluster_.coordinator().set_wall_offset(0);

@@ -104,6 +104,7 @@ class Nemesis {
   std::optional<std::set<std::uint32_t>> only_;
   Dice dice_;  // of the fault under way
   bool healed_ = false;
+  std::vector<std::function<void()>> at_healing_;  // what a person has yet to do
   std::vector<std::uint32_t> took_place_;
   std::deque<CoordinatorHost::Backup> backups_;  // of several days, any of which may be restored
   std::uint64_t restores_ = 0;
