@@ -18,8 +18,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "diffusion/card_fused.h"
-#include "diffusion/product.h"
+#include "diffusion/kernels/product.h"
 #include "diffusion/runtime.h"
 
 namespace skerry::diffusion {
@@ -285,20 +284,7 @@ std::string device_name(torch::Device device) {
   return name.empty() ? text("cuda:", device.index()) : name;
 }
 
-// Of the fast loops and kernels: raised whenever one of them gives other bits than before. The first had neither kernels of
-// ours on a card nor bf16 between products on the CPU.
-constexpr int kFastGeneration = 2;
-
 namespace {
-
-// " · fast 2", with what translated kernels for a card; empty: the reference.
-std::string kernel_words(torch::Device device, const ModelSpec& model, const TrainSpec& train) {
-  if (train.kernels != Kernels::kFast) return "";
-  const Card* const card = card::of(device, model);
-  if (!device.is_cpu() && card == nullptr) return "";
-  const std::string translator = card == nullptr ? "" : card->translator();
-  return text(" · fast ", kFastGeneration, translator.empty() ? "" : " by ", translator);
-}
 
 std::string card_words(torch::Device device) {
   if (!device.is_cuda()) return "";
@@ -308,13 +294,13 @@ std::string card_words(torch::Device device) {
 
 }  // namespace
 
-std::string engine_fingerprint(torch::Device device, const ModelSpec& model, const TrainSpec& train) {
+std::string engine_fingerprint(torch::Device device, const std::string& kernels, const TrainSpec& train) {
   const std::uint32_t rows = rows_at_a_time(train);
   const bool rounded = train.precision == "bf16" && device.is_cpu() && !cpu_multiplies_bf16();
   return text("torch ", TORCH_VERSION, " · ", device_name(device), card_words(device), " · ",
               at::get_cpu_capability(), " ", cpu_linear_name(), " · threads ", train.threads, " · ",
               train.precision, rounded ? " rounded" : "", train.state == StateForm::kLean ? " · lean" : "",
-              kernel_words(device, model, train),
+              kernels.empty() ? "" : " · ", kernels,
               rows < train.batch_size ? text(" · micro-batch ", rows) : "");
 }
 

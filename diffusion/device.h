@@ -21,7 +21,8 @@ Result<torch::Device> open_device(int index, std::uint32_t threads);
 std::string device_name(torch::Device device);
 // Library, device, threads, precision, form of the state and kernels, the fast ones with their generation: equal where equal
 // inputs give equal bytes. On a card also CUDA, cuBLAS and cuDNN, whether TF32 is on, and what the environment tells them.
-std::string engine_fingerprint(torch::Device device, const ModelSpec& model, const TrainSpec& train);
+// `kernels`: Kernels::fingerprint() of what is computed by.
+std::string engine_fingerprint(torch::Device device, const std::string& kernels, const TrainSpec& train);
 
 // Waits until a card has done all that it was asked for; the CPU always has.
 void wait_for(torch::Device device);

@@ -10,8 +10,8 @@
 #include <map>
 
 #include "base/text.h"
+#include "diffusion/kernels/product.h"
 #include "diffusion/pretended_card.h"
-#include "diffusion/product.h"
 #if __has_include(<c10/core/AllocatorConfig.h>)
 #include <c10/core/AllocatorConfig.h>
 #endif
@@ -142,7 +142,7 @@ class Fingerprint : public ::testing::Test {
  protected:
   static std::string of(torch::Device device) {
     EXPECT_TRUE(open_device(-1, 1));
-    return engine_fingerprint(device, {}, {});
+    return engine_fingerprint(device, "", {});
   }
   static bool names(const std::string& fingerprint, const std::string& words) {
     return fingerprint.find(words) != std::string::npos;

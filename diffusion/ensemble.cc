@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "diffusion/autocast.h"
-#include "diffusion/card_fused.h"
 #include "diffusion/device.h"
 
 namespace skerry::diffusion {
@@ -26,8 +25,8 @@ Result<Computing> computing(int device, const std::string& precision, const Mode
   Computing by;
   ASSIGN_OR_RETURN(by.device, open_device(device, static_cast<std::uint32_t>(at::get_num_threads())));
   by.bf16 = precision == "bf16";
-  if (by.bf16) by.kernels = Kernels::kFast;
-  by.card = card::of(by.device, model);
+  const bool fast = by.bf16 || !by.device.is_cpu();
+  by.kernels = make_kernels(fast ? KernelChoice::kFast : KernelChoice::kReference, by.device, model);
   return by;
 }
 
@@ -58,15 +57,6 @@ Result<Ensemble> Ensemble::load(const std::string& folder, const Computing& by, 
   });
 }
 
-std::unique_ptr<Dit> Ensemble::model_of(std::vector<at::Tensor> weights) const {
-  if (by_.card != nullptr) {
-    return std::make_unique<Dit>(index_.model, std::move(weights), by_.device, by_.card,
-                                 /*checkpointing=*/false);
-  }
-  const Kernels kernels = by_.device.is_cpu() ? by_.kernels : Kernels::kReference;
-  return std::make_unique<Dit>(index_.model, std::move(weights), by_.device, kernels);
-}
-
 Result<void> Ensemble::bring_in(std::size_t expert) {
   Place& place = places_[expert];
   place.asked = ++questions_;
@@ -81,7 +71,7 @@ Result<void> Ensemble::bring_in(std::size_t expert) {
     for (at::Tensor& weight : weights) weight = weight.to(by_.device);
   };
   with_room(to_device, [&] { return drop_oldest(expert); });
-  place.model = model_of(std::move(weights));
+  place.model = std::make_unique<Dit>(index_.model, std::move(weights), by_.device, by_.kernels);
   ++loads_;
   return {};
 }

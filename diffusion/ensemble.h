@@ -17,9 +17,8 @@ namespace skerry::diffusion {
 // What the experts compute on and by.
 struct Computing {
   torch::Device device{torch::kCPU};
-  Kernels kernels = Kernels::kReference;  // on the CPU
-  Card* card = nullptr;                   // kernels of our own on a card; nullptr: LibTorch's
-  bool bf16 = false;                      // matrix products in it
+  std::shared_ptr<const Kernels> kernels = reference_kernels();
+  bool bf16 = false;  // matrix products in it
 };
 
 class Ensemble {
@@ -53,7 +52,6 @@ class Ensemble {
   };
   Ensemble(EnsembleIndex index, const Computing& by, std::size_t resident)
       : index_(std::move(index)), by_(by), resident_(resident) {}
-  std::unique_ptr<Dit> model_of(std::vector<at::Tensor> weights) const;
   Result<void> bring_in(std::size_t expert);
   // False: no expert but `kept` is on the device.
   bool drop_oldest(std::size_t kept);

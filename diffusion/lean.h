@@ -11,7 +11,7 @@
 #include <array>
 #include <cstdint>
 
-#include "diffusion/pointwise.h"
+#include "diffusion/kernels/pointwise.h"
 
 namespace skerry::diffusion {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "diffusion/card_fused.h"
+#include "diffusion/kernels/kernels.h"
 #include "diffusion/lean.h"
 #include "diffusion/model.h"
 
@@ -67,7 +67,7 @@ MemoryPlan plan_memory(const ModelSpec& model, const TrainSpec& train) {
   plan.state_bytes = plan.checkpoint_bytes +
                      whole(static_cast<double>(plan.parameters) * (kGradientBytes + cast)) +
                      (lean ? LeanScratch::card_bytes(static_cast<std::int64_t>(largest)) : 0);
-  const bool fast = train.kernels == Kernels::kFast && card::serves(model);
+  const bool fast = train.kernels == KernelChoice::kFast && card_kernels_serve(model);
   // Query, key and value as the one matrix that their product keeps; in bf16 it is what autocast keeps.
   const double joined = fast && !bf16 ? 3.0 * model.width * model.width * kFloat : 0;
   plan.state_bytes += whole(joined * (train.gradient_checkpointing ? 1 : model.depth));

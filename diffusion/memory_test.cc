@@ -35,7 +35,7 @@ class MemoryTest : public ::testing::Test {
 };
 
 TEST_F(MemoryTest, CheckpointingHoldsOneBlockInsteadOfAll) {
-  for (const Kernels kernels : {Kernels::kReference, Kernels::kFast}) {
+  for (const KernelChoice kernels : {KernelChoice::kReference, KernelChoice::kFast}) {
     TrainSpec train = tiny_training();
     train.kernels = kernels;
     const std::uint64_t plain = step_bytes(deep_model(), train);
@@ -73,7 +73,8 @@ TEST_F(MemoryTest, ThePlanIsWhatAStepAllocates) {
 
 // Takes the place of a card where only what is allocated counts.
 class IdleCard : public Card {
-  void launch(const std::string& /*kernel*/, Grid /*grid*/, void** /*arguments*/) override {}
+  void launch(const std::string& /*kernel*/, Grid /*grid*/, void* /*stream*/, void** /*arguments*/) override {
+  }
 };
 
 TEST_F(MemoryTest, ThePlanIsWhatAModelOnACardAllocates) {
@@ -82,12 +83,11 @@ TEST_F(MemoryTest, ThePlanIsWhatAModelOnACardAllocates) {
       ModelSpec model = deep_model();
       model.heads = heads;
       TrainSpec train = tiny_training();
-      train.kernels = Kernels::kFast;
+      train.kernels = KernelChoice::kFast;
       train.gradient_checkpointing = checkpointing;
       std::vector<at::Tensor> weights = initial_weights(model, 1, 0, 0);
       for (at::Tensor& weight : weights) weight.set_requires_grad(true);
-      IdleCard card;
-      const Dit dit(model, weights, torch::kCPU, &card, checkpointing);
+      const Dit dit(model, weights, torch::kCPU, cuda_kernels(std::make_shared<IdleCard>()), checkpointing);
       const auto pass_bytes = [&](std::int64_t batch) {
         const MemoryMeter meter;
         const at::Tensor x = at::zeros({batch, model.channels, model.image_size, model.image_size});
@@ -140,7 +140,7 @@ TEST(MemoryPlanTest, CountsTheParametersOfThePaper) {
 TEST(MemoryPlanTest, AWidthThatOurKernelsDoNotServeIsPlannedByTheReference) {
   ModelSpec model = *model_preset("XL/2");
   TrainSpec fast, reference;
-  fast.kernels = Kernels::kFast;
+  fast.kernels = KernelChoice::kFast;
   EXPECT_LT(plan_memory(model, fast).sample_bytes, plan_memory(model, reference).sample_bytes);
   // As one matrix, which their product keeps, query, key and value count once more.
   EXPECT_EQ(plan_memory(model, fast).state_bytes - plan_memory(model, reference).state_bytes,

@@ -6,17 +6,13 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "diffusion/card_fused.h"
 #include "diffusion/checkpointed.h"
-#include "diffusion/fused.h"
-#include "diffusion/product.h"
 
 namespace skerry::diffusion {
 namespace {
 
 constexpr std::size_t kBlockTensors = 14;
 constexpr const char* kFirstWeight = "pos_embed.proj.weight";
-constexpr double kNormEpsilon = 1e-6;
 // DiT draws its embedders with deviation 0.02 at width 1152. The time embedder keeps that gain at any width. Labels are
 // drawn as PyTorch draws a table: from 0.02, a small model that trains for minutes hardly follows them. Both together,
 // 1,000 steps of 32 on a quarter of Fashion-MNIST: .70 of the samples show the label asked for, against .42.
@@ -175,19 +171,11 @@ Result<std::vector<at::Tensor>> exported_weights(const storage::Safetensors& fil
   return load_weights(file, "", model);
 }
 
-Dit::Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device, Kernels kernels,
-         bool checkpointing)
-    : Dit(model, std::move(weights), device, kernels == Kernels::kFast ? card::of(device, model) : nullptr,
-          checkpointing) {
-  if (device.is_cpu()) kernels_ = kernels;
-}
-
-Dit::Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device, Card* card,
-         bool checkpointing)
+Dit::Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device,
+         std::shared_ptr<const Kernels> kernels, bool checkpointing)
     : spec_(model),
       device_(device),
-      card_(card),
-      kernels_(Kernels::kReference),
+      kernels_(std::move(kernels)),
       checkpointing_(checkpointing),
       weights_(std::move(weights)) {
   const std::size_t after_blocks = 7 + kBlockTensors * model.depth;
@@ -211,7 +199,7 @@ Dit::Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device 
 }
 
 at::Tensor Dit::linear(const at::Tensor& input, Linear layer) const {
-  return diffusion::linear(input, weights_[layer.weight], weights_[layer.weight + 1], kernels_);
+  return kernels_->linear(input, weights_[layer.weight], weights_[layer.weight + 1]);
 }
 
 at::Tensor Dit::condition(const at::Tensor& t, const at::Tensor& labels) const {
@@ -221,66 +209,22 @@ at::Tensor Dit::condition(const at::Tensor& t, const at::Tensor& labels) const {
   return time + at::embedding(weights_[label_table_], labels);
 }
 
-at::Tensor Dit::modulate(const at::Tensor& input, const at::Tensor& shift, const at::Tensor& scale) const {
-  if (card_ != nullptr) return card::modulate(*card_, input, shift, scale);
-  if (kernels_ == Kernels::kFast) return fused::modulate(input, shift, scale);
-  const auto normal = at::layer_norm(input, {input.size(-1)}, {}, {}, kNormEpsilon);
-  return at::addcmul(shift, normal, scale + 1);
-}
-
-at::Tensor Dit::add_gated(const at::Tensor& hidden, const at::Tensor& part, const at::Tensor& gate) const {
-  if (card_ != nullptr) return card::add_gated(*card_, hidden, part, gate);
-  return kernels_ == Kernels::kFast ? fused::add_gated(hidden, part, gate) : at::addcmul(hidden, part, gate);
-}
-
-std::pair<at::Tensor, at::Tensor> Dit::add_gated_and_modulate(const at::Tensor& hidden,
-                                                              const at::Tensor& part, const at::Tensor& gate,
-                                                              const at::Tensor& shift,
-                                                              const at::Tensor& scale) const {
-  if (card_ != nullptr) return card::add_gated_and_modulate(*card_, hidden, part, gate, shift, scale);
-  const at::Tensor sum = add_gated(hidden, part, gate);
-  return {sum, modulate(sum, shift, scale)};
-}
-
-at::Tensor Dit::linear_gelu(const at::Tensor& input, Linear layer) const {
-  if (card_ != nullptr) {
-    return card::bias_gelu(*card_, at::linear(input, weights_[layer.weight]), weights_[layer.weight + 1]);
-  }
-  const at::Tensor rows = linear(input, layer);
-  return kernels_ == Kernels::kFast ? fused::gelu(rows) : at::gelu(rows, "tanh");
-}
-
-// The three projections are one product.
-at::Tensor Dit::fused_attention(const at::Tensor& input, const Block& block) const {
-  const auto joined = [&](std::size_t offset) {
-    return at::cat({weights_[block.to_q.weight + offset], weights_[block.to_k.weight + offset],
-                    weights_[block.to_v.weight + offset]});
-  };
-  const auto rows = diffusion::linear(input, joined(0), joined(1), kernels_);  // [B,T,3·width]
-  return linear(card_ != nullptr ? card::attention(rows, spec_.heads) : fused::attention(rows, spec_.heads),
-                block.to_out);
-}
-
 at::Tensor Dit::attention(const at::Tensor& input, const Block& block) const {
-  if (card_ != nullptr || kernels_ == Kernels::kFast) return fused_attention(input, block);
-  const std::int64_t batch = input.size(0), tokens = input.size(1), heads = spec_.heads;
-  const std::int64_t head = spec_.width / heads;
-  const auto split = [&](const at::Tensor& rows) {
-    return rows.view({batch, tokens, heads, head}).transpose(1, 2).reshape({batch * heads, tokens, head});
-  };
-  const auto query = split(linear(input, block.to_q)) * (1.0 / std::sqrt(static_cast<double>(head)));
-  const auto key = split(linear(input, block.to_k));
-  const auto value = split(linear(input, block.to_v));
-  const auto weights = at::softmax(diffusion::bmm(query, key.transpose(1, 2)), -1);  // [B·heads,T,T]
-  const auto mixed = diffusion::bmm(weights, value).view({batch, heads, tokens, head}).transpose(1, 2);
-  return linear(mixed.reshape({batch, tokens, spec_.width}), block.to_out);
+  Kernels::Projections projections;
+  for (std::size_t i = 0; const Linear layer : {block.to_q, block.to_k, block.to_v}) {
+    projections.weights[i] = weights_[layer.weight];
+    projections.biases[i++] = weights_[layer.weight + 1];
+  }
+  return linear(kernels_->attention(input, projections, spec_.heads), block.to_out);
 }
 
 at::Tensor Dit::run_block(const at::Tensor& hidden, const at::Tensor& activated, const Block& block) const {
   const auto parts = linear(activated, block.modulation).unsqueeze(1).chunk(6, 2);  // six of [B,1,width]
-  const auto mixed = attention(modulate(hidden, parts[0], parts[1]), block);
-  const auto [sum, inner] = add_gated_and_modulate(hidden, mixed, parts[2], parts[3], parts[4]);
-  return add_gated(sum, linear(linear_gelu(inner, block.mlp_in), block.mlp_out), parts[5]);
+  const auto mixed = attention(kernels_->modulate(hidden, parts[0], parts[1]), block);
+  const auto [sum, inner] = kernels_->add_gated_and_modulate(hidden, mixed, parts[2], parts[3], parts[4]);
+  const auto wide =
+      kernels_->linear_gelu(inner, weights_[block.mlp_in.weight], weights_[block.mlp_in.weight + 1]);
+  return kernels_->add_gated(sum, linear(wide, block.mlp_out), parts[5]);
 }
 
 at::Tensor Dit::run_checkpointed(const at::Tensor& hidden, const at::Tensor& activated,
@@ -308,7 +252,7 @@ at::Tensor Dit::unpatchify(const at::Tensor& rows) const {
 
 at::Tensor Dit::embed(const at::Tensor& x_t) const {
   const auto projection = weights_[patches_.weight].view({spec_.width, -1});
-  return diffusion::linear(patchify(x_t), projection, weights_[patches_.weight + 1], kernels_) +
+  return kernels_->linear(patchify(x_t), projection, weights_[patches_.weight + 1]) +
          positions_;  // [B,T,width]
 }
 
@@ -322,7 +266,7 @@ at::Tensor Dit::run_blocks(at::Tensor hidden, const at::Tensor& activated) const
 
 at::Tensor Dit::head(const at::Tensor& hidden, const at::Tensor& activated) const {
   const auto parts = linear(activated, final_modulation_).unsqueeze(1).chunk(2, 2);  // shift, scale
-  return linear(modulate(hidden, parts[0], parts[1]), final_);
+  return linear(kernels_->modulate(hidden, parts[0], parts[1]), final_);
 }
 
 at::Tensor Dit::forward(const at::Tensor& x_t, const at::Tensor& t, const at::Tensor& labels) const {

@@ -6,12 +6,12 @@
 
 #include <torch/torch.h>
 
+#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/random.h"
-#include "diffusion/card.h"
+#include "diffusion/kernels/kernels.h"
 #include "diffusion/spec.h"
 #include "storage/safetensors.h"
 
@@ -52,14 +52,11 @@ Result<std::vector<at::Tensor>> exported_weights(const storage::Safetensors& fil
 
 class Dit {
  public:
-  // REQUIRES: a validated spec; weights in the order of parameter_shapes, all on `device`. A card without kernels of our own
-  // (card_fused.h) computes the reference. With `checkpointing` a forward pass whose weights require gradients keeps the
-  // input of each block alone, and the model must neither move nor go until its gradients were taken.
+  // REQUIRES: a validated spec; weights in the order of parameter_shapes, all on `device`; kernels that serve model and device.
+  // LIFETIME: with `checkpointing` a forward pass whose weights require gradients keeps the input of each block alone. The model
+  // must then neither move nor go until its gradients were taken.
   Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device,
-      Kernels kernels = Kernels::kReference, bool checkpointing = false);
-  // Computes as a card does, on any device, by the kernels of `card`, which must outlive this. nullptr: the reference.
-  Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device, Card* card,
-      bool checkpointing);
+      std::shared_ptr<const Kernels> kernels = reference_kernels(), bool checkpointing = false);
 
   // The velocity v = ε − x0 (arXiv 2501.05450) at x_t [B,C,S,S] fp32, t [B] fp32 in [0,1] with 1 = noise,
   // labels [B] i64 in [0, null_label]. Returns [B,C,S,S].
@@ -70,6 +67,7 @@ class Dit {
   at::Tensor logits(const at::Tensor& x_t, const at::Tensor& t) const;
 
   const ModelSpec& spec() const { return spec_; }
+  const Kernels& kernels() const { return *kernels_; }
   torch::Device device() const { return device_; }
   std::vector<at::Tensor>& weights() { return weights_; }
   const std::vector<at::Tensor>& weights() const { return weights_; }
@@ -83,14 +81,7 @@ class Dit {
   };
   at::Tensor linear(const at::Tensor& input, Linear layer) const;
   at::Tensor condition(const at::Tensor& t, const at::Tensor& labels) const;
-  at::Tensor modulate(const at::Tensor& input, const at::Tensor& shift, const at::Tensor& scale) const;
-  at::Tensor add_gated(const at::Tensor& hidden, const at::Tensor& part, const at::Tensor& gate) const;
-  std::pair<at::Tensor, at::Tensor> add_gated_and_modulate(const at::Tensor& hidden, const at::Tensor& part,
-                                                           const at::Tensor& gate, const at::Tensor& shift,
-                                                           const at::Tensor& scale) const;
-  at::Tensor linear_gelu(const at::Tensor& input, Linear layer) const;
   at::Tensor attention(const at::Tensor& input, const Block& block) const;
-  at::Tensor fused_attention(const at::Tensor& input, const Block& block) const;
   at::Tensor run_block(const at::Tensor& hidden, const at::Tensor& activated, const Block& block) const;
   at::Tensor run_checkpointed(const at::Tensor& hidden, const at::Tensor& activated,
                               const Block& block) const;
@@ -102,8 +93,7 @@ class Dit {
 
   ModelSpec spec_;
   torch::Device device_;
-  Card* card_;  // nullptr: no kernels of a card
-  Kernels kernels_;
+  std::shared_ptr<const Kernels> kernels_;
   bool checkpointing_;
   std::vector<at::Tensor> weights_;
   Linear patches_, time_in_, time_out_, final_modulation_, final_;

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "diffusion/autocast.h"
-#include "diffusion/product.h"
+#include "diffusion/kernels/product.h"
 #include "diffusion/testing.h"
 
 namespace skerry::diffusion {

@@ -174,20 +174,22 @@ TEST_F(EnsembleTest, AnImageOfOneExpertKeepsNoCardWaiting) {
 
 TEST_F(EnsembleTest, ACardDrawsByItsOwnKernels) {
   struct CountingCard : Card {
-    void launch(const std::string& kernel, Grid /*grid*/, void** /*arguments*/) override {
+    void launch(const std::string& kernel, Grid /*grid*/, void* /*stream*/, void** /*arguments*/) override {
       launched.insert(kernel);
     }
     std::set<std::string> launched;
-  } card;
+  };
+  const auto card = std::make_shared<CountingCard>();
   for (const bool bf16 : {false, true}) {
-    card.launched.clear();
-    Ensemble ensemble = Ensemble::load(folder_.path(), Computing{.card = &card, .bf16 = bf16}).value();
+    card->launched.clear();
+    Ensemble ensemble =
+        Ensemble::load(folder_.path(), Computing{.kernels = cuda_kernels(card), .bf16 = bf16}).value();
     ASSERT_TRUE(draw_samples(ensemble, spec(), nullptr));
     std::set<std::string> expected;
     for (const char* kernel : {"add_gated", "bias_gelu", "gated_modulate", "modulate"}) {
       expected.insert(text(kernel, bf16 ? "_bf16" : "_float"));
     }
-    EXPECT_EQ(card.launched, expected);
+    EXPECT_EQ(card->launched, expected);
   }
 }
 

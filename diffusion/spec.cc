@@ -109,11 +109,11 @@ const char* to_string(TimeDistribution distribution) {
   return distribution == TimeDistribution::kLogNormal ? "lognormal" : "uniform";
 }
 
-Result<Kernels> parse_kernels(std::string_view name) {
-  return parse_name("kernels reference or fast", name, {Kernels::kReference, Kernels::kFast});
+Result<KernelChoice> parse_kernel_choice(std::string_view name) {
+  return parse_name("kernels reference or fast", name, {KernelChoice::kReference, KernelChoice::kFast});
 }
 
-const char* to_string(Kernels kernels) { return kernels == Kernels::kFast ? "fast" : "reference"; }
+const char* to_string(KernelChoice kernels) { return kernels == KernelChoice::kFast ? "fast" : "reference"; }
 
 Result<StateForm> parse_state_form(std::string_view name) {
   return parse_name("a state full or lean", name, {StateForm::kFull, StateForm::kLean});

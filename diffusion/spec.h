@@ -48,9 +48,9 @@ const char* to_string(TimeDistribution distribution);
 
 // What computes a training step. The reference is a composition of LibTorch's operators that a small PyTorch program
 // repeats bit for bit (tests/oracle); the fast kernels are the same mathematics with other roundings.
-enum class Kernels { kReference, kFast };
-Result<Kernels> parse_kernels(std::string_view name);  // reference, fast
-const char* to_string(Kernels kernels);
+enum class KernelChoice { kReference, kFast };
+Result<KernelChoice> parse_kernel_choice(std::string_view name);  // reference, fast
+const char* to_string(KernelChoice kernels);
 
 // What AdamW's moments and the mean of weights are between steps, in memory and in checkpoints: fp32, or bf16 that is rounded
 // after every step (lean.h). The weights are fp32 in both.
@@ -77,7 +77,7 @@ struct TrainSpec {
   bool weight_norm = false;  // holds the rows of attention and MLP at one length (held_lengths)
   std::uint32_t threads = 1;
   std::string precision = "fp32";  // or bf16: matrix products in it, whatever the state is kept in
-  Kernels kernels = Kernels::kReference;
+  KernelChoice kernels = KernelChoice::kReference;
   bool gradient_checkpointing = false;  // less memory for more time; the same bits
   StateForm state = StateForm::kFull;
   std::uint32_t micro_batch = 0;  // samples at a time, whose gradients are summed; 0: the whole batch

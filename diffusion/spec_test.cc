@@ -107,9 +107,9 @@ TEST(Schedule, NamesGoThereAndBack) {
     EXPECT_EQ(parse_schedule(to_string(schedule)).value(), schedule);
   }
   EXPECT_FALSE(parse_schedule("exponential"));
-  EXPECT_EQ(parse_kernels("fast").value(), Kernels::kFast);
-  EXPECT_EQ(parse_kernels("reference").value(), Kernels::kReference);
-  EXPECT_FALSE(parse_kernels("slow"));
+  EXPECT_EQ(parse_kernel_choice("fast").value(), KernelChoice::kFast);
+  EXPECT_EQ(parse_kernel_choice("reference").value(), KernelChoice::kReference);
+  EXPECT_FALSE(parse_kernel_choice("slow"));
   for (const StateForm state : {StateForm::kFull, StateForm::kLean}) {
     EXPECT_EQ(parse_state_form(to_string(state)).value(), state);
   }

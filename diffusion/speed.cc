@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "diffusion/device.h"
+#include "diffusion/kernels/product.h"
 #include "diffusion/model.h"
-#include "diffusion/product.h"
 
 namespace skerry::diffusion {
 namespace {

@@ -33,9 +33,10 @@ struct Trainer::Impl {
         set(std::move(training_set)),
         loader(set, model_spec, train_spec, /*pinned=*/on.is_cuda()),
         state(std::move(train_state)),
-        dit(model_spec, state.raw, on, train_spec.kernels, train_spec.gradient_checkpointing),
+        dit(model_spec, state.raw, on, make_kernels(train_spec.kernels, on, model_spec),
+            train_spec.gradient_checkpointing),
         device(diffusion::device_name(on)),
-        fingerprint(engine_fingerprint(on, model_spec, train_spec)),
+        fingerprint(engine_fingerprint(on, dit.kernels().fingerprint(), train_spec)),
         snapshots(snapshot_device(on)) {
     for (at::Tensor& weight : state.raw) weight.set_requires_grad(true);  // shared with `dit`
   }
@@ -99,7 +100,7 @@ bool Trainer::Impl::step_back() {
   const std::uint32_t rows = rows_at_a_time(train);
   if (rows == 1) return false;
   train.micro_batch = (rows + 1) / 2;
-  fingerprint = engine_fingerprint(dit.device(), model, train);
+  fingerprint = engine_fingerprint(dit.device(), dit.kernels().fingerprint(), train);
   log_warning("out of memory: the batch goes on in smaller parts",
               {{"samples_at_a_time", train.micro_batch}, {"before", rows}, {"step", state.step}});
   return true;

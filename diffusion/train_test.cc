@@ -81,7 +81,7 @@ TrainSpec tiny_bf16() {
   return train;
 }
 TrainSpec fast(TrainSpec train) {
-  train.kernels = Kernels::kFast;
+  train.kernels = KernelChoice::kFast;
   return train;
 }
 TrainSpec with_every_key() {
@@ -627,7 +627,7 @@ TEST_F(BatchTest, OfLatentsIsAPointOnTheLineToThem) {
 TEST_F(TrainTest, LearnsFromLatentsByEitherKernelsAndOnFromASnapshot) {
   model_.channels = 4;
   shards_ = {write_latents(folder_ / "latents", model_, 20)};
-  for (const Kernels kernels : {Kernels::kReference, Kernels::kFast}) {
+  for (const KernelChoice kernels : {KernelChoice::kReference, KernelChoice::kFast}) {
     TrainSpec train = tiny_training();
     train.kernels = kernels;
     Trainer unbroken = fresh(train);

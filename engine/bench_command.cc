@@ -113,7 +113,7 @@ Result<std::vector<Row>> bench(const Arguments& arguments) {
   std::vector<Row> rows;
   std::map<std::string, double> measured;
   diffusion::TrainSpec train = arguments.train;
-  ASSIGN_OR_RETURN(train.kernels, diffusion::parse_kernels(arguments.kernels));
+  ASSIGN_OR_RETURN(train.kernels, diffusion::parse_kernel_choice(arguments.kernels));
   ASSIGN_OR_RETURN(train.state, diffusion::parse_state_form(arguments.state));
   for (const std::string& preset : names_in(arguments.shape.preset)) {
     ModelOptions shape = arguments.shape;

@@ -27,7 +27,7 @@ void add_model_options(CLI::App& command, ModelOptions& options);
 
 // Adds --state, for diffusion::parse_state_form. `state` must outlive the parsing.
 void add_state_option(CLI::App& command, std::string& state);
-// Adds --kernels, for diffusion::parse_kernels. `kernels` must outlive the parsing.
+// Adds --kernels, for diffusion::parse_kernel_choice. `kernels` must outlive the parsing.
 void add_kernels_option(CLI::App& command, std::string& kernels);
 
 }  // namespace skerry::engine

@@ -50,7 +50,7 @@ Result<void> add_rows(const std::string& name, const diffusion::ModelSpec& model
 // Every preset where no shape is asked for.
 Result<std::vector<Row>> plan(const Arguments& arguments) {
   diffusion::TrainSpec train = arguments.train;
-  ASSIGN_OR_RETURN(train.kernels, diffusion::parse_kernels(arguments.kernels));
+  ASSIGN_OR_RETURN(train.kernels, diffusion::parse_kernel_choice(arguments.kernels));
   ASSIGN_OR_RETURN(train.state, diffusion::parse_state_form(arguments.state));
   TRY(diffusion::validate(train));
   std::vector<Row> rows;

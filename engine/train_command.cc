@@ -32,7 +32,7 @@ Result<void> run_standalone(Arguments& arguments) {
   ASSIGN_OR_RETURN(options.train.schedule, diffusion::parse_schedule(arguments.schedule));
   ASSIGN_OR_RETURN(options.train.t_distribution,
                    diffusion::parse_time_distribution(arguments.t_distribution));
-  ASSIGN_OR_RETURN(options.train.kernels, diffusion::parse_kernels(arguments.kernels));
+  ASSIGN_OR_RETURN(options.train.kernels, diffusion::parse_kernel_choice(arguments.kernels));
   ASSIGN_OR_RETURN(options.train.state, diffusion::parse_state_form(arguments.state));
   return train_standalone(options);
 }

@@ -56,7 +56,7 @@ diffusion::TrainSpec training_of(const pb::EngineRequest::Start& start) {
     train.t_distribution = diffusion::TimeDistribution::kLogNormal;
   }
   if (message.state() == pb::STATE_FORM_LEAN) train.state = diffusion::StateForm::kLean;
-  if (message.kernels() == pb::KERNELS_FAST) train.kernels = diffusion::Kernels::kFast;
+  if (message.kernels() == pb::KERNELS_FAST) train.kernels = diffusion::KernelChoice::kFast;
   train.threads = std::max(1U, message.threads());
   if (!message.precision().empty()) train.precision = message.precision();
   train.device = start.device();

@@ -32,8 +32,9 @@ Result<std::unique_ptr<Router>> load_learned_router(const std::string& weights, 
   }
   ASSIGN_OR_RETURN(std::vector<at::Tensor> tensors, load_weights(file, "ema/", model));
   for (at::Tensor& tensor : tensors) tensor = tensor.to(device);
-  return std::unique_ptr<Router>(std::make_unique<LearnedRouter>(
-      Dit(model, std::move(tensors), device, Kernels::kFast), LabelShares(folder.partitions)));
+  Dit dit(model, std::move(tensors), device, make_kernels(KernelChoice::kFast, device, model));
+  return std::unique_ptr<Router>(
+      std::make_unique<LearnedRouter>(std::move(dit), LabelShares(folder.partitions)));
 }
 
 }  // namespace skerry::diffusion

@@ -73,7 +73,7 @@ class LearnedRouterTest : public ::testing::Test {
                    .batch_size = 32,
                    .learning_rate = 3e-3,
                    .ema = 0.99,
-                   .kernels = Kernels::kFast,
+                   .kernels = KernelChoice::kFast,
                    .device = -1};
   std::vector<std::string> shards_;
 };
@@ -109,7 +109,7 @@ TEST_F(LearnedRouterTest, AResumedTrainingEndsInTheSameBytes) {
 
 TEST_F(LearnedRouterTest, BothKernelsComputeTheSame) {
   Trainer fast = fresh();
-  train_.kernels = Kernels::kReference;
+  train_.kernels = KernelChoice::kReference;
   Trainer reference = fresh();
   for (int i = 0; i < 5; ++i) {
     const auto a = fast.step(), b = reference.step();

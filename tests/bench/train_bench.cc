@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   std::string state = "full";
   app.add_option("--state", state);
   CLI11_PARSE(app, argc, argv);
-  train.kernels = must(parse_kernels(kernels));
+  train.kernels = must(parse_kernel_choice(kernels));
   train.state = must(parse_state_form(state));
   train.steps = 1'000'000;
   const TempFolder folder;

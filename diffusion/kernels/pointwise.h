@@ -1,7 +1,7 @@
 // What a training step does between its matrix products on the CPU, each in one pass over memory where a composition of
 // LibTorch's operators takes several. Plain loops over rows, compiled for several instruction sets; no LibTorch shows
 // here. Every function handles the rows of one sample, so that no sum crosses a thread. Pointers may not overlap unless
-// said. Each has its composition of LibTorch's operators beside it in fused_test.cc.
+// said. Each has its composition of LibTorch's operators beside it in kernels_test.cc.
 #pragma once
 
 #include <cstddef>

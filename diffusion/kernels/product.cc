@@ -1,4 +1,4 @@
-#include "diffusion/product.h"
+#include "diffusion/kernels/product.h"
 
 #include <ATen/Version.h>
 #include <ATen/autocast_mode.h>
@@ -77,13 +77,13 @@ struct OneDnnLinear : torch::autograd::Function<OneDnnLinear> {
 }  // namespace
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
-                  Kernels kernels) {
+                  WeightGradient gradient) {
   if (!input.is_cpu() || !one_dnn() || multiplies_bf16_now()) return at::linear(input, weight, bias);
   std::vector<std::int64_t> shape(input.sizes().begin(), input.sizes().end());
   shape.back() = weight.size(0);
   const auto type = rounds(input) ? at::kBFloat16 : input.scalar_type();
   return OneDnnLinear::apply(input.reshape({-1, input.size(-1)}).to(type), weight.to(type), bias.to(type),
-                             kernels == Kernels::kFast && !has_avx512())
+                             gradient == WeightGradient::kFastest && !has_avx512())
       .view(shape);
 }
 

@@ -7,18 +7,18 @@
 
 #include <torch/torch.h>
 
-#include "diffusion/spec.h"
-
 namespace skerry::diffusion {
+
+// Which library computes the gradient of a weight on the CPU. kFastest: MKL where the processor has no AVX-512, since oneDNN is
+// slower at it there.
+enum class WeightGradient { kOneDnn, kFastest };
 
 // input [..., in] · weight [out, in]ᵀ + bias [out], with its gradients.
 //
 // On the CPU it calls oneDNN, which LibTorch ships but uses for half precision only: at fp32, measured on one core of a
 // Zen 5, 230 GFLOP/s against 100 of the MKL that at::linear calls. Elsewhere, and in a LibTorch without it, at::linear.
-//
-// The fast kernels take a weight's gradient from MKL where the processor has no AVX-512: oneDNN is slower at it there.
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
-                  Kernels kernels = Kernels::kReference);
+                  WeightGradient gradient = WeightGradient::kOneDnn);
 
 // left [B,n,k] · right [B,k,m], with its gradients.
 at::Tensor bmm(const at::Tensor& left, const at::Tensor& right);

@@ -1,4 +1,4 @@
-#include "diffusion/pointwise.h"
+#include "diffusion/kernels/pointwise.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "diffusion/fused.h"
+#include "diffusion/kernels/kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -6,13 +6,51 @@
 #include <functional>
 
 #include "diffusion/autocast.h"
-#include "diffusion/near_reference.h"
-#include "diffusion/product.h"
+#include "diffusion/kernels/emulated_card.h"
+#include "diffusion/kernels/near_reference.h"
+#include "diffusion/kernels/product.h"
 
+// One suite for every implementation of Kernels. The card is emulated: its kernels are compiled for the CPU.
 namespace skerry::diffusion {
 namespace {
 
 using Function = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
+
+struct Kind {
+  const char* name;
+  std::shared_ptr<const Kernels> (*make)();
+};
+std::shared_ptr<const Kernels> emulated_kernels() {
+  return cuda_kernels(std::make_shared<emulated::EmulatedCard>());
+}
+
+class KernelsTest : public ::testing::TestWithParam<Kind> {
+ protected:
+  const std::shared_ptr<const Kernels> kernels_ = GetParam().make();
+  const Kernels& by() const { return *kernels_; }
+  bool is_reference() const { return by().fingerprint().empty(); }
+  // GELU alone: a product by the identity, without a bias.
+  at::Tensor gelu(const at::Tensor& x) const {
+    const auto options = x.options().requires_grad(false);
+    return by().linear_gelu(x, at::eye(x.size(-1), options), at::zeros({x.size(-1)}, options));
+  }
+  // Between the products: rows [B,T,3W] of query, key and value.
+  at::Tensor attention(const at::Tensor& rows, std::int64_t heads) const {
+    const auto options = rows.options().requires_grad(false);
+    const std::int64_t width = rows.size(2) / 3;
+    Kernels::Projections parts;
+    for (std::size_t i = 0; i < 3; ++i) {
+      parts.weights[i] =
+          at::eye(rows.size(2), options).narrow(0, static_cast<std::int64_t>(i) * width, width);
+      parts.biases[i] = at::zeros({width}, options);
+    }
+    return by().attention(rows, parts, heads);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, KernelsTest,
+                         ::testing::Values(Kind{"reference", &reference_kernels}, Kind{"cpu", &cpu_kernels},
+                                           Kind{"card", &emulated_kernels}),
+                         [](const auto& made) { return std::string(made.param.name); });
 
 // A width that is no multiple of a vector, and one that is.
 constexpr std::int64_t kWidths[] = {36, 64};
@@ -42,41 +80,43 @@ void expect_same(const std::vector<at::Tensor>& operands, const Function& fused,
   }
 }
 
-TEST(Fused, ModulateIsLayerNormScaledAndShifted) {
+TEST_P(KernelsTest, ModulateIsLayerNormScaledAndShifted) {
   for (const std::int64_t width : kWidths) {
     expect_same(
         random({{3, 5, width}, {3, 1, width}, {3, 1, width}}),
-        [](const auto& in) { return fused::modulate(in[0], in[1], in[2]); },
+        [this](const auto& in) { return by().modulate(in[0], in[1], in[2]); },
         [&](const auto& in) { return at::layer_norm(in[0], {width}, {}, {}, 1e-6) * (1 + in[2]) + in[1]; });
   }
 }
 
-TEST(Fused, AddGatedIsAProductAndASum) {
+TEST_P(KernelsTest, AddGatedIsAProductAndASum) {
   for (const std::int64_t width : kWidths) {
     expect_same(
         random({{3, 5, width}, {3, 5, width}, {3, 1, width}}),
-        [](const auto& in) { return fused::add_gated(in[0], in[1], in[2]); },
+        [this](const auto& in) { return by().add_gated(in[0], in[1], in[2]); },
         [](const auto& in) { return in[0] + in[1] * in[2]; });
   }
 }
 
-TEST(Fused, GeluIsTheFormWithTanh) {
+TEST_P(KernelsTest, GeluIsTheFormWithTanh) {
   for (const std::int64_t width : kWidths) {
     expect_same(
-        random({{3, 5, width}}), [](const auto& in) { return fused::gelu(in[0]); },
+        random({{3, 5, width}}), [this](const auto& in) { return gelu(in[0]); },
         [](const auto& in) { return at::gelu(in[0], "tanh"); });
   }
 }
 
-TEST(Fused, GeluAndItsSlopeHoldFarOut) {
+TEST_P(KernelsTest, GeluAndItsSlopeHoldFarOut) {
+  // A row each: what is infinite in one is no other's.
   const auto x = torch::tensor({-1e30F, -100.0F, -20.0F, 0.0F, 20.0F, 100.0F, 1e6F})
-                     .view({1, 1, 7})
+                     .view({1, 7, 1})
+                     .repeat({1, 1, 4})
                      .set_requires_grad(true);
-  const auto out = fused::gelu(x);
+  const auto out = gelu(x);
   EXPECT_TRUE(at::allclose(out, at::relu(x), 0, 1e-6));
-  const auto slope = torch::autograd::grad({out.slice(2, 1, 6).sum()}, {x})[0].slice(2, 1, 6).flatten();
+  const auto slope = torch::autograd::grad({out.sum()}, {x})[0].slice(1, 1, 6).select(2, 0).flatten();
   EXPECT_TRUE(at::allclose(slope, torch::tensor({0.0F, 0.0F, 0.5F, 1.0F, 1.0F}), 0, 1e-6));
-  EXPECT_TRUE(fused::gelu(at::full({1, 1, 1}, NAN)).isnan().item<bool>());
+  EXPECT_TRUE(gelu(at::full({1, 1, 4}, NAN)).isnan().all().item<bool>());
 }
 
 // What comes from a product under autocast is read and written as it is: the composition in fp32, rounded once. `rounding`:
@@ -103,29 +143,34 @@ void expect_rounded(std::vector<at::Tensor> operands, const std::vector<std::siz
   for (std::size_t i = 0; i < ours.size(); ++i) expect_near(ours[i], theirs[i], "a gradient");
 }
 
-TEST(Fused, Bf16IsRoundedOnce) {
+TEST_P(KernelsTest, Bf16IsRoundedOnce) {
+  if (is_reference()) GTEST_SKIP() << "the reference rounds between its operators";
   for (const std::int64_t width : kWidths) {
     expect_rounded(
         random({{3, 5, width}, {3, 1, width}, {3, 1, width}}), {1, 2},
-        [](const auto& in) {
-          const at::Tensor out = fused::modulate(in[0], in[1], in[2]);
+        [this](const auto& in) {
+          const at::Tensor out = by().modulate(in[0], in[1], in[2]);
           EXPECT_EQ(out.scalar_type(), at::kBFloat16);
           return out;
         },
         [&](const auto& in) { return at::layer_norm(in[0], {width}, {}, {}, 1e-6) * (1 + in[2]) + in[1]; });
     expect_rounded(
         random({{3, 5, width}, {3, 5, width}, {3, 1, width}}), {1, 2},
-        [](const auto& in) { return fused::add_gated(in[0], in[1], in[2]); },
+        [this](const auto& in) { return by().add_gated(in[0], in[1], in[2]); },
         [](const auto& in) { return in[0] + in[1] * in[2]; });
     expect_rounded(
-        random({{3, 5, width}}), {0}, [](const auto& in) { return fused::gelu(in[0]); },
+        random({{3, 5, width}}), {0}, [this](const auto& in) { return gelu(in[0]); },
         [](const auto& in) { return at::gelu(in[0], "tanh"); });
   }
-  // Half a unit goes to the even one; what is no number stays none.
-  const auto x = torch::tensor({1.0F, 1.00390625F, 1.01171875F, -1.00390625F, INFINITY, NAN}).view({1, 1, 6});
-  auto y = at::zeros({1, 1, 6}, at::kBFloat16).set_requires_grad(true);
-  const auto out = fused::add_gated(at::zeros({1, 1, 6}), y, at::ones({1, 1, 6}));
-  EXPECT_TRUE(at::allclose(torch::autograd::grad({out}, {y}, {x})[0], x.to(at::kBFloat16), 0, 0, true));
+  // Half a unit goes to the even one; what is not finite stays what it is.
+  const auto x =
+      torch::tensor({1.0F, 1.00390625F, 1.01171875F, -1.00390625F, 3e38F, INFINITY, -INFINITY, NAN})
+          .view({1, 1, 8});
+  auto y = at::zeros({1, 1, 8}, at::kBFloat16).set_requires_grad(true);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const auto out = by().add_gated(at::zeros({1, 1, 8}), y, at::ones({1, 1, 8}, type));
+    EXPECT_TRUE(at::allclose(torch::autograd::grad({out}, {y}, {x})[0], x.to(at::kBFloat16), 0, 0, true));
+  }
 }
 
 at::Tensor composed_attention(const at::Tensor& rows, std::int64_t heads) {
@@ -135,22 +180,22 @@ at::Tensor composed_attention(const at::Tensor& rows, std::int64_t heads) {
   return at::matmul(scores.softmax(-1), parts[2]).transpose(1, 2).reshape({rows.size(0), rows.size(1), -1});
 }
 
-TEST(Fused, AttentionIsASoftmaxBetweenTwoProducts) {
+TEST_P(KernelsTest, AttentionIsASoftmaxBetweenTwoProducts) {
   for (const std::int64_t tokens : {5, 32}) {
     expect_same(
-        random({{3, tokens, 3 * 24}}), [](const auto& in) { return fused::attention(in[0], 4); },
+        random({{3, tokens, 3 * 24}}), [this](const auto& in) { return attention(in[0], 4); },
         [](const auto& in) { return composed_attention(in[0], 4); });
   }
 }
 
-TEST(Fused, AttentionInBf16) {
-  if (!cpu_multiplies_bf16()) GTEST_SKIP() << "this CPU does not multiply bf16";
+TEST_P(KernelsTest, AttentionInBf16) {
+  if (is_reference() || !cpu_multiplies_bf16()) GTEST_SKIP() << "no bf16 between the products here";
   for (const std::int64_t tokens : {5, 32}) {
     expect_rounded(
         random({{3, tokens, 3 * 24}}), {0},
-        [](const auto& in) {
+        [this](const auto& in) {
           const Autocast autocast(torch::kCPU, /*bf16=*/true);
-          const at::Tensor out = fused::attention(in[0], 4);
+          const at::Tensor out = attention(in[0], 4);
           EXPECT_EQ(out.scalar_type(), at::kBFloat16);
           return out;
         },
@@ -158,26 +203,25 @@ TEST(Fused, AttentionInBf16) {
   }
 }
 
-TEST(Fused, AttentionHoldsWhereScoresAreLarge) {
+TEST_P(KernelsTest, AttentionHoldsWhereScoresAreLarge) {
   const auto rows = random({{1, 6, 3 * 8}})[0].detach() * 40;
-  EXPECT_LT(distance(fused::attention(rows, 2), composed_attention(rows, 2)), 1e-4);
+  EXPECT_LT(distance(attention(rows, 2), composed_attention(rows, 2)), 1e-4);
   auto broken = rows.clone();
   broken[0][2][3] = NAN;
-  broken = fused::attention(broken, 2);
+  broken = attention(broken, 2);
   EXPECT_TRUE(broken.isnan().any().item<bool>());
 }
 
-class FastModel : public ::testing::TestWithParam<bool> {};
-
-TEST_P(FastModel, IsNearTheReferenceForwardAndBackward) {
-  testing::expect_near_reference(
-      [](const ModelSpec& spec, const std::vector<at::Tensor>& weights) {
-        return Dit(spec, weights, torch::kCPU, Kernels::kFast);
-      },
-      /*bf16=*/GetParam());
+TEST_P(KernelsTest, AModelIsNearTheReferenceForwardAndBackward) {
+  if (is_reference()) GTEST_SKIP() << "it is the reference";
+  for (const bool bf16 : {false, true}) testing::expect_near_reference(kernels_, bf16);
 }
-INSTANTIATE_TEST_SUITE_P(Precisions, FastModel, ::testing::Bool(),
-                         [](const auto& made) { return std::string(made.param ? "bf16" : "fp32"); });
+
+// In fp32: in bf16 the loops of the CPU round between a product and its GELU.
+TEST_P(KernelsTest, PassTheCheckOfANewCard) {
+  const auto checked = check_against_reference(by(), torch::kCPU, 64, {at::kFloat});
+  EXPECT_TRUE(checked) << checked.error().message;
+}
 
 }  // namespace
 }  // namespace skerry::diffusion

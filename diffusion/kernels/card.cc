@@ -1,4 +1,4 @@
-#include "diffusion/card.h"
+#include "diffusion/kernels/card.h"
 
 #include <dlfcn.h>
 
@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/text.h"
-#include "diffusion/device.h"
 
 namespace skerry::diffusion {
 namespace {
@@ -37,7 +36,6 @@ class CudaCard : public Card {
     void* const library = ::dlopen("libcaffe2_nvrtc.so", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return fail(ErrorCode::kUnavailable, ::dlerror());
     auto card = std::make_unique<CudaCard>();
-    card->index_ = index;
     TRY(card->find_driver(library));
     int device = 0, major = 0, minor = 0;
     TRY(card->expect(card->device_get_(&device, index), "cuDeviceGet"));
@@ -58,8 +56,7 @@ class CudaCard : public Card {
 
   std::string translator() const override { return translator_; }
 
-  void launch(const std::string& kernel, Grid grid, void** arguments) override {
-    void* const stream = current_stream({torch::kCUDA, static_cast<c10::DeviceIndex>(index_)});
+  void launch(const std::string& kernel, Grid grid, void* stream, void** arguments) override {
     const Result<void> launched = [&]() -> Result<void> {
       TRY(enter());
       ASSIGN_OR_RETURN(const Function function, function_of(kernel));
@@ -122,7 +119,6 @@ class CudaCard : public Card {
   int (*function_)(Function*, Module, const char*) = nullptr;
   LaunchKernel* launch_ = nullptr;
 
-  int index_ = 0;
   Context context_ = nullptr;
   std::string translator_;
   Module module_ = nullptr;  // goes with the process, as the libraries do

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <memory>
 #include <vector>
 
 #include "diffusion/autocast.h"
@@ -12,10 +12,8 @@
 
 namespace skerry::diffusion::testing {
 
-using MakeDit = std::function<Dit(const ModelSpec&, const std::vector<at::Tensor>& weights)>;
-
 // Velocities, and the gradient of every weight, on the CPU.
-inline void expect_near_reference(const MakeDit& ours, bool bf16) {
+inline void expect_near_reference(const std::shared_ptr<const Kernels>& ours, bool bf16) {
   const ModelSpec spec = tiny_model();
   std::vector<at::Tensor> weights;
   at::manual_seed(3);
@@ -30,7 +28,8 @@ inline void expect_near_reference(const MakeDit& ours, bool bf16) {
   const auto error = [](const at::Tensor& found, const at::Tensor& expected) {
     return ((found - expected).norm() / expected.norm()).item<double>();
   };
-  const auto reference = velocity(Dit(spec, weights, torch::kCPU)), found = velocity(ours(spec, weights));
+  const auto reference = velocity(Dit(spec, weights, torch::kCPU)),
+             found = velocity(Dit(spec, weights, torch::kCPU, ours));
   EXPECT_FALSE(at::equal(reference, found));
   EXPECT_LT(error(found, reference), bf16 ? 0.02 : 1e-5);
   const auto expected_gradients = torch::autograd::grad({reference.square().mean()}, weights);

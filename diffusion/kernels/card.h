@@ -19,9 +19,11 @@ class Card {
   };
 
   virtual ~Card() = default;
-  // Queues a kernel of card_kernels.cu behind what LibTorch queued on this device, and returns. `arguments` point at the
-  // kernel's arguments, in order. Throws c10::Error where the driver refuses it. Any thread.
-  virtual void launch(const std::string& kernel, Grid grid, void** arguments) = 0;
+  // Queues a kernel of card_kernels.cu on `stream`, the driver's handle of a stream of this device (nullptr: the default one), and
+  // returns. `arguments` point at the kernel's arguments, in order.
+  // ON FAILURE: c10::Error where the driver refuses it.
+  // THREADS: any.
+  virtual void launch(const std::string& kernel, Grid grid, void* stream, void** arguments) = 0;
   // What turned the kernels into machine code, if not NVRTC: another version of it may give other bits. Empty: NVRTC.
   virtual std::string translator() const { return ""; }
 };

@@ -1,4 +1,4 @@
-#include "diffusion/card.h"
+#include "diffusion/kernels/card.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -6,9 +6,8 @@
 #include <filesystem>
 #include <set>
 
-#include "diffusion/card_fused.h"
-#include "diffusion/emulated_card.h"
-#include "diffusion/near_reference.h"
+#include "diffusion/kernels/emulated_card.h"
+#include "diffusion/kernels/kernels.h"
 
 namespace skerry::diffusion {
 namespace {
@@ -19,20 +18,20 @@ using emulated::EmulatedCard;
 constexpr std::int64_t kWidth = 268;
 
 TEST(CardKernels, ComputeWhatLibTorchComputes) {
-  EmulatedCard card;
-  const auto checked = card::check(card, torch::kCPU, kWidth);
+  const auto kernels = cuda_kernels(std::make_shared<EmulatedCard>());
+  const auto checked = check_against_reference(*kernels, torch::kCPU, kWidth);
   EXPECT_TRUE(checked) << checked.error().message;
-  EXPECT_TRUE(card::check(card, torch::kCPU, 4));
+  EXPECT_TRUE(check_against_reference(*kernels, torch::kCPU, 4));
 }
 
 // As a card would whose compiler or driver is broken.
 class BrokenCard : public EmulatedCard {
  public:
   explicit BrokenCard(std::string kernel) : kernel_(std::move(kernel)) {}
-  void launch(const std::string& kernel, Grid grid, void** arguments) override {
+  void launch(const std::string& kernel, Grid grid, void* stream, void** arguments) override {
     int width = *static_cast<int*>(arguments[1]) - (kernel == kernel_ ? 4 : 0);
     arguments[1] = &width;
-    EmulatedCard::launch(kernel, grid, arguments);
+    EmulatedCard::launch(kernel, grid, stream, arguments);
   }
 
  private:
@@ -42,25 +41,25 @@ class BrokenCard : public EmulatedCard {
 TEST(CardKernels, AnyOneThatIsWrongIsFound) {
   const EmulatedCard whole;
   for (const auto& [kernel, body] : whole.kernels()) {
-    BrokenCard card(kernel);
-    EXPECT_FALSE(card::check(card, torch::kCPU, kWidth)) << kernel;
+    const auto broken = cuda_kernels(std::make_shared<BrokenCard>(kernel));
+    EXPECT_FALSE(check_against_reference(*broken, torch::kCPU, kWidth)) << kernel;
   }
 }
 
 // What comes out of one product is taken where it lies, and of a row of parameters only part.
 TEST(CardKernels, TakePartsOfAWiderRow) {
-  EmulatedCard card;
+  const auto kernels = cuda_kernels(std::make_shared<EmulatedCard>());
   at::manual_seed(2);
   const at::Tensor x = at::randn({3, 5, 64}), y = at::randn({3, 5, 64});
   const auto parts = at::randn({3, 6 * 64}).unsqueeze(1).chunk(6, 2);
   const at::Tensor expected = x + y * parts[2];
-  EXPECT_TRUE(at::allclose(card::add_gated(card, x, y, parts[2]), expected));
-  const auto both = card::add_gated_and_modulate(card, x, y, parts[2], parts[3], parts[4]);
+  EXPECT_TRUE(at::allclose(kernels->add_gated(x, y, parts[2]), expected));
+  const auto both = kernels->add_gated_and_modulate(x, y, parts[2], parts[3], parts[4]);
   EXPECT_TRUE(at::allclose(both.first, expected));
   const at::Tensor normal = at::layer_norm(expected, {64}, {}, {}, 1e-6);
   EXPECT_TRUE(at::allclose(both.second, normal * (1 + parts[4]) + parts[3], 1e-4, 1e-5));
   // Rows that lie unlike each other.
-  const auto mixed = card::add_gated_and_modulate(card, x, y, parts[2], parts[3], parts[4].contiguous());
+  const auto mixed = kernels->add_gated_and_modulate(x, y, parts[2], parts[3], parts[4].contiguous());
   EXPECT_TRUE(at::equal(mixed.second, both.second));
 }
 
@@ -74,23 +73,8 @@ TEST(CardKernels, AGatedSumGoesThroughMoreThanItHasThreads) {
   long long stride = 64;
   void *from = x.data_ptr(), *part = y.data_ptr(), *gates = gate.data_ptr(), *to = out.data_ptr();
   void* arguments[] = {&tokens, &width, &stride, &from, &part, &gates, &to};
-  card.launch("add_gated_float", {2, 2, 32}, arguments);
+  card.launch("add_gated_float", {2, 2, 32}, /*stream=*/nullptr, arguments);
   EXPECT_TRUE(at::allclose(out, x + y * gate));
-}
-
-TEST(CardKernels, RoundToBf16AsLibTorchDoes) {
-  EmulatedCard card;
-  // Halves between two bf16, to the even one; and what is not finite.
-  const at::Tensor x =
-      torch::tensor({1.0F, 1.00390625F, 1.01171875F, -1.00390625F, 3e38F, INFINITY, -INFINITY, NAN})
-          .view({1, 1, 8});
-  const at::Tensor one = at::ones({1, 1, 8}, at::kBFloat16);
-  const at::Tensor gradient = x;
-  const at::Tensor y = at::zeros({1, 1, 8}, at::kBFloat16).set_requires_grad(true);
-  const auto out = card::add_gated(card, at::zeros({1, 1, 8}), y, one);
-  const auto for_y = torch::autograd::grad({out}, {y}, {gradient})[0];
-  EXPECT_TRUE(
-      at::allclose(for_y.to(at::kFloat), x.to(at::kBFloat16).to(at::kFloat), 0, 0, /*equal_nan=*/true));
 }
 
 // Of this LibTorch; nullptr: it brings none.
@@ -147,18 +131,14 @@ TEST(CardKernels, ACardNewerThanNvrtcHasThePtxOfTheNewestThatItKnows) {
   EXPECT_NE(old.error().message.find("found 3.0"), std::string::npos) << old.error().message;
 }
 
-class CardModel : public ::testing::TestWithParam<bool> {};
-
-TEST_P(CardModel, IsNearTheReferenceForwardAndBackward) {
-  EmulatedCard card;
-  testing::expect_near_reference(
-      [&](const ModelSpec& spec, const std::vector<at::Tensor>& weights) {
-        return Dit(spec, weights, torch::kCPU, &card, /*checkpointing=*/false);
-      },
-      /*bf16=*/GetParam());
+// The backward pass may come when nothing else holds the card any more.
+TEST(CardKernels, AGraphHoldsItsCard) {
+  const at::Tensor y = at::ones({1, 2, 8}).set_requires_grad(true);
+  const at::Tensor out = cuda_kernels(std::make_shared<EmulatedCard>())
+                             ->add_gated(at::zeros({1, 2, 8}), y, at::full({1, 1, 8}, 2.0F));
+  EXPECT_TRUE(
+      at::equal(torch::autograd::grad({out}, {y}, {at::ones_like(out)})[0], at::full({1, 2, 8}, 2.0F)));
 }
-INSTANTIATE_TEST_SUITE_P(Precisions, CardModel, ::testing::Bool(),
-                         [](const auto& made) { return std::string(made.param ? "bf16" : "fp32"); });
 
 }  // namespace
 }  // namespace skerry::diffusion

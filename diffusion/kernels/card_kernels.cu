@@ -1,6 +1,6 @@
 // What a training step does between its matrix products on a card, each in one pass over memory. NVRTC compiles this file
 // for the card at hand when an engine starts (card.cc); card_test.cc compiles it as C++ and runs it thread by thread, so it
-// includes nothing. Nothing here sums in an order that may vary: equal inputs give equal bits. card_fused.h says what each
+// includes nothing. Nothing here sums in an order that may vary: equal inputs give equal bits. kernels.h says what each
 // function is, and has its composition of LibTorch's operators beside it in card_test.cc.
 //
 // Samples, and rows of all of them, are counted by blockIdx.x: CUDA bounds it at 2³¹ − 1, and blockIdx.y at 65,535.

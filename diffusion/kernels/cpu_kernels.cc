@@ -1,15 +1,16 @@
-#include "diffusion/fused.h"
-
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 
 #include <cmath>
 #include <vector>
 
-#include "diffusion/pointwise.h"
-#include "diffusion/product.h"
+#include "base/text.h"
+#include "diffusion/kernels/fast_generation.h"
+#include "diffusion/kernels/kernels.h"
+#include "diffusion/kernels/pointwise.h"
+#include "diffusion/kernels/product.h"
 
-namespace skerry::diffusion::fused {
+namespace skerry::diffusion {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -144,8 +145,7 @@ struct Attention : torch::autograd::Function<Attention> {
     at::Tensor weights = at::bmm(parts[0], parts[1].transpose(1, 2));  // [B·heads,T,T]
     in_type_of(weights, [&]<class P>(P) {
       each_sample(weights, [&](std::int64_t i, pointwise::Rows size) {
-        thread_local std::vector<float> room;
-        room.resize(size.width);
+        std::vector<float> room(size.width);
         pointwise::softmax(size, factor(parts), at_sample<P>(weights, i), room.data());
       });
     });
@@ -203,17 +203,39 @@ struct Attention : torch::autograd::Function<Attention> {
 // bf16 stays bf16.
 at::Tensor plain(const at::Tensor& tensor) { return tensor.to(type_of_product(tensor)).contiguous(); }
 
+class CpuKernels : public Kernels {
+ public:
+  std::string fingerprint() const override { return text("fast ", kFastGeneration); }
+
+  at::Tensor linear(const at::Tensor& input, const at::Tensor& weight,
+                    const at::Tensor& bias) const override {
+    return diffusion::linear(input, weight, bias, WeightGradient::kFastest);
+  }
+
+  at::Tensor linear_gelu(const at::Tensor& input, const at::Tensor& weight,
+                         const at::Tensor& bias) const override {
+    return Gelu::apply(plain(linear(input, weight, bias)));
+  }
+
+  at::Tensor modulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale) const override {
+    return Modulate::apply(wide(x), wide(shift), wide(scale), type_of_product(shift));
+  }
+
+  at::Tensor add_gated(const at::Tensor& x, const at::Tensor& y, const at::Tensor& gate) const override {
+    return AddGated::apply(wide(x), plain(y), wide(gate));
+  }
+
+  // The three projections are one product. Under autocast products are taken in bf16 where the CPU has it, else in fp32.
+  at::Tensor attention(const at::Tensor& input, const Projections& projections,
+                       std::int64_t heads) const override {
+    const at::Tensor rows =
+        linear(input, at::cat(projections.weights), at::cat(projections.biases));  // [B,T,3W]
+    return Attention::apply(multiplies_bf16_now() ? plain(rows) : wide(rows), heads);
+  }
+};
+
 }  // namespace
 
-at::Tensor modulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale) {
-  return Modulate::apply(wide(x), wide(shift), wide(scale), type_of_product(shift));
-}
-at::Tensor add_gated(const at::Tensor& x, const at::Tensor& y, const at::Tensor& gate) {
-  return AddGated::apply(wide(x), plain(y), wide(gate));
-}
-at::Tensor gelu(const at::Tensor& x) { return Gelu::apply(plain(x)); }
-at::Tensor attention(const at::Tensor& rows, std::int64_t heads) {
-  return Attention::apply(multiplies_bf16_now() ? plain(rows) : wide(rows), heads);
-}
+std::shared_ptr<const Kernels> cpu_kernels() { return std::make_shared<CpuKernels>(); }
 
-}  // namespace skerry::diffusion::fused
+}  // namespace skerry::diffusion

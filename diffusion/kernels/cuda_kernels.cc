@@ -1,0 +1,271 @@
+#include <algorithm>
+
+#include "base/text.h"
+#include "diffusion/device.h"
+#include "diffusion/kernels/fast_generation.h"
+#include "diffusion/kernels/kernels.h"
+#include "diffusion/kernels/product.h"
+
+namespace skerry::diffusion {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int kColumns = 8;        // of a row that a thread holds, as card_kernels.cu has it
+constexpr int kTogether = 16;      // rows that one block sums over
+constexpr int kGeluTogether = 64;  // likewise; its threads do not wait for each other
+constexpr unsigned kGeluThreads = 256;
+constexpr unsigned kMostRows = 65535;  // of a grid
+
+unsigned parts_of(std::int64_t whole, std::int64_t part) {
+  return static_cast<unsigned>((whole + part - 1) / part);
+}
+
+// Of a block that holds a row.
+unsigned threads_for(std::int64_t width) { return parts_of(width, kColumns * 32) * 32; }
+
+// Launches with any number of arguments; a tensor stands for where its numbers begin.
+template <class Argument>
+Argument raw(const Argument& argument) {
+  return argument;
+}
+inline void* raw(const at::Tensor& tensor) { return tensor.data_ptr(); }
+
+// A card in the memory of an autograd node: the backward pass may come after all else that held the card.
+struct Held : torch::CustomClassHolder {
+  explicit Held(std::shared_ptr<Card> held) : card(std::move(held)) {}
+  std::shared_ptr<Card> card;
+};
+using CardPtr = c10::intrusive_ptr<Held>;
+
+CardPtr card_in(AutogradContext* context) {
+  return c10::static_intrusive_pointer_cast<Held>(context->saved_data["card"].toCapsule());
+}
+void keep(AutogradContext* context, const CardPtr& card) {
+  context->saved_data["card"] = c10::IValue::make_capsule(card);
+}
+
+// On the current stream of the device of `like`, whose type the kernel is of.
+template <class... Arguments>
+void launch(const CardPtr& card, const char* kernel, const at::Tensor& like, Card::Grid grid,
+            const Arguments&... arguments) {
+  auto values = std::make_tuple(raw(arguments)...);
+  std::apply(
+      [&](auto&... each) {
+        void* pointers[] = {static_cast<void*>(&each)...};
+        card->card->launch(text(kernel, like.scalar_type() == at::kBFloat16 ? "_bf16" : "_float"), grid,
+                           current_stream(like.device()), pointers);
+      },
+      values);
+}
+
+// Parameters of each sample, [B,1,W], with as many numbers from a sample to the next in each. Parts of a wider row are taken
+// where they lie.
+variable_list of_samples(variable_list parameters, at::ScalarType type) {
+  for (at::Tensor& parameter : parameters) parameter = parameter.to(type);
+  const bool alike = std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) {
+    return parameter.stride(2) == 1 && parameter.stride(0) == parameters[0].stride(0);
+  });
+  if (!alike) {
+    for (at::Tensor& parameter : parameters) parameter = parameter.contiguous();
+  }
+  return parameters;
+}
+
+struct Size {
+  explicit Size(const at::Tensor& x)
+      : samples(x.size(0)),
+        tokens(static_cast<int>(x.size(1))),
+        width(static_cast<int>(x.size(2))),
+        threads(threads_for(width)) {}
+  Card::Grid each_row() const { return {static_cast<unsigned>(samples * tokens), 1, threads}; }
+  Card::Grid each_part() const { return {static_cast<unsigned>(samples), parts(), threads}; }
+  unsigned parts() const { return parts_of(tokens, kTogether); }
+  std::int64_t samples;
+  int tokens, width;
+  unsigned threads;
+};
+
+// A sum over parts [B,parts,n,W] as gradients [B,1,W] of n parameters.
+variable_list gradients_of(const at::Tensor& parts, at::ScalarType type) {
+  variable_list gradients;
+  for (const at::Tensor& each : parts.sum(1).to(type).unbind(1)) gradients.push_back(each.unsqueeze(1));
+  return gradients;
+}
+
+struct Modulate : torch::autograd::Function<Modulate> {
+  static at::Tensor forward(AutogradContext* context, const CardPtr& card, const at::Tensor& x,
+                            const at::Tensor& shift, const at::Tensor& scale) {
+    const Size size(x);
+    const at::Tensor out = at::empty(x.sizes(), shift.options());
+    const at::Tensor moments = at::empty({size.samples, size.tokens, 2}, x.options());
+    launch(card, "modulate", shift, size.each_row(), size.tokens, size.width,
+           static_cast<long long>(shift.stride(0)), x, shift, scale, out, moments);
+    context->save_for_backward({x, scale, moments});
+    keep(context, card);
+    return out;
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &scale = saved[1], &moments = saved[2];
+    const Size size(x);
+    const at::Tensor gradient = gradients[0].contiguous(), for_x = at::empty_like(x);
+    const at::Tensor parts = at::empty({size.samples, size.parts(), 2, size.width}, x.options());
+    launch(card_in(context), "modulate_backward", scale, size.each_part(), size.tokens, size.width, kTogether,
+           static_cast<long long>(scale.stride(0)), gradient, x, moments, scale, for_x, parts);
+    const variable_list found = gradients_of(parts, scale.scalar_type());
+    return {at::Tensor(), for_x, found[0], found[1]};
+  }
+};
+
+struct GatedModulate : torch::autograd::Function<GatedModulate> {
+  static variable_list forward(AutogradContext* context, const CardPtr& card, const at::Tensor& x,
+                               const at::Tensor& y, const at::Tensor& gate, const at::Tensor& shift,
+                               const at::Tensor& scale) {
+    const Size size(x);
+    const at::Tensor summed = at::empty_like(x), out = at::empty(x.sizes(), shift.options());
+    const at::Tensor moments = at::empty({size.samples, size.tokens, 2}, x.options());
+    launch(card, "gated_modulate", shift, size.each_row(), size.tokens, size.width,
+           static_cast<long long>(shift.stride(0)), x, y, gate, shift, scale, summed, out, moments);
+    context->save_for_backward({summed, y, gate, scale, moments});
+    keep(context, card);
+    return {summed, out};
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &summed = saved[0], &y = saved[1], &gate = saved[2], &scale = saved[3],
+                     &moments = saved[4];
+    const Size size(summed);
+    const at::Tensor of_summed = gradients[0].contiguous(), gradient = gradients[1].contiguous();
+    const at::Tensor for_x = at::empty_like(summed), for_y = at::empty_like(y);
+    const at::Tensor parts = at::empty({size.samples, size.parts(), 3, size.width}, summed.options());
+    launch(card_in(context), "gated_modulate_backward", scale, size.each_part(), size.tokens, size.width,
+           kTogether, static_cast<long long>(scale.stride(0)), gradient, of_summed, summed, moments, scale, y,
+           gate, for_x, for_y, parts);
+    const variable_list found = gradients_of(parts, scale.scalar_type());
+    return {at::Tensor(), for_x, for_y, found[2], found[0], found[1]};
+  }
+};
+
+struct AddGated : torch::autograd::Function<AddGated> {
+  static at::Tensor forward(AutogradContext* context, const CardPtr& card, const at::Tensor& x,
+                            const at::Tensor& y, const at::Tensor& gate) {
+    const Size size(x);
+    const at::Tensor out = at::empty_like(x);
+    constexpr unsigned kThreads = 256;
+    const std::int64_t fours = std::int64_t{size.tokens} * size.width / 4;
+    launch(card, "add_gated", gate,
+           {static_cast<unsigned>(size.samples), std::min(kMostRows, parts_of(fours, kThreads)), kThreads},
+           size.tokens, size.width, static_cast<long long>(gate.stride(0)), x, y, gate, out);
+    context->save_for_backward({y, gate});
+    keep(context, card);
+    return out;
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &y = saved[0], &gate = saved[1];
+    const Size size(y);
+    const at::Tensor gradient = gradients[0].contiguous(), for_y = at::empty_like(y);
+    const at::Tensor parts = at::empty({size.samples, size.parts(), 1, size.width}, gradient.options());
+    launch(card_in(context), "add_gated_backward", gate, size.each_part(), size.tokens, size.width, kTogether,
+           static_cast<long long>(gate.stride(0)), gradient, y, gate, for_y, parts);
+    return {at::Tensor(), gradient, for_y, gradients_of(parts, gate.scalar_type())[0]};
+  }
+};
+
+struct BiasGelu : torch::autograd::Function<BiasGelu> {
+  static at::Tensor forward(AutogradContext* context, const CardPtr& card, const at::Tensor& x,
+                            const at::Tensor& bias) {
+    const at::Tensor out = at::empty_like(x);
+    launch(card, "bias_gelu", x, grid_of(x), rows_of(x), static_cast<int>(bias.size(0)), kGeluTogether, x,
+           bias, out);
+    context->save_for_backward({x, bias});
+    keep(context, card);
+    return out;
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &bias = saved[1];
+    const at::Tensor gradient = gradients[0].contiguous(), for_x = at::empty_like(x);
+    const Card::Grid grid = grid_of(x);
+    const at::Tensor parts = at::empty({grid.columns, bias.size(0)}, bias.options());
+    launch(card_in(context), "bias_gelu_backward", x, grid, rows_of(x), static_cast<int>(bias.size(0)),
+           kGeluTogether, gradient, x, bias, for_x, parts);
+    return {at::Tensor(), for_x, parts.sum(0)};
+  }
+
+ private:
+  static long long rows_of(const at::Tensor& x) { return x.numel() / x.size(-1); }
+  static Card::Grid grid_of(const at::Tensor& x) {
+    return {parts_of(rows_of(x), kGeluTogether), parts_of(x.size(-1) / 4, kGeluThreads), kGeluThreads};
+  }
+};
+
+class CudaKernels : public Kernels {
+ public:
+  explicit CudaKernels(std::shared_ptr<Card> card) : card_(c10::make_intrusive<Held>(std::move(card))) {}
+
+  std::string fingerprint() const override {
+    const std::string translator = card_->card->translator();
+    return text("fast ", kFastGeneration, translator.empty() ? "" : " by ", translator);
+  }
+
+  at::Tensor linear(const at::Tensor& input, const at::Tensor& weight,
+                    const at::Tensor& bias) const override {
+    return diffusion::linear(input, weight, bias);
+  }
+
+  at::Tensor linear_gelu(const at::Tensor& input, const at::Tensor& weight,
+                         const at::Tensor& bias) const override {
+    const at::Tensor rows = at::linear(input, weight);
+    return BiasGelu::apply(card_, rows.to(type_of_product(rows)).contiguous(),
+                           bias.to(at::kFloat).contiguous());
+  }
+
+  at::Tensor modulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale) const override {
+    const variable_list in = of_samples({shift, scale}, type_of_product(shift));
+    return Modulate::apply(card_, x.to(at::kFloat).contiguous(), in[0], in[1]);
+  }
+
+  at::Tensor add_gated(const at::Tensor& x, const at::Tensor& y, const at::Tensor& gate) const override {
+    const at::ScalarType type = type_of_product(y);
+    return AddGated::apply(card_, x.to(at::kFloat).contiguous(), y.to(type).contiguous(),
+                           of_samples({gate}, type)[0]);
+  }
+
+  std::pair<at::Tensor, at::Tensor> add_gated_and_modulate(const at::Tensor& x, const at::Tensor& y,
+                                                           const at::Tensor& gate, const at::Tensor& shift,
+                                                           const at::Tensor& scale) const override {
+    const at::ScalarType type = type_of_product(y);
+    const variable_list in = of_samples({gate, shift, scale}, type);
+    const auto both = GatedModulate::apply(card_, x.to(at::kFloat).contiguous(), y.to(type).contiguous(),
+                                           in[0], in[1], in[2]);
+    return {both[0], both[1]};
+  }
+
+  // The three projections are one product, and the rest is LibTorch's own kernel.
+  at::Tensor attention(const at::Tensor& input, const Projections& projections,
+                       std::int64_t heads) const override {
+    const std::int64_t batch = input.size(0), tokens = input.size(1);
+    const std::int64_t width = projections.weights[0].size(0);
+    const auto parts = linear(input, at::cat(projections.weights), at::cat(projections.biases))
+                           .view({batch, tokens, 3, heads, width / heads})
+                           .permute({2, 0, 3, 1, 4})
+                           .unbind(0);
+    return at::scaled_dot_product_attention(parts[0], parts[1], parts[2])
+        .transpose(1, 2)
+        .reshape({batch, tokens, width});
+  }
+
+ private:
+  CardPtr card_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Kernels> cuda_kernels(std::shared_ptr<Card> card) {
+  return std::make_shared<CudaKernels>(std::move(card));
+}
+
+}  // namespace skerry::diffusion

@@ -1,0 +1,28 @@
+// The kernels of card_kernels.cu without a card, for tests: a thread of the machine for each thread of a block, and block
+// after block. The same text computes on tensors of the CPU.
+//
+// THREADS: one launch at a time in a process.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "diffusion/kernels/card.h"
+
+namespace skerry::diffusion::emulated {
+
+using Kernel = std::function<void(void** arguments)>;
+
+class EmulatedCard : public Card {
+ public:
+  EmulatedCard();
+  const std::map<std::string, Kernel>& kernels() const { return kernels_; }
+
+  void launch(const std::string& name, Grid grid, void* stream, void** arguments) override;
+
+ private:
+  std::map<std::string, Kernel> kernels_;
+};
+
+}  // namespace skerry::diffusion::emulated
