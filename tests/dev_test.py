@@ -40,7 +40,7 @@ class Dev(unittest.TestCase):
         """(command, words that are always there, options that may be) of each line of the help."""
         found = re.findall(r"^  \./dev (\w+)(.*)$", self.dev("--help").stdout.split("examples:")[0], re.MULTILINE)
         self.assertGreaterEqual({command for command, _ in found},
-                                {"setup", "build", "test", "demo", "crash", "simulate", "bench", "fuzz", "format", "lint"})
+                                {"setup", "build", "test", "demo", "crash", "simulate", "bench", "fuzz", "format", "lint", "docs"})
         for command, rest in found:
             options = re.findall(r"\[([^\]]*)\]", rest)
             fixed = re.sub(r"\[[^\]]*\]", "", rest)
@@ -86,7 +86,7 @@ class Dev(unittest.TestCase):
                       ["crash", "--minutes"], ["crash", "--minutes", "x"], ["crash", "--stops", "--planted"], ["crash", "now"],
                       ["simulate", "--seeds"], ["simulate", "--seeds", "x"], ["simulate", "--bug", "none_such"], ["simulate", "--all=1"],
                       ["simulate", "--keep", "1,"], ["bench", "none"], ["bench", "storage", "--repeats", "x"], ["fuzz", "none"],
-                      ["fuzz", "--minutes", "x"], ["format", "--chekc"], ["lint", "none.cc"], ["deploy"]):
+                      ["fuzz", "--minutes", "x"], ["format", "--chekc"], ["lint", "none.cc"], ["docs", "cli"], ["deploy"]):
             with self.subTest(" ".join(words)):
                 done = self.dev(*words)
                 self.assertNotEqual(done.returncode, 0)
