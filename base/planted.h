@@ -1,5 +1,5 @@
 // Bugs planted on purpose, so that the simulation and the fuzz targets can be shown to find them (tests/simulation,
-// tests/fuzz, docs/reliability.md). Each place asks `planted("name")`: a constant false, unless the build was configured
+// tests/fuzz, docs/internals/reliability.md). Each place asks `planted("name")`: a constant false, unless the build was configured
 // with SKERRY_PLANTED, where one bug at a time is turned on at run time. That build is never installed.
 #pragma once
 

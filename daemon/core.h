@@ -3,7 +3,7 @@
 // the same times give the same effects. Bytes from outside were validated by the host; a broken invariant of
 // our own is a CHECK.
 //
-// What it holds to (docs/architecture.md, reliability rules):
+// What it holds to (docs/internals/reliability.md):
 //  - Hello is first on every connection; a heartbeat goes out every heartbeat_ms whatever else happens.
 //  - A lease counts from before the heartbeat that renewed it was sent: TTL·(1−ε). Past it nothing is
 //  committed, but

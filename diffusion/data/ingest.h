@@ -1,4 +1,4 @@
-// From images or latents to a dataset folder: decode, split, cluster, write shards and statistics. docs/architecture.md
+// From images or latents to a dataset folder: decode, split, cluster, write shards and statistics. docs/reference/dataset-folder.md
 // lists the files. The folder appears whole or not at all: it is written beside its place and renamed.
 #pragma once
 

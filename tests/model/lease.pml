@@ -2,7 +2,7 @@
  *
  * One expert, NODES daemons that want it, one coordinator, from the moment when all are connected. spin looks at every
  * order in which messages, disk writes, clock ticks and faults can happen, within the sizes that check.py names. The id
- * behind a claim is that of docs/reliability.md; "code:" names the counterpart in C++.
+ * behind a claim is that of docs/internals/reliability.md; "code:" names the counterpart in C++.
  *
  * How the world is drawn:
  *   - What one step of a core does is one atomic step here, and its effects keep their order.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who attacks the real programs is refused, and costs bounded memory: the claims of docs/security.md, by its names."""
+"""Who attacks the real programs is refused, and costs bounded memory: the claims of docs/internals/security.md, by its names."""
 import os
 import pathlib
 import resource

@@ -1,4 +1,4 @@
-// What must hold of records after every step of every process's gossip, by the ids of docs/reliability.md. Written from the
+// What must hold of records after every step of every process's gossip, by the ids of docs/internals/reliability.md. Written from the
 // rules alone: it looks at the tables, keeps its own account of each process, and checks signatures itself.
 //
 //   S10   a record is held only with its author's signature, by an author whom the coordinator certified as a node (or by the

@@ -1,4 +1,4 @@
-// What must hold after every step of every core, by the ids of docs/reliability.md. Written from the rules alone: it
+// What must hold after every step of every core, by the ids of docs/internals/reliability.md. Written from the rules alone: it
 // keeps its own account of what was granted, committed, acknowledged, revoked and enrolled, and compares.
 //
 //   S1       one holder for each (expert, epoch), and a process that may commit under the current epoch is that holder;
