@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""Holds Markdown, comments, messages and help to what a program can check of the house style.
+
+usage: prose_test.py [--write] [FILE ...]
+
+Without arguments: checks all files against tests/prose_allowed.txt, which
+holds a number of findings for each older file. A file with more findings
+fails, and so does one with fewer: its number is then to be lowered, so that
+the list only shrinks. --write writes the numbers anew, after a file was
+repaired, moved or split; it refuses if their sum would grow.
+With FILE: prints the findings of these files, and checks no number.
+"""
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ALLOWED = ROOT / "tests/prose_allowed.txt"
+WORDS_MOST = 25     # of a sentence
+COMMENT_MOST = 80   # columns
+CODE_MOST = 100
+GENERATED = {"docs/reference/cli.md", "docs/internals/headers.md"}  # their sources are checked
+SOURCES = (".cc", ".h", ".cu", ".cuh", ".proto", ".pml")
+SCRIPTS = (".py", ".sh", ".cmake")
+
+# Each with what to write instead.
+PHRASES = [
+    (r"\bmend(s|ed|ing)?\b", "repair"),
+    (r"\bwhoever\b", "the node that …, any …"),
+    (r"\bwhat is more\b", "requests above N per second"),
+    (r"\bleaves? with \d", "exits with status N"),
+    (r"\btold alike\b", "reported the same way"),
+    (r"\b(is|are) (not )?heard\b", "served, received, dropped"),
+    (r"\bnobody misses\b", "say what happens"),
+    (r"\bdone with\b", "finished"),
+    (r"\bmemory that end(s|ed)\b", "out of memory"),
+    (r"\blook(s|ed|ing)? after\b", "supervise, keep"),
+    (r"\bsa(y|ys|id) again\b", "retry"),
+    (r"\bfor ever\b", "without end"),
+    (r"\bso that a \w+ \w+ expires nobody\b", "must not expire leases"),
+]
+# "A planned end" of a lease and rounds "planned by time" are no plans of ours.
+PLANS = re.compile(r"\b(will be|planned(?! (end|by))|(a|the) later version|not (yet )?built|in the future|TODO|FIXME)\b",
+                   re.IGNORECASE)
+
+SEPARATORS = re.compile(r"(?<=[.!?])[)\"'*_]*\s+(?=[\"'(*_`\[]*[A-Z0-9`\[])")
+SHORTHAND = re.compile(r"\b(e\.g|i\.e|etc|vs|cf|al|no|approx|min|max|Fig|Eq)\.\s")
+
+
+class Findings:
+    def __init__(self):
+        self.list = []
+
+    def add(self, line, kind, text):
+        self.list.append((line, kind, text.strip()[:90]))
+
+
+def is_marked_plan(path):
+    return path == "docs/roadmap.md"
+
+
+def words_of(sentence):
+    """How many words it has; a code span and a link's text count as one."""
+    text = re.sub(r"`[^`]*`", "X", sentence)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    return len([word for word in text.split() if re.search(r"[A-Za-z0-9]", word)])
+
+
+def sentences_of(text):
+    masked = re.sub(r"`[^`]*`", lambda m: "X" * len(m[0]), text)
+    masked = re.sub(r"\]\([^)]*\)", lambda m: "]" + "X" * (len(m[0]) - 1), masked)
+    masked = SHORTHAND.sub(lambda m: m[0].replace(". ", "X "), masked)
+    begin = 0
+    for gap in SEPARATORS.finditer(masked):
+        yield text[begin:gap.start()]
+        begin = gap.end()
+    yield text[begin:]
+
+
+def check_words(found, number, text):
+    for pattern, instead in PHRASES:
+        if match := re.search(pattern, text, re.IGNORECASE):
+            found.add(number, f"write '{instead}' for '{match[0]}'", text)
+
+
+def check_plans(found, number, text, path):
+    if not is_marked_plan(path) and (match := PLANS.search(text)):
+        found.add(number, f"'{match[0]}': a plan belongs to docs/roadmap.md", text)
+
+
+def markdown(path, lines, found):
+    fenced = False
+    for number, line in enumerate(lines, 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+            continue
+        if fenced or not line.strip() or line.startswith(("#", "    ", "<!--", "![")):
+            continue
+        prose = re.sub(r"`[^`]*`", "`X`", line)
+        check_words(found, number, prose)
+        check_plans(found, number, prose, path)
+        if line.startswith("|"):
+            cells = [cell for cell in re.split(r"(?<!\\)\|", line) if cell.strip(" -:")]
+            for cell in cells:
+                for sentence in sentences_of(cell.strip()):
+                    if words_of(sentence) > WORDS_MOST:
+                        found.add(number, f"{words_of(sentence)} words in a sentence", sentence)
+            continue
+        item = re.match(r"\s*([-*]|\d+\.)\s+", line)
+        sentences = [s for s in sentences_of(line[item.end():] if item else line) if s.strip()]
+        for sentence in sentences:
+            if words_of(sentence) > WORDS_MOST:
+                found.add(number, f"{words_of(sentence)} words in a sentence", sentence)
+        # A list's entry is one block; elsewhere a line is a sentence.
+        if not item and len(sentences) > 1:
+            found.add(number, f"{len(sentences)} sentences in a line", line)
+        if not item and not re.search(r"[.:!?;)*\]>|`…]$", line.rstrip()) and not line.startswith(" "):
+            found.add(number, "a sentence does not end with its line", line)
+
+
+def comments_of(lines, mark):
+    """(first line, text) of each block of whole-line comments."""
+    block, first = [], 0
+    for number, line in enumerate([*lines, ""], 1):
+        stripped = line.strip()
+        if stripped.startswith(mark) and not stripped.startswith("#!"):
+            if not block:
+                first = number
+            block.append(stripped[len(mark):].strip())
+        elif block:
+            yield first, block
+            block = []
+
+
+def source(path, lines, found):
+    mark = "#" if path.endswith(SCRIPTS) or path == "dev" else "//"
+    for number, line in enumerate(lines, 1):
+        stripped = line.strip()
+        width = len(line.rstrip("\n"))
+        is_comment = stripped.startswith(mark) and not stripped.startswith("#!")
+        if width > (COMMENT_MOST if is_comment else CODE_MOST) and "http" not in line:
+            found.add(number, f"{width} columns, expected at most {COMMENT_MOST if is_comment else CODE_MOST}", line)
+        trailing = re.search(rf"\s{mark} (.*)$", line)
+        comment = stripped[len(mark):] if is_comment else trailing[1] if trailing else ""
+        messages = " ".join(re.findall(r'"((?:[^"\\]|\\.)*)"', line)) if not is_comment else ""
+        check_words(found, number, comment + " " + messages)
+        check_plans(found, number, comment, path)
+    for first, block in comments_of(lines, mark):
+        paragraphs = re.split(r"\n\n|\n(?=[-*] |\d+\. |  )", "\n".join(block))
+        for paragraph in paragraphs:
+            for sentence in sentences_of(" ".join(paragraph.split())):
+                if words_of(sentence) > WORDS_MOST:
+                    found.add(first, f"{words_of(sentence)} words in a sentence", sentence)
+
+
+def links(path, text, found):
+    """Paths in code spans and links of a document exist."""
+    bare = re.sub(r"```.*?```", lambda m: "\n" * m[0].count("\n"), text, flags=re.DOTALL)
+    for number, line in enumerate(bare.splitlines(), 1):
+        for target in re.findall(r"\]\(([^)#\s]+)", line):
+            if not re.match(r"https?:|mailto:", target) and not (ROOT / path).parent.joinpath(target).exists():
+                found.add(number, "a link leads nowhere", target)
+        folders = "base|protocol|storage|exchange|gossip|coordinator|daemon|cli|diffusion|engine|tests|cmake|docs|systemd"
+        for name in re.findall(rf"`((?:{folders})/[\w./-]*)`", line):
+            if path != "CHANGELOG.md" and not (ROOT / name).exists():
+                found.add(number, "there is no such file", name)
+
+
+def check(path):
+    found = Findings()
+    try:
+        text = (ROOT / path).read_text()
+    except (UnicodeDecodeError, FileNotFoundError):
+        return found.list
+    lines = text.splitlines()
+    if path.endswith(".md"):
+        if path not in GENERATED:
+            body = re.sub(r"<!-- generated .*?-->.*?<!-- end -->", lambda m: "\n" * m[0].count("\n"), text, flags=re.DOTALL)
+            markdown(path, body.splitlines(), found)
+        links(path, text, found)
+    else:
+        source(path, lines, found)
+    return found.list
+
+
+def files():
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                            capture_output=True, text=True, check=False)
+    if listed.returncode == 0:
+        names = listed.stdout.split("\n")
+    else:  # no clone: a tree that was unpacked
+        names = [str(p.relative_to(ROOT)) for p in ROOT.rglob("*") if p.is_file()]
+    for name in sorted(set(names)):
+        if name.startswith(("build", "tests/fuzz/corpus/", "docs/measured/")) or name == "tests/prose_test.py":
+            continue
+        if name.endswith((".md", *SOURCES, *SCRIPTS)) or name == "dev":
+            yield name
+
+
+def read_allowed():
+    allowed = {}
+    for line in ALLOWED.read_text().splitlines():
+        if line and not line.startswith("#"):
+            count, name = line.split(maxsplit=1)
+            allowed[name] = int(count)
+    return allowed
+
+
+def write_allowed(counts):
+    head = [line for line in ALLOWED.read_text().splitlines() if line.startswith("#")]
+    ALLOWED.write_text("\n".join([*head, *(f"{count} {name}" for name, count in sorted(counts.items()))]) + "\n")
+
+
+def main():
+    arguments = sys.argv[1:]
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__.strip())
+        return
+    if arguments and arguments != ["--write"]:
+        for name in arguments:
+            for line, kind, text in check(str(pathlib.Path(name).resolve().relative_to(ROOT))):
+                print(f"{name}:{line}: {kind}: {text}")
+        return
+    counts = {}
+    found = {}
+    for name in files():
+        if problems := check(name):
+            found[name] = problems
+            counts[name] = len(problems)
+    allowed = read_allowed()
+    if arguments == ["--write"]:
+        if sum(counts.values()) > sum(allowed.values()):
+            print(f"{sum(counts.values())} findings, {sum(allowed.values())} are allowed: the list may only shrink")
+        else:
+            write_allowed(counts)
+            allowed = counts
+    failed = False
+    for name in sorted(set(counts) | set(allowed)):
+        have, may = counts.get(name, 0), allowed.get(name, 0)
+        if have > may:
+            failed = True
+            print(f"{name}: {have} findings, {may} are allowed:")
+            kinds = collections.Counter(kind for _, kind, _ in found[name])
+            shown = found[name] if may == 0 else found[name][:12]
+            for line, kind, text in shown[:25]:
+                print(f"  {name}:{line}: {kind}: {text}")
+            print(f"  in all: {', '.join(f'{n} × {kind}' for kind, n in kinds.most_common(4))}")
+        elif have < may:
+            failed = True
+            print(f"{name}: {have} findings, the list says {may}: run `tests/prose_test.py --write` and commit "
+                  f"tests/prose_allowed.txt")
+    if failed:
+        sys.exit("`tests/prose_test.py FILE` prints every finding of a file; the rules are in CONTRIBUTING.md, \"Words\"")
+    print(f"{sum(counts.values())} findings in {len(counts)} older files, as the list says; it may only shrink")
+
+
+if __name__ == "__main__":
+    main()
