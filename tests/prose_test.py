@@ -24,6 +24,8 @@ CODE_MOST = 100
 GENERATED = {"docs/reference/cli.md", "docs/internals/headers.md"}  # their sources are checked
 SOURCES = (".cc", ".h", ".cu", ".cuh", ".proto", ".pml")
 SCRIPTS = (".py", ".sh", ".cmake")
+FOLDERS = ("base|protocol|storage|exchange|gossip|coordinator|daemon|cli|diffusion|engine|tests|"
+           "cmake|docs|systemd")
 
 # Each with what to write instead.
 PHRASES = [
@@ -42,8 +44,8 @@ PHRASES = [
     (r"\bso that a \w+ \w+ expires nobody\b", "must not expire leases"),
 ]
 # "A planned end" of a lease and rounds "planned by time" are no plans of ours.
-PLANS = re.compile(r"\b(will be|planned(?! (end|by))|(a|the) later version|not (yet )?built|in the future|TODO|FIXME)\b",
-                   re.IGNORECASE)
+PLANS = re.compile(r"\b(will be|planned(?! (end|by))|(a|the) later version|not (yet )?built|"
+                   r"in the future|TODO|FIXME)\b", re.IGNORECASE)
 
 SEPARATORS = re.compile(r"(?<=[.!?])[)\"'*_]*\s+(?=[\"'(*_`\[]*[A-Z0-9`\[])")
 SHORTHAND = re.compile(r"\b(e\.g|i\.e|etc|vs|cf|al|no|approx|min|max|Fig|Eq)\.\s")
@@ -116,7 +118,8 @@ def markdown(path, lines, found):
         # A list's entry is one block; elsewhere a line is a sentence.
         if not item and len(sentences) > 1:
             found.add(number, f"{len(sentences)} sentences in a line", line)
-        if not item and not re.search(r"[.:!?;)*\]>|`…]$", line.rstrip()) and not line.startswith(" "):
+        is_whole = re.search(r"[.:!?;)*\]>|`…]$", line.rstrip()) or line.startswith(" ")
+        if not item and not is_whole:
             found.add(number, "a sentence does not end with its line", line)
 
 
@@ -140,8 +143,9 @@ def source(path, lines, found):
         stripped = line.strip()
         width = len(line.rstrip("\n"))
         is_comment = stripped.startswith(mark) and not stripped.startswith("#!")
-        if width > (COMMENT_MOST if is_comment else CODE_MOST) and "http" not in line:
-            found.add(number, f"{width} columns, expected at most {COMMENT_MOST if is_comment else CODE_MOST}", line)
+        most = COMMENT_MOST if is_comment else CODE_MOST
+        if width > most and "http" not in line:
+            found.add(number, f"{width} columns, expected at most {most}", line)
         trailing = re.search(rf"\s{mark} (.*)$", line)
         comment = stripped[len(mark):] if is_comment else trailing[1] if trailing else ""
         messages = " ".join(re.findall(r'"((?:[^"\\]|\\.)*)"', line)) if not is_comment else ""
@@ -155,15 +159,19 @@ def source(path, lines, found):
                     found.add(first, f"{words_of(sentence)} words in a sentence", sentence)
 
 
+def without(pattern, text):
+    """The text without what matches; lines keep their numbers."""
+    return re.sub(pattern, lambda m: "\n" * m[0].count("\n"), text, flags=re.DOTALL)
+
+
 def links(path, text, found):
     """Paths in code spans and links of a document exist."""
-    bare = re.sub(r"```.*?```", lambda m: "\n" * m[0].count("\n"), text, flags=re.DOTALL)
-    for number, line in enumerate(bare.splitlines(), 1):
+    for number, line in enumerate(without(r"```.*?```", text).splitlines(), 1):
         for target in re.findall(r"\]\(([^)#\s]+)", line):
-            if not re.match(r"https?:|mailto:", target) and not (ROOT / path).parent.joinpath(target).exists():
+            is_outside = re.match(r"https?:|mailto:", target)
+            if not is_outside and not (ROOT / path).parent.joinpath(target).exists():
                 found.add(number, "a link leads nowhere", target)
-        folders = "base|protocol|storage|exchange|gossip|coordinator|daemon|cli|diffusion|engine|tests|cmake|docs|systemd"
-        for name in re.findall(rf"`((?:{folders})/[\w./-]*)`", line):
+        for name in re.findall(rf"`((?:{FOLDERS})/[\w./-]*)`", line):
             if path != "CHANGELOG.md" and not (ROOT / name).exists():
                 found.add(number, "there is no such file", name)
 
@@ -177,7 +185,7 @@ def check(path):
     lines = text.splitlines()
     if path.endswith(".md"):
         if path not in GENERATED:
-            body = re.sub(r"<!-- generated .*?-->.*?<!-- end -->", lambda m: "\n" * m[0].count("\n"), text, flags=re.DOTALL)
+            body = without(r"<!-- generated .*?-->.*?<!-- end -->", text)
             markdown(path, body.splitlines(), found)
         links(path, text, found)
     else:
@@ -186,14 +194,14 @@ def check(path):
 
 
 def files():
-    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
-                            capture_output=True, text=True, check=False)
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+                            cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode == 0:
         names = listed.stdout.split("\n")
     else:  # no clone: a tree that was unpacked
         names = [str(p.relative_to(ROOT)) for p in ROOT.rglob("*") if p.is_file()]
     for name in sorted(set(names)):
-        if name.startswith(("build", "tests/fuzz/corpus/", "docs/measured/")) or name == "tests/prose_test.py":
+        if name.startswith(("build", "tests/fuzz/corpus/")) or name == "tests/prose_test.py":
             continue
         if name.endswith((".md", *SOURCES, *SCRIPTS)) or name == "dev":
             yield name
@@ -210,7 +218,8 @@ def read_allowed():
 
 def write_allowed(counts):
     head = [line for line in ALLOWED.read_text().splitlines() if line.startswith("#")]
-    ALLOWED.write_text("\n".join([*head, *(f"{count} {name}" for name, count in sorted(counts.items()))]) + "\n")
+    lines = [f"{count} {name}" for name, count in sorted(counts.items())]
+    ALLOWED.write_text("\n".join(head + lines) + "\n")
 
 
 def main():
@@ -232,7 +241,8 @@ def main():
     allowed = read_allowed()
     if arguments == ["--write"]:
         if sum(counts.values()) > sum(allowed.values()):
-            print(f"{sum(counts.values())} findings, {sum(allowed.values())} are allowed: the list may only shrink")
+            print(f"{sum(counts.values())} findings, {sum(allowed.values())} are allowed: "
+                  "the list may only shrink")
         else:
             write_allowed(counts)
             allowed = counts
@@ -249,11 +259,13 @@ def main():
             print(f"  in all: {', '.join(f'{n} × {kind}' for kind, n in kinds.most_common(4))}")
         elif have < may:
             failed = True
-            print(f"{name}: {have} findings, the list says {may}: run `tests/prose_test.py --write` and commit "
-                  f"tests/prose_allowed.txt")
+            print(f"{name}: {have} findings, the list says {may}: run `tests/prose_test.py --write` "
+                  "and commit tests/prose_allowed.txt")
     if failed:
-        sys.exit("`tests/prose_test.py FILE` prints every finding of a file; the rules are in CONTRIBUTING.md, \"Words\"")
-    print(f"{sum(counts.values())} findings in {len(counts)} older files, as the list says; it may only shrink")
+        sys.exit("`tests/prose_test.py FILE` prints every finding of a file; "
+                 "the rules are in CONTRIBUTING.md, \"Words\"")
+    print(f"{sum(counts.values())} findings in {len(counts)} older files, as the list says; "
+          "it may only shrink")
 
 
 if __name__ == "__main__":
