@@ -8,12 +8,14 @@ usage: reference_docs.py --bin DIR [--check]
 Generated as a whole: docs/reference/cli.md, docs/internals/headers.md.
 Of docs/reference/exit-statuses.md and run-file.md only the part between the
 lines `<!-- generated NAME -->` and `<!-- end -->` is generated.
+Commands in any document are checked: each command and option must exist.
 The first column of each table behind `<!-- names in FILE … -->` is checked:
 each of its names must stand in one of these sources.
 """
 import argparse
 import concurrent.futures
 import difflib
+import functools
 import os
 import pathlib
 import re
@@ -114,21 +116,26 @@ def subcommands(text):
     return re.findall(r"^  (\S+)", part[1], re.MULTILINE) if part else []
 
 
-def cli(programs):
-    """The whole page: every command of every program, depth first."""
+@functools.lru_cache(maxsize=None)
+def helps(programs):
+    """What --help prints, by the words of the command; every command, depth first."""
     def tree(words):
         text = help_of(programs, words)
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            below = list(pool.map(tree, [[*words, name] for name in subcommands(text)]))
+            below = list(pool.map(tree, [(*words, name) for name in subcommands(text)]))
         return [(words, text), *(entry for part in below for entry in part)]
 
+    return dict(entry for program in PROGRAMS for entry in tree((program,)))
+
+
+def cli(programs):
+    """The whole page of the command line."""
     out = ["# Command line", "", BY, "",
            "This page holds what each program prints for `--help`.",
            "[Exit statuses](exit-statuses.md) are on a page of their own.", ""]
-    for program in PROGRAMS:
-        for words, text in tree([program]):
-            marks = "#" * min(len(words) + 1, 4)
-            out += [f"{marks} {' '.join(words)}", "", "```text", text, "```", ""]
+    for words, text in helps(programs).items():
+        marks = "#" * min(len(words) + 1, 4)
+        out += [f"{marks} {' '.join(words)}", "", "```text", text, "```", ""]
     return out
 
 
@@ -232,6 +239,30 @@ def unknown_names():
                         yield f"{where} names `{name}`, which {files} does not have"
 
 
+def unknown_commands(programs):
+    """Commands and options in documents that the programs do not have."""
+    known = helps(programs)
+    names = "|".join(PROGRAMS)
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        where = page.relative_to(ROOT)
+        if str(where) in WHOLE or page.name == "roadmap.md":
+            continue
+        lines = re.findall(rf"`((?:{names}) [^`\n]+)`|^(?:\$ )?((?:{names}) .+)$", page.read_text(),
+                           re.MULTILINE)
+        for line in (span or block for span, block in lines):
+            words = re.sub(r"\s#.*|[|;&>].*", "", line).split()
+            depth = 1
+            while tuple(words[:depth + 1]) in known and depth < len(words):
+                depth += 1
+            text = "\n".join(known[tuple(words[:n])] for n in range(1, depth + 1))
+            options = [word.split("=")[0] for word in words if word.startswith("--")]
+            unknown = [o for o in options if not re.search(rf"{re.escape(o)}(?![\w-])", text)]
+            if depth == 1 and subcommands(text) and re.match(r"[a-z]+$", "".join(words[1:2])):
+                unknown.append(words[1])
+            if unknown:
+                yield f"{where}: `{line}`: there is no {', '.join(unknown)}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -244,7 +275,7 @@ def main():
             sys.exit(f"there is no {programs / program}: run ./dev build first")
     pages = {page: "\n".join(make(programs)).strip() + "\n" for page, make in WHOLE.items()}
     pages |= {page: part_of(page, make(programs)) for page, make in PARTS.items()}
-    problems = list(unknown_names())
+    problems = [*unknown_names(), *unknown_commands(programs)]
     for page, text in pages.items():
         path = ROOT / page
         old = path.read_text() if path.exists() else ""
@@ -259,8 +290,8 @@ def main():
             print(f"wrote {page}")
     if problems:
         print("\n".join(problems))
-        sys.exit("the reference pages differ from the programs: "
-                 "run ./dev docs and commit what it changes")
+        sys.exit("the documents differ from the programs: run ./dev docs and commit what it "
+                 "changes; correct by hand what is named above and stays")
 
 
 if __name__ == "__main__":
