@@ -2,8 +2,8 @@
 #include <cstdlib>
 
 #include "base/log.h"
-#include "cli/app.h"
-#include "cli/real_surroundings.h"
+#include "cli/shell/app.h"
+#include "cli/shell/real_surroundings.h"
 
 int main(int count, char** words) {
   skerry::init_log("skerry", skerry::LogLevel::kWarning);

@@ -10,11 +10,11 @@
 
 #include "base/temp_folder.h"
 #include "base/text.h"
-#include "diffusion/memory_meter.h"
-#include "diffusion/memory_plan.h"
-#include "diffusion/speed.h"
-#include "diffusion/test_shard.h"
-#include "diffusion/train.h"
+#include "diffusion/runtime/memory_meter.h"
+#include "diffusion/runtime/memory_plan.h"
+#include "diffusion/runtime/speed.h"
+#include "diffusion/testing/test_shard.h"
+#include "diffusion/train/train.h"
 #include "engine/exit_code.h"
 #include "engine/model_options.h"
 

@@ -7,8 +7,8 @@
 
 #include "base/temp_folder.h"
 #include "base/text.h"
-#include "diffusion/test_shard.h"
-#include "diffusion/train.h"
+#include "diffusion/testing/test_shard.h"
+#include "diffusion/train/train.h"
 #include "engine/exit_code.h"
 
 namespace skerry::engine {

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "diffusion/runtime.h"
+#include "diffusion/runtime/runtime.h"
 #include "engine/bench_command.h"
 #include "engine/check_command.h"
 #include "engine/evaluate_command.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "diffusion/spec.h"
+#include "diffusion/model/spec.h"
 
 namespace skerry::engine {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "diffusion/memory_plan.h"
+#include "diffusion/runtime/memory_plan.h"
 #include "engine/exit_code.h"
 #include "engine/model_options.h"
 

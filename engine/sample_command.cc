@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "base/text.h"
-#include "diffusion/ensemble_index.h"
-#include "diffusion/image_grid.h"
-#include "diffusion/sample.h"
+#include "diffusion/sample/ensemble_index.h"
+#include "diffusion/sample/image_grid.h"
+#include "diffusion/sample/sample.h"
 #include "engine/exit_code.h"
 
 namespace skerry::engine {

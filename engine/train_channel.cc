@@ -8,8 +8,8 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "diffusion/runtime.h"
-#include "diffusion/train.h"
+#include "diffusion/runtime/runtime.h"
+#include "diffusion/train/train.h"
 #include "engine/channel_session.h"
 #include "engine/exit_code.h"
 #include "engine/translate.h"

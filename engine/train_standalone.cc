@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/text.h"
-#include "diffusion/trace.h"
-#include "diffusion/train.h"
+#include "diffusion/runtime/trace.h"
+#include "diffusion/train/train.h"
 #include "engine/dataset_folder.h"
 #include "engine/event_file.h"
 

@@ -1,7 +1,7 @@
 // Between the words of the channel and the values of diffusion.
 #pragma once
 
-#include "diffusion/spec.h"
+#include "diffusion/model/spec.h"
 #include "protocol/engine.pb.h"
 
 namespace skerry::engine {

@@ -88,7 +88,7 @@ class Rules(unittest.TestCase):
         self.assertEqual(len(complaints("coordinator/core.cc", ["coordinator/core.cc", "daemon/core.h"])), 1)
 
     def test_diffusion_reaches_protocol(self):
-        self.assertEqual(len(complaints("diffusion/model.cc", ["diffusion/model.cc", "protocol/limits.h"])), 1)
+        self.assertEqual(len(complaints("diffusion/model/model.cc", ["diffusion/model/model.cc", "protocol/limits.h"])), 1)
 
     def test_only_tests_see_what_tests_share(self):
         self.assertEqual(complaints("daemon/host_test.cc", ["daemon/host_test.cc", "tests/fake_engine/chain.h"]), [])

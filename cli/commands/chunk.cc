@@ -9,10 +9,10 @@
 
 #include "base/progress.h"
 #include "base/text.h"
-#include "cli/command.h"
-#include "cli/exit_code.h"
-#include "cli/fleet.h"
-#include "cli/patience.h"
+#include "cli/connect/fleet.h"
+#include "cli/shell/command.h"
+#include "cli/shell/exit_code.h"
+#include "cli/shell/patience.h"
 #include "gossip/router_parts.h"
 
 namespace skerry::cli {

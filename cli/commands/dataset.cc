@@ -7,12 +7,12 @@
 
 #include "base/progress.h"
 #include "base/text.h"
-#include "cli/command.h"
-#include "cli/dataset_index.h"
-#include "cli/exit_code.h"
-#include "cli/ingest.h"
-#include "cli/patience.h"
-#include "cli/upload.h"
+#include "cli/dataset/dataset_index.h"
+#include "cli/dataset/ingest.h"
+#include "cli/dataset/upload.h"
+#include "cli/shell/command.h"
+#include "cli/shell/exit_code.h"
+#include "cli/shell/patience.h"
 #include "protocol/limits.h"
 #include "protocol/validate.h"
 

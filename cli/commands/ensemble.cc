@@ -7,11 +7,11 @@
 #include <ostream>
 
 #include "base/text.h"
-#include "cli/command.h"
-#include "cli/committed_ensemble.h"
-#include "cli/ensemble_folder.h"
-#include "cli/exit_code.h"
-#include "cli/fleet.h"
+#include "cli/connect/fleet.h"
+#include "cli/ensemble/committed_ensemble.h"
+#include "cli/ensemble/ensemble_folder.h"
+#include "cli/shell/command.h"
+#include "cli/shell/exit_code.h"
 #include "gossip/router_parts.h"
 #include "storage/files.h"
 

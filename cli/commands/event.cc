@@ -4,9 +4,9 @@
 #include <ostream>
 
 #include "base/text.h"
-#include "cli/command.h"
-#include "cli/exit_code.h"
-#include "cli/patience.h"
+#include "cli/shell/command.h"
+#include "cli/shell/exit_code.h"
+#include "cli/shell/patience.h"
 
 namespace skerry::cli {
 namespace {

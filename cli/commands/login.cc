@@ -5,9 +5,9 @@
 #include <ostream>
 
 #include "base/text.h"
-#include "cli/command.h"
-#include "cli/context.h"
-#include "cli/exit_code.h"
+#include "cli/connect/context.h"
+#include "cli/shell/command.h"
+#include "cli/shell/exit_code.h"
 
 namespace skerry::cli {
 namespace {

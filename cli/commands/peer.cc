@@ -6,9 +6,9 @@
 #include <ostream>
 
 #include "base/text.h"
-#include "cli/command.h"
-#include "cli/exit_code.h"
-#include "cli/fleet.h"
+#include "cli/connect/fleet.h"
+#include "cli/shell/command.h"
+#include "cli/shell/exit_code.h"
 #include "gossip/router_parts.h"
 
 namespace skerry::cli {

@@ -6,14 +6,14 @@
 #include <ostream>
 
 #include "base/text.h"
-#include "cli/command.h"
-#include "cli/committed_ensemble.h"
-#include "cli/exit_code.h"
-#include "cli/export_expert.h"
-#include "cli/folder_lock.h"
-#include "cli/follow_run.h"
-#include "cli/patience.h"
-#include "cli/sampling.h"
+#include "cli/ensemble/committed_ensemble.h"
+#include "cli/ensemble/export_expert.h"
+#include "cli/ensemble/folder_lock.h"
+#include "cli/ensemble/sampling.h"
+#include "cli/run/follow_run.h"
+#include "cli/shell/command.h"
+#include "cli/shell/exit_code.h"
+#include "cli/shell/patience.h"
 #include "storage/files.h"
 
 namespace skerry::cli {

@@ -4,12 +4,12 @@
 #include <ostream>
 
 #include "base/text.h"
-#include "cli/command.h"
-#include "cli/exit_code.h"
-#include "cli/follow_run.h"
-#include "cli/initial_weights.h"
-#include "cli/run_file.h"
-#include "cli/run_view.h"
+#include "cli/run/follow_run.h"
+#include "cli/run/initial_weights.h"
+#include "cli/run/run_file.h"
+#include "cli/run/run_view.h"
+#include "cli/shell/command.h"
+#include "cli/shell/exit_code.h"
 
 namespace skerry::cli {
 namespace {

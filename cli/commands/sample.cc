@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "base/text.h"
-#include "cli/command.h"
-#include "cli/exit_code.h"
-#include "cli/sampling.h"
+#include "cli/ensemble/sampling.h"
+#include "cli/shell/command.h"
+#include "cli/shell/exit_code.h"
 #include "storage/files.h"
 
 namespace skerry::cli {

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "diffusion/data/moments.h"
-#include "diffusion/device.h"
+#include "diffusion/runtime/device.h"
 
 namespace skerry::diffusion {
 namespace {

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "diffusion/data/pixels.h"
-#include "diffusion/data/progress.h"
+#include "diffusion/formats/pixels.h"
+#include "diffusion/formats/progress.h"
 #include "diffusion/router/statistics.h"
 
 namespace skerry::diffusion {

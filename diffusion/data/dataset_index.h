@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "diffusion/data/read_images.h"
+#include "diffusion/formats/read_images.h"
 
 namespace skerry::diffusion {
 

@@ -4,10 +4,10 @@
 #include <filesystem>
 
 #include "diffusion/data/ingest.h"
-#include "diffusion/data/test_images.h"
 #include "diffusion/router/measure.h"
-#include "diffusion/router/test_ensemble.h"
 #include "diffusion/router/velocity.h"
+#include "diffusion/testing/test_ensemble.h"
+#include "diffusion/testing/test_images.h"
 
 namespace skerry::diffusion {
 namespace {

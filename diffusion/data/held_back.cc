@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "diffusion/data/latents.h"
+#include "diffusion/formats/latents.h"
 
 namespace skerry::diffusion {
 namespace {

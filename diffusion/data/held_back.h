@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "diffusion/data/pixels.h"
+#include "diffusion/formats/pixels.h"
 #include "storage/safetensors.h"
 
 namespace skerry::diffusion {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "diffusion/data/npy.h"
+#include "diffusion/formats/npy.h"
 #include "storage/files.h"
 #include "storage/safetensors.h"
 

@@ -10,9 +10,9 @@
 #include "diffusion/data/dataset_writer.h"
 #include "diffusion/data/imported_features.h"
 #include "diffusion/data/linear_baseline.h"
-#include "diffusion/data/read_images.h"
-#include "diffusion/data/split.h"
-#include "diffusion/data/table.h"
+#include "diffusion/formats/read_images.h"
+#include "diffusion/formats/split.h"
+#include "diffusion/formats/table.h"
 #include "diffusion/router/measure.h"
 #include "diffusion/router/statistics.h"
 

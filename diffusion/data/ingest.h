@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 #include "diffusion/data/dataset_index.h"
-#include "diffusion/data/progress.h"
+#include "diffusion/formats/progress.h"
 
 namespace skerry::diffusion {
 

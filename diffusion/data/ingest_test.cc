@@ -13,10 +13,10 @@
 #include <set>
 
 #include "base/text.h"
-#include "diffusion/data/half.h"
 #include "diffusion/data/held_back.h"
-#include "diffusion/data/test_images.h"
+#include "diffusion/formats/half.h"
 #include "diffusion/router/measure.h"
+#include "diffusion/testing/test_images.h"
 #include "storage/safetensors.h"
 
 namespace skerry::diffusion {

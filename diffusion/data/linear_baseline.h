@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "diffusion/data/pixels.h"
+#include "diffusion/formats/pixels.h"
 #include "diffusion/router/statistics.h"
 
 namespace skerry::diffusion {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "diffusion/data/pixels.h"
+#include "diffusion/formats/pixels.h"
 
 namespace skerry::diffusion {
 

@@ -8,5 +8,5 @@ list(APPEND DIFFUSION_PLAIN_TEST_SOURCES ${CMAKE_CURRENT_LIST_DIR}/ingest_test.c
 
 # The promises on real images: skipped where Debian's dataset-fashion-mnist is not installed.
 skerry_test(fashion_mnist_test
-  SOURCES ${CMAKE_CURRENT_LIST_DIR}/fashion_mnist_test.cc ${CMAKE_CURRENT_LIST_DIR}/../router/test_ensemble.cc
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/fashion_mnist_test.cc ${CMAKE_CURRENT_LIST_DIR}/../testing/test_ensemble.cc
   LINKS skerry_diffusion skerry_test_images LABELS slow TIMEOUT 1800)

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <set>
 
-#include "diffusion/kernels/emulated_card.h"
 #include "diffusion/kernels/kernels.h"
+#include "diffusion/testing/emulated_card.h"
 
 namespace skerry::diffusion {
 namespace {

@@ -1,10 +1,10 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "diffusion/device.h"
 #include "diffusion/kernels/fast_generation.h"
 #include "diffusion/kernels/kernels.h"
 #include "diffusion/kernels/product.h"
+#include "diffusion/runtime/device.h"
 
 namespace skerry::diffusion {
 namespace {

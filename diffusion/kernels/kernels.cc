@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "diffusion/device.h"
+#include "diffusion/runtime/device.h"
 
 namespace skerry::diffusion {
 namespace {

@@ -19,7 +19,7 @@
 
 #include "base/result.h"
 #include "diffusion/kernels/card.h"
-#include "diffusion/spec.h"
+#include "diffusion/model/spec.h"
 
 namespace skerry::diffusion {
 

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <functional>
 
-#include "diffusion/autocast.h"
-#include "diffusion/kernels/emulated_card.h"
-#include "diffusion/kernels/near_reference.h"
 #include "diffusion/kernels/product.h"
+#include "diffusion/runtime/autocast.h"
+#include "diffusion/testing/emulated_card.h"
+#include "diffusion/testing/near_reference.h"
 
 // One suite for every implementation of Kernels. The card is emulated: its kernels are compiled for the CPU.
 namespace skerry::diffusion {

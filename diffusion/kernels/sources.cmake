@@ -5,7 +5,7 @@ list(APPEND DIFFUSION_SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/reference_kernels.cc)
 list(APPEND DIFFUSION_PLAIN_SOURCES ${CMAKE_CURRENT_LIST_DIR}/pointwise.cc)
 list(APPEND DIFFUSION_TEST_SOURCES
-  ${CMAKE_CURRENT_LIST_DIR}/card_test.cc ${CMAKE_CURRENT_LIST_DIR}/emulated_card.cc ${CMAKE_CURRENT_LIST_DIR}/kernels_test.cc)
+  ${CMAKE_CURRENT_LIST_DIR}/card_test.cc ${CMAKE_CURRENT_LIST_DIR}/../testing/emulated_card.cc ${CMAKE_CURRENT_LIST_DIR}/kernels_test.cc)
 
 # The kernels of a card go into the engine as text.
 file(READ ${CMAKE_CURRENT_LIST_DIR}/card_kernels.cu SKERRY_CARD_KERNELS)

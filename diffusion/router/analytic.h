@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "diffusion/router.h"
 #include "diffusion/router/label_shares.h"
+#include "diffusion/router/router.h"
 #include "diffusion/router/statistics.h"
 
 namespace skerry::diffusion {

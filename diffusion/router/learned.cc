@@ -1,7 +1,7 @@
 #include "diffusion/router/learned.h"
 
 #include "base/text.h"
-#include "diffusion/train_state.h"
+#include "diffusion/train/train_state.h"
 
 namespace skerry::diffusion {
 

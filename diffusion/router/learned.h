@@ -9,9 +9,9 @@
 #include <string>
 
 #include "base/result.h"
-#include "diffusion/model.h"
-#include "diffusion/router.h"
+#include "diffusion/model/model.h"
 #include "diffusion/router/label_shares.h"
+#include "diffusion/router/router.h"
 
 namespace skerry::diffusion {
 

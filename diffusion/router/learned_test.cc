@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "diffusion/data/ingest.h"
-#include "diffusion/data/test_images.h"
 #include "diffusion/router/measure.h"
-#include "diffusion/router/test_ensemble.h"
-#include "diffusion/sample.h"
-#include "diffusion/train.h"
+#include "diffusion/sample/sample.h"
+#include "diffusion/testing/test_ensemble.h"
+#include "diffusion/testing/test_images.h"
+#include "diffusion/train/train.h"
 
 namespace skerry::diffusion {
 namespace {

@@ -7,11 +7,11 @@
 
 #include "base/text.h"
 #include "diffusion/data/held_back.h"
-#include "diffusion/device.h"
 #include "diffusion/router/analytic.h"
 #include "diffusion/router/curve_fit.h"
 #include "diffusion/router/learned.h"
 #include "diffusion/router/noised.h"
+#include "diffusion/runtime/device.h"
 
 namespace skerry::diffusion {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/result.h"
 #include "diffusion/data/held_back.h"
-#include "diffusion/data/pixels.h"
+#include "diffusion/formats/pixels.h"
 #include "diffusion/router/statistics.h"
 
 namespace skerry::diffusion {

@@ -6,5 +6,5 @@ list(APPEND DIFFUSION_PLAIN_SOURCES ${CMAKE_CURRENT_LIST_DIR}/curve_fit.cc ${CMA
 list(APPEND DIFFUSION_TEST_SOURCES ${CMAKE_CURRENT_LIST_DIR}/analytic_test.cc
   ${CMAKE_CURRENT_LIST_DIR}/learned_test.cc)
 list(APPEND DIFFUSION_PLAIN_TEST_SOURCES 
-  ${CMAKE_CURRENT_LIST_DIR}/curve_fit_test.cc ${CMAKE_CURRENT_LIST_DIR}/test_ensemble.cc
+  ${CMAKE_CURRENT_LIST_DIR}/curve_fit_test.cc ${CMAKE_CURRENT_LIST_DIR}/../testing/test_ensemble.cc
   ${CMAKE_CURRENT_LIST_DIR}/velocity_test.cc)

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "diffusion/data/latents.h"
+#include "diffusion/formats/latents.h"
 #include "storage/safetensors.h"
 
 namespace skerry::diffusion {

@@ -6,10 +6,10 @@
 
 #include "base/text.h"
 #include "diffusion/data/held_back.h"
-#include "diffusion/device.h"
-#include "diffusion/ensemble.h"
 #include "diffusion/router/analytic.h"
 #include "diffusion/router/noised.h"
+#include "diffusion/runtime/device.h"
+#include "diffusion/sample/ensemble.h"
 
 namespace skerry::diffusion {
 namespace {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "diffusion/data/ingest.h"
-#include "diffusion/data/test_images.h"
-#include "diffusion/router/test_ensemble.h"
+#include "diffusion/testing/test_ensemble.h"
+#include "diffusion/testing/test_images.h"
 
 namespace skerry::diffusion {
 namespace {

@@ -14,10 +14,10 @@
 
 #include "base/temp_folder.h"
 #include "base/unique_fd.h"
-#include "diffusion/memory_meter.h"
-#include "diffusion/test_shard.h"
-#include "diffusion/train.h"
-#include "diffusion/train_batch.h"
+#include "diffusion/runtime/memory_meter.h"
+#include "diffusion/testing/test_shard.h"
+#include "diffusion/train/train.h"
+#include "diffusion/train/train_batch.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "diffusion/data/image.h"
+#include "diffusion/formats/image.h"
 
 #include "tests/fuzz/samples.h"
 #include "tests/fuzz/targets.h"

@@ -1,9 +1,9 @@
-#include "diffusion/data/npy.h"
+#include "diffusion/formats/npy.h"
 
 #include <cmath>
 
 #include "base/check.h"
-#include "diffusion/data/latents.h"
+#include "diffusion/formats/latents.h"
 #include "tests/fuzz/samples.h"
 #include "tests/fuzz/targets.h"
 

@@ -1,4 +1,4 @@
-#include "cli/run_file.h"
+#include "cli/run/run_file.h"
 
 #include "base/check.h"
 #include "protocol/validate.h"

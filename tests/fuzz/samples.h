@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/check.h"
-#include "diffusion/data/source.h"
+#include "diffusion/formats/source.h"
 
 namespace skerry::fuzz {
 

@@ -10,8 +10,8 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "cli/run_file.h"
-#include "diffusion/data/test_images.h"
+#include "cli/run/run_file.h"
+#include "diffusion/testing/test_images.h"
 #include "gossip/testing.h"
 #include "protocol/context.h"
 #include "protocol/enrol.h"

@@ -1,7 +1,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "diffusion/data/source.h"
+#include "diffusion/formats/source.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/samples.h"
 #include "tests/fuzz/targets.h"

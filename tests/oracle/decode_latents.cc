@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "diffusion/autoencoder.h"
+#include "diffusion/model/autoencoder.h"
 #include "storage/safetensors.h"
 
 namespace skerry {

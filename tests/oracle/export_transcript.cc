@@ -8,10 +8,10 @@
 
 #include "base/random.h"
 #include "base/text.h"
-#include "diffusion/ensemble.h"
 #include "diffusion/router/analytic.h"
-#include "diffusion/sample.h"
-#include "diffusion/train_state.h"
+#include "diffusion/sample/ensemble.h"
+#include "diffusion/sample/sample.h"
+#include "diffusion/train/train_state.h"
 #include "tests/oracle/fetch_fixture.h"
 
 namespace {

@@ -3,8 +3,8 @@
 #include <filesystem>
 
 #include "base/text.h"
-#include "cli/export_expert.h"
-#include "cli/testing.h"
+#include "cli/ensemble/export_expert.h"
+#include "cli/testing/testing.h"
 #include "storage/files.h"
 #include "storage/layout.h"
 #include "storage/testing.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "diffusion/spec.h"
+#include "diffusion/model/spec.h"
 
 namespace skerry::oracle {
 

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "base/text.h"
-#include "diffusion/train.h"
-#include "diffusion/train_batch.h"
-#include "diffusion/train_state.h"
+#include "diffusion/train/train.h"
+#include "diffusion/train/train_batch.h"
+#include "diffusion/train/train_state.h"
 
 namespace {
 

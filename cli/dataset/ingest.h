@@ -1,0 +1,30 @@
+// Turning images or latents into a dataset folder, by the engine, where the CLI runs.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "cli/shell/surroundings.h"
+
+namespace skerry::cli {
+
+struct IngestOptions {
+  std::string name;
+  std::string source;
+  std::uint32_t partitions = 0;
+  std::uint32_t image_size = 0;  // 0: as the images are
+  std::string features;          // empty: the engine's default
+  std::optional<std::uint64_t> seed;
+  std::string latent_scale, latent_shift;  // empty: the engine's defaults
+  bool latents_scaled = false;
+};
+
+// The folder for this very request: beside the images where one can write there, else in $TMPDIR.
+std::string ingest_folder(const IngestOptions& options, const Surroundings& around);
+
+// Runs the engine, or finds what an earlier call left complete. Returns the dataset folder.
+Result<std::string> ingest(const IngestOptions& options, Surroundings& around);
+
+}  // namespace skerry::cli

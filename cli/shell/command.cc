@@ -1,0 +1,45 @@
+#include "cli/shell/command.h"
+
+#include <istream>
+#include <ostream>
+
+#include "base/text.h"
+
+namespace skerry::cli {
+
+Result<AdminClient*> Command::client() {
+  if (!client_) {
+    ASSIGN_OR_RETURN(client_, around.connect(context));
+  }
+  return client_.get();
+}
+
+Result<pb::AdminReply> Command::ask(const pb::AdminRequest& request) {
+  ASSIGN_OR_RETURN(AdminClient * connected, client());
+  return connected->ask(request);
+}
+
+void Command::tell(const std::string& words) { around.err() << words << std::endl; }
+
+Result<void> Command::confirm(const std::string& question) {
+  if (yes || !around.in_is_terminal() || !around.err_is_terminal()) return {};
+  around.err() << question << " [y/N] " << std::flush;
+  std::string answer;
+  std::getline(around.in(), answer);
+  if (answer == "y" || answer == "Y" || answer == "yes") return {};
+  return fail(ErrorCode::kConflict, "not done: the answer was not yes (--yes goes on without asking)");
+}
+
+pb::AdminRequest named(pb::Named* (pb::AdminRequest::*part)(), const std::string& name) {
+  pb::AdminRequest request;
+  (request.*part)()->set_name(name);
+  return request;
+}
+
+Error unexpected_reply() {
+  return fail(
+      ErrorCode::kCorrupt,
+      "the coordinator's answer does not fit the question: is it of another version? `skerry doctor` tells");
+}
+
+}  // namespace skerry::cli

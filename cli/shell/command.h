@@ -1,0 +1,83 @@
+// What every command has at hand: the options that stand before or after any of them, the connection, made at its
+// first use, and the way to talk to a person. A command is chosen by the parser and runs after it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "cli/connect/admin_client.h"
+#include "cli/shell/output.h"
+#include "cli/shell/surroundings.h"
+
+namespace CLI {
+class App;
+}
+
+namespace skerry::cli {
+
+class Command {
+ public:
+  explicit Command(Surroundings& surroundings) : around(surroundings) {}
+
+  Result<AdminClient*> client();
+  Result<pb::AdminReply> ask(const pb::AdminRequest& request);
+
+  bool json() const { return format_name == "json"; }
+  bool colour() const { return colour_wanted(around); }
+  std::ostream& out() { return around.out(); }
+  void tell(const std::string& words);  // a line for a person, on standard error
+
+  // Asks on a terminal unless --yes was given; kConflict where the answer is no. Scripts are not asked.
+  Result<void> confirm(const std::string& question);
+
+  Surroundings& around;
+  std::string context;
+  std::string format_name = "table";
+  bool yes = false;
+  std::function<Result<int>()> chosen;
+
+ private:
+  std::unique_ptr<AdminClient> client_;
+};
+
+// A request with one name in it: named(&pb::AdminRequest::mutable_node_show, "host-3").
+pb::AdminRequest named(pb::Named* (pb::AdminRequest::*part)(), const std::string& name);
+
+// The part of a reply that was asked for, or kCorrupt: the coordinator answered something else.
+Error unexpected_reply();
+
+// Every page of a list, `after` being the name that the last page ended with.
+template <class Item>
+Result<std::vector<Item>> list_all(
+    Command& command, pb::ListRequest* (pb::AdminRequest::*part)(),
+    const std::function<bool(const pb::AdminReply&, std::vector<Item>&, std::string& next)>& take) {
+  std::vector<Item> items;
+  std::string after;
+  while (true) {
+    pb::AdminRequest request;
+    (request.*part)()->set_after(after);
+    ASSIGN_OR_RETURN(const pb::AdminReply reply, command.ask(request));
+    std::string next;
+    if (!take(reply, items, next)) return unexpected_reply();
+    if (next.empty() || next == after) return items;
+    after = next;
+  }
+}
+
+// Each adds its commands to the root.
+void add_token_commands(CLI::App& root, Command& command);
+void add_login_command(CLI::App& root, Command& command);
+void add_node_commands(CLI::App& root, Command& command);
+void add_peer_commands(CLI::App& root, Command& command);
+void add_dataset_commands(CLI::App& root, Command& command);
+void add_run_commands(CLI::App& root, Command& command);
+void add_preview_command(CLI::App& run, Command& command);  // to the commands of a run
+void add_event_commands(CLI::App& root, Command& command);
+void add_ensemble_commands(CLI::App& root, Command& command);
+void add_sample_command(CLI::App& root, Command& command);
+void add_chunk_commands(CLI::App& root, Command& command);
+void add_doctor_commands(CLI::App& root, Command& command);
+
+}  // namespace skerry::cli

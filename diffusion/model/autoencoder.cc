@@ -1,0 +1,220 @@
+#include "diffusion/model/autoencoder.h"
+
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <filesystem>
+#include <map>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "diffusion/model/autoencoder_config.h"
+#include "diffusion/runtime/device.h"
+#include "storage/safetensors.h"
+
+namespace skerry::diffusion {
+
+struct Autoencoder::Decoder {
+  virtual ~Decoder() = default;
+  virtual at::Tensor decode(const at::Tensor& latents) = 0;  // as Autoencoder's, on its device
+  virtual std::optional<LatentScaling> scaling() const { return std::nullopt; }
+  virtual std::optional<std::uint32_t> channels() const { return std::nullopt; }
+};
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kEpsilon = 1e-6;  // of every group norm
+
+Result<at::Tensor> read_tensor(const storage::Safetensors& file, const storage::TensorInfo& info,
+                               const std::vector<std::int64_t>& shape) {
+  const auto type = [&]() -> std::optional<at::ScalarType> {
+    switch (info.dtype) {
+      case storage::DType::kF32:
+        return at::kFloat;
+      case storage::DType::kF16:
+        return at::kHalf;
+      case storage::DType::kBF16:
+        return at::kBFloat16;
+      default:
+        return std::nullopt;
+    }
+  }();
+  const std::vector<std::int64_t> found(info.shape.begin(), info.shape.end());
+  if (!type || found != shape) {
+    return fail(ErrorCode::kCorrupt,
+                text("tensor ", info.name, ": expected floats ", at::IntArrayRef(shape), ", found ",
+                     storage::name_of(info.dtype), " ", at::IntArrayRef(found)));
+  }
+  const std::string_view data = file.view(info).data;
+  return at::from_blob(const_cast<char*>(data.data()), shape, *type).to(at::kFloat, false, /*copy=*/true);
+}
+
+// As folders of older versions of diffusers name it.
+std::string older_name(std::string name) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {".to_q.", ".query."}, {".to_k.", ".key."}, {".to_v.", ".value."}, {".to_out.0.", ".proj_attn."}};
+  for (const auto& [now, before] : kNames) {
+    if (const auto found = name.find(now); found != std::string::npos)
+      return name.replace(found, now.size(), before);
+  }
+  return name;
+}
+
+class KlDecoder final : public Autoencoder::Decoder {
+ public:
+  static Result<std::unique_ptr<Autoencoder::Decoder>> open(const std::string& folder, torch::Device device) {
+    auto decoder = std::make_unique<KlDecoder>();
+    ASSIGN_OR_RETURN(decoder->config_, read_autoencoder_config(folder));
+    const std::string path = folder + "/diffusion_pytorch_model.safetensors";
+    ASSIGN_OR_RETURN(const storage::Safetensors file, storage::Safetensors::open(path));
+    for (const AutoencoderTensor& expected : decoder_tensors(decoder->config_)) {
+      const storage::TensorInfo* info = file.header().find(expected.name);
+      if (info == nullptr) info = file.header().find(older_name(expected.name));
+      if (info == nullptr)
+        return fail(ErrorCode::kCorrupt, text(path, ": tensor ", expected.name, " is missing"));
+      const Result<at::Tensor> tensor = read_tensor(file, *info, expected.shape);
+      if (!tensor) return fail(tensor.error().code, text(path, ": ", tensor.error().message));
+      decoder->weights_.emplace(expected.name, tensor->to(device));
+    }
+    return std::unique_ptr<Autoencoder::Decoder>(std::move(decoder));
+  }
+
+  std::optional<LatentScaling> scaling() const override { return config_.scaling; }
+  std::optional<std::uint32_t> channels() const override { return config_.latent_channels; }
+
+  at::Tensor decode(const at::Tensor& latents) override {
+    at::Tensor x = config_.use_post_quant_conv ? convolution("post_quant_conv", latents) : latents;
+    x = convolution("decoder.conv_in", x);  // [n,c,s,s]
+    x = residual("decoder.mid_block.resnets.0", x);
+    if (config_.mid_block_add_attention) x = attention("decoder.mid_block.attentions.0", x);
+    x = residual("decoder.mid_block.resnets.1", x);
+    for (std::size_t i = 0; i < config_.block_out_channels.size(); ++i) {
+      const std::string block = text("decoder.up_blocks.", i);
+      for (std::uint32_t layer = 0; layer <= config_.layers_per_block; ++layer)
+        x = residual(text(block, ".resnets.", layer), x);
+      if (i + 1 == config_.block_out_channels.size()) break;
+      x = at::upsample_nearest2d(x, {2 * x.size(2), 2 * x.size(3)});
+      x = convolution(block + ".upsamplers.0.conv", x);
+    }
+    return convolution("decoder.conv_out", at::silu(norm("decoder.conv_norm_out", x)));
+  }
+
+ private:
+  const at::Tensor& weight(const std::string& name) const { return weights_.at(name); }
+
+  // At the borders zeros: the image keeps its size.
+  at::Tensor convolution(const std::string& name, const at::Tensor& x) const {
+    const at::Tensor& kernel = weight(name + ".weight");
+    return at::conv2d(x, kernel, weight(name + ".bias"), /*stride=*/1, /*padding=*/kernel.size(2) / 2);
+  }
+  at::Tensor norm(const std::string& name, const at::Tensor& x) const {
+    return at::group_norm(x, config_.norm_num_groups, weight(name + ".weight"), weight(name + ".bias"),
+                          kEpsilon);
+  }
+  at::Tensor linear(const std::string& name, const at::Tensor& x) const {
+    return at::linear(x, weight(name + ".weight"), weight(name + ".bias"));
+  }
+  at::Tensor residual(const std::string& name, const at::Tensor& x) const {
+    const at::Tensor inner = convolution(name + ".conv1", at::silu(norm(name + ".norm1", x)));
+    const at::Tensor out = convolution(name + ".conv2", at::silu(norm(name + ".norm2", inner)));
+    return (weights_.contains(name + ".conv_shortcut.weight") ? convolution(name + ".conv_shortcut", x) : x) +
+           out;
+  }
+  // One head, over all places.
+  at::Tensor attention(const std::string& name, const at::Tensor& x) const {
+    const at::Tensor places = norm(name + ".group_norm", x).flatten(2).transpose(1, 2);  // [n,s·s,c]
+    const at::Tensor mixed = at::scaled_dot_product_attention(linear(name + ".to_q", places).unsqueeze(1),
+                                                              linear(name + ".to_k", places).unsqueeze(1),
+                                                              linear(name + ".to_v", places).unsqueeze(1))
+                                 .squeeze(1);
+    return x + linear(name + ".to_out.0", mixed).transpose(1, 2).reshape(x.sizes());
+  }
+
+  AutoencoderConfig config_;
+  std::map<std::string, at::Tensor> weights_;
+};
+
+class ScriptDecoder final : public Autoencoder::Decoder {
+ public:
+  ScriptDecoder(const std::string& path, torch::Device device) : module_(torch::jit::load(path, device)) {
+    module_.eval();
+  }
+  at::Tensor decode(const at::Tensor& latents) override {
+    const c10::IValue answer = module_.forward({latents});
+    return answer.isTensor() ? answer.toTensor().to(at::kFloat) : at::Tensor();
+  }
+
+ private:
+  torch::jit::Module module_;
+};
+
+Result<std::unique_ptr<Autoencoder::Decoder>> open_script(const std::string& path, torch::Device device) try {
+  return std::make_unique<ScriptDecoder>(path, device);
+} catch (const std::exception& error) {
+  const std::string_view why = error.what();
+  return fail(ErrorCode::kCorrupt, text(path, ": expected TorchScript, or the folder of an AutoencoderKL: ",
+                                        why.substr(0, why.find('\n'))));
+}
+
+bool is_images(const at::Tensor& images, std::int64_t count) {
+  return images.defined() && images.dim() == 4 && images.size(0) == count &&
+         (images.size(1) == 1 || images.size(1) == 3) && images.size(2) == images.size(3) &&
+         images.size(2) > 0;
+}
+
+}  // namespace
+
+Autoencoder::Autoencoder(std::unique_ptr<Decoder> decoder) : decoder_(std::move(decoder)) {}
+Autoencoder::Autoencoder(Autoencoder&&) noexcept = default;
+Autoencoder& Autoencoder::operator=(Autoencoder&&) noexcept = default;
+Autoencoder::~Autoencoder() = default;
+
+Result<Autoencoder> Autoencoder::open(const std::string& path, torch::Device device) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    return fail(
+        ErrorCode::kNotFound,
+        text(path, " is not there: expected the folder of an AutoencoderKL, or a file of TorchScript"));
+  }
+  return guarded([&]() -> Result<Autoencoder> {
+    const at::NoGradGuard no_grad;
+    ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, fs::is_directory(path, error)
+                                                           ? KlDecoder::open(path, device)
+                                                           : open_script(path, device));
+    return Autoencoder(std::move(decoder));
+  });
+}
+
+std::optional<LatentScaling> Autoencoder::scaling() const { return decoder_->scaling(); }
+std::optional<std::uint32_t> Autoencoder::channels() const { return decoder_->channels(); }
+
+Result<at::Tensor> Autoencoder::decode(const at::Tensor& latents) const {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> parts;
+  std::int64_t rows = latents.size(0);
+  for (std::int64_t begin = 0; begin < latents.size(0);) {
+    const std::int64_t end = std::min(begin + rows, latents.size(0));
+    try {
+      parts.push_back(decoder_->decode(latents.slice(0, begin, end)));
+    } catch (const std::exception& error) {  // what TorchScript throws is of no type of LibTorch's own
+      const bool is_full = is_out_of_memory(error);
+      if (is_full && rows > 1) {
+        rows = (rows + 1) / 2;
+        continue;
+      }
+      return fail(is_full ? ErrorCode::kExhausted : ErrorCode::kInvalid,
+                  text("the autoencoder cannot decode latents ", latents.sizes(), ": ", error.what()));
+    }
+    if (!is_images(parts.back(), end - begin)) {
+      return fail(
+          ErrorCode::kInvalid,
+          text("the autoencoder: expected ", end - begin, " images [n,3,S,S] of latents ", latents.sizes(),
+               ", found ", parts.back().defined() ? text(parts.back().sizes()) : "no tensor"));
+    }
+    begin = end;
+  }
+  return at::cat(parts);
+}
+
+}  // namespace skerry::diffusion

@@ -1,0 +1,55 @@
+// A small shard, for tests and benchmarks. No LibTorch and no test framework shows here.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "diffusion/formats/half.h"
+#include "diffusion/model/spec.h"
+#include "storage/safetensors.h"
+
+namespace skerry::diffusion::testing {
+
+// The same shape as latents: about 2 in every other channel and −2 in the rest.
+inline Result<void> write_test_latents(const std::string& path, const ModelSpec& model, std::uint32_t count) {
+  std::vector<float> values(count * model.pixels());
+  Stream({.seed = count, .purpose = Purpose::kSimulation}).fill_normal(values);
+  std::vector<std::uint16_t> halves;
+  const std::uint64_t plane = std::uint64_t{model.image_size} * model.image_size;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    halves.push_back(to_half((i / plane % 2 == 0 ? 2.0F : -2.0F) + 0.3F * values[i]));
+  std::vector<std::int32_t> labels(count);
+  for (std::uint32_t i = 0; i < count; ++i)
+    labels[i] = model.classes == 0 ? -1 : static_cast<std::int32_t>(i % model.classes);
+  const std::string_view bytes(reinterpret_cast<const char*>(halves.data()), halves.size() * 2);
+  const std::string_view label_bytes(reinterpret_cast<const char*>(labels.data()), labels.size() * 4);
+  return storage::write_safetensors(
+      path,
+      {{"latents", storage::DType::kF16, {count, model.channels, model.image_size, model.image_size}, bytes},
+       {"labels", storage::DType::kI32, {count}, label_bytes}},
+      {});
+}
+
+// Label y has its left columns bright, y·2+1 of them; a little noise.
+inline Result<void> write_test_shard(const std::string& path, const ModelSpec& model, std::uint32_t count) {
+  Stream stream({.seed = count, .purpose = Purpose::kSimulation});
+  std::string images(count * model.pixels(), '\0');
+  std::vector<std::int32_t> labels(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    labels[i] = model.classes == 0 ? -1 : static_cast<std::int32_t>(i % model.classes);
+    for (std::uint64_t p = 0; p < model.pixels(); ++p) {
+      const bool bright = static_cast<std::int32_t>(p % model.image_size) <= 2 * labels[i];
+      images[i * model.pixels() + p] = static_cast<char>((bright ? 200 : 20) + stream.below(40));
+    }
+  }
+  const std::string_view label_bytes(reinterpret_cast<const char*>(labels.data()), labels.size() * 4);
+  return storage::write_safetensors(
+      path,
+      {{"images", storage::DType::kU8, {count, model.channels, model.image_size, model.image_size}, images},
+       {"labels", storage::DType::kI32, {count}, label_bytes}},
+      {});
+}
+
+}  // namespace skerry::diffusion::testing
