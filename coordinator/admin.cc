@@ -36,7 +36,7 @@ bool makes_room(const pb::AdminRequest& request) {
 
 void Machine::admin(Node& person, const Received& event) {
   const pb::AdminRequest& request = event.request.admin();
-  const pb::Role role = person.record.role();
+  const pb::Role role = person.record->role();
   const ConnectionId connection = event.connection;
   const std::uint64_t id = event.request.id();
   if (role != pb::ROLE_ADMIN && !(role == pb::ROLE_VIEWER && is_read(request))) {
@@ -51,7 +51,7 @@ void Machine::admin(Node& person, const Received& event) {
     reply_error(connection, id, result.error());
     return;
   }
-  if (result->has_ensemble()) keep_for_reader(NodeId(person.record.id()), connection, result->ensemble());
+  if (result->has_ensemble()) keep_for_reader(NodeId(person.record->id()), connection, result->ensemble());
   pb::ControlReply message;
   message.set_id(id);
   *message.mutable_admin() = std::move(*result);

@@ -123,8 +123,9 @@ void Machine::visit_sought(const std::function<void(const pb::ObjectRef&, Purpos
     }
   }
   for (const auto& [name, dataset] : datasets) {
-    if (dataset.record.ready() || !dataset.source.empty() || user_of(name) == nullptr) continue;
-    for (const pb::DatasetFile& file : dataset.record.content().files()) visit(file.object(), Purpose::kFile);
+    if (dataset.record->ready() || !dataset.source.empty() || user_of(name) == nullptr) continue;
+    for (const pb::DatasetFile& file : dataset.record->content().files())
+      visit(file.object(), Purpose::kFile);
   }
 }
 
@@ -300,18 +301,17 @@ Result<void> Machine::check_specification(const Adoption& adoption) const {
 
 void Machine::take_dataset(const pb::DatasetAdd& content) {
   if (content.files().empty() || datasets.contains(content.name())) return;
-  Dataset& dataset = datasets[content.name()];
-  *dataset.record.mutable_content() = content;
-  dataset.record.set_created_unix_ms(now.unix_ms);
+  Dataset dataset;
+  *dataset.record.change().mutable_content() = content;
+  dataset.record.change().set_created_unix_ms(now.unix_ms);
   dataset.digest = blake2b(content.SerializeAsString()).raw();
   for (const pb::DatasetFile& file : content.files()) name_object(file.object().manifest());
-  dirty_datasets.insert(content.name());
-  check_ready(dataset);
+  check_ready(datasets.insert(std::move(dataset)));
 }
 
 Expert Machine::adopted_expert(const Adoption& adoption, std::uint32_t index) {
   Expert expert;
-  stored::Expert& record = expert.record;
+  stored::Expert& record = expert.record.change();
   record.set_run(adoption.about.run());
   record.set_index(index);
   record.set_removed(index < adoption.specification->dataset().partitions() &&
@@ -342,13 +342,13 @@ Expert Machine::adopted_expert(const Adoption& adoption, std::uint32_t index) {
 
 std::string Machine::name_of_author(const NodeId& author) const {
   const auto found = nodes.find(author.str());
-  return found == nodes.end() ? text("node ", author.str().substr(0, 12)) : found->second.record.name();
+  return found == nodes.end() ? text("node ", author.str().substr(0, 12)) : found->second.record->name();
 }
 
 // Where an expert does not go on from the head that this coordinator acknowledged, a person can read it.
 void Machine::tell_head(const Adoption& adoption, const Expert& expert) {
-  const RunRecords::Head* const acknowledged = candidates(adoption, expert.record.index()).acknowledged;
-  const RunRecords::Head* const head = choose_head(adoption, expert.record.index()).head;
+  const RunRecords::Head* const acknowledged = candidates(adoption, expert.record->index()).acknowledged;
+  const RunRecords::Head* const head = choose_head(adoption, expert.record->index()).head;
   if (head == acknowledged) return;
   const std::string node = head == nullptr ? "" : name_of_author(head->author);
   const std::string from = head == nullptr
@@ -367,37 +367,34 @@ void Machine::adopt(const Adoption& adoption) {
   take_dataset(about.content());
   take_dataset(about.weights());
   Run run;
-  run.record.set_id(id);
-  *run.record.mutable_spec() = about.run().spec();
-  *run.record.mutable_model() = about.run().model();
-  run.record.set_wanted(stored::WANTED_ACTIVE);
-  run.record.set_experts(adoption.about.experts());
-  run.record.set_steps_target(about.run().spec().train().steps());
-  run.record.set_created_unix_ms(about.run().created_unix_ms());
-  std::uint32_t generation = meta.generation();
+  run.record.change().set_id(id);
+  *run.record.change().mutable_spec() = about.run().spec();
+  *run.record.change().mutable_model() = about.run().model();
+  run.record.change().set_wanted(stored::WANTED_ACTIVE);
+  run.record.change().set_experts(adoption.about.experts());
+  run.record.change().set_steps_target(about.run().spec().train().steps());
+  run.record.change().set_created_unix_ms(about.run().created_unix_ms());
+  std::uint32_t generation = meta->generation();
   std::size_t heads = 0;
   for (std::uint32_t index = 0; index < adoption.about.experts(); ++index) {
     run.experts.push_back(adopted_expert(adoption, index));
     const Expert& expert = run.experts.back();
     heads += expert.has_head() ? 1 : 0;
-    const std::uint32_t begun = Epoch(expert.record.epoch()).generation();
-    if (begun > meta.generation()) generation = std::max(generation, begun + 1);
-    dirty_experts.insert(expert.id());
+    const std::uint32_t begun = Epoch(expert.record->epoch()).generation();
+    if (begun > meta->generation()) generation = std::max(generation, begun + 1);
   }
   for (const RunRecords::Head& head : *adoption.heads) {  // also where its bytes are not here
     const std::uint32_t begun = Epoch(head.record.epoch()).generation();
-    if (head.acknowledged && begun > meta.generation() && begun < generations_end())
+    if (head.acknowledged && begun > meta->generation() && begun < generations_end())
       generation = std::max(generation, begun + 1);
   }
-  if (generation > meta.generation()) {  // nobody that has seen it said Hello yet
-    meta.set_generation(generation);
-    dirty_meta = true;
+  if (generation > meta->generation()) {  // nobody that has seen it said Hello yet
+    meta.change().set_generation(generation);
   }
-  if (run.is_all_at_target()) run.record.set_wanted(stored::WANTED_DONE);
+  if (run.is_all_at_target()) run.record.change().set_wanted(stored::WANTED_DONE);
   orphans.erase(id);
   run_names[adoption.about.name()] = id;
-  dirty_runs.insert(id);
-  Run& kept = runs[id] = std::move(run);
+  Run& kept = insert_run(std::move(run));
   for (Expert& expert : kept.experts) raise_epoch(expert);
   tell_run("run_adopted",
            text("from records: ", heads, " of its ", kept.experts.size(),

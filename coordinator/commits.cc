@@ -45,7 +45,7 @@ pb::CommitReply Machine::verdict(const Expert& expert, const pb::Commit& commit,
   answer.set_run(commit.run());
   answer.set_expert(commit.expert());
   answer.set_epoch(commit.epoch());
-  if (!expert.head().empty()) *answer.mutable_head() = object_ref(expert.record.checkpoints(0));
+  if (!expert.head().empty()) *answer.mutable_head() = object_ref(expert.record->checkpoints(0));
   answer.set_head_step(expert.step());
   answer.set_reason(reason);
   return answer;
@@ -61,18 +61,18 @@ std::optional<pb::CommitReply> Machine::decide(Expert& expert, const Node& node,
     return say(pb::COMMIT_REFUSED, reason);
   };
   const Run& run = runs.at(commit.run());
-  if (commit.epoch() != expert.record.epoch() && !planted("stale_epoch_accepted")) {  // S2
+  if (commit.epoch() != expert.record->epoch() && !planted("stale_epoch_accepted")) {  // S2
     const std::string reason =
-        text("epoch ", commit.epoch(), " is over, epoch ", expert.record.epoch(), " is current");
+        text("epoch ", commit.epoch(), " is over, epoch ", expert.record->epoch(), " is current");
     tell_fenced(expert, node, commit.epoch(), commit.to_step(),
                 text("a commit of step ", commit.to_step(), ": ", reason));
     return say(pb::COMMIT_FENCED, reason);
   }
   if (!expert.head().empty()) {  // S5: the first answer for this span, whatever the bytes
-    const stored::Checkpoint& head = expert.record.checkpoints(0);
+    const stored::Checkpoint& head = expert.record->checkpoints(0);
     const bool same_span = head.from_step() == commit.from_step() && head.step() == commit.to_step() &&
                            head.parent() == commit.parent() && head.attempt() == commit.attempt();
-    if (head.epoch() == commit.epoch() && head.node() == node.record.id() &&
+    if (head.epoch() == commit.epoch() && head.node() == node.record->id() &&
         (same_span || head.manifest() == commit.manifest().manifest())) {
       if (const auto object = stored_objects.find(*Hash::from_raw(head.manifest()));
           planted("duplicate_applied") && object != stored_objects.end()) {
@@ -89,17 +89,17 @@ std::optional<pb::CommitReply> Machine::decide(Expert& expert, const Node& node,
                 text("a commit of step ", commit.to_step(), ": ", reason));
     return say(pb::COMMIT_FENCED, reason);
   }
-  if (commit.attempt() != expert.record.attempt() && !planted("old_attempt_accepted")) {
+  if (commit.attempt() != expert.record->attempt() && !planted("old_attempt_accepted")) {
     return refused(
-        text("it is of attempt ", commit.attempt(), ", attempt ", expert.record.attempt(), " is current"));
+        text("it is of attempt ", commit.attempt(), ", attempt ", expert.record->attempt(), " is current"));
   }
   if (commit.parent() != expert.head() && !planted("parent_not_checked")) {
     return say(pb::COMMIT_STALE_PARENT, text("its parent is not the head, which is at step ", expert.step()));
   }
   const bool goes_on = commit.from_step() == expert.step() || planted("parent_not_checked");
-  if (!goes_on || commit.to_step() <= commit.from_step() || commit.to_step() > run.record.steps_target()) {
+  if (!goes_on || commit.to_step() <= commit.from_step() || commit.to_step() > run.record->steps_target()) {
     return refused(text("steps ", commit.from_step(), " to ", commit.to_step(), " do not go on from step ",
-                        expert.step(), " towards ", run.record.steps_target()));
+                        expert.step(), " towards ", run.record->steps_target()));
   }
   if (!std::isfinite(commit.metrics().loss()) || !std::isfinite(commit.metrics().gradient_norm())) {
     return refused("its loss or gradient is not finite");
@@ -114,7 +114,7 @@ std::optional<pb::CommitReply> Machine::decide(Expert& expert, const Node& node,
   if (object == stored_objects.end()) return std::nullopt;
   if (const std::string wrong = mismatch(expert, commit, object->second); !wrong.empty())
     return refused(wrong);
-  if (copies_lacking(expert, *manifest, node.record.id()) > 0) return std::nullopt;
+  if (copies_lacking(expert, *manifest, node.record->id()) > 0) return std::nullopt;
   accept(expert, node, commit, object->second);
   return say(pb::COMMIT_ACCEPTED, "");
 }
@@ -152,9 +152,9 @@ std::optional<Error> Machine::fetch_commit(Expert& expert, const Node& node, con
   }
   if (expert.pending && expert.pending->manifest != manifest) drop_pending(expert);
   set_pending(expert,
-              PendingCommit{manifest, node.record.id(), commit, event.connection, event.request.id()});
+              PendingCommit{manifest, node.record->id(), commit, event.connection, event.request.id()});
   if (!is_stored) {
-    effects.fetches.push_back({manifest, object.manifest_bytes(), object.bytes(), NodeId(node.record.id()),
+    effects.fetches.push_back({manifest, object.manifest_bytes(), object.bytes(), NodeId(node.record->id()),
                                Purpose::kCheckpoint, ""});
   }
   return std::nullopt;
@@ -194,10 +194,10 @@ void Machine::commit_stored(Expert& expert) {
 }
 
 void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit, const StoredObject& object) {
-  stored::Expert& record = expert.record;
+  stored::Expert& record = expert.record.change();
   const Run& run = runs.at(record.run());
   const std::size_t copies =
-      hosts_with(expert, *Hash::from_raw(commit.manifest().manifest()), node.record.id());
+      hosts_with(expert, *Hash::from_raw(commit.manifest().manifest()), node.record->id());
   if (expert.pending && expert.pending->manifest.raw() == commit.manifest().manifest()) {
     expert.pending.reset();  // it is the head in a moment: who holds it goes on
   } else {
@@ -213,13 +213,13 @@ void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit,
   checkpoint.set_attempt(commit.attempt());
   checkpoint.set_parent(commit.parent());
   checkpoint.set_fingerprint(commit.fingerprint());
-  checkpoint.set_round(1 + (expert.head().empty() ? 0 : expert.record.checkpoints(0).round()));
-  checkpoint.set_node(node.record.id());
+  checkpoint.set_round(1 + (expert.head().empty() ? 0 : expert.record->checkpoints(0).round()));
+  checkpoint.set_node(node.record->id());
   checkpoint.set_committed_unix_ms(now.unix_ms);
   *checkpoint.mutable_metrics() = commit.metrics();
   name_object(checkpoint.manifest());
 
-  const auto keep = static_cast<int>(std::max<std::uint32_t>(run.record.spec().keep(), 1));
+  const auto keep = static_cast<int>(std::max<std::uint32_t>(run.record->spec().keep(), 1));
   google::protobuf::RepeatedPtrField<stored::Checkpoint> kept;
   *kept.Add() = std::move(checkpoint);
   for (const stored::Checkpoint& older : record.checkpoints()) {
@@ -235,15 +235,14 @@ void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit,
   replicas_changed(expert);
   if (!planted("attempts_never_forgiven")) record.set_attempt_at_commit(record.attempt());
   record.mutable_lease()->set_rounds(record.lease().rounds() + 1);
-  dirty_experts.insert(expert.id());
   unsettled = true;
   tell("committed",
        text("steps ", commit.from_step(), " to ", commit.to_step(), ", loss ", commit.metrics().loss(),
             copies > 0 ? text(", in ", copies + 1, " places") : "",
             copies < expert.places.size() ? "; other copies are still to come: its node is going away" : ""),
-       node.record.name(), &expert, commit.to_step());
+       node.record->name(), &expert, commit.to_step());
 
-  if (commit.to_step() >= run.record.steps_target()) {
+  if (commit.to_step() >= run.record->steps_target()) {
     release(expert, "expert_done", text("step ", commit.to_step(), " was the last"));
     if (run.active() && run.is_all_at_target()) {
       set_wanted(runs.at(record.run()), stored::WANTED_DONE,
@@ -255,17 +254,17 @@ void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit,
 // Once for each node and epoch: whoever is fenced asks again until it has understood.
 void Machine::tell_fenced(Expert& expert, const Node& node, std::uint64_t epoch, Step step,
                           const std::string& reason) {
-  const std::pair told(node.record.id(), epoch);
+  const std::pair told(node.record->id(), epoch);
   if (expert.fenced_told == told) return;
   expert.fenced_told = told;
-  tell("fenced", reason, node.record.name(), &expert, step);
+  tell("fenced", reason, node.record->name(), &expert, step);
 }
 
 void Machine::refuse(Expert& expert, const Node& node, const std::string& reason) {
-  const std::pair told(node.record.id(), reason);
+  const std::pair told(node.record->id(), reason);
   if (expert.refused_told == told) return;
   expert.refused_told = told;
-  tell("refused", reason, node.record.name(), &expert, expert.step());
+  tell("refused", reason, node.record->name(), &expert, expert.step());
 }
 
 }  // namespace skerry::coordinator

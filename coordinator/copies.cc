@@ -13,7 +13,7 @@ namespace skerry::coordinator {
 namespace {
 
 std::size_t copies_wanted(const Run& run) {
-  return std::max<std::uint32_t>(run.record.spec().copies(), 1) - 1;
+  return std::max<std::uint32_t>(run.record->spec().copies(), 1) - 1;
 }
 
 }  // namespace
@@ -30,7 +30,7 @@ std::vector<pb::Replica> Machine::replicas_of(const Node& node) const {
       replica.set_expert(id.index);
       *replica.mutable_object() = std::move(object);
     };
-    if (!expert.head().empty()) add(object_ref(expert.record.checkpoints(0)));
+    if (!expert.head().empty()) add(object_ref(expert.record->checkpoints(0)));
     if (expert.pending) add(expert.pending->commit.manifest());
   }
   return replicas;
@@ -38,7 +38,7 @@ std::vector<pb::Replica> Machine::replicas_of(const Node& node) const {
 
 // The node is told anew; what it said of replicas that it goes on holding stands.
 void Machine::replicas_changed(Node& node) {
-  assignment_changed(node.record.id());
+  assignment_changed(node.record->id());
   std::map<Hash, Held> held;
   for (const pb::Replica& replica : replicas_of(node)) {
     const Hash manifest = *Hash::from_raw(replica.object().manifest());
@@ -76,7 +76,7 @@ std::size_t Machine::hosts_with(const Expert& expert, const Hash& manifest,
   std::set<std::string> hosts;
   const auto look_at = [&](const std::string& id) {
     const auto found = nodes.find(id);
-    if (found == nodes.end() || !(found->second.record.present() || planted("lost_copy_counted"))) return;
+    if (found == nodes.end() || !(found->second.record->present() || planted("lost_copy_counted"))) return;
     const auto held = found->second.held.find(manifest);
     if (held != found->second.held.end() && held->second.durable)
       hosts.insert(host_key(NodeId(id), found->second.host_label));
@@ -133,7 +133,7 @@ void Machine::give_up_stalled(Expert& expert) {
     tell("replica_stalled",
          text("it has received nothing of its copy for ", human_duration(config.replica_patience),
               ": it is not waited for"),
-         node.record.name(), &expert, expert.step());
+         node.record->name(), &expert, expert.step());
   }
 }
 
@@ -152,9 +152,9 @@ void Machine::place_copies() {
       view.copies = copies_wanted(run);
       view.wants_spare = expert.held();
       if (expert.has_lease()) {
-        view.source = NodeId(expert.record.lease().node());
+        view.source = NodeId(expert.record->lease().node());
       } else if (!expert.head().empty()) {
-        view.source = NodeId(expert.record.checkpoints(0).node());
+        view.source = NodeId(expert.record->checkpoints(0).node());
       }
       for (const std::string& node : expert.places) view.current.emplace_back(node);
       if (!expert.spare.empty()) view.current.emplace_back(expert.spare);
@@ -164,14 +164,14 @@ void Machine::place_copies() {
   std::vector<PlaceableNode> places;
   for (const auto& [id, node] : nodes) {
     if (!node.is_node() || (wanted.empty() && node.replicas.empty())) continue;
-    const bool leaves = node.record.revoked() || node.record.draining() || node.self_draining;
+    const bool leaves = node.record->revoked() || node.record->draining() || node.self_draining;
     const bool is_expected_back = now.boot < recovery_until && awaited.contains(id);
     const bool may_take =
-        unusable_because(node).empty() || (is_expected_back && !leaves && !node.record.cordoned());
+        unusable_because(node).empty() || (is_expected_back && !leaves && !node.record->cordoned());
     places.push_back({.id = NodeId(id),
                       .host = node.host_label,
                       .may_take = may_take,
-                      .may_keep = (node.record.present() && !leaves) || planted("replicas_not_restored") ||
+                      .may_keep = (node.record->present() && !leaves) || planted("replicas_not_restored") ||
                                   planted("lost_copy_counted"),
                       .is_spare = may_take && node.leases.size() < node.slots.size()});
   }
@@ -226,12 +226,12 @@ void Machine::mend(const Hash& manifest, const std::vector<NodeId>& from) {
   };
   for (const auto& [id, run] : runs) {
     for (const Expert& expert : run.experts) {
-      for (const stored::Checkpoint& checkpoint : expert.record.checkpoints())
+      for (const stored::Checkpoint& checkpoint : expert.record->checkpoints())
         ask(object_ref(checkpoint), Purpose::kCheckpoint);
     }
   }
   for (const auto& [name, dataset] : datasets) {
-    for (const pb::DatasetFile& file : dataset.record.content().files()) ask(file.object(), Purpose::kFile);
+    for (const pb::DatasetFile& file : dataset.record->content().files()) ask(file.object(), Purpose::kFile);
   }
   visit_sought(ask);
 }
@@ -251,11 +251,11 @@ std::vector<Hash> Machine::lost_objects() const {
 std::vector<std::string> Machine::copies_why(const Run& run, const Expert& expert) const {
   std::vector<std::string> reasons;
   if (copies_wanted(run) == 0) return reasons;
-  const std::string whose = text("expert ", expert.record.index(), ": ");
+  const std::string whose = text("expert ", expert.record->index(), ": ");
   if (expert.places.size() < copies_wanted(run)) {
     const std::size_t places = expert.places.size() + 1;
     reasons.push_back(text(whose, "checkpoints are kept in ", places, places == 1 ? " place" : " places",
-                           ", not ", run.record.spec().copies(), ": no other machine is free to hold one"));
+                           ", not ", run.record->spec().copies(), ": no other machine is free to hold one"));
   }
   if (!expert.pending || !stored_objects.contains(expert.pending->manifest)) return reasons;
   std::string lacking;
@@ -263,7 +263,7 @@ std::vector<std::string> Machine::copies_why(const Run& run, const Expert& exper
     const Node& node = nodes.at(id);
     const auto held = node.held.find(expert.pending->manifest);
     if (held == node.held.end() || held->second.durable) continue;
-    lacking += text(lacking.empty() ? "" : ", ", node.record.name(), " (", human_bytes(held->second.bytes),
+    lacking += text(lacking.empty() ? "" : ", ", node.record->name(), " (", human_bytes(held->second.bytes),
                     " of ", human_bytes(expert.pending->commit.manifest().bytes()), ")");
   }
   if (!lacking.empty())
@@ -274,14 +274,14 @@ std::vector<std::string> Machine::copies_why(const Run& run, const Expert& exper
 
 std::uint32_t Machine::places_with_head(const Expert& expert) const {
   if (expert.head().empty()) return 0;
-  const stored::Checkpoint& head = expert.record.checkpoints(0);
+  const stored::Checkpoint& head = expert.record->checkpoints(0);
   const Hash manifest = *Hash::from_raw(head.manifest());
   return static_cast<std::uint32_t>(hosts_with(expert, manifest, head.node()) +
                                     (stored_objects.contains(manifest) ? 1 : 0));
 }
 
 Step Machine::unanchored_steps(const Expert& expert) const {
-  for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
+  for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
     if (stored_objects.contains(*Hash::from_raw(checkpoint.manifest())))
       return expert.step() - checkpoint.step();
   }

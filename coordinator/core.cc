@@ -38,15 +38,15 @@ void show(const std::string& value, Id& id) {
 }
 
 void show(const Run& run, const Expert& expert, ExpertView& view) {
-  show(expert.record.run(), view.id.run);
-  view.id.index = expert.record.index();
-  view.epoch = Epoch(expert.record.epoch());
-  view.attempt = expert.record.attempt();
+  show(expert.record->run(), view.id.run);
+  view.id.index = expert.record->index();
+  view.epoch = Epoch(expert.record->epoch());
+  view.attempt = expert.record->attempt();
   view.head = expert.head().empty() ? std::nullopt : std::optional(*Hash::from_raw(expert.head()));
   view.head_step = expert.step();
   if (expert.has_lease()) {
     if (!view.lease) view.lease.emplace();
-    const stored::Lease& lease = expert.record.lease();
+    const stored::Lease& lease = expert.record->lease();
     show(lease.node(), view.lease->node);
     view.lease->slot = lease.slot();
     view.lease->incarnation = lease.incarnation();
@@ -55,7 +55,7 @@ void show(const Run& run, const Expert& expert, ExpertView& view) {
     view.lease.reset();
   }
   view.yields = expert.yield;
-  view.copies = run.record.spec().copies();
+  view.copies = run.record->spec().copies();
   view.pending = expert.pending ? std::optional(expert.pending->manifest) : std::nullopt;
   view.places.resize(expert.places.size());
   for (std::size_t i = 0; i < expert.places.size(); ++i) show(expert.places[i], view.places[i]);
@@ -72,20 +72,18 @@ Effects Machine::start(Now at) {
   started = now.boot;
   started_unix_ms = now.unix_ms;
   next_tick = now.boot + kTickEvery;
-  meta.set_starts(meta.starts() + 1);
-  dirty_meta = true;
-  next_version = std::uint64_t{meta.generation()} << 48 | (meta.starts() & 0xffff) << 32;
+  meta.change().set_starts(meta->starts() + 1);
+  next_version = std::uint64_t{meta->generation()} << 48 | (meta->starts() & 0xffff) << 32;
   std::size_t fleet = 0;
   for (auto& [id, node] : nodes) {
     node.seen = now.boot;
     fleet += node.is_node() ? 1 : 0;
-    if (node.record.present()) awaited.insert(id);
-    if (!node.record.present() && node.record.gone_unix_ms() == 0) {
-      node.record.set_gone_unix_ms(now.unix_ms);
-      dirty_nodes.insert(id);
+    if (node.record->present()) awaited.insert(id);
+    if (!node.record->present() && node.record->gone_unix_ms() == 0) {
+      node.record.change().set_gone_unix_ms(now.unix_ms);
     }
-    if (!node.record.revoked() || planted("revoked_let_in")) {
-      effects.roster.push_back({NodeId(id), node.record.x25519_key(), node.record.role(), true});
+    if (!node.record->revoked() || planted("revoked_let_in")) {
+      effects.roster.push_back({NodeId(id), node.record->x25519_key(), node.record->role(), true});
     }
   }
   const auto dialling = std::chrono::duration_cast<Duration>(
@@ -93,7 +91,7 @@ Effects Machine::start(Now at) {
   const Duration recovery = std::max(config.lease + config.grace, dialling);
   recovery_until = now.boot + recovery;
   recovery_limit = now.boot + config.longest_recovery * recovery;
-  tell("coordinator_started", text("start ", meta.starts(), ", epochs of generation ", meta.generation(),
+  tell("coordinator_started", text("start ", meta->starts(), ", epochs of generation ", meta->generation(),
                                    ", ", fleet, " nodes rostered"));
   forget_deletions();
   begin_recall();
@@ -179,39 +177,8 @@ void Machine::tick() {
 }
 
 void Machine::finish() {
-  auto& writes = effects.batch.writes;
-  const auto write = [&](std::string key, const google::protobuf::MessageLite* value) {
-    writes.push_back(
-        {std::move(key), value == nullptr ? std::nullopt : std::optional(value->SerializeAsString())});
-  };
-  const auto write_records = [&](std::set<std::string>& dirty, const char* prefix, const auto& records) {
-    for (const std::string& id : dirty) {
-      const auto found = records.find(id);
-      if constexpr (requires { found->second.record; }) {
-        write(prefix + id, found == records.end() ? nullptr : &found->second.record);
-      } else {
-        write(prefix + id, found == records.end() ? nullptr : &found->second);
-      }
-    }
-    dirty.clear();
-  };
-  if (dirty_meta) write(kMetaKey, &meta);
-  dirty_meta = false;
-  write_records(dirty_nodes, kNodePrefix, nodes);
-  write_records(dirty_tokens, kTokenPrefix, tokens);
-  write_records(dirty_datasets, kDatasetPrefix, datasets);
-  write_records(dirty_runs, kRunPrefix, runs);
-  write_records(dirty_deleted, kDeletedPrefix, deleted_runs);
-  write_records(dirty_revoked, kRevokedPrefix, revoked_keys);
-  for (const ExpertId& id : dirty_experts) {
-    const Expert* expert = find_expert(id.run.str(), id.index);
-    write(expert_key(id), expert == nullptr ? nullptr : &expert->record);
-  }
-  dirty_experts.clear();
-  for (auto& [key, value] : other_writes) writes.push_back({key, std::move(value)});
-  other_writes.clear();
-
-  if (!writes.empty()) effects.batch.number = ++batch;
+  effects.batch.writes = journal.take();
+  if (!effects.batch.writes.empty()) effects.batch.number = ++batch;
   for (Send& send : effects.sends) send.after_batch = sends_early(send) ? 0 : batch;
   for (const std::size_t index : sends_at_once) effects.sends[index].after_batch = 0;
   sends_at_once.clear();
@@ -256,12 +223,12 @@ void Machine::received(const Received& event) {
     reply_error(event.connection, event.request.id(), fail(code, why));
   };
   const auto key = node_keys.find(event.key);
-  const bool is_revoked = key != node_keys.end() && nodes.at(key->second).record.revoked();
+  const bool is_revoked = key != node_keys.end() && nodes.at(key->second).record->revoked();
   if (recalls() && (key != node_keys.end() || readmitted.contains(event.key))) {
     // What it has seen counts already: so that nothing is granted below it afterwards.
     if (!is_revoked && event.request.has_hello())
       go_beyond(
-          key == node_keys.end() ? readmitted.at(event.key).name() : nodes.at(key->second).record.name(),
+          key == node_keys.end() ? readmitted.at(event.key).name() : nodes.at(key->second).record->name(),
           event.request.hello().generation());
     refuse(ErrorCode::kUnavailable, kRecalling);
     return;
@@ -280,7 +247,7 @@ void Machine::received(const Received& event) {
     return;
   }
   const auto peer = peers.find(event.connection);
-  if (peer == peers.end() || peer->second.str() != node.record.id()) {
+  if (peer == peers.end() || peer->second.str() != node.record->id()) {
     refuse(ErrorCode::kConflict, kHelloFirst);
     return;
   }
@@ -359,7 +326,7 @@ FirstStart Core::first_start(const FirstAdmin& admin, Now now, Effects& effects)
   FirstStart first;
   first.certificate =
       machine.roster(admin.node, admin.ed25519_key, admin.x25519_key, pb::ROLE_ADMIN, admin.name)
-          .record.certificate();
+          .record->certificate();
   constexpr std::uint32_t kUses = 100;
   constexpr std::uint64_t kWeek = 7ULL * 86400;
   first.token = machine.make_token(pb::ROLE_NODE, kUses, kWeek);
@@ -373,7 +340,7 @@ std::vector<NamedObject> Core::objects() const { return machine_->objects(); }
 
 bool Core::may_read(const NodeId& node, const Hash& manifest) const {
   const auto found = machine_->nodes.find(node.str());
-  return found != machine_->nodes.end() && !found->second.record.revoked() && !machine_->recalls() &&
+  return found != machine_->nodes.end() && !found->second.record->revoked() && !machine_->recalls() &&
          machine_->may_read(found->second, manifest);
 }
 
@@ -383,7 +350,8 @@ std::optional<NodeId> Core::node_of_key(const std::string& key) const {
   if (const auto readmitted = machine_->readmitted.find(key); readmitted != machine_->readmitted.end())
     return NodeId(readmitted->second.node_id());
   const auto id = machine_->node_keys.find(key);
-  if (id == machine_->node_keys.end() || machine_->nodes.at(id->second).record.revoked()) return std::nullopt;
+  if (id == machine_->node_keys.end() || machine_->nodes.at(id->second).record->revoked())
+    return std::nullopt;
   return NodeId(id->second);
 }
 

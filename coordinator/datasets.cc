@@ -51,18 +51,18 @@ bool uses(const pb::RunSpec& spec, const std::string& dataset) {
 std::vector<const pb::DatasetFile*> Machine::files_of(const Run& run, std::uint32_t expert) const {
   const bool is_router = run.is_router(expert);
   std::vector<const pb::DatasetFile*> files;
-  for (const pb::DatasetFile& file : datasets.at(run.record.spec().dataset()).record.content().files()) {
+  for (const pb::DatasetFile& file : datasets.at(run.record->spec().dataset()).record->content().files()) {
     const bool is_its = is_router || file.partition() == static_cast<std::int32_t>(expert);
     if (file.role() == "shard" && is_its) files.push_back(&file);
   }
-  const std::string& init = run.record.spec().init();
-  if (!init.empty() && !is_router) files.push_back(&datasets.at(init).record.content().files(0));
+  const std::string& init = run.record->spec().init();
+  if (!init.empty() && !is_router) files.push_back(&datasets.at(init).record->content().files(0));
   return files;
 }
 
 const Run* Machine::user_of(const std::string& dataset) const {
   for (const auto& [id, run] : runs) {
-    if (uses(run.record.spec(), dataset)) return &run;
+    if (uses(run.record->spec(), dataset)) return &run;
   }
   return nullptr;
 }
@@ -89,19 +89,19 @@ AdminResult Machine::dataset_add(const pb::DatasetAdd& request, const Node& pers
                   text("the dataset needs ", human_bytes(bytes), " and the coordinator's disk has ",
                        human_bytes(*disk_free), " free"));
     }
-    Dataset& dataset = datasets[request.name()];
-    *dataset.record.mutable_content() = request;
-    dataset.record.set_created_unix_ms(now.unix_ms);
+    Dataset dataset;
+    *dataset.record.change().mutable_content() = request;
+    dataset.record.change().set_created_unix_ms(now.unix_ms);
     dataset.digest = digest;
-    dirty_datasets.insert(request.name());
+    datasets.insert(std::move(dataset));
     for (const pb::DatasetFile& file : request.files()) name_object(file.object().manifest());
     tell("dataset_added",
          text(request.name(), ": ", request.samples(), " samples in ", request.partitions(), " partitions, ",
               human_bytes(bytes), " to upload"),
-         person.record.name());
+         person.record->name());
   }
   Dataset& dataset = datasets.at(request.name());
-  dataset.source = NodeId(person.record.id());
+  dataset.source = NodeId(person.record->id());
   dataset.fetching.clear();  // asked for again, of whoever is here now
   check_ready(dataset);
   pump(dataset);
@@ -113,7 +113,7 @@ AdminResult Machine::dataset_add(const pb::DatasetAdd& request, const Node& pers
 // Keeps a few fetches open until all files are there; again where one was found damaged.
 void Machine::pump(Dataset& dataset) {
   if (dataset.source.empty()) return;
-  for (const pb::DatasetFile& file : dataset.record.content().files()) {
+  for (const pb::DatasetFile& file : dataset.record->content().files()) {
     if (dataset.fetching.size() >= config.fetches_of_dataset) return;
     const Hash manifest = *Hash::from_raw(file.object().manifest());
     if (stored_objects.contains(manifest) || !dataset.fetching.insert(manifest).second) continue;
@@ -123,7 +123,7 @@ void Machine::pump(Dataset& dataset) {
 }
 
 bool Machine::is_whole(const Dataset& dataset) const {
-  return std::ranges::all_of(dataset.record.content().files(), [&](const pb::DatasetFile& file) {
+  return std::ranges::all_of(dataset.record->content().files(), [&](const pb::DatasetFile& file) {
     return stored_objects.contains(*Hash::from_raw(file.object().manifest()));
   });
 }
@@ -133,24 +133,23 @@ void Machine::check_ready(Dataset& dataset) {
   dataset.source = NodeId();
   dataset.fetching.clear();
   dataset.progress.clear();
-  if (dataset.record.ready()) return;
-  dataset.record.set_ready(true);
-  dirty_datasets.insert(dataset.record.content().name());
-  tell("dataset_ready", text(dataset.record.content().name(), " is here, every hash verified"));
+  if (dataset.record->ready()) return;
+  dataset.record.change().set_ready(true);
+  tell("dataset_ready", text(dataset.record->content().name(), " is here, every hash verified"));
 }
 
 pb::DatasetInfo Machine::dataset_info(const Dataset& dataset, bool with_files) const {
-  const pb::DatasetAdd& content = dataset.record.content();
+  const pb::DatasetAdd& content = dataset.record->content();
   pb::DatasetInfo info;
   info.set_name(content.name());
-  const bool is_left_damaged = dataset.record.ready() && dataset.source.empty();
+  const bool is_left_damaged = dataset.record->ready() && dataset.source.empty();
   info.set_state(is_whole(dataset) ? "ready" : is_left_damaged ? "damaged" : "uploading");
   info.set_partitions(content.partitions());
   info.set_samples(content.samples());
   info.set_channels(content.channels());
   info.set_image_size(content.image_size());
   info.set_latents(content.latents());
-  info.set_created_unix_ms(dataset.record.created_unix_ms());
+  info.set_created_unix_ms(dataset.record->created_unix_ms());
   *info.mutable_classes() = content.classes();
   std::vector<std::uint64_t> samples(content.partitions());
   std::uint64_t bytes = 0;
@@ -195,16 +194,15 @@ AdminResult Machine::dataset_delete(const pb::Named& request) {
   const auto dataset = datasets.find(request.name());
   if (dataset == datasets.end()) return fail(ErrorCode::kNotFound, text("no dataset ", request.name()));
   if (const Run* run = user_of(request.name())) {
-    return fail(ErrorCode::kConflict, text("run ", run->record.spec().name(), " uses dataset ",
+    return fail(ErrorCode::kConflict, text("run ", run->record->spec().name(), " uses dataset ",
                                            request.name(), "; delete the run first"));
   }
   const Dataset gone = std::move(dataset->second);
-  datasets.erase(dataset);
+  datasets.erase(request.name());
   for (const Hash& fetching : gone.fetching) cancel_fetch(fetching);
-  for (const pb::DatasetFile& file : gone.record.content().files()) {
+  for (const pb::DatasetFile& file : gone.record->content().files()) {
     unname_object(file.object().manifest(), Purpose::kFile);
   }
-  dirty_datasets.insert(request.name());
   tell("dataset_deleted", request.name());
   pb::AdminReply reply;
   reply.mutable_ack();

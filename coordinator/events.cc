@@ -61,11 +61,6 @@ std::string number_text(std::uint64_t number) {
   return digits;
 }
 
-std::string expert_key(const ExpertId& id) {
-  return kExpertPrefix + id.run.str() + '/' + number_text(id.index);
-}
-std::string event_key(std::uint64_t number) { return kEventPrefix + number_text(number); }
-
 void Machine::tell(const std::string& kind, const std::string& reason, const std::string& node,
                    const Expert* expert, std::uint64_t step) {
   pb::Event event;
@@ -75,9 +70,9 @@ void Machine::tell(const std::string& kind, const std::string& reason, const std
   event.set_reason(clean_text(reason, protocol::kReasonBytes));
   event.set_step(step);
   if (expert != nullptr) {
-    event.set_run(runs.at(expert->record.run()).record.spec().name());
-    event.set_expert(expert->record.index());
-    event.set_epoch(expert->record.epoch());
+    event.set_run(runs.at(expert->record->run()).record->spec().name());
+    event.set_expert(expert->record->index());
+    event.set_epoch(expert->record->epoch());
   }
   tell_event(std::move(event), {node, ""});
 }
@@ -85,10 +80,10 @@ void Machine::tell(const std::string& kind, const std::string& reason, const std
 void Machine::tell_run(const std::string& kind, const std::string& reason, const Run& run) {
   pb::Event event;
   event.set_kind(kind);
-  event.set_run(run.record.spec().name());
+  event.set_run(run.record->spec().name());
   event.set_expert(-1);
   event.set_reason(clean_text(reason, protocol::kReasonBytes));
-  tell_event(std::move(event), {run.record.spec().name(), ""});
+  tell_event(std::move(event), {run.record->spec().name(), ""});
 }
 
 // Every event comes this way. One that `who` causes without end is counted once the kind's bound for a minute is reached.
@@ -147,14 +142,14 @@ std::size_t Machine::most_of(const std::string& kind) const {
 void Machine::append(pb::Event event) {
   event.set_number(next_event++);
   event.set_unix_ms(now.unix_ms);
-  other_writes[event_key(event.number())] = event.SerializeAsString();
+  event_changes.add(event.number());
   const std::string kind = event.kind();
   const std::string node = event.node();
   count_event(event, 1);
   events.push_back(std::move(event));
   const auto drop_oldest = [&](auto oldest) {
     count_event(*oldest, -1);
-    other_writes[event_key(oldest->number())] = std::nullopt;
+    event_changes.add(oldest->number());
     events.erase(oldest);
   };
   if (events_of_kind[kind] > most_of(kind))
@@ -179,7 +174,7 @@ AdminResult Machine::event_list(const pb::EventList& request) const {
                                 ? protocol::kPageItems
                                 : std::min<std::size_t>(request.limit(), protocol::kPageItems);
   std::string run = request.run();
-  if (const auto found = runs.find(run); found != runs.end()) run = found->second.record.spec().name();
+  if (const auto found = runs.find(run); found != runs.end()) run = found->second.record->spec().name();
   pb::AdminReply reply;
   auto& list = *reply.mutable_events();
   list.set_next(request.after());

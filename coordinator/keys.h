@@ -1,4 +1,4 @@
-// Keys of the coordinator's state. Numbers are 16 hexadecimal digits, so that order of key is order of number.
+// Keys of the coordinator's state. A number has 16 hexadecimal digits, so keys sort as their numbers do.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,12 @@ inline constexpr char kEventPrefix[] = "event/";
 inline constexpr char kDeletedPrefix[] = "deleted/";  // runs, by id
 inline constexpr char kRevokedPrefix[] = "revoked/";  // ids that are not in the roster
 
+// In the order in which a batch writes them.
+enum class Kind { kMeta, kNode, kToken, kDataset, kRun, kDeleted, kRevoked, kExpert, kEvent };
+inline constexpr const char* kPrefixes[] = {kMetaKey,       kNodePrefix,   kTokenPrefix,
+                                            kDatasetPrefix, kRunPrefix,    kDeletedPrefix,
+                                            kRevokedPrefix, kExpertPrefix, kEventPrefix};
+
 // Kinds of events that come often.
 inline constexpr char kEnrolled[] = "enrolled";
 inline constexpr char kTurnedAway[] = "turned_away";
@@ -27,7 +33,10 @@ inline constexpr char kPeerFault[] = "peer_fault";
 inline constexpr char kRunState[] = "run_state";
 
 std::string number_text(std::uint64_t number);
-std::string expert_key(const ExpertId& id);
-std::string event_key(std::uint64_t number);
+inline std::string id_text(const std::string& id) { return id; }
+inline std::string id_text(const ExpertId& id) { return id.run.str() + '/' + number_text(id.index); }
+inline std::string id_text(std::uint64_t number) { return number_text(number); }
+inline std::string expert_key(const ExpertId& id) { return kExpertPrefix + id_text(id); }
+inline std::string event_key(std::uint64_t number) { return kEventPrefix + id_text(number); }
 
 }  // namespace skerry::coordinator

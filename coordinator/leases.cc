@@ -18,17 +18,26 @@ Expert* Machine::find_expert(const std::string& run, std::uint32_t index) {
   return &found->second.experts[index];
 }
 
+Run& Machine::insert_run(Run run) {
+  Run& inserted = runs.insert(std::move(run));
+  for (Expert& expert : inserted.experts) {
+    expert.record.list_in(expert_changes);
+    expert.record.change();
+  }
+  return inserted;
+}
+
 bool Machine::holds(const Expert& expert, const Node& node, std::uint64_t epoch) const {
   if (!expert.has_lease()) return false;
-  const stored::Lease& lease = expert.record.lease();
-  return (lease.node() == node.record.id() || planted("holder_not_checked")) &&
-         (lease.incarnation() == node.record.incarnation() || planted("holder_not_checked") ||
+  const stored::Lease& lease = expert.record->lease();
+  return (lease.node() == node.record->id() || planted("holder_not_checked")) &&
+         (lease.incarnation() == node.record->incarnation() || planted("holder_not_checked") ||
           planted("incarnation_ignored")) &&
-         expert.record.epoch() == epoch;
+         expert.record->epoch() == epoch;
 }
 
 Duration Machine::expiry(const Expert& expert) const {
-  const auto holder = nodes.find(expert.record.lease().node());
+  const auto holder = nodes.find(expert.record->lease().node());
   const Duration seen = holder == nodes.end() ? Duration{} : holder->second.seen;
   return std::max(seen + config.lease + config.grace, recovery_until);
 }
@@ -37,27 +46,26 @@ void Machine::resume(Expert& expert, Node& node) {
   expert.lapsed = false;
   unsettled = true;
   tell("lease_resumed", "its holder came back before anybody else had it: nothing is lost",
-       node.record.name(), &expert, expert.step());
+       node.record->name(), &expert, expert.step());
 }
 
 void Machine::lapse(Expert& expert, const std::string& reason) {
   expert.lapsed = true;
   unsettled = true;
-  lost.push_back({expert.id(), "lease_lost", nodes.at(expert.record.lease().node()).record.name(), reason});
+  lost.push_back({expert.id(), "lease_lost", nodes.at(expert.record->lease().node()).record->name(), reason});
 }
 
 void Machine::release(Expert& expert, const std::string& kind, const std::string& reason) {
-  Node& node = nodes.at(expert.record.lease().node());
+  Node& node = nodes.at(expert.record->lease().node());
   drop_pending(expert);
   node.leases.erase(expert.id());
-  assignment_changed(node.record.id());
-  expert.record.set_last_node(node.record.id());
-  expert.record.clear_lease();
+  assignment_changed(node.record->id());
+  expert.record.change().set_last_node(node.record->id());
+  expert.record.change().clear_lease();
   expert.lapsed = false;
   expert.yield = expert.asked_back = false;
-  dirty_experts.insert(expert.id());
   unsettled = true;
-  lost.push_back({expert.id(), kind, node.record.name(), reason});
+  lost.push_back({expert.id(), kind, node.record->name(), reason});
   check_drained(node);
 }
 
@@ -72,7 +80,7 @@ void Machine::release_all(Node& node, const std::string& kind, const std::string
 
 void Machine::overtake(Expert& expert) {
   constexpr std::size_t kRemembered = 16;
-  expert.overtaken.emplace_back(expert.record.lease().node(), expert.record.epoch());
+  expert.overtaken.emplace_back(expert.record->lease().node(), expert.record->epoch());
   if (expert.overtaken.size() > kRemembered) expert.overtaken.pop_front();
 }
 
@@ -81,28 +89,27 @@ void Machine::tell_overtaken(const Node& node, const pb::SlotStatus& status) {
   Expert* expert = find_expert(status.run(), status.expert());
   if (expert == nullptr || expert->overtaken.empty()) return;
   const auto lost_it =
-      std::ranges::find(expert->overtaken, std::pair(node.record.id(), std::uint64_t{status.epoch()}));
+      std::ranges::find(expert->overtaken, std::pair(node.record->id(), std::uint64_t{status.epoch()}));
   if (lost_it == expert->overtaken.end()) return;
   expert->overtaken.erase(lost_it);
   tell_fenced(*expert, node, status.epoch(), status.step(),
               text("it still trained at step ", status.step(), " of epoch ", status.epoch(), ", but epoch ",
-                   expert->record.epoch(), " is current: that work is discarded"));
+                   expert->record->epoch(), " is current: that work is discarded"));
 }
 
 void Machine::raise_epoch(Expert& expert) {
-  const Epoch epoch(expert.record.epoch());
+  const Epoch epoch(expert.record->epoch());
   if (planted("epoch_not_raised") && epoch.value() != 0) return;
   const std::uint64_t counter =
-      std::max(epoch.counter() + 1, static_cast<std::uint64_t>(meta.restored_unix_ms()));
-  expert.record.set_epoch(Epoch(static_cast<std::uint16_t>(meta.generation()), counter).value());
-  dirty_experts.insert(expert.id());
+      std::max(epoch.counter() + 1, static_cast<std::uint64_t>(meta->restored_unix_ms()));
+  expert.record.change().set_epoch(Epoch(static_cast<std::uint16_t>(meta->generation()), counter).value());
 }
 
 // A restored backup may be older than grants it does not know: its leases are of another generation, and end.
 void Machine::end_leases_of_old_generations() {
   for (auto& [id, run] : runs) {
     for (Expert& expert : run.experts) {
-      if (!expert.has_lease() || Epoch(expert.record.epoch()).generation() == meta.generation()) continue;
+      if (!expert.has_lease() || Epoch(expert.record->epoch()).generation() == meta->generation()) continue;
       if (planted("restored_leases_kept")) continue;
       release(expert, "lease_lost", "the coordinator was restored from a backup");
       raise_epoch(expert);
@@ -114,17 +121,16 @@ void Machine::end_leases_of_old_generations() {
 // node can use the generations up; one beyond them refuses this coordinator by itself.
 std::uint64_t Machine::generations_end() const {
   return std::min<std::uint64_t>(
-      std::max<std::uint32_t>(meta.restored_generation(), 1) + config.generation_leap,
+      std::max<std::uint32_t>(meta->restored_generation(), 1) + config.generation_leap,
       protocol::kGenerations);
 }
 
 void Machine::go_beyond(const std::string& node, std::uint64_t seen) {
-  if (seen <= meta.generation() || seen >= generations_end() || planted("generation_not_taken")) return;
-  meta.set_generation(static_cast<std::uint32_t>(seen) + 1);
-  dirty_meta = true;
+  if (seen <= meta->generation() || seen >= generations_end() || planted("generation_not_taken")) return;
+  meta.change().set_generation(static_cast<std::uint32_t>(seen) + 1);
   tell("generation_raised",
        text("it has seen epochs of generation ", seen,
-            ": a later backup was restored before; they are of generation ", meta.generation(),
+            ": a later backup was restored before; they are of generation ", meta->generation(),
             " from here on"),
        node);
   end_leases_of_old_generations();
@@ -137,16 +143,16 @@ void Machine::expire() {
       planted("margin_too_small") ? config.lease - config.grace : config.lease + config.grace;
   for (auto& [id, node] : nodes) {
     if (now.boot < node.seen + silence) continue;
-    if (!node.record.present() && (node.leases.empty() || planted("lapsed_forgotten"))) continue;
-    if (node.record.present() && has_drained(node)) {
+    if (!node.record->present() && (node.leases.empty() || planted("lapsed_forgotten"))) continue;
+    if (node.record->present() && has_drained(node)) {
       leave(node);
       continue;
     }
     const std::string reason =
-        text(node.record.name(), " has been silent for ", human_duration(now.boot - node.seen));
-    if (node.record.present()) {
+        text(node.record->name(), " has been silent for ", human_duration(now.boot - node.seen));
+    if (node.record->present()) {
       depart(node, false);
-      tell("node_lost", reason, node.record.name());
+      tell("node_lost", reason, node.record->name());
     }
     // Also of a node that was lost before this start: that its leases had lapsed is not remembered.
     for (const ExpertId& held : node.leases) {
@@ -174,9 +180,9 @@ void Machine::end_early() {
     early_ends.push_back(now.boot);
     depart(node, false);
     const std::string reason =
-        text(node.record.name(), " closed its connection and did not come back within ",
+        text(node.record->name(), " closed its connection and did not come back within ",
              human_duration(config.reconnect));
-    tell("node_lost", reason, node.record.name());
+    tell("node_lost", reason, node.record->name());
     for (const ExpertId& held : node.leases) {
       Expert& expert = *find_expert(held.run.str(), held.index);
       if (!expert.lapsed) lapse(expert, reason);
@@ -191,7 +197,7 @@ std::size_t Machine::early_ends_left() {
   while (!early_ends.empty() && now.boot - early_ends.front() >= config.early_end_window)
     early_ends.pop_front();
   const auto fleet =
-      std::ranges::count_if(nodes, [](const auto& node) { return node.second.record.present(); });
+      std::ranges::count_if(nodes, [](const auto& node) { return node.second.record->present(); });
   // As it was before those of this window.
   const double whole = static_cast<double>(fleet) + static_cast<double>(early_ends.size());
   const auto share = static_cast<std::size_t>(config.early_end_share * whole);
@@ -213,22 +219,22 @@ pb::Assignment Machine::assignment_of(const Node& node) const {
     const Run& run = runs.at(id.run.str());
     const Expert& expert = run.experts[id.index];
     auto& slot = *assignment.add_slots();
-    slot.set_slot(expert.record.lease().slot());
+    slot.set_slot(expert.record->lease().slot());
     slot.set_run(id.run.str());
     slot.set_expert(id.index);
-    slot.set_epoch(expert.record.epoch());
-    slot.set_attempt(expert.record.attempt());
-    *slot.mutable_spec() = run.record.spec();
+    slot.set_epoch(expert.record->epoch());
+    slot.set_attempt(expert.record->attempt());
+    *slot.mutable_spec() = run.record->spec();
     *slot.mutable_spec()->mutable_train() = run.training_of(id.index);
     const bool is_router = run.is_router(id.index);
-    *slot.mutable_model() = is_router ? router_model(run.record.model(), id.index) : run.record.model();
+    *slot.mutable_model() = is_router ? router_model(run.record->model(), id.index) : run.record->model();
     for (const pb::DatasetFile* file : files_of(run, id.index)) {
       *slot.add_shards() = file->object();
       if (is_router) slot.add_partitions(static_cast<std::uint32_t>(file->partition()));
     }
-    if (!expert.head().empty()) *slot.mutable_head() = object_ref(expert.record.checkpoints(0));
+    if (!expert.head().empty()) *slot.mutable_head() = object_ref(expert.record->checkpoints(0));
     slot.set_head_step(expert.step());
-    slot.set_steps_target(run.record.steps_target());
+    slot.set_steps_target(run.record->steps_target());
     slot.set_yield_after_commit(expert.yield);
   }
   for (pb::Replica& replica : replicas_of(node)) *assignment.add_replicas() = std::move(replica);

@@ -27,16 +27,16 @@ Result<void> match(const KeyValue& entry, const std::string& expected) {
 }
 
 Result<void> check_expert(const std::string& key, const Expert& expert) {
-  const auto& checkpoints = expert.record.checkpoints();
+  const auto& checkpoints = expert.record->checkpoints();
   for (int i = 0; i < checkpoints.size(); ++i) {
     if (!Hash::from_raw(checkpoints[i].manifest()))
       return corrupt(key, "a checkpoint's manifest is not a hash");
-    if (checkpoints[i].epoch() > expert.record.epoch())
+    if (checkpoints[i].epoch() > expert.record->epoch())
       return corrupt(key, "a checkpoint is of a later epoch");
     if (i > 0 && checkpoints[i].step() >= checkpoints[i - 1].step())
       return corrupt(key, "checkpoints are out of order");
   }
-  if (expert.has_lease() && expert.record.epoch() == 0) return corrupt(key, "a lease without an epoch");
+  if (expert.has_lease() && expert.record->epoch() == 0) return corrupt(key, "a lease without an epoch");
   return {};
 }
 
@@ -44,7 +44,13 @@ Result<void> check_expert(const std::string& key, const Expert& expert) {
 
 Result<void> Machine::load_entry(const KeyValue& entry) {
   const std::string& key = entry.key;
-  if (key == kMetaKey) return parse(entry, meta);
+  if (key == kMetaKey) {
+    stored::Meta record;
+    TRY(parse(entry, record));
+    meta = Tracked(std::move(record));
+    meta.list_in(meta_changes);
+    return {};
+  }
   if (key.starts_with(kNodePrefix)) {
     stored::Node record;
     TRY(parse(entry, record));
@@ -54,7 +60,7 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
       return corrupt(key, "its name is another node's");
     if (!node_keys.emplace(record.x25519_key(), record.id()).second)
       return corrupt(key, "its key is another node's");
-    nodes[record.id()].record = std::move(record);
+    nodes.load({.record = Tracked(std::move(record))});
     return {};
   }
   if (key.starts_with(kTokenPrefix)) {
@@ -63,7 +69,7 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
     TRY(match(entry, kTokenPrefix + record.info().id()));
     if (record.info().used() > record.info().uses())
       return corrupt(key, "it was used more often than allowed");
-    tokens[record.info().id()] = std::move(record);
+    tokens.load({Tracked(std::move(record))});
     return {};
   }
   if (key.starts_with(kDatasetPrefix)) {
@@ -73,9 +79,8 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
     for (const pb::DatasetFile& file : record.content().files()) {
       if (!Hash::from_raw(file.object().manifest())) return corrupt(key, "a file's manifest is not a hash");
     }
-    Dataset& dataset = datasets[record.content().name()];
-    dataset.digest = blake2b(record.content().SerializeAsString()).raw();
-    dataset.record = std::move(record);
+    const std::string digest = blake2b(record.content().SerializeAsString()).raw();
+    datasets.load({.record = Tracked(std::move(record)), .digest = digest});
     return {};
   }
   if (key.starts_with(kRunPrefix)) {
@@ -85,35 +90,40 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
     if (!run_names.emplace(record.spec().name(), record.id()).second)
       return corrupt(key, "its name is another run's");
     if (record.wanted() == stored::WANTED_UNSPECIFIED) return corrupt(key, "it has no state");
-    Run& run = runs[record.id()];
-    if (run.experts.size() < record.experts()) run.experts.resize(record.experts());
-    run.record = std::move(record);
+    Run run;
+    run.experts.resize(record.experts());
+    run.record = Tracked(std::move(record));
+    runs.load(std::move(run));
     return {};
   }
   if (key.starts_with(kExpertPrefix)) {
+    stored::Expert record;
+    TRY(parse(entry, record));
     Expert expert;
-    TRY(parse(entry, expert.record));
+    expert.record = Tracked(std::move(record));
+    expert.record.list_in(expert_changes);
     TRY(match(entry, expert_key(expert.id())));
     TRY(check_expert(key, expert));
     const auto run =
-        runs.find(expert.record.run());  // "expert/" sorts before "run/": loaded in a second pass
+        runs.find(expert.record->run());  // "expert/" sorts before "run/": loaded in a second pass
     if (run == runs.end()) return corrupt(key, "its run is missing");
-    if (expert.record.index() >= run->second.experts.size()) return corrupt(key, "its run has fewer experts");
-    run->second.experts[expert.record.index()] = std::move(expert);
+    if (expert.record->index() >= run->second.experts.size())
+      return corrupt(key, "its run has fewer experts");
+    run->second.experts[expert.record->index()] = std::move(expert);
     return {};
   }
   if (key.starts_with(kDeletedPrefix)) {
     stored::DeletedRun record;
     TRY(parse(entry, record));
     TRY(match(entry, kDeletedPrefix + record.id()));
-    deleted_runs[record.id()] = std::move(record);
+    deleted_runs.load({Tracked(std::move(record))});
     return {};
   }
   if (key.starts_with(kRevokedPrefix)) {
     stored::RevokedKey record;
     TRY(parse(entry, record));
     TRY(match(entry, kRevokedPrefix + record.node()));
-    revoked_keys[record.node()] = std::move(record);
+    revoked_keys.load({Tracked(std::move(record))});
     return {};
   }
   if (key.starts_with(kEventPrefix)) {
@@ -139,43 +149,43 @@ Result<void> Machine::load(std::span<const KeyValue> state) {
     if (is_expert(entry)) TRY(load_entry(entry));
   }
   if (state.empty()) {
-    meta.set_format(kFormat);
-    meta.set_generation(1);
+    meta.change().set_format(kFormat);
+    meta.change().set_generation(1);
     return {};
   }
-  if (meta.format() == 0) return corrupt(kMetaKey, "it is missing");
-  if (meta.format() != kFormat) {
+  if (meta->format() == 0) return corrupt(kMetaKey, "it is missing");
+  if (meta->format() != kFormat) {
     return fail(ErrorCode::kInvalid,
-                text("the data folder has format ", meta.format(), ", this program reads format ", kFormat,
+                text("the data folder has format ", meta->format(), ", this program reads format ", kFormat,
                      "; use the version of skerry-coordinator that wrote it"));
   }
-  if (meta.generation() == 0 || meta.generation() > protocol::kGenerations)
+  if (meta->generation() == 0 || meta->generation() > protocol::kGenerations)
     return corrupt(kMetaKey, "its generation is wrong");
   return check_links();
 }
 
 Result<void> Machine::check_links() {
   for (auto& [id, run] : runs) {
-    if (!datasets.contains(run.record.spec().dataset()))
+    if (!datasets.contains(run.record->spec().dataset()))
       return corrupt(kRunPrefix + id, "its dataset is missing");
-    const std::string& init = run.record.spec().init();
-    if (!init.empty() && (!datasets.contains(init) || !is_weights(datasets.at(init).record.content())))
+    const std::string& init = run.record->spec().init();
+    if (!init.empty() && (!datasets.contains(init) || !is_weights(datasets.at(init).record->content())))
       return corrupt(kRunPrefix + id, "the weights that it starts from are missing");
-    for (std::uint32_t index = 0; index < run.record.experts(); ++index) {
+    for (std::uint32_t index = 0; index < run.record->experts(); ++index) {
       Expert& expert = run.experts[index];
       const std::string key = expert_key({RunId(id), index});
-      if (expert.record.run() != id) return corrupt(key, "it is missing");
-      if (Epoch(expert.record.epoch()).generation() > meta.generation())
+      if (expert.record->run() != id) return corrupt(key, "it is missing");
+      if (Epoch(expert.record->epoch()).generation() > meta->generation())
         return corrupt(key, "its epoch is of the future");
-      for (const auto& checkpoint : expert.record.checkpoints()) name_object(checkpoint.manifest());
+      for (const auto& checkpoint : expert.record->checkpoints()) name_object(checkpoint.manifest());
       if (!expert.has_lease()) continue;
-      const auto node = nodes.find(expert.record.lease().node());
+      const auto node = nodes.find(expert.record->lease().node());
       if (node == nodes.end()) return corrupt(key, "its holder is not rostered");
       node->second.leases.insert(expert.id());
     }
   }
   for (const auto& [name, dataset] : datasets) {
-    for (const pb::DatasetFile& file : dataset.record.content().files())
+    for (const pb::DatasetFile& file : dataset.record->content().files())
       name_object(file.object().manifest());
   }
   return {};

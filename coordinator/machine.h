@@ -15,6 +15,7 @@
 #include "coordinator/router_job.h"
 #include "coordinator/scheduler.h"
 #include "coordinator/state.pb.h"
+#include "coordinator/table.h"
 
 namespace skerry::coordinator {
 
@@ -28,7 +29,7 @@ struct Held {
 };
 
 struct Node {
-  stored::Node record;
+  Tracked<stored::Node> record;
   // The rest is of this coordinator's life only.
   ConnectionId connection;  // empty: not connected since
   std::uint64_t sequence = 0;
@@ -54,7 +55,7 @@ struct Node {
   bool log_ready = false;
   std::vector<std::string> log_lines;
 
-  bool is_node() const { return record.role() == pb::ROLE_NODE; }
+  bool is_node() const { return record->role() == pb::ROLE_NODE; }
 };
 
 struct PendingCommit {
@@ -71,7 +72,7 @@ struct Avoided {
 };
 
 struct Expert {
-  stored::Expert record;
+  Tracked<stored::Expert> record;
   bool lapsed = false;
   std::uint64_t grant_batch = 0;  // renewals wait for it
   bool yield = false;
@@ -88,28 +89,28 @@ struct Expert {
   std::pair<std::string, std::string> refused_told;  // node, reason
   std::string last_report;
 
-  ExpertId id() const { return {RunId(record.run()), record.index()}; }
-  bool has_lease() const { return record.has_lease(); }
+  ExpertId id() const { return {RunId(record->run()), record->index()}; }
+  bool has_lease() const { return record->has_lease(); }
   bool held() const { return has_lease() && !lapsed; }
-  bool is_removed() const { return record.removed(); }
-  bool has_head() const { return record.checkpoints_size() > 0; }
-  Step step() const { return has_head() ? record.checkpoints(0).step() : 0; }
+  bool is_removed() const { return record->removed(); }
+  bool has_head() const { return record->checkpoints_size() > 0; }
+  Step step() const { return has_head() ? record->checkpoints(0).step() : 0; }
   // Raw, until the record changes; empty: none.
   const std::string& head() const {
-    return (has_head() ? record.checkpoints(0) : stored::Checkpoint::default_instance()).manifest();
+    return (has_head() ? record->checkpoints(0) : stored::Checkpoint::default_instance()).manifest();
   }
 };
 
 struct Run {
-  stored::Run record;
+  Tracked<stored::Run> record;
   std::vector<Expert> experts;  // its jobs: a router that is trained is the last
   bool is_router(std::uint32_t index) const {
-    return trains_router(record.spec()) && index + 1 == record.experts();
+    return trains_router(record->spec()) && index + 1 == record->experts();
   }
   std::string job_name(std::uint32_t index) const;  // "expert 3", "the router"
   pb::TrainSpec training_of(std::uint32_t index) const;
-  bool active() const { return record.wanted() == stored::WANTED_ACTIVE; }
-  bool is_at_target(const Expert& expert) const { return expert.step() >= record.steps_target(); }
+  bool active() const { return record->wanted() == stored::WANTED_ACTIVE; }
+  bool is_at_target(const Expert& expert) const { return expert.step() >= record->steps_target(); }
   bool wants(const Expert& expert) const { return active() && !expert.is_removed() && !is_at_target(expert); }
   // Every expert of the ensemble is.
   bool is_all_at_target() const {
@@ -119,7 +120,7 @@ struct Run {
 };
 
 struct Dataset {
-  stored::Dataset record;
+  Tracked<stored::Dataset> record;
   std::string digest;  // of the content: the same again is a resume
   NodeId source;       // who uploads
   std::set<Hash> fetching;
@@ -213,23 +214,38 @@ inline pb::AdminReply acknowledged() {
 
 struct Machine {
   Machine(const Config& the_config, Rng& the_rng, const Authority& the_authority)
-      : config(the_config), rng(the_rng), authority(the_authority) {}
+      : config(the_config), rng(the_rng), authority(the_authority) {
+    meta.list_in(meta_changes);
+  }
 
   const Config& config;
   Rng& rng;
   const Authority& authority;
 
-  stored::Meta meta;
-  std::map<std::string, Node> nodes;  // by id
+  Journal journal;
+  Tracked<stored::Meta> meta;
+  Table<Node> nodes{journal, Kind::kNode};
   std::map<std::string, std::string> node_names;
   std::map<std::string, std::string> node_keys;  // X25519 → id
-  std::map<std::string, stored::Token> tokens;
-  std::map<std::string, Dataset> datasets;
-  std::map<std::string, Run> runs;  // by id
+  Table<Plain<stored::Token>> tokens{journal, Kind::kToken};
+  Table<Dataset> datasets{journal, Kind::kDataset};
+  Table<Run> runs{journal, Kind::kRun};
   std::map<std::string, std::string> run_names;
-  std::map<std::string, stored::DeletedRun> deleted_runs;  // by id
-  std::map<std::string, stored::RevokedKey> revoked_keys;  // that are not in the roster, by node id
+  Table<Plain<stored::DeletedRun>> deleted_runs{journal, Kind::kDeleted};
+  Table<Plain<stored::RevokedKey>> revoked_keys{journal, Kind::kRevoked};  // that are not in the roster
   std::deque<pb::Event> events;
+  Changes<std::string> meta_changes{journal, Kind::kMeta, [this](const auto&) { return &*meta; }};
+  Changes<ExpertId> expert_changes{journal, Kind::kExpert, [this](const ExpertId& id) {
+                                     const Expert* expert = find_expert(id.run.str(), id.index);
+                                     return expert == nullptr ? nullptr : &*expert->record;
+                                   }};
+  Changes<std::uint64_t> event_changes{
+      journal, Kind::kEvent, [this](std::uint64_t number) {
+        const auto event =
+            std::ranges::lower_bound(events, number, {}, [](const pb::Event& e) { return e.number(); });
+        const bool is_there = event != events.end() && event->number() == number;
+        return is_there ? &*event : nullptr;
+      }};
   std::map<ConnectionId, NodeId> peers;  // that have said Hello
   std::map<Hash, StoredObject> stored_objects;
   std::map<Hash, std::uint32_t> named;  // how often durable state names an object
@@ -278,10 +294,6 @@ struct Machine {
 
   // Of the step under way.
   Effects effects;
-  std::set<std::string> dirty_nodes, dirty_tokens, dirty_datasets, dirty_runs, dirty_deleted, dirty_revoked;
-  std::set<ExpertId> dirty_experts;
-  bool dirty_meta = false;
-  std::map<std::string, std::optional<std::string>> other_writes;
   std::set<std::string> reversioned;
   std::set<ExpertId> regranted;
   std::vector<std::size_t> sends_at_once;
@@ -321,7 +333,7 @@ struct Machine {
   // tokens.cc
   void enrol(const EnrolReceived& event);
   Result<pb::Certificate> try_enrol(const EnrolReceived& event);
-  Result<stored::Token*> usable_token(const pb::EnrolRequest& request);
+  Result<Plain<stored::Token>*> usable_token(const pb::EnrolRequest& request);
   Result<void> make_room_in_roster();
   Node& roster(const NodeId& id, const std::string& ed25519, const std::string& x25519, pb::Role role,
                const std::string& name);
@@ -350,7 +362,7 @@ struct Machine {
   std::string unusable_because(const Node& node) const;
 
   // recall.cc
-  bool recalls() const { return meta.recalls_revocations(); }
+  bool recalls() const { return meta->recalls_revocations(); }
   void begin_recall();
   void check_recall();
   void end_recall(const std::string& reason);
@@ -403,6 +415,7 @@ struct Machine {
 
   // leases.cc
   Expert* find_expert(const std::string& run, std::uint32_t index);
+  Run& insert_run(Run run);
   bool holds(const Expert& expert, const Node& node, std::uint64_t epoch) const;
   Duration expiry(const Expert& expert) const;
   void resume(Expert& expert, Node& node);

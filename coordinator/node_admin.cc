@@ -23,18 +23,18 @@ Result<Node*> Machine::find_node(const std::string& name) {
 
 pb::NodeInfo Machine::node_info(const Node& node) const {
   pb::NodeInfo info;
-  info.set_id(node.record.id());
-  info.set_name(node.record.name());
+  info.set_id(node.record->id());
+  info.set_name(node.record->name());
   info.set_state(node_state(node));
-  info.set_role(node.record.role());
+  info.set_role(node.record->role());
   for (const pb::Slot& slot : node.slots) *info.add_slots() = slot;
   for (const pb::SlotStatus& status : node.status) {
     *info.add_status() = status;
     if (const auto run = runs.find(status.run()); run != runs.end())
-      (*info.mutable_run_names())[status.run()] = run->second.record.spec().name();
+      (*info.mutable_run_names())[status.run()] = run->second.record->spec().name();
   }
   info.set_last_seen_unix_ms(node.seen_unix_ms);
-  info.set_joined_unix_ms(node.record.joined_unix_ms());
+  info.set_joined_unix_ms(node.record->joined_unix_ms());
   info.set_software(node.software);
   info.set_host_label(node.host_label);
   info.set_address(node.address);
@@ -64,13 +64,12 @@ AdminResult Machine::node_show(const pb::Named& request) {
 
 AdminResult Machine::node_cordon(const pb::Named& request, bool cordoned) {
   ASSIGN_OR_RETURN(Node* const node, find_node(request.name()));
-  if (node->record.revoked()) return fail(ErrorCode::kConflict, text(request.name(), " is revoked"));
-  if (node->record.cordoned() == cordoned && !node->record.draining()) return acknowledged();
-  node->record.set_cordoned(cordoned);
-  if (!cordoned) node->record.set_draining(false);
-  dirty_nodes.insert(node->record.id());
+  if (node->record->revoked()) return fail(ErrorCode::kConflict, text(request.name(), " is revoked"));
+  if (node->record->cordoned() == cordoned && !node->record->draining()) return acknowledged();
+  node->record.change().set_cordoned(cordoned);
+  if (!cordoned) node->record.change().set_draining(false);
   tell(cordoned ? "cordoned" : "uncordoned",
-       cordoned ? "it is given nothing new" : "it may be given work again", node->record.name());
+       cordoned ? "it is given nothing new" : "it may be given work again", node->record->name());
   unsettled = true;
   return acknowledged();
 }
@@ -78,13 +77,12 @@ AdminResult Machine::node_cordon(const pb::Named& request, bool cordoned) {
 // Done when its state is no longer "draining".
 AdminResult Machine::node_drain(const pb::Named& request) {
   ASSIGN_OR_RETURN(Node* const node, find_node(request.name()));
-  if (node->record.revoked()) return fail(ErrorCode::kConflict, text(request.name(), " is revoked"));
-  if (!node->record.draining() && !(node->record.cordoned() && node->leases.empty())) {
-    node->record.set_draining(true);
-    node->record.set_cordoned(true);
+  if (node->record->revoked()) return fail(ErrorCode::kConflict, text(request.name(), " is revoked"));
+  if (!node->record->draining() && !(node->record->cordoned() && node->leases.empty())) {
+    node->record.change().set_draining(true);
+    node->record.change().set_cordoned(true);
     node->drained_told = false;
-    dirty_nodes.insert(node->record.id());
-    tell("draining", text(node->leases.size(), " leases end at their next commits"), node->record.name());
+    tell("draining", text(node->leases.size(), " leases end at their next commits"), node->record->name());
     unsettled = true;
   }
   return acknowledged();
@@ -92,21 +90,20 @@ AdminResult Machine::node_drain(const pb::Named& request) {
 
 AdminResult Machine::node_evict(const pb::Named& request) {
   ASSIGN_OR_RETURN(Node* const node, find_node(request.name()));
-  if (node->record.revoked()) return fail(ErrorCode::kConflict, text(request.name(), " is revoked"));
-  release_all(*node, "lease_lost", text(node->record.name(), " was evicted"), true);
-  node->record.set_cordoned(true);
-  node->record.set_draining(false);
-  dirty_nodes.insert(node->record.id());
-  tell("evicted", "its work since the last commits is discarded; it stays cordoned", node->record.name());
+  if (node->record->revoked()) return fail(ErrorCode::kConflict, text(request.name(), " is revoked"));
+  release_all(*node, "lease_lost", text(node->record->name(), " was evicted"), true);
+  node->record.change().set_cordoned(true);
+  node->record.change().set_draining(false);
+  tell("evicted", "its work since the last commits is discarded; it stays cordoned", node->record->name());
   return acknowledged();
 }
 
 AdminResult Machine::node_revoke(const pb::Named& request) {
   ASSIGN_OR_RETURN(Node* const node, find_node(request.name()));
-  stored::Node& record = node->record;
+  const stored::Node& record = *node->record;
   if (record.revoked()) return acknowledged();
   const auto admins = std::ranges::count_if(nodes, [](const auto& other) {
-    return other.second.record.role() == pb::ROLE_ADMIN && !other.second.record.revoked();
+    return other.second.record->role() == pb::ROLE_ADMIN && !other.second.record->revoked();
   });
   if (record.role() == pb::ROLE_ADMIN && admins == 1) {
     return fail(ErrorCode::kConflict, text(request.name(), " is the only admin: enrol another one first"));
@@ -116,9 +113,9 @@ AdminResult Machine::node_revoke(const pb::Named& request) {
 }
 
 void Machine::revoke(Node& node, const std::string& reason) {
-  stored::Node& record = node.record;
+  const stored::Node& record = *node.record;
   release_all(node, "lease_lost", text(record.name(), " was revoked"), true);
-  record.set_revoked(true);
+  node.record.change().set_revoked(true);
   depart(node, false);
   tell("revoked", reason, record.name());
   if (planted("revoked_still_heard")) return;

@@ -30,18 +30,18 @@ std::map<Hash, pb::ObjectInfo> Machine::named_objects(const Run* only) const {
   for (const auto& [id, run] : runs) {
     if (only != nullptr && &run != only) continue;
     for (const Expert& expert : run.experts) {
-      for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
+      for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
         pb::ObjectInfo& info = add(object_ref(checkpoint));
         info.set_kind("checkpoint");
-        info.set_run(run.record.spec().name());
-        info.set_expert(static_cast<std::int32_t>(expert.record.index()));
+        info.set_run(run.record->spec().name());
+        info.set_expert(static_cast<std::int32_t>(expert.record->index()));
         info.set_step(checkpoint.step());
       }
     }
   }
   for (const auto& [name, dataset] : datasets) {
-    if (only != nullptr && only->record.spec().dataset() != name) continue;
-    for (const pb::DatasetFile& file : dataset.record.content().files()) {
+    if (only != nullptr && only->record->spec().dataset() != name) continue;
+    for (const pb::DatasetFile& file : dataset.record->content().files()) {
       pb::ObjectInfo& info = add(file.object());
       info.set_kind(file.role());
       info.set_dataset(name);

@@ -140,19 +140,19 @@ void Machine::tell_of_object(const std::string& kind, const Hash& manifest) {
   const std::string raw = manifest.raw();
   for (const auto& [id, run] : runs) {
     for (const Expert& expert : run.experts) {
-      for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
+      for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
         if (checkpoint.manifest() == raw)
           tell(kind, words_of(checkpoint, is_damaged), "", &expert, checkpoint.step());
       }
     }
   }
   for (const auto& [name, dataset] : datasets) {
-    for (const pb::DatasetFile& file : dataset.record.content().files()) {
+    for (const pb::DatasetFile& file : dataset.record->content().files()) {
       if (file.object().manifest() != raw) continue;
       const std::string words = words_of(name, file, is_damaged);
       bool is_used = false;
       for (const auto& [id, run] : runs) {
-        if (!uses(run.record.spec(), name)) continue;
+        if (!uses(run.record->spec(), name)) continue;
         is_used = true;
         if (file.role() == "shard") {
           const Expert& expert = run.experts[static_cast<std::size_t>(file.partition())];
@@ -172,13 +172,13 @@ std::string Machine::trouble_of(const Hash& manifest) const {
   const std::string raw = manifest.raw();
   for (const auto& [id, run] : runs) {
     for (const Expert& expert : run.experts) {
-      for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
+      for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
         if (checkpoint.manifest() == raw) return words_of(checkpoint, true);
       }
     }
   }
   for (const auto& [name, dataset] : datasets) {
-    for (const pb::DatasetFile& file : dataset.record.content().files()) {
+    for (const pb::DatasetFile& file : dataset.record->content().files()) {
       if (file.object().manifest() == raw) return words_of(name, file, true);
     }
   }
@@ -190,15 +190,15 @@ std::vector<std::string> Machine::damages(const Run& run) const {
   std::vector<std::string> found;
   const auto is_damaged = [&](const std::string& raw) { return damaged.contains(*Hash::from_raw(raw)); };
   for (const Expert& expert : run.experts) {
-    for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
+    for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
       if (is_damaged(checkpoint.manifest()))
-        found.push_back(text(run.job_name(expert.record.index()), ": ", words_of(checkpoint, true)));
+        found.push_back(text(run.job_name(expert.record->index()), ": ", words_of(checkpoint, true)));
     }
   }
-  for (const std::string& dataset : {run.record.spec().dataset(), run.record.spec().init()}) {
+  for (const std::string& dataset : {run.record->spec().dataset(), run.record->spec().init()}) {
     if (dataset.empty()) continue;
-    if (const Dataset& known = datasets.at(dataset); !known.record.ready()) {
-      const auto lacking = std::ranges::count_if(known.record.content().files(), [&](const auto& file) {
+    if (const Dataset& known = datasets.at(dataset); !known.record->ready()) {
+      const auto lacking = std::ranges::count_if(known.record->content().files(), [&](const auto& file) {
         return !stored_objects.contains(*Hash::from_raw(file.object().manifest()));
       });
       found.push_back(text(lacking, " files of dataset ", dataset,
@@ -206,7 +206,7 @@ std::vector<std::string> Machine::damages(const Run& run) const {
                            "`skerry dataset add ",
                            dataset, "` of the same images brings them"));
     }
-    for (const pb::DatasetFile& file : datasets.at(dataset).record.content().files()) {
+    for (const pb::DatasetFile& file : datasets.at(dataset).record->content().files()) {
       if (!is_damaged(file.object().manifest())) continue;
       const std::string whose = file.role() == "shard" ? text("expert ", file.partition(), ": ") : "";
       found.push_back(whose + words_of(dataset, file, true));
@@ -279,16 +279,16 @@ std::vector<NamedObject> Machine::objects() const {
   std::vector<NamedObject> all;
   for (const auto& [id, run] : runs) {
     for (const Expert& expert : run.experts) {
-      for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
+      for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
         all.push_back({*Hash::from_raw(checkpoint.manifest()), Purpose::kCheckpoint, true,
-                       text("run ", run.record.spec().name(), ", ", run.job_name(expert.record.index()),
+                       text("run ", run.record->spec().name(), ", ", run.job_name(expert.record->index()),
                             ", step ", checkpoint.step())});
       }
     }
   }
   for (const auto& [name, dataset] : datasets) {
-    for (const pb::DatasetFile& file : dataset.record.content().files()) {
-      all.push_back({*Hash::from_raw(file.object().manifest()), Purpose::kFile, dataset.record.ready(),
+    for (const pb::DatasetFile& file : dataset.record->content().files()) {
+      all.push_back({*Hash::from_raw(file.object().manifest()), Purpose::kFile, dataset.record->ready(),
                      text("dataset ", name, ", file ", file.object().name())});
     }
   }
@@ -300,7 +300,7 @@ bool Machine::may_read(const Node& node, const Hash& manifest) const {
   if (node.held.contains(manifest)) return true;
   const std::string raw = manifest.raw();
   for (const auto& [name, dataset] : datasets) {
-    for (const pb::DatasetFile& file : dataset.record.content().files()) {
+    for (const pb::DatasetFile& file : dataset.record->content().files()) {
       const bool of_router = file.role() == "router" || file.role() == "partition";
       if (of_router && file.object().manifest() == raw) return true;
     }

@@ -20,27 +20,22 @@ void Machine::hear_orphans(const std::vector<pb::RunRecord>& heard) {
 }
 
 void Machine::remember_deletion(const std::string& id, const std::string& name) {
-  stored::DeletedRun& deleted = deleted_runs[id];
+  stored::DeletedRun deleted;
   deleted.set_id(id);
   deleted.set_name(name);
   deleted.set_unix_ms(now.unix_ms);
-  dirty_deleted.insert(id);
+  deleted_runs.insert({Tracked(std::move(deleted))});
   forget_deletions();
 }
 
 // No record of them is alive any more.
 void Machine::forget_deletions() {
   const std::int64_t oldest = now.unix_ms - config.deleted_run_age / std::chrono::milliseconds(1);
-  std::erase_if(deleted_runs, [&](const auto& each) {
-    if (each.second.unix_ms() >= oldest) return false;
-    dirty_deleted.insert(each.first);
-    return true;
-  });
+  deleted_runs.erase_if([&](const auto& run) { return run.record->unix_ms() < oldest; });
   while (deleted_runs.size() > config.deleted_runs) {
-    const auto first =
-        std::ranges::min_element(deleted_runs, {}, [](const auto& each) { return each.second.unix_ms(); });
-    dirty_deleted.insert(first->first);
-    deleted_runs.erase(first);
+    deleted_runs.erase(std::ranges::min_element(deleted_runs, {}, [](const auto& each) {
+                         return each.second.record->unix_ms();
+                       })->first);
   }
 }
 

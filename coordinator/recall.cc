@@ -7,7 +7,7 @@
 namespace skerry::coordinator {
 
 void Machine::begin_recall() {
-  if (planted("recall_skipped")) meta.set_recalls_revocations(false);
+  if (planted("recall_skipped")) meta.change().set_recalls_revocations(false);
   if (!recalls()) return;
   recall_until = now.boot + config.recall_limit;
   recovery_until = recovery_limit = recall_until;
@@ -20,7 +20,7 @@ void Machine::check_recall() {
   std::size_t known = 0;
   std::size_t heard = 0;
   for (const auto& [id, node] : nodes) {
-    if (!node.is_node() || !node.record.present() || node.record.revoked()) continue;
+    if (!node.is_node() || !node.record->present() || node.record->revoked()) continue;
     ++known;
     heard += recalled.contains(id) ? 1 : 0;
   }
@@ -34,8 +34,7 @@ void Machine::check_recall() {
 
 // From here on everybody is answered. Nobody is taken for lost before it had time to say Hello.
 void Machine::end_recall(const std::string& reason) {
-  meta.set_recalls_revocations(false);
-  dirty_meta = true;
+  meta.change().set_recalls_revocations(false);
   tell("recalled", reason);
   for (const auto& [key, body] : std::exchange(readmitted, {})) {
     if (revoked_keys.contains(body.node_id()) || nodes.contains(body.node_id()) ||
@@ -43,7 +42,7 @@ void Machine::end_recall(const std::string& reason) {
       continue;
     const Node& node =
         roster(NodeId(body.node_id()), body.ed25519_key(), body.x25519_key(), body.role(), body.name());
-    tell("readmitted", "by its certificate, since the restored state did not know it", node.record.name());
+    tell("readmitted", "by its certificate, since the restored state did not know it", node.record->name());
   }
   for (auto& [id, node] : nodes) node.seen = now.boot;
   recovery_until = now.boot + config.lease + config.grace;
@@ -62,12 +61,13 @@ void Machine::take_back_revocation(const NodeId& id) {
   constexpr char kWhy[] =
       "as a record of this coordinator says, which is newer than the state that was restored";
   if (const auto node = nodes.find(id.str()); node != nodes.end()) {
-    if (!node->second.record.revoked()) revoke(node->second, kWhy);
+    if (!node->second.record->revoked()) revoke(node->second, kWhy);
     return;
   }
   if (revoked_keys.contains(id.str())) return;
-  revoked_keys[id.str()].set_node(id.str());
-  dirty_revoked.insert(id.str());
+  stored::RevokedKey revoked;
+  revoked.set_node(id.str());
+  revoked_keys.insert({Tracked(std::move(revoked))});
   const auto let_in =
       std::ranges::find(readmitted, id.str(), [](const auto& each) { return each.second.node_id(); });
   if (let_in != readmitted.end()) {
@@ -93,12 +93,12 @@ Result<pb::Certificate> Machine::readmit(const EnrolReceived& event, const NodeI
   }
   if (known != nodes.end()) {
     asked_again(known->second);
-    return known->second.record.certificate();
+    return known->second.record->certificate();
   }
   TRY(make_room_in_roster());
   const Node& node = roster(id, body.ed25519_key(), body.x25519_key(), body.role(), body.name());
-  tell("readmitted", "by its certificate, since the restored state did not know it", node.record.name());
-  return node.record.certificate();
+  tell("readmitted", "by its certificate, since the restored state did not know it", node.record->name());
+  return node.record->certificate();
 }
 
 }  // namespace skerry::coordinator

@@ -29,9 +29,9 @@ void Machine::return_lease(Node& node, const Received& event) {
   const bool anyones = planted("anyone_returns") && expert != nullptr && expert->has_lease();
   if (expert != nullptr && (holds(*expert, node, returned.epoch()) || anyones)) {
     const Run& run = runs.at(returned.run());
-    const bool asked = expert->asked_back || node.record.draining() || node.self_draining || !run.active();
+    const bool asked = expert->asked_back || node.record->draining() || node.self_draining || !run.active();
     // Given back unasked: it cannot train this one, so another node is tried before it.
-    if (!asked) expert->avoid[node.record.id()] = {node.record.incarnation(), now.boot + config.avoid};
+    if (!asked) expert->avoid[node.record->id()] = {node.record->incarnation(), now.boot + config.avoid};
     const std::string& reason = expert->yield ? expert->why : returned.reason();
     release(*expert, "lease_returned", reason.empty() ? "it gave no reason" : std::string(reason));
   }
@@ -44,20 +44,20 @@ void Machine::engine_report(Node& node, const Received& event) {
   const std::string digest = blake2b(report.SerializeAsString()).raw();
   const bool anyones = planted("anyone_reports") && expert != nullptr && expert->has_lease();
   if (expert != nullptr && (holds(*expert, node, report.epoch()) || anyones) &&
-      report.attempt() == expert->record.attempt() && expert->last_report != digest) {
+      report.attempt() == expert->record->attempt() && expert->last_report != digest) {
     expert->last_report = digest;
     std::string reason = text(words(report), ": ", report.reason());
     for (const std::string& line : report.last_lines()) {
       if (reason.size() + line.size() > protocol::kReasonBytes) break;
       reason += " | " + line;
     }
-    tell("engine_failed", reason, node.record.name(), expert, expert->step());
+    tell("engine_failed", reason, node.record->name(), expert, expert->step());
     if (report.failure() == pb::EngineEvent::FAILURE_NON_FINITE) {
       raise_attempt(runs.at(report.run()), *expert, report.reason());
     }
     // The report that uses up the attempts has returned the lease already.
     if (report.gives_up() && expert->has_lease()) {
-      expert->avoid[node.record.id()] = {node.record.incarnation(), now.boot + config.avoid};
+      expert->avoid[node.record->id()] = {node.record->incarnation(), now.boot + config.avoid};
       release(*expert, "lease_returned", text("it gave up: ", words(report), ": ", report.reason()));
     }
   }
@@ -67,11 +67,10 @@ void Machine::engine_report(Node& node, const Received& event) {
 // Another random stream from the head on. Only this raises the attempt: a lost node or a killed engine does not.
 void Machine::raise_attempt(Run& run, Expert& expert, const std::string& reason) {
   drop_pending(expert);
-  expert.record.set_attempt(expert.record.attempt() + 1);
-  dirty_experts.insert(expert.id());
-  assignment_changed(expert.record.lease().node());
-  if (expert.record.attempt() - expert.record.attempt_at_commit() < config.attempts) return;
-  const std::string why = text(run.job_name(expert.record.index()), " used up its ", config.attempts,
+  expert.record.change().set_attempt(expert.record->attempt() + 1);
+  assignment_changed(expert.record->lease().node());
+  if (expert.record->attempt() - expert.record->attempt_at_commit() < config.attempts) return;
+  const std::string why = text(run.job_name(expert.record->index()), " used up its ", config.attempts,
                                " attempts at step ", expert.step(), ": ", reason);
   if (run.active()) set_wanted(run, stored::WANTED_FAILED, why);
   release(expert, "lease_returned", why);

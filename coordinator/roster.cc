@@ -44,7 +44,7 @@ void Machine::hello(Node& node, const Received& event) {
     }
   }
   if (!peers.contains(event.connection)) {
-    const NodeId id(node.record.id());
+    const NodeId id(node.record->id());
     const auto of_person =
         node.is_node() ? 0
                        : std::ranges::count_if(peers, [&](const auto& peer) { return peer.second == id; });
@@ -60,7 +60,7 @@ void Machine::hello(Node& node, const Received& event) {
       peers.erase(node.connection);
     }
     node.connection = event.connection;
-    go_beyond(node.record.name(), hello.generation());
+    go_beyond(node.record->name(), hello.generation());
     greet_node(node, hello);
   }
   node.seen_unix_ms = now.unix_ms;
@@ -73,20 +73,20 @@ void Machine::hello(Node& node, const Received& event) {
   auto& answer = *message.mutable_hello();
   answer.mutable_version()->set_major(protocol::kVersionMajor);
   answer.mutable_version()->set_minor(protocol::kVersionMinor);
-  answer.set_generation(meta.generation());
+  answer.set_generation(meta->generation());
   answer.set_heartbeat_ms(static_cast<std::uint32_t>(config.heartbeat / std::chrono::milliseconds(1)));
   answer.set_lease_ms(static_cast<std::uint32_t>(config.lease / std::chrono::milliseconds(1)));
   answer.set_assignment_version(node.version);
-  answer.set_node_id(node.record.id());
-  answer.set_role(node.record.role());
-  answer.set_name(node.record.name());
+  answer.set_node_id(node.record->id());
+  answer.set_role(node.record->role());
+  answer.set_name(node.record->name());
   answer.set_address(event.address);
   if (hello.wants_peers() && !node.is_node()) answer.set_peers("");  // the host fills it: records are its own
   reply(event.connection, std::move(message));
 }
 
 void Machine::greet_node(Node& node, const pb::Hello& hello) {
-  stored::Node& record = node.record;
+  const stored::Node& record = *node.record;
   const bool same = record.incarnation() == hello.incarnation();
   if (!planted("reconnect_ignored")) closing.erase(record.id());
   node.seen = now.boot;
@@ -102,7 +102,7 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
     }
     if (!planted("incarnation_ignored"))
       release_all(node, "lease_lost", text(record.name(), " was started again"), false);
-    record.set_incarnation(hello.incarnation());
+    node.record.change().set_incarnation(hello.incarnation());
     node.sequence = 0;
     node.status.clear();
     for (auto& [manifest, held] : node.held) {
@@ -120,9 +120,9 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
   // Held all the while, or run out with nobody to take over: its work goes on at the same epoch.
   for (const ExpertId& id : std::set(node.leases)) {
     Expert& expert = *find_expert(id.run.str(), id.index);
-    if (expert.record.lease().slot() >= static_cast<std::uint32_t>(hello.slots_size())) {
+    if (expert.record->lease().slot() >= static_cast<std::uint32_t>(hello.slots_size())) {
       release(expert, "lease_lost",
-              text(record.name(), " has no slot ", expert.record.lease().slot(), " any more"));
+              text(record.name(), " has no slot ", expert.record->lease().slot(), " any more"));
     } else if (expert.lapsed) {
       resume(expert, node);
     }
@@ -130,26 +130,25 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
   // What it offers of an epoch that is over is refused here already: it need not be asked for a commit first.
   for (const pb::HeldLease& offered : hello.held()) {
     Expert* expert = find_expert(offered.run(), offered.expert());
-    if (expert == nullptr || offered.epoch() >= expert->record.epoch()) continue;
+    if (expert == nullptr || offered.epoch() >= expert->record->epoch()) continue;
     tell_fenced(*expert, node, offered.epoch(), offered.step(),
                 text("it offers step ", offered.step(), " of epoch ", offered.epoch(), ", but epoch ",
-                     expert->record.epoch(), " is current"));
+                     expert->record->epoch(), " is current"));
   }
   if (node.version == 0 || !same) assignment_changed(record.id());
 }
 
 void Machine::appear(Node& node, const std::string& reason) {
-  node.record.set_present(true);
-  node.record.set_left(false);
-  node.record.clear_gone_unix_ms();
-  dirty_nodes.insert(node.record.id());
-  tell(kNodeJoined, reason, node.record.name());
+  node.record.change().set_present(true);
+  node.record.change().set_left(false);
+  node.record.change().clear_gone_unix_ms();
+  tell(kNodeJoined, reason, node.record->name());
 }
 
 // Answered at once, from what is durable already: never behind a write.
 void Machine::heartbeat(Node& node, const Received& event) {
   const pb::Heartbeat& beat = event.request.heartbeat();
-  if (beat.incarnation() != node.record.incarnation()) {
+  if (beat.incarnation() != node.record->incarnation()) {
     reply_error(event.connection, event.request.id(), fail(ErrorCode::kConflict, kHelloFirst));
     return;
   }
@@ -162,7 +161,7 @@ void Machine::heartbeat(Node& node, const Received& event) {
   node.status.assign(
       beat.slots().begin(),
       beat.slots().begin() + std::min<int>(beat.slots_size(), static_cast<int>(protocol::kSlots)));
-  if (!node.record.present()) {
+  if (!node.record->present()) {
     appear(node, "heard again after a silence");
   }
   for (const pb::SlotStatus& status : node.status) tell_overtaken(node, status);
@@ -179,7 +178,7 @@ void Machine::heartbeat(Node& node, const Received& event) {
   message.set_id(event.request.id());
   auto& answer = *message.mutable_heartbeat();
   answer.set_sequence(beat.sequence());
-  const bool is_durable = node.version_batch <= persisted && !reversioned.contains(node.record.id());
+  const bool is_durable = node.version_batch <= persisted && !reversioned.contains(node.record->id());
   answer.set_assignment_version(is_durable || planted("version_before_durable") ? node.version
                                                                                 : node.told_version);
   if (!node.log_ready) answer.set_log_request(node.log_request);
@@ -190,7 +189,7 @@ void Machine::heartbeat(Node& node, const Received& event) {
     auto& renewed = *answer.add_renewed();
     renewed.set_run(id.run.str());
     renewed.set_expert(id.index);
-    renewed.set_epoch(expert.record.epoch());
+    renewed.set_epoch(expert.record->epoch());
   }
   reply_at_once(event.connection, std::move(message));
 }
@@ -206,9 +205,9 @@ void Machine::forget_connection(const ConnectionId& connection) {
   Node& node = known->second;
   if (node.connection != connection) return;
   node.connection.clear();
-  if (!node.record.present()) return;
+  if (!node.record->present()) return;
   if (has_drained(node)) return leave(node);
-  closing[node.record.id()] = now.boot;
+  closing[node.record->id()] = now.boot;
 }
 
 bool Machine::has_drained(const Node& node) { return node.self_draining && node.leases.empty(); }
@@ -216,16 +215,15 @@ bool Machine::has_drained(const Node& node) { return node.self_draining && node.
 // It said that it would, and held nothing any more: nothing is lost by it.
 void Machine::leave(Node& node) {
   depart(node, true);
-  tell("node_left", "it gave its work back and left", node.record.name());
+  tell("node_left", "it gave its work back and left", node.record->name());
 }
 
 void Machine::depart(Node& node, bool left) {
-  node.record.set_present(false);
-  node.record.set_left(left);
-  node.record.set_gone_unix_ms(now.unix_ms);
+  node.record.change().set_present(false);
+  node.record.change().set_left(left);
+  node.record.change().set_gone_unix_ms(now.unix_ms);
   node.status.clear();
-  dirty_nodes.insert(node.record.id());
-  closing.erase(node.record.id());
+  closing.erase(node.record->id());
 }
 
 // Nodes that nothing names any more and that have been gone for so long, the longest first. A revoked key is never among
@@ -234,7 +232,7 @@ std::vector<std::string> Machine::forgettable(std::int64_t gone_ms) const {
   std::set<std::string> authors;
   for (const auto& [id, run] : runs) {
     for (const Expert& expert : run.experts) {
-      for (const stored::Checkpoint& checkpoint : expert.record.checkpoints())
+      for (const stored::Checkpoint& checkpoint : expert.record->checkpoints())
         authors.insert(checkpoint.node());
     }
   }
@@ -242,7 +240,7 @@ std::vector<std::string> Machine::forgettable(std::int64_t gone_ms) const {
   for (const auto& [connection, id] : peers) connected.insert(id.str());
   std::vector<std::pair<std::int64_t, std::string>> gone;
   for (const auto& [id, node] : nodes) {
-    const stored::Node& record = node.record;
+    const stored::Node& record = *node.record;
     const bool is_here = record.present() || !node.connection.empty() || connected.contains(id);
     const bool is_named = !node.leases.empty() || !node.replicas.empty() || authors.contains(id);
     if (!node.is_node() || record.revoked() || is_here || is_named) continue;
@@ -256,9 +254,8 @@ std::vector<std::string> Machine::forgettable(std::int64_t gone_ms) const {
 
 // Else it could be forgotten in the batch that its certificate waits for.
 void Machine::asked_again(Node& node) {
-  if (node.record.gone_unix_ms() == 0) return;
-  node.record.set_gone_unix_ms(now.unix_ms);
-  dirty_nodes.insert(node.record.id());
+  if (node.record->gone_unix_ms() == 0) return;
+  node.record.change().set_gone_unix_ms(now.unix_ms);
 }
 
 void Machine::forget_gone(std::int64_t gone_ms, std::size_t most) {
@@ -267,7 +264,7 @@ void Machine::forget_gone(std::int64_t gone_ms, std::size_t most) {
   if (ids.empty()) return;
   std::string names;
   for (const std::string& id : ids) {
-    const stored::Node& record = nodes.at(id).record;
+    const stored::Node& record = *nodes.at(id).record;
     if (names.size() < kNamesTold) names += text(names.empty() ? "" : ", ", record.name());
     effects.roster.push_back({NodeId(id), record.x25519_key(), record.role(), false});
     node_names.erase(record.name());
@@ -275,7 +272,6 @@ void Machine::forget_gone(std::int64_t gone_ms, std::size_t most) {
     closing.erase(id);
     awaited.erase(id);
     reversioned.erase(id);
-    dirty_nodes.insert(id);
     nodes.erase(id);
   }
   tell("nodes_forgotten", text(ids.size(), ids.size() == 1 ? " node was" : " nodes were", " gone for over ",
@@ -289,34 +285,33 @@ bool Machine::is_live(const Node& node) const {
 }
 
 std::string Machine::unusable_because(const Node& node) const {
-  if (node.record.revoked()) return "revoked";
-  if (node.record.left()) return "no longer here";
-  if (node.record.draining() || node.self_draining) return "draining";
-  if (node.record.cordoned()) return "cordoned";
-  if (!is_live(node)) return node.record.present() ? "silent" : "lost";
+  if (node.record->revoked()) return "revoked";
+  if (node.record->left()) return "no longer here";
+  if (node.record->draining() || node.self_draining) return "draining";
+  if (node.record->cordoned()) return "cordoned";
+  if (!is_live(node)) return node.record->present() ? "silent" : "lost";
   return "";
 }
 
 std::string Machine::node_state(const Node& node) const {
-  if (node.record.revoked()) return "revoked";
-  if (node.record.left()) return "left";
-  if (node.is_node() && (!node.record.present() || closing.contains(node.record.id()))) return "lost";
-  if (node.record.draining() || node.self_draining) return "draining";
-  if (node.record.cordoned()) return "cordoned";
+  if (node.record->revoked()) return "revoked";
+  if (node.record->left()) return "left";
+  if (node.is_node() && (!node.record->present() || closing.contains(node.record->id()))) return "lost";
+  if (node.record->draining() || node.self_draining) return "draining";
+  if (node.record->cordoned()) return "cordoned";
   return node.leases.empty() ? "ready" : "training";
 }
 
 // A node that drains has drained once it holds nothing.
 void Machine::check_drained(Node& node) {
-  if (!(node.record.draining() || node.self_draining) || !node.leases.empty() || node.drained_told) return;
+  if (!(node.record->draining() || node.self_draining) || !node.leases.empty() || node.drained_told) return;
   node.drained_told = true;
   tell("drained",
        node.self_draining ? "it is going away and holds nothing any more"
                           : "it holds nothing any more and stays cordoned",
-       node.record.name());
-  if (node.record.draining()) {
-    node.record.set_draining(false);
-    dirty_nodes.insert(node.record.id());
+       node.record->name());
+  if (node.record->draining()) {
+    node.record.change().set_draining(false);
   }
 }
 

@@ -23,18 +23,17 @@ Result<Run*> Machine::find_run(const std::string& name) {
 }
 
 void Machine::set_wanted(Run& run, stored::Wanted wanted, const std::string& reason) {
-  run.record.set_wanted(wanted);
-  run.record.set_reason(clean_text(reason, protocol::kReasonBytes));
-  dirty_runs.insert(run.record.id());
+  run.record.change().set_wanted(wanted);
+  run.record.change().set_reason(clean_text(reason, protocol::kReasonBytes));
   unsettled = true;
 }
 
 AdminResult Machine::run_pause(const pb::Named& request) {
   ASSIGN_OR_RETURN(Run* const run, find_run(request.name()));
-  if (run->record.wanted() == stored::WANTED_PAUSED) return acknowledged();
+  if (run->record->wanted() == stored::WANTED_PAUSED) return acknowledged();
   if (!run->active())
     return fail(ErrorCode::kConflict,
-                text("run ", request.name(), " is ", run->record.state(), ": it cannot be paused"));
+                text("run ", request.name(), " is ", run->record->state(), ": it cannot be paused"));
   set_wanted(*run, stored::WANTED_PAUSED, "by a person; leases end at their next commits");
   return acknowledged();
 }
@@ -42,8 +41,8 @@ AdminResult Machine::run_pause(const pb::Named& request) {
 AdminResult Machine::run_resume(const pb::Named& request) {
   ASSIGN_OR_RETURN(Run* const run, find_run(request.name()));
   if (run->active()) return acknowledged();
-  if (run->record.wanted() != stored::WANTED_PAUSED) {
-    return fail(ErrorCode::kConflict, text("run ", request.name(), " is ", run->record.state(),
+  if (run->record->wanted() != stored::WANTED_PAUSED) {
+    return fail(ErrorCode::kConflict, text("run ", request.name(), " is ", run->record->state(),
                                            ": only a paused run can be resumed"));
   }
   const bool all = run->is_all_at_target();
@@ -54,8 +53,8 @@ AdminResult Machine::run_resume(const pb::Named& request) {
 
 AdminResult Machine::run_stop(const pb::Named& request) {
   ASSIGN_OR_RETURN(Run* const run, find_run(request.name()));
-  if (run->record.wanted() == stored::WANTED_STOPPED) return acknowledged();
-  if (run->record.wanted() == stored::WANTED_DONE)
+  if (run->record->wanted() == stored::WANTED_STOPPED) return acknowledged();
+  if (run->record->wanted() == stored::WANTED_DONE)
     return fail(ErrorCode::kConflict, text("run ", request.name(), " is done already"));
   set_wanted(*run, stored::WANTED_STOPPED, "stopped by a person");
   for (Expert& expert : run->experts) {
@@ -66,22 +65,21 @@ AdminResult Machine::run_stop(const pb::Named& request) {
 
 AdminResult Machine::run_extend(const pb::RunExtend& request) {
   ASSIGN_OR_RETURN(Run* const run, find_run(request.run()));
-  if (run->record.wanted() == stored::WANTED_STOPPED || run->record.wanted() == stored::WANTED_FAILED) {
+  if (run->record->wanted() == stored::WANTED_STOPPED || run->record->wanted() == stored::WANTED_FAILED) {
     return fail(ErrorCode::kConflict,
-                text("run ", request.run(), " is ", run->record.state(), ": it cannot be extended"));
+                text("run ", request.run(), " is ", run->record->state(), ": it cannot be extended"));
   }
-  if (request.steps() == run->record.steps_target()) return acknowledged();
-  if (request.steps() < run->record.steps_target() || request.steps() > protocol::kSteps) {
-    return fail(ErrorCode::kInvalid, text("the new target must be above ", run->record.steps_target(),
+  if (request.steps() == run->record->steps_target()) return acknowledged();
+  if (request.steps() < run->record->steps_target() || request.steps() > protocol::kSteps) {
+    return fail(ErrorCode::kInvalid, text("the new target must be above ", run->record->steps_target(),
                                           " steps and at most ", protocol::kSteps));
   }
-  run->record.set_steps_target(request.steps());
-  run->record.mutable_spec()->mutable_train()->set_steps(request.steps());
-  dirty_runs.insert(run->record.id());
-  if (run->record.wanted() == stored::WANTED_DONE) set_wanted(*run, stored::WANTED_ACTIVE, "");
+  run->record.change().set_steps_target(request.steps());
+  run->record.change().mutable_spec()->mutable_train()->set_steps(request.steps());
+  if (run->record->wanted() == stored::WANTED_DONE) set_wanted(*run, stored::WANTED_ACTIVE, "");
   tell_run("run_extended", text("to ", request.steps(), " steps an expert"), *run);
   for (const Expert& expert : run->experts) {
-    if (expert.has_lease()) assignment_changed(expert.record.lease().node());
+    if (expert.has_lease()) assignment_changed(expert.record->lease().node());
   }
   unsettled = true;
   return acknowledged();
@@ -90,7 +88,7 @@ AdminResult Machine::run_extend(const pb::RunExtend& request) {
 // The ensemble is another from here on, and so is the router that follows from its partitions: nothing is trained for that.
 AdminResult Machine::run_expert(const pb::RunExpert& request) {
   ASSIGN_OR_RETURN(Run* const run, find_run(request.run()));
-  if (trains_router(run->record.spec())) {
+  if (trains_router(run->record->spec())) {
     return fail(ErrorCode::kConflict, text("run ", request.run(),
                                            " trains its router, which knows its experts for good: only where "
                                            "router.kind is \"analytic\" can experts leave and join"));
@@ -105,8 +103,7 @@ AdminResult Machine::run_expert(const pb::RunExpert& request) {
   if (!request.add() && std::ranges::none_of(run->experts, others))
     return fail(ErrorCode::kConflict, text("expert ", request.expert(), " is the last of run ", request.run(),
                                            ": an ensemble needs one"));
-  expert.record.set_removed(!request.add());
-  dirty_experts.insert(expert.id());
+  expert.record.change().set_removed(!request.add());
   unsettled = true;
   tell(request.add() ? "expert_added" : "expert_removed",
        request.add() ? "by a person: it is of the ensemble and trains on"
@@ -115,7 +112,7 @@ AdminResult Machine::run_expert(const pb::RunExpert& request) {
   const bool is_finished = run->is_all_at_target();
   if (is_finished && run->active())
     set_wanted(*run, stored::WANTED_DONE, "every expert of the ensemble has reached its target");
-  if (!is_finished && run->record.wanted() == stored::WANTED_DONE)
+  if (!is_finished && run->record->wanted() == stored::WANTED_DONE)
     set_wanted(*run, stored::WANTED_ACTIVE, "");
   return acknowledged();
 }
@@ -135,21 +132,20 @@ AdminResult Machine::run_delete(const pb::Named& request) {
   ASSIGN_OR_RETURN(Run* const run, find_run(request.name()));
   if (run->active()) {
     return fail(ErrorCode::kConflict,
-                text("run ", request.name(), " is ", run->record.state(), ": stop or pause it first"));
+                text("run ", request.name(), " is ", run->record->state(), ": stop or pause it first"));
   }
-  const std::string id = run->record.id();
+  const std::string id = run->record->id();
   for (Expert& expert : run->experts) {
     if (expert.has_lease()) release(expert, "lease_returned", "the run was deleted");
-    for (const stored::Checkpoint& checkpoint : expert.record.checkpoints()) {
+    for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
       unname_object(checkpoint.manifest(), Purpose::kCheckpoint);
     }
-    dirty_experts.insert(expert.id());
+    expert_changes.add(expert.id());
   }
   tell_run("run_deleted", "its checkpoints are removed", *run);
-  remember_deletion(id, run->record.spec().name());
-  run_names.erase(run->record.spec().name());
+  remember_deletion(id, run->record->spec().name());
+  run_names.erase(run->record->spec().name());
   runs.erase(id);
-  dirty_runs.insert(id);
   unsettled = true;
   return acknowledged();
 }

@@ -81,7 +81,7 @@ Result<void> check_spec(const pb::RunSpec& spec) {
 }
 
 Result<pb::ModelSpec> Machine::model_for(const pb::RunSpec& spec, const Dataset& dataset) const {
-  const pb::DatasetAdd& content = dataset.record.content();
+  const pb::DatasetAdd& content = dataset.record->content();
   pb::ModelSpec model;
   model.set_image_size(content.image_size());
   model.set_channels(content.channels());
@@ -112,12 +112,12 @@ Result<pb::ModelSpec> Machine::model_for(const pb::RunSpec& spec, const Dataset&
 Result<void> Machine::check_init(const pb::RunSpec& spec) const {
   if (spec.init().empty()) return {};
   const auto found = datasets.find(spec.init());
-  if (found == datasets.end() || !is_weights(found->second.record.content())) {
+  if (found == datasets.end() || !is_weights(found->second.record->content())) {
     return fail(ErrorCode::kNotFound, text("no weights ", spec.init(),
                                            " are here: `skerry run create` uploads the "
                                            "folder that model.init names"));
   }
-  if (!found->second.record.ready())
+  if (!found->second.record->ready())
     return fail(ErrorCode::kConflict, text("the weights ", spec.init(), " are still being uploaded"));
   return {};
 }
@@ -127,8 +127,8 @@ std::string Run::job_name(std::uint32_t index) const {
 }
 
 pb::TrainSpec Run::training_of(std::uint32_t index) const {
-  const pb::TrainSpec& train = record.spec().train();
-  return is_router(index) ? router_training(train, record.model(), index) : train;
+  const pb::TrainSpec& train = record->spec().train();
+  return is_router(index) ? router_training(train, record->model(), index) : train;
 }
 
 AdminResult Machine::run_create(const pb::RunCreate& request) {
@@ -137,12 +137,12 @@ AdminResult Machine::run_create(const pb::RunCreate& request) {
   const auto dataset = datasets.find(spec.dataset());
   if (dataset == datasets.end())
     return fail(ErrorCode::kNotFound, text("no dataset ", spec.dataset(), "; see \"skerry dataset list\""));
-  if (!dataset->second.record.ready())
+  if (!dataset->second.record->ready())
     return fail(ErrorCode::kConflict, text("dataset ", spec.dataset(), " is still being uploaded"));
-  if (is_weights(dataset->second.record.content()))
+  if (is_weights(dataset->second.record->content()))
     return fail(ErrorCode::kInvalid, text(spec.dataset(), " holds weights, no images to train on"));
   TRY(check_init(spec));
-  const std::uint32_t partitions = dataset->second.record.content().partitions();
+  const std::uint32_t partitions = dataset->second.record->content().partitions();
   if (trains_router(spec) && partitions < 2)
     return invalid("router.kind \"learned\" needs a dataset of two or more partitions");
   ASSIGN_OR_RETURN(const pb::ModelSpec model, model_for(spec, dataset->second));
@@ -151,7 +151,7 @@ AdminResult Machine::run_create(const pb::RunCreate& request) {
   auto& answer = *reply.mutable_runs();
   if (const auto known = run_names.find(spec.name()); known != run_names.end()) {
     const Run& same = runs.at(known->second);
-    if (same.record.spec().SerializeAsString() != spec.SerializeAsString() || request.dry_run()) {
+    if (same.record->spec().SerializeAsString() != spec.SerializeAsString() || request.dry_run()) {
       return fail(ErrorCode::kConflict,
                   text("a run named ", spec.name(), " exists; choose another name or delete it"));
     }
@@ -162,38 +162,34 @@ AdminResult Machine::run_create(const pb::RunCreate& request) {
   if (runs.size() >= config.runs) return fail(ErrorCode::kExhausted, "too many runs; delete some first");
 
   Run run;
-  *run.record.mutable_spec() = spec;
-  *run.record.mutable_model() = model;
-  run.record.set_wanted(stored::WANTED_ACTIVE);
-  run.record.set_experts(partitions + (trains_router(spec) ? 1 : 0));
-  run.record.set_steps_target(spec.train().steps());
-  run.record.set_created_unix_ms(now.unix_ms);
-  run.experts.resize(run.record.experts());
-  for (std::uint32_t index = 0; index < run.record.experts(); ++index)
-    run.experts[index].record.set_index(index);
+  *run.record.change().mutable_spec() = spec;
+  *run.record.change().mutable_model() = model;
+  run.record.change().set_wanted(stored::WANTED_ACTIVE);
+  run.record.change().set_experts(partitions + (trains_router(spec) ? 1 : 0));
+  run.record.change().set_steps_target(spec.train().steps());
+  run.record.change().set_created_unix_ms(now.unix_ms);
+  run.experts.resize(run.record->experts());
+  for (std::uint32_t index = 0; index < run.record->experts(); ++index)
+    run.experts[index].record.change().set_index(index);
   if (request.dry_run()) {
-    run.record.set_state("waiting");
+    run.record.change().set_state("waiting");
     *answer.add_runs() = run_info(run, true);
     return reply;
   }
   do {
-    run.record.set_id("r-" + random_hex(5));
-  } while (runs.contains(run.record.id()));
-  const std::string id = run.record.id();
-  for (Expert& expert : run.experts) {
-    expert.record.set_run(id);
-    dirty_experts.insert(expert.id());
-  }
+    run.record.change().set_id("r-" + random_hex(5));
+  } while (runs.contains(run.record->id()));
+  const std::string id = run.record->id();
+  for (Expert& expert : run.experts) expert.record.change().set_run(id);
   run_names[spec.name()] = id;
-  dirty_runs.insert(id);
-  runs[id] = std::move(run);
+  const Run& created = insert_run(std::move(run));
   tell_run("run_created",
            text(partitions, " experts", trains_router(spec) ? " and a router" : "", " of ",
                 spec.train().steps(), " steps on dataset ", spec.dataset()),
-           runs.at(id));
+           created);
   unsettled = true;
   settle();  // so that the answer tells who trains
-  *answer.add_runs() = run_info(runs.at(id), true);
+  *answer.add_runs() = run_info(created, true);
   return reply;
 }
 

@@ -9,11 +9,11 @@ namespace skerry::coordinator {
 
 const pb::SlotStatus* Machine::status_of(const Expert& expert) const {
   if (!expert.held()) return nullptr;
-  const auto node = nodes.find(expert.record.lease().node());
+  const auto node = nodes.find(expert.record->lease().node());
   if (node == nodes.end()) return nullptr;
   for (const pb::SlotStatus& status : node->second.status) {
-    if (status.run() == expert.record.run() && status.expert() == expert.record.index() &&
-        status.epoch() == expert.record.epoch()) {
+    if (status.run() == expert.record->run() && status.expert() == expert.record->index() &&
+        status.epoch() == expert.record->epoch()) {
       return &status;
     }
   }
@@ -22,20 +22,20 @@ const pb::SlotStatus* Machine::status_of(const Expert& expert) const {
 
 pb::ExpertInfo Machine::expert_info(const Run& run, const Expert& expert) const {
   pb::ExpertInfo info;
-  info.set_index(expert.record.index());
+  info.set_index(expert.record->index());
   info.set_step(expert.step());
   info.set_live_step(expert.step());
-  info.set_steps_target(run.record.steps_target());
-  info.set_epoch(expert.record.epoch());
-  info.set_attempt(expert.record.attempt());
-  info.set_router(run.is_router(expert.record.index()));
+  info.set_steps_target(run.record->steps_target());
+  info.set_epoch(expert.record->epoch());
+  info.set_attempt(expert.record->attempt());
+  info.set_router(run.is_router(expert.record->index()));
   info.set_removed(expert.is_removed());
-  info.set_phase(expert.is_removed()                            ? "removed"
-                 : run.is_at_target(expert)                     ? "done"
-                 : run.record.wanted() == stored::WANTED_FAILED ? "failed"
-                                                                : "waiting");
+  info.set_phase(expert.is_removed()                             ? "removed"
+                 : run.is_at_target(expert)                      ? "done"
+                 : run.record->wanted() == stored::WANTED_FAILED ? "failed"
+                                                                 : "waiting");
   if (!expert.head().empty()) {
-    const stored::Checkpoint& head = expert.record.checkpoints(0);
+    const stored::Checkpoint& head = expert.record->checkpoints(0);
     info.set_checkpoint(head.manifest());
     info.set_committed_unix_ms(head.committed_unix_ms());
     info.set_loss(head.metrics().loss());
@@ -44,8 +44,8 @@ pb::ExpertInfo Machine::expert_info(const Run& run, const Expert& expert) const 
     info.set_gradient_norm(head.metrics().gradient_norm());
   }
   if (expert.held()) {
-    info.set_node_id(expert.record.lease().node());
-    info.set_node(nodes.at(expert.record.lease().node()).record.name());
+    info.set_node_id(expert.record->lease().node());
+    info.set_node(nodes.at(expert.record->lease().node()).record->name());
     info.set_phase("granted");
   }
   if (const pb::SlotStatus* status = status_of(expert)) {
@@ -63,13 +63,13 @@ pb::ExpertInfo Machine::expert_info(const Run& run, const Expert& expert) const 
 
 pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
   pb::RunInfo info;
-  info.set_id(run.record.id());
-  info.set_name(run.record.spec().name());
-  info.set_state(run.record.state());
-  info.set_reason(run.record.reason());
-  *info.mutable_spec() = run.record.spec();
-  *info.mutable_model() = run.record.model();
-  info.set_created_unix_ms(run.record.created_unix_ms());
+  info.set_id(run.record->id());
+  info.set_name(run.record->spec().name());
+  info.set_state(run.record->state());
+  info.set_reason(run.record->reason());
+  *info.mutable_spec() = run.record->spec();
+  *info.mutable_model() = run.record->model();
+  info.set_created_unix_ms(run.record->created_unix_ms());
   double rate = 0;
   double remaining = 0;
   double holders = 0;
@@ -80,11 +80,11 @@ pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
     const pb::ExpertInfo each = expert_info(run, expert);
     if (with_experts) *info.add_experts() = each;
     if (expert.is_removed()) continue;
-    info.set_steps_target(info.steps_target() + run.record.steps_target());
+    info.set_steps_target(info.steps_target() + run.record->steps_target());
     info.set_steps_done(info.steps_done() + expert.step());
-    const double left = static_cast<double>(run.record.steps_target() -
-                                            std::min(each.live_step(), run.record.steps_target())) *
-                        run.training_of(expert.record.index()).batch_size();
+    const double left = static_cast<double>(run.record->steps_target() -
+                                            std::min(each.live_step(), run.record->steps_target())) *
+                        run.training_of(expert.record->index()).batch_size();
     rate += each.samples_per_second();
     holders += expert.held() ? 1 : 0;
     rated += each.samples_per_second() > 0 ? 1 : 0;
@@ -95,7 +95,7 @@ pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
   constexpr double kLargest = std::numeric_limits<double>::max();
   info.set_samples_per_second(std::min(rate, kLargest));
   const double expected = rated > 0 ? rate * std::max(1.0, holders / rated) : 0;
-  info.set_eta_seconds(run.record.wanted() == stored::WANTED_DONE ? 0
+  info.set_eta_seconds(run.record->wanted() == stored::WANTED_DONE ? 0
                        : run.active() && expected > 0
                            ? std::min(std::max(remaining / expected, longest), kLargest)
                            : -1);
@@ -122,11 +122,11 @@ AdminResult Machine::run_why(const pb::Named& request) {
   ASSIGN_OR_RETURN(const Run* const run, find_run(request.name()));
   pb::AdminReply reply;
   auto& why = *reply.mutable_why();
-  why.add_reasons(text("run ", run->record.spec().name(), " is ", run->record.state(),
-                       run->record.reason().empty() ? "" : ": ", run->record.reason()));
+  why.add_reasons(text("run ", run->record->spec().name(), " is ", run->record->state(),
+                       run->record->reason().empty() ? "" : ": ", run->record->reason()));
   const Schedule planned = plan();
   for (const Why& each : planned.why) {
-    if (each.expert.run.str() != run->record.id()) continue;
+    if (each.expert.run.str() != run->record->id()) continue;
     const Expert& expert = run->experts[each.expert.index];
     why.add_reasons(text(run->job_name(each.expert.index), ": ", each.reason,
                          expert.lapsed ? " (its last holder may still come back to it)" : ""));
@@ -143,14 +143,14 @@ AdminResult Machine::shard_list(const pb::Named& request) {
   ASSIGN_OR_RETURN(const Run* const run, find_run(request.name()));
   pb::AdminReply reply;
   auto& list = *reply.mutable_shards();
-  for (const pb::DatasetFile& file : datasets.at(run->record.spec().dataset()).record.content().files()) {
+  for (const pb::DatasetFile& file : datasets.at(run->record->spec().dataset()).record->content().files()) {
     if (file.role() != "shard") continue;
     pb::ShardInfo& shard = *list.add_shards();
     shard.set_partition(static_cast<std::uint32_t>(file.partition()));
     *shard.mutable_object() = file.object();
     shard.set_samples(file.samples());
     const Expert& expert = run->experts[static_cast<std::size_t>(file.partition())];
-    if (expert.held()) shard.set_node(nodes.at(expert.record.lease().node()).record.name());
+    if (expert.held()) shard.set_node(nodes.at(expert.record->lease().node()).record->name());
   }
   return reply;
 }
@@ -161,7 +161,7 @@ AdminResult Machine::ensemble(const pb::Named& request) {
   auto& answer = *reply.mutable_ensemble();
   answer = about(*run);
   *answer.mutable_run() = run_info(*run, true);
-  *answer.mutable_dataset() = dataset_info(datasets.at(run->record.spec().dataset()), false);
+  *answer.mutable_dataset() = dataset_info(datasets.at(run->record->spec().dataset()), false);
   const auto is_removed = [&](const pb::DatasetFile& file) {
     return file.role() == "partition" &&
            run->experts[static_cast<std::size_t>(file.partition())].is_removed();
@@ -170,15 +170,15 @@ AdminResult Machine::ensemble(const pb::Named& request) {
   router.erase(std::remove_if(router.begin(), router.end(), is_removed), router.end());
   for (const Expert& expert : run->experts) {
     if (expert.is_removed()) continue;
-    const bool is_router = run->is_router(expert.record.index());
+    const bool is_router = run->is_router(expert.record->index());
     auto& each = is_router ? *answer.mutable_learned_router() : *answer.add_experts();
-    each.set_index(expert.record.index());
-    if (!expert.head().empty()) *each.mutable_checkpoint() = object_ref(expert.record.checkpoints(0));
+    each.set_index(expert.record->index());
+    if (!expert.head().empty()) *each.mutable_checkpoint() = object_ref(expert.record->checkpoints(0));
     each.set_step(expert.step());
-    each.set_steps_target(run->record.steps_target());
+    each.set_steps_target(run->record->steps_target());
     each.set_partition_samples(
         is_router ? answer.dataset().samples()
-                  : answer.dataset().partition_samples(static_cast<int>(expert.record.index())));
+                  : answer.dataset().partition_samples(static_cast<int>(expert.record->index())));
   }
   return reply;
 }

@@ -10,13 +10,13 @@ namespace {
 std::string unwanted_because(const Run& run, const Expert& expert) {
   if (expert.is_removed()) return "it was removed from the run";
   if (run.is_at_target(expert)) return text("done: it has reached step ", expert.step());
-  switch (run.record.wanted()) {
+  switch (run.record->wanted()) {
     case stored::WANTED_PAUSED:
       return "the run is paused";
     case stored::WANTED_STOPPED:
       return "the run was stopped";
     case stored::WANTED_FAILED:
-      return text("the run failed: ", run.record.reason());
+      return text("the run failed: ", run.record->reason());
     default:
       return "the run is done";
   }
@@ -30,15 +30,15 @@ Schedule Machine::plan() const {
     for (const Expert& expert : run.experts) {
       SchedulableExpert view;
       view.id = expert.id();
-      view.run_name = run.record.spec().name();
+      view.run_name = run.record->spec().name();
       view.step = expert.step();
-      view.steps_target = run.record.steps_target();
+      view.steps_target = run.record->steps_target();
       view.wanted = run.wants(expert);
       if (!view.wanted) view.unwanted_because = unwanted_because(run, expert);
-      view.turn_rounds = run.record.spec().turn_rounds();
-      view.rounds_in_turn = expert.record.lease().rounds();
+      view.turn_rounds = run.record->spec().turn_rounds();
+      view.rounds_in_turn = expert.record->lease().rounds();
       if (expert.held())
-        view.holder = SlotId{NodeId(expert.record.lease().node()), expert.record.lease().slot()};
+        view.holder = SlotId{NodeId(expert.record->lease().node()), expert.record->lease().slot()};
       if (!expert.head().empty()) {
         const Hash head = *Hash::from_raw(expert.head());
         const auto holds_head = [&](const std::string& node) {
@@ -51,10 +51,11 @@ Schedule Machine::plan() const {
         }
         if (!expert.spare.empty() && holds_head(expert.spare)) view.warm.insert(NodeId(expert.spare));
       }
-      view.last_node = NodeId(expert.has_lease() ? expert.record.lease().node() : expert.record.last_node());
+      view.last_node =
+          NodeId(expert.has_lease() ? expert.record->lease().node() : expert.record->last_node());
       for (const auto& [node, avoided] : expert.avoid) {
         const auto known = nodes.find(node);
-        if (known != nodes.end() && known->second.record.incarnation() == avoided.incarnation) {
+        if (known != nodes.end() && known->second.record->incarnation() == avoided.incarnation) {
           view.avoid.insert(NodeId(node));
         }
       }
@@ -66,12 +67,12 @@ Schedule Machine::plan() const {
     if (!node.is_node() || (node.slots.empty() && node.leases.empty())) continue;
     SchedulableNode view;
     view.id = NodeId(id);
-    view.name = node.record.name();
+    view.name = node.record->name();
     for (std::uint32_t slot = 0; slot < node.slots.size(); ++slot) view.slots.push_back(slot);
     view.unusable_because = unusable_because(node);
     view.usable = view.unusable_because.empty() ||
-                  (planted("grants_to_cordoned") && is_live(node) && !node.record.revoked());
-    view.draining = node.record.draining() || node.self_draining;
+                  (planted("grants_to_cordoned") && is_live(node) && !node.record->revoked());
+    view.draining = node.record->draining() || node.self_draining;
     usable.push_back(std::move(view));
   }
   return schedule(experts, usable);
@@ -104,7 +105,7 @@ void Machine::tell_lost() {
 
 void Machine::grant(Expert& expert, const Grant& granted) {
   if (expert.has_lease()) {  // lapsed: its holder is fenced from here on
-    const std::string before = expert.record.lease().node();
+    const std::string before = expert.record->lease().node();
     overtake(expert);
     drop_pending(expert);
     nodes.at(before).leases.erase(expert.id());
@@ -113,20 +114,20 @@ void Machine::grant(Expert& expert, const Grant& granted) {
   }
   Node& node = nodes.at(granted.slot.node.str());
   raise_epoch(expert);
-  stored::Lease& lease = *expert.record.mutable_lease();
+  stored::Lease& lease = *expert.record.change().mutable_lease();
   lease.set_node(granted.slot.node.str());
   lease.set_slot(granted.slot.slot);
-  lease.set_incarnation(node.record.incarnation());
+  lease.set_incarnation(node.record->incarnation());
   lease.set_rounds(0);
-  expert.record.set_last_node(node.record.id());
+  expert.record.change().set_last_node(node.record->id());
   expert.lapsed = false;
   expert.yield = expert.asked_back = false;
   expert.why = granted.reason;
   node.leases.insert(expert.id());
   regranted.insert(expert.id());
   expert.grant_batch = batch + 1;
-  assignment_changed(node.record.id());
-  tell("granted", granted.reason, node.record.name(), &expert, expert.step());
+  assignment_changed(node.record->id());
+  tell("granted", granted.reason, node.record->name(), &expert, expert.step());
 }
 
 void Machine::apply_yields(const Schedule& planned) {
@@ -142,14 +143,14 @@ void Machine::apply_yields(const Schedule& planned) {
       if (expert.yield == wanted) continue;
       expert.yield = wanted;
       expert.asked_back |= wanted;
-      if (expert.has_lease()) assignment_changed(expert.record.lease().node());
+      if (expert.has_lease()) assignment_changed(expert.record->lease().node());
     }
   }
 }
 
 void Machine::update_run_state(Run& run) {
   std::string state;
-  switch (run.record.wanted()) {
+  switch (run.record->wanted()) {
     case stored::WANTED_PAUSED:
       state = "paused";
       break;
@@ -167,20 +168,19 @@ void Machine::update_run_state(Run& run) {
                   ? "running"
                   : "waiting";
   }
-  if (state == run.record.state()) return;
-  std::string reason = run.record.reason();
+  if (state == run.record->state()) return;
+  std::string reason = run.record->reason();
   if (run.active()) {
     reason = state == "running" ? "an expert is being trained" : "no expert has a node";
     for (const Expert& expert : run.experts) {
       if (state == "waiting" && run.wants(expert)) {
-        reason = text(run.job_name(expert.record.index()), " ", expert.why);
+        reason = text(run.job_name(expert.record->index()), " ", expert.why);
         break;
       }
     }
-    run.record.set_reason(reason);
+    run.record.change().set_reason(reason);
   }
-  run.record.set_state(state);
-  dirty_runs.insert(run.record.id());
+  run.record.change().set_state(state);
   tell_run(kRunState, text(state, reason.empty() ? "" : ": ", reason), run);
 }
 

@@ -38,31 +38,31 @@ Result<pb::Certificate> Machine::try_enrol(const EnrolReceived& event) {
   constexpr char kIsRevoked[] = "this key is revoked; remove the data folder to join anew";
   if (revoked_keys.contains(id.str())) return fail(ErrorCode::kUnauthorised, kIsRevoked);
   const auto known = nodes.find(id.str());
-  if (known != nodes.end() && known->second.record.revoked())
+  if (known != nodes.end() && known->second.record->revoked())
     return fail(ErrorCode::kUnauthorised, kIsRevoked);
   if (request.has_certificate()) return readmit(event, id);
   if (recalls()) return fail(ErrorCode::kUnavailable, kRecalling);
   // A retry: the same answer, and no second use. The key proves who asks, so a token spent or expired meanwhile
   // does not matter.
-  if (known != nodes.end() && known->second.record.token() == request.token_id()) {
+  if (known != nodes.end() && known->second.record->token() == request.token_id()) {
     asked_again(known->second);
-    return known->second.record.certificate();
+    return known->second.record->certificate();
   }
-  ASSIGN_OR_RETURN(stored::Token* const found, usable_token(request));
+  ASSIGN_OR_RETURN(Plain<stored::Token>* const found, usable_token(request));
   if (known == nodes.end()) TRY(make_room_in_roster());
   if (known != nodes.end()) asked_again(known->second);
-  pb::TokenInfo& token = *found->mutable_info();
+  pb::TokenInfo& token = *found->record.change().mutable_info();
   token.set_used(token.used() + 1);
-  if (!planted("token_use_not_saved")) dirty_tokens.insert(token.id());
+  if (planted("token_use_not_saved")) tokens.forget_change(token.id());
   Node& node = roster(id, request.ed25519_key(), event.key, token.role(), request.name());
-  node.record.set_token(token.id());
+  node.record.change().set_token(token.id());
   pb::Event told;
   told.set_kind(kEnrolled);
   told.set_expert(-1);
-  told.set_node(node.record.name());
+  told.set_node(node.record->name());
   told.set_reason(text("by token ", token.id(), ", use ", token.used(), " of ", token.uses()));
   tell_event(std::move(told), {token.id(), ""});
-  return node.record.certificate();
+  return node.record->certificate();
 }
 
 // The roster is bounded, and rented machines come and go.
@@ -78,14 +78,14 @@ Result<void> Machine::make_room_in_roster() {
 }
 
 // A token that has a use left, or why not.
-Result<stored::Token*> Machine::usable_token(const pb::EnrolRequest& request) {
+Result<Plain<stored::Token>*> Machine::usable_token(const pb::EnrolRequest& request) {
   const auto refused = [&](const std::string& why) {
     return fail(ErrorCode::kUnauthorised, text("token ", request.token_id(), " ", why,
                                                "; make a new one with \"skerry token create\""));
   };
   const auto found = tokens.find(request.token_id());
   if (found == tokens.end()) return refused("is unknown to this coordinator");
-  stored::Token& token = found->second;
+  const stored::Token& token = *found->second.record;
   if (blake2b(request.token_secret()).raw() != token.secret_hash())
     return refused("comes with a wrong secret");
   const pb::TokenInfo& info = token.info();
@@ -95,15 +95,14 @@ Result<stored::Token*> Machine::usable_token(const pb::EnrolRequest& request) {
   if (info.used() >= info.uses() + (planted("token_overspent") ? 1 : 0)) {
     return refused(text("is spent: it had ", info.uses(), info.uses() == 1 ? " use" : " uses"));
   }
-  return &token;
+  return &found->second;
 }
 
 // Adds a key, or gives one that is there another role and certificate.
 Node& Machine::roster(const NodeId& id, const std::string& ed25519, const std::string& x25519, pb::Role role,
                       const std::string& name) {
-  Node& node = nodes[id.str()];
-  stored::Node& record = node.record;
-  if (record.id().empty()) {
+  if (!nodes.contains(id.str())) {
+    stored::Node record;
     std::string unique = name.empty() ? "node-" + id.str().substr(0, 6) : name;
     if (node_names.contains(unique) || nodes.contains(unique)) {
       const std::string suffix = "-" + id.str().substr(0, 6);
@@ -118,7 +117,10 @@ Node& Machine::roster(const NodeId& id, const std::string& ed25519, const std::s
     record.set_gone_unix_ms(now.unix_ms);
     node_names[unique] = id.str();
     node_keys[x25519] = id.str();
+    nodes.insert({.record = Tracked(std::move(record))});
   }
+  Node& node = nodes.at(id.str());
+  stored::Node& record = node.record.change();
   record.set_role(role);
   pb::CertificateBody body;
   body.set_version(1);
@@ -130,7 +132,6 @@ Node& Machine::roster(const NodeId& id, const std::string& ed25519, const std::s
   body.set_issued_unix_ms(now.unix_ms);
   body.set_expires_unix_ms(now.unix_ms + config.certificate_ms);
   *record.mutable_certificate() = authority.certify(std::move(body));
-  dirty_nodes.insert(id.str());
   effects.roster.push_back({id, x25519, role, true});
   return node;
 }
@@ -145,10 +146,10 @@ pb::TokenCreated Machine::make_token(pb::Role role, std::uint32_t uses, std::uin
   info.set_role(role);
   info.set_uses(uses);
   info.set_expires_unix_ms(now.unix_ms + static_cast<std::int64_t>(ttl_seconds) * 1000);
-  stored::Token& token = tokens[info.id()];
+  stored::Token token;
   *token.mutable_info() = info;
   token.set_secret_hash(blake2b(created.secret()).raw());
-  dirty_tokens.insert(info.id());
+  tokens.insert({Tracked(std::move(token))});
   return created;
 }
 
@@ -165,11 +166,9 @@ AdminResult Machine::token_create(const pb::TokenCreate& request) {
     return fail(ErrorCode::kInvalid, text("a token lives 1 to ", protocol::kTokenTtlSeconds, " seconds"));
   }
   if (tokens.size() >= config.tokens) {
-    std::erase_if(tokens, [&](const auto& token) {
-      const pb::TokenInfo& info = token.second.info();
-      const bool dead = info.revoked() || info.used() >= info.uses() || info.expires_unix_ms() <= now.unix_ms;
-      if (dead) dirty_tokens.insert(token.first);
-      return dead;
+    tokens.erase_if([&](const auto& token) {
+      const pb::TokenInfo& info = token.record->info();
+      return info.revoked() || info.used() >= info.uses() || info.expires_unix_ms() <= now.unix_ms;
     });
   }
   if (tokens.size() >= config.tokens)
@@ -183,9 +182,9 @@ AdminResult Machine::token_list(const pb::ListRequest& request) const {
   pb::AdminReply reply;
   auto& list = *reply.mutable_tokens();
   list.set_next(
-      page(tokens, request, protocol::kPageItems, config.reply_bytes, [&](const stored::Token& token) {
-        *list.add_tokens() = token.info();
-        return token.info().ByteSizeLong();
+      page(tokens, request, protocol::kPageItems, config.reply_bytes, [&](const Plain<stored::Token>& token) {
+        *list.add_tokens() = token.record->info();
+        return token.record->info().ByteSizeLong();
       }));
   return reply;
 }
@@ -193,8 +192,7 @@ AdminResult Machine::token_list(const pb::ListRequest& request) const {
 AdminResult Machine::token_revoke(const pb::Named& request) {
   const auto token = tokens.find(request.name());
   if (token == tokens.end()) return fail(ErrorCode::kNotFound, text("no token ", request.name()));
-  token->second.mutable_info()->set_revoked(true);
-  dirty_tokens.insert(request.name());
+  token->second.record.change().mutable_info()->set_revoked(true);
   pb::AdminReply reply;
   reply.mutable_ack();
   return reply;

@@ -7,21 +7,21 @@ namespace skerry::coordinator {
 
 std::string Machine::name_of_peer(const std::string& peer) const {
   const auto found = nodes.find(peer);
-  return found == nodes.end() ? "the coordinator" : found->second.record.name();
+  return found == nodes.end() ? "the coordinator" : found->second.record->name();
 }
 
 Machine::Known Machine::known_object(const std::string& manifest) const {
   Known known{text("object ", Hash::from_raw(manifest)->short_hex())};
   for (const auto& [id, run] : runs) {
     for (const Expert& each : run.experts) {
-      for (const stored::Checkpoint& checkpoint : each.record.checkpoints()) {
+      for (const stored::Checkpoint& checkpoint : each.record->checkpoints()) {
         if (checkpoint.manifest() == manifest) known = {"its checkpoint", &each, checkpoint.step()};
       }
     }
   }
   for (const auto& [name, dataset] : datasets) {
     if (known.expert != nullptr) break;
-    for (const pb::DatasetFile& file : dataset.record.content().files()) {
+    for (const pb::DatasetFile& file : dataset.record->content().files()) {
       if (file.object().manifest() == manifest) known.what = text(file.object().name(), " of dataset ", name);
     }
   }
@@ -41,7 +41,7 @@ void Machine::transferred(const Node& node, const pb::Transfer& transfer) {
   }
   const std::string reason = text("fetched ", known.what, ": ", human_bytes(transfer.bytes()), " in ",
                                   human_duration(took), ", ", human_bytes(rate), "/s", from);
-  tell(kTransfer, reason, node.record.name(), known.expert, known.step);
+  tell(kTransfer, reason, node.record->name(), known.expert, known.step);
 }
 
 void Machine::peer_faulted(const Node& node, const pb::PeerFault& fault) {
@@ -50,7 +50,7 @@ void Machine::peer_faulted(const Node& node, const pb::PeerFault& fault) {
   const std::string reason =
       text("fetches ", known.what, ": ", name_of_peer(fault.peer()),
            lied ? " sent wrong bytes and is asked no more" : " did not answer and is asked again later");
-  tell(kPeerFault, reason, node.record.name(), known.expert, known.step);
+  tell(kPeerFault, reason, node.record->name(), known.expert, known.step);
 }
 
 }  // namespace skerry::coordinator

@@ -16,7 +16,7 @@ constexpr char kOthers[] = "others";
 void Machine::turn_away(const TurnedAway& event) {
   const auto key = node_keys.find(event.key);
   const auto known = nodes.find(key == node_keys.end() ? event.node.str() : key->second);
-  std::string node = known == nodes.end() ? "" : known->second.record.name();
+  std::string node = known == nodes.end() ? "" : known->second.record->name();
   std::string who = !node.empty() ? node : event.address.empty() ? "somebody" : event.address;
   const Repeats& known_ones = repeats[kTurnedAway];
   if (known_ones.size() >= config.turned_away_kinds && !known_ones.contains({who, event.why})) {
