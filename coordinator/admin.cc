@@ -120,7 +120,7 @@ AdminResult Machine::admin_request(Node& person, const pb::AdminRequest& request
     case Request::kShardList:
       return shard_list(request.shard_list());
     case Request::kEventList:
-      return event_list(request.event_list());
+      return events.list(request.event_list());
     case Request::kEnsemble:
       return ensemble(request.ensemble());
     case Request::kStatus:

@@ -37,12 +37,13 @@ AdminResult Machine::run_adopt(const pb::RunAdopt& request) {
     *answer.mutable_run() = run_info(*run, true);
     return reply;
   }
-  if (const auto known = run_names.find(orphan->name()); known != run_names.end()) {
+  if (const auto known = runs.ids().find(orphan->name()); known != runs.ids().end()) {
     return fail(ErrorCode::kConflict,
                 text("a run named ", orphan->name(), " exists (", known->second, "), and the orphan ",
                      orphan->run(), " has the same name: stop and delete the one that is to go first"));
   }
-  if (runs.size() >= config.runs) return fail(ErrorCode::kExhausted, "too many runs; delete some first");
+  if (runs.all().size() >= config.runs)
+    return fail(ErrorCode::kExhausted, "too many runs; delete some first");
   const std::string id = orphan->run();
   Adoption& adoption = adoptions[id];
   adoption.about = *orphan;
@@ -357,7 +358,7 @@ void Machine::tell_head(const Adoption& adoption, const Expert& expert) {
   const std::string known = acknowledged == nullptr ? "no record of this coordinator acknowledges a step"
                                                     : text("records of this coordinator acknowledge step ",
                                                            acknowledged->record.step());
-  tell("head_adopted", text(from, "; ", known), node, &expert, expert.step());
+  events.tell("head_adopted", text(from, "; ", known), node, &expert, expert.step());
 }
 
 // REQUIRES: check_specification(adoption), and its heads are here as far as they are to come.
@@ -393,13 +394,12 @@ void Machine::adopt(const Adoption& adoption) {
   }
   if (run.is_all_at_target()) run.record.change().set_wanted(stored::WANTED_DONE);
   orphans.erase(id);
-  run_names[adoption.about.name()] = id;
-  Run& kept = insert_run(std::move(run));
+  Run& kept = runs.insert(std::move(run));
   for (Expert& expert : kept.experts) raise_epoch(expert);
-  tell_run("run_adopted",
-           text("from records: ", heads, " of its ", kept.experts.size(),
-                " experts go on from a checkpoint that a node gave back"),
-           kept);
+  events.tell_run("run_adopted",
+                  text("from records: ", heads, " of its ", kept.experts.size(),
+                       " experts go on from a checkpoint that a node gave back"),
+                  kept);
   for (const Expert& expert : kept.experts) tell_head(adoption, expert);
   unsettled = true;
   settle();  // so that the answer tells who trains

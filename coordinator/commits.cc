@@ -16,7 +16,7 @@ void Machine::commit(Node& node, const Received& event) {
     *message.mutable_commit() = verdict;
     reply(event.connection, std::move(message));
   };
-  Expert* expert = find_expert(commit.run(), commit.expert());
+  Expert* expert = runs.find_expert(commit.run(), commit.expert());
   if (expert == nullptr) {
     pb::CommitReply fenced;
     fenced.set_status(pb::COMMIT_FENCED);
@@ -236,17 +236,18 @@ void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit,
   if (!planted("attempts_never_forgiven")) record.set_attempt_at_commit(record.attempt());
   record.mutable_lease()->set_rounds(record.lease().rounds() + 1);
   unsettled = true;
-  tell("committed",
-       text("steps ", commit.from_step(), " to ", commit.to_step(), ", loss ", commit.metrics().loss(),
-            copies > 0 ? text(", in ", copies + 1, " places") : "",
-            copies < expert.places.size() ? "; other copies are still to come: its node is going away" : ""),
-       node.record->name(), &expert, commit.to_step());
+  events.tell(
+      "committed",
+      text("steps ", commit.from_step(), " to ", commit.to_step(), ", loss ", commit.metrics().loss(),
+           copies > 0 ? text(", in ", copies + 1, " places") : "",
+           copies < expert.places.size() ? "; other copies are still to come: its node is going away" : ""),
+      node.record->name(), &expert, commit.to_step());
 
   if (commit.to_step() >= run.record->steps_target()) {
     release(expert, "expert_done", text("step ", commit.to_step(), " was the last"));
     if (run.active() && run.is_all_at_target()) {
-      set_wanted(runs.at(record.run()), stored::WANTED_DONE,
-                 text("every expert has reached step ", commit.to_step()));
+      runs.set_wanted(runs.at(record.run()), stored::WANTED_DONE,
+                      text("every expert has reached step ", commit.to_step()));
     }
   }
 }
@@ -257,14 +258,14 @@ void Machine::tell_fenced(Expert& expert, const Node& node, std::uint64_t epoch,
   const std::pair told(node.record->id(), epoch);
   if (expert.fenced_told == told) return;
   expert.fenced_told = told;
-  tell("fenced", reason, node.record->name(), &expert, step);
+  events.tell("fenced", reason, node.record->name(), &expert, step);
 }
 
 void Machine::refuse(Expert& expert, const Node& node, const std::string& reason) {
   const std::pair told(node.record->id(), reason);
   if (expert.refused_told == told) return;
   expert.refused_told = told;
-  tell("refused", reason, node.record->name(), &expert, expert.step());
+  events.tell("refused", reason, node.record->name(), &expert, expert.step());
 }
 
 }  // namespace skerry::coordinator

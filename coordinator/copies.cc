@@ -21,8 +21,8 @@ std::size_t copies_wanted(const Run& run) {
 std::vector<pb::Replica> Machine::replicas_of(const Node& node) const {
   std::vector<pb::Replica> replicas;
   for (const ExpertId& id : node.replicas) {
-    const auto run = runs.find(id.run.str());
-    if (run == runs.end()) continue;
+    const auto run = runs.all().find(id.run.str());
+    if (run == runs.all().end()) continue;
     const Expert& expert = run->second.experts[id.index];
     const auto add = [&](pb::ObjectRef object) {
       pb::Replica& replica = replicas.emplace_back();
@@ -108,7 +108,7 @@ std::size_t Machine::copies_lacking(const Expert& expert, const Hash& manifest,
 
 // Commits that are whole here and wait for others to say the same.
 void Machine::decide_waiting() {
-  for (auto& [id, run] : runs) {
+  for (auto& [id, run] : runs.all()) {
     if (copies_wanted(run) == 0) continue;
     for (Expert& expert : run.experts) {
       if (expert.pending && stored_objects.contains(expert.pending->manifest)) commit_stored(expert);
@@ -130,10 +130,10 @@ void Machine::give_up_stalled(Expert& expert) {
     });
     if (!is_stalled || !is_live(node)) continue;
     expert.stalled[id] = now.boot + config.avoid;
-    tell("replica_stalled",
-         text("it has received nothing of its copy for ", human_duration(config.replica_patience),
-              ": it is not waited for"),
-         node.record->name(), &expert, expert.step());
+    events.tell("replica_stalled",
+                text("it has received nothing of its copy for ", human_duration(config.replica_patience),
+                     ": it is not waited for"),
+                node.record->name(), &expert, expert.step());
   }
 }
 
@@ -142,7 +142,7 @@ void Machine::place_copies() {
   next_placing = now.boot + config.heartbeat;
   std::vector<PlaceableExpert> wanted;
   std::vector<Expert*> experts;
-  for (auto& [id, run] : runs) {
+  for (auto& [id, run] : runs.all()) {
     if (copies_wanted(run) == 0) continue;
     for (Expert& expert : run.experts) {
       give_up_stalled(expert);
@@ -224,7 +224,7 @@ void Machine::mend(const Hash& manifest, const std::vector<NodeId>& from) {
           {manifest, object.manifest_bytes(), object.bytes(), node, purpose, object.name()});
     }
   };
-  for (const auto& [id, run] : runs) {
+  for (const auto& [id, run] : runs.all()) {
     for (const Expert& expert : run.experts) {
       for (const stored::Checkpoint& checkpoint : expert.record->checkpoints())
         ask(object_ref(checkpoint), Purpose::kCheckpoint);

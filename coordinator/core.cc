@@ -14,15 +14,6 @@ namespace {
 constexpr Duration kTickEvery = std::chrono::milliseconds(200);
 constexpr Duration kForgetEvery = std::chrono::minutes(1);
 
-// What a planted bug does not hold back until it is durable.
-bool sends_early(const Send& send) {
-  if (send.endpoint == Endpoint::kEnrol) return planted("enrolled_before_sync");
-  const auto& reply = std::get<pb::ControlReply>(send.message);
-  return (reply.has_assignment() && planted("epoch_not_persisted")) ||
-         (reply.has_commit() && planted("acknowledged_before_sync")) ||
-         (reply.has_admin() && planted("revocation_before_sync"));
-}
-
 template <class... Handlers>
 struct Overloaded : Handlers... {
   using Handlers::operator()...;
@@ -91,9 +82,9 @@ Effects Machine::start(Now at) {
   const Duration recovery = std::max(config.lease + config.grace, dialling);
   recovery_until = now.boot + recovery;
   recovery_limit = now.boot + config.longest_recovery * recovery;
-  tell("coordinator_started", text("start ", meta->starts(), ", epochs of generation ", meta->generation(),
-                                   ", ", fleet, " nodes rostered"));
-  forget_deletions();
+  events.tell("coordinator_started", text("start ", meta->starts(), ", epochs of generation ",
+                                          meta->generation(), ", ", fleet, " nodes rostered"));
+  runs.forget_deletions();
   begin_recall();
   end_leases_of_old_generations();
   settle();
@@ -154,7 +145,7 @@ void Machine::tick() {
   end_early();
   expire();
   drop_unclaimed();
-  tell_counted();
+  events.tell_counted();
   if (now.boot >= next_forgetting) {
     next_forgetting = now.boot + kForgetEvery;
     forget_gone(config.forget_ms, nodes.size());
@@ -167,7 +158,7 @@ void Machine::tick() {
   recount = recount || std::ranges::any_of(nodes, [&](const auto& node) {
               return !node.second.leases.empty() && waits_no_more(node.second);
             });
-  for (auto& [id, run] : runs) {
+  for (auto& [id, run] : runs.all()) {
     for (Expert& expert : run.experts) {
       const auto gone =
           std::erase_if(expert.avoid, [&](const auto& avoided) { return avoided.second.until <= now.boot; });
@@ -177,16 +168,12 @@ void Machine::tick() {
 }
 
 void Machine::finish() {
-  effects.batch.writes = journal.take();
-  if (!effects.batch.writes.empty()) effects.batch.number = ++batch;
-  for (Send& send : effects.sends) send.after_batch = sends_early(send) ? 0 : batch;
-  for (const std::size_t index : sends_at_once) effects.sends[index].after_batch = 0;
-  sends_at_once.clear();
+  number_batch();
   drop_leaving();
   for (const std::string& id : reversioned) nodes.at(id).version_batch = batch;
   reversioned.clear();
   for (const ExpertId& id : regranted) {
-    if (Expert* expert = find_expert(id.run.str(), id.index)) expert->grant_batch = batch;
+    if (Expert* expert = runs.find_expert(id)) expert->grant_batch = batch;
   }
   regranted.clear();
 
@@ -194,28 +181,12 @@ void Machine::finish() {
   for (const auto& [id, since] : closing) effects.next = std::min(effects.next, since + config.reconnect);
 }
 
-void Machine::reply(const ConnectionId& to, pb::ControlReply message) {
-  effects.sends.push_back({to, Endpoint::kControl, std::move(message), 0});
-}
-
-void Machine::reply_at_once(const ConnectionId& to, pb::ControlReply message) {
-  sends_at_once.push_back(effects.sends.size());
-  reply(to, std::move(message));
-}
-
-void Machine::reply_error(const ConnectionId& to, std::uint64_t request, const Error& error) {
-  pb::ControlReply message;
-  message.set_id(request);
-  message.mutable_error()->set_code(to_string(error.code));
-  message.mutable_error()->set_message(error.message);
-  reply(to, std::move(message));
-}
-
-void Machine::acknowledge(const ConnectionId& to, std::uint64_t request) {
-  pb::ControlReply message;
-  message.set_id(request);
-  message.mutable_ack();
-  reply(to, std::move(message));
+void Machine::turn_away(const TurnedAway& event) {
+  const auto key = node_keys.find(event.key);
+  const auto known = nodes.find(key == node_keys.end() ? event.node.str() : key->second);
+  const std::string node = known == nodes.end() ? "" : known->second.record->name();
+  const std::string who = !node.empty() ? node : event.address.empty() ? "somebody" : event.address;
+  events.turn_away(who, event.why, event.detail, node);
 }
 
 void Machine::received(const Received& event) {
@@ -363,10 +334,10 @@ std::vector<ExpertView> Core::experts() const {
 
 void Core::experts(std::vector<ExpertView>& views) const {
   std::size_t count = 0;
-  for (const auto& [id, run] : machine_->runs) count += run.experts.size();
+  for (const auto& [id, run] : machine_->runs.all()) count += run.experts.size();
   views.resize(count);
   auto view = views.begin();
-  for (const auto& [id, run] : machine_->runs) {
+  for (const auto& [id, run] : machine_->runs.all()) {
     for (const Expert& expert : run.experts) show(run, expert, *view++);
   }
 }
@@ -375,7 +346,7 @@ std::vector<RunFacts> Core::run_facts() const { return machine_->run_facts(); }
 std::vector<NodeId> Core::revoked() const { return machine_->revoked(); }
 std::set<std::string> Core::deleted_runs() const {
   std::set<std::string> ids;
-  for (const auto& [id, run] : machine_->deleted_runs) ids.insert(id);
+  for (const auto& [id, run] : machine_->runs.deleted()) ids.insert(id);
   return ids;
 }
 bool Core::recalls() const { return machine_->recalls(); }

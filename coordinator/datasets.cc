@@ -61,7 +61,7 @@ std::vector<const pb::DatasetFile*> Machine::files_of(const Run& run, std::uint3
 }
 
 const Run* Machine::user_of(const std::string& dataset) const {
-  for (const auto& [id, run] : runs) {
+  for (const auto& [id, run] : runs.all()) {
     if (uses(run.record->spec(), dataset)) return &run;
   }
   return nullptr;
@@ -95,10 +95,10 @@ AdminResult Machine::dataset_add(const pb::DatasetAdd& request, const Node& pers
     dataset.digest = digest;
     datasets.insert(std::move(dataset));
     for (const pb::DatasetFile& file : request.files()) name_object(file.object().manifest());
-    tell("dataset_added",
-         text(request.name(), ": ", request.samples(), " samples in ", request.partitions(), " partitions, ",
-              human_bytes(bytes), " to upload"),
-         person.record->name());
+    events.tell("dataset_added",
+                text(request.name(), ": ", request.samples(), " samples in ", request.partitions(),
+                     " partitions, ", human_bytes(bytes), " to upload"),
+                person.record->name());
   }
   Dataset& dataset = datasets.at(request.name());
   dataset.source = NodeId(person.record->id());
@@ -135,7 +135,7 @@ void Machine::check_ready(Dataset& dataset) {
   dataset.progress.clear();
   if (dataset.record->ready()) return;
   dataset.record.change().set_ready(true);
-  tell("dataset_ready", text(dataset.record->content().name(), " is here, every hash verified"));
+  events.tell("dataset_ready", text(dataset.record->content().name(), " is here, every hash verified"));
 }
 
 pb::DatasetInfo Machine::dataset_info(const Dataset& dataset, bool with_files) const {
@@ -203,7 +203,7 @@ AdminResult Machine::dataset_delete(const pb::Named& request) {
   for (const pb::DatasetFile& file : gone.record->content().files()) {
     unname_object(file.object().manifest(), Purpose::kFile);
   }
-  tell("dataset_deleted", request.name());
+  events.tell("dataset_deleted", request.name());
   pb::AdminReply reply;
   reply.mutable_ack();
   return reply;

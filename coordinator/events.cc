@@ -1,3 +1,5 @@
+#include "coordinator/events.h"
+
 #include <algorithm>
 #include <limits>
 #include <string_view>
@@ -6,12 +8,12 @@
 #include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/keys.h"
-#include "coordinator/machine.h"
 #include "protocol/limits.h"
 
 namespace skerry::coordinator {
 namespace {
 
+constexpr char kOthers[] = "others";
 constexpr Duration kRepeatsToldEvery = std::chrono::minutes(1);
 
 // What a node can cause, and how often in a minute one node is an event each by it. Beyond that they are counted.
@@ -61,8 +63,8 @@ std::string number_text(std::uint64_t number) {
   return digits;
 }
 
-void Machine::tell(const std::string& kind, const std::string& reason, const std::string& node,
-                   const Expert* expert, std::uint64_t step) {
+void EventLog::tell(const std::string& kind, const std::string& reason, const std::string& node,
+                    const Expert* expert, std::uint64_t step) {
   pb::Event event;
   event.set_kind(kind);
   event.set_expert(-1);
@@ -70,14 +72,14 @@ void Machine::tell(const std::string& kind, const std::string& reason, const std
   event.set_reason(clean_text(reason, protocol::kReasonBytes));
   event.set_step(step);
   if (expert != nullptr) {
-    event.set_run(runs.at(expert->record->run()).record->spec().name());
+    event.set_run(runs_.of(*expert).record->spec().name());
     event.set_expert(expert->record->index());
     event.set_epoch(expert->record->epoch());
   }
   tell_event(std::move(event), {node, ""});
 }
 
-void Machine::tell_run(const std::string& kind, const std::string& reason, const Run& run) {
+void EventLog::tell_run(const std::string& kind, const std::string& reason, const Run& run) {
   pb::Event event;
   event.set_kind(kind);
   event.set_run(run.record->spec().name());
@@ -86,11 +88,37 @@ void Machine::tell_run(const std::string& kind, const std::string& reason, const
   tell_event(std::move(event), {run.record->spec().name(), ""});
 }
 
+void EventLog::tell_of(const std::string& kind, const std::string& reason, const std::string& node,
+                       const std::string& who) {
+  pb::Event event;
+  event.set_kind(kind);
+  event.set_expert(-1);
+  event.set_node(node);
+  event.set_reason(reason);
+  tell_event(std::move(event), {who, ""});
+}
+
+void EventLog::turn_away(std::string who, const std::string& why, const std::string& detail,
+                         std::string node) {
+  const auto& known = repeats_[kTurnedAway];
+  if (known.size() >= config.turned_away_kinds && !known.contains({who, why})) {
+    who = kOthers;
+    node.clear();
+  }
+  pb::Event event;
+  event.set_kind(kTurnedAway);
+  event.set_expert(-1);
+  event.set_node(node);
+  event.set_reason(
+      clean_text(text(who, ": ", why, detail.empty() ? "" : ": ", detail), protocol::kReasonBytes));
+  tell_event(std::move(event), {who, why});
+}
+
 // Every event comes this way. One that `who` causes without end is counted once the kind's bound for a minute is reached.
-void Machine::tell_event(pb::Event event, const Repeats::key_type& who) {
+void EventLog::tell_event(pb::Event event, const Who& who) {
   const Bound* const bound = bound_of(event.kind());
   if (bound != nullptr) {
-    Repeated& ones = repeats[event.kind()].try_emplace(who, Repeated{.since = now.boot}).first->second;
+    Repeated& ones = repeats_[event.kind()].try_emplace(who, Repeated{.since = now.boot}).first->second;
     ones.reason = event.reason();
     ones.node = event.node();
     ones.run = event.node().empty() ? event.run() : "";
@@ -103,8 +131,8 @@ void Machine::tell_event(pb::Event event, const Repeats::key_type& who) {
   append(std::move(event));
 }
 
-void Machine::tell_counted() {
-  for (auto& [kind, ones_of_kind] : repeats) {
+void EventLog::tell_counted() {
+  for (auto& [kind, ones_of_kind] : repeats_) {
     for (auto each = ones_of_kind.begin(); each != ones_of_kind.end();) {
       Repeated& ones = each->second;
       if (now.boot - ones.since < kRepeatsToldEvery) {
@@ -130,7 +158,7 @@ void Machine::tell_counted() {
 }
 
 // What comes often has less room than all events together.
-std::size_t Machine::most_of(const std::string& kind) const {
+std::size_t EventLog::most_of(const std::string& kind) const {
   if (kind == kTurnedAway) return config.turned_away_events;
   if (kind == kTransfer) return config.transfer_events;
   if (kind == kRunState) return config.run_state_events;
@@ -139,49 +167,49 @@ std::size_t Machine::most_of(const std::string& kind) const {
 }
 
 // Written with the batch of what it tells. The oldest make room: what comes often for its like, a node's for its own.
-void Machine::append(pb::Event event) {
-  event.set_number(next_event++);
+void EventLog::append(pb::Event event) {
+  event.set_number(next_++);
   event.set_unix_ms(now.unix_ms);
-  event_changes.add(event.number());
+  changes_.add(event.number());
   const std::string kind = event.kind();
   const std::string node = event.node();
-  count_event(event, 1);
-  events.push_back(std::move(event));
+  count(event, 1);
+  events_.push_back(std::move(event));
   const auto drop_oldest = [&](auto oldest) {
-    count_event(*oldest, -1);
-    event_changes.add(oldest->number());
-    events.erase(oldest);
+    count(*oldest, -1);
+    changes_.add(oldest->number());
+    events_.erase(oldest);
   };
-  if (events_of_kind[kind] > most_of(kind))
-    drop_oldest(std::ranges::find_if(events, [&](const auto& e) { return e.kind() == kind; }));
-  if (!node.empty() && events_of_node[node] > config.events_of_node)
-    drop_oldest(std::ranges::find_if(events, [&](const auto& e) { return e.node() == node; }));
-  while (events.size() > config.events && !planted("events_never_trimmed")) drop_oldest(events.begin());
+  if (of_kind_[kind] > most_of(kind))
+    drop_oldest(std::ranges::find_if(events_, [&](const auto& e) { return e.kind() == kind; }));
+  if (!node.empty() && of_node_[node] > config.events_of_node)
+    drop_oldest(std::ranges::find_if(events_, [&](const auto& e) { return e.node() == node; }));
+  while (events_.size() > config.events && !planted("events_never_trimmed")) drop_oldest(events_.begin());
 }
 
-void Machine::count_event(const pb::Event& event, int by) {
+void EventLog::count(const pb::Event& event, int by) {
   const auto add = [by](std::map<std::string, std::size_t>& counts, const std::string& key) {
     std::size_t& count = counts[key];
     count += static_cast<std::size_t>(by);
     if (count == 0) counts.erase(key);
   };
-  add(events_of_kind, event.kind());
-  if (!event.node().empty()) add(events_of_node, event.node());
+  add(of_kind_, event.kind());
+  if (!event.node().empty()) add(of_node_, event.node());
 }
 
-AdminResult Machine::event_list(const pb::EventList& request) const {
+Result<pb::AdminReply> EventLog::list(const pb::EventList& request) const {
   const std::size_t limit = request.limit() == 0
                                 ? protocol::kPageItems
                                 : std::min<std::size_t>(request.limit(), protocol::kPageItems);
   std::string run = request.run();
-  if (const auto found = runs.find(run); found != runs.end()) run = found->second.record->spec().name();
+  if (runs_.all().contains(run)) run = runs_.at(run).record->spec().name();
   pb::AdminReply reply;
   auto& list = *reply.mutable_events();
   list.set_next(request.after());
   std::size_t bytes = 0;
-  auto event = std::upper_bound(events.begin(), events.end(), request.after(),
+  auto event = std::upper_bound(events_.begin(), events_.end(), request.after(),
                                 [](std::uint64_t after, const pb::Event& e) { return after < e.number(); });
-  for (; event != events.end(); ++event) {
+  for (; event != events_.end(); ++event) {
     if (static_cast<std::size_t>(list.events_size()) >= limit || bytes >= config.reply_bytes) break;
     list.set_next(event->number());
     if (!run.empty() && event->run() != run) continue;
@@ -189,6 +217,20 @@ AdminResult Machine::event_list(const pb::EventList& request) const {
     bytes += event->ByteSizeLong();
   }
   return reply;
+}
+
+const pb::Event* EventLog::find(std::uint64_t number) const {
+  const auto found =
+      std::ranges::lower_bound(events_, number, {}, [](const pb::Event& e) { return e.number(); });
+  return found != events_.end() && found->number() == number ? &*found : nullptr;
+}
+
+bool EventLog::load(pb::Event event) {
+  if (!events_.empty() && event.number() <= events_.back().number()) return false;
+  if (!planted("event_numbers_reused") || events_.empty()) next_ = event.number() + 1;
+  count(event, 1);
+  events_.push_back(std::move(event));
+  return true;
 }
 
 }  // namespace skerry::coordinator

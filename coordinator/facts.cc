@@ -27,7 +27,7 @@ pb::EnsembleReply Machine::about(const Run& run) const {
 
 std::vector<RunFacts> Machine::run_facts() const {
   std::vector<RunFacts> all;
-  for (const auto& [id, run] : runs) {
+  for (const auto& [id, run] : runs.all()) {
     RunFacts& facts = all.emplace_back();
     facts.about = about(run);
     *facts.about.mutable_content() = datasets.at(run.record->spec().dataset()).record->content();

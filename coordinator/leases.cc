@@ -12,21 +12,6 @@
 
 namespace skerry::coordinator {
 
-Expert* Machine::find_expert(const std::string& run, std::uint32_t index) {
-  const auto found = runs.find(run);
-  if (found == runs.end() || index >= found->second.experts.size()) return nullptr;
-  return &found->second.experts[index];
-}
-
-Run& Machine::insert_run(Run run) {
-  Run& inserted = runs.insert(std::move(run));
-  for (Expert& expert : inserted.experts) {
-    expert.record.list_in(expert_changes);
-    expert.record.change();
-  }
-  return inserted;
-}
-
 bool Machine::holds(const Expert& expert, const Node& node, std::uint64_t epoch) const {
   if (!expert.has_lease()) return false;
   const stored::Lease& lease = expert.record->lease();
@@ -45,8 +30,8 @@ Duration Machine::expiry(const Expert& expert) const {
 void Machine::resume(Expert& expert, Node& node) {
   expert.lapsed = false;
   unsettled = true;
-  tell("lease_resumed", "its holder came back before anybody else had it: nothing is lost",
-       node.record->name(), &expert, expert.step());
+  events.tell("lease_resumed", "its holder came back before anybody else had it: nothing is lost",
+              node.record->name(), &expert, expert.step());
 }
 
 void Machine::lapse(Expert& expert, const std::string& reason) {
@@ -71,7 +56,7 @@ void Machine::release(Expert& expert, const std::string& kind, const std::string
 
 void Machine::release_all(Node& node, const std::string& kind, const std::string& reason, bool raise) {
   for (const ExpertId& id : std::set(node.leases)) {
-    Expert& expert = *find_expert(id.run.str(), id.index);
+    Expert& expert = runs.at(id);
     if (raise) overtake(expert);
     release(expert, kind, reason);
     if (raise) raise_epoch(expert);
@@ -86,7 +71,7 @@ void Machine::overtake(Expert& expert) {
 
 // A node that still trains what it lost without knowing. It discards by itself; people are told that it did.
 void Machine::tell_overtaken(const Node& node, const pb::SlotStatus& status) {
-  Expert* expert = find_expert(status.run(), status.expert());
+  Expert* expert = runs.find_expert(status.run(), status.expert());
   if (expert == nullptr || expert->overtaken.empty()) return;
   const auto lost_it =
       std::ranges::find(expert->overtaken, std::pair(node.record->id(), std::uint64_t{status.epoch()}));
@@ -107,7 +92,7 @@ void Machine::raise_epoch(Expert& expert) {
 
 // A restored backup may be older than grants it does not know: its leases are of another generation, and end.
 void Machine::end_leases_of_old_generations() {
-  for (auto& [id, run] : runs) {
+  for (auto& [id, run] : runs.all()) {
     for (Expert& expert : run.experts) {
       if (!expert.has_lease() || Epoch(expert.record->epoch()).generation() == meta->generation()) continue;
       if (planted("restored_leases_kept")) continue;
@@ -117,22 +102,15 @@ void Machine::end_leases_of_old_generations() {
   }
 }
 
-// A node has seen epochs of a later generation: a later backup was restored before this one. Within bounds, so that no
-// node can use the generations up; one beyond them refuses this coordinator by itself.
-std::uint64_t Machine::generations_end() const {
-  return std::min<std::uint64_t>(
-      std::max<std::uint32_t>(meta->restored_generation(), 1) + config.generation_leap,
-      protocol::kGenerations);
-}
-
+// A node has seen epochs of a later generation: a later backup was restored before this one.
 void Machine::go_beyond(const std::string& node, std::uint64_t seen) {
   if (seen <= meta->generation() || seen >= generations_end() || planted("generation_not_taken")) return;
   meta.change().set_generation(static_cast<std::uint32_t>(seen) + 1);
-  tell("generation_raised",
-       text("it has seen epochs of generation ", seen,
-            ": a later backup was restored before; they are of generation ", meta->generation(),
-            " from here on"),
-       node);
+  events.tell("generation_raised",
+              text("it has seen epochs of generation ", seen,
+                   ": a later backup was restored before; they are of generation ", meta->generation(),
+                   " from here on"),
+              node);
   end_leases_of_old_generations();
 }
 
@@ -152,11 +130,11 @@ void Machine::expire() {
         text(node.record->name(), " has been silent for ", human_duration(now.boot - node.seen));
     if (node.record->present()) {
       depart(node, false);
-      tell("node_lost", reason, node.record->name());
+      events.tell("node_lost", reason, node.record->name());
     }
     // Also of a node that was lost before this start: that its leases had lapsed is not remembered.
     for (const ExpertId& held : node.leases) {
-      Expert& expert = *find_expert(held.run.str(), held.index);
+      Expert& expert = runs.at(held);
       if (!expert.lapsed) lapse(expert, reason);
     }
   }
@@ -182,9 +160,9 @@ void Machine::end_early() {
     const std::string reason =
         text(node.record->name(), " closed its connection and did not come back within ",
              human_duration(config.reconnect));
-    tell("node_lost", reason, node.record->name());
+    events.tell("node_lost", reason, node.record->name());
     for (const ExpertId& held : node.leases) {
-      Expert& expert = *find_expert(held.run.str(), held.index);
+      Expert& expert = runs.at(held);
       if (!expert.lapsed) lapse(expert, reason);
     }
   }

@@ -26,17 +26,16 @@ Result<void> match(const KeyValue& entry, const std::string& expected) {
   return {};
 }
 
-Result<void> check_expert(const std::string& key, const Expert& expert) {
-  const auto& checkpoints = expert.record->checkpoints();
+Result<void> check_expert(const std::string& key, const stored::Expert& expert) {
+  const auto& checkpoints = expert.checkpoints();
   for (int i = 0; i < checkpoints.size(); ++i) {
     if (!Hash::from_raw(checkpoints[i].manifest()))
       return corrupt(key, "a checkpoint's manifest is not a hash");
-    if (checkpoints[i].epoch() > expert.record->epoch())
-      return corrupt(key, "a checkpoint is of a later epoch");
+    if (checkpoints[i].epoch() > expert.epoch()) return corrupt(key, "a checkpoint is of a later epoch");
     if (i > 0 && checkpoints[i].step() >= checkpoints[i - 1].step())
       return corrupt(key, "checkpoints are out of order");
   }
-  if (expert.has_lease() && expert.record->epoch() == 0) return corrupt(key, "a lease without an epoch");
+  if (expert.has_lease() && expert.epoch() == 0) return corrupt(key, "a lease without an epoch");
   return {};
 }
 
@@ -87,36 +86,24 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
     stored::Run record;
     TRY(parse(entry, record));
     TRY(match(entry, kRunPrefix + record.id()));
-    if (!run_names.emplace(record.spec().name(), record.id()).second)
-      return corrupt(key, "its name is another run's");
-    if (record.wanted() == stored::WANTED_UNSPECIFIED) return corrupt(key, "it has no state");
-    Run run;
-    run.experts.resize(record.experts());
-    run.record = Tracked(std::move(record));
-    runs.load(std::move(run));
+    const bool has_state = record.wanted() != stored::WANTED_UNSPECIFIED;
+    if (!runs.load(std::move(record))) return corrupt(key, "its name is another run's");
+    if (!has_state) return corrupt(key, "it has no state");
     return {};
   }
   if (key.starts_with(kExpertPrefix)) {
     stored::Expert record;
     TRY(parse(entry, record));
-    Expert expert;
-    expert.record = Tracked(std::move(record));
-    expert.record.list_in(expert_changes);
-    TRY(match(entry, expert_key(expert.id())));
-    TRY(check_expert(key, expert));
-    const auto run =
-        runs.find(expert.record->run());  // "expert/" sorts before "run/": loaded in a second pass
-    if (run == runs.end()) return corrupt(key, "its run is missing");
-    if (expert.record->index() >= run->second.experts.size())
-      return corrupt(key, "its run has fewer experts");
-    run->second.experts[expert.record->index()] = std::move(expert);
+    TRY(match(entry, expert_key(id_of(record))));
+    TRY(check_expert(key, record));
+    if (const std::string wrong = runs.load(std::move(record)); !wrong.empty()) return corrupt(key, wrong);
     return {};
   }
   if (key.starts_with(kDeletedPrefix)) {
     stored::DeletedRun record;
     TRY(parse(entry, record));
     TRY(match(entry, kDeletedPrefix + record.id()));
-    deleted_runs.load({Tracked(std::move(record))});
+    runs.load(std::move(record));
     return {};
   }
   if (key.starts_with(kRevokedPrefix)) {
@@ -130,11 +117,7 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
     pb::Event event;
     TRY(parse(entry, event));
     TRY(match(entry, event_key(event.number())));
-    if (!events.empty() && event.number() <= events.back().number())
-      return corrupt(key, "events are out of order");
-    if (!planted("event_numbers_reused") || events.empty()) next_event = event.number() + 1;
-    count_event(event, 1);
-    events.push_back(std::move(event));
+    if (!events.load(std::move(event))) return corrupt(key, "events are out of order");
     return {};
   }
   return corrupt(key, "nothing of this version has such a key");
@@ -165,7 +148,7 @@ Result<void> Machine::load(std::span<const KeyValue> state) {
 }
 
 Result<void> Machine::check_links() {
-  for (auto& [id, run] : runs) {
+  for (auto& [id, run] : runs.all()) {
     if (!datasets.contains(run.record->spec().dataset()))
       return corrupt(kRunPrefix + id, "its dataset is missing");
     const std::string& init = run.record->spec().init();

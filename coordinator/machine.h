@@ -11,121 +11,11 @@
 #include <set>
 #include <utility>
 
-#include "coordinator/core.h"
-#include "coordinator/router_job.h"
+#include "coordinator/events.h"
+#include "coordinator/runs.h"
 #include "coordinator/scheduler.h"
-#include "coordinator/state.pb.h"
-#include "coordinator/table.h"
 
 namespace skerry::coordinator {
-
-// What a node last said of a replica that it is to hold.
-struct Held {
-  std::uint64_t version =
-      0;  // of the assignment that first named it: what was said before is of an earlier copy
-  bool durable = false;
-  std::uint64_t bytes = 0;
-  Duration moved{};  // when either last changed
-};
-
-struct Node {
-  Tracked<stored::Node> record;
-  // The rest is of this coordinator's life only.
-  ConnectionId connection;  // empty: not connected since
-  std::uint64_t sequence = 0;
-  Duration seen{};
-  std::int64_t seen_unix_ms = 0;
-  bool self_draining = false;
-  Duration drains_since{};  // while self_draining
-  bool drained_told = false;
-  std::vector<pb::Slot> slots;
-  std::vector<pb::SlotStatus> status;
-  std::string software;
-  std::string host_label;
-  std::string address;
-  std::set<ExpertId> leases;             // held or lapsed
-  std::set<ExpertId> replicas;           // experts whose checkpoints it is to hold as well
-  std::map<Hash, Held> held;             // of them, as last told to it
-  std::deque<std::uint64_t> superseded;  // incarnations whose place another process has taken
-  // The assignment's version; told by heartbeats only once what it says is durable.
-  std::uint64_t version = 0;
-  std::uint64_t version_batch = 0;
-  std::uint64_t told_version = 0;
-  std::uint64_t log_request = 0;
-  bool log_ready = false;
-  std::vector<std::string> log_lines;
-
-  bool is_node() const { return record->role() == pb::ROLE_NODE; }
-};
-
-struct PendingCommit {
-  Hash manifest;
-  std::string node;
-  pb::Commit commit;
-  ConnectionId asker;
-  std::uint64_t request = 0;
-};
-
-struct Avoided {
-  std::uint64_t incarnation = 0;
-  Duration until{};
-};
-
-struct Expert {
-  Tracked<stored::Expert> record;
-  bool lapsed = false;
-  std::uint64_t grant_batch = 0;  // renewals wait for it
-  bool yield = false;
-  bool asked_back = false;  // yield, at some time in this lease
-  std::string why = "not looked at yet";
-  std::optional<PendingCommit> pending;
-  std::vector<std::string> places;          // nodes that a commit waits for, beside this disk
-  std::string spare;                        // one more that holds its checkpoints; empty: none
-  std::map<std::string, Duration> stalled;  // nodes that did not receive them, until when they are not asked
-  std::map<std::string, Avoided> avoid;
-  std::pair<std::string, std::uint64_t> fenced_told;  // node, epoch
-  // Whose lease was taken over, or ended by a person, with its epoch: it does not know yet. The last ones only.
-  std::deque<std::pair<std::string, std::uint64_t>> overtaken;
-  std::pair<std::string, std::string> refused_told;  // node, reason
-  std::string last_report;
-
-  ExpertId id() const { return {RunId(record->run()), record->index()}; }
-  bool has_lease() const { return record->has_lease(); }
-  bool held() const { return has_lease() && !lapsed; }
-  bool is_removed() const { return record->removed(); }
-  bool has_head() const { return record->checkpoints_size() > 0; }
-  Step step() const { return has_head() ? record->checkpoints(0).step() : 0; }
-  // Raw, until the record changes; empty: none.
-  const std::string& head() const {
-    return (has_head() ? record->checkpoints(0) : stored::Checkpoint::default_instance()).manifest();
-  }
-};
-
-struct Run {
-  Tracked<stored::Run> record;
-  std::vector<Expert> experts;  // its jobs: a router that is trained is the last
-  bool is_router(std::uint32_t index) const {
-    return trains_router(record->spec()) && index + 1 == record->experts();
-  }
-  std::string job_name(std::uint32_t index) const;  // "expert 3", "the router"
-  pb::TrainSpec training_of(std::uint32_t index) const;
-  bool active() const { return record->wanted() == stored::WANTED_ACTIVE; }
-  bool is_at_target(const Expert& expert) const { return expert.step() >= record->steps_target(); }
-  bool wants(const Expert& expert) const { return active() && !expert.is_removed() && !is_at_target(expert); }
-  // Every expert of the ensemble is.
-  bool is_all_at_target() const {
-    return std::ranges::all_of(
-        experts, [this](const Expert& expert) { return expert.is_removed() || is_at_target(expert); });
-  }
-};
-
-struct Dataset {
-  Tracked<stored::Dataset> record;
-  std::string digest;  // of the content: the same again is a resume
-  NodeId source;       // who uploads
-  std::set<Hash> fetching;
-  std::map<Hash, std::uint64_t> progress;
-};
 
 // A dataset that holds weights to start from instead of images.
 bool is_weights(const pb::DatasetAdd& content);
@@ -169,18 +59,6 @@ struct Reader {
   Duration until{};
 };
 
-// Events that somebody else could cause without end, by who and why: the first are told, the others of the same minute
-// counted, and their number told when it is over.
-struct Repeated {
-  Duration since{};
-  std::uint64_t told = 0;
-  std::uint64_t more = 0;
-  std::string reason;  // of the last
-  std::string node;    // or run
-  std::string run;
-};
-using Repeats = std::map<std::pair<std::string, std::string>, Repeated>;
-
 // An orphan that is taken back from records, as long as somebody asks for it.
 struct Adoption {
   pb::RunRecord about;
@@ -212,61 +90,31 @@ inline pb::AdminReply acknowledged() {
   return reply;
 }
 
-struct Machine {
-  Machine(const Config& the_config, Rng& the_rng, const Authority& the_authority)
-      : config(the_config), rng(the_rng), authority(the_authority) {
-    meta.list_in(meta_changes);
-  }
+struct Machine : Context {
+  using Context::Context;
 
-  const Config& config;
-  Rng& rng;
-  const Authority& authority;
-
-  Journal journal;
-  Tracked<stored::Meta> meta;
+  Runs runs{*this};
+  EventLog events{*this, runs};
   Table<Node> nodes{journal, Kind::kNode};
   std::map<std::string, std::string> node_names;
   std::map<std::string, std::string> node_keys;  // X25519 → id
   Table<Plain<stored::Token>> tokens{journal, Kind::kToken};
   Table<Dataset> datasets{journal, Kind::kDataset};
-  Table<Run> runs{journal, Kind::kRun};
-  std::map<std::string, std::string> run_names;
-  Table<Plain<stored::DeletedRun>> deleted_runs{journal, Kind::kDeleted};
   Table<Plain<stored::RevokedKey>> revoked_keys{journal, Kind::kRevoked};  // that are not in the roster
-  std::deque<pb::Event> events;
-  Changes<std::string> meta_changes{journal, Kind::kMeta, [this](const auto&) { return &*meta; }};
-  Changes<ExpertId> expert_changes{journal, Kind::kExpert, [this](const ExpertId& id) {
-                                     const Expert* expert = find_expert(id.run.str(), id.index);
-                                     return expert == nullptr ? nullptr : &*expert->record;
-                                   }};
-  Changes<std::uint64_t> event_changes{
-      journal, Kind::kEvent, [this](std::uint64_t number) {
-        const auto event =
-            std::ranges::lower_bound(events, number, {}, [](const pb::Event& e) { return e.number(); });
-        const bool is_there = event != events.end() && event->number() == number;
-        return is_there ? &*event : nullptr;
-      }};
-  std::map<ConnectionId, NodeId> peers;  // that have said Hello
+  std::map<ConnectionId, NodeId> peers;                                    // that have said Hello
   std::map<Hash, StoredObject> stored_objects;
   std::map<Hash, std::uint32_t> named;  // how often durable state names an object
   std::map<Hash, Duration> unclaimed;   // stored, named by nothing, since when
   std::set<Hash> damaged;               // of the named ones: on disk, but not whole
   std::map<Hash, Duration> mending;     // of the damaged: asked of a node that has it, since when
   std::map<ConnectionId, Reader> reading;
-  std::map<std::string, Repeats> repeats;  // by kind
   std::map<Hash, Verification> verifications;
-  std::map<std::string, std::size_t> events_of_kind;  // of `events`, by kind
-  std::map<std::string, std::size_t> events_of_node;  // of those that name one
 
-  Now now;
-  std::uint64_t batch = 0;  // the last one handed out
-  std::uint64_t persisted = 0;
   // Objects that nothing named any more, each with the batch that must be durable before it is dropped; kThisBatch: that of
   // the step under way.
   static constexpr std::uint64_t kThisBatch = ~std::uint64_t{0};
   std::deque<std::pair<Drop, std::uint64_t>> leaving;
   std::uint64_t next_version = 0;
-  std::uint64_t next_event = 1;
   Duration started{};
   std::int64_t started_unix_ms = 0;
   Duration recovery_until{};  // see Config::arrival_pause
@@ -285,7 +133,6 @@ struct Machine {
   std::map<std::string, Duration>
       closing;  // nodes whose connection closed, since when: see Config::reconnect
   std::deque<Duration> early_ends;
-  bool unsettled = true;    // the schedule must be looked at again
   Duration settle_after{};  // not before
   bool recount = false;     // a commit that waits for copies may have them
   Duration next_placing{};
@@ -293,20 +140,14 @@ struct Machine {
   Duration next_tick{};
 
   // Of the step under way.
-  Effects effects;
   std::set<std::string> reversioned;
   std::set<ExpertId> regranted;
-  std::vector<std::size_t> sends_at_once;
   std::vector<Lost> lost;
 
   // core.cc
   Effects start(Now at);
   Effects step(const Event& event, Now at);
   void finish();
-  void reply(const ConnectionId& to, pb::ControlReply message);
-  void reply_at_once(const ConnectionId& to, pb::ControlReply message);
-  void reply_error(const ConnectionId& to, std::uint64_t request, const Error& error);
-  void acknowledge(const ConnectionId& to, std::uint64_t request);
   void received(const Received& event);
   void dispatch(Node& node, const Received& event);
   void tick();
@@ -316,19 +157,7 @@ struct Machine {
   Result<void> load_entry(const KeyValue& entry);
   Result<void> check_links();
 
-  // turned_away.cc
   void turn_away(const TurnedAway& event);
-
-  // events.cc
-  void tell(const std::string& kind, const std::string& reason, const std::string& node = "",
-            const Expert* expert = nullptr, std::uint64_t step = 0);
-  void tell_run(const std::string& kind, const std::string& reason, const Run& run);
-  void tell_event(pb::Event event, const Repeats::key_type& who);
-  void tell_counted();
-  void count_event(const pb::Event& event, int by);
-  std::size_t most_of(const std::string& kind) const;
-  void append(pb::Event event);
-  AdminResult event_list(const pb::EventList& request) const;
 
   // tokens.cc
   void enrol(const EnrolReceived& event);
@@ -341,7 +170,6 @@ struct Machine {
   AdminResult token_create(const pb::TokenCreate& request);
   AdminResult token_list(const pb::ListRequest& request) const;
   AdminResult token_revoke(const pb::Named& request);
-  std::string random_hex(std::size_t bytes);
 
   // roster.cc
   void hello(Node& node, const Received& event);
@@ -362,7 +190,6 @@ struct Machine {
   std::string unusable_because(const Node& node) const;
 
   // recall.cc
-  bool recalls() const { return meta->recalls_revocations(); }
   void begin_recall();
   void check_recall();
   void end_recall(const std::string& reason);
@@ -396,8 +223,6 @@ struct Machine {
 
   // orphans.cc
   void hear_orphans(const std::vector<pb::RunRecord>& runs);
-  void remember_deletion(const std::string& id, const std::string& name);
-  void forget_deletions();
   Result<const pb::RunRecord*> find_orphan(const std::string& name) const;  // null: none
   pb::RunInfo orphan_info(const pb::RunRecord& orphan) const;
 
@@ -414,8 +239,6 @@ struct Machine {
   pb::NodeInfo node_info(const Node& node) const;
 
   // leases.cc
-  Expert* find_expert(const std::string& run, std::uint32_t index);
-  Run& insert_run(Run run);
   bool holds(const Expert& expert, const Node& node, std::uint64_t epoch) const;
   Duration expiry(const Expert& expert) const;
   void resume(Expert& expert, Node& node);
@@ -425,7 +248,6 @@ struct Machine {
   void raise_epoch(Expert& expert);
   void end_leases_of_old_generations();
   void go_beyond(const std::string& node, std::uint64_t seen);
-  std::uint64_t generations_end() const;
   void expire();
   void end_early();
   std::size_t early_ends_left();
@@ -501,7 +323,6 @@ struct Machine {
   void disk_measured(std::uint64_t bytes);
   void disk_is_full(std::uint64_t needed);
   bool is_wanted(const Hash& manifest) const;
-  bool is_pending(const Hash& manifest) const;
   bool is_sought(const Hash& manifest) const;
   std::vector<NamedObject> objects() const;
   bool may_read(const Node& node, const Hash& manifest) const;
@@ -556,7 +377,6 @@ struct Machine {
   AdminResult run_extend(const pb::RunExtend& request);
   AdminResult run_expert(const pb::RunExpert& request);
   AdminResult run_delete(const pb::Named& request);
-  void set_wanted(Run& run, stored::Wanted wanted, const std::string& reason);
 
   // run_info.cc
   pb::RunInfo run_info(const Run& run, bool with_experts) const;

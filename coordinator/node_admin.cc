@@ -30,7 +30,7 @@ pb::NodeInfo Machine::node_info(const Node& node) const {
   for (const pb::Slot& slot : node.slots) *info.add_slots() = slot;
   for (const pb::SlotStatus& status : node.status) {
     *info.add_status() = status;
-    if (const auto run = runs.find(status.run()); run != runs.end())
+    if (const auto run = runs.all().find(status.run()); run != runs.all().end())
       (*info.mutable_run_names())[status.run()] = run->second.record->spec().name();
   }
   info.set_last_seen_unix_ms(node.seen_unix_ms);
@@ -68,8 +68,8 @@ AdminResult Machine::node_cordon(const pb::Named& request, bool cordoned) {
   if (node->record->cordoned() == cordoned && !node->record->draining()) return acknowledged();
   node->record.change().set_cordoned(cordoned);
   if (!cordoned) node->record.change().set_draining(false);
-  tell(cordoned ? "cordoned" : "uncordoned",
-       cordoned ? "it is given nothing new" : "it may be given work again", node->record->name());
+  events.tell(cordoned ? "cordoned" : "uncordoned",
+              cordoned ? "it is given nothing new" : "it may be given work again", node->record->name());
   unsettled = true;
   return acknowledged();
 }
@@ -82,7 +82,8 @@ AdminResult Machine::node_drain(const pb::Named& request) {
     node->record.change().set_draining(true);
     node->record.change().set_cordoned(true);
     node->drained_told = false;
-    tell("draining", text(node->leases.size(), " leases end at their next commits"), node->record->name());
+    events.tell("draining", text(node->leases.size(), " leases end at their next commits"),
+                node->record->name());
     unsettled = true;
   }
   return acknowledged();
@@ -94,7 +95,8 @@ AdminResult Machine::node_evict(const pb::Named& request) {
   release_all(*node, "lease_lost", text(node->record->name(), " was evicted"), true);
   node->record.change().set_cordoned(true);
   node->record.change().set_draining(false);
-  tell("evicted", "its work since the last commits is discarded; it stays cordoned", node->record->name());
+  events.tell("evicted", "its work since the last commits is discarded; it stays cordoned",
+              node->record->name());
   return acknowledged();
 }
 
@@ -117,7 +119,7 @@ void Machine::revoke(Node& node, const std::string& reason) {
   release_all(node, "lease_lost", text(record.name(), " was revoked"), true);
   node.record.change().set_revoked(true);
   depart(node, false);
-  tell("revoked", reason, record.name());
+  events.tell("revoked", reason, record.name());
   if (planted("revoked_still_heard")) return;
   if (!planted("revoked_let_in"))
     effects.roster.push_back({NodeId(record.id()), record.x25519_key(), record.role(), false});

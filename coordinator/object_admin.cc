@@ -27,7 +27,7 @@ std::map<Hash, pb::ObjectInfo> Machine::named_objects(const Run* only) const {
     info.set_state(object_state(manifest));
     return info;
   };
-  for (const auto& [id, run] : runs) {
+  for (const auto& [id, run] : runs.all()) {
     if (only != nullptr && &run != only) continue;
     for (const Expert& expert : run.experts) {
       for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {

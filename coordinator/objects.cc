@@ -66,23 +66,15 @@ void Machine::drop_leaving() {
 }
 
 bool Machine::is_wanted(const Hash& manifest) const {
-  return named.contains(manifest) || (is_pending(manifest) && !planted("pending_collected")) ||
+  return named.contains(manifest) || (runs.is_pending(manifest) && !planted("pending_collected")) ||
          sought_object(manifest).has_value();
-}
-
-bool Machine::is_pending(const Hash& manifest) const {
-  return std::ranges::any_of(runs, [&](const auto& run) {
-    return std::ranges::any_of(run.second.experts, [&](const Expert& expert) {
-      return expert.pending && expert.pending->manifest == manifest;
-    });
-  });
 }
 
 // Nobody waits for it any more, as far as the caller knows: others may.
 void Machine::cancel_fetch(const Hash& manifest) {
   const bool is_fetched = std::ranges::any_of(
       datasets, [&](const auto& dataset) { return dataset.second.fetching.contains(manifest); });
-  if (!is_fetched && !mending.contains(manifest) && !is_pending(manifest))
+  if (!is_fetched && !mending.contains(manifest) && !runs.is_pending(manifest))
     effects.cancel_fetches.push_back(manifest);
 }
 
@@ -94,7 +86,7 @@ bool Machine::is_sought(const Hash& manifest) const {
 void Machine::object_stored(const ObjectStored& event) {
   stored_objects[event.manifest] = {event.manifest_bytes, event.bytes, event.checkpoint, event.facts};
   if (damaged.erase(event.manifest) > 0) tell_of_object("object_mended", event.manifest);
-  for (auto& [id, run] : runs) {
+  for (auto& [id, run] : runs.all()) {
     for (Expert& expert : run.experts) {
       if (expert.pending && expert.pending->manifest == event.manifest) commit_stored(expert);
     }
@@ -113,7 +105,7 @@ void Machine::object_failed(const ObjectFailed& event) {
   for (auto& [name, dataset] : datasets) {
     if (dataset.fetching.erase(event.manifest) > 0) dataset.progress.erase(event.manifest);
   }
-  for (auto& [id, run] : runs) {
+  for (auto& [id, run] : runs.all()) {
     for (Expert& expert : run.experts) {
       if (!expert.pending || expert.pending->manifest != event.manifest) continue;
       const PendingCommit pending = *expert.pending;
@@ -138,11 +130,11 @@ void Machine::object_damaged(const ObjectDamaged& event) {
 void Machine::tell_of_object(const std::string& kind, const Hash& manifest) {
   const bool is_damaged = damaged.contains(manifest);
   const std::string raw = manifest.raw();
-  for (const auto& [id, run] : runs) {
+  for (const auto& [id, run] : runs.all()) {
     for (const Expert& expert : run.experts) {
       for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
         if (checkpoint.manifest() == raw)
-          tell(kind, words_of(checkpoint, is_damaged), "", &expert, checkpoint.step());
+          events.tell(kind, words_of(checkpoint, is_damaged), "", &expert, checkpoint.step());
       }
     }
   }
@@ -151,17 +143,17 @@ void Machine::tell_of_object(const std::string& kind, const Hash& manifest) {
       if (file.object().manifest() != raw) continue;
       const std::string words = words_of(name, file, is_damaged);
       bool is_used = false;
-      for (const auto& [id, run] : runs) {
+      for (const auto& [id, run] : runs.all()) {
         if (!uses(run.record->spec(), name)) continue;
         is_used = true;
         if (file.role() == "shard") {
           const Expert& expert = run.experts[static_cast<std::size_t>(file.partition())];
-          tell(kind, words, "", &expert, expert.step());
+          events.tell(kind, words, "", &expert, expert.step());
         } else {
-          tell_run(kind, words, run);
+          events.tell_run(kind, words, run);
         }
       }
-      if (!is_used) tell(kind, words);
+      if (!is_used) events.tell(kind, words);
     }
   }
 }
@@ -170,7 +162,7 @@ void Machine::tell_of_object(const std::string& kind, const Hash& manifest) {
 std::string Machine::trouble_of(const Hash& manifest) const {
   if (!damaged.contains(manifest)) return "";
   const std::string raw = manifest.raw();
-  for (const auto& [id, run] : runs) {
+  for (const auto& [id, run] : runs.all()) {
     for (const Expert& expert : run.experts) {
       for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
         if (checkpoint.manifest() == raw) return words_of(checkpoint, true);
@@ -263,8 +255,8 @@ void Machine::disk_is_full(std::uint64_t needed) {
   const bool told = disk_lacks > 0;
   disk_lacks = std::max(disk_lacks, needed);
   if (told) return;
-  tell("disk_full", text("the coordinator's disk has ", human_bytes(*disk_free), " free, ",
-                         human_bytes(needed), " are needed: commits wait for room"));
+  events.tell("disk_full", text("the coordinator's disk has ", human_bytes(*disk_free), " free, ",
+                                human_bytes(needed), " are needed: commits wait for room"));
 }
 
 void Machine::disk_measured(std::uint64_t bytes) {
@@ -272,12 +264,12 @@ void Machine::disk_measured(std::uint64_t bytes) {
   if (bytes < config.reserve_bytes) disk_is_full(config.reserve_bytes);
   if (disk_lacks == 0 || bytes < disk_lacks) return;
   disk_lacks = 0;
-  tell("disk_room", text("the coordinator's disk has ", human_bytes(bytes), " free again"));
+  events.tell("disk_room", text("the coordinator's disk has ", human_bytes(bytes), " free again"));
 }
 
 std::vector<NamedObject> Machine::objects() const {
   std::vector<NamedObject> all;
-  for (const auto& [id, run] : runs) {
+  for (const auto& [id, run] : runs.all()) {
     for (const Expert& expert : run.experts) {
       for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
         all.push_back({*Hash::from_raw(checkpoint.manifest()), Purpose::kCheckpoint, true,

@@ -11,8 +11,9 @@ void Machine::begin_recall() {
   if (!recalls()) return;
   recall_until = now.boot + config.recall_limit;
   recovery_until = recovery_limit = recall_until;
-  tell("recalling", text("this coordinator was restored: for up to ", human_duration(config.recall_limit),
-                         " it answers nobody, and asks nodes what it had revoked"));
+  events.tell("recalling",
+              text("this coordinator was restored: for up to ", human_duration(config.recall_limit),
+                   " it answers nobody, and asks nodes what it had revoked"));
 }
 
 void Machine::check_recall() {
@@ -35,14 +36,15 @@ void Machine::check_recall() {
 // From here on everybody is answered. Nobody is taken for lost before it had time to say Hello.
 void Machine::end_recall(const std::string& reason) {
   meta.change().set_recalls_revocations(false);
-  tell("recalled", reason);
+  events.tell("recalled", reason);
   for (const auto& [key, body] : std::exchange(readmitted, {})) {
     if (revoked_keys.contains(body.node_id()) || nodes.contains(body.node_id()) ||
         nodes.size() >= config.nodes)
       continue;
     const Node& node =
         roster(NodeId(body.node_id()), body.ed25519_key(), body.x25519_key(), body.role(), body.name());
-    tell("readmitted", "by its certificate, since the restored state did not know it", node.record->name());
+    events.tell("readmitted", "by its certificate, since the restored state did not know it",
+                node.record->name());
   }
   for (auto& [id, node] : nodes) node.seen = now.boot;
   recovery_until = now.boot + config.lease + config.grace;
@@ -74,7 +76,7 @@ void Machine::take_back_revocation(const NodeId& id) {
     effects.roster.push_back({id, let_in->first, let_in->second.role(), false});
     readmitted.erase(let_in);
   }
-  tell("revoked", text("key ", id.str().substr(0, 12), ", ", kWhy));
+  events.tell("revoked", text("key ", id.str().substr(0, 12), ", ", kWhy));
 }
 
 // By the certificate that it was given before the state was lost. While revocations are recalled it is let in for its
@@ -97,7 +99,8 @@ Result<pb::Certificate> Machine::readmit(const EnrolReceived& event, const NodeI
   }
   TRY(make_room_in_roster());
   const Node& node = roster(id, body.ed25519_key(), body.x25519_key(), body.role(), body.name());
-  tell("readmitted", "by its certificate, since the restored state did not know it", node.record->name());
+  events.tell("readmitted", "by its certificate, since the restored state did not know it",
+              node.record->name());
   return node.record->certificate();
 }
 

@@ -25,7 +25,7 @@ const char* words(const pb::EngineReport& report) {
 
 void Machine::return_lease(Node& node, const Received& event) {
   const pb::ReturnLease& returned = event.request.return_lease();
-  Expert* expert = find_expert(returned.run(), returned.expert());
+  Expert* expert = runs.find_expert(returned.run(), returned.expert());
   const bool anyones = planted("anyone_returns") && expert != nullptr && expert->has_lease();
   if (expert != nullptr && (holds(*expert, node, returned.epoch()) || anyones)) {
     const Run& run = runs.at(returned.run());
@@ -40,7 +40,7 @@ void Machine::return_lease(Node& node, const Received& event) {
 
 void Machine::engine_report(Node& node, const Received& event) {
   const pb::EngineReport& report = event.request.engine_report();
-  Expert* expert = find_expert(report.run(), report.expert());
+  Expert* expert = runs.find_expert(report.run(), report.expert());
   const std::string digest = blake2b(report.SerializeAsString()).raw();
   const bool anyones = planted("anyone_reports") && expert != nullptr && expert->has_lease();
   if (expert != nullptr && (holds(*expert, node, report.epoch()) || anyones) &&
@@ -51,7 +51,7 @@ void Machine::engine_report(Node& node, const Received& event) {
       if (reason.size() + line.size() > protocol::kReasonBytes) break;
       reason += " | " + line;
     }
-    tell("engine_failed", reason, node.record->name(), expert, expert->step());
+    events.tell("engine_failed", reason, node.record->name(), expert, expert->step());
     if (report.failure() == pb::EngineEvent::FAILURE_NON_FINITE) {
       raise_attempt(runs.at(report.run()), *expert, report.reason());
     }
@@ -72,7 +72,7 @@ void Machine::raise_attempt(Run& run, Expert& expert, const std::string& reason)
   if (expert.record->attempt() - expert.record->attempt_at_commit() < config.attempts) return;
   const std::string why = text(run.job_name(expert.record->index()), " used up its ", config.attempts,
                                " attempts at step ", expert.step(), ": ", reason);
-  if (run.active()) set_wanted(run, stored::WANTED_FAILED, why);
+  if (run.active()) runs.set_wanted(run, stored::WANTED_FAILED, why);
   release(expert, "lease_returned", why);
 }
 

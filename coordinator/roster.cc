@@ -119,7 +119,7 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
   }
   // Held all the while, or run out with nobody to take over: its work goes on at the same epoch.
   for (const ExpertId& id : std::set(node.leases)) {
-    Expert& expert = *find_expert(id.run.str(), id.index);
+    Expert& expert = runs.at(id);
     if (expert.record->lease().slot() >= static_cast<std::uint32_t>(hello.slots_size())) {
       release(expert, "lease_lost",
               text(record.name(), " has no slot ", expert.record->lease().slot(), " any more"));
@@ -129,7 +129,7 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
   }
   // What it offers of an epoch that is over is refused here already: it need not be asked for a commit first.
   for (const pb::HeldLease& offered : hello.held()) {
-    Expert* expert = find_expert(offered.run(), offered.expert());
+    Expert* expert = runs.find_expert(offered.run(), offered.expert());
     if (expert == nullptr || offered.epoch() >= expert->record->epoch()) continue;
     tell_fenced(*expert, node, offered.epoch(), offered.step(),
                 text("it offers step ", offered.step(), " of epoch ", offered.epoch(), ", but epoch ",
@@ -142,7 +142,7 @@ void Machine::appear(Node& node, const std::string& reason) {
   node.record.change().set_present(true);
   node.record.change().set_left(false);
   node.record.change().clear_gone_unix_ms();
-  tell(kNodeJoined, reason, node.record->name());
+  events.tell(kNodeJoined, reason, node.record->name());
 }
 
 // Answered at once, from what is durable already: never behind a write.
@@ -183,7 +183,7 @@ void Machine::heartbeat(Node& node, const Received& event) {
                                                                                 : node.told_version);
   if (!node.log_ready) answer.set_log_request(node.log_request);
   for (const ExpertId& id : node.leases) {
-    Expert& expert = *find_expert(id.run.str(), id.index);
+    Expert& expert = runs.at(id);
     if (expert.lapsed) resume(expert, node);
     if (expert.grant_batch > persisted && !planted("renewal_before_durable")) continue;
     auto& renewed = *answer.add_renewed();
@@ -215,7 +215,7 @@ bool Machine::has_drained(const Node& node) { return node.self_draining && node.
 // It said that it would, and held nothing any more: nothing is lost by it.
 void Machine::leave(Node& node) {
   depart(node, true);
-  tell("node_left", "it gave its work back and left", node.record->name());
+  events.tell("node_left", "it gave its work back and left", node.record->name());
 }
 
 void Machine::depart(Node& node, bool left) {
@@ -230,7 +230,7 @@ void Machine::depart(Node& node, bool left) {
 // them, nor is the author of a checkpoint that is kept.
 std::vector<std::string> Machine::forgettable(std::int64_t gone_ms) const {
   std::set<std::string> authors;
-  for (const auto& [id, run] : runs) {
+  for (const auto& [id, run] : runs.all()) {
     for (const Expert& expert : run.experts) {
       for (const stored::Checkpoint& checkpoint : expert.record->checkpoints())
         authors.insert(checkpoint.node());
@@ -274,10 +274,10 @@ void Machine::forget_gone(std::int64_t gone_ms, std::size_t most) {
     reversioned.erase(id);
     nodes.erase(id);
   }
-  tell("nodes_forgotten", text(ids.size(), ids.size() == 1 ? " node was" : " nodes were", " gone for over ",
-                               human_duration(std::chrono::milliseconds(gone_ms)),
-                               ", and come back by their certificates: ", names,
-                               names.size() < kNamesTold ? "" : ", and others"));
+  events.tell("nodes_forgotten", text(ids.size(), ids.size() == 1 ? " node was" : " nodes were",
+                                      " gone for over ", human_duration(std::chrono::milliseconds(gone_ms)),
+                                      ", and come back by their certificates: ", names,
+                                      names.size() < kNamesTold ? "" : ", and others"));
 }
 
 bool Machine::is_live(const Node& node) const {
@@ -306,10 +306,10 @@ std::string Machine::node_state(const Node& node) const {
 void Machine::check_drained(Node& node) {
   if (!(node.record->draining() || node.self_draining) || !node.leases.empty() || node.drained_told) return;
   node.drained_told = true;
-  tell("drained",
-       node.self_draining ? "it is going away and holds nothing any more"
-                          : "it holds nothing any more and stays cordoned",
-       node.record->name());
+  events.tell("drained",
+              node.self_draining ? "it is going away and holds nothing any more"
+                                 : "it holds nothing any more and stays cordoned",
+              node.record->name());
   if (node.record->draining()) {
     node.record.change().set_draining(false);
   }

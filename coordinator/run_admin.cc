@@ -6,9 +6,8 @@
 
 namespace skerry::coordinator {
 Result<Run*> Machine::find_run(const std::string& name) {
-  const auto named_so = run_names.find(name);
-  const auto found = runs.find(named_so == run_names.end() ? name : named_so->second);
-  if (found == runs.end()) {
+  Run* found = runs.find(name);
+  if (found == nullptr) {
     ASSIGN_OR_RETURN(const pb::RunRecord* const orphan, find_orphan(name));
     if (orphan != nullptr)
       return fail(ErrorCode::kConflict,
@@ -19,13 +18,7 @@ Result<Run*> Machine::find_run(const std::string& name) {
                        " --from NODE` fetches it, `skerry run delete ", name, "` withdraws it"));
     return fail(ErrorCode::kNotFound, text("no run ", name, "; see \"skerry run list\""));
   }
-  return &found->second;
-}
-
-void Machine::set_wanted(Run& run, stored::Wanted wanted, const std::string& reason) {
-  run.record.change().set_wanted(wanted);
-  run.record.change().set_reason(clean_text(reason, protocol::kReasonBytes));
-  unsettled = true;
+  return found;
 }
 
 AdminResult Machine::run_pause(const pb::Named& request) {
@@ -34,7 +27,7 @@ AdminResult Machine::run_pause(const pb::Named& request) {
   if (!run->active())
     return fail(ErrorCode::kConflict,
                 text("run ", request.name(), " is ", run->record->state(), ": it cannot be paused"));
-  set_wanted(*run, stored::WANTED_PAUSED, "by a person; leases end at their next commits");
+  runs.set_wanted(*run, stored::WANTED_PAUSED, "by a person; leases end at their next commits");
   return acknowledged();
 }
 
@@ -46,8 +39,8 @@ AdminResult Machine::run_resume(const pb::Named& request) {
                                            ": only a paused run can be resumed"));
   }
   const bool all = run->is_all_at_target();
-  set_wanted(*run, all ? stored::WANTED_DONE : stored::WANTED_ACTIVE,
-             all ? "every expert had reached its target" : "");
+  runs.set_wanted(*run, all ? stored::WANTED_DONE : stored::WANTED_ACTIVE,
+                  all ? "every expert had reached its target" : "");
   return acknowledged();
 }
 
@@ -56,7 +49,7 @@ AdminResult Machine::run_stop(const pb::Named& request) {
   if (run->record->wanted() == stored::WANTED_STOPPED) return acknowledged();
   if (run->record->wanted() == stored::WANTED_DONE)
     return fail(ErrorCode::kConflict, text("run ", request.name(), " is done already"));
-  set_wanted(*run, stored::WANTED_STOPPED, "stopped by a person");
+  runs.set_wanted(*run, stored::WANTED_STOPPED, "stopped by a person");
   for (Expert& expert : run->experts) {
     if (expert.has_lease()) release(expert, "lease_returned", "the run was stopped");
   }
@@ -76,8 +69,8 @@ AdminResult Machine::run_extend(const pb::RunExtend& request) {
   }
   run->record.change().set_steps_target(request.steps());
   run->record.change().mutable_spec()->mutable_train()->set_steps(request.steps());
-  if (run->record->wanted() == stored::WANTED_DONE) set_wanted(*run, stored::WANTED_ACTIVE, "");
-  tell_run("run_extended", text("to ", request.steps(), " steps an expert"), *run);
+  if (run->record->wanted() == stored::WANTED_DONE) runs.set_wanted(*run, stored::WANTED_ACTIVE, "");
+  events.tell_run("run_extended", text("to ", request.steps(), " steps an expert"), *run);
   for (const Expert& expert : run->experts) {
     if (expert.has_lease()) assignment_changed(expert.record->lease().node());
   }
@@ -105,27 +98,27 @@ AdminResult Machine::run_expert(const pb::RunExpert& request) {
                                            ": an ensemble needs one"));
   expert.record.change().set_removed(!request.add());
   unsettled = true;
-  tell(request.add() ? "expert_added" : "expert_removed",
-       request.add() ? "by a person: it is of the ensemble and trains on"
-                     : "by a person: its lease ends at its next commit, what it committed stays",
-       "", &expert, expert.step());
+  events.tell(request.add() ? "expert_added" : "expert_removed",
+              request.add() ? "by a person: it is of the ensemble and trains on"
+                            : "by a person: its lease ends at its next commit, what it committed stays",
+              "", &expert, expert.step());
   const bool is_finished = run->is_all_at_target();
   if (is_finished && run->active())
-    set_wanted(*run, stored::WANTED_DONE, "every expert of the ensemble has reached its target");
+    runs.set_wanted(*run, stored::WANTED_DONE, "every expert of the ensemble has reached its target");
   if (!is_finished && run->record->wanted() == stored::WANTED_DONE)
-    set_wanted(*run, stored::WANTED_ACTIVE, "");
+    runs.set_wanted(*run, stored::WANTED_ACTIVE, "");
   return acknowledged();
 }
 
 AdminResult Machine::run_delete(const pb::Named& request) {
-  if (!run_names.contains(request.name()) && !runs.contains(request.name())) {
+  if (runs.find(request.name()) == nullptr) {
     ASSIGN_OR_RETURN(const pb::RunRecord* const orphan, find_orphan(request.name()));
     if (orphan != nullptr) {
       const pb::RunRecord record = *orphan;
       orphans.erase(record.run());
-      remember_deletion(record.run(), record.name());
-      tell("run_deleted",
-           text("the orphan ", record.name(), " (", record.run(), "): its records are withdrawn"));
+      runs.remember_deletion(record.run(), record.name());
+      events.tell("run_deleted",
+                  text("the orphan ", record.name(), " (", record.run(), "): its records are withdrawn"));
       return acknowledged();
     }
   }
@@ -134,19 +127,14 @@ AdminResult Machine::run_delete(const pb::Named& request) {
     return fail(ErrorCode::kConflict,
                 text("run ", request.name(), " is ", run->record->state(), ": stop or pause it first"));
   }
-  const std::string id = run->record->id();
   for (Expert& expert : run->experts) {
     if (expert.has_lease()) release(expert, "lease_returned", "the run was deleted");
     for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
       unname_object(checkpoint.manifest(), Purpose::kCheckpoint);
     }
-    expert_changes.add(expert.id());
   }
-  tell_run("run_deleted", "its checkpoints are removed", *run);
-  remember_deletion(id, run->record->spec().name());
-  run_names.erase(run->record->spec().name());
-  runs.erase(id);
-  unsettled = true;
+  events.tell_run("run_deleted", "its checkpoints are removed", *run);
+  runs.erase(run->record->id());
   return acknowledged();
 }
 

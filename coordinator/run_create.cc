@@ -122,15 +122,6 @@ Result<void> Machine::check_init(const pb::RunSpec& spec) const {
   return {};
 }
 
-std::string Run::job_name(std::uint32_t index) const {
-  return is_router(index) ? "the router" : text("expert ", index);
-}
-
-pb::TrainSpec Run::training_of(std::uint32_t index) const {
-  const pb::TrainSpec& train = record->spec().train();
-  return is_router(index) ? router_training(train, record->model(), index) : train;
-}
-
 AdminResult Machine::run_create(const pb::RunCreate& request) {
   const pb::RunSpec& spec = request.spec();
   TRY(check_spec(spec));
@@ -149,7 +140,7 @@ AdminResult Machine::run_create(const pb::RunCreate& request) {
 
   pb::AdminReply reply;
   auto& answer = *reply.mutable_runs();
-  if (const auto known = run_names.find(spec.name()); known != run_names.end()) {
+  if (const auto known = runs.ids().find(spec.name()); known != runs.ids().end()) {
     const Run& same = runs.at(known->second);
     if (same.record->spec().SerializeAsString() != spec.SerializeAsString() || request.dry_run()) {
       return fail(ErrorCode::kConflict,
@@ -159,7 +150,8 @@ AdminResult Machine::run_create(const pb::RunCreate& request) {
     answer.set_existed(true);
     return reply;
   }
-  if (runs.size() >= config.runs) return fail(ErrorCode::kExhausted, "too many runs; delete some first");
+  if (runs.all().size() >= config.runs)
+    return fail(ErrorCode::kExhausted, "too many runs; delete some first");
 
   Run run;
   *run.record.change().mutable_spec() = spec;
@@ -178,15 +170,14 @@ AdminResult Machine::run_create(const pb::RunCreate& request) {
   }
   do {
     run.record.change().set_id("r-" + random_hex(5));
-  } while (runs.contains(run.record->id()));
+  } while (runs.all().contains(run.record->id()));
   const std::string id = run.record->id();
   for (Expert& expert : run.experts) expert.record.change().set_run(id);
-  run_names[spec.name()] = id;
-  const Run& created = insert_run(std::move(run));
-  tell_run("run_created",
-           text(partitions, " experts", trains_router(spec) ? " and a router" : "", " of ",
-                spec.train().steps(), " steps on dataset ", spec.dataset()),
-           created);
+  const Run& created = runs.insert(std::move(run));
+  events.tell_run("run_created",
+                  text(partitions, " experts", trains_router(spec) ? " and a router" : "", " of ",
+                       spec.train().steps(), " steps on dataset ", spec.dataset()),
+                  created);
   unsettled = true;
   settle();  // so that the answer tells who trains
   *answer.add_runs() = run_info(created, true);

@@ -106,13 +106,13 @@ AdminResult Machine::run_list(const pb::ListRequest& request) const {
   pb::AdminReply reply;
   auto& list = *reply.mutable_runs();
   // An orphan whose name is taken stands under its id.
-  std::map<std::string, std::string> names = run_names;
+  std::map<std::string, std::string> names = runs.ids();
   for (const auto& [id, orphan] : orphans) {
     if (!names.emplace(orphan.name(), id).second) names.emplace(id, id);
   }
   list.set_next(page(names, request, protocol::kPageItems, config.reply_bytes, [&](const std::string& id) {
-    const auto run = runs.find(id);
-    *list.add_runs() = run == runs.end() ? orphan_info(orphans.at(id)) : run_info(run->second, false);
+    const auto run = runs.all().find(id);
+    *list.add_runs() = run == runs.all().end() ? orphan_info(orphans.at(id)) : run_info(run->second, false);
     return list.runs(list.runs_size() - 1).ByteSizeLong();
   }));
   return reply;
@@ -192,7 +192,7 @@ AdminResult Machine::status() const {
   answer.set_started_unix_ms(started_unix_ms);
   answer.set_nodes(static_cast<std::uint32_t>(
       std::ranges::count_if(nodes, [&](const auto& node) { return is_live(node.second); })));
-  answer.set_runs(static_cast<std::uint32_t>(runs.size()));
+  answer.set_runs(static_cast<std::uint32_t>(runs.all().size()));
   answer.set_disk_free_bytes(disk_free.value_or(0));
   answer.set_recovering(now.boot < recovery_until);
   answer.set_now_unix_ms(now.unix_ms);

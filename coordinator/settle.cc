@@ -26,7 +26,7 @@ std::string unwanted_because(const Run& run, const Expert& expert) {
 
 Schedule Machine::plan() const {
   std::vector<SchedulableExpert> experts;
-  for (const auto& [id, run] : runs) {
+  for (const auto& [id, run] : runs.all()) {
     for (const Expert& expert : run.experts) {
       SchedulableExpert view;
       view.id = expert.id();
@@ -84,21 +84,21 @@ void Machine::settle() {
   if (nodes.size() > config.large_fleet)
     settle_after = now.boot + config.settle_pause * static_cast<std::int64_t>(nodes.size());
   const Schedule planned = plan();
-  for (const Why& why : planned.why) find_expert(why.expert.run.str(), why.expert.index)->why = why.reason;
+  for (const Why& why : planned.why) runs.at(why.expert).why = why.reason;
   tell_lost();
-  for (const Grant& granted : planned.grants)
-    grant(*find_expert(granted.expert.run.str(), granted.expert.index), granted);
+  for (const Grant& granted : planned.grants) grant(runs.at(granted.expert), granted);
   apply_yields(planned);
-  for (auto& [id, run] : runs) update_run_state(run);
+  for (auto& [id, run] : runs.all()) update_run_state(run);
   for (auto& [id, node] : nodes) check_drained(node);
   place_copies();
 }
 
 void Machine::tell_lost() {
   for (const Lost& loss : lost) {
-    const Expert* expert = find_expert(loss.expert.run.str(), loss.expert.index);
+    const Expert* expert = runs.find_expert(loss.expert);
     if (expert != nullptr)
-      tell(loss.kind, text(loss.reason, "; the expert ", expert->why), loss.node, expert, expert->step());
+      events.tell(loss.kind, text(loss.reason, "; the expert ", expert->why), loss.node, expert,
+                  expert->step());
   }
   lost.clear();
 }
@@ -127,17 +127,17 @@ void Machine::grant(Expert& expert, const Grant& granted) {
   regranted.insert(expert.id());
   expert.grant_batch = batch + 1;
   assignment_changed(node.record->id());
-  tell("granted", granted.reason, node.record->name(), &expert, expert.step());
+  events.tell("granted", granted.reason, node.record->name(), &expert, expert.step());
 }
 
 void Machine::apply_yields(const Schedule& planned) {
   std::set<ExpertId> yields;
   for (const Yield& yield : planned.yields) {
-    const Expert* expert = find_expert(yield.expert.run.str(), yield.expert.index);
-    const bool is_turn = runs.at(yield.expert.run.str()).active() && expert->held();
+    const Expert& expert = runs.at(yield.expert);
+    const bool is_turn = runs.at(yield.expert.run.str()).active() && expert.held();
     if (!(planted("turn_never_ends") && is_turn)) yields.insert(yield.expert);
   }
-  for (auto& [id, run] : runs) {
+  for (auto& [id, run] : runs.all()) {
     for (Expert& expert : run.experts) {
       const bool wanted = expert.held() && yields.contains(expert.id());
       if (expert.yield == wanted) continue;
@@ -181,7 +181,7 @@ void Machine::update_run_state(Run& run) {
     run.record.change().set_reason(reason);
   }
   run.record.change().set_state(state);
-  tell_run(kRunState, text(state, reason.empty() ? "" : ": ", reason), run);
+  events.tell_run(kRunState, text(state, reason.empty() ? "" : ": ", reason), run);
 }
 
 }  // namespace skerry::coordinator

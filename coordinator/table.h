@@ -152,7 +152,7 @@ class Table {
     inserted.record.change();
     return inserted;
   }
-  void erase(const std::string& id) {
+  void erase(std::string id) {  // a copy: it may be the erased record's own
     if (entities_.erase(id) > 0) changes_.add(id);
   }
   template <class Predicate>

@@ -13,12 +13,6 @@ constexpr std::size_t kSecretBytes = 32;
 
 }  // namespace
 
-std::string Machine::random_hex(std::size_t bytes) {
-  std::string drawn(bytes, '\0');
-  rng.fill({reinterpret_cast<unsigned char*>(drawn.data()), drawn.size()});
-  return to_hex(drawn);
-}
-
 void Machine::enrol(const EnrolReceived& event) {
   pb::EnrolReply message;
   message.set_id(event.request.id());
@@ -56,12 +50,8 @@ Result<pb::Certificate> Machine::try_enrol(const EnrolReceived& event) {
   if (planted("token_use_not_saved")) tokens.forget_change(token.id());
   Node& node = roster(id, request.ed25519_key(), event.key, token.role(), request.name());
   node.record.change().set_token(token.id());
-  pb::Event told;
-  told.set_kind(kEnrolled);
-  told.set_expert(-1);
-  told.set_node(node.record->name());
-  told.set_reason(text("by token ", token.id(), ", use ", token.used(), " of ", token.uses()));
-  tell_event(std::move(told), {token.id(), ""});
+  events.tell_of(kEnrolled, text("by token ", token.id(), ", use ", token.used(), " of ", token.uses()),
+                 node.record->name(), token.id());
   return node.record->certificate();
 }
 

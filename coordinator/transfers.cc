@@ -12,7 +12,7 @@ std::string Machine::name_of_peer(const std::string& peer) const {
 
 Machine::Known Machine::known_object(const std::string& manifest) const {
   Known known{text("object ", Hash::from_raw(manifest)->short_hex())};
-  for (const auto& [id, run] : runs) {
+  for (const auto& [id, run] : runs.all()) {
     for (const Expert& each : run.experts) {
       for (const stored::Checkpoint& checkpoint : each.record->checkpoints()) {
         if (checkpoint.manifest() == manifest) known = {"its checkpoint", &each, checkpoint.step()};
@@ -41,7 +41,7 @@ void Machine::transferred(const Node& node, const pb::Transfer& transfer) {
   }
   const std::string reason = text("fetched ", known.what, ": ", human_bytes(transfer.bytes()), " in ",
                                   human_duration(took), ", ", human_bytes(rate), "/s", from);
-  tell(kTransfer, reason, node.record->name(), known.expert, known.step);
+  events.tell(kTransfer, reason, node.record->name(), known.expert, known.step);
 }
 
 void Machine::peer_faulted(const Node& node, const pb::PeerFault& fault) {
@@ -50,7 +50,7 @@ void Machine::peer_faulted(const Node& node, const pb::PeerFault& fault) {
   const std::string reason =
       text("fetches ", known.what, ": ", name_of_peer(fault.peer()),
            lied ? " sent wrong bytes and is asked no more" : " did not answer and is asked again later");
-  tell(kPeerFault, reason, node.record->name(), known.expert, known.step);
+  events.tell(kPeerFault, reason, node.record->name(), known.expert, known.step);
 }
 
 }  // namespace skerry::coordinator

@@ -1,0 +1,127 @@
+// The things that rooms keep records of: nodes, experts, runs and datasets.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/core.h"
+#include "coordinator/router_job.h"
+#include "coordinator/table.h"
+
+namespace skerry::coordinator {
+
+// What a node last said of a replica that it is to hold.
+struct Held {
+  std::uint64_t version =
+      0;  // of the assignment that first named it: what was said before is of an earlier copy
+  bool durable = false;
+  std::uint64_t bytes = 0;
+  Duration moved{};  // when either last changed
+};
+
+struct Node {
+  Tracked<stored::Node> record;
+  // The rest is of this coordinator's life only.
+  ConnectionId connection;  // empty: not connected since
+  std::uint64_t sequence = 0;
+  Duration seen{};
+  std::int64_t seen_unix_ms = 0;
+  bool self_draining = false;
+  Duration drains_since{};  // while self_draining
+  bool drained_told = false;
+  std::vector<pb::Slot> slots;
+  std::vector<pb::SlotStatus> status;
+  std::string software;
+  std::string host_label;
+  std::string address;
+  std::set<ExpertId> leases;             // held or lapsed
+  std::set<ExpertId> replicas;           // experts whose checkpoints it is to hold as well
+  std::map<Hash, Held> held;             // of them, as last told to it
+  std::deque<std::uint64_t> superseded;  // incarnations whose place another process has taken
+  // The assignment's version; told by heartbeats only once what it says is durable.
+  std::uint64_t version = 0;
+  std::uint64_t version_batch = 0;
+  std::uint64_t told_version = 0;
+  std::uint64_t log_request = 0;
+  bool log_ready = false;
+  std::vector<std::string> log_lines;
+
+  bool is_node() const { return record->role() == pb::ROLE_NODE; }
+};
+
+struct PendingCommit {
+  Hash manifest;
+  std::string node;
+  pb::Commit commit;
+  ConnectionId asker;
+  std::uint64_t request = 0;
+};
+
+struct Avoided {
+  std::uint64_t incarnation = 0;
+  Duration until{};
+};
+
+struct Expert {
+  Tracked<stored::Expert> record;
+  bool lapsed = false;
+  std::uint64_t grant_batch = 0;  // renewals wait for it
+  bool yield = false;
+  bool asked_back = false;  // yield, at some time in this lease
+  std::string why = "not looked at yet";
+  std::optional<PendingCommit> pending;
+  std::vector<std::string> places;          // nodes that a commit waits for, beside this disk
+  std::string spare;                        // one more that holds its checkpoints; empty: none
+  std::map<std::string, Duration> stalled;  // nodes that did not receive them, until when they are not asked
+  std::map<std::string, Avoided> avoid;
+  std::pair<std::string, std::uint64_t> fenced_told;  // node, epoch
+  // Whose lease was taken over, or ended by a person, with its epoch: it does not know yet. The last ones only.
+  std::deque<std::pair<std::string, std::uint64_t>> overtaken;
+  std::pair<std::string, std::string> refused_told;  // node, reason
+  std::string last_report;
+
+  ExpertId id() const { return {RunId(record->run()), record->index()}; }
+  bool has_lease() const { return record->has_lease(); }
+  bool held() const { return has_lease() && !lapsed; }
+  bool is_removed() const { return record->removed(); }
+  bool has_head() const { return record->checkpoints_size() > 0; }
+  Step step() const { return has_head() ? record->checkpoints(0).step() : 0; }
+  // Raw, until the record changes; empty: none.
+  const std::string& head() const {
+    return (has_head() ? record->checkpoints(0) : stored::Checkpoint::default_instance()).manifest();
+  }
+};
+
+struct Run {
+  Tracked<stored::Run> record;
+  std::vector<Expert> experts;  // its jobs: a router that is trained is the last
+  bool is_router(std::uint32_t index) const {
+    return trains_router(record->spec()) && index + 1 == record->experts();
+  }
+  std::string job_name(std::uint32_t index) const;  // "expert 3", "the router"
+  pb::TrainSpec training_of(std::uint32_t index) const;
+  bool active() const { return record->wanted() == stored::WANTED_ACTIVE; }
+  bool is_at_target(const Expert& expert) const { return expert.step() >= record->steps_target(); }
+  bool wants(const Expert& expert) const { return active() && !expert.is_removed() && !is_at_target(expert); }
+  // Every expert of the ensemble is.
+  bool is_all_at_target() const {
+    return std::ranges::all_of(
+        experts, [this](const Expert& expert) { return expert.is_removed() || is_at_target(expert); });
+  }
+};
+
+struct Dataset {
+  Tracked<stored::Dataset> record;
+  std::string digest;  // of the content: the same again is a resume
+  NodeId source;       // who uploads
+  std::set<Hash> fetching;
+  std::map<Hash, std::uint64_t> progress;
+};
+
+}  // namespace skerry::coordinator
