@@ -51,7 +51,8 @@ void Machine::admin(Node& person, const Received& event) {
     reply_error(connection, id, result.error());
     return;
   }
-  if (result->has_ensemble()) keep_for_reader(NodeId(person.record->id()), connection, result->ensemble());
+  if (result->has_ensemble())
+    objects.keep_for_reader(NodeId(person.record->id()), connection, result->ensemble());
   pb::ControlReply message;
   message.set_id(id);
   *message.mutable_admin() = std::move(*result);
@@ -127,8 +128,10 @@ AdminResult Machine::admin_request(Node& person, const pb::AdminRequest& request
       return status();
     case Request::kObjectList:
       return object_list(request.object_list());
-    case Request::kObjectVerify:
-      return object_verify(request.object_verify());
+    case Request::kObjectVerify: {
+      const Hash manifest = *Hash::from_raw(request.object_verify().manifest());
+      return objects.verify(manifest, trouble_of(manifest));
+    }
     case Request::BODY_NOT_SET:
       break;
   }

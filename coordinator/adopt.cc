@@ -51,7 +51,7 @@ AdminResult Machine::run_adopt(const pb::RunAdopt& request) {
   effects.seeks.emplace_back(id);
   if (adoption.specification) TRY(check_specification(adoption));
   if (const Result<Hash> spec = Hash::from_raw(adoption.about.spec().manifest());
-      spec && !adoption.specification && stored_objects.contains(*spec)) {
+      spec && !adoption.specification && objects.has(*spec)) {
     effects.reads.push_back(*spec);
   }
   const std::vector<std::string> missing = missing_parts(adoption);
@@ -106,7 +106,7 @@ void Machine::forget_adoptions() {
 void Machine::unclaim(const Adoption& adoption) {
   const auto leave = [&](const pb::ObjectRef& object) {
     const Hash manifest = *Hash::from_raw(object.manifest());
-    if (stored_objects.contains(manifest) && !named.contains(manifest)) unclaimed[manifest] = now.boot;
+    if (objects.has(manifest) && !objects.is_named(manifest)) objects.leave_unclaimed(manifest);
   };
   leave(adoption.about.spec());
   for (const RunRecords::Head& head : adoption.heads.value_or(std::vector<RunRecords::Head>{}))
@@ -123,8 +123,8 @@ void Machine::visit_sought(const std::function<void(const pb::ObjectRef&, Purpos
         visit(head->record.checkpoint(), Purpose::kCheckpoint);
     }
   }
-  for (const auto& [name, dataset] : datasets) {
-    if (dataset.record->ready() || !dataset.source.empty() || user_of(name) == nullptr) continue;
+  for (const auto& [name, dataset] : datasets.all()) {
+    if (dataset.record->ready() || !dataset.source.empty() || datasets.user_of(name) == nullptr) continue;
     for (const pb::DatasetFile& file : dataset.record->content().files())
       visit(file.object(), Purpose::kFile);
   }
@@ -141,10 +141,10 @@ std::optional<pb::ObjectRef> Machine::sought_object(const Hash& manifest) const 
 // ---- What an expert goes on from ----
 
 std::string Machine::wrong_head(const Adoption& adoption, const RunRecords::Head& head) const {
-  const auto object = stored_objects.find(*Hash::from_raw(head.record.checkpoint().manifest()));
-  if (object == stored_objects.end()) return "no connected node has given it back yet";
-  const ObjectFacts& facts = object->second.facts;
-  const bool is_its = object->second.checkpoint && facts.run == adoption.about.run() &&
+  const StoredObject* object = objects.find(*Hash::from_raw(head.record.checkpoint().manifest()));
+  if (object == nullptr) return "no connected node has given it back yet";
+  const ObjectFacts& facts = object->facts;
+  const bool is_its = object->checkpoint && facts.run == adoption.about.run() &&
                       facts.expert == head.record.expert() && facts.step == head.record.step() &&
                       facts.expert < adoption.about.experts();
   if (!is_its) return "its bytes are not what the record says";
@@ -160,16 +160,15 @@ bool Machine::is_refuted(const Adoption& adoption, const RunRecords::Head& head,
                          const RunRecords::Head* acknowledged) const {
   if (adoption.specification && head.record.step() > adoption.specification->run().spec().train().steps())
     return true;
-  const auto object = stored_objects.find(*Hash::from_raw(head.record.checkpoint().manifest()));
-  if (object == stored_objects.end()) return false;
+  const StoredObject* object = objects.find(*Hash::from_raw(head.record.checkpoint().manifest()));
+  if (object == nullptr) return false;
   if (!wrong_head(adoption, head).empty()) return true;
   if (acknowledged == nullptr || head.record.step() <= acknowledged->record.step()) return false;
-  const ObjectFacts& facts = object->second.facts;
+  const ObjectFacts& facts = object->facts;
   if (facts.epoch < acknowledged->record.epoch() || !facts.parent) return true;
-  const auto parent = stored_objects.find(*facts.parent);
-  return parent != stored_objects.end() &&
-         (parent->second.facts.run != facts.run || parent->second.facts.expert != facts.expert ||
-          parent->second.facts.step < acknowledged->record.step());
+  const StoredObject* parent = objects.find(*facts.parent);
+  return parent != nullptr && (parent->facts.run != facts.run || parent->facts.expert != facts.expert ||
+                               parent->facts.step < acknowledged->record.step());
 }
 
 HeadCandidates Machine::candidates(const Adoption& adoption, std::uint32_t index) const {
@@ -253,20 +252,16 @@ std::vector<std::string> Machine::missing_parts(const Adoption& adoption) const 
 // ---- What a run is made of ----
 
 Result<void> Machine::check_content(const pb::DatasetAdd& content, const std::string& name) const {
-  const auto known = datasets.find(name);
+  const Dataset* known = datasets.find(name);
   if (content.files().empty()) {
-    if (known != datasets.end()) return {};
+    if (known != nullptr) return {};
     return fail(ErrorCode::kNotFound,
                 text("its specification is an older version's and does not say what dataset ", name,
                      " is made of: `skerry dataset add ", name, "` of the same images first"));
   }
   TRY(check_files(content));
-  if (known == datasets.end()) {
-    if (datasets.size() >= config.datasets)
-      return fail(ErrorCode::kExhausted, "too many datasets; delete some first");
-    return {};
-  }
-  if (known->second.digest == blake2b(content.SerializeAsString()).raw()) return {};
+  if (known == nullptr) return datasets.check_room();
+  if (known->digest == digest_of(content)) return {};
   return fail(ErrorCode::kConflict,
               text("dataset ", name, " exists with other content than the run was trained on: ",
                    "delete it, and the runs that use it, first"));
@@ -284,30 +279,26 @@ Result<void> Machine::check_specification(const Adoption& adoption) const {
   if (!spec.init().empty()) TRY(check_content(about.weights(), spec.init()));
   std::uint64_t bytes = 0;
   const auto add = [&](const pb::ObjectRef& object) {
-    if (!stored_objects.contains(*Hash::from_raw(object.manifest()))) bytes += object.bytes();
+    if (!objects.has(object.manifest())) bytes += object.bytes();
   };
   for (const pb::DatasetFile& file : about.content().files()) add(file.object());
   for (const pb::DatasetFile& file : about.weights().files()) add(file.object());
   for (std::uint32_t index = 0; index < adoption.about.experts(); ++index) {
     for (const RunRecords::Head* head : sought_heads(adoption, index)) add(head->record.checkpoint());
   }
-  if (disk_free && *disk_free < config.reserve_bytes + bytes) {
+  if (!objects.has_room(bytes)) {
     return fail(ErrorCode::kExhausted,
                 text("the run needs ", human_bytes(bytes), " and the coordinator's disk has ",
-                     human_bytes(*disk_free), " free, of which ", human_bytes(config.reserve_bytes),
+                     human_bytes(objects.disk_free()), " free, of which ", human_bytes(config.reserve_bytes),
                      " are kept in reserve: make room and adopt it again"));
   }
   return {};
 }
 
 void Machine::take_dataset(const pb::DatasetAdd& content) {
-  if (content.files().empty() || datasets.contains(content.name())) return;
-  Dataset dataset;
-  *dataset.record.change().mutable_content() = content;
-  dataset.record.change().set_created_unix_ms(now.unix_ms);
-  dataset.digest = blake2b(content.SerializeAsString()).raw();
-  for (const pb::DatasetFile& file : content.files()) name_object(file.object().manifest());
-  check_ready(datasets.insert(std::move(dataset)));
+  if (content.files().empty() || datasets.find(content.name()) != nullptr) return;
+  datasets.insert(content);
+  datasets.check_ready(content.name());
 }
 
 Expert Machine::adopted_expert(const Adoption& adoption, std::uint32_t index) {
@@ -319,7 +310,7 @@ Expert Machine::adopted_expert(const Adoption& adoption, std::uint32_t index) {
                      std::ranges::count(adoption.about.without(), index) > 0);
   if (const RunRecords::Head* head = choose_head(adoption, index).head; head != nullptr) {
     const pb::ExpertRecord& said = head->record;
-    const StoredObject& object = stored_objects.at(*Hash::from_raw(said.checkpoint().manifest()));
+    const StoredObject& object = *objects.find(*Hash::from_raw(said.checkpoint().manifest()));
     stored::Checkpoint& checkpoint = *record.add_checkpoints();
     checkpoint.set_manifest(said.checkpoint().manifest());
     checkpoint.set_manifest_bytes(object.manifest_bytes);
@@ -336,7 +327,7 @@ Expert Machine::adopted_expert(const Adoption& adoption, std::uint32_t index) {
     record.set_attempt(object.facts.attempt);
     record.set_attempt_at_commit(object.facts.attempt);
     record.set_epoch(object.facts.epoch);
-    name_object(checkpoint.manifest());
+    objects.name(checkpoint.manifest());
   }
   return expert;
 }

@@ -74,9 +74,9 @@ std::optional<pb::CommitReply> Machine::decide(Expert& expert, const Node& node,
                            head.parent() == commit.parent() && head.attempt() == commit.attempt();
     if (head.epoch() == commit.epoch() && head.node() == node.record->id() &&
         (same_span || head.manifest() == commit.manifest().manifest())) {
-      if (const auto object = stored_objects.find(*Hash::from_raw(head.manifest()));
-          planted("duplicate_applied") && object != stored_objects.end()) {
-        accept(expert, node, commit, object->second);
+      if (const StoredObject* object = objects.find(*Hash::from_raw(head.manifest()));
+          planted("duplicate_applied") && object != nullptr) {
+        accept(expert, node, commit, *object);
       }
       return say(pb::COMMIT_ACCEPTED, "");
     }
@@ -110,12 +110,11 @@ std::optional<pb::CommitReply> Machine::decide(Expert& expert, const Node& node,
     return refused(text("a checkpoint of ", human_bytes(commit.manifest().bytes()), " is over the limit of ",
                         human_bytes(config.object_bytes)));
   }
-  const auto object = stored_objects.find(*manifest);
-  if (object == stored_objects.end()) return std::nullopt;
-  if (const std::string wrong = mismatch(expert, commit, object->second); !wrong.empty())
-    return refused(wrong);
+  const StoredObject* object = objects.find(*manifest);
+  if (object == nullptr) return std::nullopt;
+  if (const std::string wrong = mismatch(expert, commit, *object); !wrong.empty()) return refused(wrong);
   if (copies_lacking(expert, *manifest, node.record->id()) > 0) return std::nullopt;
-  accept(expert, node, commit, object->second);
+  accept(expert, node, commit, *object);
   return say(pb::COMMIT_ACCEPTED, "");
 }
 
@@ -142,11 +141,11 @@ std::optional<Error> Machine::fetch_commit(Expert& expert, const Node& node, con
   const pb::Commit& commit = event.request.commit();
   const pb::ObjectRef& object = commit.manifest();
   const Hash manifest = *Hash::from_raw(object.manifest());
-  const bool is_stored = stored_objects.contains(manifest);
-  if (!is_stored && disk_free && *disk_free < config.reserve_bytes + object.bytes()) {
-    disk_is_full(config.reserve_bytes + object.bytes());
+  const bool is_stored = objects.has(manifest);
+  if (!is_stored && !objects.has_room(object.bytes())) {
+    objects.disk_is_full(config.reserve_bytes + object.bytes());
     return fail(ErrorCode::kUnavailable,
-                text("the coordinator's disk has ", human_bytes(*disk_free),
+                text("the coordinator's disk has ", human_bytes(objects.disk_free()),
                      " free and the checkpoint needs ", human_bytes(object.bytes()), " besides ",
                      human_bytes(config.reserve_bytes), " kept in reserve"));
   }
@@ -170,7 +169,7 @@ void Machine::set_pending(Expert& expert, std::optional<PendingCommit> pending) 
   if (!is_other) return;
   replicas_changed(expert);
   // It was whole here and waited for its copies: it may be sent again.
-  if (before && stored_objects.contains(*before) && !is_wanted(*before)) unclaimed[*before] = now.boot;
+  if (before && objects.has(*before) && !is_wanted(*before)) objects.leave_unclaimed(*before);
 }
 
 void Machine::drop_pending(Expert& expert) {
@@ -217,7 +216,7 @@ void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit,
   checkpoint.set_node(node.record->id());
   checkpoint.set_committed_unix_ms(now.unix_ms);
   *checkpoint.mutable_metrics() = commit.metrics();
-  name_object(checkpoint.manifest());
+  objects.name(checkpoint.manifest());
 
   const auto keep = static_cast<int>(std::max<std::uint32_t>(run.record->spec().keep(), 1));
   google::protobuf::RepeatedPtrField<stored::Checkpoint> kept;
@@ -228,7 +227,7 @@ void Machine::accept(Expert& expert, const Node& node, const pb::Commit& commit,
       if (planted("kept_one_too_few") && kept.size() == keep)
         effects.drops.push_back({*Hash::from_raw(older.manifest()), Purpose::kCheckpoint});
     } else {
-      unname_object(older.manifest(), Purpose::kCheckpoint);
+      objects.unname(older.manifest(), Purpose::kCheckpoint);
     }
   }
   record.mutable_checkpoints()->Swap(&kept);

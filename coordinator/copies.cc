@@ -111,7 +111,7 @@ void Machine::decide_waiting() {
   for (auto& [id, run] : runs.all()) {
     if (copies_wanted(run) == 0) continue;
     for (Expert& expert : run.experts) {
-      if (expert.pending && stored_objects.contains(expert.pending->manifest)) commit_stored(expert);
+      if (expert.pending && objects.has(expert.pending->manifest)) commit_stored(expert);
     }
   }
 }
@@ -202,7 +202,7 @@ void Machine::mend_from_copies() {
   std::erase_if(mending, [&](const auto& each) {
     return !is_sought(each.first) || now.boot - each.second > config.replica_patience;
   });
-  for (const Hash& manifest : damaged) {
+  for (const Hash& manifest : objects.damaged()) {
     for (const auto& [id, node] : nodes) {
       const auto held = node.held.find(manifest);
       if (held == node.held.end() || !held->second.durable || !is_live(node)) continue;
@@ -224,26 +224,22 @@ void Machine::mend(const Hash& manifest, const std::vector<NodeId>& from) {
           {manifest, object.manifest_bytes(), object.bytes(), node, purpose, object.name()});
     }
   };
-  for (const auto& [id, run] : runs.all()) {
-    for (const Expert& expert : run.experts) {
-      for (const stored::Checkpoint& checkpoint : expert.record->checkpoints())
-        ask(object_ref(checkpoint), Purpose::kCheckpoint);
-    }
-  }
-  for (const auto& [name, dataset] : datasets) {
-    for (const pb::DatasetFile& file : dataset.record->content().files()) ask(file.object(), Purpose::kFile);
-  }
+  runs.visit_checkpoints([&](const Run&, const Expert&, const stored::Checkpoint& checkpoint) {
+    ask(object_ref(checkpoint), Purpose::kCheckpoint);
+  });
+  datasets.visit_files(
+      [&](const std::string&, const pb::DatasetFile& file) { ask(file.object(), Purpose::kFile); });
   visit_sought(ask);
 }
 
 std::vector<Hash> Machine::lost_objects() const {
   std::vector<Hash> unasked;
-  for (const Hash& manifest : damaged) {
+  for (const Hash& manifest : objects.damaged()) {
     if (!mending.contains(manifest)) unasked.push_back(manifest);
   }
   visit_sought([&](const pb::ObjectRef& object, Purpose) {
     const Hash manifest = *Hash::from_raw(object.manifest());
-    if (!stored_objects.contains(manifest) && !mending.contains(manifest)) unasked.push_back(manifest);
+    if (!objects.has(manifest) && !mending.contains(manifest)) unasked.push_back(manifest);
   });
   return unasked;
 }
@@ -257,7 +253,7 @@ std::vector<std::string> Machine::copies_why(const Run& run, const Expert& exper
     reasons.push_back(text(whose, "checkpoints are kept in ", places, places == 1 ? " place" : " places",
                            ", not ", run.record->spec().copies(), ": no other machine is free to hold one"));
   }
-  if (!expert.pending || !stored_objects.contains(expert.pending->manifest)) return reasons;
+  if (!expert.pending || !objects.has(expert.pending->manifest)) return reasons;
   std::string lacking;
   for (const std::string& id : expert.places) {
     const Node& node = nodes.at(id);
@@ -277,13 +273,12 @@ std::uint32_t Machine::places_with_head(const Expert& expert) const {
   const stored::Checkpoint& head = expert.record->checkpoints(0);
   const Hash manifest = *Hash::from_raw(head.manifest());
   return static_cast<std::uint32_t>(hosts_with(expert, manifest, head.node()) +
-                                    (stored_objects.contains(manifest) ? 1 : 0));
+                                    (objects.has(manifest) ? 1 : 0));
 }
 
 Step Machine::unanchored_steps(const Expert& expert) const {
   for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
-    if (stored_objects.contains(*Hash::from_raw(checkpoint.manifest())))
-      return expert.step() - checkpoint.step();
+    if (objects.has(checkpoint.manifest())) return expert.step() - checkpoint.step();
   }
   return expert.step();
 }

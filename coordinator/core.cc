@@ -105,13 +105,8 @@ Effects Machine::step(const Event& event, Now at) {
                  [&](const ObjectFailed& e) { object_failed(e); },
                  [&](const ObjectDamaged& e) { object_damaged(e); },
                  [&](const HeldElsewhere& e) { held_elsewhere(e); },
-                 [&](const ObjectChecked& e) { object_checked(e); },
-                 [&](const ObjectProgress& e) {
-                   for (auto& [name, dataset] : datasets) {
-                     if (dataset.fetching.contains(e.manifest))
-                       dataset.progress[e.manifest] = e.received_bytes;
-                   }
-                 },
+                 [&](const ObjectChecked& e) { objects.checked(e, e.done ? trouble_of(e.manifest) : ""); },
+                 [&](const ObjectProgress& e) { datasets.progress(e); },
                  [&](const RecordsHeard& e) { records_heard(e); },
                  [&](const RunRecords& e) { adopt_from(e); },
                  [&](const FileRead& e) { specification_read(e); },
@@ -127,7 +122,7 @@ Effects Machine::step(const Event& event, Now at) {
                    }
                    closing.clear();
                  },
-                 [&](const DiskFree& e) { disk_measured(e.bytes); },
+                 [&](const DiskFree& e) { objects.disk_measured(e.bytes); },
              },
              event);
   settle();
@@ -144,14 +139,15 @@ void Machine::tick() {
   check_recall();
   end_early();
   expire();
-  drop_unclaimed();
+  if (now.boot >= recovery_until)
+    objects.drop_unclaimed([this](const Hash& each) { return is_wanted(each); });
   events.tell_counted();
   if (now.boot >= next_forgetting) {
     next_forgetting = now.boot + kForgetEvery;
     forget_gone(config.forget_ms, nodes.size());
   }
-  forget_verdicts();
-  for (auto& [name, dataset] : datasets) pump(dataset);
+  objects.forget_verdicts();
+  datasets.pump();
   if (now.boot >= next_placing) place_copies();
   mend_from_copies();
   forget_adoptions();
@@ -169,7 +165,7 @@ void Machine::tick() {
 
 void Machine::finish() {
   number_batch();
-  drop_leaving();
+  objects.drop_leaving([this](const Hash& each) { return is_wanted(each); });
   for (const std::string& id : reversioned) nodes.at(id).version_batch = batch;
   reversioned.clear();
   for (const ExpertId& id : regranted) {
@@ -307,7 +303,7 @@ FirstStart Core::first_start(const FirstAdmin& admin, Now now, Effects& effects)
 }
 
 bool Core::is_empty() const { return machine_->nodes.empty(); }
-std::vector<NamedObject> Core::objects() const { return machine_->objects(); }
+std::vector<NamedObject> Core::objects() const { return machine_->named_objects(); }
 
 bool Core::may_read(const NodeId& node, const Hash& manifest) const {
   const auto found = machine_->nodes.find(node.str());

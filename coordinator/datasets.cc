@@ -1,6 +1,8 @@
+#include "coordinator/datasets.h"
+
+#include <algorithm>
+
 #include "base/text.h"
-#include "coordinator/machine.h"
-#include "protocol/limits.h"
 
 namespace skerry::coordinator {
 
@@ -48,97 +50,127 @@ bool uses(const pb::RunSpec& spec, const std::string& dataset) {
   return spec.dataset() == dataset || (!spec.init().empty() && spec.init() == dataset);
 }
 
-std::vector<const pb::DatasetFile*> Machine::files_of(const Run& run, std::uint32_t expert) const {
+std::string digest_of(const pb::DatasetAdd& content) { return blake2b(content.SerializeAsString()).raw(); }
+
+const Dataset* Datasets::find(const std::string& name) const {
+  const auto found = datasets_.find(name);
+  return found == datasets_.end() ? nullptr : &found->second;
+}
+
+std::vector<const pb::DatasetFile*> Datasets::files_of(const Run& run, std::uint32_t expert) const {
   const bool is_router = run.is_router(expert);
   std::vector<const pb::DatasetFile*> files;
-  for (const pb::DatasetFile& file : datasets.at(run.record->spec().dataset()).record->content().files()) {
+  for (const pb::DatasetFile& file : content(run.record->spec().dataset()).files()) {
     const bool is_its = is_router || file.partition() == static_cast<std::int32_t>(expert);
     if (file.role() == "shard" && is_its) files.push_back(&file);
   }
   const std::string& init = run.record->spec().init();
-  if (!init.empty() && !is_router) files.push_back(&datasets.at(init).record->content().files(0));
+  if (!init.empty() && !is_router) files.push_back(&content(init).files(0));
   return files;
 }
 
-const Run* Machine::user_of(const std::string& dataset) const {
-  for (const auto& [id, run] : runs.all()) {
+const Run* Datasets::user_of(const std::string& dataset) const {
+  for (const auto& [id, run] : runs_.all()) {
     if (uses(run.record->spec(), dataset)) return &run;
   }
   return nullptr;
 }
 
-AdminResult Machine::dataset_add(const pb::DatasetAdd& request, const Node& person) {
-  if (request.name().empty() || request.partitions() == 0 || request.partitions() > protocol::kPartitions) {
-    return fail(ErrorCode::kInvalid,
-                text("a dataset has a name and 1 to ", protocol::kPartitions, " partitions"));
-  }
-  TRY(check_files(request));
-  const std::string digest = blake2b(request.SerializeAsString()).raw();
-  const auto known = datasets.find(request.name());
-  if (known != datasets.end() && known->second.digest != digest) {
-    return fail(ErrorCode::kConflict, text("dataset ", request.name(),
-                                           " exists with other content; choose another name or delete it"));
-  }
-  if (known == datasets.end()) {
-    if (datasets.size() >= config.datasets)
-      return fail(ErrorCode::kExhausted, "too many datasets; delete some first");
-    std::uint64_t bytes = 0;
-    for (const pb::DatasetFile& file : request.files()) bytes += file.object().bytes();
-    if (disk_free && *disk_free < config.reserve_bytes + bytes) {
-      return fail(ErrorCode::kExhausted,
-                  text("the dataset needs ", human_bytes(bytes), " and the coordinator's disk has ",
-                       human_bytes(*disk_free), " free"));
-    }
-    Dataset dataset;
-    *dataset.record.change().mutable_content() = request;
-    dataset.record.change().set_created_unix_ms(now.unix_ms);
-    dataset.digest = digest;
-    datasets.insert(std::move(dataset));
-    for (const pb::DatasetFile& file : request.files()) name_object(file.object().manifest());
-    events.tell("dataset_added",
-                text(request.name(), ": ", request.samples(), " samples in ", request.partitions(),
-                     " partitions, ", human_bytes(bytes), " to upload"),
-                person.record->name());
-  }
-  Dataset& dataset = datasets.at(request.name());
-  dataset.source = NodeId(person.record->id());
+bool Datasets::is_fetching(const Hash& manifest) const {
+  return std::ranges::any_of(datasets_,
+                             [&](const auto& dataset) { return dataset.second.fetching.contains(manifest); });
+}
+
+Result<void> Datasets::check_room() const {
+  if (datasets_.size() < config.datasets) return {};
+  return fail(ErrorCode::kExhausted, "too many datasets; delete some first");
+}
+
+void Datasets::insert(const pb::DatasetAdd& content) {
+  Dataset dataset;
+  *dataset.record.change().mutable_content() = content;
+  dataset.record.change().set_created_unix_ms(now.unix_ms);
+  dataset.digest = digest_of(content);
+  datasets_.insert(std::move(dataset));
+  for (const pb::DatasetFile& file : content.files()) objects_.name(file.object().manifest());
+}
+
+std::set<Hash> Datasets::erase(const std::string& name) {
+  const Dataset gone = datasets_.at(name);
+  datasets_.erase(name);
+  for (const pb::DatasetFile& file : gone.record->content().files())
+    objects_.unname(file.object().manifest(), Purpose::kFile);
+  return gone.fetching;
+}
+
+void Datasets::upload(const std::string& name, const NodeId& source) {
+  Dataset& dataset = datasets_.at(name);
+  dataset.source = source;
   dataset.fetching.clear();  // asked for again, of whoever is here now
   check_ready(dataset);
   pump(dataset);
-  pb::AdminReply reply;
-  *reply.mutable_datasets()->add_datasets() = dataset_info(dataset, false);
-  return reply;
 }
 
-// Keeps a few fetches open until all files are there; again where one was found damaged.
-void Machine::pump(Dataset& dataset) {
+void Datasets::pump() {
+  for (auto& [name, dataset] : datasets_) pump(dataset);
+}
+
+void Datasets::stored(const Hash& manifest) {
+  for (auto& [name, dataset] : datasets_) {
+    dataset.fetching.erase(manifest);
+    dataset.progress.erase(manifest);
+    check_ready(dataset);
+    pump(dataset);
+  }
+}
+
+void Datasets::failed(const Hash& manifest) {
+  for (auto& [name, dataset] : datasets_) {
+    if (dataset.fetching.erase(manifest) > 0) dataset.progress.erase(manifest);
+  }
+}
+
+void Datasets::progress(const ObjectProgress& event) {
+  for (auto& [name, dataset] : datasets_) {
+    if (dataset.fetching.contains(event.manifest)) dataset.progress[event.manifest] = event.received_bytes;
+  }
+}
+
+void Datasets::load(stored::Dataset record) {
+  Dataset dataset;
+  dataset.digest = digest_of(record.content());
+  dataset.record = Tracked(std::move(record));
+  datasets_.load(std::move(dataset));
+}
+
+void Datasets::pump(Dataset& dataset) {
   if (dataset.source.empty()) return;
   for (const pb::DatasetFile& file : dataset.record->content().files()) {
     if (dataset.fetching.size() >= config.fetches_of_dataset) return;
     const Hash manifest = *Hash::from_raw(file.object().manifest());
-    if (stored_objects.contains(manifest) || !dataset.fetching.insert(manifest).second) continue;
+    if (objects_.has(manifest) || !dataset.fetching.insert(manifest).second) continue;
     effects.fetches.push_back({manifest, file.object().manifest_bytes(), file.object().bytes(),
                                dataset.source, Purpose::kFile, file.object().name()});
   }
 }
 
-bool Machine::is_whole(const Dataset& dataset) const {
+bool Datasets::is_whole(const Dataset& dataset) const {
   return std::ranges::all_of(dataset.record->content().files(), [&](const pb::DatasetFile& file) {
-    return stored_objects.contains(*Hash::from_raw(file.object().manifest()));
+    return objects_.has(file.object().manifest());
   });
 }
 
-void Machine::check_ready(Dataset& dataset) {
+void Datasets::check_ready(Dataset& dataset) {
   if (!is_whole(dataset)) return;
   dataset.source = NodeId();
   dataset.fetching.clear();
   dataset.progress.clear();
   if (dataset.record->ready()) return;
   dataset.record.change().set_ready(true);
-  events.tell("dataset_ready", text(dataset.record->content().name(), " is here, every hash verified"));
+  events_.tell("dataset_ready", text(dataset.record->content().name(), " is here, every hash verified"));
 }
 
-pb::DatasetInfo Machine::dataset_info(const Dataset& dataset, bool with_files) const {
+pb::DatasetInfo Datasets::info(const Dataset& dataset, bool with_files) const {
   const pb::DatasetAdd& content = dataset.record->content();
   pb::DatasetInfo info;
   info.set_name(content.name());
@@ -157,7 +189,7 @@ pb::DatasetInfo Machine::dataset_info(const Dataset& dataset, bool with_files) c
   for (const pb::DatasetFile& file : content.files()) {
     bytes += file.object().bytes();
     const Hash manifest = *Hash::from_raw(file.object().manifest());
-    if (stored_objects.contains(manifest)) {
+    if (objects_.has(manifest)) {
       received += file.object().bytes();
     } else if (const auto partly = dataset.progress.find(manifest); partly != dataset.progress.end()) {
       received += std::min(partly->second, file.object().bytes());
@@ -169,44 +201,6 @@ pb::DatasetInfo Machine::dataset_info(const Dataset& dataset, bool with_files) c
   info.set_received_bytes(received);
   for (const std::uint64_t count : samples) info.add_partition_samples(count);
   return info;
-}
-
-AdminResult Machine::dataset_list(const pb::ListRequest& request) const {
-  pb::AdminReply reply;
-  auto& list = *reply.mutable_datasets();
-  list.set_next(
-      page(datasets, request, protocol::kPageItems, config.reply_bytes, [&](const Dataset& dataset) {
-        *list.add_datasets() = dataset_info(dataset, false);
-        return list.datasets(list.datasets_size() - 1).ByteSizeLong();
-      }));
-  return reply;
-}
-
-AdminResult Machine::dataset_show(const pb::Named& request) const {
-  const auto dataset = datasets.find(request.name());
-  if (dataset == datasets.end()) return fail(ErrorCode::kNotFound, text("no dataset ", request.name()));
-  pb::AdminReply reply;
-  *reply.mutable_datasets()->add_datasets() = dataset_info(dataset->second, true);
-  return reply;
-}
-
-AdminResult Machine::dataset_delete(const pb::Named& request) {
-  const auto dataset = datasets.find(request.name());
-  if (dataset == datasets.end()) return fail(ErrorCode::kNotFound, text("no dataset ", request.name()));
-  if (const Run* run = user_of(request.name())) {
-    return fail(ErrorCode::kConflict, text("run ", run->record->spec().name(), " uses dataset ",
-                                           request.name(), "; delete the run first"));
-  }
-  const Dataset gone = std::move(dataset->second);
-  datasets.erase(request.name());
-  for (const Hash& fetching : gone.fetching) cancel_fetch(fetching);
-  for (const pb::DatasetFile& file : gone.record->content().files()) {
-    unname_object(file.object().manifest(), Purpose::kFile);
-  }
-  events.tell("dataset_deleted", request.name());
-  pb::AdminReply reply;
-  reply.mutable_ack();
-  return reply;
 }
 
 }  // namespace skerry::coordinator

@@ -16,7 +16,7 @@ pb::EnsembleReply Machine::about(const Run& run) const {
   info.set_created_unix_ms(run.record->created_unix_ms());
   info.set_steps_target(run.record->steps_target() * run.experts.size());
   const Dataset& dataset = datasets.at(run.record->spec().dataset());
-  *about.mutable_dataset() = dataset_info(dataset, false);
+  *about.mutable_dataset() = datasets.info(dataset, false);
   about.mutable_dataset()->clear_state();
   about.mutable_dataset()->clear_received_bytes();
   for (const pb::DatasetFile& file : dataset.record->content().files()) {
@@ -30,9 +30,9 @@ std::vector<RunFacts> Machine::run_facts() const {
   for (const auto& [id, run] : runs.all()) {
     RunFacts& facts = all.emplace_back();
     facts.about = about(run);
-    *facts.about.mutable_content() = datasets.at(run.record->spec().dataset()).record->content();
+    *facts.about.mutable_content() = datasets.content(run.record->spec().dataset());
     if (!run.record->spec().init().empty())
-      *facts.about.mutable_weights() = datasets.at(run.record->spec().init()).record->content();
+      *facts.about.mutable_weights() = datasets.content(run.record->spec().init());
     const pb::DatasetInfo& dataset = facts.about.dataset();
     std::vector<const pb::ObjectRef*> statistics(run.experts.size());
     for (const pb::DatasetFile& file : facts.about.router()) {

@@ -206,7 +206,7 @@ pb::Assignment Machine::assignment_of(const Node& node) const {
     *slot.mutable_spec()->mutable_train() = run.training_of(id.index);
     const bool is_router = run.is_router(id.index);
     *slot.mutable_model() = is_router ? router_model(run.record->model(), id.index) : run.record->model();
-    for (const pb::DatasetFile* file : files_of(run, id.index)) {
+    for (const pb::DatasetFile* file : datasets.files_of(run, id.index)) {
       *slot.add_shards() = file->object();
       if (is_router) slot.add_partitions(static_cast<std::uint32_t>(file->partition()));
     }

@@ -78,8 +78,7 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
     for (const pb::DatasetFile& file : record.content().files()) {
       if (!Hash::from_raw(file.object().manifest())) return corrupt(key, "a file's manifest is not a hash");
     }
-    const std::string digest = blake2b(record.content().SerializeAsString()).raw();
-    datasets.load({.record = Tracked(std::move(record)), .digest = digest});
+    datasets.load(std::move(record));
     return {};
   }
   if (key.starts_with(kRunPrefix)) {
@@ -149,10 +148,10 @@ Result<void> Machine::load(std::span<const KeyValue> state) {
 
 Result<void> Machine::check_links() {
   for (auto& [id, run] : runs.all()) {
-    if (!datasets.contains(run.record->spec().dataset()))
+    if (datasets.find(run.record->spec().dataset()) == nullptr)
       return corrupt(kRunPrefix + id, "its dataset is missing");
     const std::string& init = run.record->spec().init();
-    if (!init.empty() && (!datasets.contains(init) || !is_weights(datasets.at(init).record->content())))
+    if (!init.empty() && (datasets.find(init) == nullptr || !is_weights(datasets.content(init))))
       return corrupt(kRunPrefix + id, "the weights that it starts from are missing");
     for (std::uint32_t index = 0; index < run.record->experts(); ++index) {
       Expert& expert = run.experts[index];
@@ -160,17 +159,15 @@ Result<void> Machine::check_links() {
       if (expert.record->run() != id) return corrupt(key, "it is missing");
       if (Epoch(expert.record->epoch()).generation() > meta->generation())
         return corrupt(key, "its epoch is of the future");
-      for (const auto& checkpoint : expert.record->checkpoints()) name_object(checkpoint.manifest());
+      for (const auto& checkpoint : expert.record->checkpoints()) objects.name(checkpoint.manifest());
       if (!expert.has_lease()) continue;
       const auto node = nodes.find(expert.record->lease().node());
       if (node == nodes.end()) return corrupt(key, "its holder is not rostered");
       node->second.leases.insert(expert.id());
     }
   }
-  for (const auto& [name, dataset] : datasets) {
-    for (const pb::DatasetFile& file : dataset.record->content().files())
-      name_object(file.object().manifest());
-  }
+  datasets.visit_files(
+      [&](const std::string&, const pb::DatasetFile& file) { objects.name(file.object().manifest()); });
   return {};
 }
 

@@ -11,37 +11,16 @@
 #include <set>
 #include <utility>
 
+#include "coordinator/datasets.h"
 #include "coordinator/events.h"
+#include "coordinator/objects.h"
 #include "coordinator/runs.h"
 #include "coordinator/scheduler.h"
 
 namespace skerry::coordinator {
 
-// A dataset that holds weights to start from instead of images.
-bool is_weights(const pb::DatasetAdd& content);
-// Whether its files are what a dataset must have.
-Result<void> check_files(const pb::DatasetAdd& content);
 // What a run file may say, but for its dataset and model.
 Result<void> check_spec(const pb::RunSpec& spec);
-// Whether a run trains on this dataset or starts from it.
-bool uses(const pb::RunSpec& spec, const std::string& dataset);
-
-struct StoredObject {
-  std::uint64_t manifest_bytes = 0;
-  std::uint64_t bytes = 0;
-  bool checkpoint = false;
-  ObjectFacts facts;
-};
-
-// Of an object that somebody has read and hashed again.
-struct Verification {
-  Duration asked{};
-  bool done = false;
-  std::uint64_t bytes = 0;
-  std::uint64_t chunks = 0;
-  std::vector<Hash> damaged;
-  std::string trouble;  // when it was done: by the next question it may be mended
-};
 
 // An expert that lost its holder in this step; told once the schedule says what comes next.
 struct Lost {
@@ -49,14 +28,6 @@ struct Lost {
   std::string kind;
   std::string node;
   std::string reason;
-};
-
-// A person who asked for an ensemble. Its checkpoints stay while the connection lasts and a while longer, so that a fetch
-// over a slow or broken link ends although the run goes on and keeps later ones.
-struct Reader {
-  NodeId person;
-  std::set<Hash> checkpoints;
-  Duration until{};
 };
 
 // An orphan that is taken back from records, as long as somebody asks for it.
@@ -95,25 +66,16 @@ struct Machine : Context {
 
   Runs runs{*this};
   EventLog events{*this, runs};
+  std::map<ConnectionId, NodeId> peers;  // that have said Hello
+  Objects objects{*this, events, peers};
+  Datasets datasets{*this, events, runs, objects};
   Table<Node> nodes{journal, Kind::kNode};
   std::map<std::string, std::string> node_names;
   std::map<std::string, std::string> node_keys;  // X25519 → id
   Table<Plain<stored::Token>> tokens{journal, Kind::kToken};
-  Table<Dataset> datasets{journal, Kind::kDataset};
   Table<Plain<stored::RevokedKey>> revoked_keys{journal, Kind::kRevoked};  // that are not in the roster
-  std::map<ConnectionId, NodeId> peers;                                    // that have said Hello
-  std::map<Hash, StoredObject> stored_objects;
-  std::map<Hash, std::uint32_t> named;  // how often durable state names an object
-  std::map<Hash, Duration> unclaimed;   // stored, named by nothing, since when
-  std::set<Hash> damaged;               // of the named ones: on disk, but not whole
-  std::map<Hash, Duration> mending;     // of the damaged: asked of a node that has it, since when
-  std::map<ConnectionId, Reader> reading;
-  std::map<Hash, Verification> verifications;
+  std::map<Hash, Duration> mending;  // of the damaged: asked of a node that has it, since when
 
-  // Objects that nothing named any more, each with the batch that must be durable before it is dropped; kThisBatch: that of
-  // the step under way.
-  static constexpr std::uint64_t kThisBatch = ~std::uint64_t{0};
-  std::deque<std::pair<Drop, std::uint64_t>> leaving;
   std::uint64_t next_version = 0;
   Duration started{};
   std::int64_t started_unix_ms = 0;
@@ -127,9 +89,6 @@ struct Machine : Context {
   std::map<std::string, Adoption> adoptions;     // of them, by id
   std::set<std::string> awaited;  // nodes that were here before the start and were not heard since
   Duration lagged_until{};
-  std::optional<std::uint64_t> disk_free;
-  std::uint64_t disk_lacks =
-      0;  // so much must be free before people are told that there is room; 0: there is
   std::map<std::string, Duration>
       closing;  // nodes whose connection closed, since when: see Config::reconnect
   std::deque<Duration> early_ends;
@@ -304,27 +263,16 @@ struct Machine : Context {
   void node_log(Node& node, const Received& event);
   void raise_attempt(Run& run, Expert& expert, const std::string& reason);
 
-  // objects.cc
+  // inventory.cc
   void object_stored(const ObjectStored& event);
   void object_failed(const ObjectFailed& event);
   void object_damaged(const ObjectDamaged& event);
   void tell_of_object(const std::string& kind, const Hash& manifest);
   std::vector<std::string> damages(const Run& run) const;
-  void name_object(const std::string& manifest);
-  void unname_object(const std::string& manifest, Purpose purpose);
   void cancel_fetch(const Hash& manifest);
-  void drop_unclaimed();
-  void drop_once_durable(const Drop& drop);
-  void drop_leaving();
-  void keep_for_reader(const NodeId& person, const ConnectionId& connection,
-                       const pb::EnsembleReply& ensemble);
-  void forget_readers();
-  bool is_being_read(const Hash& manifest) const;
-  void disk_measured(std::uint64_t bytes);
-  void disk_is_full(std::uint64_t needed);
   bool is_wanted(const Hash& manifest) const;
   bool is_sought(const Hash& manifest) const;
-  std::vector<NamedObject> objects() const;
+  std::vector<NamedObject> named_objects() const;
   bool may_read(const Node& node, const Hash& manifest) const;
   std::vector<Hash> lost_objects() const;
 
@@ -332,11 +280,8 @@ struct Machine : Context {
 
   // object_admin.cc
   std::string object_state(const Hash& manifest) const;
-  std::map<Hash, pb::ObjectInfo> named_objects(const Run* only) const;
+  std::map<Hash, pb::ObjectInfo> object_infos(const Run* only) const;
   AdminResult object_list(const pb::ObjectList& request);
-  AdminResult object_verify(const pb::ObjectVerify& request);
-  void object_checked(const ObjectChecked& event);
-  void forget_verdicts();
 
   // transfers.cc
   void transferred(const Node& node, const pb::Transfer& transfer);
@@ -350,20 +295,11 @@ struct Machine : Context {
   Known known_object(const std::string& manifest) const;
   std::string name_of_peer(const std::string& peer) const;
 
-  // datasets.cc
+  // dataset_admin.cc
   AdminResult dataset_add(const pb::DatasetAdd& request, const Node& person);
   AdminResult dataset_list(const pb::ListRequest& request) const;
   AdminResult dataset_show(const pb::Named& request) const;
   AdminResult dataset_delete(const pb::Named& request);
-  pb::DatasetInfo dataset_info(const Dataset& dataset, bool with_files) const;
-  void pump(Dataset& dataset);
-  bool is_whole(const Dataset& dataset) const;
-  void check_ready(Dataset& dataset);
-  const Run* user_of(const std::string& dataset) const;
-  // What an expert's node reads to train: its shards, and the weights to start from where the run names some. The router's
-  // reads the shards of all.
-  std::vector<const pb::DatasetFile*> files_of(const Run& run, std::uint32_t expert) const;
-
   // run_create.cc
   AdminResult run_create(const pb::RunCreate& request);
   Result<pb::ModelSpec> model_for(const pb::RunSpec& spec, const Dataset& dataset) const;

@@ -4,20 +4,13 @@
 #include "protocol/limits.h"
 
 namespace skerry::coordinator {
-namespace {
-
-constexpr std::size_t kVerifications = 16;                  // at once, or done and not yet asked for
-constexpr Duration kVerdictKept = std::chrono::minutes(1);  // for an asker who has gone
-
-}  // namespace
-
 std::string Machine::object_state(const Hash& manifest) const {
-  if (damaged.contains(manifest)) return "damaged";
-  return stored_objects.contains(manifest) ? "whole" : "arriving";
+  if (objects.is_damaged(manifest)) return "damaged";
+  return objects.has(manifest) ? "whole" : "arriving";
 }
 
 // What durable state names, once each.
-std::map<Hash, pb::ObjectInfo> Machine::named_objects(const Run* only) const {
+std::map<Hash, pb::ObjectInfo> Machine::object_infos(const Run* only) const {
   std::map<Hash, pb::ObjectInfo> found;
   const auto add = [&](const pb::ObjectRef& object) -> pb::ObjectInfo& {
     const Hash manifest = *Hash::from_raw(object.manifest());
@@ -27,27 +20,21 @@ std::map<Hash, pb::ObjectInfo> Machine::named_objects(const Run* only) const {
     info.set_state(object_state(manifest));
     return info;
   };
-  for (const auto& [id, run] : runs.all()) {
-    if (only != nullptr && &run != only) continue;
-    for (const Expert& expert : run.experts) {
-      for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
-        pb::ObjectInfo& info = add(object_ref(checkpoint));
-        info.set_kind("checkpoint");
-        info.set_run(run.record->spec().name());
-        info.set_expert(static_cast<std::int32_t>(expert.record->index()));
-        info.set_step(checkpoint.step());
-      }
-    }
-  }
-  for (const auto& [name, dataset] : datasets) {
-    if (only != nullptr && only->record->spec().dataset() != name) continue;
-    for (const pb::DatasetFile& file : dataset.record->content().files()) {
-      pb::ObjectInfo& info = add(file.object());
-      info.set_kind(file.role());
-      info.set_dataset(name);
-      info.set_expert(file.partition());
-    }
-  }
+  runs.visit_checkpoints([&](const Run& run, const Expert& expert, const stored::Checkpoint& checkpoint) {
+    if (only != nullptr && &run != only) return;
+    pb::ObjectInfo& info = add(object_ref(checkpoint));
+    info.set_kind("checkpoint");
+    info.set_run(run.record->spec().name());
+    info.set_expert(static_cast<std::int32_t>(expert.record->index()));
+    info.set_step(checkpoint.step());
+  });
+  datasets.visit_files([&](const std::string& name, const pb::DatasetFile& file) {
+    if (only != nullptr && only->record->spec().dataset() != name) return;
+    pb::ObjectInfo& info = add(file.object());
+    info.set_kind(file.role());
+    info.set_dataset(name);
+    info.set_expert(file.partition());
+  });
   return found;
 }
 
@@ -59,7 +46,7 @@ AdminResult Machine::object_list(const pb::ObjectList& request) {
   const std::size_t limit = request.limit() == 0
                                 ? protocol::kPageItems
                                 : std::min<std::size_t>(request.limit(), protocol::kPageItems);
-  const std::map<Hash, pb::ObjectInfo> all = named_objects(only);
+  const std::map<Hash, pb::ObjectInfo> all = object_infos(only);
   pb::AdminReply reply;
   auto& list = *reply.mutable_objects();
   std::size_t bytes = 0;
@@ -73,58 +60,6 @@ AdminResult Machine::object_list(const pb::ObjectList& request) {
     bytes += next->second.ByteSizeLong();
   }
   return reply;
-}
-
-AdminResult Machine::object_verify(const pb::ObjectVerify& request) {
-  const Hash manifest = *Hash::from_raw(request.manifest());
-  if (!named.contains(manifest)) {
-    verifications.erase(manifest);
-    return fail(ErrorCode::kNotFound, text("object ", manifest.short_hex(),
-                                           " is not named by any run or dataset, or not any longer"));
-  }
-  pb::AdminReply reply;
-  auto& answer = *reply.mutable_verified();
-  const auto said = verifications.find(manifest);
-  if (said != verifications.end()) {
-    Verification& verification = said->second;
-    verification.asked = now.boot;
-    answer.set_done(verification.done);
-    answer.set_checked_bytes(verification.bytes);
-    answer.set_chunks(verification.chunks);
-    for (const Hash& chunk : verification.damaged) answer.add_damaged(chunk.raw());
-    if (verification.done) {
-      answer.set_trouble(verification.trouble);
-      verifications.erase(said);
-    }
-  } else if (damaged.contains(manifest)) {
-    answer.set_done(true);
-    answer.set_trouble(trouble_of(manifest));
-  } else if (!stored_objects.contains(manifest)) {
-    return fail(ErrorCode::kConflict, text("object ", manifest.short_hex(), " is still on its way"));
-  } else if (verifications.size() < kVerifications) {  // else it waits: asked again, it may be its turn
-    verifications[manifest].asked = now.boot;
-    effects.verifies.push_back(manifest);
-  }
-  return reply;
-}
-
-void Machine::object_checked(const ObjectChecked& event) {
-  const auto found = verifications.find(event.manifest);
-  if (found == verifications.end()) return;
-  Verification& verification = found->second;
-  verification.bytes = event.bytes;
-  verification.chunks = event.chunks;
-  verification.done = event.done;
-  if (event.done) verification.trouble = trouble_of(event.manifest);
-  verification.damaged = event.damaged;
-  if (verification.damaged.size() > protocol::kDamagedChunks)
-    verification.damaged.resize(protocol::kDamagedChunks);
-}
-
-void Machine::forget_verdicts() {
-  std::erase_if(verifications, [&](const auto& each) {
-    return each.second.done && each.second.asked + kVerdictKept < now.boot;
-  });
 }
 
 }  // namespace skerry::coordinator

@@ -130,7 +130,7 @@ AdminResult Machine::run_delete(const pb::Named& request) {
   for (Expert& expert : run->experts) {
     if (expert.has_lease()) release(expert, "lease_returned", "the run was deleted");
     for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
-      unname_object(checkpoint.manifest(), Purpose::kCheckpoint);
+      objects.unname(checkpoint.manifest(), Purpose::kCheckpoint);
     }
   }
   events.tell_run("run_deleted", "its checkpoints are removed", *run);

@@ -111,13 +111,13 @@ Result<pb::ModelSpec> Machine::model_for(const pb::RunSpec& spec, const Dataset&
 
 Result<void> Machine::check_init(const pb::RunSpec& spec) const {
   if (spec.init().empty()) return {};
-  const auto found = datasets.find(spec.init());
-  if (found == datasets.end() || !is_weights(found->second.record->content())) {
+  const Dataset* found = datasets.find(spec.init());
+  if (found == nullptr || !is_weights(found->record->content())) {
     return fail(ErrorCode::kNotFound, text("no weights ", spec.init(),
                                            " are here: `skerry run create` uploads the "
                                            "folder that model.init names"));
   }
-  if (!found->second.record->ready())
+  if (!found->record->ready())
     return fail(ErrorCode::kConflict, text("the weights ", spec.init(), " are still being uploaded"));
   return {};
 }
@@ -125,18 +125,18 @@ Result<void> Machine::check_init(const pb::RunSpec& spec) const {
 AdminResult Machine::run_create(const pb::RunCreate& request) {
   const pb::RunSpec& spec = request.spec();
   TRY(check_spec(spec));
-  const auto dataset = datasets.find(spec.dataset());
-  if (dataset == datasets.end())
+  const Dataset* dataset = datasets.find(spec.dataset());
+  if (dataset == nullptr)
     return fail(ErrorCode::kNotFound, text("no dataset ", spec.dataset(), "; see \"skerry dataset list\""));
-  if (!dataset->second.record->ready())
+  if (!dataset->record->ready())
     return fail(ErrorCode::kConflict, text("dataset ", spec.dataset(), " is still being uploaded"));
-  if (is_weights(dataset->second.record->content()))
+  if (is_weights(dataset->record->content()))
     return fail(ErrorCode::kInvalid, text(spec.dataset(), " holds weights, no images to train on"));
   TRY(check_init(spec));
-  const std::uint32_t partitions = dataset->second.record->content().partitions();
+  const std::uint32_t partitions = dataset->record->content().partitions();
   if (trains_router(spec) && partitions < 2)
     return invalid("router.kind \"learned\" needs a dataset of two or more partitions");
-  ASSIGN_OR_RETURN(const pb::ModelSpec model, model_for(spec, dataset->second));
+  ASSIGN_OR_RETURN(const pb::ModelSpec model, model_for(spec, *dataset));
 
   pb::AdminReply reply;
   auto& answer = *reply.mutable_runs();

@@ -143,7 +143,7 @@ AdminResult Machine::shard_list(const pb::Named& request) {
   ASSIGN_OR_RETURN(const Run* const run, find_run(request.name()));
   pb::AdminReply reply;
   auto& list = *reply.mutable_shards();
-  for (const pb::DatasetFile& file : datasets.at(run->record->spec().dataset()).record->content().files()) {
+  for (const pb::DatasetFile& file : datasets.content(run->record->spec().dataset()).files()) {
     if (file.role() != "shard") continue;
     pb::ShardInfo& shard = *list.add_shards();
     shard.set_partition(static_cast<std::uint32_t>(file.partition()));
@@ -161,7 +161,7 @@ AdminResult Machine::ensemble(const pb::Named& request) {
   auto& answer = *reply.mutable_ensemble();
   answer = about(*run);
   *answer.mutable_run() = run_info(*run, true);
-  *answer.mutable_dataset() = dataset_info(datasets.at(run->record->spec().dataset()), false);
+  *answer.mutable_dataset() = datasets.info(datasets.at(run->record->spec().dataset()), false);
   const auto is_removed = [&](const pb::DatasetFile& file) {
     return file.role() == "partition" &&
            run->experts[static_cast<std::size_t>(file.partition())].is_removed();
@@ -193,7 +193,7 @@ AdminResult Machine::status() const {
   answer.set_nodes(static_cast<std::uint32_t>(
       std::ranges::count_if(nodes, [&](const auto& node) { return is_live(node.second); })));
   answer.set_runs(static_cast<std::uint32_t>(runs.all().size()));
-  answer.set_disk_free_bytes(disk_free.value_or(0));
+  answer.set_disk_free_bytes(objects.disk_free());
   answer.set_recovering(now.boot < recovery_until);
   answer.set_now_unix_ms(now.unix_ms);
   return reply;

@@ -12,19 +12,13 @@ std::string Machine::name_of_peer(const std::string& peer) const {
 
 Machine::Known Machine::known_object(const std::string& manifest) const {
   Known known{text("object ", Hash::from_raw(manifest)->short_hex())};
-  for (const auto& [id, run] : runs.all()) {
-    for (const Expert& each : run.experts) {
-      for (const stored::Checkpoint& checkpoint : each.record->checkpoints()) {
-        if (checkpoint.manifest() == manifest) known = {"its checkpoint", &each, checkpoint.step()};
-      }
-    }
-  }
-  for (const auto& [name, dataset] : datasets) {
-    if (known.expert != nullptr) break;
-    for (const pb::DatasetFile& file : dataset.record->content().files()) {
-      if (file.object().manifest() == manifest) known.what = text(file.object().name(), " of dataset ", name);
-    }
-  }
+  runs.visit_checkpoints([&](const Run&, const Expert& each, const stored::Checkpoint& checkpoint) {
+    if (checkpoint.manifest() == manifest) known = {"its checkpoint", &each, checkpoint.step()};
+  });
+  datasets.visit_files([&](const std::string& name, const pb::DatasetFile& file) {
+    if (known.expert == nullptr && file.object().manifest() == manifest)
+      known.what = text(file.object().name(), " of dataset ", name);
+  });
   return known;
 }
 
