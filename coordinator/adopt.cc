@@ -321,7 +321,7 @@ Expert Machine::adopted_expert(const Adoption& adoption, std::uint32_t index) {
     if (object.facts.parent) checkpoint.set_parent(object.facts.parent->raw());
     checkpoint.set_fingerprint(object.facts.fingerprint);
     checkpoint.set_round(said.round());
-    if (nodes.contains(head->author.str())) checkpoint.set_node(head->author.str());
+    if (roster.all().contains(head->author.str())) checkpoint.set_node(head->author.str());
     checkpoint.set_committed_unix_ms(now.unix_ms);
     checkpoint.mutable_metrics()->set_loss(said.loss());
     record.set_attempt(object.facts.attempt);
@@ -333,8 +333,8 @@ Expert Machine::adopted_expert(const Adoption& adoption, std::uint32_t index) {
 }
 
 std::string Machine::name_of_author(const NodeId& author) const {
-  const auto found = nodes.find(author.str());
-  return found == nodes.end() ? text("node ", author.str().substr(0, 12)) : found->second.record->name();
+  const Node* found = roster.find(author.str());
+  return found == nullptr ? text("node ", author.str().substr(0, 12)) : found->record->name();
 }
 
 // Where an expert does not go on from the head that this coordinator acknowledged, a person can read it.

@@ -183,7 +183,7 @@ void Machine::drop_pending(Expert& expert) {
 // its copies it goes on waiting.
 void Machine::commit_stored(Expert& expert) {
   const PendingCommit pending = *expert.pending;
-  const std::optional<pb::CommitReply> verdict = decide(expert, nodes.at(pending.node), pending.commit);
+  const std::optional<pb::CommitReply> verdict = decide(expert, roster.at(pending.node), pending.commit);
   if (!verdict) return;
   set_pending(expert, std::nullopt);
   pb::ControlReply message;

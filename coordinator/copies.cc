@@ -38,20 +38,20 @@ std::vector<pb::Replica> Machine::replicas_of(const Node& node) const {
 
 // The node is told anew; what it said of replicas that it goes on holding stands.
 void Machine::replicas_changed(Node& node) {
-  assignment_changed(node.record->id());
+  roster.assignment_changed(node.record->id());
   std::map<Hash, Held> held;
   for (const pb::Replica& replica : replicas_of(node)) {
     const Hash manifest = *Hash::from_raw(replica.object().manifest());
     const auto known = node.held.find(manifest);
     held[manifest] =
-        known == node.held.end() ? Held{.version = node.version, .moved = now.boot} : known->second;
+        known == node.held.end() ? Held{.version = node.session->version, .moved = now.boot} : known->second;
   }
   node.held = std::move(held);
 }
 
 void Machine::replicas_changed(const Expert& expert) {
-  for (const std::string& id : expert.places) replicas_changed(nodes.at(id));
-  if (!expert.spare.empty()) replicas_changed(nodes.at(expert.spare));
+  for (const std::string& id : expert.places) replicas_changed(roster.at(id));
+  if (!expert.spare.empty()) replicas_changed(roster.at(expert.spare));
 }
 
 void Machine::hear_replicas(Node& node, const pb::Heartbeat& beat) {
@@ -75,17 +75,17 @@ std::size_t Machine::hosts_with(const Expert& expert, const Hash& manifest,
                                 const std::string& committer) const {
   std::set<std::string> hosts;
   const auto look_at = [&](const std::string& id) {
-    const auto found = nodes.find(id);
-    if (found == nodes.end() || !(found->second.record->present() || planted("lost_copy_counted"))) return;
-    const auto held = found->second.held.find(manifest);
-    if (held != found->second.held.end() && held->second.durable)
-      hosts.insert(host_key(NodeId(id), found->second.host_label));
+    const Node* found = roster.find(id);
+    if (found == nullptr || !(found->record->present() || planted("lost_copy_counted"))) return;
+    const auto held = found->held.find(manifest);
+    if (held != found->held.end() && held->second.durable)
+      hosts.insert(host_key(NodeId(id), found->session->host_label));
   };
   for (const std::string& id : expert.places) look_at(id);
   look_at(expert.spare);
-  const auto source = nodes.find(committer);
-  if (source != nodes.end() && !planted("committer_counted"))
-    hosts.erase(host_key(NodeId(committer), source->second.host_label));
+  const Node* source = roster.find(committer);
+  if (source != nullptr && !planted("committer_counted"))
+    hosts.erase(host_key(NodeId(committer), source->session->host_label));
   if (!config.host_label.empty()) hosts.erase(config.host_label);
   return hosts.size();
 }
@@ -93,15 +93,16 @@ std::size_t Machine::hosts_with(const Expert& expert, const Hash& manifest,
 // It leaves in a moment, with or without an answer, and what it commits is whole on this disk, which is a place: to wait for
 // more could only lose the steps. Its copies are made afterwards.
 bool Machine::waits_no_more(const Node& committer) const {
-  return committer.self_draining && now.boot - committer.drains_since >= config.drain_patience;
+  return committer.session->self_draining &&
+         now.boot - committer.session->drains_since >= config.drain_patience;
 }
 
 // How many places are still to report before this commit counts: min(wanted, available) less those that have.
 std::size_t Machine::copies_lacking(const Expert& expert, const Hash& manifest,
                                     const std::string& committer) const {
   if (planted("copies_not_awaited")) return 0;
-  const auto source = nodes.find(committer);
-  if (source != nodes.end() && waits_no_more(source->second)) return 0;
+  const Node* source = roster.find(committer);
+  if (source != nullptr && waits_no_more(*source)) return 0;
   const std::size_t needed = expert.places.size();
   return needed - std::min(needed, hosts_with(expert, manifest, committer));
 }
@@ -122,13 +123,13 @@ void Machine::give_up_stalled(Expert& expert) {
   std::vector<std::string> asked = expert.places;
   if (!expert.spare.empty()) asked.push_back(expert.spare);
   for (const std::string& id : asked) {
-    const Node& node = nodes.at(id);
+    const Node& node = roster.at(id);
     const bool is_stalled = std::ranges::any_of(node.held, [&](const auto& each) {
       const bool is_its =
           each.first.raw() == expert.head() || (expert.pending && expert.pending->manifest == each.first);
       return is_its && !each.second.durable && now.boot - each.second.moved > config.replica_patience;
     });
-    if (!is_stalled || !is_live(node)) continue;
+    if (!is_stalled || !roster.is_live(node)) continue;
     expert.stalled[id] = now.boot + config.avoid;
     events.tell("replica_stalled",
                 text("it has received nothing of its copy for ", human_duration(config.replica_patience),
@@ -162,18 +163,18 @@ void Machine::place_copies() {
     }
   }
   std::vector<PlaceableNode> places;
-  for (const auto& [id, node] : nodes) {
+  for (const auto& [id, node] : roster.all()) {
     if (!node.is_node() || (wanted.empty() && node.replicas.empty())) continue;
-    const bool leaves = node.record->revoked() || node.record->draining() || node.self_draining;
-    const bool is_expected_back = now.boot < recovery_until && awaited.contains(id);
+    const bool leaves = node.record->revoked() || node.record->draining() || node.session->self_draining;
+    const bool is_expected_back = roster.is_recovering() && roster.is_awaited(id);
     const bool may_take =
-        unusable_because(node).empty() || (is_expected_back && !leaves && !node.record->cordoned());
+        roster.unusable_because(node).empty() || (is_expected_back && !leaves && !node.record->cordoned());
     places.push_back({.id = NodeId(id),
-                      .host = node.host_label,
+                      .host = node.session->host_label,
                       .may_take = may_take,
                       .may_keep = (node.record->present() && !leaves) || planted("replicas_not_restored") ||
                                   planted("lost_copy_counted"),
-                      .is_spare = may_take && node.leases.size() < node.slots.size()});
+                      .is_spare = may_take && node.leases.size() < node.session->slots.size()});
   }
   if (places.empty()) return;
   const std::vector<Placement> placed = place(wanted, places, config.host_label, config.replicas_of_node);
@@ -189,7 +190,7 @@ void Machine::place_copies() {
     if (!expert.spare.empty()) of_nodes[expert.spare].insert(expert.id());
   }
   for (const PlaceableNode& place : places) {
-    Node& node = nodes.at(place.id.str());
+    Node& node = roster.at(place.id.str());
     const std::set<ExpertId>& now_of_it = of_nodes[place.id.str()];
     if (node.replicas == now_of_it) continue;
     node.replicas = now_of_it;
@@ -203,9 +204,9 @@ void Machine::mend_from_copies() {
     return !is_sought(each.first) || now.boot - each.second > config.replica_patience;
   });
   for (const Hash& manifest : objects.damaged()) {
-    for (const auto& [id, node] : nodes) {
+    for (const auto& [id, node] : roster.all()) {
       const auto held = node.held.find(manifest);
-      if (held == node.held.end() || !held->second.durable || !is_live(node)) continue;
+      if (held == node.held.end() || !held->second.durable || !roster.is_live(node)) continue;
       mend(manifest, {NodeId(id)});
       break;
     }
@@ -256,7 +257,7 @@ std::vector<std::string> Machine::copies_why(const Run& run, const Expert& exper
   if (!expert.pending || !objects.has(expert.pending->manifest)) return reasons;
   std::string lacking;
   for (const std::string& id : expert.places) {
-    const Node& node = nodes.at(id);
+    const Node& node = roster.at(id);
     const auto held = node.held.find(expert.pending->manifest);
     if (held == node.held.end() || held->second.durable) continue;
     lacking += text(lacking.empty() ? "" : ", ", node.record->name(), " (", human_bytes(held->second.bytes),

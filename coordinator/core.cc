@@ -64,28 +64,11 @@ Effects Machine::start(Now at) {
   started_unix_ms = now.unix_ms;
   next_tick = now.boot + kTickEvery;
   meta.change().set_starts(meta->starts() + 1);
-  next_version = std::uint64_t{meta->generation()} << 48 | (meta->starts() & 0xffff) << 32;
-  std::size_t fleet = 0;
-  for (auto& [id, node] : nodes) {
-    node.seen = now.boot;
-    fleet += node.is_node() ? 1 : 0;
-    if (node.record->present()) awaited.insert(id);
-    if (!node.record->present() && node.record->gone_unix_ms() == 0) {
-      node.record.change().set_gone_unix_ms(now.unix_ms);
-    }
-    if (!node.record->revoked() || planted("revoked_let_in")) {
-      effects.roster.push_back({NodeId(id), node.record->x25519_key(), node.record->role(), true});
-    }
-  }
-  const auto dialling = std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(2 * static_cast<double>(awaited.size()) / config.dials_per_second));
-  const Duration recovery = std::max(config.lease + config.grace, dialling);
-  recovery_until = now.boot + recovery;
-  recovery_limit = now.boot + config.longest_recovery * recovery;
+  const std::size_t fleet = roster.start();
   events.tell("coordinator_started", text("start ", meta->starts(), ", epochs of generation ",
                                           meta->generation(), ", ", fleet, " nodes rostered"));
   runs.forget_deletions();
-  begin_recall();
+  roster.begin_recall();
   end_leases_of_old_generations();
   settle();
   finish();
@@ -99,7 +82,7 @@ Effects Machine::step(const Event& event, Now at) {
                  [&](const Received& e) { received(e); },
                  [&](const EnrolReceived& e) { enrol(e); },
                  [&](const TurnedAway& e) { turn_away(e); },
-                 [&](const Closed& e) { closed(e.connection); },
+                 [&](const Closed& e) { roster.close(e.connection); },
                  [&](const Persisted& e) { persisted = std::max(persisted, e.batch); },
                  [&](const ObjectStored& e) { object_stored(e); },
                  [&](const ObjectFailed& e) { object_failed(e); },
@@ -115,12 +98,11 @@ Effects Machine::step(const Event& event, Now at) {
                    // What the nodes said meanwhile is still queued: nobody is silent because we did not listen.
                    if (e.lag <= config.loop_lag || planted("lag_not_excused")) return;
                    lagged_until = now.boot + config.early_end_window;
-                   for (auto& [id, node] : nodes) {
-                     node.seen = std::min(now.boot, node.seen + e.lag);
+                   roster.excuse(e.lag);
+                   for (auto& [id, node] : roster.all()) {
                      for (auto& [manifest, held] : node.held)
                        held.moved = std::min(now.boot, held.moved + e.lag);
                    }
-                   closing.clear();
                  },
                  [&](const DiskFree& e) { objects.disk_measured(e.bytes); },
              },
@@ -136,22 +118,21 @@ Effects Machine::step(const Event& event, Now at) {
 
 void Machine::tick() {
   next_tick = now.boot + kTickEvery;
-  check_recall();
+  roster.check_recall();
   end_early();
   expire();
-  if (now.boot >= recovery_until)
-    objects.drop_unclaimed([this](const Hash& each) { return is_wanted(each); });
+  if (!roster.is_recovering()) objects.drop_unclaimed([this](const Hash& each) { return is_wanted(each); });
   events.tell_counted();
   if (now.boot >= next_forgetting) {
     next_forgetting = now.boot + kForgetEvery;
-    forget_gone(config.forget_ms, nodes.size());
+    roster.forget_gone(config.forget_ms, roster.all().size());
   }
   objects.forget_verdicts();
   datasets.pump();
   if (now.boot >= next_placing) place_copies();
   mend_from_copies();
   forget_adoptions();
-  recount = recount || std::ranges::any_of(nodes, [&](const auto& node) {
+  recount = recount || std::ranges::any_of(roster.all(), [&](const auto& node) {
               return !node.second.leases.empty() && waits_no_more(node.second);
             });
   for (auto& [id, run] : runs.all()) {
@@ -166,59 +147,91 @@ void Machine::tick() {
 void Machine::finish() {
   number_batch();
   objects.drop_leaving([this](const Hash& each) { return is_wanted(each); });
-  for (const std::string& id : reversioned) nodes.at(id).version_batch = batch;
-  reversioned.clear();
+  roster.batch_numbered();
   for (const ExpertId& id : regranted) {
     if (Expert* expert = runs.find_expert(id)) expert->grant_batch = batch;
   }
   regranted.clear();
 
   effects.next = unsettled ? std::min(next_tick, std::max(settle_after, now.boot)) : next_tick;
-  for (const auto& [id, since] : closing) effects.next = std::min(effects.next, since + config.reconnect);
+  effects.next = roster.next_unreturned(effects.next);
 }
 
 void Machine::turn_away(const TurnedAway& event) {
-  const auto key = node_keys.find(event.key);
-  const auto known = nodes.find(key == node_keys.end() ? event.node.str() : key->second);
-  const std::string node = known == nodes.end() ? "" : known->second.record->name();
+  const Node* known = roster.find_key(event.key);
+  if (known == nullptr) known = roster.find(event.node.str());
+  const std::string node = known == nullptr ? "" : known->record->name();
   const std::string who = !node.empty() ? node : event.address.empty() ? "somebody" : event.address;
   events.turn_away(who, event.why, event.detail, node);
+}
+
+void Machine::enrol(const EnrolReceived& event) {
+  pb::EnrolReply message;
+  message.set_id(event.request.id());
+  if (Result<pb::Certificate> certificate = roster.enrol(event)) {
+    *message.mutable_certificate() = *certificate;
+  } else {
+    message.mutable_error()->set_code(to_string(certificate.error().code));
+    message.mutable_error()->set_message(certificate.error().message);
+    turn_away({event.key, event.address, "enrol: refused", certificate.error().message, {}});
+  }
+  effects.sends.push_back({event.connection, Endpoint::kEnrol, std::move(message), 0});
+}
+
+void Machine::records_heard(const RecordsHeard& event) {
+  constexpr char kWhy[] =
+      "as a record of this coordinator says, which is newer than the state that was restored";
+  for (const NodeId& id : event.revoked) {
+    Node* node = roster.find(id.str());
+    if (node == nullptr) {
+      roster.revoke_unknown(id, kWhy);
+    } else if (!node->record->revoked()) {
+      revoke(*node, kWhy);
+    }
+  }
+  roster.gave_back(event.recalled);
+  hear_orphans(event.runs);
+  roster.check_recall();
+}
+
+void Machine::revoke(Node& node, const std::string& reason) {
+  release_all(node, "lease_lost", text(node.record->name(), " was revoked"), true);
+  roster.revoke(node, reason);
 }
 
 void Machine::received(const Received& event) {
   const auto refuse = [&](ErrorCode code, const std::string& why) {
     reply_error(event.connection, event.request.id(), fail(code, why));
   };
-  const auto key = node_keys.find(event.key);
-  const bool is_revoked = key != node_keys.end() && nodes.at(key->second).record->revoked();
-  if (recalls() && (key != node_keys.end() || readmitted.contains(event.key))) {
-    // What it has seen counts already: so that nothing is granted below it afterwards.
+  Node* const known = roster.find_key(event.key);
+  const pb::CertificateBody* const readmitted = roster.find_readmitted(event.key);
+  const bool is_revoked = known != nullptr && known->record->revoked();
+  if (recalls() && (known != nullptr || readmitted != nullptr)) {
+    // What it has seen counts already: nothing may be granted below it afterwards.
     if (!is_revoked && event.request.has_hello())
-      go_beyond(
-          key == node_keys.end() ? readmitted.at(event.key).name() : nodes.at(key->second).record->name(),
-          event.request.hello().generation());
+      go_beyond(known == nullptr ? readmitted->name() : known->record->name(),
+                event.request.hello().generation());
     refuse(ErrorCode::kUnavailable, kRecalling);
     return;
   }
-  if (key == node_keys.end() || (is_revoked && !planted("revoked_still_heard"))) {
-    refuse(ErrorCode::kUnauthorised, key == node_keys.end()
-                                         ? "this key is not rostered: join with a token first"
-                                         : "this key is revoked");
+  if (known == nullptr || (is_revoked && !planted("revoked_still_heard"))) {
+    refuse(ErrorCode::kUnauthorised,
+           known == nullptr ? "this key is not rostered: join with a token first" : "this key is revoked");
     turn_away({event.key, event.address, "control: its key is not known", {}, {}});
     effects.disconnects.push_back(event.connection);
     return;
   }
-  Node& node = nodes.at(key->second);
+  Node& node = *known;
   if (event.request.body_case() == pb::ControlRequest::kHello) {
     hello(node, event);
     return;
   }
-  const auto peer = peers.find(event.connection);
-  if (peer == peers.end() || peer->second.str() != node.record->id()) {
+  const auto peer = roster.peers().find(event.connection);
+  if (peer == roster.peers().end() || peer->second.str() != node.record->id()) {
     refuse(ErrorCode::kConflict, kHelloFirst);
     return;
   }
-  if (node.is_node() && node.connection != event.connection) {
+  if (node.is_node() && node.session->connection != event.connection) {
     refuse(ErrorCode::kConflict, kHelloFirst);
     return;
   }
@@ -292,34 +305,33 @@ FirstStart Core::first_start(const FirstAdmin& admin, Now now, Effects& effects)
   machine.effects = {};
   FirstStart first;
   first.certificate =
-      machine.roster(admin.node, admin.ed25519_key, admin.x25519_key, pb::ROLE_ADMIN, admin.name)
+      machine.roster.admit(admin.node, admin.ed25519_key, admin.x25519_key, pb::ROLE_ADMIN, admin.name)
           .record->certificate();
   constexpr std::uint32_t kUses = 100;
   constexpr std::uint64_t kWeek = 7ULL * 86400;
-  first.token = machine.make_token(pb::ROLE_NODE, kUses, kWeek);
+  first.token = machine.roster.make_token(pb::ROLE_NODE, kUses, kWeek);
   machine.finish();
   effects = std::move(machine.effects);
   return first;
 }
 
-bool Core::is_empty() const { return machine_->nodes.empty(); }
+bool Core::is_empty() const { return machine_->roster.all().empty(); }
 std::vector<NamedObject> Core::objects() const { return machine_->named_objects(); }
 
 bool Core::may_read(const NodeId& node, const Hash& manifest) const {
-  const auto found = machine_->nodes.find(node.str());
-  return found != machine_->nodes.end() && !found->second.record->revoked() && !machine_->recalls() &&
-         machine_->may_read(found->second, manifest);
+  const Node* found = machine_->roster.find(node.str());
+  return found != nullptr && !found->record->revoked() && !machine_->recalls() &&
+         machine_->may_read(*found, manifest);
 }
 
 std::vector<Hash> Core::lost_objects() const { return machine_->lost_objects(); }
 
 std::optional<NodeId> Core::node_of_key(const std::string& key) const {
-  if (const auto readmitted = machine_->readmitted.find(key); readmitted != machine_->readmitted.end())
-    return NodeId(readmitted->second.node_id());
-  const auto id = machine_->node_keys.find(key);
-  if (id == machine_->node_keys.end() || machine_->nodes.at(id->second).record->revoked())
-    return std::nullopt;
-  return NodeId(id->second);
+  if (const pb::CertificateBody* readmitted = machine_->roster.find_readmitted(key))
+    return NodeId(readmitted->node_id());
+  const Node* node = machine_->roster.find_key(key);
+  if (node == nullptr || node->record->revoked()) return std::nullopt;
+  return NodeId(node->record->id());
 }
 
 std::vector<ExpertView> Core::experts() const {
@@ -346,7 +358,7 @@ std::set<std::string> Core::deleted_runs() const {
   return ids;
 }
 bool Core::recalls() const { return machine_->recalls(); }
-std::uint64_t Core::last_version() const { return machine_->next_version; }
+std::uint64_t Core::last_version() const { return machine_->roster.last_version(); }
 std::uint64_t Core::last_batch() const { return machine_->batch; }
 std::uint64_t Core::persisted_batch() const { return machine_->persisted; }
 

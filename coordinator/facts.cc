@@ -66,10 +66,10 @@ std::vector<RunFacts> Machine::run_facts() const {
 
 std::vector<NodeId> Machine::revoked() const {
   std::vector<NodeId> all;
-  for (const auto& [id, node] : nodes) {
+  for (const auto& [id, node] : roster.all()) {
     if (node.record->revoked()) all.emplace_back(id);
   }
-  for (const auto& [id, key] : revoked_keys) all.emplace_back(id);
+  for (const auto& [id, key] : roster.revoked_keys()) all.emplace_back(id);
   return all;
 }
 

@@ -61,7 +61,7 @@ void Machine::object_failed(const ObjectFailed& event) {
       const PendingCommit pending = *expert.pending;
       set_pending(expert, std::nullopt);
       if (event.may_retry) continue;  // its sender asks again
-      refuse(expert, nodes.at(pending.node), event.reason);
+      refuse(expert, roster.at(pending.node), event.reason);
       pb::ControlReply message;
       message.set_id(pending.request);
       *message.mutable_commit() = verdict(expert, pending.commit, pb::COMMIT_REFUSED, event.reason);

@@ -21,12 +21,6 @@ bool Machine::holds(const Expert& expert, const Node& node, std::uint64_t epoch)
          expert.record->epoch() == epoch;
 }
 
-Duration Machine::expiry(const Expert& expert) const {
-  const auto holder = nodes.find(expert.record->lease().node());
-  const Duration seen = holder == nodes.end() ? Duration{} : holder->second.seen;
-  return std::max(seen + config.lease + config.grace, recovery_until);
-}
-
 void Machine::resume(Expert& expert, Node& node) {
   expert.lapsed = false;
   unsettled = true;
@@ -37,21 +31,22 @@ void Machine::resume(Expert& expert, Node& node) {
 void Machine::lapse(Expert& expert, const std::string& reason) {
   expert.lapsed = true;
   unsettled = true;
-  lost.push_back({expert.id(), "lease_lost", nodes.at(expert.record->lease().node()).record->name(), reason});
+  lost.push_back(
+      {expert.id(), "lease_lost", roster.at(expert.record->lease().node()).record->name(), reason});
 }
 
 void Machine::release(Expert& expert, const std::string& kind, const std::string& reason) {
-  Node& node = nodes.at(expert.record->lease().node());
+  Node& node = roster.at(expert.record->lease().node());
   drop_pending(expert);
   node.leases.erase(expert.id());
-  assignment_changed(node.record->id());
+  roster.assignment_changed(node.record->id());
   expert.record.change().set_last_node(node.record->id());
   expert.record.change().clear_lease();
   expert.lapsed = false;
   expert.yield = expert.asked_back = false;
   unsettled = true;
   lost.push_back({expert.id(), kind, node.record->name(), reason});
-  check_drained(node);
+  roster.check_drained(node);
 }
 
 void Machine::release_all(Node& node, const std::string& kind, const std::string& reason, bool raise) {
@@ -116,20 +111,20 @@ void Machine::go_beyond(const std::string& node, std::uint64_t seen) {
 
 // Silence, by the coordinator's own clock and never within the recovery window.
 void Machine::expire() {
-  if (now.boot < recovery_until) return;
+  if (roster.is_recovering()) return;
   const Duration silence =
       planted("margin_too_small") ? config.lease - config.grace : config.lease + config.grace;
-  for (auto& [id, node] : nodes) {
-    if (now.boot < node.seen + silence) continue;
+  for (auto& [id, node] : roster.all()) {
+    if (now.boot < node.session->seen + silence) continue;
     if (!node.record->present() && (node.leases.empty() || planted("lapsed_forgotten"))) continue;
-    if (node.record->present() && has_drained(node)) {
-      leave(node);
+    if (node.record->present() && roster.has_drained(node)) {
+      roster.leave(node);
       continue;
     }
     const std::string reason =
-        text(node.record->name(), " has been silent for ", human_duration(now.boot - node.seen));
+        text(node.record->name(), " has been silent for ", human_duration(now.boot - node.session->seen));
     if (node.record->present()) {
-      depart(node, false);
+      roster.depart(node, false);
       events.tell("node_lost", reason, node.record->name());
     }
     // Also of a node that was lost before this start: that its leases had lapsed is not remembered.
@@ -142,21 +137,15 @@ void Machine::expire() {
 
 // A closed connection without a reconnect: sooner than silence, and bounded, since many at once are rather the network.
 void Machine::end_early() {
-  if (closing.empty()) return;
+  const std::vector<std::string> unreturned = roster.take_unreturned();
+  if (unreturned.empty()) return;
   std::size_t left = early_ends_left();
-  for (auto closing_node = closing.begin(); closing_node != closing.end();) {
-    if (now.boot - closing_node->second < config.reconnect) {
-      ++closing_node;
-      continue;
-    }
-    const std::string id = closing_node->first;
-    closing_node = closing.erase(closing_node);
-    Node& node = nodes.at(id);
-    if (!node.connection.empty() && !planted("reconnect_ignored")) continue;
+  for (const std::string& id : unreturned) {
+    Node& node = roster.at(id);
     if (left == 0) continue;
     --left;
     early_ends.push_back(now.boot);
-    depart(node, false);
+    roster.depart(node, false);
     const std::string reason =
         text(node.record->name(), " closed its connection and did not come back within ",
              human_duration(config.reconnect));
@@ -169,13 +158,13 @@ void Machine::end_early() {
 }
 
 std::size_t Machine::early_ends_left() {
-  if (now.boot < recovery_until && !planted("recovery_window_ignored")) return 0;
+  if (roster.is_recovering() && !planted("recovery_window_ignored")) return 0;
   if (now.boot < lagged_until) return 0;
-  if (planted("early_ends_unbounded")) return nodes.size();
+  if (planted("early_ends_unbounded")) return roster.all().size();
   while (!early_ends.empty() && now.boot - early_ends.front() >= config.early_end_window)
     early_ends.pop_front();
   const auto fleet =
-      std::ranges::count_if(nodes, [](const auto& node) { return node.second.record->present(); });
+      std::ranges::count_if(roster.all(), [](const auto& node) { return node.second.record->present(); });
   // As it was before those of this window.
   const double whole = static_cast<double>(fleet) + static_cast<double>(early_ends.size());
   const auto share = static_cast<std::size_t>(config.early_end_share * whole);
@@ -183,16 +172,9 @@ std::size_t Machine::early_ends_left() {
   return most - std::min(most, early_ends.size());
 }
 
-void Machine::assignment_changed(const std::string& id) {
-  Node& node = nodes.at(id);
-  if (!reversioned.insert(id).second) return;
-  if (node.version_batch <= persisted) node.told_version = node.version;
-  node.version = ++next_version;
-}
-
 pb::Assignment Machine::assignment_of(const Node& node) const {
   pb::Assignment assignment;
-  assignment.set_version(node.version);
+  assignment.set_version(node.session->version);
   for (const ExpertId& id : node.leases) {
     const Run& run = runs.at(id.run.str());
     const Expert& expert = run.experts[id.index];

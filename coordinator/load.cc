@@ -54,12 +54,7 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
     stored::Node record;
     TRY(parse(entry, record));
     TRY(match(entry, kNodePrefix + record.id()));
-    if (record.x25519_key().size() != 32) return corrupt(key, "its key has not 32 bytes");
-    if (!node_names.emplace(record.name(), record.id()).second)
-      return corrupt(key, "its name is another node's");
-    if (!node_keys.emplace(record.x25519_key(), record.id()).second)
-      return corrupt(key, "its key is another node's");
-    nodes.load({.record = Tracked(std::move(record))});
+    if (const std::string wrong = roster.load(std::move(record)); !wrong.empty()) return corrupt(key, wrong);
     return {};
   }
   if (key.starts_with(kTokenPrefix)) {
@@ -68,7 +63,7 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
     TRY(match(entry, kTokenPrefix + record.info().id()));
     if (record.info().used() > record.info().uses())
       return corrupt(key, "it was used more often than allowed");
-    tokens.load({Tracked(std::move(record))});
+    roster.load(std::move(record));
     return {};
   }
   if (key.starts_with(kDatasetPrefix)) {
@@ -109,7 +104,7 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
     stored::RevokedKey record;
     TRY(parse(entry, record));
     TRY(match(entry, kRevokedPrefix + record.node()));
-    revoked_keys.load({Tracked(std::move(record))});
+    roster.load(std::move(record));
     return {};
   }
   if (key.starts_with(kEventPrefix)) {
@@ -161,9 +156,9 @@ Result<void> Machine::check_links() {
         return corrupt(key, "its epoch is of the future");
       for (const auto& checkpoint : expert.record->checkpoints()) objects.name(checkpoint.manifest());
       if (!expert.has_lease()) continue;
-      const auto node = nodes.find(expert.record->lease().node());
-      if (node == nodes.end()) return corrupt(key, "its holder is not rostered");
-      node->second.leases.insert(expert.id());
+      Node* node = roster.find(expert.record->lease().node());
+      if (node == nullptr) return corrupt(key, "its holder is not rostered");
+      node->leases.insert(expert.id());
     }
   }
   datasets.visit_files(

@@ -14,6 +14,7 @@
 #include "coordinator/datasets.h"
 #include "coordinator/events.h"
 #include "coordinator/objects.h"
+#include "coordinator/roster.h"
 #include "coordinator/runs.h"
 #include "coordinator/scheduler.h"
 
@@ -66,31 +67,16 @@ struct Machine : Context {
 
   Runs runs{*this};
   EventLog events{*this, runs};
-  std::map<ConnectionId, NodeId> peers;  // that have said Hello
-  Objects objects{*this, events, peers};
+  Roster roster{*this, events, runs};
+  Objects objects{*this, events, roster.peers()};
   Datasets datasets{*this, events, runs, objects};
-  Table<Node> nodes{journal, Kind::kNode};
-  std::map<std::string, std::string> node_names;
-  std::map<std::string, std::string> node_keys;  // X25519 → id
-  Table<Plain<stored::Token>> tokens{journal, Kind::kToken};
-  Table<Plain<stored::RevokedKey>> revoked_keys{journal, Kind::kRevoked};  // that are not in the roster
   std::map<Hash, Duration> mending;  // of the damaged: asked of a node that has it, since when
 
-  std::uint64_t next_version = 0;
   Duration started{};
   std::int64_t started_unix_ms = 0;
-  Duration recovery_until{};  // see Config::arrival_pause
-  Duration recovery_limit{};
-  Duration recall_until{};         // while meta says that revocations are recalled
-  std::set<std::string> recalled;  // nodes that gave back all revocations that they hold
-  std::map<std::string, pb::CertificateBody>
-      readmitted;                                // X25519 → who is let in, and rostered after the recall
   std::map<std::string, pb::RunRecord> orphans;  // runs that only records know, by id
   std::map<std::string, Adoption> adoptions;     // of them, by id
-  std::set<std::string> awaited;  // nodes that were here before the start and were not heard since
   Duration lagged_until{};
-  std::map<std::string, Duration>
-      closing;  // nodes whose connection closed, since when: see Config::reconnect
   std::deque<Duration> early_ends;
   Duration settle_after{};  // not before
   bool recount = false;     // a commit that waits for copies may have them
@@ -99,7 +85,6 @@ struct Machine : Context {
   Duration next_tick{};
 
   // Of the step under way.
-  std::set<std::string> reversioned;
   std::set<ExpertId> regranted;
   std::vector<Lost> lost;
 
@@ -118,44 +103,19 @@ struct Machine : Context {
 
   void turn_away(const TurnedAway& event);
 
-  // tokens.cc
   void enrol(const EnrolReceived& event);
-  Result<pb::Certificate> try_enrol(const EnrolReceived& event);
-  Result<Plain<stored::Token>*> usable_token(const pb::EnrolRequest& request);
-  Result<void> make_room_in_roster();
-  Node& roster(const NodeId& id, const std::string& ed25519, const std::string& x25519, pb::Role role,
-               const std::string& name);
-  pb::TokenCreated make_token(pb::Role role, std::uint32_t uses, std::uint64_t ttl_seconds);
+  void records_heard(const RecordsHeard& event);
+  void revoke(Node& node, const std::string& reason);
+
+  // token_admin.cc
   AdminResult token_create(const pb::TokenCreate& request);
   AdminResult token_list(const pb::ListRequest& request) const;
   AdminResult token_revoke(const pb::Named& request);
 
-  // roster.cc
+  // sessions.cc
   void hello(Node& node, const Received& event);
   void heartbeat(Node& node, const Received& event);
-  void closed(const ConnectionId& connection);
-  void forget_connection(const ConnectionId& connection);
   void greet_node(Node& node, const pb::Hello& hello);
-  void appear(Node& node, const std::string& reason);
-  void check_drained(Node& node);
-  void leave(Node& node);
-  void depart(Node& node, bool left);
-  std::vector<std::string> forgettable(std::int64_t gone_ms) const;
-  void forget_gone(std::int64_t gone_ms, std::size_t most);
-  void asked_again(Node& node);
-  static bool has_drained(const Node& node);
-  bool is_live(const Node& node) const;
-  std::string node_state(const Node& node) const;
-  std::string unusable_because(const Node& node) const;
-
-  // recall.cc
-  void begin_recall();
-  void check_recall();
-  void end_recall(const std::string& reason);
-  void records_heard(const RecordsHeard& event);
-  void take_back_revocation(const NodeId& id);
-  Result<pb::Certificate> readmit(const EnrolReceived& event, const NodeId& id);
-
   // adopt.cc
   AdminResult run_adopt(const pb::RunAdopt& request);
   void adopt_from(const RunRecords& event);
@@ -193,13 +153,11 @@ struct Machine : Context {
   AdminResult node_drain(const pb::Named& request);
   AdminResult node_evict(const pb::Named& request);
   AdminResult node_revoke(const pb::Named& request);
-  void revoke(Node& node, const std::string& reason);
   AdminResult node_logs(const pb::Named& request);
   pb::NodeInfo node_info(const Node& node) const;
 
   // leases.cc
   bool holds(const Expert& expert, const Node& node, std::uint64_t epoch) const;
-  Duration expiry(const Expert& expert) const;
   void resume(Expert& expert, Node& node);
   void lapse(Expert& expert, const std::string& reason);
   void release(Expert& expert, const std::string& kind, const std::string& reason);
@@ -212,7 +170,6 @@ struct Machine : Context {
   std::size_t early_ends_left();
   void overtake(Expert& expert);
   void tell_overtaken(const Node& node, const pb::SlotStatus& status);
-  void assignment_changed(const std::string& node);
   pb::Assignment assignment_of(const Node& node) const;
   void get_assignment(Node& node, const Received& event);
 

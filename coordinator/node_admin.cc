@@ -12,10 +12,12 @@ constexpr std::size_t kShownOfId = 12;  // characters in the table of `skerry no
 
 // By name, by id, or by the beginning of an id that `node list` shows.
 Result<Node*> Machine::find_node(const std::string& name) {
-  const auto named_so = node_names.find(name);
-  const std::string& id = named_so == node_names.end() ? name : named_so->second;
-  const auto found = nodes.lower_bound(id);
-  const auto begins_so = [&](const auto& at) { return at != nodes.end() && at->first.starts_with(id); };
+  const auto named_so = roster.ids().find(name);
+  const std::string& id = named_so == roster.ids().end() ? name : named_so->second;
+  const auto found = roster.all().lower_bound(id);
+  const auto begins_so = [&](const auto& at) {
+    return at != roster.all().end() && at->first.starts_with(id);
+  };
   if (!begins_so(found) || id.size() < kShownOfId || (found->first != id && begins_so(std::next(found))))
     return fail(ErrorCode::kNotFound, text("no node ", name, "; see \"skerry node list\""));
   return &found->second;
@@ -25,19 +27,19 @@ pb::NodeInfo Machine::node_info(const Node& node) const {
   pb::NodeInfo info;
   info.set_id(node.record->id());
   info.set_name(node.record->name());
-  info.set_state(node_state(node));
+  info.set_state(roster.state(node));
   info.set_role(node.record->role());
-  for (const pb::Slot& slot : node.slots) *info.add_slots() = slot;
-  for (const pb::SlotStatus& status : node.status) {
+  for (const pb::Slot& slot : node.session->slots) *info.add_slots() = slot;
+  for (const pb::SlotStatus& status : node.session->status) {
     *info.add_status() = status;
     if (const auto run = runs.all().find(status.run()); run != runs.all().end())
       (*info.mutable_run_names())[status.run()] = run->second.record->spec().name();
   }
-  info.set_last_seen_unix_ms(node.seen_unix_ms);
+  info.set_last_seen_unix_ms(node.session->seen_unix_ms);
   info.set_joined_unix_ms(node.record->joined_unix_ms());
-  info.set_software(node.software);
-  info.set_host_label(node.host_label);
-  info.set_address(node.address);
+  info.set_software(node.session->software);
+  info.set_host_label(node.session->host_label);
+  info.set_address(node.session->address);
   return info;
 }
 
@@ -45,9 +47,9 @@ pb::NodeInfo Machine::node_info(const Node& node) const {
 AdminResult Machine::node_list(const pb::ListRequest& request) const {
   pb::AdminReply reply;
   auto& list = *reply.mutable_nodes();
-  list.set_next(page(node_names, request, protocol::kPageItems, config.reply_bytes,
+  list.set_next(page(roster.ids(), request, protocol::kPageItems, config.reply_bytes,
                      [&](const std::string& id) -> std::size_t {
-                       const Node& node = nodes.at(id);
+                       const Node& node = roster.at(id);
                        if (!node.is_node()) return 0;
                        *list.add_nodes() = node_info(node);
                        return list.nodes(list.nodes_size() - 1).ByteSizeLong();
@@ -66,11 +68,7 @@ AdminResult Machine::node_cordon(const pb::Named& request, bool cordoned) {
   ASSIGN_OR_RETURN(Node* const node, find_node(request.name()));
   if (node->record->revoked()) return fail(ErrorCode::kConflict, text(request.name(), " is revoked"));
   if (node->record->cordoned() == cordoned && !node->record->draining()) return acknowledged();
-  node->record.change().set_cordoned(cordoned);
-  if (!cordoned) node->record.change().set_draining(false);
-  events.tell(cordoned ? "cordoned" : "uncordoned",
-              cordoned ? "it is given nothing new" : "it may be given work again", node->record->name());
-  unsettled = true;
+  roster.cordon(*node, cordoned);
   return acknowledged();
 }
 
@@ -78,14 +76,7 @@ AdminResult Machine::node_cordon(const pb::Named& request, bool cordoned) {
 AdminResult Machine::node_drain(const pb::Named& request) {
   ASSIGN_OR_RETURN(Node* const node, find_node(request.name()));
   if (node->record->revoked()) return fail(ErrorCode::kConflict, text(request.name(), " is revoked"));
-  if (!node->record->draining() && !(node->record->cordoned() && node->leases.empty())) {
-    node->record.change().set_draining(true);
-    node->record.change().set_cordoned(true);
-    node->drained_told = false;
-    events.tell("draining", text(node->leases.size(), " leases end at their next commits"),
-                node->record->name());
-    unsettled = true;
-  }
+  if (!node->record->draining() && !(node->record->cordoned() && node->leases.empty())) roster.drain(*node);
   return acknowledged();
 }
 
@@ -93,10 +84,7 @@ AdminResult Machine::node_evict(const pb::Named& request) {
   ASSIGN_OR_RETURN(Node* const node, find_node(request.name()));
   if (node->record->revoked()) return fail(ErrorCode::kConflict, text(request.name(), " is revoked"));
   release_all(*node, "lease_lost", text(node->record->name(), " was evicted"), true);
-  node->record.change().set_cordoned(true);
-  node->record.change().set_draining(false);
-  events.tell("evicted", "its work since the last commits is discarded; it stays cordoned",
-              node->record->name());
+  roster.evict(*node);
   return acknowledged();
 }
 
@@ -104,7 +92,7 @@ AdminResult Machine::node_revoke(const pb::Named& request) {
   ASSIGN_OR_RETURN(Node* const node, find_node(request.name()));
   const stored::Node& record = *node->record;
   if (record.revoked()) return acknowledged();
-  const auto admins = std::ranges::count_if(nodes, [](const auto& other) {
+  const auto admins = std::ranges::count_if(roster.all(), [](const auto& other) {
     return other.second.record->role() == pb::ROLE_ADMIN && !other.second.record->revoked();
   });
   if (record.role() == pb::ROLE_ADMIN && admins == 1) {
@@ -114,40 +102,18 @@ AdminResult Machine::node_revoke(const pb::Named& request) {
   return acknowledged();
 }
 
-void Machine::revoke(Node& node, const std::string& reason) {
-  const stored::Node& record = *node.record;
-  release_all(node, "lease_lost", text(record.name(), " was revoked"), true);
-  node.record.change().set_revoked(true);
-  depart(node, false);
-  events.tell("revoked", reason, record.name());
-  if (planted("revoked_still_heard")) return;
-  if (!planted("revoked_let_in"))
-    effects.roster.push_back({NodeId(record.id()), record.x25519_key(), record.role(), false});
-  std::erase_if(peers, [&](const auto& peer) {
-    if (peer.second.str() != record.id()) return false;
-    effects.disconnects.push_back(peer.first);
-    return true;
-  });
-  node.connection.clear();
-}
-
 // The first call asks the node; a later one, once it has answered, brings the lines.
 AdminResult Machine::node_logs(const pb::Named& request) {
   ASSIGN_OR_RETURN(Node* const node, find_node(request.name()));
-  if (!is_live(*node)) {
+  if (!roster.is_live(*node)) {
     return fail(ErrorCode::kUnavailable,
-                text(request.name(), " is ", unusable_because(*node), ": its log is out of reach"));
+                text(request.name(), " is ", roster.unusable_because(*node), ": its log is out of reach"));
   }
   pb::AdminReply reply;
   auto& logs = *reply.mutable_logs();
-  if (node->log_ready) {
+  if (const auto lines = roster.take_log(*node)) {
     logs.set_ready(true);
-    for (const std::string& line : node->log_lines) logs.add_lines(line);
-    node->log_ready = false;
-    node->log_request = 0;
-    node->log_lines.clear();
-  } else if (node->log_request == 0) {
-    node->log_request = ++next_version;  // unique, and never 0
+    for (const std::string& line : *lines) logs.add_lines(line);
   }
   return reply;
 }

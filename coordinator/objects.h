@@ -29,7 +29,6 @@ struct StoredObject {
 
 class Objects : Room {
  public:
-  using Peers = std::map<ConnectionId, NodeId>;
   using IsWanted = std::function<bool(const Hash&)>;
 
   // LIFETIME: `events` and `peers` outlive this.

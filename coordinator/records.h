@@ -25,9 +25,26 @@ struct Held {
   Duration moved{};  // when either last changed
 };
 
-struct Node {
-  Tracked<stored::Node> record;
-  // The rest is of this coordinator's life only.
+// Read by everybody, changed by its owner alone.
+template <class Owner, class Value>
+class Owned {
+ public:
+  const Value& operator*() const { return value_; }
+  const Value* operator->() const { return &value_; }
+
+ private:
+  friend Owner;
+  Value& edit() { return value_; }
+
+  Value value_{};
+};
+
+class Roster;
+
+using Peers = std::map<ConnectionId, NodeId>;
+
+// What a node says of itself in this life of the coordinator.
+struct Session {
   ConnectionId connection;  // empty: not connected since
   std::uint64_t sequence = 0;
   Duration seen{};
@@ -40,17 +57,22 @@ struct Node {
   std::string software;
   std::string host_label;
   std::string address;
-  std::set<ExpertId> leases;             // held or lapsed
-  std::set<ExpertId> replicas;           // experts whose checkpoints it is to hold as well
-  std::map<Hash, Held> held;             // of them, as last told to it
   std::deque<std::uint64_t> superseded;  // incarnations whose place another process has taken
-  // The assignment's version; told by heartbeats only once what it says is durable.
+  // Of its assignment. Heartbeats name it only once it is durable.
   std::uint64_t version = 0;
   std::uint64_t version_batch = 0;
   std::uint64_t told_version = 0;
   std::uint64_t log_request = 0;
   bool log_ready = false;
   std::vector<std::string> log_lines;
+};
+
+struct Node {
+  Tracked<stored::Node> record;
+  Owned<Roster, Session> session;
+  std::set<ExpertId> leases;    // held or lapsed
+  std::set<ExpertId> replicas;  // experts whose checkpoints it is to hold as well
+  std::map<Hash, Held> held;    // of them, as last told to it
 
   bool is_node() const { return record->role() == pb::ROLE_NODE; }
 };

@@ -29,7 +29,8 @@ void Machine::return_lease(Node& node, const Received& event) {
   const bool anyones = planted("anyone_returns") && expert != nullptr && expert->has_lease();
   if (expert != nullptr && (holds(*expert, node, returned.epoch()) || anyones)) {
     const Run& run = runs.at(returned.run());
-    const bool asked = expert->asked_back || node.record->draining() || node.self_draining || !run.active();
+    const bool asked =
+        expert->asked_back || node.record->draining() || node.session->self_draining || !run.active();
     // Given back unasked: it cannot train this one, so another node is tried before it.
     if (!asked) expert->avoid[node.record->id()] = {node.record->incarnation(), now.boot + config.avoid};
     const std::string& reason = expert->yield ? expert->why : returned.reason();
@@ -68,7 +69,7 @@ void Machine::engine_report(Node& node, const Received& event) {
 void Machine::raise_attempt(Run& run, Expert& expert, const std::string& reason) {
   drop_pending(expert);
   expert.record.change().set_attempt(expert.record->attempt() + 1);
-  assignment_changed(expert.record->lease().node());
+  roster.assignment_changed(expert.record->lease().node());
   if (expert.record->attempt() - expert.record->attempt_at_commit() < config.attempts) return;
   const std::string why = text(run.job_name(expert.record->index()), " used up its ", config.attempts,
                                " attempts at step ", expert.step(), ": ", reason);
@@ -77,15 +78,7 @@ void Machine::raise_attempt(Run& run, Expert& expert, const std::string& reason)
 }
 
 void Machine::node_log(Node& node, const Received& event) {
-  const pb::NodeLog& log = event.request.node_log();
-  if (log.request() != 0 && log.request() == node.log_request && !node.log_ready) {
-    node.log_lines.clear();
-    for (const std::string& line : log.lines()) {
-      if (node.log_lines.size() >= protocol::kLogLines) break;
-      node.log_lines.push_back(line);
-    }
-    node.log_ready = true;
-  }
+  roster.keep_log(node, event.request.node_log());
   acknowledge(event.connection, event.request.id());
 }
 

@@ -72,7 +72,7 @@ AdminResult Machine::run_extend(const pb::RunExtend& request) {
   if (run->record->wanted() == stored::WANTED_DONE) runs.set_wanted(*run, stored::WANTED_ACTIVE, "");
   events.tell_run("run_extended", text("to ", request.steps(), " steps an expert"), *run);
   for (const Expert& expert : run->experts) {
-    if (expert.has_lease()) assignment_changed(expert.record->lease().node());
+    if (expert.has_lease()) roster.assignment_changed(expert.record->lease().node());
   }
   unsettled = true;
   return acknowledged();

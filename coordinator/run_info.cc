@@ -9,9 +9,9 @@ namespace skerry::coordinator {
 
 const pb::SlotStatus* Machine::status_of(const Expert& expert) const {
   if (!expert.held()) return nullptr;
-  const auto node = nodes.find(expert.record->lease().node());
-  if (node == nodes.end()) return nullptr;
-  for (const pb::SlotStatus& status : node->second.status) {
+  const Node* node = roster.find(expert.record->lease().node());
+  if (node == nullptr) return nullptr;
+  for (const pb::SlotStatus& status : node->session->status) {
     if (status.run() == expert.record->run() && status.expert() == expert.record->index() &&
         status.epoch() == expert.record->epoch()) {
       return &status;
@@ -45,7 +45,7 @@ pb::ExpertInfo Machine::expert_info(const Run& run, const Expert& expert) const 
   }
   if (expert.held()) {
     info.set_node_id(expert.record->lease().node());
-    info.set_node(nodes.at(expert.record->lease().node()).record->name());
+    info.set_node(roster.at(expert.record->lease().node()).record->name());
     info.set_phase("granted");
   }
   if (const pb::SlotStatus* status = status_of(expert)) {
@@ -150,7 +150,7 @@ AdminResult Machine::shard_list(const pb::Named& request) {
     *shard.mutable_object() = file.object();
     shard.set_samples(file.samples());
     const Expert& expert = run->experts[static_cast<std::size_t>(file.partition())];
-    if (expert.held()) shard.set_node(nodes.at(expert.record->lease().node()).record->name());
+    if (expert.held()) shard.set_node(roster.at(expert.record->lease().node()).record->name());
   }
   return reply;
 }
@@ -191,10 +191,10 @@ AdminResult Machine::status() const {
   answer.set_version(SKERRY_VERSION);
   answer.set_started_unix_ms(started_unix_ms);
   answer.set_nodes(static_cast<std::uint32_t>(
-      std::ranges::count_if(nodes, [&](const auto& node) { return is_live(node.second); })));
+      std::ranges::count_if(roster.all(), [&](const auto& node) { return roster.is_live(node.second); })));
   answer.set_runs(static_cast<std::uint32_t>(runs.all().size()));
   answer.set_disk_free_bytes(objects.disk_free());
-  answer.set_recovering(now.boot < recovery_until);
+  answer.set_recovering(roster.is_recovering());
   answer.set_now_unix_ms(now.unix_ms);
   return reply;
 }

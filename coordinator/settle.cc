@@ -42,7 +42,7 @@ Schedule Machine::plan() const {
       if (!expert.head().empty()) {
         const Hash head = *Hash::from_raw(expert.head());
         const auto holds_head = [&](const std::string& node) {
-          const auto& held = nodes.at(node).held;
+          const auto& held = roster.at(node).held;
           const auto found = held.find(head);
           return found != held.end() && found->second.durable;
         };
@@ -54,8 +54,8 @@ Schedule Machine::plan() const {
       view.last_node =
           NodeId(expert.has_lease() ? expert.record->lease().node() : expert.record->last_node());
       for (const auto& [node, avoided] : expert.avoid) {
-        const auto known = nodes.find(node);
-        if (known != nodes.end() && known->second.record->incarnation() == avoided.incarnation) {
+        const Node* known = roster.find(node);
+        if (known != nullptr && known->record->incarnation() == avoided.incarnation) {
           view.avoid.insert(NodeId(node));
         }
       }
@@ -63,16 +63,16 @@ Schedule Machine::plan() const {
     }
   }
   std::vector<SchedulableNode> usable;
-  for (const auto& [id, node] : nodes) {
-    if (!node.is_node() || (node.slots.empty() && node.leases.empty())) continue;
+  for (const auto& [id, node] : roster.all()) {
+    if (!node.is_node() || (node.session->slots.empty() && node.leases.empty())) continue;
     SchedulableNode view;
     view.id = NodeId(id);
     view.name = node.record->name();
-    for (std::uint32_t slot = 0; slot < node.slots.size(); ++slot) view.slots.push_back(slot);
-    view.unusable_because = unusable_because(node);
+    for (std::uint32_t slot = 0; slot < node.session->slots.size(); ++slot) view.slots.push_back(slot);
+    view.unusable_because = roster.unusable_because(node);
     view.usable = view.unusable_because.empty() ||
-                  (planted("grants_to_cordoned") && is_live(node) && !node.record->revoked());
-    view.draining = node.record->draining() || node.self_draining;
+                  (planted("grants_to_cordoned") && roster.is_live(node) && !node.record->revoked());
+    view.draining = node.record->draining() || node.session->self_draining;
     usable.push_back(std::move(view));
   }
   return schedule(experts, usable);
@@ -81,15 +81,15 @@ Schedule Machine::plan() const {
 void Machine::settle() {
   if (!unsettled || now.boot < settle_after) return;
   unsettled = false;
-  if (nodes.size() > config.large_fleet)
-    settle_after = now.boot + config.settle_pause * static_cast<std::int64_t>(nodes.size());
+  if (roster.all().size() > config.large_fleet)
+    settle_after = now.boot + config.settle_pause * static_cast<std::int64_t>(roster.all().size());
   const Schedule planned = plan();
   for (const Why& why : planned.why) runs.at(why.expert).why = why.reason;
   tell_lost();
   for (const Grant& granted : planned.grants) grant(runs.at(granted.expert), granted);
   apply_yields(planned);
   for (auto& [id, run] : runs.all()) update_run_state(run);
-  for (auto& [id, node] : nodes) check_drained(node);
+  for (auto& [id, node] : roster.all()) roster.check_drained(node);
   place_copies();
 }
 
@@ -108,11 +108,11 @@ void Machine::grant(Expert& expert, const Grant& granted) {
     const std::string before = expert.record->lease().node();
     overtake(expert);
     drop_pending(expert);
-    nodes.at(before).leases.erase(expert.id());
-    assignment_changed(before);
-    check_drained(nodes.at(before));
+    roster.at(before).leases.erase(expert.id());
+    roster.assignment_changed(before);
+    roster.check_drained(roster.at(before));
   }
-  Node& node = nodes.at(granted.slot.node.str());
+  Node& node = roster.at(granted.slot.node.str());
   raise_epoch(expert);
   stored::Lease& lease = *expert.record.change().mutable_lease();
   lease.set_node(granted.slot.node.str());
@@ -126,7 +126,7 @@ void Machine::grant(Expert& expert, const Grant& granted) {
   node.leases.insert(expert.id());
   regranted.insert(expert.id());
   expert.grant_batch = batch + 1;
-  assignment_changed(node.record->id());
+  roster.assignment_changed(node.record->id());
   events.tell("granted", granted.reason, node.record->name(), &expert, expert.step());
 }
 
@@ -143,7 +143,7 @@ void Machine::apply_yields(const Schedule& planned) {
       if (expert.yield == wanted) continue;
       expert.yield = wanted;
       expert.asked_back |= wanted;
-      if (expert.has_lease()) assignment_changed(expert.record->lease().node());
+      if (expert.has_lease()) roster.assignment_changed(expert.record->lease().node());
     }
   }
 }

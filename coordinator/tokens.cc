@@ -1,8 +1,8 @@
-// Join tokens and enrolment.
+// Join tokens_ and enrolment.
 #include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/keys.h"
-#include "coordinator/machine.h"
+#include "coordinator/roster.h"
 #include "protocol/limits.h"
 
 namespace skerry::coordinator {
@@ -13,68 +13,55 @@ constexpr std::size_t kSecretBytes = 32;
 
 }  // namespace
 
-void Machine::enrol(const EnrolReceived& event) {
-  pb::EnrolReply message;
-  message.set_id(event.request.id());
-  if (Result<pb::Certificate> certificate = try_enrol(event)) {
-    *message.mutable_certificate() = *certificate;
-  } else {
-    message.mutable_error()->set_code(to_string(certificate.error().code));
-    message.mutable_error()->set_message(certificate.error().message);
-    turn_away({event.key, event.address, "enrol: refused", certificate.error().message, {}});
-  }
-  effects.sends.push_back({event.connection, Endpoint::kEnrol, std::move(message), 0});
-}
-
-Result<pb::Certificate> Machine::try_enrol(const EnrolReceived& event) {
+Result<pb::Certificate> Roster::enrol(const EnrolReceived& event) {
   const pb::EnrolRequest& request = event.request;
-  ASSIGN_OR_RETURN(const NodeId id, authority.check_possession(request, event.key));
+  ASSIGN_OR_RETURN(const NodeId id, context.authority.check_possession(request, event.key));
   constexpr char kIsRevoked[] = "this key is revoked; remove the data folder to join anew";
-  if (revoked_keys.contains(id.str())) return fail(ErrorCode::kUnauthorised, kIsRevoked);
-  const auto known = nodes.find(id.str());
-  if (known != nodes.end() && known->second.record->revoked())
+  if (revoked_keys_.contains(id.str())) return fail(ErrorCode::kUnauthorised, kIsRevoked);
+  const auto known = nodes_.find(id.str());
+  if (known != nodes_.end() && known->second.record->revoked())
     return fail(ErrorCode::kUnauthorised, kIsRevoked);
   if (request.has_certificate()) return readmit(event, id);
-  if (recalls()) return fail(ErrorCode::kUnavailable, kRecalling);
+  if (context.recalls()) return fail(ErrorCode::kUnavailable, kRecalling);
   // A retry: the same answer, and no second use. The key proves who asks, so a token spent or expired meanwhile
   // does not matter.
-  if (known != nodes.end() && known->second.record->token() == request.token_id()) {
+  if (known != nodes_.end() && known->second.record->token() == request.token_id()) {
     asked_again(known->second);
     return known->second.record->certificate();
   }
   ASSIGN_OR_RETURN(Plain<stored::Token>* const found, usable_token(request));
-  if (known == nodes.end()) TRY(make_room_in_roster());
-  if (known != nodes.end()) asked_again(known->second);
+  if (known == nodes_.end()) TRY(make_room());
+  if (known != nodes_.end()) asked_again(known->second);
   pb::TokenInfo& token = *found->record.change().mutable_info();
   token.set_used(token.used() + 1);
-  if (planted("token_use_not_saved")) tokens.forget_change(token.id());
-  Node& node = roster(id, request.ed25519_key(), event.key, token.role(), request.name());
+  if (planted("token_use_not_saved")) tokens_.forget_change(token.id());
+  Node& node = admit(id, request.ed25519_key(), event.key, token.role(), request.name());
   node.record.change().set_token(token.id());
-  events.tell_of(kEnrolled, text("by token ", token.id(), ", use ", token.used(), " of ", token.uses()),
-                 node.record->name(), token.id());
+  events_.tell_of(kEnrolled, text("by token ", token.id(), ", use ", token.used(), " of ", token.uses()),
+                  node.record->name(), token.id());
   return node.record->certificate();
 }
 
 // The roster is bounded, and rented machines come and go.
-Result<void> Machine::make_room_in_roster() {
-  if (nodes.size() < config.nodes) return {};
+Result<void> Roster::make_room() {
+  if (nodes_.size() < config.nodes) return {};
   forget_gone(config.forget_when_full_ms, std::max<std::size_t>(config.nodes / 100, 1));
-  if (nodes.size() < config.nodes) return {};
+  if (nodes_.size() < config.nodes) return {};
   return fail(ErrorCode::kExhausted,
-              text("the roster is full: it has ", nodes.size(),
+              text("the roster is full: it has ", nodes_.size(),
                    " keys, and none is of a node that has been gone for ",
                    human_duration(std::chrono::milliseconds(config.forget_when_full_ms)),
                    "; enrol again once nodes have been away for so long"));
 }
 
 // A token that has a use left, or why not.
-Result<Plain<stored::Token>*> Machine::usable_token(const pb::EnrolRequest& request) {
+Result<Plain<stored::Token>*> Roster::usable_token(const pb::EnrolRequest& request) {
   const auto refused = [&](const std::string& why) {
     return fail(ErrorCode::kUnauthorised, text("token ", request.token_id(), " ", why,
                                                "; make a new one with \"skerry token create\""));
   };
-  const auto found = tokens.find(request.token_id());
-  if (found == tokens.end()) return refused("is unknown to this coordinator");
+  const auto found = tokens_.find(request.token_id());
+  if (found == tokens_.end()) return refused("is unknown to this coordinator");
   const stored::Token& token = *found->second.record;
   if (blake2b(request.token_secret()).raw() != token.secret_hash())
     return refused("comes with a wrong secret");
@@ -88,16 +75,15 @@ Result<Plain<stored::Token>*> Machine::usable_token(const pb::EnrolRequest& requ
   return &found->second;
 }
 
-// Adds a key, or gives one that is there another role and certificate.
-Node& Machine::roster(const NodeId& id, const std::string& ed25519, const std::string& x25519, pb::Role role,
-                      const std::string& name) {
-  if (!nodes.contains(id.str())) {
+Node& Roster::admit(const NodeId& id, const std::string& ed25519, const std::string& x25519, pb::Role role,
+                    const std::string& name) {
+  if (!nodes_.contains(id.str())) {
     stored::Node record;
     std::string unique = name.empty() ? "node-" + id.str().substr(0, 6) : name;
-    if (node_names.contains(unique) || nodes.contains(unique)) {
+    if (ids_.contains(unique) || nodes_.contains(unique)) {
       const std::string suffix = "-" + id.str().substr(0, 6);
       unique = unique.substr(0, protocol::kNameBytes - suffix.size()) + suffix;
-      while (node_names.contains(unique)) unique = id.str();  // an id is unique, and a valid name
+      while (ids_.contains(unique)) unique = id.str();  // an id is unique, and a valid name
     }
     record.set_id(id.str());
     record.set_name(unique);
@@ -105,11 +91,11 @@ Node& Machine::roster(const NodeId& id, const std::string& ed25519, const std::s
     record.set_x25519_key(x25519);
     record.set_joined_unix_ms(now.unix_ms);
     record.set_gone_unix_ms(now.unix_ms);
-    node_names[unique] = id.str();
-    node_keys[x25519] = id.str();
-    nodes.insert({.record = Tracked(std::move(record))});
+    ids_[unique] = id.str();
+    ids_of_keys_[x25519] = id.str();
+    nodes_.insert({.record = Tracked(std::move(record))});
   }
-  Node& node = nodes.at(id.str());
+  Node& node = nodes_.at(id.str());
   stored::Node& record = node.record.change();
   record.set_role(role);
   pb::CertificateBody body;
@@ -121,71 +107,40 @@ Node& Machine::roster(const NodeId& id, const std::string& ed25519, const std::s
   body.set_name(record.name());
   body.set_issued_unix_ms(now.unix_ms);
   body.set_expires_unix_ms(now.unix_ms + config.certificate_ms);
-  *record.mutable_certificate() = authority.certify(std::move(body));
+  *record.mutable_certificate() = context.authority.certify(std::move(body));
   effects.roster.push_back({id, x25519, role, true});
   return node;
 }
 
-pb::TokenCreated Machine::make_token(pb::Role role, std::uint32_t uses, std::uint64_t ttl_seconds) {
+pb::TokenCreated Roster::make_token(pb::Role role, std::uint32_t uses, std::uint64_t ttl_seconds) {
   pb::TokenCreated created;
-  created.set_secret(*from_hex(random_hex(kSecretBytes)));
+  created.set_secret(*from_hex(context.random_hex(kSecretBytes)));
   pb::TokenInfo& info = *created.mutable_info();
   do {
-    info.set_id(random_hex(kTokenIdBytes));
-  } while (tokens.contains(info.id()));
+    info.set_id(context.random_hex(kTokenIdBytes));
+  } while (tokens_.contains(info.id()));
   info.set_role(role);
   info.set_uses(uses);
   info.set_expires_unix_ms(now.unix_ms + static_cast<std::int64_t>(ttl_seconds) * 1000);
   stored::Token token;
   *token.mutable_info() = info;
   token.set_secret_hash(blake2b(created.secret()).raw());
-  tokens.insert({Tracked(std::move(token))});
+  tokens_.insert({Tracked(std::move(token))});
   return created;
 }
 
-AdminResult Machine::token_create(const pb::TokenCreate& request) {
-  if (request.role() != pb::ROLE_NODE && request.role() != pb::ROLE_VIEWER &&
-      request.role() != pb::ROLE_ADMIN) {
-    return fail(ErrorCode::kInvalid, "a token's role is node, viewer or admin");
-  }
-  if (request.uses() == 0 || request.uses() > protocol::kTokenUses) {
-    return fail(ErrorCode::kInvalid,
-                text("a token has 1 to ", protocol::kTokenUses, " uses, not ", request.uses()));
-  }
-  if (request.ttl_seconds() == 0 || request.ttl_seconds() > protocol::kTokenTtlSeconds) {
-    return fail(ErrorCode::kInvalid, text("a token lives 1 to ", protocol::kTokenTtlSeconds, " seconds"));
-  }
-  if (tokens.size() >= config.tokens) {
-    tokens.erase_if([&](const auto& token) {
-      const pb::TokenInfo& info = token.record->info();
-      return info.revoked() || info.used() >= info.uses() || info.expires_unix_ms() <= now.unix_ms;
-    });
-  }
-  if (tokens.size() >= config.tokens)
-    return fail(ErrorCode::kExhausted, "too many live tokens; revoke some first");
-  pb::AdminReply reply;
-  *reply.mutable_token_created() = make_token(request.role(), request.uses(), request.ttl_seconds());
-  return reply;
+void Roster::forget_dead_tokens() {
+  tokens_.erase_if([&](const auto& token) {
+    const pb::TokenInfo& info = token.record->info();
+    return info.revoked() || info.used() >= info.uses() || info.expires_unix_ms() <= now.unix_ms;
+  });
 }
 
-AdminResult Machine::token_list(const pb::ListRequest& request) const {
-  pb::AdminReply reply;
-  auto& list = *reply.mutable_tokens();
-  list.set_next(
-      page(tokens, request, protocol::kPageItems, config.reply_bytes, [&](const Plain<stored::Token>& token) {
-        *list.add_tokens() = token.record->info();
-        return token.record->info().ByteSizeLong();
-      }));
-  return reply;
-}
-
-AdminResult Machine::token_revoke(const pb::Named& request) {
-  const auto token = tokens.find(request.name());
-  if (token == tokens.end()) return fail(ErrorCode::kNotFound, text("no token ", request.name()));
+bool Roster::revoke_token(const std::string& id) {
+  const auto token = tokens_.find(id);
+  if (token == tokens_.end()) return false;
   token->second.record.change().mutable_info()->set_revoked(true);
-  pb::AdminReply reply;
-  reply.mutable_ack();
-  return reply;
+  return true;
 }
 
 }  // namespace skerry::coordinator

@@ -6,8 +6,8 @@
 namespace skerry::coordinator {
 
 std::string Machine::name_of_peer(const std::string& peer) const {
-  const auto found = nodes.find(peer);
-  return found == nodes.end() ? "the coordinator" : found->second.record->name();
+  const Node* found = roster.find(peer);
+  return found == nullptr ? "the coordinator" : found->record->name();
 }
 
 Machine::Known Machine::known_object(const std::string& manifest) const {

@@ -1,0 +1,44 @@
+#include "base/text.h"
+#include "coordinator/machine.h"
+#include "protocol/limits.h"
+
+namespace skerry::coordinator {
+
+AdminResult Machine::token_create(const pb::TokenCreate& request) {
+  if (request.role() != pb::ROLE_NODE && request.role() != pb::ROLE_VIEWER &&
+      request.role() != pb::ROLE_ADMIN) {
+    return fail(ErrorCode::kInvalid, "a token's role is node, viewer or admin");
+  }
+  if (request.uses() == 0 || request.uses() > protocol::kTokenUses) {
+    return fail(ErrorCode::kInvalid,
+                text("a token has 1 to ", protocol::kTokenUses, " uses, not ", request.uses()));
+  }
+  if (request.ttl_seconds() == 0 || request.ttl_seconds() > protocol::kTokenTtlSeconds) {
+    return fail(ErrorCode::kInvalid, text("a token lives 1 to ", protocol::kTokenTtlSeconds, " seconds"));
+  }
+  if (roster.tokens().size() >= config.tokens) roster.forget_dead_tokens();
+  if (roster.tokens().size() >= config.tokens)
+    return fail(ErrorCode::kExhausted, "too many live tokens; revoke some first");
+  pb::AdminReply reply;
+  *reply.mutable_token_created() = roster.make_token(request.role(), request.uses(), request.ttl_seconds());
+  return reply;
+}
+
+AdminResult Machine::token_list(const pb::ListRequest& request) const {
+  pb::AdminReply reply;
+  auto& list = *reply.mutable_tokens();
+  list.set_next(page(roster.tokens(), request, protocol::kPageItems, config.reply_bytes,
+                     [&](const Plain<stored::Token>& token) {
+                       *list.add_tokens() = token.record->info();
+                       return token.record->info().ByteSizeLong();
+                     }));
+  return reply;
+}
+
+AdminResult Machine::token_revoke(const pb::Named& request) {
+  if (!roster.revoke_token(request.name()))
+    return fail(ErrorCode::kNotFound, text("no token ", request.name()));
+  return acknowledged();
+}
+
+}  // namespace skerry::coordinator
