@@ -41,18 +41,19 @@ void show(const Run& run, const Expert& expert, ExpertView& view) {
     show(lease.node(), view.lease->node);
     view.lease->slot = lease.slot();
     view.lease->incarnation = lease.incarnation();
-    view.lease->lapsed = expert.lapsed;
+    view.lease->lapsed = expert.lease->lapsed;
   } else {
     view.lease.reset();
   }
-  view.yields = expert.yield;
+  view.yields = expert.lease->yield;
   view.copies = run.record->spec().copies();
-  view.pending = expert.pending ? std::optional(expert.pending->manifest) : std::nullopt;
-  view.places.resize(expert.places.size());
-  for (std::size_t i = 0; i < expert.places.size(); ++i) show(expert.places[i], view.places[i]);
-  view.stalled.resize(expert.stalled.size());
+  view.pending = expert.commit->pending ? std::optional(expert.commit->pending->manifest) : std::nullopt;
+  view.places.resize(expert.copies->places.size());
+  for (std::size_t i = 0; i < expert.copies->places.size(); ++i)
+    show(expert.copies->places[i], view.places[i]);
+  view.stalled.resize(expert.copies->stalled.size());
   auto stalled = view.stalled.begin();
-  for (const auto& [node, until] : expert.stalled) show(node, *stalled++);
+  for (const auto& [node, until] : expert.copies->stalled) show(node, *stalled++);
 }
 
 }  // namespace
@@ -69,8 +70,8 @@ Effects Machine::start(Now at) {
                                           meta->generation(), ", ", fleet, " nodes rostered"));
   runs.forget_deletions();
   roster.begin_recall();
-  end_leases_of_old_generations();
-  settle();
+  leases.end_leases_of_old_generations();
+  leases.settle();
   finish();
   return std::move(effects);
 }
@@ -87,30 +88,27 @@ Effects Machine::step(const Event& event, Now at) {
                  [&](const ObjectStored& e) { object_stored(e); },
                  [&](const ObjectFailed& e) { object_failed(e); },
                  [&](const ObjectDamaged& e) { object_damaged(e); },
-                 [&](const HeldElsewhere& e) { held_elsewhere(e); },
+                 [&](const HeldElsewhere& e) { repair(e.manifest, e.nodes); },
                  [&](const ObjectChecked& e) { objects.checked(e, e.done ? trouble_of(e.manifest) : ""); },
                  [&](const ObjectProgress& e) { datasets.progress(e); },
                  [&](const RecordsHeard& e) { records_heard(e); },
-                 [&](const RunRecords& e) { adopt_from(e); },
-                 [&](const FileRead& e) { specification_read(e); },
+                 [&](const RunRecords& e) { adoptions.records_heard(e); },
+                 [&](const FileRead& e) { adoptions.specification_read(e); },
                  [&](const Tick&) { tick(); },
                  [&](const LoopLag& e) {
                    // What the nodes said meanwhile is still queued: nobody is silent because we did not listen.
                    if (e.lag <= config.loop_lag || planted("lag_not_excused")) return;
-                   lagged_until = now.boot + config.early_end_window;
+                   leases.distrust_clock();
                    roster.excuse(e.lag);
-                   for (auto& [id, node] : roster.all()) {
-                     for (auto& [manifest, held] : node.held)
-                       held.moved = std::min(now.boot, held.moved + e.lag);
-                   }
+                   copies.excuse(e.lag);
                  },
                  [&](const DiskFree& e) { objects.disk_measured(e.bytes); },
              },
              event);
-  settle();
-  if (std::exchange(recount, false)) {
+  leases.settle();
+  if (copies.take_recount()) {
     decide_waiting();
-    settle();
+    leases.settle();
   }
   finish();
   return std::move(effects);
@@ -119,9 +117,9 @@ Effects Machine::step(const Event& event, Now at) {
 void Machine::tick() {
   next_tick = now.boot + kTickEvery;
   roster.check_recall();
-  end_early();
-  expire();
-  if (!roster.is_recovering()) objects.drop_unclaimed([this](const Hash& each) { return is_wanted(each); });
+  leases.tick();
+  if (!roster.is_recovering())
+    objects.drop_unclaimed([this](const Hash& each) { return commits.is_wanted(each); });
   events.tell_counted();
   if (now.boot >= next_forgetting) {
     next_forgetting = now.boot + kForgetEvery;
@@ -129,31 +127,18 @@ void Machine::tick() {
   }
   objects.forget_verdicts();
   datasets.pump();
-  if (now.boot >= next_placing) place_copies();
-  mend_from_copies();
-  forget_adoptions();
-  recount = recount || std::ranges::any_of(roster.all(), [&](const auto& node) {
-              return !node.second.leases.empty() && waits_no_more(node.second);
-            });
-  for (auto& [id, run] : runs.all()) {
-    for (Expert& expert : run.experts) {
-      const auto gone =
-          std::erase_if(expert.avoid, [&](const auto& avoided) { return avoided.second.until <= now.boot; });
-      if (gone > 0) unsettled = true;
-    }
-  }
+  copies.tick();
+  copies.forget_repairs([this](const Hash& each) { return adoptions.is_sought(each); });
+  for (const Hash& manifest : objects.damaged()) repair(manifest, copies.holder_of(manifest));
+  adoptions.forget();
 }
 
 void Machine::finish() {
   number_batch();
-  objects.drop_leaving([this](const Hash& each) { return is_wanted(each); });
+  objects.drop_leaving([this](const Hash& each) { return commits.is_wanted(each); });
   roster.batch_numbered();
-  for (const ExpertId& id : regranted) {
-    if (Expert* expert = runs.find_expert(id)) expert->grant_batch = batch;
-  }
-  regranted.clear();
-
-  effects.next = unsettled ? std::min(next_tick, std::max(settle_after, now.boot)) : next_tick;
+  leases.batch_numbered();
+  effects.next = leases.next_settling(next_tick);
   effects.next = roster.next_unreturned(effects.next);
 }
 
@@ -190,12 +175,12 @@ void Machine::records_heard(const RecordsHeard& event) {
     }
   }
   roster.gave_back(event.recalled);
-  hear_orphans(event.runs);
+  adoptions.hear_orphans(event.runs);
   roster.check_recall();
 }
 
 void Machine::revoke(Node& node, const std::string& reason) {
-  release_all(node, "lease_lost", text(node.record->name(), " was revoked"), true);
+  leases.release_all(node, "lease_lost", text(node.record->name(), " was revoked"), true);
   roster.revoke(node, reason);
 }
 
@@ -209,8 +194,8 @@ void Machine::received(const Received& event) {
   if (recalls() && (known != nullptr || readmitted != nullptr)) {
     // What it has seen counts already: nothing may be granted below it afterwards.
     if (!is_revoked && event.request.has_hello())
-      go_beyond(known == nullptr ? readmitted->name() : known->record->name(),
-                event.request.hello().generation());
+      leases.go_beyond(known == nullptr ? readmitted->name() : known->record->name(),
+                       event.request.hello().generation());
     refuse(ErrorCode::kUnavailable, kRecalling);
     return;
   }
@@ -259,20 +244,29 @@ void Machine::dispatch(Node& node, const Received& event) {
     case Body::kHeartbeat:
       heartbeat(node, event);
       break;
-    case Body::kGetAssignment:
-      get_assignment(node, event);
+    case Body::kGetAssignment: {
+      pb::ControlReply message;
+      message.set_id(request.id());
+      *message.mutable_assignment() = leases.assignment_of(node);
+      reply(event.connection, std::move(message));
       break;
+    }
     case Body::kCommit:
-      commit(node, event);
+      commits.commit(node, event);
+      if (Expert* expert = runs.find_expert(request.commit().run(), request.commit().expert()))
+        leases.end_finished(*expert);
       break;
     case Body::kReturnLease:
-      return_lease(node, event);
+      leases.return_lease(node, request.return_lease());
+      acknowledge(event.connection, request.id());
       break;
     case Body::kEngineReport:
-      engine_report(node, event);
+      leases.engine_report(node, request.engine_report());
+      acknowledge(event.connection, request.id());
       break;
     case Body::kNodeLog:
-      node_log(node, event);
+      roster.keep_log(node, request.node_log());
+      acknowledge(event.connection, request.id());
       break;
     case Body::kHello:
     case Body::kAdmin:

@@ -62,7 +62,7 @@ AdminResult Machine::dataset_delete(const pb::Named& request) {
     return fail(ErrorCode::kConflict, text("run ", run->record->spec().name(), " uses dataset ",
                                            request.name(), "; delete the run first"));
   }
-  for (const Hash& fetching : datasets.erase(request.name())) cancel_fetch(fetching);
+  for (const Hash& fetching : datasets.erase(request.name())) commits.cancel_fetch(fetching);
   events.tell("dataset_deleted", request.name());
   return acknowledged();
 }

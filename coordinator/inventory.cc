@@ -25,49 +25,63 @@ std::string words_of(const std::string& dataset, const pb::DatasetFile& file, bo
 
 }  // namespace
 
-bool Machine::is_wanted(const Hash& manifest) const {
-  return objects.is_named(manifest) || (runs.is_pending(manifest) && !planted("pending_collected")) ||
-         sought_object(manifest).has_value();
-}
-
-// Nobody waits for it any more, as far as the caller knows: others may.
-void Machine::cancel_fetch(const Hash& manifest) {
-  if (!datasets.is_fetching(manifest) && !mending.contains(manifest) && !runs.is_pending(manifest))
-    effects.cancel_fetches.push_back(manifest);
-}
-
-// Nodes are asked for it: it was lost, or is to come with a run that was taken back.
-bool Machine::is_sought(const Hash& manifest) const {
-  return objects.is_damaged(manifest) || (!objects.has(manifest) && sought_object(manifest));
-}
-
 void Machine::object_stored(const ObjectStored& event) {
   if (objects.store(event)) tell_of_object("object_mended", event.manifest);
   for (auto& [id, run] : runs.all()) {
     for (Expert& expert : run.experts) {
-      if (expert.pending && expert.pending->manifest == event.manifest) commit_stored(expert);
+      if (expert.commit->pending && expert.commit->pending->manifest == event.manifest) try_commit(expert);
     }
   }
   datasets.stored(event.manifest);
   // A commit that was cut short may be sent again: its object waits a while.
-  if (!is_wanted(event.manifest)) objects.leave_unclaimed(event.manifest);
+  if (!commits.is_wanted(event.manifest)) objects.leave_unclaimed(event.manifest);
 }
 
 void Machine::object_failed(const ObjectFailed& event) {
   datasets.failed(event.manifest);
+  commits.object_failed(event);
+}
+
+void Machine::try_commit(Expert& expert) {
+  commits.try_again(expert);
+  leases.end_finished(expert);
+}
+
+// Commits that are whole here and wait for others to say the same.
+void Machine::decide_waiting() {
   for (auto& [id, run] : runs.all()) {
+    if (copies_wanted(run) == 0) continue;
     for (Expert& expert : run.experts) {
-      if (!expert.pending || expert.pending->manifest != event.manifest) continue;
-      const PendingCommit pending = *expert.pending;
-      set_pending(expert, std::nullopt);
-      if (event.may_retry) continue;  // its sender asks again
-      refuse(expert, roster.at(pending.node), event.reason);
-      pb::ControlReply message;
-      message.set_id(pending.request);
-      *message.mutable_commit() = verdict(expert, pending.commit, pb::COMMIT_REFUSED, event.reason);
-      reply(pending.asker, std::move(message));
+      if (expert.commit->pending && objects.has(expert.commit->pending->manifest)) try_commit(expert);
     }
   }
+}
+
+// What this disk has lost comes back from nodes that hold it, as far as known.
+void Machine::repair(const Hash& manifest, const std::vector<NodeId>& from) {
+  if (from.empty() || !adoptions.is_sought(manifest)) return;
+  const std::string raw = manifest.raw();
+  const auto ask = [&](const pb::ObjectRef& object, Purpose purpose) {
+    if (object.manifest() == raw) copies.repair(object, purpose, from);
+  };
+  runs.visit_checkpoints([&](const Run&, const Expert&, const stored::Checkpoint& checkpoint) {
+    ask(object_ref(checkpoint), Purpose::kCheckpoint);
+  });
+  datasets.visit_files(
+      [&](const std::string&, const pb::DatasetFile& file) { ask(file.object(), Purpose::kFile); });
+  adoptions.visit_sought(ask);
+}
+
+std::vector<Hash> Machine::lost_objects() const {
+  std::vector<Hash> unasked;
+  for (const Hash& manifest : objects.damaged()) {
+    if (!copies.is_repairing(manifest)) unasked.push_back(manifest);
+  }
+  adoptions.visit_sought([&](const pb::ObjectRef& object, Purpose) {
+    const Hash manifest = *Hash::from_raw(object.manifest());
+    if (!objects.has(manifest) && !copies.is_repairing(manifest)) unasked.push_back(manifest);
+  });
+  return unasked;
 }
 
 // Told once until it is mended, to all whose work it keeps from going on.
@@ -161,7 +175,7 @@ std::vector<NamedObject> Machine::named_objects() const {
 
 bool Machine::may_read(const Node& node, const Hash& manifest) const {
   if (!node.is_node()) return true;
-  if (node.held.contains(manifest)) return true;
+  if (node.replicas->held.contains(manifest)) return true;
   const std::string raw = manifest.raw();
   bool is_of_router = false;
   datasets.visit_files([&](const std::string&, const pb::DatasetFile& file) {
@@ -169,7 +183,7 @@ bool Machine::may_read(const Node& node, const Hash& manifest) const {
     is_of_router |= of_router && file.object().manifest() == raw;
   });
   if (is_of_router) return true;
-  for (const ExpertId& id : node.leases) {
+  for (const ExpertId& id : *node.leases) {
     const Run& run = runs.at(id.run.str());
     if (run.experts[id.index].head() == raw) return true;
     const auto files = datasets.files_of(run, id.index);

@@ -158,7 +158,7 @@ Result<void> Machine::check_links() {
       if (!expert.has_lease()) continue;
       Node* node = roster.find(expert.record->lease().node());
       if (node == nullptr) return corrupt(key, "its holder is not rostered");
-      node->leases.insert(expert.id());
+      leases.load(*node, expert);
     }
   }
   datasets.visit_files(

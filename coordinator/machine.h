@@ -11,47 +11,9 @@
 #include <set>
 #include <utility>
 
-#include "coordinator/datasets.h"
-#include "coordinator/events.h"
-#include "coordinator/objects.h"
-#include "coordinator/roster.h"
-#include "coordinator/runs.h"
-#include "coordinator/scheduler.h"
+#include "coordinator/leases.h"
 
 namespace skerry::coordinator {
-
-// What a run file may say, but for its dataset and model.
-Result<void> check_spec(const pb::RunSpec& spec);
-
-// An expert that lost its holder in this step; told once the schedule says what comes next.
-struct Lost {
-  ExpertId expert;
-  std::string kind;
-  std::string node;
-  std::string reason;
-};
-
-// An orphan that is taken back from records, as long as somebody asks for it.
-struct Adoption {
-  pb::RunRecord about;
-  std::optional<std::vector<RunRecords::Head>> heads;
-  std::optional<pb::EnsembleReply> specification;
-  Duration told{};  // when the heads were last others than before
-  Duration asked{};
-};
-
-// Heads from which an expert of an adopted run may go on. Pointers into the adoption.
-struct HeadCandidates {
-  std::vector<const RunRecords::Head*>
-      later;  // than the acknowledged one, or where there is none, as nodes say
-  const RunRecords::Head* acknowledged = nullptr;
-  std::vector<const RunRecords::Head*> older;  // only if a person does without the others
-};
-
-struct HeadChoice {
-  const RunRecords::Head* head = nullptr;  // null: the expert begins anew
-  std::vector<std::string> missing;        // a sentence for each better one that is not here
-};
 
 using AdminResult = Result<pb::AdminReply>;
 
@@ -70,23 +32,14 @@ struct Machine : Context {
   Roster roster{*this, events, runs};
   Objects objects{*this, events, roster.peers()};
   Datasets datasets{*this, events, runs, objects};
-  std::map<Hash, Duration> mending;  // of the damaged: asked of a node that has it, since when
-
+  Copies copies{*this, events, runs, roster, objects};
+  Adoptions adoptions{*this, events, runs, roster, objects, datasets, copies};
+  Commits commits{*this, events, runs, roster, objects, datasets, copies, adoptions};
+  Leases leases{*this, events, runs, roster, datasets, copies, commits};
   Duration started{};
   std::int64_t started_unix_ms = 0;
-  std::map<std::string, pb::RunRecord> orphans;  // runs that only records know, by id
-  std::map<std::string, Adoption> adoptions;     // of them, by id
-  Duration lagged_until{};
-  std::deque<Duration> early_ends;
-  Duration settle_after{};  // not before
-  bool recount = false;     // a commit that waits for copies may have them
-  Duration next_placing{};
   Duration next_forgetting{};
   Duration next_tick{};
-
-  // Of the step under way.
-  std::set<ExpertId> regranted;
-  std::vector<Lost> lost;
 
   // core.cc
   Effects start(Now at);
@@ -118,31 +71,11 @@ struct Machine : Context {
   void greet_node(Node& node, const pb::Hello& hello);
   // adopt.cc
   AdminResult run_adopt(const pb::RunAdopt& request);
-  void adopt_from(const RunRecords& event);
-  void specification_read(const FileRead& event);
-  void forget_adoptions();
-  // A part that an adoption waits for, or a file of a dataset that a run uses and that is not whole; none: neither.
-  std::optional<pb::ObjectRef> sought_object(const Hash& manifest) const;
-  void visit_sought(const std::function<void(const pb::ObjectRef&, Purpose)>& visit) const;
-  std::vector<std::string> missing_parts(const Adoption& adoption) const;
-  void unclaim(const Adoption& adoption);
-  HeadCandidates candidates(const Adoption& adoption, std::uint32_t index) const;
-  std::vector<const RunRecords::Head*> sought_heads(const Adoption& adoption, std::uint32_t index) const;
-  HeadChoice choose_head(const Adoption& adoption, std::uint32_t index) const;
-  bool is_refuted(const Adoption& adoption, const RunRecords::Head& head,
-                  const RunRecords::Head* acknowledged) const;
-  std::string wrong_head(const Adoption& adoption, const RunRecords::Head& head) const;
-  Result<void> check_specification(const Adoption& adoption) const;
-  Result<void> check_content(const pb::DatasetAdd& content, const std::string& name) const;
   void take_dataset(const pb::DatasetAdd& content);
   void adopt(const Adoption& adoption);
   Expert adopted_expert(const Adoption& adoption, std::uint32_t index);
-  std::string name_of_author(const NodeId& author) const;
   void tell_head(const Adoption& adoption, const Expert& expert);
 
-  // orphans.cc
-  void hear_orphans(const std::vector<pb::RunRecord>& runs);
-  Result<const pb::RunRecord*> find_orphan(const std::string& name) const;  // null: none
   pb::RunInfo orphan_info(const pb::RunRecord& orphan) const;
 
   // node_admin.cc
@@ -156,79 +89,15 @@ struct Machine : Context {
   AdminResult node_logs(const pb::Named& request);
   pb::NodeInfo node_info(const Node& node) const;
 
-  // leases.cc
-  bool holds(const Expert& expert, const Node& node, std::uint64_t epoch) const;
-  void resume(Expert& expert, Node& node);
-  void lapse(Expert& expert, const std::string& reason);
-  void release(Expert& expert, const std::string& kind, const std::string& reason);
-  void release_all(Node& node, const std::string& kind, const std::string& reason, bool raise_epoch);
-  void raise_epoch(Expert& expert);
-  void end_leases_of_old_generations();
-  void go_beyond(const std::string& node, std::uint64_t seen);
-  void expire();
-  void end_early();
-  std::size_t early_ends_left();
-  void overtake(Expert& expert);
-  void tell_overtaken(const Node& node, const pb::SlotStatus& status);
-  pb::Assignment assignment_of(const Node& node) const;
-  void get_assignment(Node& node, const Received& event);
-
-  // settle.cc
-  void settle();
-  void grant(Expert& expert, const Grant& granted);
-  void apply_yields(const Schedule& plan);
-  void update_run_state(Run& run);
-  Schedule plan() const;
-  void tell_lost();
-
-  // commits.cc
-  void commit(Node& node, const Received& event);
-  std::optional<pb::CommitReply> decide(Expert& expert, const Node& node, const pb::Commit& commit);
-  std::optional<Error> fetch_commit(Expert& expert, const Node& node, const Received& event);
-  pb::CommitReply verdict(const Expert& expert, const pb::Commit& commit, pb::CommitStatus status,
-                          const std::string& reason) const;
-  std::string mismatch(const Expert& expert, const pb::Commit& commit, const StoredObject& object) const;
-  void accept(Expert& expert, const Node& node, const pb::Commit& commit, const StoredObject& object);
-  void set_pending(Expert& expert, std::optional<PendingCommit> pending);
-  void drop_pending(Expert& expert);
-  void commit_stored(Expert& expert);
-  void tell_fenced(Expert& expert, const Node& node, std::uint64_t epoch, Step step,
-                   const std::string& reason);
-  void refuse(Expert& expert, const Node& node, const std::string& reason);
-
-  // copies.cc
-  std::vector<pb::Replica> replicas_of(const Node& node) const;
-  void replicas_changed(Node& node);
-  void replicas_changed(const Expert& expert);
-  void hear_replicas(Node& node, const pb::Heartbeat& beat);
-  std::size_t hosts_with(const Expert& expert, const Hash& manifest, const std::string& committer) const;
-  bool waits_no_more(const Node& committer) const;
-  std::size_t copies_lacking(const Expert& expert, const Hash& manifest, const std::string& committer) const;
-  void decide_waiting();
-  void give_up_stalled(Expert& expert);
-  void place_copies();
-  void mend_from_copies();
-  void held_elsewhere(const HeldElsewhere& event);
-  void mend(const Hash& manifest, const std::vector<NodeId>& nodes);
-  std::vector<std::string> copies_why(const Run& run, const Expert& expert) const;
-  std::uint32_t places_with_head(const Expert& expert) const;
-  Step unanchored_steps(const Expert& expert) const;
-
-  // reports.cc
-  void return_lease(Node& node, const Received& event);
-  void engine_report(Node& node, const Received& event);
-  void node_log(Node& node, const Received& event);
-  void raise_attempt(Run& run, Expert& expert, const std::string& reason);
-
   // inventory.cc
   void object_stored(const ObjectStored& event);
   void object_failed(const ObjectFailed& event);
   void object_damaged(const ObjectDamaged& event);
+  void try_commit(Expert& expert);
+  void decide_waiting();
+  void repair(const Hash& manifest, const std::vector<NodeId>& from);
   void tell_of_object(const std::string& kind, const Hash& manifest);
   std::vector<std::string> damages(const Run& run) const;
-  void cancel_fetch(const Hash& manifest);
-  bool is_wanted(const Hash& manifest) const;
-  bool is_sought(const Hash& manifest) const;
   std::vector<NamedObject> named_objects() const;
   bool may_read(const Node& node, const Hash& manifest) const;
   std::vector<Hash> lost_objects() const;
@@ -259,7 +128,6 @@ struct Machine : Context {
   AdminResult dataset_delete(const pb::Named& request);
   // run_create.cc
   AdminResult run_create(const pb::RunCreate& request);
-  Result<pb::ModelSpec> model_for(const pb::RunSpec& spec, const Dataset& dataset) const;
   Result<void> check_init(const pb::RunSpec& spec) const;
 
   // run_admin.cc
@@ -307,14 +175,6 @@ std::string page(const Map& items, const pb::ListRequest& request, std::size_t m
     ++count;
   }
   return "";
-}
-
-inline pb::ObjectRef object_ref(const stored::Checkpoint& checkpoint) {
-  pb::ObjectRef ref;
-  ref.set_manifest(checkpoint.manifest());
-  ref.set_manifest_bytes(checkpoint.manifest_bytes());
-  ref.set_bytes(checkpoint.bytes());
-  return ref;
 }
 
 }  // namespace skerry::coordinator

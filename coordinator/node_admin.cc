@@ -76,14 +76,14 @@ AdminResult Machine::node_cordon(const pb::Named& request, bool cordoned) {
 AdminResult Machine::node_drain(const pb::Named& request) {
   ASSIGN_OR_RETURN(Node* const node, find_node(request.name()));
   if (node->record->revoked()) return fail(ErrorCode::kConflict, text(request.name(), " is revoked"));
-  if (!node->record->draining() && !(node->record->cordoned() && node->leases.empty())) roster.drain(*node);
+  if (!node->record->draining() && !(node->record->cordoned() && node->leases->empty())) roster.drain(*node);
   return acknowledged();
 }
 
 AdminResult Machine::node_evict(const pb::Named& request) {
   ASSIGN_OR_RETURN(Node* const node, find_node(request.name()));
   if (node->record->revoked()) return fail(ErrorCode::kConflict, text(request.name(), " is revoked"));
-  release_all(*node, "lease_lost", text(node->record->name(), " was evicted"), true);
+  leases.release_all(*node, "lease_lost", text(node->record->name(), " was evicted"), true);
   roster.evict(*node);
   return acknowledged();
 }

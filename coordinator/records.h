@@ -39,6 +39,9 @@ class Owned {
   Value value_{};
 };
 
+class Commits;
+class Copies;
+class Leases;
 class Roster;
 
 using Peers = std::map<ConnectionId, NodeId>;
@@ -67,12 +70,16 @@ struct Session {
   std::vector<std::string> log_lines;
 };
 
+struct Replicas {
+  std::set<ExpertId> experts;  // whose checkpoints the node is to hold
+  std::map<Hash, Held> held;   // of them, as last told to it
+};
+
 struct Node {
   Tracked<stored::Node> record;
   Owned<Roster, Session> session;
-  std::set<ExpertId> leases;    // held or lapsed
-  std::set<ExpertId> replicas;  // experts whose checkpoints it is to hold as well
-  std::map<Hash, Held> held;    // of them, as last told to it
+  Owned<Leases, std::set<ExpertId>> leases;  // held or lapsed
+  Owned<Copies, Replicas> replicas;
 
   bool is_node() const { return record->role() == pb::ROLE_NODE; }
 };
@@ -90,27 +97,40 @@ struct Avoided {
   Duration until{};
 };
 
-struct Expert {
-  Tracked<stored::Expert> record;
+struct LeaseState {
   bool lapsed = false;
   std::uint64_t grant_batch = 0;  // renewals wait for it
   bool yield = false;
   bool asked_back = false;  // yield, at some time in this lease
   std::string why = "not looked at yet";
+  std::map<std::string, Avoided> avoid;
+  // Whose lease was taken over, or ended by a person, with its epoch: it does not know yet. The last ones only.
+  std::deque<std::pair<std::string, std::uint64_t>> overtaken;
+  std::string last_report;
+};
+
+struct CommitState {
   std::optional<PendingCommit> pending;
+  std::pair<std::string, std::uint64_t> fenced_told;  // node, epoch
+  std::pair<std::string, std::string> refused_told;   // node, reason
+};
+
+struct Places {
   std::vector<std::string> places;          // nodes that a commit waits for, beside this disk
   std::string spare;                        // one more that holds its checkpoints; empty: none
   std::map<std::string, Duration> stalled;  // nodes that did not receive them, until when they are not asked
-  std::map<std::string, Avoided> avoid;
-  std::pair<std::string, std::uint64_t> fenced_told;  // node, epoch
-  // Whose lease was taken over, or ended by a person, with its epoch: it does not know yet. The last ones only.
-  std::deque<std::pair<std::string, std::uint64_t>> overtaken;
-  std::pair<std::string, std::string> refused_told;  // node, reason
-  std::string last_report;
+};
+
+struct Expert {
+  Tracked<stored::Expert> record;
+  Owned<Leases, LeaseState> lease;
+  Owned<Commits, CommitState> commit;
+  Owned<Copies, Places> copies;
 
   ExpertId id() const { return {RunId(record->run()), record->index()}; }
   bool has_lease() const { return record->has_lease(); }
-  bool held() const { return has_lease() && !lapsed; }
+  bool held() const { return has_lease() && !lease->lapsed; }
+  bool is_held_by(const Node& node, std::uint64_t epoch) const;
   bool is_removed() const { return record->removed(); }
   bool has_head() const { return record->checkpoints_size() > 0; }
   Step step() const { return has_head() ? record->checkpoints(0).step() : 0; }
@@ -145,5 +165,13 @@ struct Dataset {
   std::set<Hash> fetching;
   std::map<Hash, std::uint64_t> progress;
 };
+
+inline pb::ObjectRef object_ref(const stored::Checkpoint& checkpoint) {
+  pb::ObjectRef ref;
+  ref.set_manifest(checkpoint.manifest());
+  ref.set_manifest_bytes(checkpoint.manifest_bytes());
+  ref.set_bytes(checkpoint.bytes());
+  return ref;
+}
 
 }  // namespace skerry::coordinator

@@ -190,7 +190,7 @@ Duration Roster::next_unreturned(Duration latest) const {
   return latest;
 }
 
-bool Roster::has_drained(const Node& node) { return node.session->self_draining && node.leases.empty(); }
+bool Roster::has_drained(const Node& node) { return node.session->self_draining && node.leases->empty(); }
 
 void Roster::leave(Node& node) {
   depart(node, true);
@@ -221,7 +221,7 @@ std::vector<std::string> Roster::forgettable(std::int64_t gone_ms) const {
   for (const auto& [id, node] : nodes_) {
     const stored::Node& record = *node.record;
     const bool is_here = record.present() || !node.session->connection.empty() || connected.contains(id);
-    const bool is_named = !node.leases.empty() || !node.replicas.empty() || authors.contains(id);
+    const bool is_named = !node.leases->empty() || !node.replicas->experts.empty() || authors.contains(id);
     if (!node.is_node() || record.revoked() || is_here || is_named) continue;
     if (now.unix_ms - record.gone_unix_ms() >= gone_ms) gone.emplace_back(record.gone_unix_ms(), id);
   }
@@ -279,12 +279,12 @@ std::string Roster::state(const Node& node) const {
   if (node.is_node() && (!node.record->present() || closing_.contains(node.record->id()))) return "lost";
   if (node.record->draining() || node.session->self_draining) return "draining";
   if (node.record->cordoned()) return "cordoned";
-  return node.leases.empty() ? "ready" : "training";
+  return node.leases->empty() ? "ready" : "training";
 }
 
 // A node that drains has drained once it holds nothing.
 void Roster::check_drained(Node& node) {
-  if (!(node.record->draining() || node.session->self_draining) || !node.leases.empty() ||
+  if (!(node.record->draining() || node.session->self_draining) || !node.leases->empty() ||
       node.session->drained_told)
     return;
   session(node).drained_told = true;
@@ -309,7 +309,7 @@ void Roster::drain(Node& node) {
   node.record.change().set_draining(true);
   node.record.change().set_cordoned(true);
   session(node).drained_told = false;
-  events_.tell("draining", text(node.leases.size(), " leases end at their next commits"),
+  events_.tell("draining", text(node.leases->size(), " leases end at their next commits"),
                node.record->name());
   context.unsettled = true;
 }

@@ -8,7 +8,7 @@ namespace skerry::coordinator {
 Result<Run*> Machine::find_run(const std::string& name) {
   Run* found = runs.find(name);
   if (found == nullptr) {
-    ASSIGN_OR_RETURN(const pb::RunRecord* const orphan, find_orphan(name));
+    ASSIGN_OR_RETURN(const pb::RunRecord* const orphan, adoptions.find_orphan(name));
     if (orphan != nullptr)
       return fail(ErrorCode::kConflict,
                   text("run ", name,
@@ -51,7 +51,7 @@ AdminResult Machine::run_stop(const pb::Named& request) {
     return fail(ErrorCode::kConflict, text("run ", request.name(), " is done already"));
   runs.set_wanted(*run, stored::WANTED_STOPPED, "stopped by a person");
   for (Expert& expert : run->experts) {
-    if (expert.has_lease()) release(expert, "lease_returned", "the run was stopped");
+    if (expert.has_lease()) leases.release(expert, "lease_returned", "the run was stopped");
   }
   return acknowledged();
 }
@@ -112,10 +112,10 @@ AdminResult Machine::run_expert(const pb::RunExpert& request) {
 
 AdminResult Machine::run_delete(const pb::Named& request) {
   if (runs.find(request.name()) == nullptr) {
-    ASSIGN_OR_RETURN(const pb::RunRecord* const orphan, find_orphan(request.name()));
+    ASSIGN_OR_RETURN(const pb::RunRecord* const orphan, adoptions.find_orphan(request.name()));
     if (orphan != nullptr) {
       const pb::RunRecord record = *orphan;
-      orphans.erase(record.run());
+      adoptions.forget_orphan(record.run());
       runs.remember_deletion(record.run(), record.name());
       events.tell("run_deleted",
                   text("the orphan ", record.name(), " (", record.run(), "): its records are withdrawn"));
@@ -128,7 +128,7 @@ AdminResult Machine::run_delete(const pb::Named& request) {
                 text("run ", request.name(), " is ", run->record->state(), ": stop or pause it first"));
   }
   for (Expert& expert : run->experts) {
-    if (expert.has_lease()) release(expert, "lease_returned", "the run was deleted");
+    if (expert.has_lease()) leases.release(expert, "lease_returned", "the run was deleted");
     for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
       objects.unname(checkpoint.manifest(), Purpose::kCheckpoint);
     }

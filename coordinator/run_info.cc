@@ -39,8 +39,8 @@ pb::ExpertInfo Machine::expert_info(const Run& run, const Expert& expert) const 
     info.set_checkpoint(head.manifest());
     info.set_committed_unix_ms(head.committed_unix_ms());
     info.set_loss(head.metrics().loss());
-    info.set_copies(places_with_head(expert));
-    info.set_unanchored_steps(unanchored_steps(expert));
+    info.set_copies(copies.places_with_head(expert));
+    info.set_unanchored_steps(copies.unanchored_steps(expert));
     info.set_gradient_norm(head.metrics().gradient_norm());
   }
   if (expert.held()) {
@@ -102,17 +102,30 @@ pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
   return info;
 }
 
+pb::RunInfo Machine::orphan_info(const pb::RunRecord& orphan) const {
+  pb::RunInfo info;
+  info.set_id(orphan.run());
+  info.set_name(orphan.name());
+  info.set_state("orphan");
+  info.set_reason("nodes hold records of it, this coordinator does not know it");
+  info.mutable_spec()->set_name(orphan.name());
+  info.mutable_spec()->set_dataset(orphan.dataset());
+  info.set_eta_seconds(-1);
+  return info;
+}
+
 AdminResult Machine::run_list(const pb::ListRequest& request) const {
   pb::AdminReply reply;
   auto& list = *reply.mutable_runs();
   // An orphan whose name is taken stands under its id.
   std::map<std::string, std::string> names = runs.ids();
-  for (const auto& [id, orphan] : orphans) {
+  for (const auto& [id, orphan] : adoptions.orphans()) {
     if (!names.emplace(orphan.name(), id).second) names.emplace(id, id);
   }
   list.set_next(page(names, request, protocol::kPageItems, config.reply_bytes, [&](const std::string& id) {
     const auto run = runs.all().find(id);
-    *list.add_runs() = run == runs.all().end() ? orphan_info(orphans.at(id)) : run_info(run->second, false);
+    *list.add_runs() =
+        run == runs.all().end() ? orphan_info(adoptions.orphans().at(id)) : run_info(run->second, false);
     return list.runs(list.runs_size() - 1).ByteSizeLong();
   }));
   return reply;
@@ -124,15 +137,15 @@ AdminResult Machine::run_why(const pb::Named& request) {
   auto& why = *reply.mutable_why();
   why.add_reasons(text("run ", run->record->spec().name(), " is ", run->record->state(),
                        run->record->reason().empty() ? "" : ": ", run->record->reason()));
-  const Schedule planned = plan();
+  const Schedule planned = leases.plan();
   for (const Why& each : planned.why) {
     if (each.expert.run.str() != run->record->id()) continue;
     const Expert& expert = run->experts[each.expert.index];
     why.add_reasons(text(run->job_name(each.expert.index), ": ", each.reason,
-                         expert.lapsed ? " (its last holder may still come back to it)" : ""));
+                         expert.lease->lapsed ? " (its last holder may still come back to it)" : ""));
   }
   for (const Expert& expert : run->experts) {
-    for (std::string& reason : copies_why(*run, expert)) why.add_reasons(std::move(reason));
+    for (std::string& reason : copies.why(*run, expert)) why.add_reasons(std::move(reason));
   }
   for (std::string& damage : damages(*run)) why.add_reasons(std::move(damage));
   why.add_reasons(text(planned.spares, planned.spares == 1 ? " slot is spare" : " slots are spare"));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/clean_text.h"
+#include "base/planted.h"
 #include "base/text.h"
 #include "protocol/limits.h"
 
@@ -23,7 +24,7 @@ const Expert* Runs::find_expert(const std::string& run, std::uint32_t index) con
 bool Runs::is_pending(const Hash& manifest) const {
   return std::ranges::any_of(runs_, [&](const auto& run) {
     return std::ranges::any_of(run.second.experts, [&](const Expert& expert) {
-      return expert.pending && expert.pending->manifest == manifest;
+      return expert.commit->pending && expert.commit->pending->manifest == manifest;
     });
   });
 }
@@ -89,6 +90,15 @@ std::string Runs::load(stored::Expert record) {
   expert.record = Tracked(std::move(record));
   expert.record.list_in(expert_changes_);
   return "";
+}
+
+bool Expert::is_held_by(const Node& node, std::uint64_t epoch) const {
+  if (!has_lease()) return false;
+  const stored::Lease& its = record->lease();
+  return (its.node() == node.record->id() || planted("holder_not_checked")) &&
+         (its.incarnation() == node.record->incarnation() || planted("holder_not_checked") ||
+          planted("incarnation_ignored")) &&
+         record->epoch() == epoch;
 }
 
 std::string Run::job_name(std::uint32_t index) const {

@@ -11,7 +11,7 @@ void Machine::hello(Node& node, const Received& event) {
   if (auto welcome = roster.connect(node, event); !welcome)
     return reply_error(event.connection, event.request.id(), welcome.error());
   if (node.is_node()) {
-    go_beyond(node.record->name(), hello.generation());
+    leases.go_beyond(node.record->name(), hello.generation());
     greet_node(node, hello);
   }
   roster.describe(node, event);
@@ -39,33 +39,23 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
   roster.arrive(node, hello);
   if (!same) {
     if (!planted("incarnation_ignored"))
-      release_all(node, "lease_lost", text(record.name(), " was started again"), false);
+      leases.release_all(node, "lease_lost", text(record.name(), " was started again"), false);
     roster.restart(node, hello.incarnation());
-    if (!planted("former_copy_counted")) {
-      for (auto& [manifest, held] : node.held) held = {.version = held.version, .moved = now.boot};
-    }
+    if (!planted("former_copy_counted")) copies.restart(node);
   }
   if (!same || !record.present()) {
     roster.appear(node, text(hello.slots_size(),
                              hello.slots_size() == 1 ? " slot: " : " slots: ", hello.slots(0).device()));
   }
   // Held all the while, or run out with nobody to take over: its work goes on at the same epoch.
-  for (const ExpertId& id : std::set(node.leases)) {
-    Expert& expert = runs.at(id);
-    if (expert.record->lease().slot() >= static_cast<std::uint32_t>(hello.slots_size())) {
-      release(expert, "lease_lost",
-              text(record.name(), " has no slot ", expert.record->lease().slot(), " any more"));
-    } else if (expert.lapsed) {
-      resume(expert, node);
-    }
-  }
+  leases.resume_all(node, static_cast<std::uint32_t>(hello.slots_size()));
   // What it offers of an epoch that is over is refused here already: it need not be asked for a commit first.
   for (const pb::HeldLease& offered : hello.held()) {
     Expert* expert = runs.find_expert(offered.run(), offered.expert());
     if (expert == nullptr || offered.epoch() >= expert->record->epoch()) continue;
-    tell_fenced(*expert, node, offered.epoch(), offered.step(),
-                text("it offers step ", offered.step(), " of epoch ", offered.epoch(), ", but epoch ",
-                     expert->record->epoch(), " is current"));
+    commits.tell_fenced(*expert, node, offered.epoch(), offered.step(),
+                        text("it offers step ", offered.step(), " of epoch ", offered.epoch(), ", but epoch ",
+                             expert->record->epoch(), " is current"));
   }
   if (node.session->version == 0 || !same) roster.assignment_changed(record.id());
 }
@@ -78,8 +68,8 @@ void Machine::heartbeat(Node& node, const Received& event) {
     return;
   }
   if (!roster.beat(node, beat)) return;
-  hear_replicas(node, beat);
-  for (const pb::SlotStatus& status : node.session->status) tell_overtaken(node, status);
+  copies.hear(node, beat);
+  for (const pb::SlotStatus& status : node.session->status) leases.tell_overtaken(node, status);
   for (const pb::Transfer& transfer : beat.transfers()) transferred(node, transfer);
   for (const pb::PeerFault& fault : beat.faults()) peer_faulted(node, fault);
 
@@ -89,10 +79,10 @@ void Machine::heartbeat(Node& node, const Received& event) {
   answer.set_sequence(beat.sequence());
   answer.set_assignment_version(roster.durable_version(node));
   if (!node.session->log_ready) answer.set_log_request(node.session->log_request);
-  for (const ExpertId& id : node.leases) {
+  for (const ExpertId& id : *node.leases) {
     Expert& expert = runs.at(id);
-    if (expert.lapsed) resume(expert, node);
-    if (expert.grant_batch > persisted && !planted("renewal_before_durable")) continue;
+    leases.resume_if_lapsed(expert, node);
+    if (!leases.may_renew(expert)) continue;
     auto& renewed = *answer.add_renewed();
     renewed.set_run(id.run.str());
     renewed.set_expert(id.index);

@@ -1,8 +1,10 @@
-// After each event: what the scheduler says of the new state is made so, and people are told why.
+// After each event: what the scheduler says of the new state is carried out, and people are told why.
+#include <algorithm>
+
 #include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/keys.h"
-#include "coordinator/machine.h"
+#include "coordinator/leases.h"
 
 namespace skerry::coordinator {
 namespace {
@@ -24,9 +26,9 @@ std::string unwanted_because(const Run& run, const Expert& expert) {
 
 }  // namespace
 
-Schedule Machine::plan() const {
+Schedule Leases::plan() const {
   std::vector<SchedulableExpert> experts;
-  for (const auto& [id, run] : runs.all()) {
+  for (const auto& [id, run] : runs_.all()) {
     for (const Expert& expert : run.experts) {
       SchedulableExpert view;
       view.id = expert.id();
@@ -42,19 +44,20 @@ Schedule Machine::plan() const {
       if (!expert.head().empty()) {
         const Hash head = *Hash::from_raw(expert.head());
         const auto holds_head = [&](const std::string& node) {
-          const auto& held = roster.at(node).held;
+          const auto& held = roster_.at(node).replicas->held;
           const auto found = held.find(head);
           return found != held.end() && found->second.durable;
         };
-        for (const std::string& node : expert.places) {
+        for (const std::string& node : expert.copies->places) {
           if (holds_head(node)) view.warm.insert(NodeId(node));
         }
-        if (!expert.spare.empty() && holds_head(expert.spare)) view.warm.insert(NodeId(expert.spare));
+        if (!expert.copies->spare.empty() && holds_head(expert.copies->spare))
+          view.warm.insert(NodeId(expert.copies->spare));
       }
       view.last_node =
           NodeId(expert.has_lease() ? expert.record->lease().node() : expert.record->last_node());
-      for (const auto& [node, avoided] : expert.avoid) {
-        const Node* known = roster.find(node);
+      for (const auto& [node, avoided] : expert.lease->avoid) {
+        const Node* known = roster_.find(node);
         if (known != nullptr && known->record->incarnation() == avoided.incarnation) {
           view.avoid.insert(NodeId(node));
         }
@@ -63,56 +66,60 @@ Schedule Machine::plan() const {
     }
   }
   std::vector<SchedulableNode> usable;
-  for (const auto& [id, node] : roster.all()) {
-    if (!node.is_node() || (node.session->slots.empty() && node.leases.empty())) continue;
+  for (const auto& [id, node] : roster_.all()) {
+    if (!node.is_node() || (node.session->slots.empty() && node.leases->empty())) continue;
     SchedulableNode view;
     view.id = NodeId(id);
     view.name = node.record->name();
     for (std::uint32_t slot = 0; slot < node.session->slots.size(); ++slot) view.slots.push_back(slot);
-    view.unusable_because = roster.unusable_because(node);
+    view.unusable_because = roster_.unusable_because(node);
     view.usable = view.unusable_because.empty() ||
-                  (planted("grants_to_cordoned") && roster.is_live(node) && !node.record->revoked());
+                  (planted("grants_to_cordoned") && roster_.is_live(node) && !node.record->revoked());
     view.draining = node.record->draining() || node.session->self_draining;
     usable.push_back(std::move(view));
   }
   return schedule(experts, usable);
 }
 
-void Machine::settle() {
-  if (!unsettled || now.boot < settle_after) return;
-  unsettled = false;
-  if (roster.all().size() > config.large_fleet)
-    settle_after = now.boot + config.settle_pause * static_cast<std::int64_t>(roster.all().size());
+Duration Leases::next_settling(Duration latest) const {
+  return context.unsettled ? std::min(latest, std::max(settle_after_, now.boot)) : latest;
+}
+
+void Leases::settle() {
+  if (!context.unsettled || now.boot < settle_after_) return;
+  context.unsettled = false;
+  if (roster_.all().size() > config.large_fleet)
+    settle_after_ = now.boot + config.settle_pause * static_cast<std::int64_t>(roster_.all().size());
   const Schedule planned = plan();
-  for (const Why& why : planned.why) runs.at(why.expert).why = why.reason;
+  for (const Why& why : planned.why) state(runs_.at(why.expert)).why = why.reason;
   tell_lost();
-  for (const Grant& granted : planned.grants) grant(runs.at(granted.expert), granted);
+  for (const Grant& granted : planned.grants) grant(runs_.at(granted.expert), granted);
   apply_yields(planned);
-  for (auto& [id, run] : runs.all()) update_run_state(run);
-  for (auto& [id, node] : roster.all()) roster.check_drained(node);
-  place_copies();
+  for (auto& [id, run] : runs_.all()) update_run_state(run);
+  for (auto& [id, node] : roster_.all()) roster_.check_drained(node);
+  copies_.place();
 }
 
-void Machine::tell_lost() {
-  for (const Lost& loss : lost) {
-    const Expert* expert = runs.find_expert(loss.expert);
+void Leases::tell_lost() {
+  for (const Lost& loss : lost_) {
+    const Expert* expert = runs_.find_expert(loss.expert);
     if (expert != nullptr)
-      events.tell(loss.kind, text(loss.reason, "; the expert ", expert->why), loss.node, expert,
-                  expert->step());
+      events_.tell(loss.kind, text(loss.reason, "; the expert ", expert->lease->why), loss.node, expert,
+                   expert->step());
   }
-  lost.clear();
+  lost_.clear();
 }
 
-void Machine::grant(Expert& expert, const Grant& granted) {
+void Leases::grant(Expert& expert, const Grant& granted) {
   if (expert.has_lease()) {  // lapsed: its holder is fenced from here on
     const std::string before = expert.record->lease().node();
     overtake(expert);
-    drop_pending(expert);
-    roster.at(before).leases.erase(expert.id());
-    roster.assignment_changed(before);
-    roster.check_drained(roster.at(before));
+    commits_.drop_pending(expert);
+    roster_.at(before).leases.edit().erase(expert.id());
+    roster_.assignment_changed(before);
+    roster_.check_drained(roster_.at(before));
   }
-  Node& node = roster.at(granted.slot.node.str());
+  Node& node = roster_.at(granted.slot.node.str());
   raise_epoch(expert);
   stored::Lease& lease = *expert.record.change().mutable_lease();
   lease.set_node(granted.slot.node.str());
@@ -120,35 +127,35 @@ void Machine::grant(Expert& expert, const Grant& granted) {
   lease.set_incarnation(node.record->incarnation());
   lease.set_rounds(0);
   expert.record.change().set_last_node(node.record->id());
-  expert.lapsed = false;
-  expert.yield = expert.asked_back = false;
-  expert.why = granted.reason;
-  node.leases.insert(expert.id());
-  regranted.insert(expert.id());
-  expert.grant_batch = batch + 1;
-  roster.assignment_changed(node.record->id());
-  events.tell("granted", granted.reason, node.record->name(), &expert, expert.step());
+  state(expert).lapsed = false;
+  state(expert).yield = state(expert).asked_back = false;
+  state(expert).why = granted.reason;
+  node.leases.edit().insert(expert.id());
+  regranted_.insert(expert.id());
+  state(expert).grant_batch = context.batch + 1;
+  roster_.assignment_changed(node.record->id());
+  events_.tell("granted", granted.reason, node.record->name(), &expert, expert.step());
 }
 
-void Machine::apply_yields(const Schedule& planned) {
+void Leases::apply_yields(const Schedule& planned) {
   std::set<ExpertId> yields;
   for (const Yield& yield : planned.yields) {
-    const Expert& expert = runs.at(yield.expert);
-    const bool is_turn = runs.at(yield.expert.run.str()).active() && expert.held();
+    const Expert& expert = runs_.at(yield.expert);
+    const bool is_turn = runs_.at(yield.expert.run.str()).active() && expert.held();
     if (!(planted("turn_never_ends") && is_turn)) yields.insert(yield.expert);
   }
-  for (auto& [id, run] : runs.all()) {
+  for (auto& [id, run] : runs_.all()) {
     for (Expert& expert : run.experts) {
       const bool wanted = expert.held() && yields.contains(expert.id());
-      if (expert.yield == wanted) continue;
-      expert.yield = wanted;
-      expert.asked_back |= wanted;
-      if (expert.has_lease()) roster.assignment_changed(expert.record->lease().node());
+      if (expert.lease->yield == wanted) continue;
+      state(expert).yield = wanted;
+      state(expert).asked_back |= wanted;
+      if (expert.has_lease()) roster_.assignment_changed(expert.record->lease().node());
     }
   }
 }
 
-void Machine::update_run_state(Run& run) {
+void Leases::update_run_state(Run& run) {
   std::string state;
   switch (run.record->wanted()) {
     case stored::WANTED_PAUSED:
@@ -174,14 +181,14 @@ void Machine::update_run_state(Run& run) {
     reason = state == "running" ? "an expert is being trained" : "no expert has a node";
     for (const Expert& expert : run.experts) {
       if (state == "waiting" && run.wants(expert)) {
-        reason = text(run.job_name(expert.record->index()), " ", expert.why);
+        reason = text(run.job_name(expert.record->index()), " ", expert.lease->why);
         break;
       }
     }
     run.record.change().set_reason(reason);
   }
   run.record.change().set_state(state);
-  events.tell_run(kRunState, text(state, reason.empty() ? "" : ": ", reason), run);
+  events_.tell_run(kRunState, text(state, reason.empty() ? "" : ": ", reason), run);
 }
 
 }  // namespace skerry::coordinator
