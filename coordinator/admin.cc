@@ -1,4 +1,5 @@
 // Requests of people, by role: an admin may all, a viewer reads, a node nothing.
+#include "coordinator/admin.h"
 #include "base/text.h"
 #include "coordinator/machine.h"
 
@@ -32,6 +33,79 @@ bool makes_room(const pb::AdminRequest& request) {
          request.has_run_pause();
 }
 
+AdminResult answer(Rooms& rooms, const Node& person, const pb::AdminRequest& request) {
+  using Request = pb::AdminRequest;
+  switch (request.body_case()) {
+    case Request::kTokenCreate:
+      return token_create(rooms, request.token_create());
+    case Request::kTokenList:
+      return token_list(rooms, request.token_list());
+    case Request::kTokenRevoke:
+      return token_revoke(rooms, request.token_revoke());
+    case Request::kNodeList:
+      return node_list(rooms, request.node_list());
+    case Request::kNodeShow:
+      return node_show(rooms, request.node_show());
+    case Request::kNodeCordon:
+      return node_cordon(rooms, request.node_cordon(), true);
+    case Request::kNodeUncordon:
+      return node_cordon(rooms, request.node_uncordon(), false);
+    case Request::kNodeDrain:
+      return node_drain(rooms, request.node_drain());
+    case Request::kNodeEvict:
+      return node_evict(rooms, request.node_evict());
+    case Request::kNodeRevoke:
+      return node_revoke(rooms, request.node_revoke());
+    case Request::kNodeLogs:
+      return node_logs(rooms, request.node_logs());
+    case Request::kDatasetAdd:
+      return dataset_add(rooms, request.dataset_add(), person);
+    case Request::kDatasetList:
+      return dataset_list(rooms, request.dataset_list());
+    case Request::kDatasetShow:
+      return dataset_show(rooms, request.dataset_show());
+    case Request::kDatasetDelete:
+      return dataset_delete(rooms, request.dataset_delete());
+    case Request::kRunCreate:
+      return run_create(rooms, request.run_create());
+    case Request::kRunList:
+      return run_list(rooms, request.run_list());
+    case Request::kRunShow:
+      return run_show(rooms, request.run_show());
+    case Request::kRunPause:
+      return run_pause(rooms, request.run_pause());
+    case Request::kRunResume:
+      return run_resume(rooms, request.run_resume());
+    case Request::kRunStop:
+      return run_stop(rooms, request.run_stop());
+    case Request::kRunExtend:
+      return run_extend(rooms, request.run_extend());
+    case Request::kRunExpert:
+      return run_expert(rooms, request.run_expert());
+    case Request::kRunAdopt:
+      return run_adopt(rooms, request.run_adopt());
+    case Request::kRunDelete:
+      return run_delete(rooms, request.run_delete());
+    case Request::kRunWhy:
+      return run_why(rooms, request.run_why());
+    case Request::kShardList:
+      return shard_list(rooms, request.shard_list());
+    case Request::kEventList:
+      return rooms.events.list(request.event_list());
+    case Request::kEnsemble:
+      return ensemble(rooms, request.ensemble());
+    case Request::kStatus:
+      return status(rooms);
+    case Request::kObjectList:
+      return object_list(rooms, request.object_list());
+    case Request::kObjectVerify:
+      return object_verify(rooms, request.object_verify());
+    case Request::BODY_NOT_SET:
+      break;
+  }
+  return fail(ErrorCode::kInvalid, "the request asks for nothing that this version knows");
+}
+
 }  // namespace
 
 void Machine::admin(Node& person, const Received& event) {
@@ -46,7 +120,7 @@ void Machine::admin(Node& person, const Received& event) {
     return;
   }
   effects.batch.makes_room = makes_room(request);
-  AdminResult result = admin_request(person, request);
+  AdminResult result = answer(*this, person, request);
   if (!result) {
     reply_error(connection, id, result.error());
     return;
@@ -57,85 +131,6 @@ void Machine::admin(Node& person, const Received& event) {
   message.set_id(id);
   *message.mutable_admin() = std::move(*result);
   reply(connection, std::move(message));
-}
-
-AdminResult Machine::admin_request(Node& person, const pb::AdminRequest& request) {
-  using Request = pb::AdminRequest;
-  switch (request.body_case()) {
-    case Request::kTokenCreate:
-      return token_create(request.token_create());
-    case Request::kTokenList:
-      return token_list(request.token_list());
-    case Request::kTokenRevoke:
-      return token_revoke(request.token_revoke());
-    case Request::kNodeList:
-      return node_list(request.node_list());
-    case Request::kNodeShow:
-      return node_show(request.node_show());
-    case Request::kNodeCordon:
-      return node_cordon(request.node_cordon(), true);
-    case Request::kNodeUncordon:
-      return node_cordon(request.node_uncordon(), false);
-    case Request::kNodeDrain:
-      return node_drain(request.node_drain());
-    case Request::kNodeEvict:
-      return node_evict(request.node_evict());
-    case Request::kNodeRevoke:
-      return node_revoke(request.node_revoke());
-    case Request::kNodeLogs:
-      return node_logs(request.node_logs());
-    case Request::kDatasetAdd:
-      return dataset_add(request.dataset_add(), person);
-    case Request::kDatasetList:
-      return dataset_list(request.dataset_list());
-    case Request::kDatasetShow:
-      return dataset_show(request.dataset_show());
-    case Request::kDatasetDelete:
-      return dataset_delete(request.dataset_delete());
-    case Request::kRunCreate:
-      return run_create(request.run_create());
-    case Request::kRunList:
-      return run_list(request.run_list());
-    case Request::kRunShow: {
-      ASSIGN_OR_RETURN(const Run* const run, find_run(request.run_show().name()));
-      pb::AdminReply reply;
-      *reply.mutable_runs()->add_runs() = run_info(*run, true);
-      return reply;
-    }
-    case Request::kRunPause:
-      return run_pause(request.run_pause());
-    case Request::kRunResume:
-      return run_resume(request.run_resume());
-    case Request::kRunStop:
-      return run_stop(request.run_stop());
-    case Request::kRunExtend:
-      return run_extend(request.run_extend());
-    case Request::kRunExpert:
-      return run_expert(request.run_expert());
-    case Request::kRunAdopt:
-      return run_adopt(request.run_adopt());
-    case Request::kRunDelete:
-      return run_delete(request.run_delete());
-    case Request::kRunWhy:
-      return run_why(request.run_why());
-    case Request::kShardList:
-      return shard_list(request.shard_list());
-    case Request::kEventList:
-      return events.list(request.event_list());
-    case Request::kEnsemble:
-      return ensemble(request.ensemble());
-    case Request::kStatus:
-      return status();
-    case Request::kObjectList:
-      return object_list(request.object_list());
-    case Request::kObjectVerify: {
-      const Hash manifest = *Hash::from_raw(request.object_verify().manifest());
-      return objects.verify(manifest, trouble_of(manifest));
-    }
-    case Request::BODY_NOT_SET:
-      break;
-  }
-  return fail(ErrorCode::kInvalid, "the request asks for nothing that this version knows");
 }
 
 }  // namespace skerry::coordinator

@@ -10,55 +10,28 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "coordinator/machine.h"
+#include "coordinator/admin.h"
+#include "coordinator/views.h"
 
 namespace skerry::coordinator {
+namespace {
 
-AdminResult Machine::run_adopt(const pb::RunAdopt& request) {
-  ASSIGN_OR_RETURN(const pb::RunRecord* const orphan, adoptions.find_orphan(request.run()));
-  pb::AdminReply reply;
-  pb::RunAdoptReply& answer = *reply.mutable_adopted();
-  if (orphan == nullptr) {  // perhaps adopted by the question before
-    ASSIGN_OR_RETURN(const Run* const run, find_run(request.run()));
-    answer.set_done(true);
-    *answer.mutable_run() = run_info(*run, true);
-    return reply;
-  }
-  if (const auto known = runs.ids().find(orphan->name()); known != runs.ids().end()) {
-    return fail(ErrorCode::kConflict,
-                text("a run named ", orphan->name(), " exists (", known->second, "), and the orphan ",
-                     orphan->run(), " has the same name: stop and delete the one that is to go first"));
-  }
-  if (runs.all().size() >= config.runs)
-    return fail(ErrorCode::kExhausted, "too many runs; delete some first");
-  const std::string id = orphan->run();
-  std::vector<std::string> missing;
-  ASSIGN_OR_RETURN(const std::optional<Adoption> whole, adoptions.ask(*orphan, request.partial(), missing));
-  for (const std::string& part : missing) answer.add_missing(part);
-  if (!whole) return reply;
-  adopt(*whole);
-  adoptions.unclaim(*whole);
-  answer.set_done(true);
-  *answer.mutable_run() = run_info(runs.at(id), true);
-  return reply;
+void take_dataset(Rooms& rooms, const pb::DatasetAdd& content) {
+  if (content.files().empty() || rooms.datasets.find(content.name()) != nullptr) return;
+  rooms.datasets.insert(content);
+  rooms.datasets.check_ready(content.name());
 }
 
-void Machine::take_dataset(const pb::DatasetAdd& content) {
-  if (content.files().empty() || datasets.find(content.name()) != nullptr) return;
-  datasets.insert(content);
-  datasets.check_ready(content.name());
-}
-
-Expert Machine::adopted_expert(const Adoption& adoption, std::uint32_t index) {
+Expert adopted_expert(Rooms& rooms, const Adoption& adoption, std::uint32_t index) {
   Expert expert;
   stored::Expert& record = expert.record.change();
   record.set_run(adoption.about.run());
   record.set_index(index);
   record.set_removed(index < adoption.specification->dataset().partitions() &&
                      std::ranges::count(adoption.about.without(), index) > 0);
-  if (const RunRecords::Head* head = adoptions.choose_head(adoption, index).head; head != nullptr) {
+  if (const RunRecords::Head* head = rooms.adoptions.choose_head(adoption, index).head; head != nullptr) {
     const pb::ExpertRecord& said = head->record;
-    const StoredObject& object = *objects.find(*Hash::from_raw(said.checkpoint().manifest()));
+    const StoredObject& object = *rooms.objects.find(*Hash::from_raw(said.checkpoint().manifest()));
     stored::Checkpoint& checkpoint = *record.add_checkpoints();
     checkpoint.set_manifest(said.checkpoint().manifest());
     checkpoint.set_manifest_bytes(object.manifest_bytes);
@@ -69,39 +42,39 @@ Expert Machine::adopted_expert(const Adoption& adoption, std::uint32_t index) {
     if (object.facts.parent) checkpoint.set_parent(object.facts.parent->raw());
     checkpoint.set_fingerprint(object.facts.fingerprint);
     checkpoint.set_round(said.round());
-    if (roster.all().contains(head->author.str())) checkpoint.set_node(head->author.str());
-    checkpoint.set_committed_unix_ms(now.unix_ms);
+    if (rooms.roster.all().contains(head->author.str())) checkpoint.set_node(head->author.str());
+    checkpoint.set_committed_unix_ms(rooms.now.unix_ms);
     checkpoint.mutable_metrics()->set_loss(said.loss());
     record.set_attempt(object.facts.attempt);
     record.set_attempt_at_commit(object.facts.attempt);
     record.set_epoch(object.facts.epoch);
-    objects.name(checkpoint.manifest());
+    rooms.objects.name(checkpoint.manifest());
   }
   return expert;
 }
 
 // Where an expert does not go on from the head that this coordinator acknowledged, a person can read it.
-void Machine::tell_head(const Adoption& adoption, const Expert& expert) {
+void tell_head(Rooms& rooms, const Adoption& adoption, const Expert& expert) {
   const RunRecords::Head* const acknowledged =
-      adoptions.candidates(adoption, expert.record->index()).acknowledged;
-  const RunRecords::Head* const head = adoptions.choose_head(adoption, expert.record->index()).head;
+      rooms.adoptions.candidates(adoption, expert.record->index()).acknowledged;
+  const RunRecords::Head* const head = rooms.adoptions.choose_head(adoption, expert.record->index()).head;
   if (head == acknowledged) return;
-  const std::string node = head == nullptr ? "" : adoptions.name_of_author(head->author);
+  const std::string node = head == nullptr ? "" : rooms.adoptions.name_of_author(head->author);
   const std::string from = head == nullptr
                                ? "begins anew"
                                : text("goes on from step ", head->record.step(), ", by the record of ", node);
   const std::string known = acknowledged == nullptr ? "no record of this coordinator acknowledges a step"
                                                     : text("records of this coordinator acknowledge step ",
                                                            acknowledged->record.step());
-  events.tell("head_adopted", text(from, "; ", known), node, &expert, expert.step());
+  rooms.events.tell("head_adopted", text(from, "; ", known), node, &expert, expert.step());
 }
 
 // REQUIRES: check_specification(adoption), and its heads are here as far as they are to come.
-void Machine::adopt(const Adoption& adoption) {
+void adopt(Rooms& rooms, const Adoption& adoption) {
   const pb::EnsembleReply& about = *adoption.specification;
   const std::string id = adoption.about.run();
-  take_dataset(about.content());
-  take_dataset(about.weights());
+  take_dataset(rooms, about.content());
+  take_dataset(rooms, about.weights());
   Run run;
   run.record.change().set_id(id);
   *run.record.change().mutable_spec() = about.run().spec();
@@ -110,34 +83,66 @@ void Machine::adopt(const Adoption& adoption) {
   run.record.change().set_experts(adoption.about.experts());
   run.record.change().set_steps_target(about.run().spec().train().steps());
   run.record.change().set_created_unix_ms(about.run().created_unix_ms());
-  std::uint32_t generation = meta->generation();
+  std::uint32_t generation = rooms.meta->generation();
   std::size_t heads = 0;
   for (std::uint32_t index = 0; index < adoption.about.experts(); ++index) {
-    run.experts.push_back(adopted_expert(adoption, index));
+    run.experts.push_back(adopted_expert(rooms, adoption, index));
     const Expert& expert = run.experts.back();
     heads += expert.has_head() ? 1 : 0;
     const std::uint32_t begun = Epoch(expert.record->epoch()).generation();
-    if (begun > meta->generation()) generation = std::max(generation, begun + 1);
+    if (begun > rooms.meta->generation()) generation = std::max(generation, begun + 1);
   }
   for (const RunRecords::Head& head : *adoption.heads) {  // also where its bytes are not here
     const std::uint32_t begun = Epoch(head.record.epoch()).generation();
-    if (head.acknowledged && begun > meta->generation() && begun < generations_end())
+    if (head.acknowledged && begun > rooms.meta->generation() && begun < rooms.generations_end())
       generation = std::max(generation, begun + 1);
   }
-  if (generation > meta->generation()) {  // nobody that has seen it said Hello yet
-    meta.change().set_generation(generation);
+  if (generation > rooms.meta->generation()) {  // nobody that has seen it said Hello yet
+    rooms.meta.change().set_generation(generation);
   }
   if (run.is_all_at_target()) run.record.change().set_wanted(stored::WANTED_DONE);
-  adoptions.forget_orphan(id);
-  Run& kept = runs.insert(std::move(run));
-  for (Expert& expert : kept.experts) leases.raise_epoch(expert);
-  events.tell_run("run_adopted",
-                  text("from records: ", heads, " of its ", kept.experts.size(),
-                       " experts go on from a checkpoint that a node gave back"),
-                  kept);
-  for (const Expert& expert : kept.experts) tell_head(adoption, expert);
-  unsettled = true;
-  leases.settle();  // so that the answer tells who trains
+  rooms.adoptions.forget_orphan(id);
+  Run& kept = rooms.runs.insert(std::move(run));
+  for (Expert& expert : kept.experts) rooms.leases.raise_epoch(expert);
+  rooms.events.tell_run("run_adopted",
+                        text("from records: ", heads, " of its ", kept.experts.size(),
+                             " experts go on from a checkpoint that a node gave back"),
+                        kept);
+  for (const Expert& expert : kept.experts) tell_head(rooms, adoption, expert);
+  rooms.unsettled = true;
+  rooms.leases.settle();  // so that the answer tells who trains
+}
+
+}  // namespace
+
+AdminResult run_adopt(Rooms& rooms, const pb::RunAdopt& request) {
+  ASSIGN_OR_RETURN(const pb::RunRecord* const orphan, rooms.adoptions.find_orphan(request.run()));
+  pb::AdminReply reply;
+  pb::RunAdoptReply& answer = *reply.mutable_adopted();
+  if (orphan == nullptr) {  // perhaps adopted by the question before
+    ASSIGN_OR_RETURN(const Run* const run, find_run(rooms, request.run()));
+    answer.set_done(true);
+    *answer.mutable_run() = run_info(rooms, *run, true);
+    return reply;
+  }
+  if (const auto known = rooms.runs.ids().find(orphan->name()); known != rooms.runs.ids().end()) {
+    return fail(ErrorCode::kConflict,
+                text("a run named ", orphan->name(), " exists (", known->second, "), and the orphan ",
+                     orphan->run(), " has the same name: stop and delete the one that is to go first"));
+  }
+  if (rooms.runs.all().size() >= rooms.config.runs)
+    return fail(ErrorCode::kExhausted, "too many runs; delete some first");
+  const std::string id = orphan->run();
+  std::vector<std::string> missing;
+  ASSIGN_OR_RETURN(const std::optional<Adoption> whole,
+                   rooms.adoptions.ask(*orphan, request.partial(), missing));
+  for (const std::string& part : missing) answer.add_missing(part);
+  if (!whole) return reply;
+  adopt(rooms, *whole);
+  rooms.adoptions.unclaim(*whole);
+  answer.set_done(true);
+  *answer.mutable_run() = run_info(rooms, rooms.runs.at(id), true);
+  return reply;
 }
 
 }  // namespace skerry::coordinator

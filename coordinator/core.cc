@@ -5,8 +5,9 @@
 #include "base/check.h"
 #include "base/planted.h"
 #include "base/text.h"
-#include "coordinator/keys.h"
+#include "coordinator/admin.h"
 #include "coordinator/machine.h"
+#include "coordinator/views.h"
 
 namespace skerry::coordinator {
 namespace {
@@ -61,7 +62,6 @@ void show(const Run& run, const Expert& expert, ExpertView& view) {
 Effects Machine::start(Now at) {
   now = at;
   effects = {};
-  started = now.boot;
   started_unix_ms = now.unix_ms;
   next_tick = now.boot + kTickEvery;
   meta.change().set_starts(meta->starts() + 1);
@@ -79,32 +79,35 @@ Effects Machine::start(Now at) {
 Effects Machine::step(const Event& event, Now at) {
   now = at;
   effects = {};
-  std::visit(Overloaded{
-                 [&](const Received& e) { received(e); },
-                 [&](const EnrolReceived& e) { enrol(e); },
-                 [&](const TurnedAway& e) { turn_away(e); },
-                 [&](const Closed& e) { roster.close(e.connection); },
-                 [&](const Persisted& e) { persisted = std::max(persisted, e.batch); },
-                 [&](const ObjectStored& e) { object_stored(e); },
-                 [&](const ObjectFailed& e) { object_failed(e); },
-                 [&](const ObjectDamaged& e) { object_damaged(e); },
-                 [&](const HeldElsewhere& e) { repair(e.manifest, e.nodes); },
-                 [&](const ObjectChecked& e) { objects.checked(e, e.done ? trouble_of(e.manifest) : ""); },
-                 [&](const ObjectProgress& e) { datasets.progress(e); },
-                 [&](const RecordsHeard& e) { records_heard(e); },
-                 [&](const RunRecords& e) { adoptions.records_heard(e); },
-                 [&](const FileRead& e) { adoptions.specification_read(e); },
-                 [&](const Tick&) { tick(); },
-                 [&](const LoopLag& e) {
-                   // What the nodes said meanwhile is still queued: nobody is silent because we did not listen.
-                   if (e.lag <= config.loop_lag || planted("lag_not_excused")) return;
-                   leases.distrust_clock();
-                   roster.excuse(e.lag);
-                   copies.excuse(e.lag);
-                 },
-                 [&](const DiskFree& e) { objects.disk_measured(e.bytes); },
-             },
-             event);
+  std::visit(
+      Overloaded{
+          [&](const Received& e) { received(e); },
+          [&](const EnrolReceived& e) { enrol(e); },
+          [&](const TurnedAway& e) { turn_away(e); },
+          [&](const Closed& e) { roster.close(e.connection); },
+          [&](const Persisted& e) { persisted = std::max(persisted, e.batch); },
+          [&](const ObjectStored& e) { object_stored(e); },
+          [&](const ObjectFailed& e) { object_failed(e); },
+          [&](const ObjectDamaged& e) {
+            if (objects.damage(e.manifest)) tell_of_object(*this, "object_damaged", e.manifest);
+          },
+          [&](const HeldElsewhere& e) { repair(e.manifest, e.nodes); },
+          [&](const ObjectChecked& e) { objects.checked(e, e.done ? trouble_of(*this, e.manifest) : ""); },
+          [&](const ObjectProgress& e) { datasets.progress(e); },
+          [&](const RecordsHeard& e) { records_heard(e); },
+          [&](const RunRecords& e) { adoptions.records_heard(e); },
+          [&](const FileRead& e) { adoptions.specification_read(e); },
+          [&](const Tick&) { tick(); },
+          [&](const LoopLag& e) {
+            // What the nodes said meanwhile is still queued: nobody is silent because we did not listen.
+            if (e.lag <= config.loop_lag || planted("lag_not_excused")) return;
+            leases.distrust_clock();
+            roster.excuse(e.lag);
+            copies.excuse(e.lag);
+          },
+          [&](const DiskFree& e) { objects.disk_measured(e.bytes); },
+      },
+      event);
   leases.settle();
   if (copies.take_recount()) {
     decide_waiting();
@@ -171,17 +174,12 @@ void Machine::records_heard(const RecordsHeard& event) {
     if (node == nullptr) {
       roster.revoke_unknown(id, kWhy);
     } else if (!node->record->revoked()) {
-      revoke(*node, kWhy);
+      revoke(*this, *node, kWhy);
     }
   }
   roster.gave_back(event.recalled);
   adoptions.hear_orphans(event.runs);
   roster.check_recall();
-}
-
-void Machine::revoke(Node& node, const std::string& reason) {
-  leases.release_all(node, "lease_lost", text(node.record->name(), " was revoked"), true);
-  roster.revoke(node, reason);
 }
 
 void Machine::received(const Received& event) {
@@ -310,15 +308,15 @@ FirstStart Core::first_start(const FirstAdmin& admin, Now now, Effects& effects)
 }
 
 bool Core::is_empty() const { return machine_->roster.all().empty(); }
-std::vector<NamedObject> Core::objects() const { return machine_->named_objects(); }
+std::vector<NamedObject> Core::objects() const { return coordinator::named_objects(*machine_); }
 
 bool Core::may_read(const NodeId& node, const Hash& manifest) const {
   const Node* found = machine_->roster.find(node.str());
   return found != nullptr && !found->record->revoked() && !machine_->recalls() &&
-         machine_->may_read(*found, manifest);
+         coordinator::may_read(*machine_, *found, manifest);
 }
 
-std::vector<Hash> Core::lost_objects() const { return machine_->lost_objects(); }
+std::vector<Hash> Core::lost_objects() const { return coordinator::lost_objects(*machine_); }
 
 std::optional<NodeId> Core::node_of_key(const std::string& key) const {
   if (const pb::CertificateBody* readmitted = machine_->roster.find_readmitted(key))
@@ -344,8 +342,8 @@ void Core::experts(std::vector<ExpertView>& views) const {
   }
 }
 
-std::vector<RunFacts> Core::run_facts() const { return machine_->run_facts(); }
-std::vector<NodeId> Core::revoked() const { return machine_->revoked(); }
+std::vector<RunFacts> Core::run_facts() const { return coordinator::run_facts(*machine_); }
+std::vector<NodeId> Core::revoked() const { return coordinator::revoked(*machine_); }
 std::set<std::string> Core::deleted_runs() const {
   std::set<std::string> ids;
   for (const auto& [id, run] : machine_->runs.deleted()) ids.insert(id);

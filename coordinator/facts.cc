@@ -1,12 +1,11 @@
 // What the coordinator tells everyone in records.
 #include <algorithm>
 
-#include "coordinator/machine.h"
+#include "coordinator/views.h"
 
 namespace skerry::coordinator {
 
-// What stays as it is while a run goes on.
-pb::EnsembleReply Machine::about(const Run& run) const {
+pb::EnsembleReply about(const Rooms& rooms, const Run& run) {
   pb::EnsembleReply about;
   pb::RunInfo& info = *about.mutable_run();
   info.set_id(run.record->id());
@@ -15,8 +14,8 @@ pb::EnsembleReply Machine::about(const Run& run) const {
   *info.mutable_model() = run.record->model();
   info.set_created_unix_ms(run.record->created_unix_ms());
   info.set_steps_target(run.record->steps_target() * run.experts.size());
-  const Dataset& dataset = datasets.at(run.record->spec().dataset());
-  *about.mutable_dataset() = datasets.info(dataset, false);
+  const Dataset& dataset = rooms.datasets.at(run.record->spec().dataset());
+  *about.mutable_dataset() = rooms.datasets.info(dataset, false);
   about.mutable_dataset()->clear_state();
   about.mutable_dataset()->clear_received_bytes();
   for (const pb::DatasetFile& file : dataset.record->content().files()) {
@@ -25,14 +24,14 @@ pb::EnsembleReply Machine::about(const Run& run) const {
   return about;
 }
 
-std::vector<RunFacts> Machine::run_facts() const {
+std::vector<RunFacts> run_facts(const Rooms& rooms) {
   std::vector<RunFacts> all;
-  for (const auto& [id, run] : runs.all()) {
+  for (const auto& [id, run] : rooms.runs.all()) {
     RunFacts& facts = all.emplace_back();
-    facts.about = about(run);
-    *facts.about.mutable_content() = datasets.content(run.record->spec().dataset());
+    facts.about = about(rooms, run);
+    *facts.about.mutable_content() = rooms.datasets.content(run.record->spec().dataset());
     if (!run.record->spec().init().empty())
-      *facts.about.mutable_weights() = datasets.content(run.record->spec().init());
+      *facts.about.mutable_weights() = rooms.datasets.content(run.record->spec().init());
     const pb::DatasetInfo& dataset = facts.about.dataset();
     std::vector<const pb::ObjectRef*> statistics(run.experts.size());
     for (const pb::DatasetFile& file : facts.about.router()) {
@@ -64,12 +63,12 @@ std::vector<RunFacts> Machine::run_facts() const {
   return all;
 }
 
-std::vector<NodeId> Machine::revoked() const {
+std::vector<NodeId> revoked(const Rooms& rooms) {
   std::vector<NodeId> all;
-  for (const auto& [id, node] : roster.all()) {
+  for (const auto& [id, node] : rooms.roster.all()) {
     if (node.record->revoked()) all.emplace_back(id);
   }
-  for (const auto& [id, key] : roster.revoked_keys()) all.emplace_back(id);
+  for (const auto& [id, key] : rooms.roster.revoked_keys()) all.emplace_back(id);
   return all;
 }
 

@@ -1,63 +1,57 @@
 #include "base/clean_text.h"
 #include "base/text.h"
+#include "coordinator/admin.h"
 #include "coordinator/keys.h"
-#include "coordinator/machine.h"
+#include "coordinator/views.h"
 #include "protocol/limits.h"
 
 namespace skerry::coordinator {
-Result<Run*> Machine::find_run(const std::string& name) {
-  Run* found = runs.find(name);
-  if (found == nullptr) {
-    ASSIGN_OR_RETURN(const pb::RunRecord* const orphan, adoptions.find_orphan(name));
-    if (orphan != nullptr)
-      return fail(ErrorCode::kConflict,
-                  text("run ", name,
-                       " is an orphan: nodes hold records of it, this coordinator has none; "
-                       "`skerry run adopt ",
-                       name, "` takes it back, `skerry ensemble fetch ", name,
-                       " --from NODE` fetches it, `skerry run delete ", name, "` withdraws it"));
-    return fail(ErrorCode::kNotFound, text("no run ", name, "; see \"skerry run list\""));
-  }
-  return found;
+namespace {
+
+Result<Run*> find_run(Rooms& rooms, const std::string& name) {
+  ASSIGN_OR_RETURN(const Run* const run, coordinator::find_run(std::as_const(rooms), name));
+  return &rooms.runs.at(run->record->id());
 }
 
-AdminResult Machine::run_pause(const pb::Named& request) {
-  ASSIGN_OR_RETURN(Run* const run, find_run(request.name()));
+}  // namespace
+
+AdminResult run_pause(Rooms& rooms, const pb::Named& request) {
+  ASSIGN_OR_RETURN(Run* const run, find_run(rooms, request.name()));
   if (run->record->wanted() == stored::WANTED_PAUSED) return acknowledged();
   if (!run->active())
     return fail(ErrorCode::kConflict,
                 text("run ", request.name(), " is ", run->record->state(), ": it cannot be paused"));
-  runs.set_wanted(*run, stored::WANTED_PAUSED, "by a person; leases end at their next commits");
+  rooms.runs.set_wanted(*run, stored::WANTED_PAUSED, "by a person; leases end at their next commits");
   return acknowledged();
 }
 
-AdminResult Machine::run_resume(const pb::Named& request) {
-  ASSIGN_OR_RETURN(Run* const run, find_run(request.name()));
+AdminResult run_resume(Rooms& rooms, const pb::Named& request) {
+  ASSIGN_OR_RETURN(Run* const run, find_run(rooms, request.name()));
   if (run->active()) return acknowledged();
   if (run->record->wanted() != stored::WANTED_PAUSED) {
     return fail(ErrorCode::kConflict, text("run ", request.name(), " is ", run->record->state(),
                                            ": only a paused run can be resumed"));
   }
   const bool all = run->is_all_at_target();
-  runs.set_wanted(*run, all ? stored::WANTED_DONE : stored::WANTED_ACTIVE,
-                  all ? "every expert had reached its target" : "");
+  rooms.runs.set_wanted(*run, all ? stored::WANTED_DONE : stored::WANTED_ACTIVE,
+                        all ? "every expert had reached its target" : "");
   return acknowledged();
 }
 
-AdminResult Machine::run_stop(const pb::Named& request) {
-  ASSIGN_OR_RETURN(Run* const run, find_run(request.name()));
+AdminResult run_stop(Rooms& rooms, const pb::Named& request) {
+  ASSIGN_OR_RETURN(Run* const run, find_run(rooms, request.name()));
   if (run->record->wanted() == stored::WANTED_STOPPED) return acknowledged();
   if (run->record->wanted() == stored::WANTED_DONE)
     return fail(ErrorCode::kConflict, text("run ", request.name(), " is done already"));
-  runs.set_wanted(*run, stored::WANTED_STOPPED, "stopped by a person");
+  rooms.runs.set_wanted(*run, stored::WANTED_STOPPED, "stopped by a person");
   for (Expert& expert : run->experts) {
-    if (expert.has_lease()) leases.release(expert, "lease_returned", "the run was stopped");
+    if (expert.has_lease()) rooms.leases.release(expert, "lease_returned", "the run was stopped");
   }
   return acknowledged();
 }
 
-AdminResult Machine::run_extend(const pb::RunExtend& request) {
-  ASSIGN_OR_RETURN(Run* const run, find_run(request.run()));
+AdminResult run_extend(Rooms& rooms, const pb::RunExtend& request) {
+  ASSIGN_OR_RETURN(Run* const run, find_run(rooms, request.run()));
   if (run->record->wanted() == stored::WANTED_STOPPED || run->record->wanted() == stored::WANTED_FAILED) {
     return fail(ErrorCode::kConflict,
                 text("run ", request.run(), " is ", run->record->state(), ": it cannot be extended"));
@@ -69,18 +63,18 @@ AdminResult Machine::run_extend(const pb::RunExtend& request) {
   }
   run->record.change().set_steps_target(request.steps());
   run->record.change().mutable_spec()->mutable_train()->set_steps(request.steps());
-  if (run->record->wanted() == stored::WANTED_DONE) runs.set_wanted(*run, stored::WANTED_ACTIVE, "");
-  events.tell_run("run_extended", text("to ", request.steps(), " steps an expert"), *run);
+  if (run->record->wanted() == stored::WANTED_DONE) rooms.runs.set_wanted(*run, stored::WANTED_ACTIVE, "");
+  rooms.events.tell_run("run_extended", text("to ", request.steps(), " steps an expert"), *run);
   for (const Expert& expert : run->experts) {
-    if (expert.has_lease()) roster.assignment_changed(expert.record->lease().node());
+    if (expert.has_lease()) rooms.roster.assignment_changed(expert.record->lease().node());
   }
-  unsettled = true;
+  rooms.unsettled = true;
   return acknowledged();
 }
 
 // The ensemble is another from here on, and so is the router that follows from its partitions: nothing is trained for that.
-AdminResult Machine::run_expert(const pb::RunExpert& request) {
-  ASSIGN_OR_RETURN(Run* const run, find_run(request.run()));
+AdminResult run_expert(Rooms& rooms, const pb::RunExpert& request) {
+  ASSIGN_OR_RETURN(Run* const run, find_run(rooms, request.run()));
   if (trains_router(run->record->spec())) {
     return fail(ErrorCode::kConflict, text("run ", request.run(),
                                            " trains its router, which knows its experts for good: only where "
@@ -97,44 +91,44 @@ AdminResult Machine::run_expert(const pb::RunExpert& request) {
     return fail(ErrorCode::kConflict, text("expert ", request.expert(), " is the last of run ", request.run(),
                                            ": an ensemble needs one"));
   expert.record.change().set_removed(!request.add());
-  unsettled = true;
-  events.tell(request.add() ? "expert_added" : "expert_removed",
-              request.add() ? "by a person: it is of the ensemble and trains on"
-                            : "by a person: its lease ends at its next commit, what it committed stays",
-              "", &expert, expert.step());
+  rooms.unsettled = true;
+  rooms.events.tell(request.add() ? "expert_added" : "expert_removed",
+                    request.add() ? "by a person: it is of the ensemble and trains on"
+                                  : "by a person: its lease ends at its next commit, what it committed stays",
+                    "", &expert, expert.step());
   const bool is_finished = run->is_all_at_target();
   if (is_finished && run->active())
-    runs.set_wanted(*run, stored::WANTED_DONE, "every expert of the ensemble has reached its target");
+    rooms.runs.set_wanted(*run, stored::WANTED_DONE, "every expert of the ensemble has reached its target");
   if (!is_finished && run->record->wanted() == stored::WANTED_DONE)
-    runs.set_wanted(*run, stored::WANTED_ACTIVE, "");
+    rooms.runs.set_wanted(*run, stored::WANTED_ACTIVE, "");
   return acknowledged();
 }
 
-AdminResult Machine::run_delete(const pb::Named& request) {
-  if (runs.find(request.name()) == nullptr) {
-    ASSIGN_OR_RETURN(const pb::RunRecord* const orphan, adoptions.find_orphan(request.name()));
+AdminResult run_delete(Rooms& rooms, const pb::Named& request) {
+  if (rooms.runs.find(request.name()) == nullptr) {
+    ASSIGN_OR_RETURN(const pb::RunRecord* const orphan, rooms.adoptions.find_orphan(request.name()));
     if (orphan != nullptr) {
       const pb::RunRecord record = *orphan;
-      adoptions.forget_orphan(record.run());
-      runs.remember_deletion(record.run(), record.name());
-      events.tell("run_deleted",
-                  text("the orphan ", record.name(), " (", record.run(), "): its records are withdrawn"));
+      rooms.adoptions.forget_orphan(record.run());
+      rooms.runs.remember_deletion(record.run(), record.name());
+      rooms.events.tell("run_deleted", text("the orphan ", record.name(), " (", record.run(),
+                                            "): its records are withdrawn"));
       return acknowledged();
     }
   }
-  ASSIGN_OR_RETURN(Run* const run, find_run(request.name()));
+  ASSIGN_OR_RETURN(Run* const run, find_run(rooms, request.name()));
   if (run->active()) {
     return fail(ErrorCode::kConflict,
                 text("run ", request.name(), " is ", run->record->state(), ": stop or pause it first"));
   }
   for (Expert& expert : run->experts) {
-    if (expert.has_lease()) leases.release(expert, "lease_returned", "the run was deleted");
+    if (expert.has_lease()) rooms.leases.release(expert, "lease_returned", "the run was deleted");
     for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
-      objects.unname(checkpoint.manifest(), Purpose::kCheckpoint);
+      rooms.objects.unname(checkpoint.manifest(), Purpose::kCheckpoint);
     }
   }
-  events.tell_run("run_deleted", "its checkpoints are removed", *run);
-  runs.erase(run->record->id());
+  rooms.events.tell_run("run_deleted", "its checkpoints are removed", *run);
+  rooms.runs.erase(run->record->id());
   return acknowledged();
 }
 

@@ -2,14 +2,16 @@
 #include <limits>
 
 #include "base/text.h"
-#include "coordinator/machine.h"
+#include "coordinator/admin.h"
+#include "coordinator/views.h"
 #include "protocol/limits.h"
 
 namespace skerry::coordinator {
+namespace {
 
-const pb::SlotStatus* Machine::status_of(const Expert& expert) const {
+const pb::SlotStatus* status_of(const Rooms& rooms, const Expert& expert) {
   if (!expert.held()) return nullptr;
-  const Node* node = roster.find(expert.record->lease().node());
+  const Node* node = rooms.roster.find(expert.record->lease().node());
   if (node == nullptr) return nullptr;
   for (const pb::SlotStatus& status : node->session->status) {
     if (status.run() == expert.record->run() && status.expert() == expert.record->index() &&
@@ -20,7 +22,7 @@ const pb::SlotStatus* Machine::status_of(const Expert& expert) const {
   return nullptr;
 }
 
-pb::ExpertInfo Machine::expert_info(const Run& run, const Expert& expert) const {
+pb::ExpertInfo expert_info(const Rooms& rooms, const Run& run, const Expert& expert) {
   pb::ExpertInfo info;
   info.set_index(expert.record->index());
   info.set_step(expert.step());
@@ -39,16 +41,16 @@ pb::ExpertInfo Machine::expert_info(const Run& run, const Expert& expert) const 
     info.set_checkpoint(head.manifest());
     info.set_committed_unix_ms(head.committed_unix_ms());
     info.set_loss(head.metrics().loss());
-    info.set_copies(copies.places_with_head(expert));
-    info.set_unanchored_steps(copies.unanchored_steps(expert));
+    info.set_copies(rooms.copies.places_with_head(expert));
+    info.set_unanchored_steps(rooms.copies.unanchored_steps(expert));
     info.set_gradient_norm(head.metrics().gradient_norm());
   }
   if (expert.held()) {
     info.set_node_id(expert.record->lease().node());
-    info.set_node(roster.at(expert.record->lease().node()).record->name());
+    info.set_node(rooms.roster.at(expert.record->lease().node()).record->name());
     info.set_phase("granted");
   }
-  if (const pb::SlotStatus* status = status_of(expert)) {
+  if (const pb::SlotStatus* status = status_of(rooms, expert)) {
     info.set_samples_per_second(status->samples_per_second());
     info.set_live_step(std::max<std::uint64_t>(status->step(), expert.step()));
     if (status->loss() > 0) info.set_loss(status->loss());
@@ -61,7 +63,37 @@ pb::ExpertInfo Machine::expert_info(const Run& run, const Expert& expert) const 
   return info;
 }
 
-pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
+pb::RunInfo orphan_info(const pb::RunRecord& orphan) {
+  pb::RunInfo info;
+  info.set_id(orphan.run());
+  info.set_name(orphan.name());
+  info.set_state("orphan");
+  info.set_reason("nodes hold records of it, this coordinator does not know it");
+  info.mutable_spec()->set_name(orphan.name());
+  info.mutable_spec()->set_dataset(orphan.dataset());
+  info.set_eta_seconds(-1);
+  return info;
+}
+
+}  // namespace
+
+Result<const Run*> find_run(const Rooms& rooms, const std::string& name) {
+  const Run* found = rooms.runs.find(name);
+  if (found == nullptr) {
+    ASSIGN_OR_RETURN(const pb::RunRecord* const orphan, rooms.adoptions.find_orphan(name));
+    if (orphan != nullptr)
+      return fail(ErrorCode::kConflict,
+                  text("run ", name,
+                       " is an orphan: nodes hold records of it, this coordinator has none; "
+                       "`skerry run adopt ",
+                       name, "` takes it back, `skerry ensemble fetch ", name,
+                       " --from NODE` fetches it, `skerry run delete ", name, "` withdraws it"));
+    return fail(ErrorCode::kNotFound, text("no run ", name, "; see \"skerry run list\""));
+  }
+  return found;
+}
+
+pb::RunInfo run_info(const Rooms& rooms, const Run& run, bool with_experts) {
   pb::RunInfo info;
   info.set_id(run.record->id());
   info.set_name(run.record->spec().name());
@@ -77,7 +109,7 @@ pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
       0;  // of the holders, those whose rate is known: one that fetches or starts will have one like theirs
   double longest = 0;  // of the experts being trained: none can be split
   for (const Expert& expert : run.experts) {
-    const pb::ExpertInfo each = expert_info(run, expert);
+    const pb::ExpertInfo each = expert_info(rooms, run, expert);
     if (with_experts) *info.add_experts() = each;
     if (expert.is_removed()) continue;
     info.set_steps_target(info.steps_target() + run.record->steps_target());
@@ -102,42 +134,38 @@ pb::RunInfo Machine::run_info(const Run& run, bool with_experts) const {
   return info;
 }
 
-pb::RunInfo Machine::orphan_info(const pb::RunRecord& orphan) const {
-  pb::RunInfo info;
-  info.set_id(orphan.run());
-  info.set_name(orphan.name());
-  info.set_state("orphan");
-  info.set_reason("nodes hold records of it, this coordinator does not know it");
-  info.mutable_spec()->set_name(orphan.name());
-  info.mutable_spec()->set_dataset(orphan.dataset());
-  info.set_eta_seconds(-1);
-  return info;
-}
-
-AdminResult Machine::run_list(const pb::ListRequest& request) const {
+AdminResult run_list(const Rooms& rooms, const pb::ListRequest& request) {
   pb::AdminReply reply;
   auto& list = *reply.mutable_runs();
   // An orphan whose name is taken stands under its id.
-  std::map<std::string, std::string> names = runs.ids();
-  for (const auto& [id, orphan] : adoptions.orphans()) {
+  std::map<std::string, std::string> names = rooms.runs.ids();
+  for (const auto& [id, orphan] : rooms.adoptions.orphans()) {
     if (!names.emplace(orphan.name(), id).second) names.emplace(id, id);
   }
-  list.set_next(page(names, request, protocol::kPageItems, config.reply_bytes, [&](const std::string& id) {
-    const auto run = runs.all().find(id);
-    *list.add_runs() =
-        run == runs.all().end() ? orphan_info(adoptions.orphans().at(id)) : run_info(run->second, false);
-    return list.runs(list.runs_size() - 1).ByteSizeLong();
-  }));
+  list.set_next(
+      page(names, request, protocol::kPageItems, rooms.config.reply_bytes, [&](const std::string& id) {
+        const auto run = rooms.runs.all().find(id);
+        *list.add_runs() = run == rooms.runs.all().end() ? orphan_info(rooms.adoptions.orphans().at(id))
+                                                         : run_info(rooms, run->second, false);
+        return list.runs(list.runs_size() - 1).ByteSizeLong();
+      }));
   return reply;
 }
 
-AdminResult Machine::run_why(const pb::Named& request) {
-  ASSIGN_OR_RETURN(const Run* const run, find_run(request.name()));
+AdminResult run_show(const Rooms& rooms, const pb::Named& request) {
+  ASSIGN_OR_RETURN(const Run* const run, find_run(rooms, request.name()));
+  pb::AdminReply reply;
+  *reply.mutable_runs()->add_runs() = run_info(rooms, *run, true);
+  return reply;
+}
+
+AdminResult run_why(const Rooms& rooms, const pb::Named& request) {
+  ASSIGN_OR_RETURN(const Run* const run, find_run(rooms, request.name()));
   pb::AdminReply reply;
   auto& why = *reply.mutable_why();
   why.add_reasons(text("run ", run->record->spec().name(), " is ", run->record->state(),
                        run->record->reason().empty() ? "" : ": ", run->record->reason()));
-  const Schedule planned = leases.plan();
+  const Schedule planned = rooms.leases.plan();
   for (const Why& each : planned.why) {
     if (each.expert.run.str() != run->record->id()) continue;
     const Expert& expert = run->experts[each.expert.index];
@@ -145,36 +173,36 @@ AdminResult Machine::run_why(const pb::Named& request) {
                          expert.lease->lapsed ? " (its last holder may still come back to it)" : ""));
   }
   for (const Expert& expert : run->experts) {
-    for (std::string& reason : copies.why(*run, expert)) why.add_reasons(std::move(reason));
+    for (std::string& reason : rooms.copies.why(*run, expert)) why.add_reasons(std::move(reason));
   }
-  for (std::string& damage : damages(*run)) why.add_reasons(std::move(damage));
+  for (std::string& damage : damages(rooms, *run)) why.add_reasons(std::move(damage));
   why.add_reasons(text(planned.spares, planned.spares == 1 ? " slot is spare" : " slots are spare"));
   return reply;
 }
 
-AdminResult Machine::shard_list(const pb::Named& request) {
-  ASSIGN_OR_RETURN(const Run* const run, find_run(request.name()));
+AdminResult shard_list(const Rooms& rooms, const pb::Named& request) {
+  ASSIGN_OR_RETURN(const Run* const run, find_run(rooms, request.name()));
   pb::AdminReply reply;
   auto& list = *reply.mutable_shards();
-  for (const pb::DatasetFile& file : datasets.content(run->record->spec().dataset()).files()) {
+  for (const pb::DatasetFile& file : rooms.datasets.content(run->record->spec().dataset()).files()) {
     if (file.role() != "shard") continue;
     pb::ShardInfo& shard = *list.add_shards();
     shard.set_partition(static_cast<std::uint32_t>(file.partition()));
     *shard.mutable_object() = file.object();
     shard.set_samples(file.samples());
     const Expert& expert = run->experts[static_cast<std::size_t>(file.partition())];
-    if (expert.held()) shard.set_node(roster.at(expert.record->lease().node()).record->name());
+    if (expert.held()) shard.set_node(rooms.roster.at(expert.record->lease().node()).record->name());
   }
   return reply;
 }
 
-AdminResult Machine::ensemble(const pb::Named& request) {
-  ASSIGN_OR_RETURN(const Run* const run, find_run(request.name()));
+AdminResult ensemble(const Rooms& rooms, const pb::Named& request) {
+  ASSIGN_OR_RETURN(const Run* const run, find_run(rooms, request.name()));
   pb::AdminReply reply;
   auto& answer = *reply.mutable_ensemble();
-  answer = about(*run);
-  *answer.mutable_run() = run_info(*run, true);
-  *answer.mutable_dataset() = datasets.info(datasets.at(run->record->spec().dataset()), false);
+  answer = about(rooms, *run);
+  *answer.mutable_run() = run_info(rooms, *run, true);
+  *answer.mutable_dataset() = rooms.datasets.info(rooms.datasets.at(run->record->spec().dataset()), false);
   const auto is_removed = [&](const pb::DatasetFile& file) {
     return file.role() == "partition" &&
            run->experts[static_cast<std::size_t>(file.partition())].is_removed();
@@ -196,19 +224,19 @@ AdminResult Machine::ensemble(const pb::Named& request) {
   return reply;
 }
 
-AdminResult Machine::status() const {
+AdminResult status(const Rooms& rooms) {
   pb::AdminReply reply;
   auto& answer = *reply.mutable_status();
   answer.set_software(text("skerry-coordinator ", SKERRY_VERSION, ", protocol ", protocol::kVersionMajor, ".",
                            protocol::kVersionMinor));
   answer.set_version(SKERRY_VERSION);
-  answer.set_started_unix_ms(started_unix_ms);
-  answer.set_nodes(static_cast<std::uint32_t>(
-      std::ranges::count_if(roster.all(), [&](const auto& node) { return roster.is_live(node.second); })));
-  answer.set_runs(static_cast<std::uint32_t>(runs.all().size()));
-  answer.set_disk_free_bytes(objects.disk_free());
-  answer.set_recovering(roster.is_recovering());
-  answer.set_now_unix_ms(now.unix_ms);
+  answer.set_started_unix_ms(rooms.started_unix_ms);
+  answer.set_nodes(static_cast<std::uint32_t>(std::ranges::count_if(
+      rooms.roster.all(), [&](const auto& node) { return rooms.roster.is_live(node.second); })));
+  answer.set_runs(static_cast<std::uint32_t>(rooms.runs.all().size()));
+  answer.set_disk_free_bytes(rooms.objects.disk_free());
+  answer.set_recovering(rooms.roster.is_recovering());
+  answer.set_now_unix_ms(rooms.now.unix_ms);
   return reply;
 }
 

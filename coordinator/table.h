@@ -136,7 +136,7 @@ class Table {
   bool contains(const std::string& id) const { return entities_.contains(id); }
   auto find(const std::string& id) const { return entities_.find(id); }
   auto find(const std::string& id) { return entities_.find(id); }
-  auto lower_bound(const std::string& id) { return entities_.lower_bound(id); }
+  auto lower_bound(const std::string& id) const { return entities_.lower_bound(id); }
   auto upper_bound(const std::string& id) const { return entities_.upper_bound(id); }
   const Entity& at(const std::string& id) const { return entities_.at(id); }
   Entity& at(const std::string& id) { return entities_.at(id); }

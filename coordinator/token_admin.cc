@@ -1,10 +1,11 @@
 #include "base/text.h"
-#include "coordinator/machine.h"
+#include "coordinator/admin.h"
+#include "coordinator/views.h"
 #include "protocol/limits.h"
 
 namespace skerry::coordinator {
 
-AdminResult Machine::token_create(const pb::TokenCreate& request) {
+AdminResult token_create(Rooms& rooms, const pb::TokenCreate& request) {
   if (request.role() != pb::ROLE_NODE && request.role() != pb::ROLE_VIEWER &&
       request.role() != pb::ROLE_ADMIN) {
     return fail(ErrorCode::kInvalid, "a token's role is node, viewer or admin");
@@ -16,18 +17,19 @@ AdminResult Machine::token_create(const pb::TokenCreate& request) {
   if (request.ttl_seconds() == 0 || request.ttl_seconds() > protocol::kTokenTtlSeconds) {
     return fail(ErrorCode::kInvalid, text("a token lives 1 to ", protocol::kTokenTtlSeconds, " seconds"));
   }
-  if (roster.tokens().size() >= config.tokens) roster.forget_dead_tokens();
-  if (roster.tokens().size() >= config.tokens)
+  if (rooms.roster.tokens().size() >= rooms.config.tokens) rooms.roster.forget_dead_tokens();
+  if (rooms.roster.tokens().size() >= rooms.config.tokens)
     return fail(ErrorCode::kExhausted, "too many live tokens; revoke some first");
   pb::AdminReply reply;
-  *reply.mutable_token_created() = roster.make_token(request.role(), request.uses(), request.ttl_seconds());
+  *reply.mutable_token_created() =
+      rooms.roster.make_token(request.role(), request.uses(), request.ttl_seconds());
   return reply;
 }
 
-AdminResult Machine::token_list(const pb::ListRequest& request) const {
+AdminResult token_list(const Rooms& rooms, const pb::ListRequest& request) {
   pb::AdminReply reply;
   auto& list = *reply.mutable_tokens();
-  list.set_next(page(roster.tokens(), request, protocol::kPageItems, config.reply_bytes,
+  list.set_next(page(rooms.roster.tokens(), request, protocol::kPageItems, rooms.config.reply_bytes,
                      [&](const Plain<stored::Token>& token) {
                        *list.add_tokens() = token.record->info();
                        return token.record->info().ByteSizeLong();
@@ -35,8 +37,8 @@ AdminResult Machine::token_list(const pb::ListRequest& request) const {
   return reply;
 }
 
-AdminResult Machine::token_revoke(const pb::Named& request) {
-  if (!roster.revoke_token(request.name()))
+AdminResult token_revoke(Rooms& rooms, const pb::Named& request) {
+  if (!rooms.roster.revoke_token(request.name()))
     return fail(ErrorCode::kNotFound, text("no token ", request.name()));
   return acknowledged();
 }
