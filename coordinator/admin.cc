@@ -1,31 +1,72 @@
 // Requests of people, by role: an admin may all, a viewer reads, a node nothing.
 #include "coordinator/admin.h"
+
+#include <algorithm>
+
 #include "base/text.h"
 #include "coordinator/machine.h"
 
 namespace skerry::coordinator {
 namespace {
 
-bool is_read(const pb::AdminRequest& request) {
-  switch (request.body_case()) {
-    case pb::AdminRequest::kNodeList:
-    case pb::AdminRequest::kNodeShow:
-    case pb::AdminRequest::kNodeLogs:
-    case pb::AdminRequest::kDatasetList:
-    case pb::AdminRequest::kDatasetShow:
-    case pb::AdminRequest::kRunList:
-    case pb::AdminRequest::kRunShow:
-    case pb::AdminRequest::kRunWhy:
-    case pb::AdminRequest::kShardList:
-    case pb::AdminRequest::kEventList:
-    case pb::AdminRequest::kEnsemble:
-    case pb::AdminRequest::kStatus:
-    case pb::AdminRequest::kObjectList:
-      return true;
-    default:
-      return false;
-  }
+using Request = pb::AdminRequest;
+
+template <auto kPart, auto kAnswer>
+AdminResult ask(Rooms& rooms, const Node& /*person*/, const Request& request) {
+  return kAnswer(rooms, (request.*kPart)());
 }
+
+struct Answer {
+  Request::BodyCase request;
+  pb::Role role;  // the least that may ask
+  AdminResult (*answer)(Rooms& rooms, const Node& person, const Request& request);
+};
+
+constexpr Answer kAnswers[] = {
+    {Request::kTokenCreate, pb::ROLE_ADMIN, ask<&Request::token_create, token_create>},
+    {Request::kTokenList, pb::ROLE_ADMIN, ask<&Request::token_list, token_list>},
+    {Request::kTokenRevoke, pb::ROLE_ADMIN, ask<&Request::token_revoke, token_revoke>},
+    {Request::kNodeList, pb::ROLE_VIEWER, ask<&Request::node_list, node_list>},
+    {Request::kNodeShow, pb::ROLE_VIEWER, ask<&Request::node_show, node_show>},
+    {Request::kNodeCordon, pb::ROLE_ADMIN,
+     [](Rooms& rooms, const Node&, const Request& asked) {
+       return node_cordon(rooms, asked.node_cordon(), true);
+     }},
+    {Request::kNodeUncordon, pb::ROLE_ADMIN,
+     [](Rooms& rooms, const Node&, const Request& asked) {
+       return node_cordon(rooms, asked.node_uncordon(), false);
+     }},
+    {Request::kNodeDrain, pb::ROLE_ADMIN, ask<&Request::node_drain, node_drain>},
+    {Request::kNodeEvict, pb::ROLE_ADMIN, ask<&Request::node_evict, node_evict>},
+    {Request::kNodeRevoke, pb::ROLE_ADMIN, ask<&Request::node_revoke, node_revoke>},
+    {Request::kNodeLogs, pb::ROLE_VIEWER, ask<&Request::node_logs, node_logs>},
+    {Request::kDatasetAdd, pb::ROLE_ADMIN,
+     [](Rooms& rooms, const Node& person, const Request& asked) {
+       return dataset_add(rooms, asked.dataset_add(), person);
+     }},
+    {Request::kDatasetList, pb::ROLE_VIEWER, ask<&Request::dataset_list, dataset_list>},
+    {Request::kDatasetShow, pb::ROLE_VIEWER, ask<&Request::dataset_show, dataset_show>},
+    {Request::kDatasetDelete, pb::ROLE_ADMIN, ask<&Request::dataset_delete, dataset_delete>},
+    {Request::kRunCreate, pb::ROLE_ADMIN, ask<&Request::run_create, run_create>},
+    {Request::kRunList, pb::ROLE_VIEWER, ask<&Request::run_list, run_list>},
+    {Request::kRunShow, pb::ROLE_VIEWER, ask<&Request::run_show, run_show>},
+    {Request::kRunPause, pb::ROLE_ADMIN, ask<&Request::run_pause, run_pause>},
+    {Request::kRunResume, pb::ROLE_ADMIN, ask<&Request::run_resume, run_resume>},
+    {Request::kRunStop, pb::ROLE_ADMIN, ask<&Request::run_stop, run_stop>},
+    {Request::kRunExtend, pb::ROLE_ADMIN, ask<&Request::run_extend, run_extend>},
+    {Request::kRunExpert, pb::ROLE_ADMIN, ask<&Request::run_expert, run_expert>},
+    {Request::kRunAdopt, pb::ROLE_ADMIN, ask<&Request::run_adopt, run_adopt>},
+    {Request::kRunDelete, pb::ROLE_ADMIN, ask<&Request::run_delete, run_delete>},
+    {Request::kRunWhy, pb::ROLE_VIEWER, ask<&Request::run_why, run_why>},
+    {Request::kShardList, pb::ROLE_VIEWER, ask<&Request::shard_list, shard_list>},
+    {Request::kEventList, pb::ROLE_VIEWER,
+     [](Rooms& rooms, const Node&, const Request& asked) { return rooms.events.list(asked.event_list()); }},
+    {Request::kEnsemble, pb::ROLE_VIEWER, ask<&Request::ensemble, ensemble>},
+    {Request::kStatus, pb::ROLE_VIEWER,
+     [](Rooms& rooms, const Node&, const Request&) { return status(rooms); }},
+    {Request::kObjectList, pb::ROLE_VIEWER, ask<&Request::object_list, object_list>},
+    {Request::kObjectVerify, pb::ROLE_ADMIN, ask<&Request::object_verify, object_verify>},
+};
 
 // A run is stopped or paused before it can be deleted, and its dataset after that.
 bool makes_room(const pb::AdminRequest& request) {
@@ -33,94 +74,25 @@ bool makes_room(const pb::AdminRequest& request) {
          request.has_run_pause();
 }
 
-AdminResult answer(Rooms& rooms, const Node& person, const pb::AdminRequest& request) {
-  using Request = pb::AdminRequest;
-  switch (request.body_case()) {
-    case Request::kTokenCreate:
-      return token_create(rooms, request.token_create());
-    case Request::kTokenList:
-      return token_list(rooms, request.token_list());
-    case Request::kTokenRevoke:
-      return token_revoke(rooms, request.token_revoke());
-    case Request::kNodeList:
-      return node_list(rooms, request.node_list());
-    case Request::kNodeShow:
-      return node_show(rooms, request.node_show());
-    case Request::kNodeCordon:
-      return node_cordon(rooms, request.node_cordon(), true);
-    case Request::kNodeUncordon:
-      return node_cordon(rooms, request.node_uncordon(), false);
-    case Request::kNodeDrain:
-      return node_drain(rooms, request.node_drain());
-    case Request::kNodeEvict:
-      return node_evict(rooms, request.node_evict());
-    case Request::kNodeRevoke:
-      return node_revoke(rooms, request.node_revoke());
-    case Request::kNodeLogs:
-      return node_logs(rooms, request.node_logs());
-    case Request::kDatasetAdd:
-      return dataset_add(rooms, request.dataset_add(), person);
-    case Request::kDatasetList:
-      return dataset_list(rooms, request.dataset_list());
-    case Request::kDatasetShow:
-      return dataset_show(rooms, request.dataset_show());
-    case Request::kDatasetDelete:
-      return dataset_delete(rooms, request.dataset_delete());
-    case Request::kRunCreate:
-      return run_create(rooms, request.run_create());
-    case Request::kRunList:
-      return run_list(rooms, request.run_list());
-    case Request::kRunShow:
-      return run_show(rooms, request.run_show());
-    case Request::kRunPause:
-      return run_pause(rooms, request.run_pause());
-    case Request::kRunResume:
-      return run_resume(rooms, request.run_resume());
-    case Request::kRunStop:
-      return run_stop(rooms, request.run_stop());
-    case Request::kRunExtend:
-      return run_extend(rooms, request.run_extend());
-    case Request::kRunExpert:
-      return run_expert(rooms, request.run_expert());
-    case Request::kRunAdopt:
-      return run_adopt(rooms, request.run_adopt());
-    case Request::kRunDelete:
-      return run_delete(rooms, request.run_delete());
-    case Request::kRunWhy:
-      return run_why(rooms, request.run_why());
-    case Request::kShardList:
-      return shard_list(rooms, request.shard_list());
-    case Request::kEventList:
-      return rooms.events.list(request.event_list());
-    case Request::kEnsemble:
-      return ensemble(rooms, request.ensemble());
-    case Request::kStatus:
-      return status(rooms);
-    case Request::kObjectList:
-      return object_list(rooms, request.object_list());
-    case Request::kObjectVerify:
-      return object_verify(rooms, request.object_verify());
-    case Request::BODY_NOT_SET:
-      break;
-  }
-  return fail(ErrorCode::kInvalid, "the request asks for nothing that this version knows");
-}
-
 }  // namespace
 
 void Machine::admin(Node& person, const Received& event) {
-  const pb::AdminRequest& request = event.request.admin();
+  const Request& request = event.request.admin();
   const pb::Role role = person.record->role();
   const ConnectionId connection = event.connection;
   const std::uint64_t id = event.request.id();
-  if (role != pb::ROLE_ADMIN && !(role == pb::ROLE_VIEWER && is_read(request))) {
+  const Answer* const known = std::ranges::find(kAnswers, request.body_case(), &Answer::request);
+  const bool is_read = known != std::end(kAnswers) && known->role == pb::ROLE_VIEWER;
+  if (role != pb::ROLE_ADMIN && !(role == pb::ROLE_VIEWER && is_read)) {
     const char* who = role == pb::ROLE_VIEWER ? "a viewer may only read" : "a node may not ask this";
     reply_error(connection, id, fail(ErrorCode::kUnauthorised, text(who, ": log in with an admin's token")));
     turn_away({event.key, event.address, "control: asked for what only an admin may do", {}, {}});
     return;
   }
   effects.batch.makes_room = makes_room(request);
-  AdminResult result = answer(*this, person, request);
+  AdminResult result = known == std::end(kAnswers)
+                           ? fail(ErrorCode::kInvalid, "the request asks for nothing that this version knows")
+                           : known->answer(*this, person, request);
   if (!result) {
     reply_error(connection, id, result.error());
     return;

@@ -56,9 +56,9 @@ AdminResult status(const Rooms& rooms);
 AdminResult object_list(const Rooms& rooms, const pb::ObjectList& request);
 AdminResult object_verify(Rooms& rooms, const pb::ObjectVerify& request);
 
-// A page of a list that is keyed by name: calls add(item) → size, from the first
-// key after request.after(), for at most `most` items and `bytes`. RETURNS: the
-// last key that was added if there is more, else "".
+// A page of a list that is keyed by name: calls add(item) → size, from the
+// first key after request.after(), for at most `most` items and `bytes`.
+// RETURNS: the last key that was added if there is more, else "".
 template <class Map, class Add>
 std::string page(const Map& items, const pb::ListRequest& request, std::size_t most, std::size_t bytes,
                  Add add) {

@@ -5,7 +5,6 @@
 #include "base/text.h"
 #include "coordinator/router_job.h"
 #include "coordinator/run_spec.h"
-#include "protocol/limits.h"
 
 namespace skerry::coordinator {
 namespace {

@@ -31,7 +31,8 @@ struct Adoption {
   Duration asked{};
 };
 
-// Heads from which an expert of an adopted run may go on. Pointers into the adoption.
+// Heads from which an expert of an adopted run may go on.
+// LIFETIME: as long as the adoption.
 struct HeadCandidates {
   std::vector<const RunRecords::Head*> later;  // than the acknowledged one, or if there is none
   const RunRecords::Head* acknowledged = nullptr;

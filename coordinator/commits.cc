@@ -5,7 +5,6 @@
 
 #include "base/planted.h"
 #include "base/text.h"
-#include "protocol/limits.h"
 
 namespace skerry::coordinator {
 namespace {

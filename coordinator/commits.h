@@ -16,8 +16,8 @@ namespace skerry::coordinator {
 class Commits : Room {
  public:
   // LIFETIME: the other rooms outlive this one.
-  Commits(Context& the_context, EventLog& events, Runs& runs, Roster& roster, Objects& objects,
-          Datasets& datasets, Copies& copies, const Adoptions& adoptions)
+  Commits(Context& the_context, EventLog& events, Runs& runs, const Roster& roster, Objects& objects,
+          const Datasets& datasets, Copies& copies, const Adoptions& adoptions)
       : Room(the_context),
         events_(events),
         runs_(runs),
@@ -51,9 +51,9 @@ class Commits : Room {
 
   EventLog& events_;
   Runs& runs_;
-  Roster& roster_;
+  const Roster& roster_;
   Objects& objects_;
-  Datasets& datasets_;
+  const Datasets& datasets_;
   Copies& copies_;
   const Adoptions& adoptions_;
 };

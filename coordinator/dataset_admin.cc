@@ -1,6 +1,5 @@
 #include "base/text.h"
 #include "coordinator/admin.h"
-#include "coordinator/views.h"
 #include "protocol/limits.h"
 
 namespace skerry::coordinator {

@@ -136,11 +136,15 @@ void Datasets::progress(const ObjectProgress& event) {
   }
 }
 
-void Datasets::load(stored::Dataset record) {
+std::string Datasets::load(stored::Dataset record) {
+  for (const pb::DatasetFile& file : record.content().files()) {
+    if (!Hash::from_raw(file.object().manifest())) return "a file's manifest is not a hash";
+  }
   Dataset dataset;
   dataset.digest = digest_of(record.content());
   dataset.record = Tracked(std::move(record));
   datasets_.load(std::move(dataset));
+  return "";
 }
 
 void Datasets::pump(Dataset& dataset) {

@@ -58,7 +58,8 @@ class Datasets : Room {
   void stored(const Hash& manifest);
   void failed(const Hash& manifest);
   void progress(const ObjectProgress& event);
-  void load(stored::Dataset record);
+  // RETURNS: what is wrong; empty: nothing.
+  std::string load(stored::Dataset record);
 
  private:
   void check_ready(Dataset& dataset);

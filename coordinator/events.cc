@@ -54,6 +54,15 @@ const Bound* bound_of(const std::string& kind) {
   return found == std::end(kBounds) ? nullptr : found;
 }
 
+pb::Event event_of(const std::string& kind, const std::string& reason, const std::string& node) {
+  pb::Event event;
+  event.set_kind(kind);
+  event.set_expert(-1);
+  event.set_node(node);
+  event.set_reason(clean_text(reason, protocol::kReasonBytes));
+  return event;
+}
+
 }  // namespace
 
 std::string number_text(std::uint64_t number) {
@@ -65,11 +74,7 @@ std::string number_text(std::uint64_t number) {
 
 void EventLog::tell(const std::string& kind, const std::string& reason, const std::string& node,
                     const Expert* expert, std::uint64_t step) {
-  pb::Event event;
-  event.set_kind(kind);
-  event.set_expert(-1);
-  event.set_node(node);
-  event.set_reason(clean_text(reason, protocol::kReasonBytes));
+  pb::Event event = event_of(kind, reason, node);
   event.set_step(step);
   if (expert != nullptr) {
     event.set_run(runs_.of(*expert).record->spec().name());
@@ -80,22 +85,14 @@ void EventLog::tell(const std::string& kind, const std::string& reason, const st
 }
 
 void EventLog::tell_run(const std::string& kind, const std::string& reason, const Run& run) {
-  pb::Event event;
-  event.set_kind(kind);
+  pb::Event event = event_of(kind, reason, "");
   event.set_run(run.record->spec().name());
-  event.set_expert(-1);
-  event.set_reason(clean_text(reason, protocol::kReasonBytes));
-  tell_event(std::move(event), {run.record->spec().name(), ""});
+  tell_event(std::move(event), {event.run(), ""});
 }
 
 void EventLog::tell_of(const std::string& kind, const std::string& reason, const std::string& node,
                        const std::string& who) {
-  pb::Event event;
-  event.set_kind(kind);
-  event.set_expert(-1);
-  event.set_node(node);
-  event.set_reason(reason);
-  tell_event(std::move(event), {who, ""});
+  tell_event(event_of(kind, reason, node), {who, ""});
 }
 
 void EventLog::turn_away(std::string who, const std::string& why, const std::string& detail,
@@ -105,13 +102,8 @@ void EventLog::turn_away(std::string who, const std::string& why, const std::str
     who = kOthers;
     node.clear();
   }
-  pb::Event event;
-  event.set_kind(kTurnedAway);
-  event.set_expert(-1);
-  event.set_node(node);
-  event.set_reason(
-      clean_text(text(who, ": ", why, detail.empty() ? "" : ": ", detail), protocol::kReasonBytes));
-  tell_event(std::move(event), {who, why});
+  const std::string reason = text(who, ": ", why, detail.empty() ? "" : ": ", detail);
+  tell_event(event_of(kTurnedAway, reason, node), {who, why});
 }
 
 // Every event comes this way. One that `who` causes without end is counted once the kind's bound for a minute is reached.
@@ -225,12 +217,12 @@ const pb::Event* EventLog::find(std::uint64_t number) const {
   return found != events_.end() && found->number() == number ? &*found : nullptr;
 }
 
-bool EventLog::load(pb::Event event) {
-  if (!events_.empty() && event.number() <= events_.back().number()) return false;
+std::string EventLog::load(pb::Event event) {
+  if (!events_.empty() && event.number() <= events_.back().number()) return "events are out of order";
   if (!planted("event_numbers_reused") || events_.empty()) next_ = event.number() + 1;
   count(event, 1);
   events_.push_back(std::move(event));
-  return true;
+  return "";
 }
 
 }  // namespace skerry::coordinator

@@ -34,8 +34,8 @@ class EventLog : Room {
 
   Result<pb::AdminReply> list(const pb::EventList& request) const;
 
-  // RETURNS: false if the event does not follow the last.
-  bool load(pb::Event event);
+  // RETURNS: what is wrong; empty: nothing.
+  std::string load(pb::Event event);
 
  private:
   struct Repeated {

@@ -1,4 +1,5 @@
-// Keys of the coordinator's state. A number has 16 hexadecimal digits, so keys sort as their numbers do.
+// Keys of the coordinator's state. A number has 16 hexadecimal digits: keys sort
+// as their numbers do.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +38,9 @@ inline std::string id_text(const std::string& id) { return id; }
 inline std::string id_text(const ExpertId& id) { return id.run.str() + '/' + number_text(id.index); }
 inline std::string id_text(std::uint64_t number) { return number_text(number); }
 inline std::string expert_key(const ExpertId& id) { return kExpertPrefix + id_text(id); }
-inline std::string event_key(std::uint64_t number) { return kEventPrefix + id_text(number); }
+template <class Id>
+std::string key_of(Kind kind, const Id& id) {
+  return kPrefixes[static_cast<std::size_t>(kind)] + id_text(id);
+}
 
 }  // namespace skerry::coordinator

@@ -4,7 +4,6 @@
 
 #include "base/planted.h"
 #include "base/text.h"
-#include "protocol/limits.h"
 
 namespace skerry::coordinator {
 
@@ -79,8 +78,7 @@ void Leases::release(Expert& expert, const std::string& kind, const std::string&
   roster_.assignment_changed(node.record->id());
   expert.record.change().set_last_node(node.record->id());
   expert.record.change().clear_lease();
-  state(expert).lapsed = false;
-  state(expert).yield = state(expert).asked_back = false;
+  state(expert).lapsed = state(expert).yield = state(expert).asked_back = false;
   context.unsettled = true;
   lost_.push_back({expert.id(), kind, node.record->name(), reason});
   roster_.check_drained(node);
@@ -120,7 +118,6 @@ void Leases::raise_epoch(Expert& expert) {
       Epoch(static_cast<std::uint16_t>(context.meta->generation()), counter).value());
 }
 
-// A restored backup may be older than grants it does not know: its leases are of another generation, and end.
 void Leases::end_leases_of_old_generations() {
   for (auto& [id, run] : runs_.all()) {
     for (Expert& expert : run.experts) {
@@ -133,7 +130,6 @@ void Leases::end_leases_of_old_generations() {
   }
 }
 
-// A node has seen epochs of a later generation: a later backup was restored before this one.
 void Leases::go_beyond(const std::string& node, std::uint64_t seen) {
   if (seen <= context.meta->generation() || seen >= context.generations_end() ||
       planted("generation_not_taken"))

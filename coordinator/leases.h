@@ -55,7 +55,7 @@ class Leases : Room {
   void return_lease(const Node& node, const pb::ReturnLease& returned);
   void engine_report(const Node& node, const pb::EngineReport& report);
 
-  // A Hello: leases whose slots are gone end, and those that lapsed are resumed.
+  // At a Hello: ends leases whose slots are gone, and resumes lapsed ones.
   void resume_all(Node& node, std::uint32_t slots);
   void resume_if_lapsed(Expert& expert, const Node& node);
   // A node that trains what it lost discards by itself; people are told.
@@ -84,7 +84,6 @@ class Leases : Room {
   };
 
   static LeaseState& state(Expert& expert) { return expert.lease.edit(); }
-  bool holds(const Expert& expert, const Node& node, std::uint64_t epoch) const;
   void lapse_all(const Node& node, const std::string& reason);
   void overtake(Expert& expert);
   void avoid(Expert& expert, const Node& node);

@@ -21,22 +21,14 @@ Result<void> parse(const KeyValue& entry, Message& out) {
   return {};
 }
 
-Result<void> match(const KeyValue& entry, const std::string& expected) {
-  if (entry.key != expected) return corrupt(entry.key, text("its value belongs under \"", expected, "\""));
-  return {};
-}
-
-Result<void> check_expert(const std::string& key, const stored::Expert& expert) {
-  const auto& checkpoints = expert.checkpoints();
-  for (int i = 0; i < checkpoints.size(); ++i) {
-    if (!Hash::from_raw(checkpoints[i].manifest()))
-      return corrupt(key, "a checkpoint's manifest is not a hash");
-    if (checkpoints[i].epoch() > expert.epoch()) return corrupt(key, "a checkpoint is of a later epoch");
-    if (i > 0 && checkpoints[i].step() >= checkpoints[i - 1].step())
-      return corrupt(key, "checkpoints are out of order");
-  }
-  if (expert.has_lease() && expert.epoch() == 0) return corrupt(key, "a lease without an epoch");
-  return {};
+template <class Record, class Room>
+Result<void> load_record(const KeyValue& entry, Kind kind, Room& room) {
+  Record record;
+  TRY(parse(entry, record));
+  const std::string key = key_of(kind, id_of(record));
+  if (entry.key != key) return corrupt(entry.key, text("its value belongs under \"", key, "\""));
+  const std::string wrong = room.load(std::move(record));
+  return wrong.empty() ? Result<void>() : corrupt(entry.key, wrong);
 }
 
 }  // namespace
@@ -50,70 +42,14 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
     meta.list_in(meta_changes);
     return {};
   }
-  if (key.starts_with(kNodePrefix)) {
-    stored::Node record;
-    TRY(parse(entry, record));
-    TRY(match(entry, kNodePrefix + record.id()));
-    if (const std::string wrong = roster.load(std::move(record)); !wrong.empty()) return corrupt(key, wrong);
-    return {};
-  }
-  if (key.starts_with(kTokenPrefix)) {
-    stored::Token record;
-    TRY(parse(entry, record));
-    TRY(match(entry, kTokenPrefix + record.info().id()));
-    if (record.info().used() > record.info().uses())
-      return corrupt(key, "it was used more often than allowed");
-    roster.load(std::move(record));
-    return {};
-  }
-  if (key.starts_with(kDatasetPrefix)) {
-    stored::Dataset record;
-    TRY(parse(entry, record));
-    TRY(match(entry, kDatasetPrefix + record.content().name()));
-    for (const pb::DatasetFile& file : record.content().files()) {
-      if (!Hash::from_raw(file.object().manifest())) return corrupt(key, "a file's manifest is not a hash");
-    }
-    datasets.load(std::move(record));
-    return {};
-  }
-  if (key.starts_with(kRunPrefix)) {
-    stored::Run record;
-    TRY(parse(entry, record));
-    TRY(match(entry, kRunPrefix + record.id()));
-    const bool has_state = record.wanted() != stored::WANTED_UNSPECIFIED;
-    if (!runs.load(std::move(record))) return corrupt(key, "its name is another run's");
-    if (!has_state) return corrupt(key, "it has no state");
-    return {};
-  }
-  if (key.starts_with(kExpertPrefix)) {
-    stored::Expert record;
-    TRY(parse(entry, record));
-    TRY(match(entry, expert_key(id_of(record))));
-    TRY(check_expert(key, record));
-    if (const std::string wrong = runs.load(std::move(record)); !wrong.empty()) return corrupt(key, wrong);
-    return {};
-  }
-  if (key.starts_with(kDeletedPrefix)) {
-    stored::DeletedRun record;
-    TRY(parse(entry, record));
-    TRY(match(entry, kDeletedPrefix + record.id()));
-    runs.load(std::move(record));
-    return {};
-  }
-  if (key.starts_with(kRevokedPrefix)) {
-    stored::RevokedKey record;
-    TRY(parse(entry, record));
-    TRY(match(entry, kRevokedPrefix + record.node()));
-    roster.load(std::move(record));
-    return {};
-  }
-  if (key.starts_with(kEventPrefix)) {
-    pb::Event event;
-    TRY(parse(entry, event));
-    TRY(match(entry, event_key(event.number())));
-    if (!events.load(std::move(event))) return corrupt(key, "events are out of order");
-    return {};
-  }
+  if (key.starts_with(kNodePrefix)) return load_record<stored::Node>(entry, Kind::kNode, roster);
+  if (key.starts_with(kTokenPrefix)) return load_record<stored::Token>(entry, Kind::kToken, roster);
+  if (key.starts_with(kDatasetPrefix)) return load_record<stored::Dataset>(entry, Kind::kDataset, datasets);
+  if (key.starts_with(kRunPrefix)) return load_record<stored::Run>(entry, Kind::kRun, runs);
+  if (key.starts_with(kExpertPrefix)) return load_record<stored::Expert>(entry, Kind::kExpert, runs);
+  if (key.starts_with(kDeletedPrefix)) return load_record<stored::DeletedRun>(entry, Kind::kDeleted, runs);
+  if (key.starts_with(kRevokedPrefix)) return load_record<stored::RevokedKey>(entry, Kind::kRevoked, roster);
+  if (key.starts_with(kEventPrefix)) return load_record<pb::Event>(entry, Kind::kEvent, events);
   return corrupt(key, "nothing of this version has such a key");
 }
 

@@ -1,4 +1,3 @@
-#include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/admin.h"
 #include "coordinator/views.h"
@@ -47,6 +46,12 @@ Result<Node*> find_node(Rooms& rooms, const std::string& name) {
   return &rooms.roster.at(node->record->id());
 }
 
+Result<Node*> find_unrevoked(Rooms& rooms, const std::string& name) {
+  ASSIGN_OR_RETURN(Node* const node, find_node(rooms, name));
+  if (node->record->revoked()) return fail(ErrorCode::kConflict, text(name, " is revoked"));
+  return node;
+}
+
 }  // namespace
 
 // Nodes only; people are found by name.
@@ -71,24 +76,21 @@ AdminResult node_show(const Rooms& rooms, const pb::Named& request) {
 }
 
 AdminResult node_cordon(Rooms& rooms, const pb::Named& request, bool cordoned) {
-  ASSIGN_OR_RETURN(Node* const node, find_node(rooms, request.name()));
-  if (node->record->revoked()) return fail(ErrorCode::kConflict, text(request.name(), " is revoked"));
+  ASSIGN_OR_RETURN(Node* const node, find_unrevoked(rooms, request.name()));
   if (node->record->cordoned() == cordoned && !node->record->draining()) return acknowledged();
   rooms.roster.cordon(*node, cordoned);
   return acknowledged();
 }
 
 AdminResult node_drain(Rooms& rooms, const pb::Named& request) {
-  ASSIGN_OR_RETURN(Node* const node, find_node(rooms, request.name()));
-  if (node->record->revoked()) return fail(ErrorCode::kConflict, text(request.name(), " is revoked"));
+  ASSIGN_OR_RETURN(Node* const node, find_unrevoked(rooms, request.name()));
   if (!node->record->draining() && !(node->record->cordoned() && node->leases->empty()))
     rooms.roster.drain(*node);
   return acknowledged();
 }
 
 AdminResult node_evict(Rooms& rooms, const pb::Named& request) {
-  ASSIGN_OR_RETURN(Node* const node, find_node(rooms, request.name()));
-  if (node->record->revoked()) return fail(ErrorCode::kConflict, text(request.name(), " is revoked"));
+  ASSIGN_OR_RETURN(Node* const node, find_unrevoked(rooms, request.name()));
   rooms.leases.release_all(*node, "lease_lost", text(node->record->name(), " was evicted"), true);
   rooms.roster.evict(*node);
   return acknowledged();

@@ -1,5 +1,4 @@
 // What people ask about objects: which there are, and whether they are whole where the coordinator keeps them.
-#include "base/text.h"
 #include "coordinator/admin.h"
 #include "coordinator/views.h"
 #include "protocol/limits.h"

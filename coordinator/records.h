@@ -18,8 +18,8 @@ namespace skerry::coordinator {
 
 // What a node last said of a replica that it is to hold.
 struct Held {
-  std::uint64_t version =
-      0;  // of the assignment that first named it: what was said before is of an earlier copy
+  // Of the assignment that first named it; earlier reports are of another copy.
+  std::uint64_t version = 0;
   bool durable = false;
   std::uint64_t bytes = 0;
   Duration moved{};  // when either last changed
@@ -104,7 +104,8 @@ struct LeaseState {
   bool asked_back = false;  // yield, at some time in this lease
   std::string why = "not looked at yet";
   std::map<std::string, Avoided> avoid;
-  // Whose lease was taken over, or ended by a person, with its epoch: it does not know yet. The last ones only.
+  // Nodes whose lease was taken over, or ended by a person, with its epoch:
+  // they do not know yet. The last ones only.
   std::deque<std::pair<std::string, std::uint64_t>> overtaken;
   std::string last_report;
 };

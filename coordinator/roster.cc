@@ -63,20 +63,20 @@ void Roster::excuse(Duration lag) {
 Result<void> Roster::connect(Node& node, const Received& event) {
   const pb::Hello& hello = event.request.hello();
   TRY(check_version(hello.version()));
+  Session& here = session(node);
+  const bool is_other = here.connection != event.connection;
   if (node.is_node()) {
-    if (hello.incarnation() == 0 || hello.slots().empty()) {
+    if (hello.incarnation() == 0 || hello.slots().empty())
       return fail(ErrorCode::kInvalid, "a node says its incarnation and slots");
-    }
-    const auto superseded = std::ranges::find(node.session->superseded, hello.incarnation());
+    const auto superseded = std::ranges::find(here.superseded, hello.incarnation());
     // A killed process's Hello may come late and take the place of its living successor. It never beats.
-    const bool successor_lives = !node.session->connection.empty() &&
-                                 node.session->connection != event.connection && node.session->sequence > 0;
-    if (superseded != node.session->superseded.end() && !successor_lives) {
-      session(node).superseded.erase(superseded);
-    } else if (superseded != node.session->superseded.end()) {
-      return fail(
-          ErrorCode::kUnauthorised,
-          "another process with this node's key has taken its place; is the data folder in use twice?");
+    const bool successor_lives = !here.connection.empty() && is_other && here.sequence > 0;
+    if (superseded != here.superseded.end()) {
+      if (successor_lives)
+        return fail(
+            ErrorCode::kUnauthorised,
+            "another process with this node's key has taken its place; is the data folder in use twice?");
+      here.superseded.erase(superseded);
     }
   }
   if (!peers_.contains(event.connection)) {
@@ -85,27 +85,26 @@ Result<void> Roster::connect(Node& node, const Received& event) {
         node.is_node() ? 0
                        : std::ranges::count_if(peers_, [&](const auto& peer) { return peer.second == id; });
     if (peers_.size() >= config.connections ||
-        static_cast<std::size_t>(of_person) >= config.connections_of_person) {
+        static_cast<std::size_t>(of_person) >= config.connections_of_person)
       return fail(ErrorCode::kExhausted, "too many connections");
-    }
     peers_[event.connection] = id;
   }
-  if (node.is_node()) {
-    if (!node.session->connection.empty() && node.session->connection != event.connection) {
-      effects.disconnects.push_back(node.session->connection);
-      peers_.erase(node.session->connection);
-    }
-    session(node).connection = event.connection;
+  if (!node.is_node()) return {};
+  if (!here.connection.empty() && is_other) {
+    effects.disconnects.push_back(here.connection);
+    peers_.erase(here.connection);
   }
+  here.connection = event.connection;
   return {};
 }
 
 void Roster::describe(Node& node, const Received& event) {
   const pb::Hello& hello = event.request.hello();
-  session(node).seen_unix_ms = now.unix_ms;
-  session(node).software = clean_text(hello.software(), protocol::kNameBytes);
-  session(node).address = event.address;
-  session(node).host_label = clean_text(hello.host_label(), protocol::kNameBytes);
+  Session& here = session(node);
+  here.seen_unix_ms = now.unix_ms;
+  here.software = clean_text(hello.software(), protocol::kNameBytes);
+  here.address = event.address;
+  here.host_label = clean_text(hello.host_label(), protocol::kNameBytes);
 }
 
 void Roster::arrive(Node& node, const pb::Hello& hello) {
@@ -379,6 +378,17 @@ std::string Roster::load(stored::Node record) {
   if (!ids_.emplace(record.name(), record.id()).second) return "its name is another node's";
   if (!ids_of_keys_.emplace(record.x25519_key(), record.id()).second) return "its key is another node's";
   nodes_.load({.record = Tracked(std::move(record))});
+  return "";
+}
+
+std::string Roster::load(stored::Token record) {
+  if (record.info().used() > record.info().uses()) return "it was used more often than allowed";
+  tokens_.load({Tracked(std::move(record))});
+  return "";
+}
+
+std::string Roster::load(stored::RevokedKey record) {
+  revoked_keys_.load({Tracked(std::move(record))});
   return "";
 }
 

@@ -78,7 +78,7 @@ class Roster : Room {
   std::vector<std::string> take_unreturned();
   // When the next of them is due; never after `latest`.
   Duration next_unreturned(Duration latest) const;
-  // It said that it would go, and holds nothing any more: nothing is lost by it.
+  // It said that it would go, and holds nothing: nothing is lost by it.
   void leave(Node& node);
   void depart(Node& node, bool left);
   void check_drained(Node& node);
@@ -114,8 +114,8 @@ class Roster : Room {
 
   // RETURNS: what is wrong; empty: nothing.
   std::string load(stored::Node record);
-  void load(stored::Token record) { tokens_.load({Tracked(std::move(record))}); }
-  void load(stored::RevokedKey record) { revoked_keys_.load({Tracked(std::move(record))}); }
+  std::string load(stored::Token record);
+  std::string load(stored::RevokedKey record);
 
  private:
   static Session& session(Node& node) { return node.session.edit(); }

@@ -1,7 +1,5 @@
-#include "base/clean_text.h"
 #include "base/text.h"
 #include "coordinator/admin.h"
-#include "coordinator/keys.h"
 #include "coordinator/views.h"
 #include "protocol/limits.h"
 

@@ -73,16 +73,24 @@ void Runs::forget_deletions() {
   }
 }
 
-bool Runs::load(stored::Run record) {
-  if (!ids_.emplace(record.spec().name(), record.id()).second) return false;
+std::string Runs::load(stored::Run record) {
+  if (!ids_.emplace(record.spec().name(), record.id()).second) return "its name is another run's";
+  if (record.wanted() == stored::WANTED_UNSPECIFIED) return "it has no state";
   Run run;
   run.experts.resize(record.experts());
   run.record = Tracked(std::move(record));
   runs_.load(std::move(run));
-  return true;
+  return "";
 }
 
 std::string Runs::load(stored::Expert record) {
+  const auto& checkpoints = record.checkpoints();
+  for (int i = 0; i < checkpoints.size(); ++i) {
+    if (!Hash::from_raw(checkpoints[i].manifest())) return "a checkpoint's manifest is not a hash";
+    if (checkpoints[i].epoch() > record.epoch()) return "a checkpoint is of a later epoch";
+    if (i > 0 && checkpoints[i].step() >= checkpoints[i - 1].step()) return "checkpoints are out of order";
+  }
+  if (record.has_lease() && record.epoch() == 0) return "a lease without an epoch";
   const auto run = runs_.find(record.run());
   if (run == runs_.end()) return "its run is missing";
   if (record.index() >= run->second.experts.size()) return "its run has fewer experts";

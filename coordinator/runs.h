@@ -54,11 +54,13 @@ class Runs : Room {
   void remember_deletion(const std::string& id, const std::string& name);
   void forget_deletions();
 
-  // RETURNS: false if another run has the name.
-  bool load(stored::Run record);
-  // RETURNS: what is wrong; empty: nothing. REQUIRES: every run is loaded.
+  // RETURNS: what is wrong; empty: nothing. REQUIRES: runs before experts.
+  std::string load(stored::Run record);
   std::string load(stored::Expert record);
-  void load(stored::DeletedRun record) { deleted_.load({Tracked(std::move(record))}); }
+  std::string load(stored::DeletedRun record) {
+    deleted_.load({Tracked(std::move(record))});
+    return "";
+  }
 
  private:
   Table<Run> runs_{context.journal, Kind::kRun};

@@ -24,6 +24,21 @@ std::string unwanted_because(const Run& run, const Expert& expert) {
   }
 }
 
+std::string state_of(const Run& run) {
+  switch (run.record->wanted()) {
+    case stored::WANTED_PAUSED:
+      return "paused";
+    case stored::WANTED_STOPPED:
+      return "stopped";
+    case stored::WANTED_FAILED:
+      return "failed";
+    case stored::WANTED_DONE:
+      return "done";
+    default:
+      return std::ranges::any_of(run.experts, &Expert::held) ? "running" : "waiting";
+  }
+}
+
 }  // namespace
 
 Schedule Leases::plan() const {
@@ -127,12 +142,12 @@ void Leases::grant(Expert& expert, const Grant& granted) {
   lease.set_incarnation(node.record->incarnation());
   lease.set_rounds(0);
   expert.record.change().set_last_node(node.record->id());
-  state(expert).lapsed = false;
-  state(expert).yield = state(expert).asked_back = false;
-  state(expert).why = granted.reason;
+  LeaseState& its = state(expert);
+  its.lapsed = its.yield = its.asked_back = false;
+  its.why = granted.reason;
+  its.grant_batch = context.batch + 1;
   node.leases.edit().insert(expert.id());
   regranted_.insert(expert.id());
-  state(expert).grant_batch = context.batch + 1;
   roster_.assignment_changed(node.record->id());
   events_.tell("granted", granted.reason, node.record->name(), &expert, expert.step());
 }
@@ -156,25 +171,7 @@ void Leases::apply_yields(const Schedule& planned) {
 }
 
 void Leases::update_run_state(Run& run) {
-  std::string state;
-  switch (run.record->wanted()) {
-    case stored::WANTED_PAUSED:
-      state = "paused";
-      break;
-    case stored::WANTED_STOPPED:
-      state = "stopped";
-      break;
-    case stored::WANTED_FAILED:
-      state = "failed";
-      break;
-    case stored::WANTED_DONE:
-      state = "done";
-      break;
-    default:
-      state = std::ranges::any_of(run.experts, [](const Expert& expert) { return expert.held(); })
-                  ? "running"
-                  : "waiting";
-  }
+  const std::string state = state_of(run);
   if (state == run.record->state()) return;
   std::string reason = run.record->reason();
   if (run.active()) {

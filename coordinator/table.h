@@ -26,54 +26,46 @@
 
 namespace skerry::coordinator {
 
-class Changed {
- public:
-  virtual ~Changed() = default;
-  virtual void take(std::vector<Write>& writes) = 0;
-};
-
 // Collects the changes of every kind.
 class Journal {
  public:
-  // LIFETIME: `changed` outlives the last take().
-  void add(Kind kind, Changed& changed) { kinds_.at(static_cast<std::size_t>(kind)) = &changed; }
+  using Take = std::function<void(std::vector<Write>&)>;
+
+  void add(Kind kind, Take take) { kinds_.at(static_cast<std::size_t>(kind)) = std::move(take); }
   // RETURNS: the writes since the last call, by kind and then by id.
   std::vector<Write> take() {
     std::vector<Write> writes;
-    for (Changed* kind : kinds_) kind->take(writes);
+    for (const Take& take_kind : kinds_) take_kind(writes);
     return writes;
   }
 
  private:
-  std::array<Changed*, std::size(kPrefixes)> kinds_{};
+  std::array<Take, std::size(kPrefixes)> kinds_;
 };
 
 // The ids of one kind that the next batch writes or deletes.
 template <class Id>
-class Changes final : public Changed {
+class Changes {
  public:
-  // RETURNS: null if the record was erased.
-  using Find = std::function<const google::protobuf::MessageLite*(const Id&)>;
-
-  Changes(Journal& journal, Kind kind, Find find) : kind_(kind), find_(std::move(find)) {
-    journal.add(kind, *this);
+  // `find` returns null if the record was erased. LIFETIME: what it reads, and
+  // this, outlive the last Journal::take().
+  template <class Find>
+  Changes(Journal& journal, Kind kind, Find find) {
+    journal.add(kind, [this, kind, find](std::vector<Write>& writes) {
+      for (const Id& id : std::exchange(ids_, {})) {
+        const auto* record = find(id);
+        writes.push_back({key_of(kind, id),
+                          record == nullptr ? std::nullopt : std::optional(record->SerializeAsString())});
+      }
+    });
   }
   Changes(const Changes&) = delete;
   Changes& operator=(const Changes&) = delete;
 
   void add(const Id& id) { ids_.insert(id); }
   void forget(const Id& id) { ids_.erase(id); }
-  void take(std::vector<Write>& writes) override {
-    for (const Id& id : std::exchange(ids_, {})) {
-      const google::protobuf::MessageLite* record = find_(id);
-      writes.push_back({kPrefixes[static_cast<std::size_t>(kind_)] + id_text(id),
-                        record == nullptr ? std::nullopt : std::optional(record->SerializeAsString())});
-    }
-  }
 
  private:
-  Kind kind_;
-  Find find_;
   std::set<Id> ids_;
 };
 
@@ -84,6 +76,7 @@ inline const std::string& id_of(const stored::Dataset& record) { return record.c
 inline const std::string& id_of(const stored::Run& record) { return record.id(); }
 inline const std::string& id_of(const stored::DeletedRun& record) { return record.id(); }
 inline const std::string& id_of(const stored::RevokedKey& record) { return record.node(); }
+inline std::uint64_t id_of(const pb::Event& event) { return event.number(); }
 inline ExpertId id_of(const stored::Expert& record) { return {RunId(record.run()), record.index()}; }
 
 // A record that lists itself as changed. One that is in no table lists itself

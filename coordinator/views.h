@@ -15,9 +15,10 @@ pb::RunInfo run_info(const Rooms& rooms, const Run& run, bool with_experts);
 pb::EnsembleReply about(const Rooms& rooms, const Run& run);
 
 // ---- Of objects
-// What is wrong with it and what repairs it; empty: nothing, or nothing names it.
+// RETURNS: what is wrong with it and what repairs it; empty: nothing is, or
+// nothing names it.
 std::string trouble_of(const Rooms& rooms, const Hash& manifest);
-// What keeps this run from going on or from being fetched, as `run why` says it.
+// Why this run cannot go on or be fetched, as `run why` says it.
 std::vector<std::string> damages(const Rooms& rooms, const Run& run);
 // Tells everybody whose work the object's damage holds up, or its repair.
 void tell_of_object(Rooms& rooms, const std::string& kind, const Hash& manifest);
