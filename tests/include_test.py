@@ -55,6 +55,20 @@ def complaints(source, dependencies):
     return found
 
 
+def room_complaints(page, read):
+    """page: docs/internals/coordinator.md; read: a header's name -> its text. Arrows must be what rooms hold references to."""
+    rooms = dict(re.findall(r"^\| `(\w+)` \| `(\w+\.h)` \|", page, re.M))
+    drawn = {(a, b, arrow == "-.->") for a, arrow, b in re.findall(r"^  (\w+) (-->|-\.->) (\w+)$", page, re.M)}
+    held = set()
+    for room, header in rooms.items():
+        for const, other in re.findall(r"^  (const )?(\w+)& \w+_;$", read(header), re.M):
+            if other in rooms and (const or other != "EventLog"):
+                held.add((room, other, bool(const)))
+    words = {False: "calls", True: "reads"}
+    return [f"{a} {words[reads]} {b}, which docs/internals/coordinator.md does not draw" for a, b, reads in sorted(held - drawn)] + \
+           [f"docs/internals/coordinator.md draws that {a} {words[reads]} {b}, which it does not" for a, b, reads in sorted(drawn - held)]
+
+
 def read_dependencies(build, source_dir):
     """Yields (source, dependencies) of each compiled file of ours."""
     text = subprocess.run(["ninja", "-C", build, "-t", "deps"], check=True, capture_output=True, text=True).stdout
@@ -106,6 +120,15 @@ class Rules(unittest.TestCase):
     def test_rocksdb_stays_in_its_room(self):
         self.assertEqual(len(complaints("diffusion/a.cc", ["diffusion/a.cc", "/usr/include/rocksdb/db.h"])), 1)
 
+    def test_rooms_are_as_drawn(self):
+        page = "  A --> B\n  A -.-> C\n| `A` | `a.h` | x |\n| `B` | `b.h` | x |\n| `C` | `c.h` | x |\n"
+        headers = {"a.h": "  B& b_;\n  const C& c_;\n", "b.h": "", "c.h": ""}
+        self.assertEqual(room_complaints(page, headers.get), [])
+        headers["c.h"] = "  B& b_;\n"
+        self.assertEqual(len(room_complaints(page, headers.get)), 1)
+        headers["a.h"] = "  B& b_;\n"
+        self.assertEqual(len(room_complaints(page, headers.get)), 2)
+
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
@@ -114,7 +137,12 @@ if __name__ == "__main__":
     result = unittest.TextTestRunner(verbosity=0).run(unittest.defaultTestLoader.loadTestsFromTestCase(Rules))
     if not result.wasSuccessful():
         sys.exit(1)
-    files, problems = 0, []
+    def read_file(*parts):
+        with open(os.path.join(source_root, *parts), encoding="utf-8") as file:
+            return file.read()
+
+    files, problems = 0, room_complaints(read_file("docs", "internals", "coordinator.md"),
+                                         lambda header: read_file("coordinator", header))
     for file, includes in read_dependencies(build_dir, source_root):
         files += 1
         problems += complaints(file, includes)

@@ -112,7 +112,7 @@ Record backup;
 bool has_backup;
 #endif
 
-/* ---- What it forgets in a crash. code: coordinator/machine.h ---- */
+/* ---- What it forgets in a crash. code: coordinator/records.h ---- */
 bool dirty;                  /* memory is ahead of disk */
 bool grant_dirty;            /* code: Expert.grant_batch > persisted */
 bool lapsed;
@@ -216,7 +216,7 @@ inline lose_connection(n) {
 
 /* ======== What the coordinator says ======== */
 
-/* code: Machine::assignment_of, Machine::heartbeat */
+/* code: Leases::assignment_of, Machine::heartbeat */
 inline claim_epoch(n, named) {
   if
   :: named ->
@@ -259,7 +259,7 @@ inline drop_pending() {
   pending = false; pending_node = 0; pending_epoch = 0; pending_parent = 0
 }
 
-/* code: Machine::release */
+/* code: Leases::release */
 inline release() {
   memory.holder = NOBODY;
   memory.holder_incarnation = 0;
@@ -268,7 +268,7 @@ inline release() {
   dirty = true
 }
 
-/* code: Machine::raise_epoch */
+/* code: Leases::raise_epoch */
 inline raise_epoch() {
   if
   :: planted(epoch_not_raised) && memory.epoch != 0
@@ -277,7 +277,7 @@ inline raise_epoch() {
   dirty = true
 }
 
-/* Nobody else has it yet, and its holder gets it back by being heard. code: Machine::lapse */
+/* Nobody else has it yet, and its holder gets it back by being heard. code: Leases::lapse_all */
 inline lapse() {
   assert(!recovering);                                                                 /* L4 */
   lapsed = true;
@@ -286,7 +286,7 @@ inline lapse() {
   memory.present = false
 }
 
-/* The holder is heard. code: Machine::resume */
+/* The holder is heard. code: Leases::resume_if_lapsed */
 inline hear() {
   silent = 0;
   lapsed = false;
@@ -294,7 +294,7 @@ inline hear() {
   memory.present = true
 }
 
-/* code: Machine::accept */
+/* code: Commits::accept */
 inline accept(n, with_epoch, parent) {
   assert(with_epoch == memory.epoch);                                                  /* S2 */
   assert(memory.holder == n);                                                          /* S1 */
@@ -310,7 +310,7 @@ inline accept(n, with_epoch, parent) {
   fi
 }
 
-/* The questions in the code's order. code: Machine::decide */
+/* The questions in the code's order. code: Commits::decide */
 inline decide(n, with_epoch, parent, stored, verdict) {
   if
   :: with_epoch != memory.epoch && !planted(stale_epoch_accepted) -> verdict = FENCED
@@ -393,10 +393,10 @@ proctype Coordinator() {
         number = (memory.holder == n && (!grant_dirty || planted(renewal_before_durable)) -> memory.epoch : 0);
         claim_epoch(n, number);
         down[n]!RENEWED, number, 0, NOTHING, 0
-      :: what == ASK ->                                               /* code: Machine::get_assignment */
+      :: what == ASK ->                                               /* code: Leases::assignment_of */
         number = (memory.holder == n -> memory.epoch : 0);
         say(n, ASSIGNED, number, memory.head, NOTHING, 0)
-      :: what == COMMIT ->                                            /* code: Machine::commit */
+      :: what == COMMIT ->                                            /* code: Commits::commit */
         decide(n, number, parent, false, verdict);
         if
         :: verdict == FETCHING ->
@@ -428,7 +428,7 @@ proctype Coordinator() {
       n = 0; number = 0; parent = 0; i = 0; what = NOTHING; verdict = NOTHING
     }
 
-  /* ---- The object of a commit is durable, or cannot be had. code: Machine::commit_stored, object_failed ---- */
+  /* ---- The object of a commit is durable, or cannot be had. code: Commits::try_again, Commits::object_failed ---- */
   :: atomic {
       is_fetched ->
       n = pending_node; number = pending_epoch; parent = pending_parent;
@@ -443,7 +443,7 @@ proctype Coordinator() {
     }
   :: atomic { pending && (!calm || !greeted[pending_node]) -> drop_pending() }
 
-  /* ---- The scheduler. code: Machine::grant ---- */
+  /* ---- The scheduler. code: Leases::grant ---- */
   :: atomic {
       wants_holder && some(may_hold) && (calm || memory.epoch % GENERATION < GRANTS) ->
       pick(may_hold);
@@ -457,7 +457,7 @@ proctype Coordinator() {
       n = 0
     }
 
-  /* ---- Silence. code: Machine::expire ---- */
+  /* ---- Silence. code: Leases::expire ---- */
   :: atomic {
       runs_out ->
       /* Its holder has stopped counting on it before. */
@@ -465,7 +465,7 @@ proctype Coordinator() {
       lapse()
     }
 
-  /* ---- A closed connection. code: Machine::end_early ---- */
+  /* ---- A closed connection. code: Leases::end_early ---- */
   :: atomic {
       ends_early ->
       assert(!greeted[memory.holder]);                                                 /* L4 */
@@ -481,7 +481,7 @@ proctype Coordinator() {
     }
 
 #if RESTORES
-  /* ---- A backup is taken, and later put back. code: Core::restored, Machine::end_leases_of_old_generations ---- */
+  /* ---- A backup is taken, and later put back. code: Core::restored, Leases::end_leases_of_old_generations ---- */
   :: atomic { !has_backup -> has_backup = true; copy(backup, disk) }
   :: atomic {
       !calm && has_backup && restores < RESTORES ->
@@ -636,7 +636,7 @@ proctype World() {
   :: atomic { !calm -> calm = true }
 #endif
 
-  /* A connection breaks. code: Machine::forget_connection */
+  /* A connection breaks. code: Roster::close */
   :: atomic {
       !calm && breaks < BREAKS && some(is_greeted) ->
       breaks++;
