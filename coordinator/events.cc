@@ -21,8 +21,8 @@ struct Bound {
   std::string_view kind;
   std::uint64_t each_minute;
 };
-constexpr std::uint64_t kOften = 600;   // a commit needs a checkpoint that is whole on this disk
-constexpr std::uint64_t kLeases = 200;  // a node has up to 64 slots
+constexpr std::uint64_t kOften = 6'000;  // a commit needs a checkpoint that is whole on this disk
+constexpr std::uint64_t kLeases = 200;   // a node has up to 64 slots
 constexpr std::uint64_t kSeldom = 20;
 constexpr Bound kBounds[] = {
     {"committed", kOften},
