@@ -1,7 +1,11 @@
 // Files as chunks: one that is being received, in any order and over restarts, and one that is served.
-// Thread rule: a ChunkWriter belongs to one thread at a time, but for read(); a ChunkReader may be read by many. Failure rule: as files.h.
+//
+// LIFETIME: the Files outlive both.
+// ON FAILURE: as files.h.
+// THREADS: a ChunkWriter belongs to one thread at a time, but for read(). Many may read a ChunkReader.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -10,6 +14,7 @@
 
 #include "base/hash.h"
 #include "base/result.h"
+#include "storage/files.h"
 #include "storage/layout.h"
 
 namespace skerry::storage {
@@ -17,10 +22,7 @@ namespace skerry::storage {
 // PATH.partial, until commit() gives it its name. Destroyed before, it stays, for the next open() to go on with.
 class ChunkWriter {
  public:
-  static Result<ChunkWriter> open(const std::string& path, Layout layout);
-  ChunkWriter(ChunkWriter&& other) noexcept;
-  ChunkWriter& operator=(ChunkWriter&&) = delete;
-  ~ChunkWriter();
+  static Result<ChunkWriter> open(const std::string& path, Layout layout, Files& files = posix_files());
   // The chunks that an earlier life left behind intact; reads the whole file unless it is new. A chunk that cannot be read
   // is not among them.
   std::vector<Hash> present() const;
@@ -30,24 +32,24 @@ class ChunkWriter {
   Result<std::string> read(const Hash& hash) const;
   // REQUIRES: every chunk was put or present. Durable under its name on return; only read() may follow.
   Result<void> commit();
-  static Result<void> discard(const std::string& path);  // the partial file, if there is one
+  // The partial file, if there is one.
+  static Result<void> discard(const std::string& path, Files& files = posix_files());
 
  private:
-  ChunkWriter(std::string path, Layout layout, int descriptor, bool is_new);
+  ChunkWriter(std::string path, Layout layout, std::unique_ptr<File> file, Files& files, bool is_new);
   std::string path_;
   Layout layout_;
   std::unordered_map<Hash, std::vector<std::size_t>> by_hash_;  // into layout_.placements
-  int descriptor_ = -1;
+  std::unique_ptr<File> file_;
+  Files* files_;
   bool is_new_ = false;
 };
 
 // A file on disk with the layout that it is known by. Each chunk is checked as it is read: a damaged one is refused.
 class ChunkReader {
  public:
-  static Result<ChunkReader> open(const std::string& path, const Layout& layout);
-  ChunkReader(ChunkReader&& other) noexcept;
-  ChunkReader& operator=(ChunkReader&&) = delete;
-  ~ChunkReader();
+  static Result<ChunkReader> open(const std::string& path, const Layout& layout,
+                                  Files& files = posix_files());
   // kNotFound: not of this file. kCorrupt: the file holds other bytes now.
   Result<std::string> read(const Hash& hash) const;
   // The same of several, in their order; the first that fails fails all.
@@ -57,10 +59,11 @@ class ChunkReader {
 
  private:
   Result<Placement> place_of(const Hash& hash) const;
-  ChunkReader(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  ChunkReader(std::string path, std::unique_ptr<File> file)
+      : path_(std::move(path)), file_(std::move(file)) {}
   std::string path_;
   std::unordered_map<Hash, Placement> by_hash_;
-  int descriptor_ = -1;
+  std::unique_ptr<File> file_;
 };
 
 }  // namespace skerry::storage

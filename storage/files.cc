@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,12 +13,6 @@
 #include "base/text.h"
 
 namespace skerry::storage {
-
-Result<std::uint64_t> free_bytes(const std::string& folder) {
-  struct statvfs system {};
-  if (::statvfs(folder.c_str(), &system) != 0) return system_error("inspect", folder, errno);
-  return std::uint64_t{system.f_bavail} * system.f_frsize;
-}
 
 Result<MappedFile> MappedFile::open(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -98,11 +91,6 @@ Result<void> write_at(int descriptor, std::uint64_t offset, std::string_view byt
   return {};
 }
 
-void start_writing(int descriptor, std::uint64_t offset, std::uint64_t length) {
-  ::sync_file_range(descriptor, static_cast<off64_t>(offset), static_cast<off64_t>(length),
-                    SYNC_FILE_RANGE_WRITE);
-}
-
 Result<void> sync_file(int descriptor, const std::string& shown_as) {
   if (::fsync(descriptor) == 0) return {};
   return fail(ErrorCode::kIo, system_error("sync", shown_as, errno).message);
@@ -117,28 +105,25 @@ Result<void> sync_folder(const std::string& folder) {
   return synced;
 }
 
-Result<PartialFile> PartialFile::create(const std::string& path) {
-  const std::string partial = path + ".partial";
-  const int descriptor = ::open(partial.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor < 0) return system_error("create", partial, errno);
-  return PartialFile(path, descriptor);
+Result<PartialFile> PartialFile::create(const std::string& path, Files& files) {
+  ASSIGN_OR_RETURN(std::unique_ptr<File> file, files.open(path + ".partial", Files::Open::kCreate));
+  return PartialFile(path, std::move(file), files);
 }
 
-PartialFile::PartialFile(std::string path, int descriptor)
-    : path_(std::move(path)), partial_(path_ + ".partial"), descriptor_(descriptor) {}
-
-PartialFile::PartialFile(PartialFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      partial_(std::move(other.partial_)),
-      descriptor_(std::exchange(other.descriptor_, -1)) {}
+PartialFile::PartialFile(std::string path, std::unique_ptr<File> file, Files& files)
+    : path_(std::move(path)), partial_(path_ + ".partial"), file_(std::move(file)), files_(&files) {}
 
 PartialFile::~PartialFile() {
-  if (descriptor_ < 0) return;
-  ::close(descriptor_);
-  ::unlink(partial_.c_str());
+  if (!file_) return;
+  file_.reset();
+  [[maybe_unused]] const Result<void> removed = files_->remove(partial_);
 }
 
-Result<void> PartialFile::append(std::string_view bytes) { return write_all(descriptor_, bytes, partial_); }
+Result<void> PartialFile::append(std::string_view bytes) {
+  TRY(file_->write_at(appended_, bytes));
+  appended_ += bytes.size();
+  return {};
+}
 
 Result<void> PartialFile::commit_as(const std::string& path) {
   path_ = path;
@@ -146,11 +131,11 @@ Result<void> PartialFile::commit_as(const std::string& path) {
 }
 
 Result<void> PartialFile::commit() {
-  SKERRY_CHECK(descriptor_ >= 0, "commit is called once");
-  TRY(sync_file(descriptor_, partial_));
-  if (::rename(partial_.c_str(), path_.c_str()) != 0) return system_error("rename", partial_, errno);
-  ::close(std::exchange(descriptor_, -1));
-  return sync_folder(std::filesystem::path(path_).parent_path().string());
+  SKERRY_CHECK(file_ != nullptr, "commit is called once");
+  TRY(file_->sync());
+  TRY(files_->rename(partial_, path_));
+  file_.reset();
+  return files_->sync_folder(std::filesystem::path(path_).parent_path().string());
 }
 
 }  // namespace skerry::storage

@@ -174,7 +174,7 @@ Result<void> assemble(const Layout& layout, const ChunkSource& source, int descr
 
 Result<void> assemble_file(const Layout& layout, const ChunkSource& source, const std::string& path) {
   ASSIGN_OR_RETURN(PartialFile file, PartialFile::create(path));
-  TRY(assemble(layout, source, file.descriptor(), path));
+  TRY(assemble(layout, source, file.file().descriptor(), path));
   return file.commit();
 }
 

@@ -1,17 +1,11 @@
 #include "storage/object_store.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <filesystem>
 #include <set>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "storage/files.h"
 
 namespace skerry::storage {
 namespace {
@@ -37,21 +31,6 @@ ObjectInfo info_of(const NamedManifest& named) {
   return info;
 }
 
-// A file that has its final name but no commit marker: a crash came in between, or it was found damaged.
-Result<void> take_back(const std::string& path) {
-  const std::string partial = path + std::string(kPartialSuffix);
-  if (::access(partial.c_str(), F_OK) == 0 || ::access(path.c_str(), F_OK) != 0) return {};
-  if (::rename(path.c_str(), partial.c_str()) != 0) return system_error("rename", path, errno);
-  return {};
-}
-
-Result<void> create_folder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return system_error("create folder", folder, error.value());
-  return {};
-}
-
 }  // namespace
 
 struct ObjectStore::Object {
@@ -65,9 +44,9 @@ struct ObjectStore::Object {
 };
 
 Result<std::unique_ptr<ObjectStore>> ObjectStore::open(Store& store, const std::string& folder,
-                                                       Checkpoints checkpoints) {
-  TRY(create_folder(folder));
-  std::unique_ptr<ObjectStore> objects(new ObjectStore(store, folder, checkpoints));
+                                                       Checkpoints checkpoints, Files& files) {
+  TRY(files.create_folder(folder));
+  std::unique_ptr<ObjectStore> objects(new ObjectStore(store, files, folder, checkpoints));
   TRY(objects->load(kPartialPrefix, State::kPartial));
   TRY(objects->load(kWholePrefix, State::kWhole));
   TRY(objects->notice_what_is_gone());
@@ -76,8 +55,8 @@ Result<std::unique_ptr<ObjectStore>> ObjectStore::open(Store& store, const std::
 }
 
 Result<std::unique_ptr<const ObjectStore>> ObjectStore::view(Store& store, const std::string& folder,
-                                                             Checkpoints checkpoints) {
-  std::unique_ptr<ObjectStore> objects(new ObjectStore(store, folder, checkpoints));
+                                                             Checkpoints checkpoints, Files& files) {
+  std::unique_ptr<ObjectStore> objects(new ObjectStore(store, files, folder, checkpoints));
   TRY(objects->load(kPartialPrefix, State::kPartial));
   TRY(objects->load(kWholePrefix, State::kWhole));
   return std::unique_ptr<const ObjectStore>(std::move(objects));
@@ -115,8 +94,7 @@ ObjectStore::ObjectPtr ObjectStore::make_object(const NamedManifest& named, Stat
 Result<void> ObjectStore::notice_what_is_gone() {
   for (const auto& [name, object] : objects_) {
     if (object->state != State::kWhole) continue;
-    const bool is_there =
-        object->family ? store_.has_family(*object->family) : ::access(path_to(name).c_str(), F_OK) == 0;
+    const bool is_there = object->family ? store_.has_family(*object->family) : files_.exists(path_to(name));
     if (!is_there) TRY(become_partial(*object));
   }
   return {};
@@ -147,15 +125,21 @@ Result<void> ObjectStore::drop_unnamed() {
     log_info("dropping chunks that no manifest names", {{"family", family}});
     TRY(store_.drop_family(family));
   }
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
-    if (files.contains(entry.path().filename().string())) continue;
-    log_info("removing a file that no manifest names", {{"file", entry.path().string()}});
-    std::filesystem::remove(entry.path(), error);
-    if (error) return system_error("remove", entry.path().string(), error.value());
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.list(folder_));
+  for (const std::string& name : names) {
+    if (files.contains(name)) continue;
+    const std::string path = folder_ + "/" + name;
+    log_info("removing a file that no manifest names", {{"file", path}});
+    TRY(files_.remove(path));
   }
-  if (error) return system_error("list", folder_, error.value());
   return {};
+}
+
+// A file that has its final name but no commit marker: a crash came in between, or it was found damaged.
+Result<void> ObjectStore::take_back(const std::string& path) {
+  const std::string partial = path + std::string(kPartialSuffix);
+  if (files_.exists(partial) || !files_.exists(path)) return {};
+  return files_.rename(path, partial);
 }
 
 Result<ObjectStore::ObjectPtr> ObjectStore::find(const Hash& object) const {
@@ -179,7 +163,7 @@ std::string ObjectStore::path_to(const Hash& object) const { return folder_ + "/
 std::string ObjectStore::path_to_bytes(const Object& object) const {
   const std::string path = path_to(object.info.name);
   const std::string partial = path + std::string(kPartialSuffix);
-  return object.state == State::kPartial && ::access(partial.c_str(), F_OK) == 0 ? partial : path;
+  return object.state == State::kPartial && files_.exists(partial) ? partial : path;
 }
 
 std::vector<ObjectInfo> ObjectStore::list_in(State state) const {
@@ -246,7 +230,7 @@ Result<std::vector<Hash>> ObjectStore::begin(const NamedManifest& named) {
     ASSIGN_OR_RETURN(layout, layout_of(named.manifest));
     if (!object.writer) {
       TRY(noted(take_back(path_to(named.name))));
-      ASSIGN_OR_RETURN(ChunkWriter writer, noted(ChunkWriter::open(path_to(named.name), layout)));
+      ASSIGN_OR_RETURN(ChunkWriter writer, noted(ChunkWriter::open(path_to(named.name), layout, files_)));
       auto opened = std::make_shared<ChunkWriter>(std::move(writer));
       const std::lock_guard lock(mutex_);
       object.writer = std::move(opened);
@@ -323,7 +307,7 @@ Result<std::shared_ptr<ChunkReader>> ObjectStore::reader_of(const Object& object
   }
   ASSIGN_OR_RETURN(const NamedManifest named, known_manifest(name));
   ASSIGN_OR_RETURN(const Layout layout, layout_of(named.manifest));
-  ASSIGN_OR_RETURN(ChunkReader opened, ChunkReader::open(path_to_bytes(object), layout));
+  ASSIGN_OR_RETURN(ChunkReader opened, ChunkReader::open(path_to_bytes(object), layout, files_));
   auto reader = std::make_shared<ChunkReader>(std::move(opened));
   const std::lock_guard lock(mutex_);
   readers_.emplace_front(name, reader);
@@ -436,32 +420,31 @@ Result<void> ObjectStore::drop(const Hash& object) {
     found->writer.reset();
   }
   const std::string path = path_to(object);
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT)
-    return noted(Result<void>(system_error("remove", path, errno)));
-  return noted(ChunkWriter::discard(path));
+  if (files_.exists(path)) TRY(noted(files_.remove(path)));
+  return noted(ChunkWriter::discard(path, files_));
 }
 
 // Where a chunk lies is known before its name is: each is written as it is hashed.
 Result<NamedManifest> ObjectStore::store_as_file(const Safetensors& tensors, Manifest facts) {
   TRY(store_.has_room(tensors.file().size(), false));
-  ASSIGN_OR_RETURN(PartialFile file, PartialFile::create(text(folder_, "/snapshot-", ++snapshots_)));
+  ASSIGN_OR_RETURN(PartialFile file, PartialFile::create(text(folder_, "/snapshot-", ++snapshots_), files_));
   const char* first = tensors.file().data();
   ASSIGN_OR_RETURN(NamedManifest named,
                    build_checkpoint_manifest(
                        tensors, std::move(facts), [&](const Hash&, std::string_view bytes) -> Result<void> {
                          const auto offset = static_cast<std::uint64_t>(bytes.data() - first);
-                         TRY(write_at(file.descriptor(), offset, bytes, "a snapshot"));
-                         start_writing(file.descriptor(), offset, bytes.size());
+                         TRY(file.file().write_at(offset, bytes));
+                         file.file().start_writing(offset, bytes.size());
                          return {};
                        }));
   if (has(named.name)) return named;
   ASSIGN_OR_RETURN(const Layout layout, layout_of(named.manifest));
   if (layout.total_bytes != tensors.file().size() || !tensors.file().starts_with(layout.prefix))
     return fail(ErrorCode::kInvalid, "a snapshot that another library wrote");
-  TRY(write_at(file.descriptor(), 0, layout.prefix, "a snapshot"));
+  TRY(file.file().write_at(0, layout.prefix));
   TRY(file.commit_as(path_to(named.name)));
   TRY(store_.write({{whole_key(named.name), named.encoded}, {partial_key(named.name), std::nullopt}}));
-  TRY(ChunkWriter::discard(path_to(named.name)));  // of a copy that had begun to come
+  TRY(ChunkWriter::discard(path_to(named.name), files_));  // of a copy that had begun to come
   const std::lock_guard lock(mutex_);
   objects_[named.name] = make_object(named, State::kWhole);
   return named;

@@ -23,6 +23,7 @@
 #include "base/hash.h"
 #include "base/result.h"
 #include "storage/chunk_file.h"
+#include "storage/files.h"
 #include "storage/manifest.h"
 #include "storage/store.h"
 
@@ -43,14 +44,15 @@ enum class Checkpoints { kInStore, kAsFiles };
 
 class ObjectStore {
  public:
-  // `store` must outlive this; `folder` is created. What is not there any more as the key says, whole, is one that is being
+  // `store` and `files` must outlive this; `folder` is created. What is not there any more as the key says, whole, is one that is being
   // received. kCorrupt: a manifest in the store does not fit its name.
   static Result<std::unique_ptr<ObjectStore>> open(Store& store, const std::string& folder,
-                                                   Checkpoints checkpoints);
+                                                   Checkpoints checkpoints, Files& files = posix_files());
   // The same, to be read only: of a store that belongs to somebody else, and is left as it is. An object whose bytes
   // are gone still counts as whole here; reading it fails.
   static Result<std::unique_ptr<const ObjectStore>> view(Store& store, const std::string& folder,
-                                                         Checkpoints checkpoints);
+                                                         Checkpoints checkpoints,
+                                                         Files& files = posix_files());
 
   // Whole objects, in order of name; and those that are being received.
   std::vector<ObjectInfo> list() const;
@@ -103,10 +105,11 @@ class ObjectStore {
   struct Object;
   using ObjectPtr = std::shared_ptr<Object>;
 
-  ObjectStore(Store& store, std::string folder, Checkpoints checkpoints)
-      : store_(store), folder_(std::move(folder)), checkpoints_(checkpoints) {}
+  ObjectStore(Store& store, Files& files, std::string folder, Checkpoints checkpoints)
+      : store_(store), files_(files), folder_(std::move(folder)), checkpoints_(checkpoints) {}
   Result<void> load(std::string_view prefix, State state);
   Result<void> drop_unnamed();
+  Result<void> take_back(const std::string& path);
   Result<ObjectPtr> find(const Hash& object) const;
   Result<ObjectPtr> find_partial(const Hash& object) const;
   Result<NamedManifest> manifest_at(const std::string& key, const Hash& object) const;
@@ -122,6 +125,7 @@ class ObjectStore {
   Result<T> noted(Result<T> outcome);
 
   Store& store_;
+  Files& files_;
   std::string folder_;
   Checkpoints checkpoints_;
   std::atomic<unsigned> snapshots_ = 0;

@@ -7,7 +7,9 @@
 #include <fstream>
 
 #include "base/temp_folder.h"
+#include "storage/faulty_files.h"
 #include "storage/faulty_store.h"
+#include "storage/memory_files.h"
 #include "storage/memory_store.h"
 #include "storage/testing.h"
 
@@ -431,6 +433,43 @@ TEST(BeyondLast, keeps_the_latest_of_each_expert_and_what_is_pinned) {
   objects.push_back({.name = blake2b("file"), .kind = ManifestKind::kFile});
   EXPECT_THAT(beyond_last(objects, 2, {pinned}), ElementsAre(oldest));
   EXPECT_THAT(beyond_last(objects, 9, {}), IsEmpty());
+}
+
+// The machine ends at any operation; afterwards all that was acknowledged is whole, and what was not is whole or no object.
+TEST(ObjectStoreOnFaultyFiles, what_was_acknowledged_survives_every_crash) {
+  unsigned failed = 0;
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    Stream random(Position{.seed = seed, .purpose = Purpose::kSimulation});
+    MemoryStore disk;
+    FaultyStore store(disk);
+    MemoryFiles memory;
+    FaultyFiles files(memory);
+    auto objects = value_of(ObjectStore::open(store, "/objects", Checkpoints::kAsFiles, files));
+    const FailedEffect effect = random.below(2) == 0 ? FailedEffect::kNone : FailedEffect::kApplied;
+    const auto operation = static_cast<FileOperation>(random.below(6));
+    files.fail_at(operation, static_cast<unsigned>(1 + random.below(6)), ErrorCode::kIo, effect);
+    std::vector<Hash> whole;
+    for (Step step = 1; step <= 4 && !store.failed(); ++step) {
+      const std::string bytes = random_bytes(100, seed * 10 + step);
+      const auto tensors = value_of(
+          Safetensors::parse(value_of(encode_safetensors({{"raw/w", DType::kF32, {25}, bytes}}, {}))));
+      const auto named = objects->store_checkpoint(tensors, checkpoint_facts(50 + step));
+      EXPECT_TRUE(named || store.failed()) << named.error().message;
+      if (named) whole.push_back(named->name);
+      if (whole.size() < 3) continue;
+      [[maybe_unused]] const Result<void> dropped = objects->drop(whole.front());
+      whole.erase(whole.begin());
+    }
+    failed += store.failed() ? 1 : 0;
+    objects.reset();
+    files.crash(seed);
+    store.crash(seed);
+    objects = value_of(ObjectStore::open(store, "/objects", Checkpoints::kAsFiles, files));
+    for (const Hash& each : whole) EXPECT_TRUE(objects->check(each).has_value()) << "seed " << seed;
+    for (const ObjectInfo& each : objects->list())
+      EXPECT_TRUE(objects->check(each.name).has_value()) << "seed " << seed;
+  }
+  EXPECT_GT(failed, 50U);
 }
 
 }  // namespace
