@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "base/text.h"
 
 namespace skerry {
@@ -39,9 +40,11 @@ void Completions::run() {
   for (const Done& done : posted) done();
 }
 
-Worker::Worker(Completions& completions) : completions_(completions), thread_([this] { loop(); }) {}
+ThreadWorker::ThreadWorker(Completions& completions)
+    : completions_(completions), thread_([this] { loop(); }) {}
 
-Worker::~Worker() {
+void ThreadWorker::finish() {
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -50,7 +53,7 @@ Worker::~Worker() {
   thread_.join();
 }
 
-void Worker::run(Job job) {
+void ThreadWorker::run(Job job) {
   {
     const std::lock_guard lock(mutex_);
     jobs_.push_back(std::move(job));
@@ -58,7 +61,7 @@ void Worker::run(Job job) {
   wake_.notify_one();
 }
 
-void Worker::loop() {
+void ThreadWorker::loop() {
   while (true) {
     Job job;
     {
@@ -72,6 +75,17 @@ void Worker::loop() {
     job = nullptr;  // what it held goes before its outcome is known
     if (done) completions_.post(std::move(done));
   }
+}
+
+void ManualWorker::finish() {
+  while (waiting() > 0) [[maybe_unused]] const Done done = next();
+}
+
+Done ManualWorker::next() {
+  SKERRY_CHECK(!jobs_.empty(), "no job waits");
+  const Job job = std::move(jobs_.front());
+  jobs_.pop_front();
+  return job();
 }
 
 }  // namespace skerry

@@ -1,5 +1,8 @@
-// A thread for everything that waits for the disk, so that an event loop, and with it the heartbeat, never does. It does
-// its work in order and hands what follows back to the loop, which polls Completions::descriptor() and runs what has come.
+// Does everything that waits for the disk, so that an event loop, and with it the heartbeat, never does. A worker does its
+// jobs in order and hands what follows from each back to the loop.
+//
+// ThreadWorker has a thread of its own; its loop polls Completions::descriptor() and runs what has come. ManualWorker does
+// its jobs when it is told to, for tests and simulations.
 #pragma once
 
 #include <condition_variable>
@@ -7,6 +10,7 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -36,12 +40,26 @@ class Completions {
 class Worker {
  public:
   using Job = std::function<Done()>;
-  // `completions` must outlive this.
-  explicit Worker(Completions& completions);
-  ~Worker();  // does what is queued, then ends
+  Worker() = default;
+  virtual ~Worker() = default;
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
-  void run(Job job);
+
+  // Queues a job; what it returns, if anything, runs on the loop's thread.
+  // THREADS: the loop's.
+  virtual void run(Job job) = 0;
+  // Does what is queued. What jobs refer to may go afterwards, and what they returned is not run by this call.
+  virtual void finish() = 0;
+};
+
+class ThreadWorker final : public Worker {
+ public:
+  // LIFETIME: `completions` outlives this.
+  explicit ThreadWorker(Completions& completions);
+  ~ThreadWorker() override { finish(); }
+  void run(Job job) override;
+  // REQUIRES: nothing is run afterwards.
+  void finish() override;
 
  private:
   void loop();
@@ -51,6 +69,21 @@ class Worker {
   std::deque<Job> jobs_;
   bool stopping_ = false;
   std::thread thread_;
+};
+
+class ManualWorker final : public Worker {
+ public:
+  void run(Job job) override { jobs_.push_back(std::move(job)); }
+  // All of it at once, as ThreadWorker does at its end.
+  void finish() override;
+  std::size_t waiting() const { return jobs_.size(); }
+  // REQUIRES: waiting() > 0. Does the next job; RETURNS: what follows from it on the loop, or nothing.
+  Done next();
+  // Forgets what is queued, as a process that is killed does.
+  void drop() { jobs_.clear(); }
+
+ private:
+  std::deque<Job> jobs_;
 };
 
 }  // namespace skerry

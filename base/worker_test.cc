@@ -8,9 +8,9 @@
 namespace skerry {
 namespace {
 
-TEST(Worker, DoesItsJobsInOrderAndWhatFollowsHere) {
+TEST(ThreadWorker, DoesItsJobsInOrderAndWhatFollowsHere) {
   Completions completions = std::move(*Completions::make());
-  Worker worker(completions);
+  ThreadWorker worker(completions);
   std::vector<int> order;
   const auto here = std::this_thread::get_id();
   for (int i = 0; i < 100; ++i) {
@@ -30,11 +30,11 @@ TEST(Worker, DoesItsJobsInOrderAndWhatFollowsHere) {
   EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
 }
 
-TEST(Worker, DoesWhatItWasGivenBeforeItEnds) {
+TEST(ThreadWorker, DoesWhatItWasGivenBeforeItEnds) {
   Completions completions = std::move(*Completions::make());
   int done = 0;
   {
-    Worker worker(completions);
+    ThreadWorker worker(completions);
     for (int i = 0; i < 10; ++i) {
       worker.run([&done]() -> Done {
         ++done;
@@ -43,6 +43,38 @@ TEST(Worker, DoesWhatItWasGivenBeforeItEnds) {
     }
   }
   EXPECT_EQ(done, 10);
+}
+
+TEST(ThreadWorker, FinishesOnceAndForAll) {
+  Completions completions = std::move(*Completions::make());
+  ThreadWorker worker(completions);
+  int done = 0;
+  worker.run([&done]() -> Done {
+    ++done;
+    return {};
+  });
+  worker.finish();
+  worker.finish();
+  EXPECT_EQ(done, 1);
+}
+
+TEST(ManualWorker, DoesAJobWhenToldAndHandsBackWhatFollows) {
+  ManualWorker worker;
+  std::vector<int> order;
+  for (int i = 0; i < 3; ++i) {
+    worker.run([&order, i]() -> Done {
+      order.push_back(i);
+      return [&order, i] { order.push_back(10 + i); };
+    });
+  }
+  EXPECT_TRUE(order.empty());
+  worker.next()();
+  EXPECT_EQ(order, (std::vector{0, 10}));
+  worker.finish();
+  EXPECT_EQ(order, (std::vector{0, 10, 1, 2}));
+  worker.run([]() -> Done { return {}; });
+  worker.drop();
+  EXPECT_EQ(worker.waiting(), 0U);
 }
 
 }  // namespace

@@ -84,8 +84,8 @@ Result<void> Host::start() {
   ASSIGN_OR_RETURN(core_, Core::load(options_.config, *rng_, *authority_, state, now));
   TRY(check_objects(*core_, surroundings_.objects));
   const bool first = core_->is_empty();
-  state_worker_ = std::make_unique<Worker>(completions_);
-  object_worker_ = std::make_unique<Worker>(completions_);
+  state_worker_ = std::make_unique<ThreadWorker>(completions_);
+  object_worker_ = std::make_unique<ThreadWorker>(completions_);
   std::array<unsigned char, 8> drawn{};
   rng_->fill(drawn);
   std::uint64_t incarnation = 1;

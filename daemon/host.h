@@ -162,7 +162,7 @@ class Host final : private Sink {
   std::deque<std::string> log_ring_;
   int refusals_ = 0;
   StateWrites state_writes_;
-  Worker disk_;  // ends before the rest: what it was given is done, the last state among it
+  ThreadWorker disk_;  // ends before the rest: what it was given is done, the last state among it
 };
 
 }  // namespace skerry::daemon
