@@ -1,11 +1,6 @@
 #include "daemon/host.h"
 
-#include <sys/signalfd.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <csignal>
 #include <utility>
 
 #include "base/log.h"
@@ -46,53 +41,36 @@ Result<std::unique_ptr<Host>> Host::make(HostParts parts, HostOptions options) {
     recovered.partial.insert(object.name);
   }
   ASSIGN_OR_RETURN(Core core, Core::make(std::move(config), std::move(recovered)));
-  ASSIGN_OR_RETURN(Completions completions, Completions::make());
   ASSIGN_OR_RETURN(const std::optional<std::string> records, parts.store.get(gossip::kTableKey));
   return std::unique_ptr<Host>(
-      new Host(parts, std::move(options), std::move(core), std::move(completions), records.value_or("")));
+      new Host(std::move(parts), std::move(options), std::move(core), records.value_or("")));
 }
 
-Host::Host(HostParts parts, HostOptions options, Core core, Completions completions,
-           const std::string& records)
-    : parts_(parts),
+Host::Host(HostParts parts, HostOptions options, Core core, const std::string& records)
+    : parts_(std::move(parts)),
       options_(std::move(options)),
       core_(std::move(core)),
-      completions_(std::move(completions)),
-      supervisor_(options_.engine_command),
       shelf_(parts_.objects),
       exchange_(exchange::Config{.incarnation = options_.incarnation,
                                  .upload_limit = options_.upload_limit,
                                  .download_limit = options_.download_limit}),
-      events_([this](const Event& event) { step(event); }),
-      disk_(completions_) {
+      events_([this](const Event& event) { step(event); }) {
   if (parts_.peers != nullptr) make_neighbours(records);
 }
 
-int Host::run() {
+Host::~Host() { parts_.disk.finish(); }
+
+void Host::start() {
   parts_.transport.dial(protocol::Endpoint::kControl);
   parts_.transport.dial(protocol::Endpoint::kBlob);
   events_.feed(Tick{});
-  parts_.notifier.ready();
-  while (!exit_code_) turn();
-  parts_.notifier.stopping();
+}
+
+void Host::stop() {
   if (neighbours_) keep_records();
-  return *exit_code_;  // engines die with the supervisor
 }
 
 void Host::turn() {
-  std::vector<int> readable = supervisor_.descriptors();
-  readable.push_back(completions_.descriptor());
-  readable.push_back(parts_.signals);
-  const bool more_of_peers = neighbours_ && poll_peers();
-  if (neighbours_) std::ranges::copy(neighbours_->descriptors(), std::back_inserter(readable));
-  const auto ready =
-      parts_.transport.poll(more_of_peers ? Duration{} : wait_limit(), readable,
-                            [this](protocol::ClientEvent event) { on_transport(std::move(event)); });
-  if (!ready) return fatal("the transport failed: " + ready.error().message);
-  const auto is_ready = [&](int fd) { return std::find(ready->begin(), ready->end(), fd) != ready->end(); };
-  if (is_ready(completions_.descriptor())) completions_.run();
-  supervisor_.pump();
-  if (is_ready(parts_.signals)) on_signals();
   take_engine_events();
   const Now now = parts_.clock.now();
   if (const std::optional<Write> due = state_writes_.due(now.boot)) write(*due);
@@ -103,20 +81,16 @@ void Host::turn() {
   if (neighbours_) look_around();
   look_again();
   send_blobs();
-  parts_.notifier.alive(now.boot);
-  parts_.notifier.status(status_line());
 }
 
-Duration Host::wait_limit() const {
-  if (!blobs_.is_empty()) return kBlockedWait;
+Duration Host::next_turn() const {
   const Duration now = parts_.clock.now().boot;
+  if (!blobs_.is_empty()) return now + kBlockedWait;
   Duration until = now + kLongestWait;
-  for (const std::optional<Duration>& at : {wake_at_, exchange_.wake_at(), parts_.notifier.next_alive()}) {
+  for (const std::optional<Duration>& at : {wake_at_, exchange_.wake_at()}) {
     if (at) until = std::min(until, *at);
   }
-  if (neighbours_) until = std::min(until, neighbours_->wake_at());
-  // Rounded up, so that the loop does not spin through a poll's last fraction of a millisecond.
-  return until <= now ? Duration{} : until - now + std::chrono::milliseconds(1);
+  return neighbours_ ? std::min(until, neighbours_->wake_at()) : until;
 }
 
 void Host::on_transport(protocol::ClientEvent event) {
@@ -213,7 +187,7 @@ void Host::look_again() {
   if (options_.distrusted.empty() || now < next_look_again_) return;
   next_look_again_ = now + kLookAgainEvery;
   for (const Hash& object : take_distrusted(options_.distrusted)) {
-    disk_.run([this, object]() -> Done {
+    parts_.disk.run([this, object]() -> Done {
       if (!parts_.objects.has(object)) return {};  // gone, or on its way again
       Result<bool> whole = parts_.objects.verify(object);
       return [this, object, whole = std::move(whole)] {
@@ -228,29 +202,21 @@ void Host::look_again() {
   }
 }
 
-void Host::on_signals() {
-  signalfd_siginfo signal{};
-  while (::read(parts_.signals, &signal, sizeof signal) == sizeof signal) {
-    if (signal.ssi_signo == SIGTERM || signal.ssi_signo == SIGINT) push(DrainRequested{});
-  }
-  // Every child, also those that as process 1 of a container we only inherited.
-  int status = 0;
-  for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) supervisor_.reaped(pid, status);
-}
-
 void Host::take_engine_events() {
-  for (std::string& line : supervisor_.take_lines()) {
+  for (std::string& line : parts_.engines.take_lines()) {
     log_info(line);
     remember(std::move(line));
   }
-  for (Event& event : supervisor_.take_events()) push(std::move(event));
+  for (Event& event : parts_.engines.take_events()) push(std::move(event));
 }
 
 void Host::step(const Event& event) {
   if (exit_code_) return;
   // The core has heard all of it: only now may its snapshot go.
   if (const auto* exited = std::get_if<EngineExited>(&event)) ended_[exited->engine] = exited->slot;
-  perform(core_.step(event, parts_.clock.now()), *this);
+  const Effects effects = core_.step(event, parts_.clock.now());
+  if (parts_.stepped) parts_.stepped(event, effects);
+  perform(effects, *this);
   carry_out_exchange();
   release_snapshots();
   // Starting an engine may have failed at once.

@@ -1,28 +1,31 @@
-// The daemon's core with its I/O: one thread that polls the transport, the engines, the disk worker and signals, and feeds
-// the core. Nothing in the loop waits for a disk, so a heartbeat never does.
+// The daemon's core with its I/O: turns what the transport, the engines and the disk worker say into the core's events, and
+// carries out what the core wants. It waits for nothing itself: loop.h waits for it in the program, a virtual clock in a
+// simulation. Nothing here waits for a disk, so a heartbeat never does.
 //
-// Failure rule: run() returns the process's exit code; a disk that failed ends it with kExitRetry, since only a restart finds
-// out what is on it.
+// ON FAILURE: exit_code() says that the process must end. A disk that failed ends it with kExitRetry, since only a restart
+// finds out what is on it.
+// THREADS: one. Jobs of the disk worker run where the worker runs them.
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/event_queue.h"
-#include "base/notify.h"
 #include "base/worker.h"
 #include "daemon/core.h"
 #include "daemon/devices.h"
+#include "daemon/engines.h"
 #include "daemon/neighbours.h"
 #include "daemon/object_jobs.h"
 #include "daemon/perform.h"
 #include "daemon/state_writes.h"
-#include "daemon/supervisor.h"
 #include "exchange/exchange.h"
 #include "exchange/outbox.h"
 #include "exchange/shelf.h"
@@ -41,7 +44,6 @@ inline constexpr int kRefusalsAllowed = 20;  // of our own key, in a row; then t
 inline constexpr std::string_view kHostStateKey = "daemon/state";
 
 struct HostOptions {
-  std::vector<std::string> engine_command;  // {"/usr/bin/skerry-engine", "train"}
   std::vector<DeviceSlot> slots;
   std::string software;
   std::string host_label;
@@ -59,46 +61,67 @@ struct PeerParts {
   const protocol::Identity& identity;
   std::string coordinator_key;  // Ed25519
   pb::Certificate certificate;
-  protocol::PeerNetwork& network;
+  protocol::PeerLinks& network;
+  gossip::Config pace = {};  // as NeighboursParts has it
 };
 
-// What main.cc builds and owns.
+// What main.cc builds and owns. LIFETIME: all of it outlives the host.
 struct HostParts {
   const Clock& clock;
   protocol::ClientTransport& transport;
   storage::Store& store;
   storage::ObjectStore& objects;
-  Notifier& notifier;
-  int signals = -1;                  // a signalfd of SIGTERM, SIGINT and SIGCHLD
+  Engines& engines;
+  Worker& disk;
   const PeerParts* peers = nullptr;  // none: the coordinator is the only one to talk to
+  // Told of each step of the core, before its effects are carried out; none: nobody looks on.
+  std::function<void(const Event& event, const Effects& effects)> stepped = {};
 };
 
 class Host final : private Sink {
  public:
-  // kCorrupt: the saved state cannot be read.
+  // ON FAILURE: kCorrupt where the saved state cannot be read.
   static Result<std::unique_ptr<Host>> make(HostParts parts, HostOptions options);
-  int run();
+  // Finishes what the disk worker was given, the last state among it.
+  ~Host() override;
+
+  // Dials the coordinator. Once, before all below.
+  void start();
+  // What came of a poll of the transport. REQUIRES: a turn() follows, as after a completed job and after on_drain().
+  void on_transport(protocol::ClientEvent event);
+  // SIGTERM; the second one leaves at once.
+  void on_drain() { events_.push(DrainRequested{}); }
+  // Hears the connections to other nodes. RETURNS: perhaps not all; again before waiting.
+  bool poll_peers();
+  // Does what is due and what has come.
+  void turn();
+  // RETURNS: the boot time at which turn() is due at the latest, if nothing comes before.
+  Duration next_turn() const;
+  // Set once the process must end. Engines die with whoever owns them.
+  std::optional<int> exit_code() const { return exit_code_; }
+  // The transport, or what else the program waits for, has failed.
+  void fatal(const std::string& why);
+  // Keeps what was learnt from other nodes, as the last thing.
+  void stop();
+
+  std::string status_line() const;
+  const Core& core() const { return core_; }
+  const Neighbours* neighbours() const { return neighbours_.get(); }  // none where there are none
 
  private:
-  Host(HostParts parts, HostOptions options, Core core, Completions completions, const std::string& records);
+  Host(HostParts parts, HostOptions options, Core core, const std::string& records);
 
   // host.cc
-  void turn();
-  Duration wait_limit() const;
-  void on_transport(protocol::ClientEvent event);
   void on_blob(pb::BlobMessage message);
   void ask_readmission();
   void on_enrol_reply(const std::string& bytes);
   void coordinator_gone();
   bool is_coordinator(const exchange::PeerId& peer) const { return peer == coordinator_; }
   void look_again();
-  void on_signals();
   void take_engine_events();
   void step(const Event& event);
   void push(Event event) { events_.push(std::move(event)); }
-  void fatal(const std::string& why);
   void remember(std::string line);
-  std::string status_line() const;
 
   // host_effects.cc
   // Sink
@@ -108,7 +131,7 @@ class Host final : private Sink {
   void cancel(const Hash& object) override;
   void fetch(const FetchObject& order) override;
   void stop(const StopEngine& order) override;
-  void plan(const PlanRound& order) override { supervisor_.plan(order); }
+  void plan(const PlanRound& order) override { parts_.engines.plan(order); }
   void store(const StoreSnapshot& order) override;
   void start(const StartEngine& order) override;
   void drop(const DropObject& order) override;
@@ -127,7 +150,6 @@ class Host final : private Sink {
 
   // host_peers.cc
   void make_neighbours(const std::string& records);
-  bool poll_peers();
   void gone(const exchange::PeerId& peer);
   void look_around();
   void keep_records();
@@ -136,8 +158,6 @@ class Host final : private Sink {
   HostParts parts_;
   HostOptions options_;
   Core core_;
-  Completions completions_;
-  Supervisor supervisor_;
   exchange::ObjectShelf shelf_;
   exchange::Exchange exchange_;
   exchange::PeerId coordinator_{"coordinator"};  // its id, where there are other peers
@@ -162,7 +182,6 @@ class Host final : private Sink {
   std::deque<std::string> log_ring_;
   int refusals_ = 0;
   StateWrites state_writes_;
-  ThreadWorker disk_;  // ends before the rest: what it was given is done, the last state among it
 };
 
 }  // namespace skerry::daemon

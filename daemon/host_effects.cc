@@ -67,7 +67,7 @@ bool Host::check_disk(const Error& error) {
 
 void Host::write(const Write& write) {
   state_writes_.started(write);
-  disk_.run([this, write]() -> Done {
+  parts_.disk.run([this, write]() -> Done {
     Result<void> outcome = parts_.store.write({{std::string(kHostStateKey), write.state}});
     return [this, write, outcome = std::move(outcome)] {
       if (outcome) {
@@ -88,7 +88,7 @@ void Host::fetch(const FetchObject& order) {
   wanted_[object] = order;
   // Checkpoints are checked as they are read; a shard is mapped by the engine, so it is checked here, once a process.
   const bool verify = order.verify || (order.kind == ObjectKind::kShard && !verified_.contains(object));
-  disk_.run([this, object, verify]() -> Done {
+  parts_.disk.run([this, object, verify]() -> Done {
     Result<bool> whole = is_whole(parts_.objects, object, verify);
     return [this, object, whole = std::move(whole)] {
       const auto at = wanted_.find(object);
@@ -131,7 +131,7 @@ void Host::start_fetch(const FetchObject& order) {
 void Host::drop(const DropObject& order) {
   verified_.erase(order.manifest);
   objects_changed_ = true;
-  disk_.run([this, object = order.manifest]() -> Done {
+  parts_.disk.run([this, object = order.manifest]() -> Done {
     Result<void> outcome = parts_.objects.drop(object);
     return [this, outcome = std::move(outcome)] {
       if (!outcome && outcome.error().code != ErrorCode::kNotFound) check_disk(outcome.error());
@@ -143,7 +143,7 @@ void Host::drop(const DropObject& order) {
 
 void Host::start(const StartEngine& order) {
   assembling_[order.engine] = false;
-  disk_.run([this, order]() -> Done {
+  parts_.disk.run([this, order]() -> Done {
     auto resume = std::make_shared<Result<ResumeFile>>(ResumeFile{});
     if (is_set(order.resume)) *resume = open_resume(parts_.objects, name_of(order.resume));
     return [this, order, resume] { launch(order, std::move(*resume)); };
@@ -175,7 +175,7 @@ void Host::launch(const StartEngine& order, Result<ResumeFile> resume) {
     if (slot.description.index() == order.slot) card = slot.card;
   }
   start.set_device(card.empty() ? -1 : 0);
-  supervisor_.start(order, std::move(start), std::move(resume->file), card);
+  parts_.engines.start(order, std::move(start), std::move(resume->file), card);
   take_engine_events();
 }
 
@@ -184,18 +184,18 @@ void Host::stop(const StopEngine& order) {
     at->second = true;
     return;
   }
-  supervisor_.stop(order);
+  parts_.engines.stop(order);
 }
 
 void Host::store(const StoreSnapshot& order) {
-  std::shared_ptr<const Snapshot> snapshot = supervisor_.snapshot(order.engine);
+  std::shared_ptr<const Snapshot> snapshot = parts_.engines.snapshot(order.engine);
   SKERRY_CHECK(snapshot != nullptr, "a snapshot to store is kept until it is");
-  disk_.run([this, order, snapshot]() -> Done {
+  parts_.disk.run([this, order, snapshot]() -> Done {
     Result<pb::ObjectRef> stored = store_snapshot(parts_.objects, order, *snapshot);
     return [this, order, stored = std::move(stored)] {
       if (stored) {
         objects_changed_ = true;
-        supervisor_.release_snapshot(order.engine);
+        parts_.engines.release_snapshot(order.engine);
         return push(SnapshotStored{order.slot, order.engine, *stored});
       }
       if (!check_disk(stored.error())) return;
@@ -214,7 +214,7 @@ void Host::release_snapshots() {
       return slot.slot == index && slot.storing;
     };
     if (std::ranges::any_of(slots, stores)) return false;
-    supervisor_.release_snapshot(engine);
+    parts_.engines.release_snapshot(engine);
     return true;
   });
 }
@@ -257,7 +257,7 @@ void Host::carry_out_exchange() {
 }
 
 void Host::run_job(exchange::Job job) {
-  disk_.run([this, job = std::move(job)]() -> Done {
+  parts_.disk.run([this, job = std::move(job)]() -> Done {
     auto answer = std::make_shared<exchange::Answer>(exchange::perform(shelf_, job));
     return [this, answer] {
       if (parts_.store.failed()) return fatal("the disk failed while chunks were written");

@@ -24,7 +24,8 @@ void Host::make_neighbours(const std::string& records) {
                         .advertise = options_.peer_advertise,
                         .host_label = options_.host_label,
                         .slots = {},
-                        .seed = options_.incarnation};
+                        .seed = options_.incarnation,
+                        .pace = peers.pace};
   for (const DeviceSlot& slot : options_.slots) parts.slots.push_back(slot.description);
   Neighbours::Hooks hooks{// Its hello goes before anything else.
                           .connected =
@@ -55,6 +56,7 @@ void Host::make_neighbours(const std::string& records) {
 }
 
 bool Host::poll_peers() {
+  if (!neighbours_) return false;
   const bool busy = neighbours_->poll(parts_.clock.now());
   if (busy) carry_out_exchange();
   return busy;
@@ -105,7 +107,7 @@ void Host::keep_records() {
   next_keeping_ = now.boot + kKeepEvery;
   records_changed_ = false;
   kept_incarnation_ = neighbours_->incarnation();
-  disk_.run([this, records = neighbours_->save(now)]() -> Done {
+  parts_.disk.run([this, records = neighbours_->save(now)]() -> Done {
     const Result<void> kept = parts_.store.write({{gossip::kTableKey, records}});
     if (kept) return {};
     return [this, error = kept.error()] { check_disk(error); };

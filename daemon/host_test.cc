@@ -1,5 +1,5 @@
 // The whole daemon in one process but for its engine, which is a real child: a scripted coordinator answers at once.
-#include "daemon/host.h"
+#include "daemon/loop.h"
 
 #include <gmock/gmock.h>
 #include <poll.h>
@@ -203,21 +203,25 @@ class HostTest : public testing::Test {
 
   int run() {
     HostOptions options;
-    options.engine_command = {FAKE_ENGINE, "train"};
     options.slots.resize(1);
     options.slots[0].description.set_device("cpu");
     options.software = "skerryd test";
     options.incarnation = 9;
-    auto host = Host::make({clock_, coordinator_, store_, *objects_, notifier_, signals_.get()}, options);
+    Completions completions = std::move(*Completions::make());
+    Supervisor engines({FAKE_ENGINE, "train"});
+    ThreadWorker disk(completions);
+    const auto host = Host::make({clock_, coordinator_, store_, *objects_, engines, disk}, options);
     EXPECT_TRUE(host.has_value());
-    return (*host)->run();
+    return skerry::daemon::run(
+        **host, {clock_, coordinator_, engines, completions, notifier_, signals_.get(), nullptr});
   }
   static void terminate(int number = SIGTERM) { ::kill(::getpid(), number); }
 
   fake::Chain committed() {
     const Hash head = Hash::from_raw(coordinator_.assignment.head().manifest()).value();
     const auto resume = open_resume(*objects_, head).value();
-    return fake::Chain::decode(storage::Safetensors::map(resume.file.get(), resume.bytes).value()).value();
+    return fake::Chain::decode(storage::Safetensors::map(resume.file->descriptor(), resume.bytes).value())
+        .value();
   }
   static fake::Chain expected(Step step) {
     fake::Chain chain = fake::Chain::start(7, 2);

@@ -16,6 +16,7 @@
 #include "daemon/data_folder.h"
 #include "daemon/devices.h"
 #include "daemon/host.h"
+#include "daemon/loop.h"
 #include "daemon/node_view.h"
 #include "daemon/options.h"
 #include "daemon/router_folder.h"
@@ -174,7 +175,6 @@ Result<int> serve(const Options& options) {
   const DataFolder& folder = beginning->folder;
   const Membership* const member = &beginning->member;
   HostOptions host_options;
-  host_options.engine_command = {beginning->engine, "train"};
   host_options.slots = std::move(beginning->slots);
   host_options.software = std::string("skerryd ") + SKERRY_VERSION;
   host_options.host_label = options.host_label.empty() ? machine_label() : options.host_label;
@@ -196,14 +196,16 @@ Result<int> serve(const Options& options) {
   protocol::PeerNetwork network(std::move(network_parts), clock);
   const PeerParts peers{member->identity, member->context.coordinator_key, member->context.certificate,
                         network};
-  ASSIGN_OR_RETURN(const auto host,
-                   Host::make({clock, *transport, *store, *objects, notifier, signals.get(), &peers},
-                              std::move(host_options)));
+  ASSIGN_OR_RETURN(Completions completions, Completions::make());
+  Supervisor engines({beginning->engine, "train"});
+  ThreadWorker disk(completions);
+  ASSIGN_OR_RETURN(const auto host, Host::make({clock, *transport, *store, *objects, engines, disk, &peers},
+                                               std::move(host_options)));
   const std::string listens = network.listens_at();
   log_info("running", {{"name", member->context.name},
                        {"coordinator", member->context.endpoints.control},
                        {"peers", listens.empty() ? "not listened for" : listens}});
-  return host->run();
+  return run(*host, {clock, *transport, engines, completions, notifier, signals.get(), &network});
 }
 
 Result<int> carry_out(const Options& options) {

@@ -1,20 +1,15 @@
 #include "daemon/object_jobs.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
-#include <cerrno>
 #include <utility>
 
-#include "base/system_error.h"
+#include "base/text.h"
 #include "storage/safetensors.h"
 
 namespace skerry::daemon {
 
 Result<pb::ObjectRef> store_snapshot(storage::ObjectStore& objects, const StoreSnapshot& order,
                                      const Snapshot& snapshot) {
-  ASSIGN_OR_RETURN(const storage::Safetensors tensors,
-                   storage::Safetensors::map(snapshot.memory.get(), snapshot.bytes));
+  ASSIGN_OR_RETURN(const storage::Safetensors tensors, snapshot.tensors());
   storage::Manifest facts;
   facts.kind = storage::ManifestKind::kCheckpoint;
   facts.run = RunId(order.run);
@@ -42,17 +37,14 @@ std::optional<CheckpointFacts> checkpoint_facts(const storage::ObjectInfo& objec
 }
 
 Result<ResumeFile> open_resume(const storage::ObjectStore& objects, const Hash& checkpoint) {
-  ASSIGN_OR_RETURN(const std::string path, objects.path_of(checkpoint));
   ASSIGN_OR_RETURN(const storage::ObjectInfo info, objects.info(checkpoint));
   if (info.kind != storage::ManifestKind::kCheckpoint) {
     return fail(ErrorCode::kInvalid, text("object ", checkpoint.short_hex(), " is a file, not a checkpoint"));
   }
   TRY(objects.check(checkpoint));
-  ResumeFile resume{UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC))};
-  if (!resume.file) return system_error("open", path, errno);
-  struct stat status {};
-  if (::fstat(resume.file.get(), &status) != 0) return system_error("inspect", path, errno);
-  resume.bytes = static_cast<std::uint64_t>(status.st_size);
+  ResumeFile resume;
+  ASSIGN_OR_RETURN(resume.file, objects.open_file(checkpoint));
+  ASSIGN_OR_RETURN(resume.bytes, resume.file->size());
   return resume;
 }
 

@@ -1,12 +1,13 @@
 // What the disk worker does with objects: each function blocks, and may run on any thread.
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "base/result.h"
 #include "daemon/effects.h"
+#include "daemon/engines.h"
 #include "daemon/event.h"
-#include "daemon/supervisor.h"
 #include "storage/object_store.h"
 
 namespace skerry::daemon {
@@ -20,7 +21,7 @@ std::optional<CheckpointFacts> checkpoint_facts(const storage::ObjectInfo& objec
 
 // A checkpoint as the safetensors file that an engine resumes from, to be read only. Every chunk was checked.
 struct ResumeFile {
-  UniqueFd file;
+  std::unique_ptr<storage::File> file;
   std::uint64_t bytes = 0;
 };
 Result<ResumeFile> open_resume(const storage::ObjectStore& objects, const Hash& checkpoint);

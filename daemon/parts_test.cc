@@ -12,6 +12,7 @@
 #include "daemon/devices.h"
 #include "daemon/object_jobs.h"
 #include "daemon/options.h"
+#include "daemon/supervisor.h"
 #include "protocol/validate.h"
 #include "storage/files.h"
 #include "storage/memory_store.h"
@@ -31,7 +32,7 @@ struct Objects {
 
   Result<pb::ObjectRef> store_chain(const fake::Chain& chain) {
     const std::string bytes = chain.encode(300).value();
-    Snapshot snapshot{UniqueFd(::memfd_create("snapshot", MFD_CLOEXEC)), bytes.size()};
+    SharedSnapshot snapshot{UniqueFd(::memfd_create("snapshot", MFD_CLOEXEC)), bytes.size()};
     EXPECT_TRUE(storage::write_all(snapshot.memory.get(), bytes, "snapshot").has_value());
     return store_snapshot(*objects,
                           {.run = "r-0000000001", .expert = 2, .epoch = 9, .attempt = 1, .step = chain.step},
@@ -53,13 +54,13 @@ TEST(Checkpoints, ASnapshotComesBackByteForByte) {
   EXPECT_EQ(facts->expert, (ExpertId{RunId("r-0000000001"), 2}));
   EXPECT_EQ(facts->step, 1U);
   const auto resume = open_resume(*disk.objects, name).value();
-  const auto file = storage::MappedFile::map(resume.file.get(), resume.bytes, "resume").value();
+  const auto file = storage::MappedFile::map(resume.file->descriptor(), resume.bytes, "resume").value();
   EXPECT_EQ(file.bytes(), chain.encode(300).value());
 }
 
 TEST(Checkpoints, WhatIsNoSafetensorsIsRefused) {
   Objects disk;
-  Snapshot snapshot{UniqueFd(::memfd_create("snapshot", MFD_CLOEXEC)), 9};
+  SharedSnapshot snapshot{UniqueFd(::memfd_create("snapshot", MFD_CLOEXEC)), 9};
   ASSERT_TRUE(storage::write_all(snapshot.memory.get(), "nonsense!", "snapshot").has_value());
   EXPECT_FALSE(store_snapshot(*disk.objects, {.run = "r-0000000001"}, snapshot).has_value());
 }

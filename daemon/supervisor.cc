@@ -27,8 +27,8 @@ Supervisor::~Supervisor() {
   }
 }
 
-void Supervisor::start(const StartEngine& order, pb::EngineRequest::Start start, UniqueFd resume,
-                       const std::string& card) {
+void Supervisor::start_with(const StartEngine& order, pb::EngineRequest::Start start, int resume,
+                            const std::string& card) {
   Result<EngineProcess> process = EngineProcess::spawn(command_, card);
   if (!process) {
     events_.push_back(
@@ -40,7 +40,7 @@ void Supervisor::start(const StartEngine& order, pb::EngineRequest::Start start,
   events_.push_back(EngineStarting{order.slot, order.engine, "loading the program"});
   pb::EngineRequest request;
   *request.mutable_start() = std::move(start);
-  say(order.engine, request, resume.get());
+  say(order.engine, request, resume);
 }
 
 void Supervisor::say(std::uint64_t id, const pb::EngineRequest& request, int descriptor) {
@@ -152,9 +152,9 @@ void Supervisor::take_frame(std::uint64_t id, Engine& engine, protocol::Channel:
 
 void Supervisor::took_snapshot(std::uint64_t id, Engine& engine, const pb::EngineEvent::Snapshot& said,
                                UniqueFd memory) {
-  std::shared_ptr<Snapshot>& snapshot = snapshots_[id];
+  std::shared_ptr<SharedSnapshot>& snapshot = snapshots_[id];
   if (memory) {
-    snapshot = std::make_shared<Snapshot>();
+    snapshot = std::make_shared<SharedSnapshot>();
     snapshot->memory = std::move(memory);
   }
   if (snapshot == nullptr) {

@@ -6,41 +6,51 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/effects.h"
 #include "daemon/engine_process.h"
+#include "daemon/engines.h"
 #include "daemon/event.h"
 
 namespace skerry::daemon {
 
-// Shared memory with a snapshot in it; outlives its engine as long as somebody stores it.
-struct Snapshot {
+// In memory that it shares with its engine.
+struct SharedSnapshot final : Snapshot {
+  SharedSnapshot() = default;
+  SharedSnapshot(UniqueFd its_memory, std::uint64_t its_bytes)
+      : memory(std::move(its_memory)), bytes(its_bytes) {}
+  Result<storage::Safetensors> tensors() const override {
+    return storage::Safetensors::map(memory.get(), bytes);
+  }
   UniqueFd memory;
   std::uint64_t bytes = 0;
 };
 
-class Supervisor {
+class Supervisor final : public Engines {
  public:
   // `command` begins each engine's: the program, then e.g. "train".
   explicit Supervisor(std::vector<std::string> command, Duration end_limit = kEngineEndLimit)
       : command_(std::move(command)), end_limit_(end_limit) {}
   // Ends all engines, within `end_limit` together: one that its driver holds is named in the log and left.
-  ~Supervisor();
+  ~Supervisor() override;
   Supervisor(Supervisor&&) = default;
   Supervisor& operator=(Supervisor&&) = default;
 
-  // `resume` is empty for a start from nothing; `card` as of EngineProcess::spawn. A failure becomes EngineExited.
-  void start(const StartEngine& order, pb::EngineRequest::Start start, UniqueFd resume,
-             const std::string& card = "");
-  void stop(const StopEngine& order);
-  void plan(const PlanRound& order);
+  void start(const StartEngine& order, pb::EngineRequest::Start start, std::unique_ptr<storage::File> resume,
+             const std::string& card) override {
+    start_with(order, std::move(start), resume ? resume->descriptor() : -1, card);
+  }
+  // `resume`: −1 for a start from nothing, and else the caller's; `card` as of EngineProcess::spawn.
+  void start_with(const StartEngine& order, pb::EngineRequest::Start start, int resume,
+                  const std::string& card = "");
+  void stop(const StopEngine& order) override;
+  void plan(const PlanRound& order) override;
   bool runs(std::uint64_t engine) const { return engines_.contains(engine); }
 
-  // The snapshot that an engine showed last; null where there is none.
-  std::shared_ptr<const Snapshot> snapshot(std::uint64_t engine) const;
-  // Nobody needs it any more; its engine, if it lives, may write again.
-  void release_snapshot(std::uint64_t engine);
+  std::shared_ptr<const Snapshot> snapshot(std::uint64_t engine) const override;
+  void release_snapshot(std::uint64_t engine) override;
 
   // To poll for reading.
   std::vector<int> descriptors() const;
@@ -52,9 +62,8 @@ class Supervisor {
   bool has_events() const { return !events_.empty(); }
   pid_t process_id(std::uint64_t engine) const;  // REQUIRES: runs(engine)
 
-  std::vector<Event> take_events() { return std::exchange(events_, {}); }
-  // What engines printed, with their slot, for the log.
-  std::vector<std::string> take_lines() { return std::exchange(lines_, {}); }
+  std::vector<Event> take_events() override { return std::exchange(events_, {}); }
+  std::vector<std::string> take_lines() override { return std::exchange(lines_, {}); }
 
  private:
   struct Engine {
@@ -74,7 +83,7 @@ class Supervisor {
   std::vector<std::string> command_;
   Duration end_limit_;
   std::map<std::uint64_t, Engine> engines_;
-  std::map<std::uint64_t, std::shared_ptr<Snapshot>> snapshots_;
+  std::map<std::uint64_t, std::shared_ptr<SharedSnapshot>> snapshots_;
   std::vector<Event> events_;
   std::vector<std::string> lines_;
 };

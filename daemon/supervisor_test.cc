@@ -103,7 +103,7 @@ class SupervisorTest : public testing::Test {
     start.set_resume_bytes(resume_bytes);
     start.set_device(-1);
     StartEngine order{.slot = 1, .engine = 5};
-    supervisor_.start(order, std::move(start), std::move(resume));
+    supervisor_.start_with(order, std::move(start), resume.get());
   }
 
   // The next event; everything that engines and signals say is waited for, never a time.
@@ -142,7 +142,7 @@ class SupervisorTest : public testing::Test {
   }
   fake::Chain shown() {
     const auto snapshot = supervisor_.snapshot(5);
-    const auto file = storage::Safetensors::map(snapshot->memory.get(), snapshot->bytes);
+    const auto file = snapshot->tensors();
     return fake::Chain::decode(file.value()).value();
   }
   static fake::Chain expected(Step step) {

@@ -365,6 +365,11 @@ Result<std::string> ObjectStore::path_of(const Hash& object) const {
   return path_to(object);
 }
 
+Result<std::unique_ptr<File>> ObjectStore::open_file(const Hash& object) const {
+  ASSIGN_OR_RETURN(const std::string path, path_of(object));
+  return files_.open(path, Files::Open::kRead);
+}
+
 Result<void> ObjectStore::check(const Hash& object) const {
   ASSIGN_OR_RETURN(const NamedManifest named, manifest(object));
   ASSIGN_OR_RETURN(const Layout layout, layout_of(named.manifest));

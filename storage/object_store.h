@@ -88,6 +88,8 @@ class ObjectStore {
   Result<std::string> salvage(const Hash& object, const Hash& chunk) const;
   // Where it lies, for mapping. Stable until it is dropped. kNotFound; kInvalid: a checkpoint that is no file.
   Result<std::string> path_of(const Hash& object) const;
+  // The same, opened for reading. ON FAILURE: as path_of(), and as Files::open().
+  Result<std::unique_ptr<File>> open_file(const Hash& object) const;
   // Reads every chunk of a whole object and looks at its hash, on many processors. kNotFound, kCorrupt.
   Result<void> check(const Hash& object) const;
   // The same. An object that is not whole any more becomes one that is being received: begin() then says
