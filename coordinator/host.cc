@@ -1,17 +1,13 @@
 #include "coordinator/host.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "coordinator/authority.h"
 #include "protocol/limits.h"
 #include "protocol/validate.h"
-#include "storage/files.h"
 
 namespace skerry::coordinator {
 namespace {
@@ -54,26 +50,24 @@ Result<void> check_objects(const Core& core, const storage::ObjectStore& objects
   return {};
 }
 
-Host::Host(const Surroundings& surroundings, HostOptions options, Completions completions)
+Host::Host(const Surroundings& surroundings, HostOptions options)
     : surroundings_(surroundings),
       options_(std::move(options)),
-      completions_(std::move(completions)),
-      rng_(std::make_unique<SystemRng>()),
       authority_(std::make_unique<IdentityAuthority>(surroundings.identity)),
       events_([this](const Event& event) {
         Effects effects = core_->step(event, surroundings_.clock.now());
+        if (options_.stepped) options_.stepped(event, effects);
         performer_.perform(std::move(effects), core_->persisted_batch());
       }) {}
 
 Host::~Host() {
-  // Workers end first: what they still do refers to the rest.
-  object_worker_.reset();
-  state_worker_.reset();
+  // What the workers still do refers to the rest.
+  surroundings_.object_disk.finish();
+  surroundings_.state_disk.finish();
 }
 
 Result<std::unique_ptr<Host>> Host::make(const Surroundings& surroundings, HostOptions options) {
-  ASSIGN_OR_RETURN(Completions completions, Completions::make());
-  std::unique_ptr<Host> host(new Host(surroundings, std::move(options), std::move(completions)));
+  std::unique_ptr<Host> host(new Host(surroundings, std::move(options)));
   TRY(host->start());
   return host;
 }
@@ -81,21 +75,19 @@ Result<std::unique_ptr<Host>> Host::make(const Surroundings& surroundings, HostO
 Result<void> Host::start() {
   ASSIGN_OR_RETURN(const std::vector<KeyValue> state, read_state(surroundings_.store));
   const Now now = surroundings_.clock.now();
-  ASSIGN_OR_RETURN(core_, Core::load(options_.config, *rng_, *authority_, state, now));
+  ASSIGN_OR_RETURN(core_, Core::load(options_.config, surroundings_.rng, *authority_, state, now));
   TRY(check_objects(*core_, surroundings_.objects));
   const bool first = core_->is_empty();
-  state_worker_ = std::make_unique<ThreadWorker>(completions_);
-  object_worker_ = std::make_unique<ThreadWorker>(completions_);
   std::array<unsigned char, 8> drawn{};
-  rng_->fill(drawn);
+  surroundings_.rng.fill(drawn);
   std::uint64_t incarnation = 1;
   for (const unsigned char byte : drawn) incarnation = incarnation << 8 | byte;
   ASSIGN_OR_RETURN(const std::optional<std::string> records, surroundings_.store.get(gossip::kTableKey));
   herald_ = std::make_unique<Herald>(surroundings_.identity, options_.config.connections, incarnation,
-                                     records.value_or(""), now);
+                                     records.value_or(""), now, options_.gossip);
   next_keeping_ = now.boot + kKeepEvery;
   blob_ = std::make_unique<BlobTraffic>(
-      surroundings_.transport, surroundings_.store, surroundings_.objects, *object_worker_,
+      surroundings_.transport, surroundings_.store, surroundings_.objects, surroundings_.object_disk,
       surroundings_.clock, BlobLimits{.incarnation = incarnation, .upload = options_.upload_limit}, *herald_,
       BlobTraffic::Hooks{
           [this](const Event& event) { feed(event); },
@@ -129,32 +121,7 @@ Result<void> Host::write_now(Effects effects) {
   return {};
 }
 
-Result<void> Host::run(int stop) {
-  const std::array<int, 2> readable = {completions_.descriptor(), stop};
-  awake_by_ = surroundings_.clock.now().boot;
-  bool stopping = false;
-  while (!stopping && !fatal_) {
-    const Duration timeout = wait();
-    awake_by_ = surroundings_.clock.now().boot + timeout;
-    ASSIGN_OR_RETURN(const std::vector<int> ready,
-                     surroundings_.transport.poll(timeout, readable, [this](protocol::ServerEvent event) {
-                       watch_lag();
-                       handle(std::move(event));
-                     }));
-    watch_lag();
-    for (const int descriptor : ready) {
-      if (descriptor == stop) stopping = true;
-    }
-    completions_.run();
-    every_now_and_then();
-  }
-  TRY(finish_batches());
-  if (fatal_) return *fatal_;
-  const Result<void> kept =
-      surroundings_.store.write({{gossip::kTableKey, herald_->save(surroundings_.clock.now())}});
-  if (!kept) log_warning("the records could not be kept: " + kept.error().message);
-  return {};
-}
+void Host::begin() { awake_by_ = surroundings_.clock.now().boot; }
 
 // Records speak of what is durable only (S7).
 void Host::tell_facts(Duration now) {
@@ -183,38 +150,40 @@ void Host::seek_lost() {
 
 void Host::keep_records() {
   kept_incarnation_ = herald_->incarnation();
-  object_worker_->run([this, records = herald_->save(surroundings_.clock.now())]() -> Done {
+  surroundings_.object_disk.run([this, records = herald_->save(surroundings_.clock.now())]() -> Done {
     const Result<void> kept = surroundings_.store.write({{gossip::kTableKey, records}});
     if (kept || !surroundings_.store.failed()) return {};
     return [this, error = kept.error()] { fatal_ = error; };
   });
 }
 
-// What was promised to be durable becomes so, and its answers leave; nothing new is heard.
-Result<void> Host::finish_batches() {
-  pollfd waiting{completions_.descriptor(), POLLIN, 0};
+void Host::stop() {
   is_stopping_ = true;
   if (next_write_) write_next();
-  while (!unwritten_.empty() && !fatal_) {
-    if (::poll(&waiting, 1, -1) < 0 && errno != EINTR)
-      return fail(ErrorCode::kIo, "cannot wait for the disk");
-    completions_.run();
-  }
+}
+
+Result<void> Host::finish() {
+  if (fatal_) return *fatal_;
+  const Result<void> kept =
+      surroundings_.store.write({{gossip::kTableKey, herald_->save(surroundings_.clock.now())}});
+  if (!kept) log_warning("the records could not be kept: " + kept.error().message);
   return {};
 }
 
-// Due timers, then how long there is nothing to do.
 Duration Host::wait() {
   Duration now = surroundings_.clock.now().boot;
   if (now >= next_tick_) feed(Tick{});
   if (next_write_ && now >= *next_write_) write_next();
   const Duration blob = blob_->tick();
   now = surroundings_.clock.now().boot;
-  return std::max(Duration{}, std::min({next_tick_, blob, next_write_.value_or(blob)}) - now);
+  const Duration timeout =
+      std::max(Duration{}, std::min({next_tick_, blob, next_write_.value_or(blob)}) - now);
+  awake_by_ = surroundings_.clock.now().boot + timeout;
+  return timeout;
 }
 
 // A loop that comes round late (a stopped process, a machine that slept) says so before it reads what queued up.
-void Host::watch_lag() {
+void Host::woken() {
   const Duration now = surroundings_.clock.now().boot;
   const Duration lag = now - awake_by_;
   if (lag > options_.config.loop_lag) {
@@ -233,7 +202,7 @@ void Host::every_now_and_then() {
   if (now >= next_report_) {
     next_report_ = now + kReportEvery;
     rate_.forget(now);
-    if (const auto bytes = storage::free_bytes(surroundings_.folder)) feed(DiskFree{*bytes});
+    if (const auto bytes = surroundings_.files.free_bytes(surroundings_.folder)) feed(DiskFree{*bytes});
     if (options_.report) {
       const auto experts = core_->experts();
       const auto held =
@@ -257,7 +226,8 @@ void Host::every_now_and_then() {
   }
 }
 
-void Host::handle(protocol::ServerEvent event) {
+void Host::on_transport(protocol::ServerEvent event) {
+  woken();
   if (const auto* closed = std::get_if<protocol::Closed>(&event)) {
     if (closed->connection.endpoint == protocol::Endpoint::kControl) feed(Closed{closed->connection.id});
     if (closed->connection.endpoint == protocol::Endpoint::kBlob) blob_->closed(closed->connection);
@@ -328,7 +298,7 @@ bool Host::is_stalled() const {
 // ---- What the core wants done ----
 
 void Host::read(const Hash& object) {
-  object_worker_->run([this, object]() -> Done {
+  surroundings_.object_disk.run([this, object]() -> Done {
     const Result<storage::NamedManifest> named = surroundings_.objects.manifest(object);
     if (!named) return {};
     FileRead file{object, {}};
@@ -361,7 +331,7 @@ void Host::write_next() {
   next_write_.reset();
   const bool makes_room = std::ranges::any_of(unwritten_, &Unwritten::makes_room);
   const storage::Room room = makes_room ? storage::Room::kLast : storage::Room::kAsked;
-  state_worker_->run([this, &batch = unwritten_.front(), room]() -> Done {
+  surroundings_.state_disk.run([this, &batch = unwritten_.front(), room]() -> Done {
     return [this, written = surroundings_.store.write(batch.writes, room)] {
       if (written) return wrote();
       const bool waits = written.error().code == ErrorCode::kExhausted && !surroundings_.store.failed();

@@ -1,8 +1,10 @@
-// The coordinator's shell: one thread that polls the transport and feeds the core, one worker for the core's batches, one
-// for objects. It adds no decision of its own: perform.h carries out what the core says, and its order.
+// The coordinator's shell: feeds the core with what the transport and the disk workers say, and adds no decision of its own:
+// perform.h carries out what the core says, and its order. It waits for nothing itself: loop.h waits for it in the program, a
+// virtual clock in a simulation.
 //
-// Failure rule: a failed write or fsync ends run() with its error, and then the process; the next start goes on from what
-// is durable. A disk that is seen to be full is none: what was to be written waits for room, and its answers with it.
+// ON FAILURE: a failed write or fsync is failure(), and then the process must end; the next start goes on from what is durable.
+// A disk that is seen to be full is none: what was to be written waits for room, and its answers with it.
+// THREADS: one. Jobs of the workers run where the workers run them.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +27,7 @@
 #include "coordinator/request_rate.h"
 #include "protocol/identity.h"
 #include "protocol/transport.h"
+#include "storage/files.h"
 #include "storage/object_store.h"
 #include "storage/store.h"
 
@@ -37,14 +40,18 @@ Result<std::vector<KeyValue>> read_state(const storage::Store& store);
 // no coordinator from starting.
 Result<void> check_objects(const Core& core, const storage::ObjectStore& objects);
 
-// What the host runs on; everything outlives it.
+// What the host runs on. LIFETIME: all of it outlives the host.
 struct Surroundings {
   protocol::ServerTransport& transport;
   storage::Store& store;
   storage::ObjectStore& objects;
   const protocol::Identity& identity;
   const Clock& clock;
-  std::string folder;  // whose file system's free space counts
+  Rng& rng;
+  Worker& state_disk;   // the core's batches
+  Worker& object_disk;  // all else
+  std::string folder;   // whose file system's free space counts
+  storage::Files& files = storage::posix_files();
 };
 
 struct HostOptions {
@@ -55,17 +62,37 @@ struct HostOptions {
   std::function<Result<void>(const FirstStart&)> keep_first_start;
   std::function<void()> alive;                            // about once a second, from a loop that turns
   std::function<void(const std::string& status)> report;  // every few seconds
+  Herald::Manner gossip = {};
+  // Told of each step of the core, before its effects are carried out; none: nobody looks on.
+  std::function<void(const Event& event, const Effects& effects)> stepped = {};
 };
 
 class Host final : private Sink {
  public:
-  // Loads, checks (S16) and starts the core; nothing is served before run().
+  // Loads, checks (S16) and starts the core; nothing is served before begin().
   static Result<std::unique_ptr<Host>> make(const Surroundings& surroundings, HostOptions options);
+  // Finishes what the workers were given.
   ~Host() override;
 
   const std::optional<FirstStart>& first_start() const { return first_start_; }
-  // Until `stop` can be read. Finishes the batches under way.
-  Result<void> run(int stop);
+  const Core& core() const { return *core_; }
+  const std::optional<Error>& failure() const { return fatal_; }
+
+  // The caller's loop comes round from now on. Once.
+  void begin();
+  // Does what is due. RETURNS: how long nothing else is; the caller wakes it by then.
+  Duration wait();
+  // The loop goes on after it has waited. REQUIRES: called before completed jobs; on_transport() does it itself.
+  void woken();
+  void on_transport(protocol::ServerEvent event);
+  // What is done about once a second or less often. REQUIRES: called once between two wait().
+  void every_now_and_then();
+
+  // Nothing new is heard from now on. What was promised to be durable becomes so, and its answers leave.
+  void stop();
+  bool is_writing() const { return !unwritten_.empty(); }
+  // REQUIRES: stop() was called and nothing is being written, or there is a failure(). RETURNS: the failure.
+  Result<void> finish();
 
  private:
   struct Unwritten {
@@ -73,12 +100,10 @@ class Host final : private Sink {
     std::vector<storage::Write> writes;
     bool makes_room = false;
   };
-  Host(const Surroundings& surroundings, HostOptions options, Completions completions);
+  Host(const Surroundings& surroundings, HostOptions options);
   Result<void> start();
-  Result<void> finish_batches();
   Result<void> write_now(Effects effects);
 
-  void handle(protocol::ServerEvent event);
   bool is_heard(const protocol::Incoming& message);
   void control(const protocol::Incoming& message);
   void enrol(const protocol::Incoming& message);
@@ -104,14 +129,9 @@ class Host final : private Sink {
   void hear_records();
   void seek_lost();
   void keep_records();
-  void watch_lag();
-  void every_now_and_then();
-  Duration wait();
 
   Surroundings surroundings_;
   HostOptions options_;
-  Completions completions_;
-  std::unique_ptr<Rng> rng_;
   std::unique_ptr<Authority> authority_;
   std::unique_ptr<Core> core_;
   std::optional<FirstStart> first_start_;
@@ -142,8 +162,6 @@ class Host final : private Sink {
   std::uint64_t kept_incarnation_ = 0;  // that records were last kept with
   Duration next_seeking_{};
   Duration awake_by_{};  // when the loop should have come round at the latest
-  std::unique_ptr<Worker> state_worker_;
-  std::unique_ptr<Worker> object_worker_;
   std::unique_ptr<Herald> herald_;
   std::unique_ptr<BlobTraffic> blob_;
 };

@@ -1,5 +1,5 @@
 // The real program on real sockets and disk, and the host over a disk that fails.
-#include "coordinator/host.h"
+#include "coordinator/loop.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/temp_folder.h"
+#include "coordinator/authority.h"
 #include "coordinator/builders.h"
 #include "coordinator/program_under_test.h"
 #include "protocol/client.h"
@@ -219,8 +220,9 @@ class HostOnFaultyDisk : public ::testing::Test {
                                                      storage::Checkpoints::kInStore));
     HostOptions options;
     options.first_admin = {admin_.node_id(), admin_.ed25519_key(), admin_.x25519_key(), "admin"};
-    auto made =
-        Host::make({*transport_, store_, *objects_, identity_, clock_, folder_.path().string()}, options);
+    auto made = Host::make({*transport_, store_, *objects_, identity_, clock_, rng_, state_disk_,
+                            object_disk_, folder_.path().string()},
+                           options);
     EXPECT_TRUE(made) << made.error().message;
     host_ = std::move(*made);
   }
@@ -229,6 +231,7 @@ class HostOnFaultyDisk : public ::testing::Test {
         std::move(*protocol::make_zmq_client(admin_, {endpoints_, identity_.ed25519_key()})), clock_, "test");
     return client.call(request, within);
   }
+  Result<void> run_host() { return run(*host_, *transport_, completions_, stop_.get()); }
   Result<pb::AdminReply> create_token(Duration within = kHang) {
     pb::AdminRequest request;
     request.mutable_token_create()->set_role(pb::ROLE_NODE);
@@ -246,6 +249,10 @@ class HostOnFaultyDisk : public ::testing::Test {
   std::unique_ptr<protocol::ServerTransport> transport_;
   protocol::Endpoints endpoints_;  // of its own: the person's thread reads it while `transport_` ends
   std::unique_ptr<storage::ObjectStore> objects_;
+  SystemRng rng_;
+  Completions completions_ = std::move(*Completions::make());
+  ThreadWorker state_disk_{completions_};
+  ThreadWorker object_disk_{completions_};
   std::unique_ptr<Host> host_;
   UniqueFd stop_{::eventfd(0, EFD_CLOEXEC)};
 };
@@ -256,7 +263,7 @@ TEST_F(HostOnFaultyDisk, AnswersAndStops) {
     reply = create_token();
     ::eventfd_write(stop_.get(), 1);
   });
-  const Result<void> ended = host_->run(stop_.get());
+  const Result<void> ended = run_host();
   person.join();
   EXPECT_TRUE(ended) << ended.error().message;
   EXPECT_TRUE(reply) << reply.error().message;
@@ -270,7 +277,7 @@ TEST_F(HostOnFaultyDisk, AFullDiskIsWaitedFor) {
     EXPECT_EQ(disk_.refusals, 0);
     ::eventfd_write(stop_.get(), 1);
   });
-  const Result<void> ended = host_->run(stop_.get());
+  const Result<void> ended = run_host();
   person.join();
   EXPECT_TRUE(ended) << ended.error().message;
   EXPECT_TRUE(reply) << reply.error().message;
@@ -284,7 +291,7 @@ TEST_F(HostOnFaultyDisk, StoppedWhileItsDiskIsFullItHasPromisedNothing) {
     while (disk_.refusals == 1'000'000) (void)create_token(std::chrono::milliseconds(200));
     ::eventfd_write(stop_.get(), 1);
   });
-  const Result<void> ended = host_->run(stop_.get());
+  const Result<void> ended = run_host();
   person.join();
   ASSERT_FALSE(ended);
   EXPECT_EQ(ended.error().code, ErrorCode::kExhausted);
@@ -304,7 +311,7 @@ TEST_F(HostOnFaultyDisk, ADatasetIsDeletedFromAFullDisk) {
     disk_.refusals = 0;
     ::eventfd_write(stop_.get(), 1);
   });
-  const Result<void> ended = host_->run(stop_.get());
+  const Result<void> ended = run_host();
   person.join();
   EXPECT_TRUE(ended) << ended.error().message;
   EXPECT_TRUE(deleted) << deleted.error().message;
@@ -314,7 +321,7 @@ TEST_F(HostOnFaultyDisk, AFailedWriteEndsItAndIsAcknowledgedToNobody) {
   store_.fail_at(storage::StoreOperation::kWrite, 1);
   Result<pb::AdminReply> reply;
   std::thread person([&] { reply = create_token(std::chrono::seconds(5)); });
-  const Result<void> ended = host_->run(stop_.get());
+  const Result<void> ended = run_host();
   transport_.reset();
   person.join();
   ASSERT_FALSE(ended);

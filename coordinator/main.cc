@@ -12,8 +12,10 @@
 #include "base/notify.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "coordinator/authority.h"
 #include "coordinator/data_folder.h"
 #include "coordinator/host.h"
+#include "coordinator/loop.h"
 #include "coordinator/options.h"
 #include "protocol/protobuf_log.h"
 #include "protocol/token.h"
@@ -111,13 +113,18 @@ Result<void> serve(const Options& options) {
   Notifier notifier;
   host_options.alive = [&] { notifier.alive(clock.now().boot); };
   host_options.report = [&](const std::string& status) { notifier.status(status); };
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<Host> host,
-      Host::make({*transport, *folder.store, *folder.objects, identity, clock, options.data}, host_options));
+  SystemRng rng;
+  ASSIGN_OR_RETURN(Completions completions, Completions::make());
+  ThreadWorker state_disk(completions);
+  ThreadWorker object_disk(completions);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Host> host,
+                   Host::make({*transport, *folder.store, *folder.objects, identity, clock, rng, state_disk,
+                               object_disk, options.data},
+                              host_options));
   if (!host->first_start()) TRY(refresh_admin_context(folder, endpoints));
   print_start(options, folder, identity, endpoints, host->first_start());
   notifier.ready();
-  Result<void> served = host->run(stop.get());
+  Result<void> served = run(*host, *transport, completions, stop.get());
   notifier.stopping();
   return served;
 }
