@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/planted.h"
 #include "daemon/object_jobs.h"
 #include "daemon/verify.h"
 #include "protocol/enrol.h"
@@ -207,7 +208,10 @@ void Host::take_engine_events() {
     log_info(line);
     remember(std::move(line));
   }
-  for (Event& event : parts_.engines.take_events()) push(std::move(event));
+  for (Event& event : parts_.engines.take_events()) {
+    if (planted("host_event_twice")) push(event);
+    push(std::move(event));
+  }
 }
 
 void Host::step(const Event& event) {

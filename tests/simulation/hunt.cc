@@ -11,6 +11,7 @@
 #include "base/planted.h"
 #include "base/text.h"
 #include "tests/simulation/apart.h"
+#include "tests/simulation/real_cluster.h"
 
 namespace skerry::simulation {
 namespace {
@@ -46,7 +47,7 @@ void hunt_one(const PlantedBug& bug, std::uint64_t seeds_limit, const Mouth& mou
   planted_bug = static_cast<std::size_t>(&bug - kPlantedBugs);
   for (std::uint64_t seed = 1; seed <= seeds_limit; ++seed) {
     mouth.say(text(seed));
-    const Report report = simulate({.seed = seed});
+    const Report report = bug.found_by == FoundBy::kHosts ? simulate_hosts(seed) : simulate({.seed = seed});
     if (report.violations.empty()) continue;
     return mouth.say(report.violations.front().id);
   }
@@ -108,7 +109,7 @@ std::optional<Shrunk> shrink(std::uint64_t seed) {
 int hunt_planted(const std::string& name, std::uint64_t seeds_limit, unsigned processes) {
   std::vector<const PlantedBug*> wanted;
   for (const PlantedBug& bug : kPlantedBugs) {
-    if (name.empty() ? bug.found_by == FoundBy::kSimulation : bug.name == name) wanted.push_back(&bug);
+    if (name.empty() ? bug.found_by != FoundBy::kFuzzing : bug.name == name) wanted.push_back(&bug);
   }
   std::map<std::string_view, std::uint64_t> needed;
   std::printf("%-24s %6s  %-8s %s\n", "planted", "seeds", "rule", "what");

@@ -22,6 +22,8 @@ class Timeline {
   bool run_next();
   // Everything up to and at `end`, unless `stop` says so before an event; the clock then stands at `end`.
   void run_until(Duration end, const std::function<bool()>& stop);
+  // RETURNS: the time of the next event; Duration::max() if there is none.
+  Duration next() const { return queue_.empty() ? Duration::max() : queue_.top().when; }
   std::uint64_t events() const { return events_; }
 
  private:
