@@ -172,7 +172,13 @@ Result<ZmqMonitor> ZmqMonitor::open(const std::shared_ptr<void>& context, ZmqSoc
   if (zmq_socket_monitor(watched.get(), address.c_str(), events) != 0)
     return zmq_error("cannot monitor a ZeroMQ socket");
   if (zmq_connect(reader.get(), address.c_str()) != 0) return zmq_error("cannot read a ZeroMQ monitor");
-  return ZmqMonitor(std::move(reader));
+  return ZmqMonitor(std::move(reader), watched.get());
+}
+
+// Before the reader goes: to write an event that nobody reads, the I/O thread would wait for ever, and with it every
+// connection of the context.
+ZmqMonitor::~ZmqMonitor() {
+  if (watched_ != nullptr) zmq_socket_monitor(watched_, nullptr, 0);
 }
 
 std::vector<ZmqMonitorEvent> ZmqMonitor::drain() {

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -83,15 +84,22 @@ struct ZmqMonitorEvent {
 
 class ZmqMonitor {
  public:
+  // LIFETIME: `watched` must outlive the monitor. It may move meanwhile.
   // ON FAILURE: as ZmqSocket::open.
   static Result<ZmqMonitor> open(const std::shared_ptr<void>& context, ZmqSocket& watched, int events);
+  ZmqMonitor(ZmqMonitor&& other) noexcept
+      : socket_(std::move(other.socket_)), watched_(std::exchange(other.watched_, nullptr)) {}
+  ZmqMonitor& operator=(ZmqMonitor&&) = delete;
+  ~ZmqMonitor();
+
   ZmqSocket& socket() { return socket_; }
   const ZmqSocket& socket() const { return socket_; }
   std::vector<ZmqMonitorEvent> drain();
 
  private:
-  explicit ZmqMonitor(ZmqSocket socket) : socket_(std::move(socket)) {}
+  ZmqMonitor(ZmqSocket socket, void* watched) : socket_(std::move(socket)), watched_(watched) {}
   ZmqSocket socket_;
+  void* watched_ = nullptr;
 };
 
 // Milliseconds for zmq_poll, rounded up; −1 for a negative duration.

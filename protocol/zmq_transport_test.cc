@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -402,6 +403,24 @@ TEST_F(ZmqServerTest, WithoutADescriptorNoClientIsMade) {
 }
 
 // What a node's record can say of its address, and ZeroMQ would not dial.
+// What happens to a socket whose monitor has ended concerns no other socket of the context.
+TEST(ZmqMonitor, AnEventAfterItsEndHoldsUpNoConnection) {
+  const std::shared_ptr<void> context = make_zmq_context().value();
+  ZmqSocket router = ZmqSocket::open(context, ZMQ_ROUTER).value();
+  ASSERT_EQ(zmq_bind(router.get(), "tcp://127.0.0.1:*"), 0);
+  std::array<char, 64> url{};
+  std::size_t size = url.size();
+  ASSERT_EQ(zmq_getsockopt(router.get(), ZMQ_LAST_ENDPOINT, url.data(), &size), 0);
+  ZmqSocket watched = ZmqSocket::open(context, ZMQ_DEALER).value();
+  ASSERT_TRUE(ZmqMonitor::open(context, watched, ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED));
+  ASSERT_EQ(zmq_connect(watched.get(), url.data()), 0);  // two events, and no reader
+  ZmqSocket other = ZmqSocket::open(context, ZMQ_DEALER).value();
+  ASSERT_EQ(zmq_connect(other.get(), url.data()), 0);
+  ASSERT_EQ(ZmqFrame("hello").send(other), 0);
+  zmq_pollitem_t item{router.get(), 0, ZMQ_POLLIN, 0};
+  ASSERT_EQ(zmq_poll(&item, 1, 30'000), 1) << "the I/O thread waits for a reader";
+}
+
 TEST(ZmqClient, AddressesThatCannotBeDialledAreErrors) {
   const Identity ada = Identity::generate();
   for (const char* url :
