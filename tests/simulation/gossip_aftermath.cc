@@ -165,10 +165,19 @@ void GossipAftermath::check_signs(const Speaker& node) {
   cluster_.world().violated("L3", text(node.name, " signs nothing anew of what it is"));
 }
 
+// Peers refuse its node record: they remember a newer one, of an earlier life or of a twin, which has expired.
+bool GossipAftermath::is_overtaken(const DaemonHost& daemon) {
+  const DaemonGossip& gossip = *daemon.gossip();
+  const gossip::Entry* own = gossip.table().find_node(daemon.id(), gossip.now());
+  return own != nullptr &&
+         cluster_.world().gossip->rules.is_overtaken(own->record->key, own->record->version);
+}
+
 bool GossipAftermath::is_kept(const Hash& manifest) {
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
     const DaemonHost& daemon = cluster_.daemon(i);
-    if (daemon.gossip() != nullptr && !is_out(daemon.id()) && daemon.has_stored(manifest)) return true;
+    if (daemon.gossip() == nullptr || is_out(daemon.id()) || is_overtaken(daemon)) continue;
+    if (daemon.has_stored(manifest)) return true;
   }
   return false;
 }
@@ -176,7 +185,7 @@ bool GossipAftermath::is_kept(const Hash& manifest) {
 bool GossipAftermath::is_trained_here(const Hash& manifest) {
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
     const DaemonHost& daemon = cluster_.daemon(i);
-    if (daemon.gossip() == nullptr || is_out(daemon.id())) continue;
+    if (daemon.gossip() == nullptr || is_out(daemon.id()) || is_overtaken(daemon)) continue;
     const auto keeps = [&](const daemon::KeptCheckpoint& each) {
       return each.object.manifest() == manifest.raw();
     };

@@ -69,6 +69,7 @@ class GossipAftermath {
   bool is_kept(const Hash& manifest);
   bool is_trained_here(const Hash& manifest);
   bool is_out(const NodeId& node);
+  bool is_overtaken(const DaemonHost& daemon);
 
   Cluster& cluster_;
   Duration spread_;
