@@ -275,6 +275,20 @@ TEST_P(ObjectStoreTest, an_interrupted_file_goes_on) {
   EXPECT_TRUE(objects_->has(named.name));
 }
 
+// As on a disk that is full for a while: the file has its name, and its marker is refused.
+TEST_P(ObjectStoreTest, a_file_whose_marker_was_refused_is_sealed_later) {
+  const NamedManifest named = make_file("shard", kMaxChunkBytes + 4, 5);
+  value_of(objects_->begin(named));
+  put_file(named);
+  disk_.set_capacity(0);
+  EXPECT_EQ(objects_->seal(named.name).error().code, ErrorCode::kExhausted);
+  disk_.set_capacity(SIZE_MAX);
+  value_of(objects_->begin(named));
+  put_file(named);
+  value_of(objects_->seal(named.name));
+  EXPECT_TRUE(objects_->has(named.name));
+}
+
 TEST_P(ObjectStoreTest, a_file_that_was_renamed_but_not_marked_is_not_fetched_again) {
   const NamedManifest named = make_file("shard", kMaxChunkBytes + 4, 5);
   value_of(objects_->begin(named));
