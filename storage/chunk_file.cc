@@ -74,8 +74,7 @@ Result<std::string> ChunkWriter::read(const Hash& hash) const {
 
 Result<void> ChunkWriter::commit() {
   TRY(file_->sync());
-  if (!has_name_) TRY(files_->rename(path_ + ".partial", path_));
-  has_name_ = true;
+  TRY(files_->rename(path_ + ".partial", path_));
   return files_->sync_folder(std::filesystem::path(path_).parent_path().string());
 }
 

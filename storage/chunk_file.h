@@ -43,7 +43,6 @@ class ChunkWriter {
   std::unique_ptr<File> file_;
   Files* files_;
   bool is_new_ = false;
-  bool has_name_ = false;  // its final one
 };
 
 // A file on disk with the layout that it is known by. Each chunk is checked as it is read: a damaged one is refused.

@@ -282,14 +282,17 @@ Result<void> ObjectStore::seal(const Hash& object) {
   }
   if (found->writer) {
     TRY(noted(found->writer->commit()));
+    // If a full disk refuses the marker, begin() takes the file back as it
+    // does after a crash.
+    const std::lock_guard lock(mutex_);
+    found->writer.reset();
+    found->begun = false;
   } else {
     TRY(store_.flush(*found->family));
   }
   ASSIGN_OR_RETURN(auto encoded, store_.get(partial_key(object)));
   SKERRY_CHECK(encoded.has_value(), "an object that is being received has its key");
   TRY(store_.write({{whole_key(object), std::move(encoded)}, {partial_key(object), std::nullopt}}));
-  const std::lock_guard lock(mutex_);
-  found->writer.reset();
   found->state = State::kWhole;
   return {};
 }

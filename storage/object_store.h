@@ -73,6 +73,7 @@ class ObjectStore {
   Result<void> flush(const Hash& object);
   // On return the object is whole and durable, manifest and every chunk: only now may anyone be told (S7). Sealing what is
   // whole does nothing. kConflict: chunks are missing. kNotFound: not begun.
+  // On another failure a file must be begun again, and lacks nothing then.
   Result<void> seal(const Hash& object);
 
   // A chunk of a whole object, or its manifest where chunk == object; its hash is checked. kNotFound, kCorrupt.
