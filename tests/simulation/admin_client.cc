@@ -33,6 +33,30 @@ pb::AdminRequest smallest_run(const std::string& name, const std::string& datase
   return request;
 }
 
+pb::AdminRequest smallest_dataset(const std::string& name, std::uint32_t partitions, const PutFile& put) {
+  pb::AdminRequest request;
+  auto& dataset = *request.mutable_dataset_add();
+  dataset.set_name(name);
+  dataset.set_index_json("{}");
+  dataset.set_partitions(partitions);
+  dataset.set_samples(1000 * partitions);
+  dataset.set_channels(1);
+  dataset.set_image_size(28);
+  const auto add = [&](const std::string& file_name, const std::string& role, std::int32_t partition) {
+    pb::DatasetFile& file = *dataset.add_files();
+    *file.mutable_object() = put(file_name, role);
+    file.set_role(role);
+    file.set_partition(partition);
+    file.set_samples(role == "shard" ? 1000 : 0);
+  };
+  add("router.safetensors", "router", -1);
+  for (std::uint32_t k = 0; k < partitions; ++k) {
+    add(text("shard-", k, "-0.safetensors"), "shard", static_cast<std::int32_t>(k));
+    add(text("partition-", k, ".safetensors"), "partition", static_cast<std::int32_t>(k));
+  }
+  return request;
+}
+
 AdminClient::AdminClient(World& world, Identity identity) : world_(world), identity_(std::move(identity)) {
   world_.sources[identity_.id] = {kAddress, this};
 }

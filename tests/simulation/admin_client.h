@@ -14,6 +14,10 @@ namespace skerry::simulation {
 
 // Asks for a run of the smallest model; its caller sets what matters to it.
 pb::AdminRequest smallest_run(const std::string& name, const std::string& dataset);
+// Adds a dataset of one shard and one file of statistics a partition, and the
+// router's. `put` makes each file, by its name and role.
+using PutFile = std::function<pb::ObjectRef(const std::string& name, const std::string& role)>;
+pb::AdminRequest smallest_dataset(const std::string& name, std::uint32_t partitions, const PutFile& put);
 
 class AdminClient final : public NetworkClient, public BlobSource {
  public:

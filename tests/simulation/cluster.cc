@@ -15,15 +15,6 @@ constexpr double kBehindNat = 0.4;  // of nodes
 constexpr double kForgets = 0.3;    // of seeds: a node that is gone is soon forgotten
 constexpr double kGossips = 0.32;   // of seeds: one that does costs four that do not
 
-pb::DatasetFile file(const Object& object, const std::string& role, std::int32_t partition) {
-  pb::DatasetFile out;
-  *out.mutable_object() = object.ref();
-  out.set_role(role);
-  out.set_partition(partition);
-  out.set_samples(role == "shard" ? 1000 : 0);
-  return out;
-}
-
 }  // namespace
 
 Cluster::Cluster(ClusterOptions options)
@@ -101,27 +92,13 @@ void Cluster::start_daemons() {
 
 pb::AdminRequest Cluster::dataset(const std::string& name, std::uint32_t partitions,
                                   const std::string& prefix) {
-  pb::AdminRequest request;
-  auto& dataset = *request.mutable_dataset_add();
-  dataset.set_name(name);
-  dataset.set_index_json("{}");
-  dataset.set_partitions(partitions);
-  dataset.set_samples(1000 * partitions);
-  dataset.set_channels(1);
-  dataset.set_image_size(28);
-  const auto add = [&](const std::string& file_name, std::uint64_t bytes, const std::string& role,
-                       std::int32_t partition) {
+  return smallest_dataset(name, partitions, [&](const std::string& file_name, const std::string& role) {
+    const std::uint64_t bytes = role == "shard" ? kShardBytes : role == "router" ? 1 << 20 : 1 << 18;
     const Object& object = world_.library.add_file(prefix + file_name, bytes);
     world_.trace.name_object(object.name, prefix + file_name);
     admin_.add_file(object.name);
-    *dataset.add_files() = file(object, role, partition);
-  };
-  add("router.safetensors", 1 << 20, "router", -1);
-  for (std::uint32_t k = 0; k < partitions; ++k) {
-    add(text("shard-", k, "-0.safetensors"), kShardBytes, "shard", static_cast<std::int32_t>(k));
-    add(text("partition-", k, ".safetensors"), 1 << 18, "partition", static_cast<std::int32_t>(k));
-  }
-  return request;
+    return object.ref();
+  });
 }
 
 void Cluster::add_spare_dataset() {

@@ -84,28 +84,12 @@ bool Fleet::ask(pb::AdminRequest request, pb::AdminReply& reply) {
 }
 
 void Fleet::add_dataset() {
-  pb::AdminRequest request;
-  auto& dataset = *request.mutable_dataset_add();
-  dataset.set_name(kData);
-  dataset.set_index_json("{}");
-  dataset.set_partitions(static_cast<std::uint32_t>(partitions_));
-  dataset.set_samples(1000 * partitions_);
-  dataset.set_channels(1);
-  dataset.set_image_size(28);
-  const auto add = [&](const std::string& name, const std::string& role, std::int32_t partition) {
-    const Object& object = world_.library.add_file(name, 1 << 16);
-    admin_.add_file(object.name);
-    pb::DatasetFile& file = *dataset.add_files();
-    *file.mutable_object() = object.ref();
-    file.set_role(role);
-    file.set_partition(partition);
-    file.set_samples(role == "shard" ? 1000 : 0);
-  };
-  add("router.safetensors", "router", -1);
-  for (std::uint64_t k = 0; k < partitions_; ++k) {
-    add(text("shard-", k, "-0.safetensors"), "shard", static_cast<std::int32_t>(k));
-    add(text("partition-", k, ".safetensors"), "partition", static_cast<std::int32_t>(k));
-  }
+  const auto request = smallest_dataset(kData, static_cast<std::uint32_t>(partitions_),
+                                        [this](const std::string& name, const std::string& /*role*/) {
+                                          const Object& object = world_.library.add_file(name, 1 << 16);
+                                          admin_.add_file(object.name);
+                                          return object.ref();
+                                        });
   pb::AdminReply reply;
   SKERRY_CHECK(ask(request, reply), "no answer");
   const auto is_ready = [&] {

@@ -113,6 +113,8 @@ class RealCluster {
   void later(Duration delay, std::function<void()> action);
   void start_coordinator_later(Duration delay);
   void start_later(RealDaemon& daemon, Duration delay);
+  void fill(RealDisk& disk, double share_of_state);
+  void slow_down(RealDisk& disk);
   RealDaemon& any() { return *daemons_[dice_.between(0, daemons_.size() - 1)]; }
 
   bool kill();
@@ -167,26 +169,10 @@ void RealCluster::start_coordinator_later(Duration delay) {
 // ---- Set-up ----
 
 void RealCluster::set_up() {
-  pb::AdminRequest request;
-  auto& dataset = *request.mutable_dataset_add();
-  dataset.set_name("images");
-  dataset.set_index_json("{}");
-  dataset.set_partitions(kExperts);
-  dataset.set_samples(1000 * kExperts);
-  dataset.set_channels(1);
-  dataset.set_image_size(28);
-  const auto add = [&](const std::string& name, const std::string& role, std::int32_t partition) {
-    pb::DatasetFile& file = *dataset.add_files();
-    *file.mutable_object() = coordinator_.add_file(name, "the bytes of " + name);
-    file.set_role(role);
-    file.set_partition(partition);
-    file.set_samples(role == "shard" ? 1000 : 0);
-  };
-  add("router.safetensors", "router", -1);
-  for (std::uint32_t k = 0; k < kExperts; ++k) {
-    add(text("shard-", k, "-0.safetensors"), "shard", static_cast<std::int32_t>(k));
-    add(text("partition-", k, ".safetensors"), "partition", static_cast<std::int32_t>(k));
-  }
+  const auto request =
+      smallest_dataset("images", kExperts, [this](const std::string& name, const std::string& /*role*/) {
+        return coordinator_.add_file(name, "the bytes of " + name);
+      });
   coordinator_.start();
   person_ = std::make_unique<Person>(ground_, coordinator_);
   person_->ask(request, [this](const pb::ControlReply& reply) {
@@ -274,19 +260,25 @@ bool RealCluster::bad_weather() {
   return true;
 }
 
-bool RealCluster::disk_full() {
-  RealDisk& disk = any().disk();
+// With this share, for state as well.
+void RealCluster::fill(RealDisk& disk, double share_of_state) {
   disk.kept.is_full = true;
-  disk.kept.is_full_of_state = dice_.chance(0.6);
-  later(dice_.duration(seconds(1), seconds(12)),
-        [&disk] { disk.kept.is_full = disk.kept.is_full_of_state = false; });
+  disk.kept.is_full_of_state = dice_.chance(share_of_state);
+  later(dice_.duration(seconds(1), seconds(12)), [&disk] { disk.make_room(); });
+}
+
+void RealCluster::slow_down(RealDisk& disk) {
+  disk.slowest = dice_.duration(milliseconds(100), seconds(2));
+  later(dice_.duration(seconds(2), seconds(15)), [&disk] { disk.slowest = RealDisk::kUsual; });
+}
+
+bool RealCluster::disk_full() {
+  fill(any().disk(), 0.6);
   return true;
 }
 
 bool RealCluster::disk_slow() {
-  RealDisk& disk = any().disk();
-  disk.slowest = dice_.duration(milliseconds(100), seconds(2));
-  later(dice_.duration(seconds(2), seconds(15)), [&disk] { disk.slowest = milliseconds(20); });
+  slow_down(any().disk());
   return true;
 }
 
@@ -345,18 +337,12 @@ bool RealCluster::coordinator_pause() {
 }
 
 bool RealCluster::coordinator_disk_full() {
-  RealDisk& disk = coordinator_.disk();
-  disk.kept.is_full = true;
-  disk.kept.is_full_of_state = dice_.chance(0.7);
-  later(dice_.duration(seconds(1), seconds(12)),
-        [&disk] { disk.kept.is_full = disk.kept.is_full_of_state = false; });
+  fill(coordinator_.disk(), 0.7);
   return true;
 }
 
 bool RealCluster::coordinator_disk_slow() {
-  RealDisk& disk = coordinator_.disk();
-  disk.slowest = dice_.duration(milliseconds(100), seconds(2));
-  later(dice_.duration(seconds(2), seconds(15)), [&disk] { disk.slowest = milliseconds(20); });
+  slow_down(coordinator_.disk());
   return true;
 }
 
@@ -407,19 +393,10 @@ void RealCluster::heal() {
   ground_.tell("everything heals");
   healed_ = true;
   ground_.network.set_faults({});
-  const auto mend = [](RealDisk& disk) {
-    disk.kept.is_full = disk.kept.is_full_of_state = false;
-    disk.slowest = milliseconds(20);
-    disk.files.flip_reads(0, 1);
-    for (const auto operation : {storage::StoreOperation::kWrite, storage::StoreOperation::kFlush})
-      disk.store.fail_at(operation, 0);
-    for (int operation = 0; operation < 6; ++operation)
-      disk.files.fail_at(static_cast<storage::FileOperation>(operation), 0);
-  };
-  mend(coordinator_.disk());
+  coordinator_.disk().heal();
   for (const auto& daemon : daemons_) {
     ground_.network.partition(daemon->key(), false);
-    mend(daemon->disk());
+    daemon->disk().heal();
   }
 }
 

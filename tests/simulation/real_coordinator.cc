@@ -13,7 +13,6 @@ namespace {
 using storage::value_of;
 
 constexpr char kFolder[] = "/objects";
-constexpr Duration kEndsWithin = seconds(10);  // after its disk has failed
 
 }  // namespace
 
@@ -114,7 +113,6 @@ void RealCoordinator::ended() {
   state_disk_.reset();
   objects_.reset();
   transport_.reset();
-  failed_at_.reset();
   disk_.process_ended(dice_.u64(), false);
 }
 
@@ -149,20 +147,13 @@ void RealCoordinator::advance() {
   }
   state_disk_->plan(now, dice_, disk_.slowest);
   object_disk_->plan(now, dice_, disk_.slowest);
-  check_failure();
-  if (!host_->failure()) return;
+  if (!host_->failure()) {
+    if (disk_.is_outlived(now))
+      ground_.violated("S7", "the coordinator goes on although its disk has failed");
+    return;
+  }
   ground_.tell("coordinator ends: " + host_->failure()->message);
   ended();
-}
-
-void RealCoordinator::check_failure() {
-  if (!disk_.store.failed() || host_->failure()) {
-    failed_at_.reset();
-  } else if (!failed_at_) {
-    failed_at_ = ground_.now();
-  } else if (ground_.now() - *failed_at_ > kEndsWithin) {
-    ground_.violated("S7", "the coordinator goes on although its disk has failed");
-  }
 }
 
 }  // namespace skerry::simulation

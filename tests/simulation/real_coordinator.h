@@ -3,7 +3,6 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,7 +48,6 @@ class RealCoordinator {
     Dice dice_;
   };
   void ended();
-  void check_failure();
 
   RealGround& ground_;
   Dice dice_;
@@ -68,7 +66,6 @@ class RealCoordinator {
   std::unique_ptr<coordinator::Host> host_;
   Duration wake_{};
   Duration paused_until_{};
-  std::optional<Duration> failed_at_;
 };
 
 }  // namespace skerry::simulation

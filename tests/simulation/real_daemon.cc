@@ -12,7 +12,6 @@ namespace skerry::simulation {
 namespace {
 
 constexpr Duration kEnrolAgain = seconds(2);
-constexpr Duration kEndsWithin = seconds(10);  // after its disk has failed
 
 }  // namespace
 
@@ -119,7 +118,6 @@ void RealDaemon::ended() {
   engines_.reset();
   objects_.reset();
   transport_.reset();
-  failed_at_.reset();
   disk_.process_ended(dice_.u64(), false);
 }
 
@@ -171,20 +169,13 @@ void RealDaemon::advance() {
     next_turn_ = host_->next_turn() - RealClock::kBooted;
   }
   worker_->plan(now, dice_, disk_.slowest);
-  check_failure();
-  if (!host_->exit_code()) return;
+  if (!host_->exit_code()) {
+    if (disk_.is_outlived(now))
+      ground_.violated("S7", settings_.name + " goes on although its disk has failed");
+    return;
+  }
   ground_.tell(text(settings_.name, " ends with exit code ", *host_->exit_code()));
   ended();
-}
-
-void RealDaemon::check_failure() {
-  if (!disk_.store.failed() || host_->exit_code()) {
-    failed_at_.reset();
-  } else if (!failed_at_) {
-    failed_at_ = ground_.now();
-  } else if (ground_.now() - *failed_at_ > kEndsWithin) {
-    ground_.violated("S7", settings_.name + " goes on although its disk has failed");
-  }
 }
 
 void RealDaemon::look(const daemon::Event& event, const daemon::Effects& effects) {

@@ -4,7 +4,6 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 
@@ -54,7 +53,6 @@ class RealDaemon {
   void launch();
   void on_enrol(const protocol::ClientEvent& event);
   void look(const daemon::Event& event, const daemon::Effects& effects);
-  void check_failure();
   void ended();
 
   RealGround& ground_;
@@ -76,7 +74,6 @@ class RealDaemon {
   Duration next_turn_{};
   Duration paused_until_{};
   Duration enrol_again_{};
-  std::optional<Duration> failed_at_;            // the disk
   std::map<std::uint64_t, std::string> writes_;  // by ticket
   std::uint64_t persisted_ = 0;
   std::set<std::uint64_t> exited_;

@@ -17,7 +17,28 @@ Result<void> RealDisk::Store::has_room(std::size_t bytes, bool metadata) const {
   return {};
 }
 
+void RealDisk::heal() {
+  make_room();
+  slowest = kUsual;
+  files.flip_reads(0, 1);
+  for (const auto operation : {storage::StoreOperation::kWrite, storage::StoreOperation::kFlush})
+    store.fail_at(operation, 0);
+  for (int operation = 0; operation < 6; ++operation)
+    files.fail_at(static_cast<storage::FileOperation>(operation), 0);
+}
+
+bool RealDisk::is_outlived(Duration now) {
+  constexpr Duration kEndsWithin = seconds(10);
+  if (!store.failed()) {
+    failed_at_.reset();
+  } else if (!failed_at_) {
+    failed_at_ = now;
+  }
+  return failed_at_ && now - *failed_at_ > kEndsWithin;
+}
+
 void RealDisk::process_ended(std::uint64_t seed, bool machine) {
+  failed_at_.reset();
   store.crash(seed);
   if (machine) files.crash(seed);
 }

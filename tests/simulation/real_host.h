@@ -58,6 +58,14 @@ class RealDisk {
     bool is_full_of_state = false;  // not even metadata fits
     Result<void> has_room(std::size_t bytes, bool metadata) const override;
   };
+  static constexpr Duration kUsual = milliseconds(20);
+
+  void make_room() { kept.is_full = kept.is_full_of_state = false; }
+  // Ends every fault, also those that were planned.
+  void heal();
+  // Whether the store has failed for longer than a process may go on for.
+  // REQUIRES: asked each time that a host which has not ended has run.
+  bool is_outlived(Duration now);
   // The process has ended. REQUIRES: nothing of it is left. `machine`: it ended with its machine, and what was not synced
   // may be lost.
   void process_ended(std::uint64_t seed, bool machine);
@@ -66,7 +74,10 @@ class RealDisk {
   storage::FaultyStore store{kept};
   storage::MemoryFiles kept_files;
   storage::FaultyFiles files{kept_files};
-  Duration slowest = milliseconds(20);  // job
+  Duration slowest = kUsual;  // job
+
+ private:
+  std::optional<Duration> failed_at_;
 };
 
 // Does its jobs one after the other, each after a while.
