@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +25,8 @@ using Words = std::array<std::uint32_t, 4>;
 
 // Known answers published with Random123 (kat_vectors, philox4x32 10 rounds).
 TEST(Philox, MatchesPublishedVectors) {
-  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}),
+            (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
             (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
@@ -66,16 +68,19 @@ TEST(Stream, BelowIsInRangeAndReachesBothEnds) {
   EXPECT_THAT(seen, testing::Each(testing::Gt(60)));
 }
 
-// RFC 7693 gives BLAKE2b-512 only; this is the 256-bit digest of "abc" as b2sum -l 256 prints it.
+// RFC 7693 gives BLAKE2b-512 only; this is the 256-bit digest of "abc" as b2sum
+// -l 256 prints it.
 TEST(Hash, Blake2bOfAbc) {
-  EXPECT_EQ(blake2b("abc").hex(), "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
+  EXPECT_EQ(blake2b("abc").hex(),
+            "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
   Hasher hasher;
   hasher.update("a");
   hasher.update("bc");
   EXPECT_EQ(hasher.finish(), blake2b("abc"));
 }
 
-// Inputs that end in, at and after a block, more of them than lanes and fewer, long beside short.
+// Inputs that end in, at and after a block, more of them than lanes and fewer,
+// long beside short.
 TEST(Hash, each_of_many_is_what_it_is_alone) {
   std::vector<std::string> inputs;
   for (std::size_t bytes = 0; bytes < 400; ++bytes) {
@@ -84,10 +89,12 @@ TEST(Hash, each_of_many_is_what_it_is_alone) {
       inputs.back().push_back(static_cast<char>(i * 31 + bytes));
   }
   for (const std::size_t count : {0, 1, 2, 3, 5, 400}) {
-    const std::vector<std::string_view> some(inputs.end() - static_cast<std::ptrdiff_t>(count), inputs.end());
+    const std::vector<std::string_view> some(inputs.end() - static_cast<std::ptrdiff_t>(count),
+                                             inputs.end());
     const std::vector<Hash> hashes = blake2b_each(some);
     ASSERT_EQ(hashes.size(), count);
-    for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(hashes[i], blake2b(some[i])) << some[i].size();
+    for (std::size_t i = 0; i < count; ++i)
+      EXPECT_EQ(hashes[i], blake2b(some[i])) << some[i].size();
   }
 }
 
@@ -117,7 +124,8 @@ TEST(Text, ReadsAsAStreamPrintsIt) {
     EXPECT_EQ(text(parts...), stream.str());
   };
   check("a", std::string("b"), std::string_view("cd").substr(1), 'e', expert, expert.run, Epoch(7));
-  check(0, -1, 2U, std::int64_t{INT64_MIN}, UINT64_MAX, short{-3}, static_cast<unsigned char>('x'), true);
+  check(0, -1, 2U, std::int64_t{INT64_MIN}, UINT64_MAX, short{-3}, static_cast<unsigned char>('x'),
+        true);
   check(0.1, 1e30, 1.0 / 3, 2.5F);
   EXPECT_EQ(text(), "");
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/cards.h"
 
 #include <dlfcn.h>
@@ -29,7 +30,7 @@ namespace {
 constexpr const char* kVisible = "CUDA_VISIBLE_DEVICES";
 constexpr const char* kUseCpu = "to train on the CPU instead, set CUDA_VISIBLE_DEVICES to nothing";
 constexpr int kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE
-constexpr int kStub = 34;       // CUDA_ERROR_STUB_LIBRARY: the library of a toolkit, without a driver
+constexpr int kStub = 34;  // CUDA_ERROR_STUB_LIBRARY: the library of a toolkit, without a driver
 constexpr int kCapabilityMajor = 75, kCapabilityMinor = 76;
 
 std::vector<std::string> split(const std::string& words, char between) {
@@ -39,9 +40,10 @@ std::vector<std::string> split(const std::string& words, char between) {
   return parts;
 }
 
-// ---- The child -----------------------------------------------------------------------------------------------------
+// ---- The child --------------------------------------------------------------
 
-// Its words: a line each, fields between tabs; "done" says that nothing is missing.
+// Its words: a line each, fields between tabs; "done" says that nothing is
+// missing.
 class Report {
  public:
   explicit Report(int out) : out_(out) {}
@@ -81,7 +83,8 @@ std::string identifier(const char* prefix, const std::array<unsigned char, 16>& 
 // The driver's library: by dlopen, since a machine without a card has none.
 class Cuda {
  public:
-  explicit Cuda(const std::string& library) : library_(::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
+  explicit Cuda(const std::string& library)
+      : library_(::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
   bool is_there() const { return library_ != nullptr; }
 
   void tell(Report& report) {
@@ -102,14 +105,16 @@ class Cuda {
     std::array<char, 128> name{};
     std::array<unsigned char, 16> card{}, instance{};
     std::size_t bytes = 0;
-    const bool told = call("cuDeviceGet", &device, index) == 0 &&
-                      call("cuDeviceGetName", name.data(), static_cast<int>(name.size()), device) == 0 &&
-                      call("cuDeviceGetUuid", card.data(), device) == 0 &&
-                      call("cuDeviceTotalMem_v2", &bytes, device) == 0 &&
-                      call("cuDeviceGetAttribute", &major, kCapabilityMajor, device) == 0 &&
-                      call("cuDeviceGetAttribute", &minor, kCapabilityMinor, device) == 0;
+    const bool told =
+        call("cuDeviceGet", &device, index) == 0 &&
+        call("cuDeviceGetName", name.data(), static_cast<int>(name.size()), device) == 0 &&
+        call("cuDeviceGetUuid", card.data(), device) == 0 &&
+        call("cuDeviceTotalMem_v2", &bytes, device) == 0 &&
+        call("cuDeviceGetAttribute", &major, kCapabilityMajor, device) == 0 &&
+        call("cuDeviceGetAttribute", &minor, kCapabilityMinor, device) == 0;
     if (!told) return false;
-    // Only the newer form knows the UUID of a MIG instance; drivers before 470 lack it.
+    // Only the newer form knows the UUID of a MIG instance; drivers before 470
+    // lack it.
     const bool is_named = std::string_view(name.data()).find(" MIG ") != std::string_view::npos;
     const bool has_newer = ::dlsym(library_, "cuDeviceGetUuid_v2") != nullptr;
     if (has_newer && call("cuDeviceGetUuid_v2", instance.data(), device) != 0) return false;
@@ -131,7 +136,8 @@ class Cuda {
   std::string why() const {
     if (error_ == -1) return text("it has no function ", function_);
     const char* name = nullptr;
-    const auto name_of = reinterpret_cast<int (*)(int, const char**)>(::dlsym(library_, "cuGetErrorName"));
+    const auto name_of =
+        reinterpret_cast<int (*)(int, const char**)>(::dlsym(library_, "cuGetErrorName"));
     const bool is_known = name_of != nullptr && name_of(error_, &name) == 0 && name != nullptr;
     return text(function_, " returned ", is_known ? name : text("error ", error_));
   }
@@ -141,9 +147,10 @@ class Cuda {
   int error_ = 0;
 };
 
-// CUDA answers for the process that asks: `visible` is in place of what this one has.
-[[noreturn]] void become_child(const std::string& library, const std::optional<std::string>& visible,
-                               int out) {
+// CUDA answers for the process that asks: `visible` is in place of what this
+// one has.
+[[noreturn]] void become_child(const std::string& library,
+                               const std::optional<std::string>& visible, int out) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   const int null = ::open("/dev/null", O_RDWR);
   ::dup2(out, STDIN_FILENO);  // where close_range below leaves it
@@ -162,7 +169,7 @@ class Cuda {
   report.send();
 }
 
-// ---- The parent ----------------------------------------------------------------------------------------------------
+// ---- The parent -------------------------------------------------------------
 
 struct Answer {
   std::vector<Card> cards;
@@ -187,7 +194,8 @@ Result<Card> parse_card(const std::vector<std::string>& fields) {
 
 Result<Answer> ask(const CardSearch& search, const std::optional<std::string>& visible) {
   std::array<int, 2> pipe{};
-  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return system_error("make a pipe for", search.library, errno);
+  if (::pipe2(pipe.data(), O_CLOEXEC) != 0)
+    return system_error("make a pipe for", search.library, errno);
   const UniqueFd output(pipe[0]);
   UniqueFd child_output(pipe[1]);
   const pid_t child = ::fork();
@@ -199,12 +207,11 @@ Result<Answer> ask(const CardSearch& search, const std::optional<std::string>& v
       child, output.get(), search.library,
       [&](const std::string& line) { lines.push_back(split(line, '\t')); }, search.options);
   if (!status && status.error().code == ErrorCode::kTimeout) {
-    return fail(
-        ErrorCode::kTimeout,
-        text("cannot list the cards: ", status.error().message,
-             ", which takes a second or few where the driver is well; look for Xid in `dmesg`, restart "
-             "the machine or rent another; ",
-             kUseCpu));
+    return fail(ErrorCode::kTimeout, text("cannot list the cards: ", status.error().message,
+                                          ", which takes a second or few where the driver is well; "
+                                          "look for Xid in `dmesg`, restart "
+                                          "the machine or rent another; ",
+                                          kUseCpu));
   }
   if (!status) return status.error();
   Answer answer;
@@ -219,35 +226,39 @@ Result<Answer> ask(const CardSearch& search, const std::optional<std::string>& v
       return answer;
     }
     if (line.front() == "failed") {
-      return fail(
-          ErrorCode::kUnavailable,
-          text("cannot list the cards: ", search.library, ": ", line.back(),
-               ", where success was expected; look at `nvidia-smi` and `dmesg`, restart the machine or rent "
-               "another; ",
-               kUseCpu));
+      return fail(ErrorCode::kUnavailable,
+                  text("cannot list the cards: ", search.library, ": ", line.back(),
+                       ", where success was expected; look at `nvidia-smi` and `dmesg`, restart "
+                       "the machine or rent "
+                       "another; ",
+                       kUseCpu));
     }
     ASSIGN_OR_RETURN(Card card, parse_card(line));
     answer.cards.push_back(std::move(card));
   }
   return fail(
       ErrorCode::kUnavailable,
-      text("cannot list the cards: the process that asked ", search.library, " ended with status ", *status,
-           ", where 0 was expected; reinstall the driver or rent another machine; ", kUseCpu));
+      text("cannot list the cards: the process that asked ", search.library, " ended with status ",
+           *status, ", where 0 was expected; reinstall the driver or rent another machine; ",
+           kUseCpu));
 }
 
 // As CUDA's own readers skip them.
 std::string trimmed(const std::string& entry) {
   const std::size_t begin = entry.find_first_not_of(' ');
-  return begin == std::string::npos ? "" : entry.substr(begin, entry.find_last_not_of(' ') - begin + 1);
+  return begin == std::string::npos ? ""
+                                    : entry.substr(begin, entry.find_last_not_of(' ') - begin + 1);
 }
 
-// How a person hides all cards. Another word that names none may be a mistake: CUDA is asked.
+// How a person hides all cards. Another word that names none may be a mistake:
+// CUDA is asked.
 bool asks_for_cpu(const std::string& list) {
   const std::string first = trimmed(list.substr(0, list.find(',')));
   return first.empty() || first == "-1" || first == "NoDevFiles";
 }
 
-// CUDA shows a process one MIG instance at most. A daemon gives each engine one: it asks for each name alone.
+// CUDA shows a process one MIG instance at most. A daemon gives each engine
+// one: it asks for each name alone.
 Result<Answer> ask_for_instances(const CardSearch& search, const std::string& list) {
   Answer all;
   for (const std::string& entry : split(list, ',')) {
@@ -257,7 +268,8 @@ Result<Answer> ask_for_instances(const CardSearch& search, const std::string& li
     if (one.cards.empty()) break;
     const auto is_there = [&](const Card& card) { return card.id == one.cards.front().id; };
     if (name.starts_with("MIG-")) one.cards.front().id = name;
-    if (std::none_of(all.cards.begin(), all.cards.end(), is_there)) all.cards.push_back(one.cards.front());
+    if (std::none_of(all.cards.begin(), all.cards.end(), is_there))
+      all.cards.push_back(one.cards.front());
   }
   return all;
 }
@@ -265,7 +277,8 @@ Result<Answer> ask_for_instances(const CardSearch& search, const std::string& li
 // "/dev/nvidia0" where there is such a device; empty: none.
 std::string card_device(const std::string& folder) {
   std::error_code error;
-  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
     constexpr std::string_view kBefore = "nvidia";
     const std::string name = at->path().filename().string();
     const bool is_card = name.starts_with(kBefore) && name.size() > kBefore.size() &&
@@ -278,9 +291,10 @@ std::string card_device(const std::string& folder) {
 Error hidden_card(const std::string& device, const Answer& answer, const char* list) {
   const auto words = [&]() -> std::string {
     if (!answer.missing.empty()) {
-      return text(answer.missing,
-                  ", where libcuda.so.1 was expected; install the driver's libcuda, or start the container "
-                  "with NVIDIA_DRIVER_CAPABILITIES=compute,utility");
+      return text(
+          answer.missing,
+          ", where libcuda.so.1 was expected; install the driver's libcuda, or start the container "
+          "with NVIDIA_DRIVER_CAPABILITIES=compute,utility");
     }
     if (list != nullptr) {
       return text("CUDA_VISIBLE_DEVICES=", list,
@@ -289,8 +303,8 @@ Error hidden_card(const std::string& device, const Answer& answer, const char* l
     }
     return "CUDA shows none, where one was expected; pass all of /dev/nvidia* into the container";
   };
-  return fail(ErrorCode::kInvalid,
-              text("this machine has a card (", device, ") that cannot be used: ", words(), "; ", kUseCpu));
+  return fail(ErrorCode::kInvalid, text("this machine has a card (", device,
+                                        ") that cannot be used: ", words(), "; ", kUseCpu));
 }
 
 }  // namespace
@@ -305,22 +319,23 @@ Result<std::vector<Card>> find_cards(const CardSearch& search) {
   const auto nameless = [](const Card& card) { return card.id.empty(); };
   if (std::any_of(answer.cards.begin(), answer.cards.end(), nameless)) {
     return fail(ErrorCode::kInvalid,
-                "cannot tell the MIG instances of this machine apart: its driver is older than 470; install "
+                "cannot tell the MIG instances of this machine apart: its driver is older than "
+                "470; install "
                 "a newer one, or "
                 "name each instance in CUDA_VISIBLE_DEVICES as `nvidia-smi -L` does");
   }
   for (const std::string& bad : answer.bad) {
     log_error(
-        "a card does not answer and is left out; look for Xid in dmesg, restart the machine or rent another",
+        "a card does not answer and is left out; look for Xid in dmesg, restart the machine or "
+        "rent another",
         {{"card", bad}});
   }
   if (answer.cards.empty() && !answer.bad.empty()) {
-    return fail(
-        ErrorCode::kUnavailable,
-        text("cannot use any card: ", answer.bad.front(),
-             ", where success was expected; look at `nvidia-smi` and `dmesg`, restart the machine or rent "
-             "another; ",
-             kUseCpu));
+    return fail(ErrorCode::kUnavailable, text("cannot use any card: ", answer.bad.front(),
+                                              ", where success was expected; look at `nvidia-smi` "
+                                              "and `dmesg`, restart the machine or rent "
+                                              "another; ",
+                                              kUseCpu));
   }
   if (answer.cards.empty()) {
     if (const std::string device = card_device(search.devices); !device.empty())

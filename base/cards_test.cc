@@ -1,4 +1,6 @@
-// The cards of a machine through tests/fake_cuda, which stands in for the driver's library.
+// SPDX-License-Identifier: Apache-2.0
+// The cards of a machine through tests/fake_cuda, which stands in for the
+// driver's library.
 #include "base/cards.h"
 
 #include <gmock/gmock.h>
@@ -9,7 +11,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 
 namespace skerry {
 namespace {
@@ -28,9 +30,11 @@ constexpr const char* kUnlike =
     "Slow card|bbbbbbbb-0000-0000-0000-000000000002|17179869184|7.0|07|";
 constexpr const char* kSliced =
     "A100 MIG "
-    "1g.10gb|cccccccc-0000-0000-0000-000000000003|10737418240|8.0|07|aaaaaaaa-0000-0000-0000-00000000000f;"
+    "1g.10gb|cccccccc-0000-0000-0000-000000000003|10737418240|8.0|07|aaaaaaaa-0000-0000-0000-"
+    "00000000000f;"
     "A100 MIG "
-    "1g.10gb|dddddddd-0000-0000-0000-000000000004|10737418240|8.0|07|aaaaaaaa-0000-0000-0000-00000000000f";
+    "1g.10gb|dddddddd-0000-0000-0000-000000000004|10737418240|8.0|07|aaaaaaaa-0000-0000-0000-"
+    "00000000000f";
 
 class CardsTest : public ::testing::Test {
  protected:
@@ -108,7 +112,8 @@ TEST_F(CardsTest, ASliceHasItsOwnNameAndMemory) {
 
 TEST_F(CardsTest, SlicesThatAreNamedAreAskedForOneByOne) {
   set("SKERRY_FAKE_CARDS", kSliced);
-  set("CUDA_VISIBLE_DEVICES", std::string(kFirstSlice) + "," + kSecondSlice + ",MIG-eeee," + kFirstSlice);
+  set("CUDA_VISIBLE_DEVICES",
+      std::string(kFirstSlice) + "," + kSecondSlice + ",MIG-eeee," + kFirstSlice);
   EXPECT_THAT(ids(), ElementsAre(kFirstSlice, kSecondSlice));
 }
 
@@ -126,8 +131,9 @@ TEST_F(CardsTest, AMachineWithoutLibraryAndDeviceHasNone) {
 TEST_F(CardsTest, ACardThatNothingNamesIsNotHiddenInSilence) {
   add_device();
   set("CUDA_VISIBLE_DEVICES", "GPU-eeee");
-  EXPECT_THAT(refused(search()).message,
-              AllOf(HasSubstr("CUDA_VISIBLE_DEVICES=GPU-eeee names none"), HasSubstr("nvidia-smi -L")));
+  EXPECT_THAT(
+      refused(search()).message,
+      AllOf(HasSubstr("CUDA_VISIBLE_DEVICES=GPU-eeee names none"), HasSubstr("nvidia-smi -L")));
   for (const char* list : {"all", "gpu-a", "cuda:0"}) {
     set("CUDA_VISIBLE_DEVICES", list);
     EXPECT_THAT(refused(search()).message, HasSubstr("names none")) << list;

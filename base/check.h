@@ -1,5 +1,7 @@
-// CHECK(condition, parts…): an invariant of our own, on in every build. A failure prints and aborts: the process
-// restarts into recovery rather than going on with a state nobody thought of.
+// SPDX-License-Identifier: Apache-2.0
+// CHECK(condition, parts…): an invariant of our own, on in every build. A
+// failure prints and aborts: the process restarts into recovery rather than
+// going on with a state nobody thought of.
 #pragma once
 
 #include <string>
@@ -7,7 +9,8 @@
 #include "base/text.h"
 
 namespace skerry {
-[[noreturn]] void check_failed(const char* file, int line, const char* condition, const std::string& message);
+[[noreturn]] void check_failed(const char* file, int line, const char* condition,
+                               const std::string& message);
 }
 
 #define SKERRY_CHECK(condition, ...)                                                       \

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Time as an argument. Cores are given Now; only hosts read a clock.
 #pragma once
 
@@ -9,7 +10,10 @@ namespace skerry {
 using Duration = std::chrono::nanoseconds;
 
 struct Now {
-  Duration boot{};  // CLOCK_BOOTTIME: what leases and timeouts count by; goes on while the machine sleeps
+  Duration
+      // CLOCK_BOOTTIME: what leases and timeouts count by; goes on while the
+      // machine sleeps
+      boot{};
   std::int64_t unix_ms = 0;  // wall clock: what certificates, tokens and events carry; may jump
 };
 

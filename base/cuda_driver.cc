@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/cuda_driver.h"
 
 #include <charconv>
@@ -63,12 +64,14 @@ std::optional<CardTrouble> why_no_card(std::string_view engine_words, std::strin
   const std::string_view cuda = cuda_of(engine_words);
   const auto needed = least_driver(cuda);
   if (needed && is_older(driver, *needed)) {
-    return CardTrouble{
-        text("driver ", driver, ", where the engine's CUDA ", cuda, " needs ", *needed, " or newer"),
-        "rent a machine or an image with a newer driver, or build the engine against a LibTorch of an older "
-        "CUDA: `./dev setup --torch DIR`"};
+    return CardTrouble{text("driver ", driver, ", where the engine's CUDA ", cuda, " needs ",
+                            *needed, " or newer"),
+                       "rent a machine or an image with a newer driver, or build the engine "
+                       "against a LibTorch of an older "
+                       "CUDA: `./dev setup --torch DIR`"};
   }
-  return CardTrouble{"the engine can use none of them", "are their devices passed into the container?"};
+  return CardTrouble{"the engine can use none of them",
+                     "are their devices passed into the container?"};
 }
 
 }  // namespace skerry

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/cuda_driver.h"
 
 #include <gmock/gmock.h>
@@ -9,7 +10,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr const char* kBlind = "skerry-engine 0.1.0 (LibTorch 2.11.0 for CUDA 13.0, no CUDA device)";
+constexpr const char* kBlind =
+    "skerry-engine 0.1.0 (LibTorch 2.11.0 for CUDA 13.0, no CUDA device)";
 
 TEST(CudaDriver, VersionsAreComparedNumberByNumber) {
   EXPECT_TRUE(is_older("570.124.06", "580.65"));
@@ -21,7 +23,8 @@ TEST(CudaDriver, VersionsAreComparedNumberByNumber) {
 }
 
 TEST(CudaDriver, WhatIsNoVersionIsNotOlder) {
-  for (const char* version : {"", "unknown", "570.", ".570", "570..1", "570.124 beta", "99999999999999"}) {
+  for (const char* version :
+       {"", "unknown", "570.", ".570", "570..1", "570.124 beta", "99999999999999"}) {
     EXPECT_FALSE(is_older(version, "580.65")) << version;
   }
 }

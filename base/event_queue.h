@@ -1,8 +1,11 @@
-// Hands events to one handler, one after the other. An event that arrives while another is handled waits for its turn, so a
-// handler is never entered twice at a time, however its work comes round to whoever feeds the queue.
+// SPDX-License-Identifier: Apache-2.0
+// Hands events to one handler, one after the other. An event that arrives while
+// another is handled waits for its turn, so a handler is never entered twice at
+// a time, however its work comes round to whoever feeds the queue.
 //
 // THREADS: one thread.
-// ON FAILURE: an exception of the handler passes through feed(); the event is gone, those behind it stay.
+// ON FAILURE: an exception of the handler passes through feed(); the event is
+// gone, those behind it stay.
 #pragma once
 
 #include <deque>
@@ -22,13 +25,15 @@ class EventQueue {
   // Queues the event for the next drain().
   void push(Event event) { events_.push_back(std::move(event)); }
 
-  // Handles the event, and all that it brings about, before it returns. Called by a handler: push() alone.
+  // Handles the event, and all that it brings about, before it returns. Called
+  // by a handler: push() alone.
   void feed(Event event) {
     push(std::move(event));
     drain();
   }
 
-  // Handles what is queued until nothing is left. Called by a handler: does nothing.
+  // Handles what is queued until nothing is left. Called by a handler: does
+  // nothing.
   void drain() {
     during([] {});
   }
@@ -46,7 +51,8 @@ class EventQueue {
     }
   }
 
-  // Forgets what is queued. A handler may call it: nothing follows the event that it handles then.
+  // Forgets what is queued. A handler may call it: nothing follows the event
+  // that it handles then.
   void clear() { events_.clear(); }
 
  private:

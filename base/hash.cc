@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/hash.h"
 
 #include <sodium.h>
@@ -10,7 +11,8 @@
 namespace skerry {
 namespace {
 
-// Without it libsodium hashes by plain C, which takes more than twice the instructions. Where it fails, plain C it is.
+// Without it libsodium hashes by plain C, which takes more than twice the
+// instructions. Where it fails, plain C it is.
 void choose_for_this_processor() { [[maybe_unused]] static const int kChosen = sodium_init(); }
 
 }  // namespace
@@ -20,7 +22,8 @@ std::string Hash::short_hex() const { return hex().substr(0, 12); }
 std::string Hash::raw() const { return {bytes.begin(), bytes.end()}; }
 
 Result<Hash> Hash::from_raw(std::string_view raw) {
-  if (raw.size() != kBytes) return fail(ErrorCode::kInvalid, text("a hash has 32 bytes, found ", raw.size()));
+  if (raw.size() != kBytes)
+    return fail(ErrorCode::kInvalid, text("a hash has 32 bytes, found ", raw.size()));
   Hash hash;
   std::copy(raw.begin(), raw.end(), hash.bytes.begin());
   return hash;
@@ -34,8 +37,9 @@ Result<Hash> Hash::from_hex(std::string_view hex) {
 Hash blake2b(std::string_view bytes) {
   choose_for_this_processor();
   Hash hash;
-  crypto_generichash(hash.bytes.data(), Hash::kBytes, reinterpret_cast<const unsigned char*>(bytes.data()),
-                     bytes.size(), nullptr, 0);
+  crypto_generichash(hash.bytes.data(), Hash::kBytes,
+                     reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), nullptr,
+                     0);
   return hash;
 }
 

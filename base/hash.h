@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // BLAKE2b-256: the name of every chunk, manifest, node and specification.
 #pragma once
 
@@ -18,7 +19,8 @@ struct Hash {
   std::array<unsigned char, kBytes> bytes{};
 
   bool operator==(const Hash&) const = default;
-  // As the bytes stand in order; most differ within the first eight, which need no call.
+  // As the bytes stand in order; most differ within the first eight, which need
+  // no call.
   std::strong_ordering operator<=>(const Hash& other) const {
     if (const auto by_first = first_word() <=> other.first_word(); by_first != 0) return by_first;
     return bytes <=> other.bytes;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/hash_each.h"
 
 #include <cstdint>
@@ -8,7 +9,8 @@ namespace {
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-// RFC 7693, four instances abreast: lane i of every vector belongs to input i. Little-endian words, as this processor's.
+// RFC 7693, four instances abreast: lane i of every vector belongs to input i.
+// Little-endian words, as this processor's.
 #define SKERRY_AVX2 __attribute__((target("avx2")))
 
 constexpr std::size_t kLanes = 4;
@@ -40,19 +42,22 @@ struct Lanes {
   Words last;     // all ones where that block is the input's last
 };
 
-SKERRY_AVX2 inline void quarter(Words& a, Words& b, Words& c, Words& d, const Words& x, const Words& y) {
+SKERRY_AVX2 inline void quarter(Words& a, Words& b, Words& c, Words& d, const Words& x,
+                                const Words& y) {
   a += b + x;
   d ^= a;
   // To the right by 32 bits; below by 24, 16 and 63.
   d = (Words)__builtin_shufflevector((Halves)d, (Halves)d, 1, 0, 3, 2, 5, 4, 7, 6);
   c += d;
   b ^= c;
-  b = (Words)__builtin_shufflevector((Bytes)b, (Bytes)b, 3, 4, 5, 6, 7, 0, 1, 2, 11, 12, 13, 14, 15, 8, 9, 10,
-                                     19, 20, 21, 22, 23, 16, 17, 18, 27, 28, 29, 30, 31, 24, 25, 26);
+  b = (Words)__builtin_shufflevector((Bytes)b, (Bytes)b, 3, 4, 5, 6, 7, 0, 1, 2, 11, 12, 13, 14, 15,
+                                     8, 9, 10, 19, 20, 21, 22, 23, 16, 17, 18, 27, 28, 29, 30, 31,
+                                     24, 25, 26);
   a += b + y;
   d ^= a;
-  d = (Words)__builtin_shufflevector((Bytes)d, (Bytes)d, 2, 3, 4, 5, 6, 7, 0, 1, 10, 11, 12, 13, 14, 15, 8, 9,
-                                     18, 19, 20, 21, 22, 23, 16, 17, 26, 27, 28, 29, 30, 31, 24, 25);
+  d = (Words)__builtin_shufflevector((Bytes)d, (Bytes)d, 2, 3, 4, 5, 6, 7, 0, 1, 10, 11, 12, 13, 14,
+                                     15, 8, 9, 18, 19, 20, 21, 22, 23, 16, 17, 26, 27, 28, 29, 30,
+                                     31, 24, 25);
   c += d;
   b ^= c;
   b = (b >> 63) | (b + b);
@@ -67,7 +72,8 @@ SKERRY_AVX2 inline std::uint64_t word_at(const char* block, std::size_t i) {
 SKERRY_AVX2 void compress(Lanes& lanes, const char* const (&blocks)[kLanes]) {
   Words m[16];
   for (std::size_t i = 0; i < 16; ++i)
-    m[i] = Words{word_at(blocks[0], i), word_at(blocks[1], i), word_at(blocks[2], i), word_at(blocks[3], i)};
+    m[i] = Words{word_at(blocks[0], i), word_at(blocks[1], i), word_at(blocks[2], i),
+                 word_at(blocks[3], i)};
   Words v[16];
   for (std::size_t i = 0; i < 8; ++i) {
     v[i] = lanes.chain[i];
@@ -90,7 +96,8 @@ SKERRY_AVX2 void compress(Lanes& lanes, const char* const (&blocks)[kLanes]) {
 }
 
 // A lane whose input has ended takes the next one.
-SKERRY_AVX2 void hash_in_lanes(std::span<const std::string_view> inputs, std::vector<Hash>& hashes) {
+SKERRY_AVX2 void hash_in_lanes(std::span<const std::string_view> inputs,
+                               std::vector<Hash>& hashes) {
   struct Lane {
     std::size_t input = 0;
     std::string_view rest;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Identifiers as types, so that a node is never passed where a run is meant.
 #pragma once
 
@@ -18,14 +19,17 @@ class StringId {
   const std::string& str() const { return value_; }
   bool empty() const { return value_.empty(); }
   auto operator<=>(const StringId&) const = default;
-  friend std::ostream& operator<<(std::ostream& out, const StringId& id) { return out << id.value_; }
+  friend std::ostream& operator<<(std::ostream& out, const StringId& id) {
+    return out << id.value_;
+  }
 
  private:
   std::string value_;
 };
 
-using NodeId = StringId<struct NodeTag>;  // 32 hex digits: the first half of BLAKE2b-256 of the Ed25519 key
-using RunId = StringId<struct RunTag>;    // "r-" and 10 hex digits, drawn by the coordinator
+using NodeId =
+    StringId<struct NodeTag>;  // 32 hex digits: the first half of BLAKE2b-256 of the Ed25519 key
+using RunId = StringId<struct RunTag>;  // "r-" and 10 hex digits, drawn by the coordinator
 using DatasetName = StringId<struct DatasetTag>;  // chosen by a person, unique
 using TokenId = StringId<struct TokenTag>;        // 12 hex digits
 
@@ -42,7 +46,8 @@ struct ExpertId {
   }
 };
 
-// Fencing number of a lease: generation(16) | counter(48). Only grows (S3); restoring a backup raises the generation.
+// Fencing number of a lease: generation(16) | counter(48). Only grows (S3);
+// restoring a backup raises the generation.
 class Epoch {
  public:
   constexpr Epoch() = default;
@@ -54,7 +59,9 @@ class Epoch {
   constexpr std::uint64_t counter() const { return value_ & 0xffffffffffffU; }
   constexpr Epoch next() const { return Epoch(value_ + 1); }
   auto operator<=>(const Epoch&) const = default;
-  friend std::ostream& operator<<(std::ostream& out, const Epoch& epoch) { return out << epoch.value_; }
+  friend std::ostream& operator<<(std::ostream& out, const Epoch& epoch) {
+    return out << epoch.value_;
+  }
 
  private:
   std::uint64_t value_ = 0;

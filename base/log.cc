@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/log.h"
 
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -49,7 +50,8 @@ Result<LogLevel> parse_log_level(std::string_view name) {
 void log_line(LogLevel level, std::string_view message, std::initializer_list<LogField> fields) {
   std::string line(message);
   for (const LogField& field : fields) {
-    const bool quote = field.value.empty() || field.value.find_first_of(" \"=\n") != std::string::npos;
+    const bool quote =
+        field.value.empty() || field.value.find_first_of(" \"=\n") != std::string::npos;
     line += ' ';
     line += field.key;
     line += '=';

@@ -1,6 +1,8 @@
-// The log: one line per event on stderr (or journald's, which reads stderr), with fields that a person can grep.
-// No header of the logging library shows here: LibTorch ships another version of it, and they collide.
-// Safe from any thread.
+// SPDX-License-Identifier: Apache-2.0
+// The log: one line per event on stderr (or journald's, which reads stderr),
+// with fields that a person can grep. No header of the logging library shows
+// here: LibTorch ships another version of it, and they collide. Safe from any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +17,21 @@ namespace skerry {
 
 struct LogField {
   template <class T>
-  LogField(std::string_view field_key, const T& field_value) : key(field_key), value(text(field_value)) {}
+  LogField(std::string_view field_key, const T& field_value)
+      : key(field_key), value(text(field_value)) {}
   std::string_view key;
   std::string value;
 };
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Names the program in each line and sets the lowest level shown. Called once by main; without it, info.
+// Names the program in each line and sets the lowest level shown. Called once
+// by main; without it, info.
 void init_log(std::string_view program, LogLevel lowest = LogLevel::kInfo);
 Result<LogLevel> parse_log_level(std::string_view name);  // debug, info, warning, error
 
-void log_line(LogLevel level, std::string_view message, std::initializer_list<LogField> fields = {});
+void log_line(LogLevel level, std::string_view message,
+              std::initializer_list<LogField> fields = {});
 
 inline void log_debug(std::string_view m, std::initializer_list<LogField> f = {}) {
   log_line(LogLevel::kDebug, m, f);

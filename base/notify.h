@@ -1,5 +1,7 @@
-// What a service manager wants to hear (sd_notify): ready, alive, what it is doing. Without one, nothing happens, and a
-// manager that does not listen is no failure of ours. One thread.
+// SPDX-License-Identifier: Apache-2.0
+// What a service manager wants to hear (sd_notify): ready, alive, what it is
+// doing. Without one, nothing happens, and a manager that does not listen is no
+// failure of ours. One thread.
 #pragma once
 
 #include <optional>
@@ -17,7 +19,9 @@ class Notifier {
   void status(const std::string& line);  // sent when it changes
   // Says that the event loop turns, when it is time to.
   void alive(Duration now);
-  std::optional<Duration> next_alive() const { return every_ ? std::optional(next_) : std::nullopt; }
+  std::optional<Duration> next_alive() const {
+    return every_ ? std::optional(next_) : std::nullopt;
+  }
 
  private:
   std::optional<Duration> every_;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/parallel.h"
 
 #include <algorithm>
@@ -27,13 +28,14 @@ Result<void> in_parallel(std::size_t count, const std::function<Result<void>(std
       if (outcome) outcome = std::move(done);
     }
   };
-  const std::size_t threads =
-      std::min({count, kMaxThreads, std::size_t{2 * std::max(1U, std::thread::hardware_concurrency())}});
+  const std::size_t threads = std::min(
+      {count, kMaxThreads, std::size_t{2 * std::max(1U, std::thread::hardware_concurrency())}});
   {
     std::vector<std::jthread> others;
     try {
       for (std::size_t i = 1; i < threads; ++i) others.emplace_back(take);
-    } catch (const std::system_error&) {  // the system has no thread left: those that there are do it all
+    } catch (const std::
+                 system_error&) {  // the system has no thread left: those that there are do it all
     }
     take();
   }

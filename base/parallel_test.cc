@@ -1,4 +1,6 @@
-// What in_parallel does without what the system usually gives; the rest is in base_test.cc.
+// SPDX-License-Identifier: Apache-2.0
+// What in_parallel does without what the system usually gives; the rest is in
+// base_test.cc.
 #include "base/parallel.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,9 @@
-// Bugs planted on purpose, so that the simulation and the fuzz targets can be shown to find them (tests/simulation,
-// tests/fuzz, docs/internals/reliability.md). Each place asks `planted("name")`: a constant false, unless the build was configured
-// with SKERRY_PLANTED, where one bug at a time is turned on at run time. That build is never installed.
+// SPDX-License-Identifier: Apache-2.0
+// Bugs planted on purpose, so that the simulation and the fuzz targets can be
+// shown to find them (tests/simulation, tests/fuzz,
+// docs/internals/reliability.md). Each place asks `planted("name")`: a constant
+// false, unless the build was configured with SKERRY_PLANTED, where one bug at
+// a time is turned on at run time. That build is never installed.
 #pragma once
 
 #include <cstddef>
@@ -33,11 +36,13 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"version_before_durable", "a heartbeat's answer names an assignment that is not durable yet"},
     {"turn_never_ends", "where nodes are few, the first experts never give way to those behind"},
     // ---- Leases ----
-    {"margin_too_small", "the coordinator takes a lease back before its holder stops counting on it"},
+    {"margin_too_small",
+     "the coordinator takes a lease back before its holder stops counting on it"},
     {"old_heartbeat_counts", "a heartbeat that comes late, or twice, counts as a new one"},
     {"lease_from_answer", "a node counts its lease from the answer, not from before it asked"},
     {"commits_past_lease", "a node commits although its lease has run out"},
-    {"lag_not_excused", "what queued up while the coordinator stood still counts as the nodes' silence"},
+    {"lag_not_excused",
+     "what queued up while the coordinator stood still counts as the nodes' silence"},
     {"recovery_window_ignored", "a closed connection ends a lease in the recovery window"},
     {"early_ends_unbounded", "a broken switch ends the leases of the whole fleet at once"},
     {"reconnect_ignored", "a lease ends early although its holder has reconnected"},
@@ -65,11 +70,13 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"replicas_not_restored", "a copy that was lost with its node is not made again"},
     // ---- Garbage ----
     {"dropped_before_durable", "a checkpoint is removed before its successor is durable"},
-    {"drop_not_withdrawn", "an object that is wanted again is removed, since nothing named it a moment ago"},
+    {"drop_not_withdrawn",
+     "an object that is wanted again is removed, since nothing named it a moment ago"},
     {"kept_one_too_few", "a checkpoint is removed that durable state still names"},
     {"pending_collected", "an object is removed that a commit which waits for its copies names"},
     {"collected_in_flight", "a node removes the checkpoint whose commit is in flight"},
-    {"collected_unasked", "a restarted node removes checkpoints before any coordinator has answered"},
+    {"collected_unasked",
+     "a restarted node removes checkpoints before any coordinator has answered"},
     {"event_numbers_reused", "after a start events take numbers that were used before"},
     {"events_never_trimmed", "the event log grows for ever"},
     // ---- Keys and tokens ----
@@ -80,10 +87,12 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"revoked_let_in", "the transport lets a revoked key in"},
     {"recall_skipped", "a restored coordinator answers before it has asked nodes for revocations"},
     {"token_never_ends", "a token enrols keys after its end"},
-    {"revocation_before_sync", "what an administrator asked for is acknowledged before it is durable"},
+    {"revocation_before_sync",
+     "what an administrator asked for is acknowledged before it is durable"},
     // ---- A node's own work ----
     {"resumes_from_head", "an engine goes on from the last commit, though it is told a later step"},
-    {"resumes_older_training", "an engine is given the weights of the head as those of a later step"},
+    {"resumes_older_training",
+     "an engine is given the weights of the head as those of a later step"},
     {"trusts_damaged", "a checkpoint that the disk has lost is offered again for ever"},
     {"old_assignment_applied", "an assignment that was overtaken on its way replaces a newer one"},
     {"drain_drops_work", "a drain gives the lease back without committing what was trained"},
@@ -95,7 +104,8 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"record_version_ignored", "an old record takes the place of a newer one"},
     {"incarnation_forgotten",
      "a start whose clock went back signs under older numbers than its disk knows of"},
-    {"contradiction_by_arrival", "of two contents of one version each process keeps what came first"},
+    {"contradiction_by_arrival",
+     "of two contents of one version each process keeps what came first"},
     {"expired_record_revived", "a record that has expired comes back"},
     {"news_never_repeated", "a record that was missed while it was news is never learnt"},
     {"holdings_never_told", "what a node holds is told once, and never again"},
@@ -106,31 +116,43 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"manifest_first", "a manifest is durable before its chunks are"},
     {"hash_not_checked", "a chunk that was read wrongly is stored under its right name"},
     // ---- Hosts (tests/simulation/real_cluster.h) ----
-    {"host_state_not_written", "a daemon's state is told to be durable and never written", FoundBy::kHosts},
-    {"host_state_told_early", "a daemon's state is told to be durable before it is", FoundBy::kHosts},
+    {"host_state_not_written", "a daemon's state is told to be durable and never written",
+     FoundBy::kHosts},
+    {"host_state_told_early", "a daemon's state is told to be durable before it is",
+     FoundBy::kHosts},
     {"host_disk_error_ignored", "a daemon goes on although its disk has failed", FoundBy::kHosts},
     {"host_event_twice", "a daemon's core hears each word of an engine twice", FoundBy::kHosts},
-    {"host_stored_unseen", "an object is told to be stored without a look at the disk", FoundBy::kHosts},
-    {"host_memory_released", "an engine may write its snapshot again before it is stored", FoundBy::kHosts},
-    {"host_failure_not_told", "a daemon's core never hears that a fetch has failed", FoundBy::kHosts},
-    {"host_batch_told_early", "the coordinator's batch is told to be durable before it is", FoundBy::kHosts},
+    {"host_stored_unseen", "an object is told to be stored without a look at the disk",
+     FoundBy::kHosts},
+    {"host_memory_released", "an engine may write its snapshot again before it is stored",
+     FoundBy::kHosts},
+    {"host_failure_not_told", "a daemon's core never hears that a fetch has failed",
+     FoundBy::kHosts},
+    {"host_batch_told_early", "the coordinator's batch is told to be durable before it is",
+     FoundBy::kHosts},
     {"host_batch_error_ignored", "the coordinator takes a batch that was not written for durable",
      FoundBy::kHosts},
     {"host_full_batch_lost", "the coordinator drops a batch that finds no room", FoundBy::kHosts},
     {"host_object_error_ignored", "the coordinator goes on although a chunk's write has failed",
      FoundBy::kHosts},
-    {"host_object_not_told", "the coordinator's core never hears that an object has come", FoundBy::kHosts},
+    {"host_object_not_told", "the coordinator's core never hears that an object has come",
+     FoundBy::kHosts},
     // ---- Decoders (tests/fuzz) ----
-    {"numbers_not_checked", "a control message may carry numbers that are not finite", FoundBy::kFuzzing},
-    {"progress_not_finite", "an engine's progress may carry numbers that are not finite", FoundBy::kFuzzing},
+    {"numbers_not_checked", "a control message may carry numbers that are not finite",
+     FoundBy::kFuzzing},
+    {"progress_not_finite", "an engine's progress may carry numbers that are not finite",
+     FoundBy::kFuzzing},
     {"secret_of_any_size", "a token's secret may have any size", FoundBy::kFuzzing},
-    {"foreign_id_certified", "a certificate may name another node than its key's", FoundBy::kFuzzing},
+    {"foreign_id_certified", "a certificate may name another node than its key's",
+     FoundBy::kFuzzing},
     {"positions_with_holes", "a manifest's tensors may stand at positions that are not there",
      FoundBy::kFuzzing},
     {"data_left_over", "a safetensors file may hold data of no tensor", FoundBy::kFuzzing},
     {"labels_not_counted", "an IDX file may have fewer labels than images", FoundBy::kFuzzing},
-    {"label_of_no_class", "an image of CIFAR may have a label beyond its classes", FoundBy::kFuzzing},
-    {"numbers_left_over", "an npy file may hold more numbers than its shape says", FoundBy::kFuzzing},
+    {"label_of_no_class", "an image of CIFAR may have a label beyond its classes",
+     FoundBy::kFuzzing},
+    {"numbers_left_over", "an npy file may hold more numbers than its shape says",
+     FoundBy::kFuzzing},
     {"unexplained_sample", "a WebDataset sample without an image does not say why it is skipped",
      FoundBy::kFuzzing},
     {"broken_jpeg_accepted", "a JPEG that libjpeg gave up on is an image", FoundBy::kFuzzing},
@@ -154,7 +176,8 @@ class Planted {
 };
 
 #ifdef SKERRY_PLANTED
-inline std::size_t planted_bug = std::size(kPlantedBugs);  // the one that is turned on; past the end: none
+inline std::size_t planted_bug =
+    std::size(kPlantedBugs);  // the one that is turned on; past the end: none
 inline bool planted(Planted bug) { return bug.number() == planted_bug; }
 #else
 constexpr bool planted(Planted /*bug*/) { return false; }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/programs.h"
 
 #include <fcntl.h>
@@ -33,7 +34,8 @@ Result<pid_t> start(const std::vector<std::string>& words, int out,
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
-  // We ignore SIGPIPE and handle SIGINT; the program must not inherit the first.
+  // We ignore SIGPIPE and handle SIGINT; the program must not inherit the
+  // first.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t defaults;
@@ -50,7 +52,8 @@ Result<pid_t> start(const std::vector<std::string>& words, int out,
   return child;
 }
 
-constexpr Duration kEndLook = std::chrono::milliseconds(5);  // between two looks at whether a child has ended
+constexpr Duration kEndLook =
+    std::chrono::milliseconds(5);  // between two looks at whether a child has ended
 
 // When to stop waiting for a child, and why.
 class Deadline {
@@ -67,14 +70,15 @@ class Deadline {
     std::array<pollfd, 2> waited{{{descriptor, POLLIN, 0}, {options_.stop, POLLIN, 0}}};
     const Duration time = std::min(longest, left());
     const timespec limit{time / std::chrono::seconds(1), (time % std::chrono::seconds(1)).count()};
-    if (::ppoll(waited.data(), waited.size(), time == Duration::max() ? nullptr : &limit, nullptr) < 0 &&
+    if (::ppoll(waited.data(), waited.size(), time == Duration::max() ? nullptr : &limit, nullptr) <
+            0 &&
         errno != EINTR) {
       return system_error("wait for", name, errno);
     }
     if (waited[1].revents != 0) return fail(ErrorCode::kUnavailable, text(name, ": told to stop"));
     if (left() > Duration{}) return {};
-    return fail(ErrorCode::kTimeout,
-                text(name, " did not answer within ", *options_.limit / std::chrono::seconds(1), " s"));
+    return fail(ErrorCode::kTimeout, text(name, " did not answer within ",
+                                          *options_.limit / std::chrono::seconds(1), " s"));
   }
 
  private:
@@ -85,7 +89,8 @@ class Deadline {
 
 Result<void> read_lines(int descriptor, const OnLine& on_line, const Deadline& deadline,
                         const std::string& name) {
-  // A wait that a signal ends says that it can be read, and a read that waits would hear of no deadline.
+  // A wait that a signal ends says that it can be read, and a read that waits
+  // would hear of no deadline.
   if (::fcntl(descriptor, F_SETFL, O_NONBLOCK) != 0) return system_error("read from", name, errno);
   std::string pending;
   char block[4096];
@@ -104,7 +109,8 @@ Result<void> read_lines(int descriptor, const OnLine& on_line, const Deadline& d
   return {};
 }
 
-// Its output may have ended long before it does: a driver can hold a process that is leaving.
+// Its output may have ended long before it does: a driver can hold a process
+// that is leaving.
 Result<int> wait_status(pid_t child, const Deadline& deadline, const std::string& name) {
   int status = 0;
   for (pid_t ended; (ended = ::waitpid(child, &status, WNOHANG)) != child;) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/programs.h"
 
 #include <gmock/gmock.h>
@@ -9,8 +10,8 @@ namespace skerry {
 namespace {
 
 TEST(Programs, OneThatEndsItsOutputAndNotItselfIsNotWaitedFor) {
-  const auto ran = run_and_read({"/bin/sh", "-c", "exec >&-; kill -STOP $$"}, [](const std::string&) {},
-                                {.limit = std::chrono::milliseconds(1)});
+  const auto ran = run_and_read({"/bin/sh", "-c", "exec >&-; kill -STOP $$"},
+                                [](const std::string&) {}, {.limit = std::chrono::milliseconds(1)});
   ASSERT_FALSE(ran.has_value());
   EXPECT_EQ(ran.error().code, ErrorCode::kTimeout);
 }

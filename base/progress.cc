@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/progress.h"
 
 #include <sys/ioctl.h>
@@ -70,14 +71,15 @@ void Progress::draw(std::uint64_t done, std::uint64_t total) {
   std::string line = what_ + "  ";
   if (total > 0) {
     const std::size_t filled = std::min<std::size_t>(kBar, done * kBar / total);
-    line += text('[', std::string(filled, '#'), std::string(kBar - filled, '.'), "] ", done * 100 / total,
-                 " %  ");
+    line += text('[', std::string(filled, '#'), std::string(kBar - filled, '.'), "] ",
+                 done * 100 / total, " %  ");
   }
   line += amount(done) + (total > 0 ? " of " + amount(total) : "");
   const double seconds = std::chrono::duration<double>(terminal_.uptime() - started_).count();
   if (seconds > 1 && done > first_) {
     const double rate = static_cast<double>(done - first_) / seconds;
-    if (unit_ == Unit::kBytes) line += text("  ", human_bytes(static_cast<std::uint64_t>(rate)), "/s");
+    if (unit_ == Unit::kBytes)
+      line += text("  ", human_bytes(static_cast<std::uint64_t>(rate)), "/s");
     if (total > done) {
       const auto left = static_cast<std::int64_t>(static_cast<double>(total - done) / rate);
       line += text("  ", human_duration(std::chrono::seconds(left)), " left");

@@ -1,4 +1,6 @@
-// How far a long piece of work is: a bar on a terminal, a line for each tenth elsewhere. On standard error.
+// SPDX-License-Identifier: Apache-2.0
+// How far a long piece of work is: a bar on a terminal, a line for each tenth
+// elsewhere. On standard error.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,7 @@
-// Randomness as a function of position: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-// SC 2011). The same position gives the same numbers on every machine, in any order, after any restart; so a
+// SPDX-License-Identifier: Apache-2.0
+// Randomness as a function of position: Philox4x32-10 (Salmon et al., "Parallel
+// random numbers: as easy as 1, 2, 3", SC 2011). The same position gives the
+// same numbers on every machine, in any order, after any restart; so a
 // checkpoint needs no generator state.
 #pragma once
 
@@ -9,11 +11,13 @@
 
 namespace skerry {
 
-// One block of the generator: a bijection of the 128-bit counter under the 64-bit key.
+// One block of the generator: a bijection of the 128-bit counter under the
+// 64-bit key.
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
                                         std::array<std::uint32_t, 2> key);
 
-// What a stream of numbers is for. Values are part of what makes runs reproducible: append, never renumber.
+// What a stream of numbers is for. Values are part of what makes runs
+// reproducible: append, never renumber.
 enum class Purpose : std::uint32_t {
   kOrder = 1,         // order of samples in an epoch of the data
   kTime = 2,          // t of a training sample
@@ -31,7 +35,8 @@ enum class Purpose : std::uint32_t {
   kRounding = 14,     // to which side a number of the lean training state is rounded
 };
 
-// Where in a run a stream stands: never the run's id, the node, the epoch or the micro-batch.
+// Where in a run a stream stands: never the run's id, the node, the epoch or
+// the micro-batch.
 struct Position {
   std::uint64_t seed = 0;
   std::uint32_t expert = 0;

@@ -1,8 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expected failures as values.
 //
-// A function that can fail for a reason outside the program (peers, disk, configuration, a person's input) returns
-// Result<T>; it never throws. A broken invariant of our own is a CHECK (check.h). Messages are for a person: what was
-// expected, what was found, what to do.
+// A function that can fail for a reason outside the program (peers, disk,
+// configuration, a person's input) returns Result<T>; it never throws. A broken
+// invariant of our own is a CHECK (check.h). Messages are for a person: what
+// was expected, what was found, what to do.
 #pragma once
 
 #include <string>
@@ -11,7 +13,8 @@
 
 namespace skerry {
 
-// Each code has a caller that reacts to it: the CLI maps them to exit codes, the daemon to retry or stop.
+// Each code has a caller that reacts to it: the CLI maps them to exit codes,
+// the daemon to retry or stop.
 enum class ErrorCode {
   kInvalid,       // input that is malformed or out of range
   kNotFound,      // a name or id that is not there
@@ -22,8 +25,10 @@ enum class ErrorCode {
   kFenced,        // a higher epoch holds the lease
   kExhausted,     // a limit, a disk or a quota is full
   kCorrupt,       // bytes on disk or from a peer that fail their check
-  kIo,            // the operating system refused; after a failed write or fsync the process must end
-  kCard,          // a card (GPU) or its driver failed: the input is not to blame, another process may succeed
+  kIo,  // the operating system refused; after a failed write or fsync the process must end
+  // a card (GPU) or its driver failed: the input is not to blame, another
+  // process may succeed
+  kCard,
 };
 
 // "invalid", "not_found", … : the words used in JSON and logs.
@@ -51,7 +56,8 @@ inline Error fail(ErrorCode code, std::string message) { return Error{code, std:
 #define SKERRY_CONCAT_INNER(a, b) a##b
 #define SKERRY_CONCAT(a, b) SKERRY_CONCAT_INNER(a, b)
 
-// TRY(expression): returns the error of a Result from the enclosing function, else goes on.
+// TRY(expression): returns the error of a Result from the enclosing function,
+// else goes on.
 #define TRY(expression)                                              \
   do {                                                               \
     if (auto try_result_ = (expression); !try_result_.has_value()) { \
@@ -59,7 +65,8 @@ inline Error fail(ErrorCode code, std::string message) { return Error{code, std:
     }                                                                \
   } while (false)
 
-// ASSIGN_OR_RETURN(auto value, expression): binds the value or returns the error.
+// ASSIGN_OR_RETURN(auto value, expression): binds the value or returns the
+// error.
 #define ASSIGN_OR_RETURN(declaration, expression)                                \
   auto SKERRY_CONCAT(result_, __LINE__) = (expression);                          \
   if (!SKERRY_CONCAT(result_, __LINE__).has_value()) {                           \

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/system_error.h"
 
 #include <cerrno>
@@ -30,7 +31,8 @@ ErrorCode code_of(int error_number) {
 }  // namespace
 
 Error system_error(std::string_view action, const std::string& what, int error_number) {
-  return fail(code_of(error_number), text("cannot ", action, " ", what, ": ", std::strerror(error_number)));
+  return fail(code_of(error_number),
+              text("cannot ", action, " ", what, ": ", std::strerror(error_number)));
 }
 
 }  // namespace skerry

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/text.h"
 
 #include <array>
@@ -29,7 +30,8 @@ Result<std::string> from_hex(std::string_view hex) {
   for (std::size_t i = 0; i < hex.size(); i += 2) {
     const int high = digit(hex[i]);
     const int low = digit(hex[i + 1]);
-    if (high < 0 || low < 0) return fail(ErrorCode::kInvalid, "expected only the digits 0-9 and a-f");
+    if (high < 0 || low < 0)
+      return fail(ErrorCode::kInvalid, "expected only the digits 0-9 and a-f");
     out.push_back(static_cast<char>(high << 4 | low));
   }
   return out;

@@ -1,4 +1,6 @@
-// Small text helpers: messages from parts, hexadecimal, sizes and durations for people.
+// SPDX-License-Identifier: Apache-2.0
+// Small text helpers: messages from parts, hexadecimal, sizes and durations for
+// people.
 #pragma once
 
 #include <charconv>
@@ -15,7 +17,8 @@
 
 namespace skerry {
 
-// As a stream would print it. A stream takes longer than most texts, so words, numbers and identifiers go without one.
+// As a stream would print it. A stream takes longer than most texts, so words,
+// numbers and identifiers go without one.
 template <class Part>
 void append_text(std::string& out, const Part& part) {
   if constexpr (std::is_convertible_v<const Part&, std::string_view>) {
@@ -45,7 +48,8 @@ std::string text(const Parts&... parts) {
   return out;
 }
 
-// Lower-case hexadecimal of any bytes, and back. from_hex fails on odd length or a character outside [0-9a-f].
+// Lower-case hexadecimal of any bytes, and back. from_hex fails on odd length
+// or a character outside [0-9a-f].
 std::string to_hex(std::string_view bytes);
 Result<std::string> from_hex(std::string_view hex);
 

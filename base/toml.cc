@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #define TOML_IMPLEMENTATION
 #include "base/toml.h"
 
@@ -27,7 +28,8 @@ Result<toml::table> parse_toml(std::string_view content, std::string_view shown_
   return fail(ErrorCode::kInvalid, text(shown_as, ':', where.line, ':', where.column,
                                         ": not TOML: ", plain(parsed.error().description())));
 } catch (const TomlGaveUp&) {
-  return fail(ErrorCode::kInvalid, text(shown_as, ":1:1: not TOML: a bracket, key or value is broken"));
+  return fail(ErrorCode::kInvalid,
+              text(shown_as, ":1:1: not TOML: a bracket, key or value is broken"));
 }
 
 Result<toml::table> read_toml(const std::string& path) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/try_training.h"
 
 #include <algorithm>
@@ -12,12 +13,14 @@ struct Failure {
   std::string words;
 };
 
-// The identifiers of the cards that took their step, as CUDA_VISIBLE_DEVICES takes them.
+// The identifiers of the cards that took their step, as CUDA_VISIBLE_DEVICES
+// takes them.
 std::string well(const std::vector<Card>& cards, const std::vector<Failure>& failures) {
   std::string list;
   for (const Card& card : cards) {
     const auto is_it = [&](const Failure& failure) { return failure.card == &card; };
-    if (std::none_of(failures.begin(), failures.end(), is_it)) list += (list.empty() ? "" : ",") + card.id;
+    if (std::none_of(failures.begin(), failures.end(), is_it))
+      list += (list.empty() ? "" : ",") + card.id;
   }
   return list;
 }
@@ -29,19 +32,23 @@ CardTrouble trouble_of(const Failure& failure, const std::string& rest) {
   }
   const Card& card = *failure.card;
   const bool is_too_old = failure.words.find("no kernel image") != std::string::npos;
-  return {text("cannot train on ", card.name, " (", card.id, ", compute capability ", card.capability,
-               "): expected one training step, found: ", failure.words),
-          text(is_too_old ? "rent a machine with a newer card, or build the engine against a LibTorch of an "
-                            "older CUDA: `./dev setup --torch DIR`"
-                          : "look for Xid in `dmesg`, restart the machine or rent another",
-               rest.empty() ? "; to train on the CPU instead, set CUDA_VISIBLE_DEVICES to nothing"
-                            : text("; to train on the other cards alone, set CUDA_VISIBLE_DEVICES=", rest))};
+  return {
+      text("cannot train on ", card.name, " (", card.id, ", compute capability ", card.capability,
+           "): expected one training step, found: ", failure.words),
+      text(is_too_old
+               ? "rent a machine with a newer card, or build the engine against a LibTorch of an "
+                 "older CUDA: `./dev setup --torch DIR`"
+               : "look for Xid in `dmesg`, restart the machine or rent another",
+           rest.empty()
+               ? "; to train on the CPU instead, set CUDA_VISIBLE_DEVICES to nothing"
+               : text("; to train on the other cards alone, set CUDA_VISIBLE_DEVICES=", rest))};
 }
 
 }  // namespace
 
-Result<std::vector<CardTrouble>> try_training(const std::string& engine, const std::vector<Card>& cards,
-                                              const RunProgram& run, const RunOptions& options) {
+Result<std::vector<CardTrouble>> try_training(const std::string& engine,
+                                              const std::vector<Card>& cards, const RunProgram& run,
+                                              const RunOptions& options) {
   std::vector<Failure> failures;
   for (std::size_t i = 0; i < std::max<std::size_t>(1, cards.size()); ++i) {
     const Card* const card = cards.empty() ? nullptr : &cards[i];
@@ -60,7 +67,8 @@ Result<std::vector<CardTrouble>> try_training(const std::string& engine, const s
     failures.push_back({card, words});
   }
   std::vector<CardTrouble> troubles;
-  for (const Failure& failure : failures) troubles.push_back(trouble_of(failure, well(cards, failures)));
+  for (const Failure& failure : failures)
+    troubles.push_back(trouble_of(failure, well(cards, failures)));
   return troubles;
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/try_training.h"
 
 #include <gmock/gmock.h>
@@ -25,8 +26,9 @@ TEST(Training, IsTriedOnEachCardAlone) {
   EXPECT_THAT(environments, ElementsAre(ElementsAre("CUDA_VISIBLE_DEVICES=GPU-a"),
                                         ElementsAre("CUDA_VISIBLE_DEVICES=GPU-b")));
   ASSERT_EQ(troubles.size(), 1U);
-  EXPECT_THAT(troubles[0].found, AllOf(HasSubstr("cannot train on B (GPU-b, compute capability 8.6)"),
-                                       HasSubstr("unspecified launch failure")));
+  EXPECT_THAT(troubles[0].found,
+              AllOf(HasSubstr("cannot train on B (GPU-b, compute capability 8.6)"),
+                    HasSubstr("unspecified launch failure")));
   EXPECT_THAT(troubles[0].todo, HasSubstr("CUDA_VISIBLE_DEVICES=GPU-a"));
 }
 
@@ -38,7 +40,8 @@ TEST(Training, IsTriedOnTheCpuWhereThereIsNoCard) {
   };
   const auto troubles = try_training("engine", {}, run, {}).value();
   ASSERT_EQ(troubles.size(), 1U);
-  EXPECT_THAT(troubles[0].found, AllOf(HasSubstr("on the CPU"), HasSubstr("ended with status 132")));
+  EXPECT_THAT(troubles[0].found,
+              AllOf(HasSubstr("on the CPU"), HasSubstr("ended with status 132")));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "base/worker.h"
 
 #include <sys/eventfd.h>
@@ -25,7 +26,8 @@ void Completions::post(Done done) {
     done_.push_back(std::move(done));
   }
   const std::uint64_t one = 1;
-  // Full only after 2^64 - 1 unread posts, and then it is readable all the same.
+  // Full only after 2^64 - 1 unread posts, and then it is readable all the
+  // same.
   [[maybe_unused]] const ssize_t written = ::write(descriptor_.get(), &one, sizeof(one));
 }
 

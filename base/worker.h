@@ -1,8 +1,11 @@
-// Does everything that waits for the disk, so that an event loop, and with it the heartbeat, never does. A worker does its
-// jobs in order and hands what follows from each back to the loop.
+// SPDX-License-Identifier: Apache-2.0
+// Does everything that waits for the disk, so that an event loop, and with it
+// the heartbeat, never does. A worker does its jobs in order and hands what
+// follows from each back to the loop.
 //
-// ThreadWorker has a thread of its own; its loop polls Completions::descriptor() and runs what has come. ManualWorker does
-// its jobs when it is told to, for tests and simulations.
+// ThreadWorker has a thread of its own; its loop polls
+// Completions::descriptor() and runs what has come. ManualWorker does its jobs
+// when it is told to, for tests and simulations.
 #pragma once
 
 #include <condition_variable>
@@ -48,7 +51,8 @@ class Worker {
   // Queues a job; what it returns, if anything, runs on the loop's thread.
   // THREADS: the loop's.
   virtual void run(Job job) = 0;
-  // Does what is queued. What jobs refer to may go afterwards, and what they returned is not run by this call.
+  // Does what is queued. What jobs refer to may go afterwards, and what they
+  // returned is not run by this call.
   virtual void finish() = 0;
 };
 
@@ -77,7 +81,8 @@ class ManualWorker final : public Worker {
   // All of it at once, as ThreadWorker does at its end.
   void finish() override;
   std::size_t waiting() const { return jobs_.size(); }
-  // REQUIRES: waiting() > 0. Does the next job; RETURNS: what follows from it on the loop, or nothing.
+  // REQUIRES: waiting() > 0. Does the next job; RETURNS: what follows from it
+  // on the loop, or nothing.
   Done next();
   // Forgets what is queued, as a process that is killed does.
   void drop() { jobs_.clear(); }

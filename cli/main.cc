@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // skerry: what people and scripts say to a coordinator.
 #include <cstdlib>
 

@@ -1,4 +1,6 @@
-# One place for warnings and sanitizers, and the two ways a folder states itself: a library and its test.
+# SPDX-License-Identifier: Apache-2.0
+# One place for warnings and sanitizers, and the two ways a folder states
+# itself: a library and its test.
 
 add_library(project_options INTERFACE)
 target_compile_options(project_options INTERFACE -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor
@@ -18,13 +20,15 @@ target_link_libraries(project_options INTERFACE sanitizer_options)
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  # Precompiled headers and ccache agree only with the first. By the second the folders of two presets, and two clones, have
-  # what is the same in both from each other.
+  # Precompiled headers and ccache agree only with the first. By the second the
+  # folders of two presets, and two clones, have what is the same in both from
+  # each other.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} ${CCACHE})
 endif()
 
-# skerry_library(NAME SOURCES a.cc … LINKS skerry_base … PRIVATE_LINKS PkgConfig::ZMQ …)
+# skerry_library(NAME SOURCES a.cc … LINKS skerry_base … PRIVATE_LINKS
+# PkgConfig::ZMQ …)
 function(skerry_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS;PRIVATE_LINKS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
@@ -42,11 +46,13 @@ function(skerry_program name)
   endif()
 endfunction()
 
-# The tests labelled `core`: quick to build, without sockets, programs or LibTorch. CI runs them under sanitizers.
+# The tests labelled `core`: quick to build, without sockets, programs or
+# LibTorch. CI runs them under sanitizers.
 add_custom_target(core_tests)
 
-# skerry_test(NAME SOURCES a_test.cc … LINKS … [LABELS …] [TIMEOUT seconds]): one GoogleTest program, every case a ctest case.
-# The timeout is a hang limit, not an expectation.
+# skerry_test(NAME SOURCES a_test.cc … LINKS … [LABELS …] [TIMEOUT seconds]):
+# one GoogleTest program, every case a ctest case. The timeout is a hang limit,
+# not an expectation.
 function(skerry_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
   if(NOT BUILD_TESTING)
@@ -66,15 +72,18 @@ function(skerry_test name)
     add_dependencies(core_tests ${name})
   endif()
   include(GoogleTest)
-  # Its own five seconds to list the cases are too few for a sanitized program on a busy machine.
+  # Its own five seconds to list the cases are too few for a sanitized program
+  # on a busy machine.
   gtest_discover_tests(${name} TEST_PREFIX ${name}/ DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT ${ARG_TIMEOUT}
                        PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
-# Every generated header, and nothing that has to be compiled: what clang-tidy needs.
+# Every generated header, and nothing that has to be compiled: what clang-tidy
+# needs.
 add_custom_target(generated_headers)
 
-# skerry_proto(TARGET protocol/a.proto …): adds the compiled messages, included as "protocol/a.pb.h".
+# skerry_proto(TARGET protocol/a.proto …): adds the compiled messages, included
+# as "protocol/a.pb.h".
 function(skerry_proto target)
   set(generated ${CMAKE_BINARY_DIR}/generated)
   file(MAKE_DIRECTORY ${generated})

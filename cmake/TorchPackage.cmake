@@ -1,9 +1,12 @@
-# What a LibTorch must be for the engine to be built against it. FindTorch.cmake asks for the folder that it found,
-# `./dev setup --torch DIR` for the one that it is given: cmake -DSKERRY_TORCH_DIR=DIR -P cmake/TorchPackage.cmake
+# SPDX-License-Identifier: Apache-2.0
+# What a LibTorch must be for the engine to be built against it. FindTorch.cmake
+# asks for the folder that it found, `./dev setup --torch DIR` for the one that
+# it is given: cmake -DSKERRY_TORCH_DIR=DIR -P cmake/TorchPackage.cmake
 
 set(SKERRY_TORCH_LEAST 2.7)  # since when PyPI's packages have the C++ ABI that is needed; only 2.11 was built against
 
-# Sets VERSION_OUT to its version, and TROUBLE_OUT to why it will not do; empty where it does.
+# Sets VERSION_OUT to its version, and TROUBLE_OUT to why it will not do; empty
+# where it does.
 function(skerry_look_at_torch dir version_out trouble_out)
   set(${version_out} "" PARENT_SCOPE)
   foreach(file lib/libtorch.so lib/libtorch_cpu.so lib/libc10.so include/torch/csrc/api/include/torch/torch.h
@@ -25,7 +28,8 @@ found no ${file} in '${dir}'" PARENT_SCOPE)
     set(${trouble_out} "the engine needs LibTorch ${SKERRY_TORCH_LEAST} or newer, found ${version} in '${dir}'" PARENT_SCOPE)
     return()
   endif()
-  # The constructor of its exceptions takes a string: of which kind, its name tells.
+  # The constructor of its exceptions takes a string: of which kind, its name
+  # tells.
   file(STRINGS "${dir}/lib/libc10.so" new_abi REGEX "N3c105ErrorC[12]ENS_14SourceLocationENSt7__cxx11" LIMIT_COUNT 1)
   if(NOT new_abi)
     set(${trouble_out} "the LibTorch in '${dir}' was built with _GLIBCXX_USE_CXX11_ABI=0, and everything here with 1: \

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/bench_command.h"
 
 #include <chrono>
@@ -8,7 +9,7 @@
 #include <numeric>
 #include <sstream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "base/text.h"
 #include "diffusion/runtime/memory_meter.h"
 #include "diffusion/runtime/memory_plan.h"
@@ -71,7 +72,8 @@ Result<void> measure(const diffusion::ModelSpec& model, const diffusion::TrainSp
   const TempFolder folder;
   TRY(diffusion::validate(model));
   TRY(diffusion::testing::write_test_shard(folder / "shard", model, kSamples));
-  ASSIGN_OR_RETURN(diffusion::Trainer trainer, diffusion::Trainer::create(model, train, {folder / "shard"}));
+  ASSIGN_OR_RETURN(diffusion::Trainer trainer,
+                   diffusion::Trainer::create(model, train, {folder / "shard"}));
   row.device = trainer.device_name();
   row.parameters = trainer.parameter_count();
   const bool on_card = row.device != "cpu";
@@ -99,7 +101,8 @@ std::vector<std::string> names_in(const std::string& list) {
   return names;
 }
 
-// What the device could do at most: published for a card, measured for the CPU, once for each precision.
+// What the device could do at most: published for a card, measured for the CPU,
+// once for each precision.
 Result<std::optional<double>> peak_of(const std::string& device, const diffusion::TrainSpec& train,
                                       std::map<std::string, double>& measured) {
   if (device != "cpu") return diffusion::published_peak(device, train.precision);
@@ -124,7 +127,8 @@ Result<std::vector<Row>> bench(const Arguments& arguments) {
         train.precision = precision;
         train.batch_size = batch_size;
         Row row{.model = shape.name(), .precision = precision, .batch_size = batch_size};
-        std::fprintf(stderr, "%s %s batch %u ...\n", row.model.c_str(), precision.c_str(), batch_size);
+        std::fprintf(stderr, "%s %s batch %u ...\n", row.model.c_str(), precision.c_str(),
+                     batch_size);
         if (const Result<void> done = measure(model, train, arguments, row); !done) {
           if (done.error().code != ErrorCode::kExhausted) return done.error();
           row.fits = false;
@@ -143,8 +147,10 @@ double sum_of(const std::array<double, kPhases.size()>& seconds) {
 }
 
 Json json_of(const Row& row) {
-  Json out{
-      {"model", row.model}, {"precision", row.precision}, {"batch_size", row.batch_size}, {"fits", row.fits}};
+  Json out{{"model", row.model},
+           {"precision", row.precision},
+           {"batch_size", row.batch_size},
+           {"fits", row.fits}};
   if (!row.fits) return out;
   Json phases = Json::object();
   for (std::size_t i = 0; i < kPhases.size(); ++i) phases[kPhases[i]] = row.phase_seconds[i];
@@ -179,8 +185,8 @@ void print_json(const Arguments& arguments, const std::vector<Row>& rows) {
 }
 
 void print_table(const std::vector<Row>& rows) {
-  std::printf("%-10s %-9s %5s %9s %8s %7s %9s %9s ", "MODEL", "PRECISION", "BATCH", "IMAGES/S", "TFLOP/S",
-              "OF PEAK", "MEMORY", "STEP");
+  std::printf("%-10s %-9s %5s %9s %8s %7s %9s %9s ", "MODEL", "PRECISION", "BATCH", "IMAGES/S",
+              "TFLOP/S", "OF PEAK", "MEMORY", "STEP");
   for (const char* phase : kPhases) std::printf(" %9s", phase);
   std::printf("\n");
   for (const Row& row : rows) {
@@ -227,13 +233,15 @@ void add_recipe_options(CLI::App& command, Arguments& arguments) {
       ->capture_default_str();
   command.add_option("--micro-batch", train.micro_batch, "Samples at a time; 0: the whole batch")
       ->capture_default_str();
-  command.add_flag("--gradient-checkpointing", train.gradient_checkpointing, "Less memory for more time");
+  command.add_flag("--gradient-checkpointing", train.gradient_checkpointing,
+                   "Less memory for more time");
   add_state_option(command, arguments.state);
   add_kernels_option(command, arguments.kernels);
   command.add_option("--threads", train.threads, "CPU threads")->capture_default_str();
   command.add_option("--device", train.device, "CUDA device where there is one; -1: the CPU")
       ->capture_default_str();
-  command.add_option("--steps", arguments.steps, "Steps that are timed, and as many again by phase")
+  command
+      .add_option("--steps", arguments.steps, "Steps that are timed, and as many again by phase")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command.add_option("--warmup", arguments.warmup, "Steps before them")
@@ -247,10 +255,13 @@ void register_bench_command(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();
   diffusion::ModelSpec& model = arguments->shape.model;
   CLI::App* command = app.add_subcommand(
-      "bench", "Measure training steps: speed, share of the peak, memory, and the time of each phase");
+      "bench",
+      "Measure training steps: speed, share of the peak, memory, and the time of each phase");
   add_model_options(*command, arguments->shape);
   command->get_option("--preset")->description("Shape by name, or several: S/2,B/2");
-  command->add_option("--image-size", model.image_size, "Side of what is trained on, in pixels or latents")
+  command
+      ->add_option("--image-size", model.image_size,
+                   "Side of what is trained on, in pixels or latents")
       ->capture_default_str();
   command->add_option("--channels", model.channels, "Its channels")->capture_default_str();
   command->add_option("--classes", model.classes, "Labels")->capture_default_str();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/channel_session.h"
 
 #include "base/log.h"
@@ -49,8 +50,9 @@ bool ChannelSession::read(bool wait) {
 
 bool ChannelSession::send(const pb::EngineEvent& event, int descriptor) {
   const Result<void> sent = channel_.send(event, descriptor);
-  // A daemon that does not read for so long that the queue is full misses progress, nothing else: snapshots are bounded
-  // to one, and the rest is said once.
+  // A daemon that does not read for so long that the queue is full misses
+  // progress, nothing else: snapshots are bounded to one, and the rest is said
+  // once.
   return sent || sent.error().code == ErrorCode::kExhausted;
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the daemon has asked for so far, read from the channel between steps.
 #pragma once
 
@@ -12,7 +13,8 @@ class ChannelSession {
  public:
   explicit ChannelSession(protocol::Channel channel) : channel_(std::move(channel)) {}
 
-  // Takes in every request that has come; with `wait`, until at least one has. False: the channel is closed or broken.
+  // Takes in every request that has come; with `wait`, until at least one has.
+  // False: the channel is closed or broken.
   bool read(bool wait);
   // False: the channel is closed.
   bool send(const pb::EngineEvent& event, int descriptor = -1);

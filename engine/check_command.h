@@ -1,4 +1,6 @@
-// `skerry-engine check`: whether this engine can train on a device, by one small step there.
+// SPDX-License-Identifier: Apache-2.0
+// `skerry-engine check`: whether this engine can train on a device, by one
+// small step there.
 #pragma once
 
 #include <CLI/CLI.hpp>

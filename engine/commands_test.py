@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What `skerry-engine bench` measures and what `skerry-engine train --profile` writes, at a tiny shape.
 
 usage: commands_test.py SKERRY_ENGINE
 """
+
 import json
 import os
 import pathlib
@@ -23,18 +25,37 @@ def engine(*words):
 
 
 class Bench(unittest.TestCase):
-    SMALL = ["bench", "--image-size", 8, "--channels", 1, "--classes", 3, *SHAPE, "--warmup", 1, "--steps", 5]
+    SMALL = [
+        "bench",
+        "--image-size",
+        8,
+        "--channels",
+        1,
+        "--classes",
+        3,
+        *SHAPE,
+        "--warmup",
+        1,
+        "--steps",
+        5,
+    ]
 
     def test_measures_each_precision_and_batch(self):
         ran = engine(*self.SMALL, "--precision", "fp32,bf16", "--batch-size", "4,8", "-o", "json")
         self.assertEqual(ran.returncode, 0, ran.stderr)
         items = json.loads(ran.stdout)["items"]
-        self.assertEqual([(i["precision"], i["batch_size"]) for i in items],
-                         [("fp32", 4), ("fp32", 8), ("bf16", 4), ("bf16", 8)])
+        self.assertEqual(
+            [(i["precision"], i["batch_size"]) for i in items],
+            [("fp32", 4), ("fp32", 8), ("bf16", 4), ("bf16", 8)],
+        )
         for item in items:
             self.assertEqual((item["model"], item["device"], item["fits"]), ("16x2/4", "cpu", True))
-            self.assertAlmostEqual(item["images_per_second"] * item["step_seconds"], item["batch_size"], places=6)
-            self.assertAlmostEqual(item["share_of_peak"], item["flops_per_second"] / item["peak_flops_per_second"])
+            self.assertAlmostEqual(
+                item["images_per_second"] * item["step_seconds"], item["batch_size"], places=6
+            )
+            self.assertAlmostEqual(
+                item["share_of_peak"], item["flops_per_second"] / item["peak_flops_per_second"]
+            )
             self.assertGreater(item["memory_bytes"], 16 * item["parameters"])
 
     def test_the_phases_are_the_step(self):
@@ -55,13 +76,33 @@ class Bench(unittest.TestCase):
         self.assertGreater(many["memory_bytes"], few["memory_bytes"])
 
     def test_table_of_presets(self):
-        ran = engine("bench", "--preset", "S/8,S/4", "--image-size", 8, "--device", -1, "--batch-size", 1, "--warmup", 1, "--steps", 1)
+        ran = engine(
+            "bench",
+            "--preset",
+            "S/8,S/4",
+            "--image-size",
+            8,
+            "--device",
+            -1,
+            "--batch-size",
+            1,
+            "--warmup",
+            1,
+            "--steps",
+            1,
+        )
         self.assertEqual(ran.returncode, 0, ran.stderr)
         for word in ("S/8", "S/4", "IMAGES/S", "OF PEAK", "optimiser"):
             self.assertIn(word, ran.stdout)
 
     def test_refusals(self):
-        for words in (["--preset", "Q/2"], ["--precision", "fp8"], ["--batch-size", "0"], ["--steps", "0"], ["--kernels", "magic"]):
+        for words in (
+            ["--preset", "Q/2"],
+            ["--precision", "fp8"],
+            ["--batch-size", "0"],
+            ["--steps", "0"],
+            ["--kernels", "magic"],
+        ):
             self.assertEqual(engine(*self.SMALL, *words).returncode, 2, words)
 
 
@@ -72,7 +113,12 @@ class Check(unittest.TestCase):
         self.assertRegex(ran.stdout, r"^cpu: one training step, \d+ ms\n$")
 
     def test_a_card_that_is_not_there_is_no_cpu(self):
-        ran = subprocess.run([ENGINE, "check"], capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+        ran = subprocess.run(
+            [ENGINE, "check"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        )
         self.assertEqual(ran.returncode, 3, ran.stdout)
         self.assertIn("finds no CUDA device 0", ran.stdout)
 
@@ -83,17 +129,36 @@ class Profile(unittest.TestCase):
         self.addCleanup(made.cleanup)
         self.top = pathlib.Path(made.name)
         write_idx(self.top / "images", 40)
-        ran = engine("ingest", self.top / "images", "--out", self.top / "dataset", "--partitions", 1)
+        ran = engine(
+            "ingest", self.top / "images", "--out", self.top / "dataset", "--partitions", 1
+        )
         self.assertEqual(ran.returncode, 0, ran.stderr)
 
     def train(self, *words):
-        return engine("train", "--standalone", "--dataset", self.top / "dataset", "--out", self.top / "checkpoint", *SHAPE,
-                      "--batch-size", 4, "--steps", 6, *words)
+        return engine(
+            "train",
+            "--standalone",
+            "--dataset",
+            self.top / "dataset",
+            "--out",
+            self.top / "checkpoint",
+            *SHAPE,
+            "--batch-size",
+            4,
+            "--steps",
+            6,
+            *words
+        )
 
     def test_a_trace_of_a_few_steps(self):
-        ran = self.train("--profile", self.top / "trace.json", "--profile-after", 2, "--profile-steps", 3)
+        ran = self.train(
+            "--profile", self.top / "trace.json", "--profile-after", 2, "--profile-steps", 3
+        )
         self.assertEqual(ran.returncode, 0, ran.stderr)
-        names = [event.get("name") for event in json.loads((self.top / "trace.json").read_text())["traceEvents"]]
+        names = [
+            event.get("name")
+            for event in json.loads((self.top / "trace.json").read_text())["traceEvents"]
+        ]
         for phase in PHASES:
             self.assertEqual(names.count(phase), 3, phase)
         self.assertTrue(any(str(name).startswith("aten::") for name in names))
@@ -102,11 +167,15 @@ class Profile(unittest.TestCase):
     def test_the_same_bytes_as_without(self):
         self.assertEqual(self.train().returncode, 0)
         plain = (self.top / "checkpoint").read_bytes()
-        self.assertEqual(self.train("--profile", self.top / "trace.json", "--profile-after", 1).returncode, 0)
+        self.assertEqual(
+            self.train("--profile", self.top / "trace.json", "--profile-after", 1).returncode, 0
+        )
         self.assertEqual((self.top / "checkpoint").read_bytes(), plain)
 
     def test_too_few_steps_are_refused_before_the_first(self):
-        ran = self.train("--profile", self.top / "trace.json", "--profile-after", 4, "--profile-steps", 3)
+        ran = self.train(
+            "--profile", self.top / "trace.json", "--profile-after", 4, "--profile-steps", 3
+        )
         self.assertEqual(ran.returncode, 2)
         self.assertIn("expected at least 7 steps, found 6", ran.stderr)
         self.assertFalse((self.top / "checkpoint").exists())

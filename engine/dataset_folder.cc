@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/dataset_folder.h"
 
 #include <fstream>
@@ -12,7 +13,8 @@ Result<DatasetFolder> open_dataset_folder(const std::string& folder,
   const std::string path = folder + "/dataset.json";
   std::ifstream file(path);
   if (!file)
-    return fail(ErrorCode::kNotFound, text("cannot read ", path, ": `skerry-engine ingest` makes it"));
+    return fail(ErrorCode::kNotFound,
+                text("cannot read ", path, ": `skerry-engine ingest` makes it"));
   const auto index = nlohmann::json::parse(file);
   DatasetFolder dataset;
   dataset.image_size = index.at("image_size").get<std::uint32_t>();

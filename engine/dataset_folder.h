@@ -1,4 +1,6 @@
-// What training alone needs of a dataset folder: its shape, and the shards of one partition or of all.
+// SPDX-License-Identifier: Apache-2.0
+// What training alone needs of a dataset folder: its shape, and the shards of
+// one partition or of all.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +21,9 @@ struct DatasetFolder {
   std::vector<std::uint32_t> shard_partitions;
 };
 
-// With no partition the shards of all. kNotFound without a dataset.json or without a shard of the partition; kCorrupt for
-// one that is damaged.
-Result<DatasetFolder> open_dataset_folder(const std::string& folder, std::optional<std::uint32_t> partition);
+// With no partition the shards of all. kNotFound without a dataset.json or
+// without a shard of the partition; kCorrupt for one that is damaged.
+Result<DatasetFolder> open_dataset_folder(const std::string& folder,
+                                          std::optional<std::uint32_t> partition);
 
 }  // namespace skerry::engine

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/evaluate_command.h"
 
 #include <cstdio>
@@ -39,7 +40,8 @@ std::string router_folder(const Arguments& arguments) {
 Json router_json(const diffusion::RouterMeasurement& measured) {
   Json levels = Json::array();
   for (const auto& level : measured.levels) {
-    levels.push_back({{"t", level.t}, {"accuracy", level.accuracy}, {"cross_entropy", level.cross_entropy}});
+    levels.push_back(
+        {{"t", level.t}, {"accuracy", level.accuracy}, {"cross_entropy", level.cross_entropy}});
   }
   return {{"images", measured.images},
           {"mean_cross_entropy", measured.mean_cross_entropy()},
@@ -48,8 +50,8 @@ Json router_json(const diffusion::RouterMeasurement& measured) {
 }
 
 void print_router(const char* name, const diffusion::RouterMeasurement& measured) {
-  std::printf("%s router, label-blind, on %llu test images\n     t  accuracy  cross-entropy\n", name,
-              static_cast<unsigned long long>(measured.images));
+  std::printf("%s router, label-blind, on %llu test images\n     t  accuracy  cross-entropy\n",
+              name, static_cast<unsigned long long>(measured.images));
   for (const auto& level : measured.levels) {
     std::printf("  %.2f     %.3f          %.3f\n", level.t, level.accuracy, level.cross_entropy);
   }
@@ -60,14 +62,14 @@ void print_router(const char* name, const diffusion::RouterMeasurement& measured
 int run_router(const Arguments& arguments, Json& json) {
   const bool prints = arguments.output != "json";
   const std::vector<double> levels = diffusion::usual_levels();
-  const auto analytic =
-      diffusion::measure_router(arguments.dataset, router_folder(arguments), levels, arguments.images);
+  const auto analytic = diffusion::measure_router(arguments.dataset, router_folder(arguments),
+                                                  levels, arguments.images);
   if (!analytic.has_value()) return failed(analytic.error());
   json["router"] = router_json(*analytic);
   if (prints) print_router("analytic", *analytic);
   if (arguments.learned.empty()) return kExitOk;
-  const auto learned = diffusion::measure_learned_router(arguments.dataset, arguments.learned, levels,
-                                                         arguments.images, arguments.device);
+  const auto learned = diffusion::measure_learned_router(
+      arguments.dataset, arguments.learned, levels, arguments.images, arguments.device);
   if (!learned.has_value()) return failed(learned.error());
   json["learned_router"] = router_json(*learned);
   if (prints) print_router("learned", *learned);
@@ -75,8 +77,9 @@ int run_router(const Arguments& arguments, Json& json) {
 }
 
 int run_velocity(const Arguments& arguments, Json& json) {
-  const auto measured = diffusion::measure_velocity(arguments.velocity, arguments.dataset, arguments.images,
-                                                    arguments.device, arguments.precision);
+  const auto measured =
+      diffusion::measure_velocity(arguments.velocity, arguments.dataset, arguments.images,
+                                  arguments.device, arguments.precision);
   if (!measured.has_value()) return failed(measured.error());
   Json levels = Json::array();
   for (const auto& level : measured->levels) {
@@ -90,15 +93,17 @@ int run_velocity(const Arguments& arguments, Json& json) {
       {"images", measured->images}, {"below_linear", measured->below_linear()}, {"levels", levels}};
   if (arguments.output == "json") return kExitOk;
   std::printf(
-      "velocity error (mean square a pixel) on %llu test images; own = the expert of the image's partition\n"
+      "velocity error (mean square a pixel) on %llu test images; own = the expert of the image's "
+      "partition\n"
       "     t   linear     full     top1      own\n",
       static_cast<unsigned long long>(measured->images));
   for (const auto& level : measured->levels) {
-    std::printf("  %.2f   %.4f   %.4f   %.4f   %.4f\n", level.t, level.linear, level.full, level.top1,
-                level.own);
+    std::printf("  %.2f   %.4f   %.4f   %.4f   %.4f\n", level.t, level.linear, level.full,
+                level.top1, level.own);
   }
-  std::printf(measured->below_linear() ? "the ensemble is below the linear predictor at every t\n"
-                                       : "the ensemble is NOT below the linear predictor at every t\n");
+  std::printf(measured->below_linear()
+                  ? "the ensemble is below the linear predictor at every t\n"
+                  : "the ensemble is NOT below the linear predictor at every t\n");
   return kExitOk;
 }
 
@@ -124,12 +129,15 @@ void register_evaluate_command(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command =
       app.add_subcommand("evaluate", "Measure on the held-back test half of a dataset folder");
-  command->add_option("dataset", arguments->dataset, "Dataset folder, as ingest writes it")->required();
-  command->add_flag("--router", arguments->router,
-                    "Accuracy and cross-entropy of the analytic router by noise level (the default)");
-  command->add_option("--learned", arguments->learned,
-                      "Weights of a learned router to compare with it: a checkpoint of `train --router`, or "
-                      "router/learned.safetensors of an ensemble");
+  command->add_option("dataset", arguments->dataset, "Dataset folder, as ingest writes it")
+      ->required();
+  command->add_flag(
+      "--router", arguments->router,
+      "Accuracy and cross-entropy of the analytic router by noise level (the default)");
+  command->add_option(
+      "--learned", arguments->learned,
+      "Weights of a learned router to compare with it: a checkpoint of `train --router`, or "
+      "router/learned.safetensors of an ensemble");
   command->add_option(
       "--router-of", arguments->router_of,
       "Ensemble folder whose router is measured instead of the dataset's: that of a run from which "

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/event_file.h"
 
 #include <unistd.h>
@@ -29,7 +30,9 @@ std::string varint(std::uint64_t value) {
   for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
   return out + static_cast<char>(value);
 }
-std::string number_field(unsigned field, std::uint64_t value) { return varint(field << 3) + varint(value); }
+std::string number_field(unsigned field, std::uint64_t value) {
+  return varint(field << 3) + varint(value);
+}
 std::string bytes_field(unsigned field, std::string_view value) {
   return varint(field << 3 | 2) + varint(value.size()) + std::string(value);
 }
@@ -40,7 +43,8 @@ std::string float_field(unsigned field, float value) {
   return varint(field << 3 | 5) + little_endian(std::bit_cast<std::uint32_t>(value));
 }
 
-// Of Event, Summary and Summary.Value in TensorFlow's event.proto and summary.proto.
+// Of Event, Summary and Summary.Value in TensorFlow's event.proto and
+// summary.proto.
 constexpr unsigned kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5;
 constexpr unsigned kValue = 1, kTag = 1, kSimpleValue = 2;
 
@@ -58,15 +62,18 @@ std::uint32_t crc32c(std::string_view bytes) {
 Result<EventFile> EventFile::create(const std::string& folder, double unix_seconds) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) return fail(ErrorCode::kIo, text("cannot make folder ", folder, ": ", error.message()));
+  if (error)
+    return fail(ErrorCode::kIo, text("cannot make folder ", folder, ": ", error.message()));
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
-  const std::string path = text(folder, "/events.out.tfevents.", static_cast<std::uint64_t>(unix_seconds),
-                                ".", host.data(), ".", ::getpid());
+  const std::string path =
+      text(folder, "/events.out.tfevents.", static_cast<std::uint64_t>(unix_seconds), ".",
+           host.data(), ".", ::getpid());
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   if (!file) return fail(ErrorCode::kIo, text("cannot write ", path));
   EventFile made(path, std::move(file));
-  TRY(made.write(double_field(kWallTime, unix_seconds) + bytes_field(kFileVersion, "brain.Event:2")));
+  TRY(made.write(double_field(kWallTime, unix_seconds) +
+                 bytes_field(kFileVersion, "brain.Event:2")));
   return made;
 }
 
@@ -74,8 +81,8 @@ Result<void> EventFile::add(std::uint64_t step, double unix_seconds,
                             const std::vector<std::pair<std::string, double>>& scalars) {
   std::string summary;
   for (const auto& [tag, value] : scalars) {
-    summary +=
-        bytes_field(kValue, bytes_field(kTag, tag) + float_field(kSimpleValue, static_cast<float>(value)));
+    summary += bytes_field(
+        kValue, bytes_field(kTag, tag) + float_field(kSimpleValue, static_cast<float>(value)));
   }
   return write(double_field(kWallTime, unix_seconds) + number_field(kStep, step) +
                bytes_field(kSummary, summary));

@@ -1,6 +1,9 @@
-// Numbers by step, as TensorBoard reads them: a file of records, each with its length and masked CRC-32C sums (the form of
-// TFRecord), each a tensorflow.Event. No protobuf is needed for three fields. Thread rule: one thread at a time. Failure
-// rule: kIo names the file; what was written before stays readable.
+// SPDX-License-Identifier: Apache-2.0
+// Numbers by step, as TensorBoard reads them: a file of records, each with its
+// length and masked CRC-32C sums (the form of TFRecord), each a
+// tensorflow.Event. No protobuf is needed for three fields. Thread rule: one
+// thread at a time. Failure rule: kIo names the file; what was written before
+// stays readable.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +22,8 @@ std::uint32_t crc32c(std::string_view bytes);
 
 class EventFile {
  public:
-  // A new file in `folder`, which is made. TensorBoard joins the files of a folder.
+  // A new file in `folder`, which is made. TensorBoard joins the files of a
+  // folder.
   static Result<EventFile> create(const std::string& folder, double unix_seconds);
 
   Result<void> add(std::uint64_t step, double unix_seconds,
@@ -27,7 +31,8 @@ class EventFile {
   const std::string& path() const { return path_; }
 
  private:
-  EventFile(std::string path, std::ofstream file) : path_(std::move(path)), file_(std::move(file)) {}
+  EventFile(std::string path, std::ofstream file)
+      : path_(std::move(path)), file_(std::move(file)) {}
   Result<void> write(const std::string& event);
 
   std::string path_;

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/event_file.h"
 
 #include <gtest/gtest.h>
 
 #include <sstream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 
 namespace skerry::engine {
 namespace {

@@ -1,4 +1,6 @@
-// What a command of the engine exits with: the numbers that `skerry` uses for the same errors.
+// SPDX-License-Identifier: Apache-2.0
+// What a command of the engine exits with: the numbers that `skerry` uses for
+// the same errors.
 #pragma once
 
 #include "base/result.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/ingest_command.h"
 
 #include <unistd.h>
@@ -26,7 +27,9 @@ struct Arguments {
   std::string progress = "text";
 };
 
-std::string safe_dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string safe_dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 // A line a report on stdout, for programs.
 void report_json(const Progress& p) {
@@ -35,7 +38,8 @@ void report_json(const Progress& p) {
   std::fflush(stdout);
 }
 
-// One changing line on a terminal, one line a finished stage elsewhere; both on stderr.
+// One changing line on a terminal, one line a finished stage elsewhere; both on
+// stderr.
 void report_text(const Progress& p) {
   static const bool terminal = isatty(STDERR_FILENO) == 1;
   const bool last = p.total > 0 && p.done == p.total;
@@ -72,21 +76,23 @@ void print_skipped(const IngestSummary& s) {
 
 void print_summary(const IngestSummary& s, const std::string& output) {
   std::string sizes;
-  for (const std::uint64_t n : s.index.partition_samples) sizes += text(sizes.empty() ? "" : " ", n);
+  for (const std::uint64_t n : s.index.partition_samples)
+    sizes += text(sizes.empty() ? "" : " ", n);
   print_skipped(s);
   std::printf(
-      "%s: %llu images of %dx%dx%d, %zu classes; %llu + %llu held back; partitions %s (largest ÷ smallest "
+      "%s: %llu images of %dx%dx%d, %zu classes; %llu + %llu held back; partitions %s (largest ÷ "
+      "smallest "
       "%.2f%s)\n",
-      output.c_str(), static_cast<unsigned long long>(s.index.samples), s.index.channels, s.index.image_size,
-      s.index.image_size, s.index.classes.size(), static_cast<unsigned long long>(s.fit),
-      static_cast<unsigned long long>(s.test), sizes.c_str(), s.ratio,
-      s.within_caps ? "" : ", outside the caps 0.92 to 1.08");
+      output.c_str(), static_cast<unsigned long long>(s.index.samples), s.index.channels,
+      s.index.image_size, s.index.image_size, s.index.classes.size(),
+      static_cast<unsigned long long>(s.fit), static_cast<unsigned long long>(s.test),
+      sizes.c_str(), s.ratio, s.within_caps ? "" : ", outside the caps 0.92 to 1.08");
 }
 
 int run(Arguments& arguments) {
   if (arguments.latent_scale || arguments.latent_shift) {
-    arguments.ingest.latents.scaling = diffusion::LatentScaling{.scale = arguments.latent_scale.value_or(1),
-                                                                .shift = arguments.latent_shift.value_or(0)};
+    arguments.ingest.latents.scaling = diffusion::LatentScaling{
+        .scale = arguments.latent_scale.value_or(1), .shift = arguments.latent_shift.value_or(0)};
   }
   if (arguments.features != "pca") arguments.ingest.features = arguments.features;
   const bool json = arguments.progress == "json";
@@ -112,36 +118,44 @@ void register_ingest_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "ingest", "Turn images or latents into a dataset folder: shards, partitions, router");
   command
-      ->add_option("path", options.input,
-                   "Folder of images, IDX or CIFAR file (or its folder), WebDataset tar (or a folder of "
-                   "them); or of latents [N,C,S,S] .npy, with labels [N] where the name has labels for "
-                   "latents, or .safetensors, with a tensor latents and maybe labels")
+      ->add_option(
+          "path", options.input,
+          "Folder of images, IDX or CIFAR file (or its folder), WebDataset tar (or a folder of "
+          "them); or of latents [N,C,S,S] .npy, with labels [N] where the name has labels for "
+          "latents, or .safetensors, with a tensor latents and maybe labels")
       ->required();
-  command->add_option("--out", options.output, "Folder to write; must not exist or be empty")->required();
+  command->add_option("--out", options.output, "Folder to write; must not exist or be empty")
+      ->required();
   command->add_option("--partitions", options.partitions, "Number of experts K")
       ->required()
       ->check(CLI::Range(1U, diffusion::kMaxPartitions));
   command
-      ->add_option("--image-size", options.image_size,
-                   "Side of the square images, not of latents; default: that of the first image if it is a "
-                   "square of at most 64 pixels, else 64")
+      ->add_option(
+          "--image-size", options.image_size,
+          "Side of the square images, not of latents; default: that of the first image if it is a "
+          "square of at most 64 pixels, else 64")
       ->check(CLI::Range(diffusion::kMinImageSize, diffusion::kMaxImageSize));
   command
-      ->add_option("--features", arguments->features,
-                   "What images are grouped by: pca (principal components of the pixels or latents), or a "
-                   "file .npy or .safetensors with a row for each image, in the order in which they are read")
+      ->add_option(
+          "--features", arguments->features,
+          "What images are grouped by: pca (principal components of the pixels or latents), or a "
+          "file .npy or .safetensors with a row for each image, in the order in which they are "
+          "read")
       ->capture_default_str();
   command->add_option(
       "--latent-scale", arguments->latent_scale,
       "What latents are multiplied by for training, and divided by before they are decoded: the "
       "autoencoder's scaling_factor, such as 0.18215; default: 1");
-  command->add_option("--latent-shift", arguments->latent_shift,
-                      "What is taken off before that, and added again: its shift_factor; default: 0");
+  command->add_option(
+      "--latent-shift", arguments->latent_shift,
+      "What is taken off before that, and added again: its shift_factor; default: 0");
   command->add_flag("--latents-scaled", options.latents.scaled,
                     "The latents are shifted and scaled so already: only note it");
   command->add_option("--seed", options.seed, "Same images, seed and threads: same bytes");
-  command->add_option("--threads", options.threads, "Threads of matrix products")->check(CLI::Range(1, 256));
-  command->add_option("--progress", arguments->progress, "text (on stderr) or json (lines on stdout)")
+  command->add_option("--threads", options.threads, "Threads of matrix products")
+      ->check(CLI::Range(1, 256));
+  command
+      ->add_option("--progress", arguments->progress, "text (on stderr) or json (lines on stdout)")
       ->check(CLI::IsMember({"text", "json"}));
   command->callback([arguments, &exit_code] { exit_code = run(*arguments); });
 }

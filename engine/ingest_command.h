@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // skerry-engine ingest: images to a dataset folder.
 #pragma once
 
@@ -5,7 +6,8 @@
 
 namespace skerry::engine {
 
-// Adds the command. It runs while `app` parses and leaves the program's exit code in `exit_code`.
+// Adds the command. It runs while `app` parses and leaves the program's exit
+// code in `exit_code`.
 void register_ingest_command(CLI::App& app, int& exit_code);
 
 }  // namespace skerry::engine

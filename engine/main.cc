@@ -1,4 +1,6 @@
-// skerry-engine: the one program that holds LibTorch. Images to shards, shards to weights, weights to images.
+// SPDX-License-Identifier: Apache-2.0
+// skerry-engine: the one program that holds LibTorch. Images to shards, shards
+// to weights, weights to images.
 #include <CLI/CLI.hpp>
 
 #include "base/log.h"

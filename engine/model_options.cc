@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/model_options.h"
 
 #include "base/text.h"
@@ -38,13 +39,15 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
 
 void add_state_option(CLI::App& command, std::string& state) {
   command
-      .add_option("--state", state,
-                  "full, or lean: moments and mean of weights in bf16, 10 bytes a parameter instead of 16")
+      .add_option(
+          "--state", state,
+          "full, or lean: moments and mean of weights in bf16, 10 bytes a parameter instead of 16")
       ->capture_default_str();
 }
 
 void add_kernels_option(CLI::App& command, std::string& kernels) {
-  command.add_option("--kernels", kernels, "fast, or reference: what PyTorch computes, bit for bit")
+  command
+      .add_option("--kernels", kernels, "fast, or reference: what PyTorch computes, bit for bit")
       ->capture_default_str();
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/plan_command.h"
 
 #include <array>
@@ -24,7 +25,8 @@ struct Arguments {
   std::string state = "full";
   std::string output = "table";
   Arguments() {
-    shape.model.image_size = 32;  // the latents of a picture of 256 pixels, as the presets' papers train on
+    shape.model.image_size =
+        32;  // the latents of a picture of 256 pixels, as the presets' papers train on
     shape.model.channels = 4;
     shape.model.classes = 1000;
     train.precision = "bf16";
@@ -37,8 +39,8 @@ struct Row {
   diffusion::MemoryPlan plan;
 };
 
-Result<void> add_rows(const std::string& name, const diffusion::ModelSpec& model, diffusion::TrainSpec train,
-                      std::vector<Row>& rows) {
+Result<void> add_rows(const std::string& name, const diffusion::ModelSpec& model,
+                      diffusion::TrainSpec train, std::vector<Row>& rows) {
   TRY(diffusion::validate(model));
   for (const bool checkpointing : {false, true}) {
     train.gradient_checkpointing = checkpointing;
@@ -73,7 +75,8 @@ void print_json(const Arguments& arguments, const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     Json cards = Json::array();
     for (const std::uint64_t gb : kCardsGb) {
-      cards.push_back({{"gb", gb}, {"micro_batch", diffusion::rows_that_fit(row.plan, gb * 1'000'000'000)}});
+      cards.push_back(
+          {{"gb", gb}, {"micro_batch", diffusion::rows_that_fit(row.plan, gb * 1'000'000'000)}});
     }
     models.push_back({{"model", row.name},
                       {"gradient_checkpointing", row.checkpointing},
@@ -95,19 +98,24 @@ void print_json(const Arguments& arguments, const std::vector<Row>& rows) {
 
 void print_table(const Arguments& arguments, const std::vector<Row>& rows) {
   std::printf(
-      "The most samples at a time ([train] micro_batch), computed, by the card's memory in GB; -: does not "
+      "The most samples at a time ([train] micro_batch), computed, by the card's memory in GB; -: "
+      "does not "
       "fit\n"
-      "images of %ux%u with %u channels, %s, %s kernels, %s state\n\n%-10s %-13s %10s %10s %9s %9s ",
-      arguments.shape.model.image_size, arguments.shape.model.image_size, arguments.shape.model.channels,
-      arguments.train.precision.c_str(), arguments.kernels.c_str(), arguments.state.c_str(), "MODEL",
-      "CHECKPOINTING", "PARAMETERS", "CHECKPOINT", "STATE", "SAMPLE");
-  for (const std::uint64_t gb : kCardsGb) std::printf(" %5llu", static_cast<unsigned long long>(gb));
+      "images of %ux%u with %u channels, %s, %s kernels, %s state\n\n%-10s %-13s %10s %10s %9s "
+      "%9s ",
+      arguments.shape.model.image_size, arguments.shape.model.image_size,
+      arguments.shape.model.channels, arguments.train.precision.c_str(), arguments.kernels.c_str(),
+      arguments.state.c_str(), "MODEL", "CHECKPOINTING", "PARAMETERS", "CHECKPOINT", "STATE",
+      "SAMPLE");
+  for (const std::uint64_t gb : kCardsGb)
+    std::printf(" %5llu", static_cast<unsigned long long>(gb));
   std::printf("\n");
   for (const Row& row : rows) {
-    std::printf(
-        "%-10s %-13s %9.1fM %7.2f GB %6.2f GB %6.1f MB ", row.name.c_str(), row.checkpointing ? "yes" : "no",
-        static_cast<double>(row.plan.parameters) / 1e6, static_cast<double>(row.plan.checkpoint_bytes) / 1e9,
-        static_cast<double>(row.plan.state_bytes) / 1e9, static_cast<double>(row.plan.sample_bytes) / 1e6);
+    std::printf("%-10s %-13s %9.1fM %7.2f GB %6.2f GB %6.1f MB ", row.name.c_str(),
+                row.checkpointing ? "yes" : "no", static_cast<double>(row.plan.parameters) / 1e6,
+                static_cast<double>(row.plan.checkpoint_bytes) / 1e9,
+                static_cast<double>(row.plan.state_bytes) / 1e9,
+                static_cast<double>(row.plan.sample_bytes) / 1e6);
     for (const std::uint64_t gb : kCardsGb) {
       const std::uint64_t fit = diffusion::rows_that_fit(row.plan, gb * 1'000'000'000);
       std::printf(" %5s", fit == 0 ? "-" : text(fit).c_str());
@@ -135,14 +143,17 @@ int run(const Arguments& arguments) {
 void register_plan_command(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();
   diffusion::ModelSpec& model = arguments->shape.model;
-  CLI::App* command =
-      app.add_subcommand("plan", "Compute which model fits which card: every preset, or the shape given");
+  CLI::App* command = app.add_subcommand(
+      "plan", "Compute which model fits which card: every preset, or the shape given");
   add_model_options(*command, arguments->shape);
-  command->add_option("--image-size", model.image_size, "Side of what is trained on, in pixels or latents")
+  command
+      ->add_option("--image-size", model.image_size,
+                   "Side of what is trained on, in pixels or latents")
       ->capture_default_str();
   command->add_option("--channels", model.channels, "Its channels")->capture_default_str();
   command->add_option("--classes", model.classes, "Labels")->capture_default_str();
-  command->add_option("--precision", arguments->train.precision, "fp32 or bf16")->capture_default_str();
+  command->add_option("--precision", arguments->train.precision, "fp32 or bf16")
+      ->capture_default_str();
   add_kernels_option(*command, arguments->kernels);
   add_state_option(*command, arguments->state);
   command->add_option("-o,--output", arguments->output, "table or json")

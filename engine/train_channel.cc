@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/train_channel.h"
 
 #include <sys/mman.h>
@@ -52,7 +53,9 @@ class Training {
 
   Duration now() const { return clock_.now().boot; }
   std::uint64_t target() const { return session_.start()->train().steps(); }
-  std::uint64_t samples(std::uint64_t steps) const { return steps * session_.start()->train().batch_size(); }
+  std::uint64_t samples(std::uint64_t steps) const {
+    return steps * session_.start()->train().batch_size();
+  }
   bool send_ready();
   Next step();
   Next report_progress();
@@ -98,8 +101,9 @@ Training::Next Training::failed(pb::EngineEvent::Failure failure, const std::str
 
 Training::Next Training::failed(const Error& error) {
   const pb::EngineEvent::Failure failure = failure_of(error.code);
-  return failed(failure == pb::EngineEvent::FAILURE_BAD_INPUT ? pb::EngineEvent::FAILURE_INTERNAL : failure,
-                error.message);
+  return failed(
+      failure == pb::EngineEvent::FAILURE_BAD_INPUT ? pb::EngineEvent::FAILURE_INTERNAL : failure,
+      error.message);
 }
 
 Training::Next Training::step() {
@@ -169,7 +173,8 @@ Training::Next Training::take_snapshot() {
   return Next::kGoOn;
 }
 
-// At the end, and before leaving in order, the release is waited for; elsewhere the span grows.
+// At the end, and before leaving in order, the release is waited for; elsewhere
+// the span grows.
 Training::Next Training::end_round() {
   round_ = Span{.from_step = trainer_.steps_done(), .since = now()};
   const bool last = trainer_.steps_done() >= target() || session_.stop();
@@ -189,7 +194,8 @@ Training::Next Training::stop_requested() {
   if (!stop) return Next::kGoOn;
   if (stop->snapshot_now()) return end_round();
   if (!stop->finish_round()) return Next::kLeave;
-  return round_.steps == 0 ? end_round() : Next::kGoOn;  // the round just ended: there is nothing to finish
+  return round_.steps == 0 ? end_round()
+                           : Next::kGoOn;  // the round just ended: there is nothing to finish
 }
 
 int Training::leave(Next why) {
@@ -218,7 +224,8 @@ int Training::run() {
 
 Result<Trainer> open_trainer(ChannelSession& session) {
   const pb::EngineRequest::Start& start = *session.start();
-  // Never on the CPU in its place: the daemon saw a card here, so the card is lost.
+  // Never on the CPU in its place: the daemon saw a card here, so the card is
+  // lost.
   if (const int cards = diffusion::card_count(); start.device() >= cards) {
     return fail(ErrorCode::kCard,
                 text("expected CUDA device ", start.device(), ", found ", cards,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/train_channel.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 #include <thread>
 
 #include "base/random.h"
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "base/text.h"
 #include "protocol/engine.pb.h"
 #include "protocol/validate_engine.h"
@@ -55,8 +56,9 @@ class TrainChannel : public ::testing::Test {
     auto pair = Channel::make_pair();
     ASSERT_TRUE(pair);
     daemon_.emplace(std::move(pair->first));
-    engine_ = std::thread(
-        [this, fd = pair->second.release()] { exit_code_ = serve_training(Channel(UniqueFd(fd)), clock_); });
+    engine_ = std::thread([this, fd = pair->second.release()] {
+      exit_code_ = serve_training(Channel(UniqueFd(fd)), clock_);
+    });
     memory_ = UniqueFd();
     events_.clear();
   }
@@ -119,7 +121,8 @@ class TrainChannel : public ::testing::Test {
         EXPECT_TRUE(event) << (event ? "" : event.error().message);
         if (frame.descriptor) memory_ = std::move(frame.descriptor);
         if (event && event->has_starting()) phases_.push_back(event->starting().phase());
-        if (event && !event->has_progress() && !event->has_starting()) events_.push_back(std::move(*event));
+        if (event && !event->has_progress() && !event->has_starting())
+          events_.push_back(std::move(*event));
       }
     }
     pb::EngineEvent event = std::move(events_.front());
@@ -159,7 +162,8 @@ TEST_F(TrainChannel, TrainsRoundAfterRoundToItsTarget) {
   send(start(10, 4));
   const auto ready = next();
   ASSERT_TRUE(ready.has_ready()) << ready.ShortDebugString();
-  const std::vector<std::string> phases = {"opening the device", "reading the shards", "loading the weights"};
+  const std::vector<std::string> phases = {"opening the device", "reading the shards",
+                                           "loading the weights"};
   EXPECT_EQ(phases_, phases);
   EXPECT_EQ(ready.ready().step(), 0U);
   EXPECT_GT(ready.ready().parameters(), 1000U);
@@ -179,7 +183,8 @@ TEST_F(TrainChannel, TrainsRoundAfterRoundToItsTarget) {
 
 TEST_F(TrainChannel, KeepsItsStateInTheFormThatItIsTold) {
   pb::EngineRequest request = start(10, 4);
-  for (const auto& [form, halves] : {std::pair{pb::STATE_FORM_FULL, false}, {pb::STATE_FORM_LEAN, true}}) {
+  for (const auto& [form, halves] :
+       {std::pair{pb::STATE_FORM_FULL, false}, {pb::STATE_FORM_LEAN, true}}) {
     request.mutable_start()->mutable_train()->set_state(form);
     launch();
     send(request);
@@ -216,7 +221,8 @@ TEST_F(TrainChannel, AnUnreleasedSnapshotIsNotWrittenOver) {
   const auto first = next();
   ASSERT_TRUE(first.has_snapshot());
   const std::string bytes = snapshot_bytes(first);
-  // The engine trains on; it must not leave, and must not touch the memory, before it hears of the release.
+  // The engine trains on; it must not leave, and must not touch the memory,
+  // before it hears of the release.
   EXPECT_EQ(bytes, snapshot_bytes(first));
   stop(/*finish_round=*/true, /*snapshot_now=*/false);
   EXPECT_EQ(bytes, snapshot_bytes(first));
@@ -312,7 +318,8 @@ TEST_F(TrainChannel, ADivergedTrainingIsSaidAndNeverASnapshot) {
   EXPECT_EQ(event.failed().failure(), pb::EngineEvent::FAILURE_NON_FINITE);
 }
 
-// A card that is off the bus is no reason to train on the CPU in its place, nor to doubt the shards.
+// A card that is off the bus is no reason to train on the CPU in its place, nor
+// to doubt the shards.
 TEST_F(TrainChannel, ACardThatIsGoneIsACardFault) {
   launch();
   auto request = start(10, 5);

@@ -1,11 +1,14 @@
-// skerry-engine train: one expert, as the child of a daemon (--channel) or alone (--standalone).
+// SPDX-License-Identifier: Apache-2.0
+// skerry-engine train: one expert, as the child of a daemon (--channel) or
+// alone (--standalone).
 #pragma once
 
 #include <CLI/CLI.hpp>
 
 namespace skerry::engine {
 
-// Adds the command. It runs while `app` parses and leaves the program's exit code in `exit_code`.
+// Adds the command. It runs while `app` parses and leaves the program's exit
+// code in `exit_code`.
 void register_train_command(CLI::App& app, int& exit_code);
 
 }  // namespace skerry::engine

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "engine/train_standalone.h"
 
 #include <unistd.h>
@@ -29,14 +30,17 @@ class ProgressLine {
   void step(const StepMetrics& metrics) {
     losses_ += metrics.loss;
     ++count_;
-    if (::isatty(STDERR_FILENO) != 1 || steady_clock::now() - shown_ < std::chrono::milliseconds(500)) return;
+    if (::isatty(STDERR_FILENO) != 1 ||
+        steady_clock::now() - shown_ < std::chrono::milliseconds(500))
+      return;
     std::fprintf(stderr, "\r\033[K%s", line(metrics.step).c_str());
     shown_ = steady_clock::now();
     losses_ = 0;
     count_ = 0;
   }
   void finish(std::uint64_t step) const {
-    std::fprintf(stderr, "%s%s\n", ::isatty(STDERR_FILENO) == 1 ? "\r\033[K" : "", line(step).c_str());
+    std::fprintf(stderr, "%s%s\n", ::isatty(STDERR_FILENO) == 1 ? "\r\033[K" : "",
+                 line(step).c_str());
   }
 
  private:
@@ -93,15 +97,17 @@ Result<Curves> open_curves(const std::string& folder) {
 class Profile {
  public:
   // kInvalid: there are too few steps.
-  static Result<Profile> of(const StandaloneOptions& options, const Trainer& trainer, std::uint64_t target) {
+  static Result<Profile> of(const StandaloneOptions& options, const Trainer& trainer,
+                            std::uint64_t target) {
     Profile profile;
     profile.path_ = options.profile;
     profile.begin_ = trainer.steps_done() + options.profile_after;
     profile.end_ = profile.begin_ + options.profile_steps;
     profile.on_card_ = trainer.device_name() != "cpu";
     if (!options.profile.empty() && profile.end_ > target) {
-      return fail(ErrorCode::kInvalid, text("--profile: expected at least ", profile.end_, " steps, found ",
-                                            target, "; see --profile-after and --profile-steps"));
+      return fail(ErrorCode::kInvalid,
+                  text("--profile: expected at least ", profile.end_, " steps, found ", target,
+                       "; see --profile-after and --profile-steps"));
     }
     return profile;
   }
@@ -141,9 +147,11 @@ Result<Trainer> open_trainer(const StandaloneOptions& options) {
     model.router_experts = train.expert = dataset.partitions;
     train.shard_partitions = dataset.shard_partitions;
   }
-  if (!options.init.empty()) dataset.shards.push_back(options.init + "/diffusion_pytorch_model.safetensors");
+  if (!options.init.empty())
+    dataset.shards.push_back(options.init + "/diffusion_pytorch_model.safetensors");
   if (options.resume.empty()) return Trainer::create(model, train, dataset.shards);
-  ASSIGN_OR_RETURN(const storage::Safetensors checkpoint, storage::Safetensors::open(options.resume));
+  ASSIGN_OR_RETURN(const storage::Safetensors checkpoint,
+                   storage::Safetensors::open(options.resume));
   return Trainer::resume(model, train, dataset.shards, checkpoint);
 }
 
@@ -155,7 +163,8 @@ Result<void> train_standalone(const StandaloneOptions& options) {
       std::min(options.stop_after.value_or(options.train.steps), options.train.steps);
   std::fprintf(stderr, "%llu parameters, %llu samples, %s\n",
                static_cast<unsigned long long>(trainer.parameter_count()),
-               static_cast<unsigned long long>(trainer.sample_count()), trainer.fingerprint().c_str());
+               static_cast<unsigned long long>(trainer.sample_count()),
+               trainer.fingerprint().c_str());
   ASSIGN_OR_RETURN(Curves curves, open_curves(options.events));
   ProgressLine progress(trainer.steps_done(), target, options.train.batch_size);
   ASSIGN_OR_RETURN(Profile profile, Profile::of(options, trainer, target));

@@ -1,4 +1,6 @@
-// Training one expert of a dataset folder, or its router, to its end, with no daemon: for direct use, benchmarks and tests.
+// SPDX-License-Identifier: Apache-2.0
+// Training one expert of a dataset folder, or its router, to its end, with no
+// daemon: for direct use, benchmarks and tests.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +19,16 @@ struct StandaloneOptions {
   std::string init;            // folder of an exported expert to start from; empty: random weights
   diffusion::ModelSpec model;  // image_size, channels and classes are the dataset's
   diffusion::TrainSpec train;
-  std::string events;                       // folder for TensorBoard; empty: none
-  std::string profile;                      // file for a trace of a few steps; empty: none
-  std::uint64_t profile_after = 5;          // steps of this call before them
-  std::uint64_t profile_steps = 3;          // > 0
-  bool router = false;                      // learns p(partition | x_t, t) instead of an expert's velocity
+  std::string events;               // folder for TensorBoard; empty: none
+  std::string profile;              // file for a trace of a few steps; empty: none
+  std::uint64_t profile_after = 5;  // steps of this call before them
+  std::uint64_t profile_steps = 3;  // > 0
+  bool router = false;              // learns p(partition | x_t, t) instead of an expert's velocity
   std::optional<std::uint64_t> stop_after;  // leaves at this step, short of train.steps
 };
 
-// Progress goes to stderr: a changing line on a terminal, a last line with the speed elsewhere.
+// Progress goes to stderr: a changing line on a terminal, a last line with the
+// speed elsewhere.
 Result<void> train_standalone(const StandaloneOptions& options);
 
 }  // namespace skerry::engine

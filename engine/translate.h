@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between the words of the channel and the values of diffusion.
 #pragma once
 

@@ -1,5 +1,6 @@
-// Which chunks of one object somebody has. Chunks count from 1 in the order of the manifest, each distinct one once; 0 is
-// the manifest itself.
+// SPDX-License-Identifier: Apache-2.0
+// Which chunks of one object somebody has. Chunks count from 1 in the order of
+// the manifest, each distinct one once; 0 is the manifest itself.
 #pragma once
 
 #include <cstddef>

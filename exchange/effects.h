@@ -1,4 +1,6 @@
-// What an exchange wants done. Jobs first, then sends, then what the host should know, in their order here.
+// SPDX-License-Identifier: Apache-2.0
+// What an exchange wants done. Jobs first, then sends, then what the host
+// should know, in their order here.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +26,8 @@ struct Progress {
   std::uint64_t total_bytes = 0;
 };
 
-// What came of an object over the network, what was thrown away not counted, and how long that took.
+// What came of an object over the network, what was thrown away not counted,
+// and how long that took.
 struct Came {
   std::uint64_t bytes = 0;
   Duration took{};  // from the first request to the last chunk
@@ -43,14 +46,16 @@ struct Failed {
   bool may_retry = true;  // false: the object itself is wrong, no peer can help
 };
 
-// A peer broke the rules. It sent wrong bytes of this object, and serves it no more; zero object: something else.
+// A peer broke the rules. It sent wrong bytes of this object, and serves it no
+// more; zero object: something else.
 struct Misbehaved {
   PeerId peer;
   Hash object;
   std::string reason;
 };
 
-// A peer that is connected did not answer a request within the time for it; it is asked again later.
+// A peer that is connected did not answer a request within the time for it; it
+// is asked again later.
 struct Stalled {
   PeerId peer;
   Hash object;

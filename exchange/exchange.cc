@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "exchange/exchange.h"
 
 #include <algorithm>
@@ -96,7 +97,8 @@ void Exchange::tick(Now now) {
 
 std::optional<Duration> Exchange::wake_at() const {
   std::optional<Duration> wake;
-  for (const std::optional<Duration>& at : {serving_.wake_at(), fetching_.wake_at(), telling_.wake_at()}) {
+  for (const std::optional<Duration>& at :
+       {serving_.wake_at(), fetching_.wake_at(), telling_.wake_at()}) {
     if (at) wake = wake ? std::min(*wake, *at) : *at;
   }
   return wake;

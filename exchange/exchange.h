@@ -1,15 +1,21 @@
-// Moves objects over blob connections between any two parties; both sides run one of these. It owns no socket, disk,
-// clock or thread: the host feeds it what happened and carries out its effects.
+// SPDX-License-Identifier: Apache-2.0
+// Moves objects over blob connections between any two parties; both sides run
+// one of these. It owns no socket, disk, clock or thread: the host feeds it
+// what happened and carries out its effects.
 //
-// Receiver-driven: whoever wants an object asks its peers which chunks they have, keeps a window of one-chunk requests open
-// over them, and checks each chunk's hash before it is written. The rarest chunk goes first, the fastest peer gets the
-// largest window. What was received is offered to others at once. A peer that sends wrong bytes is asked for that object no
-// more; one that lacks a chunk or is silent is passed over for a while. An upload is a fetch by the other side. The transfer
-// goes on where the disk says that it stopped.
+// Receiver-driven: whoever wants an object asks its peers which chunks they
+// have, keeps a window of one-chunk requests open over them, and checks each
+// chunk's hash before it is written. The rarest chunk goes first, the fastest
+// peer gets the largest window. What was received is offered to others at once.
+// A peer that sends wrong bytes is asked for that object no more; one that
+// lacks a chunk or is silent is passed over for a while. An upload is a fetch
+// by the other side. The transfer goes on where the disk says that it stopped.
 //
-// Fetching decides whom to ask by Sources (who has what) and Speed; Serving answers; Telling says what is here.
+// Fetching decides whom to ask by Sources (who has what) and Speed; Serving
+// answers; Telling says what is here.
 //
-// Thread rule: one thread. Failure rule: a fetch ends with exactly one Completed or Failed, unless cancelled.
+// Thread rule: one thread. Failure rule: a fetch ends with exactly one
+// Completed or Failed, unless cancelled.
 #pragma once
 
 #include <map>
@@ -32,14 +38,16 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  // A fresh connection; one that it replaces must have been disconnected. Sends the hello.
+  // A fresh connection; one that it replaces must have been disconnected. Sends
+  // the hello.
   void connected(const PeerId& peer, Now now);
   void disconnected(const PeerId& peer, Now now);
   bool is_connected(const PeerId& peer) const { return peers_.contains(peer); }
   // `message` was validated. From a peer that is not connected: ignored.
   void received(const PeerId& peer, pb::BlobMessage message, Now now);
 
-  // The same object again adds peers, forgives those it had given up, and goes on.
+  // The same object again adds peers, forgives those it had given up, and goes
+  // on.
   void fetch(const Want& want, Now now);
   // No Completed or Failed follows. What is stored stays.
   void cancel(const Hash& object, Now now);
@@ -55,8 +63,9 @@ class Exchange {
   Effects take_effects();
 
  private:
-  // Who waits: kNew for the peer's hello (nothing else of it is heard, nothing is asked of it), kReady for nobody,
-  // kRefused for its disconnection: it speaks another version.
+  // Who waits: kNew for the peer's hello (nothing else of it is heard, nothing
+  // is asked of it), kReady for nobody, kRefused for its disconnection: it
+  // speaks another version.
   enum class PeerPhase { kNew, kReady, kRefused };
 
   void asked_for_map(const PeerId& peer, const Hash& object, Now now);

@@ -1,15 +1,18 @@
-// Faults first, then they stop and the transfer must finish: from a seed, every time the same.
+// SPDX-License-Identifier: Apache-2.0
+// Faults first, then they stop and the transfer must finish: from a seed, every
+// time the same.
 #include <gtest/gtest.h>
 
-#include "exchange/testing.h"
+#include "exchange/testing/testing.h"
 
 namespace skerry::exchange {
 namespace {
 
 class ExchangeChaos : public testing::TestWithParam<std::uint64_t> {};
 
-// Three givers, one of which may lie, two objects, one taker; connections close, the taker and the givers restart, messages
-// are lost, doubled and reordered.
+// Three givers, one of which may lie, two objects, one taker; connections
+// close, the taker and the givers restart, messages are lost, doubled and
+// reordered.
 TEST_P(ExchangeChaos, ends_whole_once_the_faults_stop) {
   World world(GetParam());
   Stream& random = world.random();
@@ -39,7 +42,9 @@ TEST_P(ExchangeChaos, ends_whole_once_the_faults_stop) {
       if (!taker.objects->has(object)) world.fetch(taker, object);
     }
   };
-  const auto whole = [&] { return taker.objects->has(objects[0]) && taker.objects->has(objects[1]); };
+  const auto whole = [&] {
+    return taker.objects->has(objects[0]) && taker.objects->has(objects[1]);
+  };
   for (Party* giver : givers) world.connect(*giver, taker);
   fetch_all();
   for (int round = 0; round < 12 && !whole(); ++round) {
@@ -70,7 +75,8 @@ TEST_P(ExchangeChaos, ends_whole_once_the_faults_stop) {
   }
   ASSERT_TRUE(world.run([&] { return whole() && taker.failed.empty(); }, std::chrono::minutes(5)))
       << (taker.failed.empty() ? "no progress" : taker.failed[0].error.message);
-  for (std::size_t i = 0; i < objects.size(); ++i) EXPECT_EQ(read_back(taker, objects[i]), tensors[i].file());
+  for (std::size_t i = 0; i < objects.size(); ++i)
+    EXPECT_EQ(read_back(taker, objects[i]), tensors[i].file());
   for (const Misbehaved& each : taker.misbehaved) EXPECT_EQ(each.peer, givers[2]->name);
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "exchange/exchange.h"
 
 #include <gmock/gmock.h>
@@ -6,7 +7,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "exchange/testing.h"
+#include "exchange/testing/testing.h"
 
 namespace skerry::exchange {
 namespace {
@@ -147,7 +148,8 @@ TEST_F(ExchangeTest, a_peer_that_dies_is_replaced_by_another) {
   EXPECT_EQ(read_back(taker_, object), tensors_.file());
 }
 
-// Flips a bit of every chunk that `liar` sends; its manifests stay right, or nobody would ask it on.
+// Flips a bit of every chunk that `liar` sends; its manifests stay right, or
+// nobody would ask it on.
 auto flip_bits_of(const Party& liar) {
   return [&liar](const Party& from, const Party&, pb::BlobMessage& message) {
     if (&from == &liar && message.has_reply() && !message.reply().missing() &&
@@ -169,7 +171,8 @@ TEST_F(ExchangeTest, a_liar_is_dropped_and_reported) {
   world_.run_all();
   EXPECT_EQ(read_back(taker_, object), tensors_.file());
   ASSERT_FALSE(taker_.misbehaved.empty());
-  EXPECT_LE(taker_.misbehaved.size(), Config().window_per_peer);  // what was open when the first lie came
+  EXPECT_LE(taker_.misbehaved.size(),
+            Config().window_per_peer);  // what was open when the first lie came
   for (const Misbehaved& each : taker_.misbehaved) EXPECT_EQ(each.peer, liar.name);
   EXPECT_THAT(taker_.misbehaved[0].reason, HasSubstr("wrong bytes"));
 }
@@ -219,7 +222,8 @@ TEST_F(ExchangeTest, a_chunk_damaged_on_the_givers_disk_is_not_served_but_had_el
   EXPECT_EQ(read_back(taker_, named.name), tensors_.file());
 }
 
-TEST_F(ExchangeTest, a_peer_that_leaves_requests_without_an_answer_is_named_once_for_each_time_over) {
+TEST_F(ExchangeTest,
+       a_peer_that_leaves_requests_without_an_answer_is_named_once_for_each_time_over) {
   const Hash object = give(giver_, tensors_).name;
   unsigned replies = 0;
   world_.tamper = [&](const Party&, const Party&, pb::BlobMessage& message) {
@@ -344,7 +348,8 @@ TEST_F(ExchangeTest, a_chunk_of_another_length_is_a_lie_and_had_elsewhere) {
   }
 }
 
-// After every message of a transfer in turn: what was flushed is there, the rest comes again, the bytes are the same.
+// After every message of a transfer in turn: what was flushed is there, the
+// rest comes again, the bytes are the same.
 TEST_F(ExchangeTest, a_receiver_killed_at_any_moment_ends_with_the_same_bytes) {
   for (unsigned moment = 1; moment <= 2 * (kSmallChunks + 1); moment += 3) {
     World world(moment);
@@ -359,7 +364,8 @@ TEST_F(ExchangeTest, a_receiver_killed_at_any_moment_ends_with_the_same_bytes) {
     world.connect(giver, taker);
     world.fetch(taker, object);
     ASSERT_TRUE(world.run([&] { return messages >= moment; }));
-    if (moment % 2 == 0 && taker.objects->partials().size() == 1) (void)taker.objects->flush(object);
+    if (moment % 2 == 0 && taker.objects->partials().size() == 1)
+      (void)taker.objects->flush(object);
     EXPECT_TRUE(taker.completed.empty());
     world.restart(taker);
     world.connect(giver, taker);
@@ -367,7 +373,8 @@ TEST_F(ExchangeTest, a_receiver_killed_at_any_moment_ends_with_the_same_bytes) {
     ASSERT_TRUE(world.run([&] { return !taker.completed.empty(); })) << moment;
     EXPECT_EQ(read_back(taker, object), tensors_.file()) << moment;
     world.restart(taker);
-    EXPECT_TRUE(taker.objects->has(object)) << "what was told to be complete is, after the next kill too";
+    EXPECT_TRUE(taker.objects->has(object))
+        << "what was told to be complete is, after the next kill too";
   }
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "exchange/fetching.h"
 
 #include <algorithm>
@@ -42,7 +43,8 @@ void Fetching::peer_ready(const PeerId& name, const Greeting& greeting, Now now)
 void Fetching::peer_gone(const PeerId& name, Now now) {
   const auto found = peers_.find(name);
   if (found == peers_.end()) return;
-  while (!found->second.open.empty()) give_back(close(found->second, found->second.open.begin()), false);
+  while (!found->second.open.empty())
+    give_back(close(found->second, found->second.open.begin()), false);
   peers_.erase(found);
   for (auto& [object, fetch] : fetches_) fetch.sources.remove(name);
   pump(now);
@@ -68,7 +70,8 @@ void Fetching::wanted_too(const PeerId& name, const Hash& object, Now now) {
   if (fetch == fetches_.end()) return;
   Source* source = fetch->second.sources.find(name);
   // It said before that it neither has nor receives it.
-  if (source == nullptr || !source->has_answered || source->is_receiving || source->has.is_whole()) return;
+  if (source == nullptr || !source->has_answered || source->is_receiving || source->has.is_whole())
+    return;
   ask_map(name, object, *source, now);
 }
 
@@ -108,8 +111,9 @@ void Fetching::replied(const PeerId& name, pb::ChunkReply reply, Now now) {
     give_back(request, true);
     lied(name, fetch, request);
   } else {
-    download_.give_back(request.bytes -
-                        std::min(request.bytes, reply.data().size()));  // a manifest's size was a guess
+    download_.give_back(
+        request.bytes -
+        std::min(request.bytes, reply.data().size()));  // a manifest's size was a guess
     came(name, peer->second, fetch, request, std::move(*reply.mutable_data()), now);
   }
   pump(now);
@@ -118,7 +122,8 @@ void Fetching::replied(const PeerId& name, pb::ChunkReply reply, Now now) {
 void Fetching::came(const PeerId& name, Peer& peer, Fetches::iterator fetch, const Request& request,
                     std::string bytes, Now now) {
   peer.speed.received(request.mark, bytes.size(), now);
-  // Requests are answered in about their order: what was asked for long before this one was lost.
+  // Requests are answered in about their order: what was asked for long before
+  // this one was lost.
   std::erase_if(peer.late, [&](const auto& late) {
     return late.second.mark.at + config_.request_timeout < request.mark.at;
   });
@@ -136,8 +141,8 @@ void Fetching::came(const PeerId& name, Peer& peer, Fetches::iterator fetch, con
   }
 }
 
-// Where many share a slow line, each chunk comes after its receiver stopped waiting: thrown away, it would be asked for again
-// for ever.
+// Where many share a slow line, each chunk comes after its receiver stopped
+// waiting: thrown away, it would be asked for again for ever.
 void Fetching::came_late(const PeerId& name, Peer& peer, pb::ChunkReply reply, Now now) {
   const auto late = peer.late.find(reply.id());
   if (late == peer.late.end()) return;  // doubled: harmless
@@ -168,11 +173,15 @@ void Fetching::lied(const PeerId& peer, Fetches::iterator at, const Request& req
   fetch.sources.remove(peer);
   fetch.trouble = text(peer, " ", reason);
   const auto is_liar = [&](const PeerId& each) { return fetch.liars.contains(each); };
-  const auto all_lie = [&](const auto& list) { return std::all_of(list.begin(), list.end(), is_liar); };
+  const auto all_lie = [&](const auto& list) {
+    return std::all_of(list.begin(), list.end(), is_liar);
+  };
   const auto& [from, last_resort] = std::tie(fetch.want.from, fetch.want.last_resort);
-  const bool is_left = from.empty() ? last_resort.empty() || !fetch.sources.all().empty() : !all_lie(from);
+  const bool is_left =
+      from.empty() ? last_resort.empty() || !fetch.sources.all().empty() : !all_lie(from);
   if (!is_left && all_lie(last_resort)) {
-    fail_fetch(at, fail(ErrorCode::kCorrupt, text("no honest peer is left: ", fetch.trouble)), true);
+    fail_fetch(at, fail(ErrorCode::kCorrupt, text("no honest peer is left: ", fetch.trouble)),
+               true);
   }
 }
 
@@ -188,8 +197,10 @@ void Fetching::fetch(const Want& want, Now now) {
   Fetch& fetch = at->second;
   fetch.progress_at = fetch.news_at = now.boot;
   if (is_new) {
-    const bool is_known = want.manifest_bytes > 0 && want.manifest_bytes <= storage::kMaxManifestBytes;
-    fetch.chunks.push_back({want.object, is_known ? want.manifest_bytes : storage::kMaxManifestBytes});
+    const bool is_known =
+        want.manifest_bytes > 0 && want.manifest_bytes <= storage::kMaxManifestBytes;
+    fetch.chunks.push_back(
+        {want.object, is_known ? want.manifest_bytes : storage::kMaxManifestBytes});
     fetch.wanted.push_back(0);
     fetch.missing = 1;
   } else {
@@ -218,7 +229,8 @@ void Fetching::took_manifest(Fetch& fetch, std::string bytes) {
     fail_fetch(fetches_.find(fetch.want.object), named.error(), false);
     return;
   }
-  // Chunks count over the whole manifest, whatever parts are wanted: all peers count alike.
+  // Chunks count over the whole manifest, whatever parts are wanted: all peers
+  // count alike.
   for (const storage::Chunk& chunk : storage::distinct_chunks(named->manifest)) {
     fetch.index_of[chunk.hash] = static_cast<ChunkIndex>(fetch.chunks.size());
     fetch.chunks.push_back({chunk.hash, chunk.bytes});
@@ -383,7 +395,8 @@ bool Fetching::ask(const PeerId& name, Peer& peer, Fetch& fetch, ChunkIndex inde
 
 // ---- Whom to ask for what ----
 
-// From when on a last resort may be asked for the chunk; none: others have it, or it is somebody else's and enough is open.
+// From when on a last resort may be asked for the chunk; none: others have it,
+// or it is somebody else's and enough is open.
 std::optional<Duration> Fetching::free_from(const Peer& peer, const Fetch& fetch, ChunkIndex chunk,
                                             Now now) const {
   const auto turn = fetch.sources.turn_at_last_resort(chunk, now);
@@ -401,8 +414,10 @@ bool Fetching::is_late(const Peer& peer, const Fetch& fetch, ChunkIndex chunk) {
   });
 }
 
-// The rarest chunk that the peer has, as a place in `wanted`; what it was asked for before comes last.
-std::optional<std::size_t> Fetching::choose(const Peer& peer, Fetch& fetch, Source& source, Now now) {
+// The rarest chunk that the peer has, as a place in `wanted`; what it was asked
+// for before comes last.
+std::optional<std::size_t> Fetching::choose(const Peer& peer, Fetch& fetch, Source& source,
+                                            Now now) {
   if (source.is_dry) return std::nullopt;
   const Sources& sources = fetch.sources;
   std::optional<std::size_t> best;
@@ -418,7 +433,8 @@ std::optional<std::size_t> Fetching::choose(const Peer& peer, Fetch& fetch, Sour
         continue;
       }
     }
-    const std::tuple rank(is_late(peer, fetch, chunk), sources.holders(chunk), sources.order_of(chunk));
+    const std::tuple rank(is_late(peer, fetch, chunk), sources.holders(chunk),
+                          sources.order_of(chunk));
     if (best && best_rank <= rank) continue;
     best = place;
     best_rank = rank;
@@ -427,10 +443,10 @@ std::optional<std::size_t> Fetching::choose(const Peer& peer, Fetch& fetch, Sour
   return best;
 }
 
-// At the end, when all is asked for: a chunk that this idle peer would bring much sooner than the one that was asked, or that is
-// overdue there.
-std::optional<ChunkIndex> Fetching::choose_again(const PeerId& name, const Peer& peer, const Fetch& fetch,
-                                                 Now now) {
+// At the end, when all is asked for: a chunk that this idle peer would bring
+// much sooner than the one that was asked, or that is overdue there.
+std::optional<ChunkIndex> Fetching::choose_again(const PeerId& name, const Peer& peer,
+                                                 const Fetch& fetch, Now now) {
   const Source& source = fetch.sources.all().at(name);
   for (const auto& [other_name, other] : peers_) {
     const Speed& speed = other.speed.bytes_per_second() > 0 ? other.speed : peer.speed;
@@ -469,20 +485,24 @@ bool Fetching::ask_one(const PeerId& name, Peer& peer, Now now) {
     }
     return false;
   };
-  // Objects take turns: those after the one that was asked for last, then the others.
+  // Objects take turns: those after the one that was asked for last, then the
+  // others.
   const auto middle = fetches_.upper_bound(last_asked_);
   return ask_in(middle, fetches_.end()) || ask_in(fetches_.begin(), middle);
 }
 
-// How many bytes each peer may have open: what its speed calls for, and of the whole window a share after its speed, so that
-// slow ones do not end up with all of it.
+// How many bytes each peer may have open: what its speed calls for, and of the
+// whole window a share after its speed, so that slow ones do not end up with
+// all of it.
 std::map<PeerId, std::size_t> Fetching::shares(Now now) const {
   const auto is_active = [&](const PeerId& name, const Peer& peer) {
     if (!peer.open.empty()) return true;
     return std::any_of(fetches_.begin(), fetches_.end(), [&](const auto& each) {
       const auto source = each.second.sources.all().find(name);
-      if (source == each.second.sources.all().end() || source->second.paused_until > now.boot) return false;
-      return each.second.wanted.empty() ? each.second.missing > each.second.writing : !source->second.is_dry;
+      if (source == each.second.sources.all().end() || source->second.paused_until > now.boot)
+        return false;
+      return each.second.wanted.empty() ? each.second.missing > each.second.writing
+                                        : !source->second.is_dry;
     });
   };
   double known = 0;
@@ -501,7 +521,8 @@ std::map<PeerId, std::size_t> Fetching::shares(Now now) const {
   }
   std::map<PeerId, std::size_t> result;
   for (const auto& [name, weight] : weights) {
-    const auto share = static_cast<std::size_t>(static_cast<double>(config_.window_bytes) * weight / all);
+    const auto share =
+        static_cast<std::size_t>(static_cast<double>(config_.window_bytes) * weight / all);
     result[name] = std::min(share, peers_.at(name).speed.window());
   }
   return result;
@@ -510,7 +531,8 @@ std::map<PeerId, std::size_t> Fetching::shares(Now now) const {
 void Fetching::pump(Now now) {
   look_at_.reset();
   const std::map<PeerId, std::size_t> of_each = shares(now);
-  // One request a peer and turn: a fast peer empties its window sooner and is asked for more.
+  // One request a peer and turn: a fast peer empties its window sooner and is
+  // asked for more.
   for (bool asked = true; asked;) {
     asked = false;
     for (const auto& [name, share] : of_each) {
@@ -570,8 +592,10 @@ void Fetching::tick(Now now) {
       const auto is_told = [&, &silent = name](const Stalled& each) {
         return each.peer == silent && each.object == request.object;
       };
-      if (std::ranges::none_of(effects_.stalled, is_told)) effects_.stalled.push_back({name, request.object});
-      if (Source* source = fetch.sources.find(name)) source->paused_until = now.boot + config_.peer_pause;
+      if (std::ranges::none_of(effects_.stalled, is_told))
+        effects_.stalled.push_back({name, request.object});
+      if (Source* source = fetch.sources.find(name))
+        source->paused_until = now.boot + config_.peer_pause;
       give_back(request, false);
     }
   }

@@ -1,4 +1,6 @@
-// The asking half of an exchange: what is wanted, whom to ask for it, and what became of it.
+// SPDX-License-Identifier: Apache-2.0
+// The asking half of an exchange: what is wanted, whom to ask for it, and what
+// became of it.
 #pragma once
 
 #include <functional>
@@ -22,9 +24,10 @@ namespace skerry::exchange {
 struct Want {
   Hash object;
   std::uint64_t manifest_bytes = 0;  // 0: not known
-  std::vector<PeerId> from;          // who may have it, connected or not; none: whoever is connected
-  std::vector<std::string> parts;    // none: all
-  // Asked only for chunks that no other connected peer has or will shortly have; they need not be in `from`.
+  std::vector<PeerId> from;        // who may have it, connected or not; none: whoever is connected
+  std::vector<std::string> parts;  // none: all
+  // Asked only for chunks that no other connected peer has or will shortly
+  // have; they need not be in `from`.
   std::vector<PeerId> last_resort = {};
 };
 
@@ -64,8 +67,9 @@ class Fetching {
     Duration replied{};
     Speed speed;
   };
-  // Who waits for whom: kManifest and kChunks for peers (exits: all chunks written, or give_up without progress), kOpening
-  // and kSealing for the disk's answer, without a limit in time: the disk always answers.
+  // Who waits for whom: kManifest and kChunks for peers (exits: all chunks
+  // written, or give_up without progress), kOpening and kSealing for the disk's
+  // answer, without a limit in time: the disk always answers.
   enum class Phase { kManifest, kOpening, kChunks, kSealing };
   struct Chunk {
     Hash hash;
@@ -74,15 +78,17 @@ class Fetching {
     bool is_writing = false;
   };
   struct Fetch {
-    Fetch(const Want& its_want, const Config& config) : want(its_want), sources(config, want.object) {}
+    Fetch(const Want& its_want, const Config& config)
+        : want(its_want), sources(config, want.object) {}
     Want want;
     Phase phase = Phase::kManifest;
     std::vector<Chunk> chunks;  // by index
     std::unordered_map<Hash, ChunkIndex> index_of;
     std::vector<ChunkIndex> wanted;  // to be asked for, in no order
-    std::size_t missing = 0;         // chunks of the wanted parts that are not stored; before, the manifest
-    std::size_t writing = 0;         // at the disk
-    ChunkSet held;                   // may be offered to others
+    std::size_t missing =
+        0;  // chunks of the wanted parts that are not stored; before, the manifest
+    std::size_t writing = 0;  // at the disk
+    ChunkSet held;            // may be offered to others
     Sources sources;
     Progress progress;
     Came came;
@@ -102,10 +108,12 @@ class Fetching {
   std::map<PeerId, std::size_t> shares(Now now) const;
   bool ask_one(const PeerId& name, Peer& peer, Now now);
   bool ask(const PeerId& name, Peer& peer, Fetch& fetch, ChunkIndex chunk, Now now);
-  std::optional<Duration> free_from(const Peer& peer, const Fetch& fetch, ChunkIndex chunk, Now now) const;
+  std::optional<Duration> free_from(const Peer& peer, const Fetch& fetch, ChunkIndex chunk,
+                                    Now now) const;
   static bool is_late(const Peer& peer, const Fetch& fetch, ChunkIndex chunk);
   std::optional<std::size_t> choose(const Peer& peer, Fetch& fetch, Source& source, Now now);
-  std::optional<ChunkIndex> choose_again(const PeerId& name, const Peer& peer, const Fetch& fetch, Now now);
+  std::optional<ChunkIndex> choose_again(const PeerId& name, const Peer& peer, const Fetch& fetch,
+                                         Now now);
   void look_again_at(Duration at) { look_at_ = look_at_ ? std::min(*look_at_, at) : at; }
 
   void came(const PeerId& name, Peer& peer, Fetches::iterator fetch, const Request& request,

@@ -1,5 +1,7 @@
-// What an exchange asks of the disk, and the disk's answers. A host runs each job, in order for one object, on whatever
-// thread it likes, and hands the answer back; every job has exactly one answer.
+// SPDX-License-Identifier: Apache-2.0
+// What an exchange asks of the disk, and the disk's answers. A host runs each
+// job, in order for one object, on whatever thread it likes, and hands the
+// answer back; every job has exactly one answer.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +16,8 @@
 
 namespace skerry::exchange {
 
-// The other side of a blob connection, named by the host: a node's id where the transport proved one.
+// The other side of a blob connection, named by the host: a node's id where the
+// transport proved one.
 using PeerId = StringId<struct PeerTag>;
 
 struct OpenObject {
@@ -30,7 +33,8 @@ struct WriteChunk {
 struct SealObject {
   Hash object;
 };
-// chunk == object asks for the manifest. Of an object that is being received: what has come so far.
+// chunk == object asks for the manifest. Of an object that is being received:
+// what has come so far.
 struct ReadChunk {
   PeerId peer;
   std::uint64_t request = 0;
@@ -71,7 +75,8 @@ struct ObjectFound {
 };
 using Answer = std::variant<ObjectOpened, ChunkWritten, ObjectSealed, ChunkRead, ObjectFound>;
 
-// The answer to a job that is not run: the peer may not read this, the disk is failing.
+// The answer to a job that is not run: the peer may not read this, the disk is
+// failing.
 Answer refuse(const Job& job, const Error& error);
 
 }  // namespace skerry::exchange

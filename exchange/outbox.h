@@ -1,5 +1,6 @@
-// Messages that did not fit into their connections yet, in order for each peer. What the exchange's windows allow is all that
-// can wait here.
+// SPDX-License-Identifier: Apache-2.0
+// Messages that did not fit into their connections yet, in order for each peer.
+// What the exchange's windows allow is all that can wait here.
 #pragma once
 
 #include <deque>
@@ -20,8 +21,9 @@ class Outbox {
   bool is_empty() const { return queues_.empty(); }
   void drop(const PeerId& peer) { queues_.erase(peer); }
 
-  // `send(peer, bytes)` → Result<void>. kExhausted: the connection is full, the rest waits for the next flush. With any other
-  // error the message is lost, as its connection is: the exchange asks again.
+  // `send(peer, bytes)` → Result<void>. kExhausted: the connection is full, the
+  // rest waits for the next flush. With any other error the message is lost, as
+  // its connection is: the exchange asks again.
   template <class SendOne>
   void flush(const SendOne& send) {
     for (auto queue = queues_.begin(); queue != queues_.end();) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "exchange/pace.h"
 
 #include <algorithm>
@@ -45,7 +46,8 @@ Duration Speed::expected(std::size_t bytes) const {
 
 std::size_t Speed::window() const {
   if (rate_ == 0) return kFirstWindow;
-  // A second's worth at least: where the route has become longer, or the first reply said little, the rate grows again.
+  // A second's worth at least: where the route has become longer, or the first
+  // reply said little, the rate grows again.
   const double on_the_way = 2 * rate_ * std::min(seconds(round_trip_), 1.0);
   return static_cast<std::size_t>(std::max(on_the_way, std::min<double>(rate_, kFirstWindow)));
 }

@@ -1,4 +1,6 @@
-// How much may go, and how fast it goes: a limit in bytes a second, and what is known of a connection's speed. Values.
+// SPDX-License-Identifier: Apache-2.0
+// How much may go, and how fast it goes: a limit in bytes a second, and what is
+// known of a connection's speed. Values.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +10,8 @@
 
 namespace skerry::exchange {
 
-// A token bucket, kept as the moment at which what was taken is paid for. Over any time T no more than
-// rate * (T + kBurst) bytes and one message are taken.
+// A token bucket, kept as the moment at which what was taken is paid for. Over
+// any time T no more than rate * (T + kBurst) bytes and one message are taken.
 class TokenBucket {
  public:
   explicit TokenBucket(std::uint64_t bytes_per_second) : bytes_per_second_(bytes_per_second) {}
@@ -24,8 +26,8 @@ class TokenBucket {
   Duration opens_at_ = Duration::min();
 };
 
-// What replies tell of a peer's speed: how many bytes come in the time from a request to its reply (as BBR measures), and
-// how long the shortest took.
+// What replies tell of a peer's speed: how many bytes come in the time from a
+// request to its reply (as BBR measures), and how long the shortest took.
 class Speed {
  public:
   struct Mark {
@@ -37,7 +39,8 @@ class Speed {
 
   double bytes_per_second() const { return rate_; }  // 0: not known
   Duration expected(std::size_t bytes) const;        // for a request with none before it
-  // Bytes to keep asked for: twice what is on the way when the connection is full.
+  // Bytes to keep asked for: twice what is on the way when the connection is
+  // full.
   std::size_t window() const;
 
  private:

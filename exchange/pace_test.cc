@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "exchange/pace.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +40,8 @@ TEST(TokenBucket, without_a_limit_is_always_open) {
   EXPECT_TRUE(bucket.is_open(at(1s)));
 }
 
-// A connection that carries `rate` bytes a second and takes `way` there and back, kept as full as its window says.
+// A connection that carries `rate` bytes a second and takes `way` there and
+// back, kept as full as its window says.
 std::size_t window_after(double rate, Duration way, std::size_t chunk) {
   Speed speed;
   Duration now = 1s, line_free = now;
@@ -81,8 +83,9 @@ TEST(Rate, is_read_as_people_write_it) {
 }
 
 TEST(Rate, what_cannot_be_meant_is_refused) {
-  for (const char* words : {"", "fast", "16XB/s", "MB/s", "1.2.3MB/s", "-1MB/s", "16MB/h", "16MB/s ",
-                            "1e9GB/s", "999999999999999999999999GB/s", "nan", "16mB/s", "1000B/s"}) {
+  for (const char* words :
+       {"", "fast", "16XB/s", "MB/s", "1.2.3MB/s", "-1MB/s", "16MB/h", "16MB/s ", "1e9GB/s",
+        "999999999999999999999999GB/s", "nan", "16mB/s", "1000B/s"}) {
     const auto rate = parse_rate(words);
     ASSERT_FALSE(rate.has_value()) << words;
     EXPECT_EQ(rate.error().code, ErrorCode::kInvalid);

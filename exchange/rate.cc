@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "exchange/rate.h"
 
 #include <algorithm>
@@ -34,9 +35,9 @@ constexpr double kMost = 1e15;
 Result<std::uint64_t> parse_rate(std::string_view words) {
   if (words == "off") return 0;
   const auto refuse = [&] {
-    return fail(
-        ErrorCode::kInvalid,
-        text("expected a rate as 16MB/s, 500KiB/s or 100Mbit/s, or off; found \"", words.substr(0, 40), '"'));
+    return fail(ErrorCode::kInvalid,
+                text("expected a rate as 16MB/s, 500KiB/s or 100Mbit/s, or off; found \"",
+                     words.substr(0, 40), '"'));
   };
   const std::size_t digits = std::min(words.find_first_not_of("0123456789."), words.size());
   const std::string number(words.substr(0, digits));

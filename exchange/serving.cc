@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "exchange/serving.h"
 
 #include <algorithm>
@@ -21,11 +22,13 @@ Hash hash_of(const std::string& raw) {
 void Serving::requested(const PeerId& peer, const pb::ChunkRequest& request, Now now) {
   Asker& asker = askers_[peer];
   if (asker.open.size() >= config_.serve_per_peer) {
-    effects_.misbehaved.push_back({peer, {}, text("more than ", config_.serve_per_peer, " requests open")});
+    effects_.misbehaved.push_back(
+        {peer, {}, text("more than ", config_.serve_per_peer, " requests open")});
     return;
   }
   if (!asker.open.insert(request.id()).second) return;
-  asker.waiting.push_back({peer, request.id(), hash_of(request.manifest()), hash_of(request.hash())});
+  asker.waiting.push_back(
+      {peer, request.id(), hash_of(request.manifest()), hash_of(request.hash())});
   pump(now);
 }
 
@@ -39,7 +42,8 @@ void Serving::read(ChunkRead answer, Now now) {
     pb::ChunkReply& reply = *send.message.mutable_reply();
     reply.set_id(answer.request);
     reply.set_hash(answer.chunk.raw());
-    // Whatever the reason, damaged bytes above all: to the peer the chunk is not here.
+    // Whatever the reason, damaged bytes above all: to the peer the chunk is
+    // not here.
     reply.set_missing(!answer.bytes.has_value());
     if (answer.bytes) reply.set_data(std::move(*answer.bytes));
   }
@@ -52,13 +56,16 @@ void Serving::disconnected(const PeerId& peer, Now now) {
   pump(now);
 }
 
-// What was read and has not gone counts as being read, so that little waits in memory.
+// What was read and has not gone counts as being read, so that little waits in
+// memory.
 bool Serving::read_next() {
-  // Under a limit little is read ahead: peers take turns at what goes out, not at the disk.
+  // Under a limit little is read ahead: peers take turns at what goes out, not
+  // at the disk.
   const std::size_t ahead = config_.upload_limit > 0 ? kReadAheadOfLimit : config_.serve_reads;
   if (reading_ + read_.size() >= std::min(ahead, config_.serve_reads)) return false;
   const auto read_in = [&](auto from, auto to) {
-    const auto next = std::find_if(from, to, [](const auto& each) { return !each.second.waiting.empty(); });
+    const auto next =
+        std::find_if(from, to, [](const auto& each) { return !each.second.waiting.empty(); });
     if (next == to) return false;
     ++reading_;
     last_ = next->first;

@@ -1,5 +1,7 @@
-// The answering half of an exchange: requests wait their turn at the disk, a bounded number for each peer and in all. Peers
-// take turns, and what was read goes out as the limit allows.
+// SPDX-License-Identifier: Apache-2.0
+// The answering half of an exchange: requests wait their turn at the disk, a
+// bounded number for each peer and in all. Peers take turns, and what was read
+// goes out as the limit allows.
 #pragma once
 
 #include <deque>

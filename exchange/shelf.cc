@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "exchange/shelf.h"
 
 #include <filesystem>
@@ -14,7 +15,8 @@ struct Overloaded : Handlers... {
 template <class... Handlers>
 Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
-Result<storage::Layout> layout_of(const storage::Manifest& manifest, const std::vector<std::string>& parts) {
+Result<storage::Layout> layout_of(const storage::Manifest& manifest,
+                                  const std::vector<std::string>& parts) {
   if (manifest.kind == storage::ManifestKind::kFile) return storage::file_layout(manifest);
   return storage::safetensors_layout(manifest, parts);
 }
@@ -22,43 +24,45 @@ Result<storage::Layout> layout_of(const storage::Manifest& manifest, const std::
 }  // namespace
 
 Answer refuse(const Job& job, const Error& error) {
-  return std::visit(Overloaded{[&](const OpenObject& open) -> Answer {
-                                 return ObjectOpened{open.object.name, error};
-                               },
-                               [&](const WriteChunk& write) -> Answer {
-                                 return ChunkWritten{write.object, write.chunk, error};
-                               },
-                               [&](const SealObject& seal) -> Answer {
-                                 return ObjectSealed{seal.object, error};
-                               },
-                               [&](const ReadChunk& read) -> Answer {
-                                 return ChunkRead{read.peer, read.request, read.object, read.chunk, error};
-                               },
-                               [&](const FindObject& find) -> Answer {
-                                 return ObjectFound{find.peer, find.object, error};
-                               }},
-                    job);
+  return std::visit(
+      Overloaded{[&](const OpenObject& open) -> Answer {
+                   return ObjectOpened{open.object.name, error};
+                 },
+                 [&](const WriteChunk& write) -> Answer {
+                   return ChunkWritten{write.object, write.chunk, error};
+                 },
+                 [&](const SealObject& seal) -> Answer {
+                   return ObjectSealed{seal.object, error};
+                 },
+                 [&](const ReadChunk& read) -> Answer {
+                   return ChunkRead{read.peer, read.request, read.object, read.chunk, error};
+                 },
+                 [&](const FindObject& find) -> Answer {
+                   return ObjectFound{find.peer, find.object, error};
+                 }},
+      job);
 }
 
 Answer perform(Shelf& shelf, const Job& job) {
-  return std::visit(Overloaded{[&](const OpenObject& open) -> Answer {
-                                 return ObjectOpened{open.object.name, shelf.open(open.object, open.parts)};
-                               },
-                               [&](const WriteChunk& write) -> Answer {
-                                 return ChunkWritten{write.object, write.chunk,
-                                                     shelf.write(write.object, write.chunk, write.bytes)};
-                               },
-                               [&](const SealObject& seal) -> Answer {
-                                 return ObjectSealed{seal.object, shelf.seal(seal.object)};
-                               },
-                               [&](const ReadChunk& read) -> Answer {
-                                 return ChunkRead{read.peer, read.request, read.object, read.chunk,
-                                                  shelf.read(read.object, read.chunk)};
-                               },
-                               [&](const FindObject& find) -> Answer {
-                                 return ObjectFound{find.peer, find.object, shelf.find(find.object)};
-                               }},
-                    job);
+  return std::visit(
+      Overloaded{[&](const OpenObject& open) -> Answer {
+                   return ObjectOpened{open.object.name, shelf.open(open.object, open.parts)};
+                 },
+                 [&](const WriteChunk& write) -> Answer {
+                   return ChunkWritten{write.object, write.chunk,
+                                       shelf.write(write.object, write.chunk, write.bytes)};
+                 },
+                 [&](const SealObject& seal) -> Answer {
+                   return ObjectSealed{seal.object, shelf.seal(seal.object)};
+                 },
+                 [&](const ReadChunk& read) -> Answer {
+                   return ChunkRead{read.peer, read.request, read.object, read.chunk,
+                                    shelf.read(read.object, read.chunk)};
+                 },
+                 [&](const FindObject& find) -> Answer {
+                   return ObjectFound{find.peer, find.object, shelf.find(find.object)};
+                 }},
+      job);
 }
 
 Result<std::vector<Hash>> ObjectShelf::open(const storage::NamedManifest& object,
@@ -74,7 +78,8 @@ Result<void> ObjectShelf::write(const Hash& object, const Hash& chunk, std::stri
 Result<void> ObjectShelf::seal(const Hash& object) { return objects_.seal(object); }
 
 Result<std::string> ObjectShelf::read(const Hash& object, const Hash& chunk) {
-  return objects_.has(object) ? objects_.read(object, chunk) : objects_.read_received(object, chunk);
+  return objects_.has(object) ? objects_.read(object, chunk)
+                              : objects_.read_received(object, chunk);
 }
 
 Result<void> ObjectShelf::find(const Hash& object) {
@@ -127,8 +132,8 @@ Result<void> FolderShelf::seal(const Hash& object) {
     return fail(ErrorCode::kNotFound, text("object ", object.short_hex(), " is not open"));
   }
   if (!found->second.missing.empty()) {
-    return fail(ErrorCode::kConflict,
-                text("object ", object.short_hex(), " lacks ", found->second.missing.size(), " chunks"));
+    return fail(ErrorCode::kConflict, text("object ", object.short_hex(), " lacks ",
+                                           found->second.missing.size(), " chunks"));
   }
   TRY(found->second.writer->commit());
   receiving_.erase(found);

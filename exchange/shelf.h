@@ -1,5 +1,7 @@
-// Where an exchange's objects lie. perform() runs a job on one; ObjectShelf keeps whole objects durably (daemon,
-// coordinator), FolderShelf keeps files in a folder, and parts of checkpoints as safetensors files (people's clients).
+// SPDX-License-Identifier: Apache-2.0
+// Where an exchange's objects lie. perform() runs a job on one; ObjectShelf
+// keeps whole objects durably (daemon, coordinator), FolderShelf keeps files in
+// a folder, and parts of checkpoints as safetensors files (people's clients).
 #pragma once
 
 #include <functional>
@@ -46,8 +48,9 @@ class ObjectShelf final : public Shelf {
   storage::ObjectStore& objects_;
 };
 
-// One thread at a time. What is received lies at FOLDER/<hex of the object> once it is sealed, and at that name +
-// ".partial" before, from where an interrupted transfer goes on; the caller clears the folder up.
+// One thread at a time. What is received lies at FOLDER/<hex of the object>
+// once it is sealed, and at that name + ".partial" before, from where an
+// interrupted transfer goes on; the caller clears the folder up.
 class FolderShelf final : public Shelf {
  public:
   // `folder` exists, or nothing is ever received.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "exchange/shelf.h"
 
 #include <gmock/gmock.h>
@@ -7,19 +8,22 @@
 #include <filesystem>
 #include <fstream>
 
-#include "exchange/testing.h"
+#include "exchange/testing/testing.h"
 
 namespace skerry::exchange {
 namespace {
 
 using testing::SizeIs;
 
-std::string code(const auto& result) { return result.has_value() ? "ok" : to_string(result.error().code); }
+std::string code(const auto& result) {
+  return result.has_value() ? "ok" : to_string(result.error().code);
+}
 
 TEST(FolderShelf, takes_one_part_of_a_checkpoint_as_a_safetensors_file) {
   TempFolder folder;
   const storage::Safetensors tensors = small_snapshot(1);
-  const auto named = value_of(storage::build_checkpoint_manifest(tensors, storage::checkpoint_facts()));
+  const auto named =
+      value_of(storage::build_checkpoint_manifest(tensors, storage::checkpoint_facts()));
   std::size_t puts = 0;
   const auto fill = [&](FolderShelf& shelf, std::size_t most) {
     const auto present = value_of(shelf.open(named, {"ema"}));
@@ -61,11 +65,13 @@ TEST(FolderShelf, takes_one_part_of_a_checkpoint_as_a_safetensors_file) {
   EXPECT_THAT(value_of(shelf.open(named, {"ema"})), SizeIs(10));
 }
 
-// A person's fetch that was killed: its file ends anywhere, or holds what was never written as zeros.
+// A person's fetch that was killed: its file ends anywhere, or holds what was
+// never written as zeros.
 TEST(FolderShelf, a_file_cut_off_at_any_byte_goes_on_to_the_same_bytes) {
   TempFolder folder;
   const storage::Safetensors tensors = small_snapshot(1, 6);
-  const auto named = value_of(storage::build_checkpoint_manifest(tensors, storage::checkpoint_facts()));
+  const auto named =
+      value_of(storage::build_checkpoint_manifest(tensors, storage::checkpoint_facts()));
   const std::string whole(tensors.file());
   for (std::size_t cut = 0; cut <= whole.size(); cut += 13) {
     for (const bool is_padded : {false, true}) {
@@ -74,12 +80,11 @@ TEST(FolderShelf, a_file_cut_off_at_any_byte_goes_on_to_the_same_bytes) {
       if (is_padded) left.resize(whole.size(), '\0');
       std::ofstream(shelf.path_of(named.name) + ".partial", std::ios::binary) << left;
       const auto present = value_of(shelf.open(named, {}));
-      value_of(storage::for_each_chunk(named.manifest, tensors,
-                                       [&](const Hash& hash, std::string_view bytes) -> Result<void> {
-                                         if (std::find(present.begin(), present.end(), hash) != present.end())
-                                           return {};
-                                         return shelf.write(named.name, hash, bytes);
-                                       }));
+      value_of(storage::for_each_chunk(
+          named.manifest, tensors, [&](const Hash& hash, std::string_view bytes) -> Result<void> {
+            if (std::find(present.begin(), present.end(), hash) != present.end()) return {};
+            return shelf.write(named.name, hash, bytes);
+          }));
       value_of(shelf.seal(named.name));
       std::ifstream file(shelf.path_of(named.name), std::ios::binary);
       EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), whole) << cut;

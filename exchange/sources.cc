@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "exchange/sources.h"
 
 #include <algorithm>
@@ -120,8 +121,10 @@ std::optional<Duration> Sources::wake_at() const {
 
 bool Sources::may_have(const Source& source, ChunkIndex chunk, Now now) const {
   if (!is_usable(source, now) || source.lacking.contains(chunk)) return false;
-  // A map that has not come: of the only peer there is, the best guess is that it has everything.
-  const bool is_guess = !source.greeting.speaks_maps || (!source.has_answered && sources_.size() == 1);
+  // A map that has not come: of the only peer there is, the best guess is that
+  // it has everything.
+  const bool is_guess =
+      !source.greeting.speaks_maps || (!source.has_answered && sources_.size() == 1);
   return is_guess || source.has.has(chunk);
 }
 
@@ -130,8 +133,8 @@ std::optional<unsigned> Sources::turn_at_last_resort(ChunkIndex chunk, Now now) 
   for (const auto& [peer, source] : sources_) {
     if (source.is_last_resort || !is_usable(source, now)) continue;
     if (may_have(source, chunk, now)) return std::nullopt;
-    turn +=
-        source.is_receiving && score(source.greeting.incarnation, chunk) > score(config_.incarnation, chunk);
+    turn += source.is_receiving &&
+            score(source.greeting.incarnation, chunk) > score(config_.incarnation, chunk);
   }
   return chunk == 0 ? 0 : turn;  // everybody needs the manifest at once, and it is small
 }
@@ -140,7 +143,8 @@ std::optional<Duration> Sources::others_answer_by(Now now) const {
   std::optional<Duration> by;
   for (const auto& [peer, source] : sources_) {
     const Duration end = source.since + config_.map_wait;
-    if (source.is_last_resort || !source.greeting.speaks_maps || source.has_answered || end <= now.boot)
+    if (source.is_last_resort || !source.greeting.speaks_maps || source.has_answered ||
+        end <= now.boot)
       continue;
     by = by ? std::max(*by, end) : end;
   }

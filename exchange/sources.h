@@ -1,5 +1,7 @@
-// Who may be asked for the chunks of one object, and who has which: what an exchange knows of its connected peers for one
-// fetch. It decides nothing and sends nothing.
+// SPDX-License-Identifier: Apache-2.0
+// Who may be asked for the chunks of one object, and who has which: what an
+// exchange knows of its connected peers for one fetch. It decides nothing and
+// sends nothing.
 #pragma once
 
 #include <cstdint>
@@ -52,18 +54,24 @@ class Sources {
   // True: the peer has chunks that it had not.
   bool take(Source& source, const pb::ChunkMap& map);
   void missed(Source& source, ChunkIndex chunk, Now now);
-  // When to ask for the map again: nothing came, or what came may have changed since.
+  // When to ask for the map again: nothing came, or what came may have changed
+  // since.
   std::optional<Duration> map_due(const Source& source) const;
-  // What time undoes: pauses, chunks that a peer lacked. And the next moment for either.
+  // What time undoes: pauses, chunks that a peer lacked. And the next moment
+  // for either.
   void tick(Now now);
   std::optional<Duration> wake_at() const;
 
   bool may_have(const Source& source, ChunkIndex chunk, Now now) const;
-  unsigned holders(ChunkIndex chunk) const { return holders_[chunk]; }  // known ones, but last resorts
-  // In which order chunks that are equally rare are asked for: each party has another.
+  unsigned holders(ChunkIndex chunk) const {
+    return holders_[chunk];
+  }  // known ones, but last resorts
+  // In which order chunks that are equally rare are asked for: each party has
+  // another.
   std::uint64_t order_of(ChunkIndex chunk) const { return score(config_.incarnation, chunk); }
-  // Whose turn it is to ask a last resort for a chunk that nobody else has: 0, ours; otherwise after so many others that
-  // receive the object too, each of which will pass it on. None: somebody has it.
+  // Whose turn it is to ask a last resort for a chunk that nobody else has: 0,
+  // ours; otherwise after so many others that receive the object too, each of
+  // which will pass it on. None: somebody has it.
   std::optional<unsigned> turn_at_last_resort(ChunkIndex chunk, Now now) const;
   // Maps of others are still to come, and worth a moment.
   std::optional<Duration> others_answer_by(Now now) const;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One end of the exchange, step by step, without a wire.
 #include "exchange/exchange.h"
 
@@ -7,7 +8,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "exchange/testing.h"
+#include "exchange/testing/testing.h"
 
 namespace skerry::exchange {
 namespace {
@@ -141,7 +142,8 @@ TEST_F(ExchangeSteps, the_window_counts_bytes_until_they_are_on_disk) {
   effects = exchange.take_effects();
   EXPECT_EQ(requests_in(effects), 0U);  // it is still in memory
   ASSERT_THAT(effects.jobs, SizeIs(1));
-  exchange.answered(ChunkWritten{named.name, std::get<WriteChunk>(effects.jobs[0]).chunk, {}}, now_);
+  exchange.answered(ChunkWritten{named.name, std::get<WriteChunk>(effects.jobs[0]).chunk, {}},
+                    now_);
   EXPECT_EQ(requests_in(exchange.take_effects()), 1U);
 }
 
@@ -184,7 +186,8 @@ TEST_F(ExchangeSteps, nothing_is_sent_to_a_peer_that_has_gone) {
   exchange.received(peer_, request_of(1), now_);
   const Effects effects = exchange.take_effects();
   exchange.disconnected(peer_, now_);
-  exchange.answered(ChunkRead{peer_, 1, blake2b("object"), blake2b("chunk"), std::string("chunk")}, now_);
+  exchange.answered(ChunkRead{peer_, 1, blake2b("object"), blake2b("chunk"), std::string("chunk")},
+                    now_);
   EXPECT_THAT(exchange.take_effects().sends, IsEmpty());
 }
 
@@ -296,7 +299,8 @@ TEST_F(ExchangeSteps, a_reply_that_nobody_asked_for_changes_nothing) {
   EXPECT_THAT(effects.misbehaved, IsEmpty());
 }
 
-// An answer to a request that was given up counts as well, but only with the bytes that its hash names.
+// An answer to a request that was given up counts as well, but only with the
+// bytes that its hash names.
 TEST_F(ExchangeSteps, a_late_chunk_is_written_only_with_the_right_hash) {
   Config config;
   config.window_per_peer = 2;

@@ -1,4 +1,6 @@
-// Many who receive the same object: who asks whom, what the seed sends, and how fast it goes on lines of a known speed.
+// SPDX-License-Identifier: Apache-2.0
+// Many who receive the same object: who asks whom, what the seed sends, and how
+// fast it goes on lines of a known speed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,7 +10,7 @@
 #include <numeric>
 #include <optional>
 
-#include "exchange/testing.h"
+#include "exchange/testing/testing.h"
 
 namespace skerry::exchange {
 namespace {
@@ -20,7 +22,8 @@ using testing::SizeIs;
 constexpr std::size_t kChunkBytes = 16 << 10;
 
 // Chunks of one size.
-storage::Safetensors even_snapshot(unsigned chunks, std::uint64_t seed = 1, std::size_t bytes = kChunkBytes) {
+storage::Safetensors even_snapshot(unsigned chunks, std::uint64_t seed = 1,
+                                   std::size_t bytes = kChunkBytes) {
   std::vector<std::string> data;
   std::vector<storage::TensorView> views;
   for (unsigned i = 0; i < chunks; ++i) {
@@ -32,8 +35,9 @@ storage::Safetensors even_snapshot(unsigned chunks, std::uint64_t seed = 1, std:
 }
 
 double sent_by(const Party& party) {
-  return std::accumulate(party.sent_bytes.begin(), party.sent_bytes.end(), 0.0,
-                         [](double sum, const auto& each) { return sum + static_cast<double>(each.second); });
+  return std::accumulate(
+      party.sent_bytes.begin(), party.sent_bytes.end(), 0.0,
+      [](double sum, const auto& each) { return sum + static_cast<double>(each.second); });
 }
 
 class SwarmTest : public testing::Test {
@@ -77,8 +81,8 @@ TEST_F(SwarmTest, a_receiver_shares_what_it_has_while_it_still_receives) {
   const std::vector<Party*> two = add_receivers(2, bytes_, seed);
   unsigned shared = 0;
   world_.tamper = [&](const Party& from, const Party&, pb::BlobMessage& message) {
-    shared +=
-        &from != &seed && message.has_reply() && !message.reply().missing() && !from.objects->has(object);
+    shared += &from != &seed && message.has_reply() && !message.reply().missing() &&
+              !from.objects->has(object);
     return true;
   };
   for (Party* each : two) fetch(*each, object, {});
@@ -89,7 +93,8 @@ TEST_F(SwarmTest, a_receiver_shares_what_it_has_while_it_still_receives) {
   for (const Party* each : two) EXPECT_EQ(read_back(*each, object), tensors_.file());
 }
 
-// As the fan-out of a checkpoint: everybody's upload is as the seed's, which alone would serve one in eight seconds.
+// As the fan-out of a checkpoint: everybody's upload is as the seed's, which
+// alone would serve one in eight seconds.
 TEST_F(SwarmTest, sixteen_receivers_take_little_of_the_last_resort) {
   Party& seed = add("seed", bytes_ / 8);
   const Hash object = give(seed, tensors_).name;
@@ -212,7 +217,8 @@ TEST_F(SwarmTest, an_upload_limit_holds_and_is_shared_fairly) {
   EXPECT_NEAR(seconds(), 8, 0.5);
 }
 
-// What was read for the first before the second asked goes out before anything of the second's.
+// What was read for the first before the second asked goes out before anything
+// of the second's.
 TEST_F(SwarmTest, under_an_upload_limit_a_newcomer_waits_for_little_that_was_read_ahead) {
   Party& giver = add("giver", 0, {.upload_limit = static_cast<std::uint64_t>(bytes_ / 4)});
   const Hash object = give(giver, tensors_).name;
@@ -246,7 +252,8 @@ TEST_F(SwarmTest, a_download_limit_holds_over_all_peers) {
   EXPECT_NEAR(seconds(), 4, 0.5);
 }
 
-// Each waits longer for its turn than it waits for an answer: what comes late is as good.
+// Each waits longer for its turn than it waits for an answer: what comes late
+// is as good.
 TEST_F(SwarmTest, a_line_too_slow_for_all_who_ask_still_brings_everything) {
   Party& giver = add("giver", 0, {.upload_limit = static_cast<std::uint64_t>(bytes_ / 16)});
   const Hash object = give(giver, tensors_).name;
@@ -254,13 +261,15 @@ TEST_F(SwarmTest, a_line_too_slow_for_all_who_ask_still_brings_everything) {
   impatient.request_timeout = std::chrono::seconds(1);
   impatient.peer_pause = std::chrono::milliseconds(200);
   std::vector<Party*> takers;
-  for (int i = 0; i < 6; ++i) {  // a chunk takes a quarter of a second, so each has one in one and a half
+  for (int i = 0; i < 6;
+       ++i) {  // a chunk takes a quarter of a second, so each has one in one and a half
     takers.push_back(&add("taker " + std::to_string(i), 0, impatient));
     world_.connect(giver, *takers.back());
   }
   for (Party* each : takers) fetch(*each, object, {});
   ASSERT_TRUE(world_.run(all_have(takers, object), std::chrono::minutes(10)))
-      << (takers[0]->failed.empty() ? std::string("no failure") : takers[0]->failed[0].error.message);
+      << (takers[0]->failed.empty() ? std::string("no failure")
+                                    : takers[0]->failed[0].error.message);
   EXPECT_THAT(giver.misbehaved, IsEmpty());
   EXPECT_LT(seconds(), 6 * 16 * 1.2);
 }
@@ -295,7 +304,8 @@ TEST_F(SwarmTest, a_receiver_that_gave_up_is_not_waited_for) {
   EXPECT_THAT(two[0]->completed, IsEmpty());
 }
 
-// Liars, losses, doubles, cut connections and restarts at any moment; then the faults stop and all must have it.
+// Liars, losses, doubles, cut connections and restarts at any moment; then the
+// faults stop and all must have it.
 class SwarmChaos : public testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(SwarmChaos, ends_whole_everywhere_once_the_faults_stop) {
@@ -321,7 +331,8 @@ TEST_P(SwarmChaos, ends_whole_everywhere_once_the_faults_stop) {
     if (!has_liar || &from != &liar) return true;
     if (message.has_reply() && !message.reply().data().empty())
       message.mutable_reply()->mutable_data()->back() ^= 4;
-    if (message.has_map()) message.mutable_map()->add_added(static_cast<std::uint32_t>(random.below(1000)));
+    if (message.has_map())
+      message.mutable_map()->add_added(static_cast<std::uint32_t>(random.below(1000)));
     if (message.has_map() && message.map().whole()) message.mutable_map()->clear_added();
     return true;
   };

@@ -1,4 +1,6 @@
-// Tells peers which chunks are here: at once when they ask, and in short updates while the object is still being received.
+// SPDX-License-Identifier: Apache-2.0
+// Tells peers which chunks are here: at once when they ask, and in short
+// updates while the object is still being received.
 #pragma once
 
 #include <map>
@@ -21,7 +23,8 @@ class Telling {
   void find(const PeerId& peer, const Hash& object);
   // `held` as in tell, where a fetch began meanwhile; otherwise null.
   void found(const ObjectFound& answer, const ChunkSet* held);
-  // Of an object that is being received, of which `held` is here. Updates follow until it ended or the peer has gone.
+  // Of an object that is being received, of which `held` is here. Updates
+  // follow until it ended or the peer has gone.
   void tell(const PeerId& peer, const Hash& object, const ChunkSet& held);
   void gained(const Hash& object, ChunkIndex chunk, Now now);
   // Received, given up or cancelled: no more will come.

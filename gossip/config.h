@@ -1,4 +1,6 @@
-// How often gossip talks and for how long its records live. What others may send is limited in protocol/limits.h.
+// SPDX-License-Identifier: Apache-2.0
+// How often gossip talks and for how long its records live. What others may
+// send is limited in protocol/limits.h.
 #pragma once
 
 #include <chrono>
@@ -14,12 +16,14 @@ namespace skerry::gossip {
 struct Config {
   std::string coordinator_key;  // Ed25519: whose certificates and runs count
   pb::Certificate certificate;  // this node's; empty: this is the coordinator
-  // Grows with each start of this node: incarnation_after (own.h). A start whose disk tells nothing of an earlier one whose
-  // clock was ahead finds its older records among the peers' and goes beyond them.
+  // Grows with each start of this node: incarnation_after (own.h). A start
+  // whose disk tells nothing of an earlier one whose clock was ahead finds its
+  // older records among the peers' and goes beyond them.
   std::uint64_t incarnation = 0;
   std::uint64_t seed = 1;  // of every draw
 
-  // One round: an offer to `fanout` peers. News reaches 10,000 nodes in about 16 rounds at 30 % loss.
+  // One round: an offer to `fanout` peers. News reaches 10,000 nodes in about
+  // 16 rounds at 30 % loss.
   Duration round = std::chrono::seconds(2);
   std::size_t fanout = 2;
   unsigned offer_rounds = 16;     // a record is offered that long after it came
@@ -31,8 +35,9 @@ struct Config {
   unsigned coordinator_rounds = 16;  // the coordinator gets an offer that often…
   unsigned alone_rounds = 4;         // …or this often, of a node that hears no other peer
 
-  // What this node signs is signed anew after a quarter of its lifetime. A change waits for update_least; one of another author
-  // that follows within Limits::accept_least is refused, but the coordinator's.
+  // What this node signs is signed anew after a quarter of its lifetime. A
+  // change waits for update_least; one of another author that follows within
+  // Limits::accept_least is refused, but the coordinator's.
   Duration node_lifetime = std::chrono::hours(24);
   Duration coordinator_lifetime = std::chrono::hours(30 * 24);
   Duration update_least = std::chrono::seconds(10);

@@ -1,4 +1,6 @@
-// What gossip wants done. Nothing here is a promise that others wait for, so the order is free.
+// SPDX-License-Identifier: Apache-2.0
+// What gossip wants done. Nothing here is a promise that others wait for, so
+// the order is free.
 #pragma once
 
 #include <string>
@@ -14,12 +16,14 @@ struct Send {
   pb::GossipMessage message;
 };
 
-// A wish to be connected: the address is in the record, the key in its certificate.
+// A wish to be connected: the address is in the record, the key in its
+// certificate.
 struct Dial {
   RecordPtr node;
 };
 
-// A peer broke the rules: close its connection. Until its ban is over nothing of it is heard.
+// A peer broke the rules: close its connection. Until its ban is over nothing
+// of it is heard.
 struct Misbehaved {
   NodeId peer;
   std::string reason;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gossip/gossip.h"
 
 #include <algorithm>
@@ -41,7 +42,8 @@ struct Gossip::Answer {
   std::size_t caught_up = 0;
 };
 
-Gossip::Gossip(Config config, const protocol::Signer& self, Verifier& verifier, Table table, Now now)
+Gossip::Gossip(Config config, const protocol::Signer& self, Verifier& verifier, Table table,
+               Now now)
     : config_(std::move(config)),
       self_(self),
       self_id_(self.node_id()),
@@ -49,7 +51,8 @@ Gossip::Gossip(Config config, const protocol::Signer& self, Verifier& verifier, 
       table_(std::move(table)),
       own_(config_),
       random_(skerry::Position{.seed = config_.seed, .purpose = Purpose::kGossip}),
-      next_round_(now.boot + std::chrono::duration_cast<Duration>(config_.round * random_.uniform())),
+      next_round_(now.boot +
+                  std::chrono::duration_cast<Duration>(config_.round * random_.uniform())),
       next_rotation_(now.boot + config_.rotate),
       round_(random_.below(1024)) {
   table_.for_each(now, [this](const Entry& entry) {
@@ -62,7 +65,8 @@ void Gossip::connected(const NodeId& peer, bool dialled, Now now) {
     effects_.misbehaved.push_back({peer, "is shut out"});
     return;
   }
-  if (peer != verifier_.coordinator() && peers_.size() >= config_.peers_most && !peers_.contains(peer)) {
+  if (peer != verifier_.coordinator() && peers_.size() >= config_.peers_most &&
+      !peers_.contains(peer)) {
     effects_.releases.push_back(peer);
     return;
   }
@@ -112,8 +116,8 @@ void Gossip::tick(Now now) {
 
 void Gossip::start_round(Now now) {
   ++round_;
-  next_round_ =
-      now.boot + std::chrono::duration_cast<Duration>(config_.round * (0.9 + 0.2 * random_.uniform()));
+  next_round_ = now.boot + std::chrono::duration_cast<Duration>(config_.round *
+                                                                (0.9 + 0.2 * random_.uniform()));
   for (auto& [id, peer] : peers_) peer.messages = peer.given_bytes = 0;
   checked_before_ = verifier_.signatures_checked();
   table_.expire(now);
@@ -151,7 +155,8 @@ std::vector<NodeId> Gossip::other_peers() const {
   return others;
 }
 
-// Whoever is connected and says nothing is no company: it would take every digest, and answer none.
+// Whoever is connected and says nothing is no company: it would take every
+// digest, and answer none.
 bool Gossip::is_alone(Now now) const {
   const Duration lately = now.boot - config_.round * config_.digest_rounds;
   return std::ranges::none_of(peers_, [&](const auto& peer) {
@@ -168,9 +173,10 @@ void Gossip::send_offers(Now now) {
   for (std::size_t i = 0; i < config_.fanout && !others.empty(); ++i) {
     const bool digests = !alone && std::exchange(with_digest, false);
     // In turn: a draw could give every digest to peers that never answer one.
-    const auto next = digests ? std::ranges::min_element(
-                                    others, {}, [&](const NodeId& id) { return peers_.at(id).digested; })
-                              : others.begin() + static_cast<std::ptrdiff_t>(random_.below(others.size()));
+    const auto next =
+        digests ? std::ranges::min_element(others, {},
+                                           [&](const NodeId& id) { return peers_.at(id).digested; })
+                : others.begin() + static_cast<std::ptrdiff_t>(random_.below(others.size()));
     std::swap(*next, others.back());
     offer_to(others.back(), digests, now);
     others.pop_back();
@@ -186,7 +192,8 @@ void Gossip::offer_to(const NodeId& peer, bool with_digest, Now now) {
   pb::HeadList& offer = *send.message.mutable_offer();
   const Duration since = now.boot - config_.round * config_.offer_rounds;
   for (const News& each : news_) {
-    if (each.came < since || static_cast<std::size_t>(offer.position_size()) >= config_.offer_heads) break;
+    if (each.came < since || static_cast<std::size_t>(offer.position_size()) >= config_.offer_heads)
+      break;
     add_head(offer, *each.record);
   }
   if (!with_digest) return;
@@ -205,7 +212,8 @@ void Gossip::wish_for_peers(Now now) {
     ++others;
     if (peer.dialled) dialled.push_back(id);
   }
-  for (int i = 0; i < kDialsPerRound && others + static_cast<std::size_t>(i) < config_.peers_wanted; ++i) {
+  for (int i = 0; i < kDialsPerRound && others + static_cast<std::size_t>(i) < config_.peers_wanted;
+       ++i) {
     if (!dial_one(now)) break;
   }
   if (now.boot < next_rotation_) return;
@@ -221,8 +229,9 @@ bool Gossip::dial_one(Now now) {
     if (entry == nullptr) return false;
     const Record& record = *entry->record;
     const NodeId& node = record.key.author;
-    if (record.key.kind != Kind::kNode || record.body.withdrawn() || record.body.node().address().empty() ||
-        node == self_id_ || peers_.contains(node) || is_shut_out(node, now) || dialled_.contains(node)) {
+    if (record.key.kind != Kind::kNode || record.body.withdrawn() ||
+        record.body.node().address().empty() || node == self_id_ || peers_.contains(node) ||
+        is_shut_out(node, now) || dialled_.contains(node)) {
       continue;
     }
     dialled_[node] = now.boot + config_.dial_again;
@@ -237,7 +246,8 @@ void Gossip::received(const NodeId& peer, const pb::GossipMessage& message, Now 
   if (found == peers_.end()) return;
   found->second.heard = now.boot;
   if (++found->second.messages > config_.peer_messages) {
-    if (found->second.messages > kFloodFactor * config_.peer_messages) ban(peer, "sends without end", now);
+    if (found->second.messages > kFloodFactor * config_.peer_messages)
+      ban(peer, "sends without end", now);
     return;
   }
   Answer answer{.peer = found->second};
@@ -256,11 +266,13 @@ void Gossip::received(const NodeId& peer, const pb::GossipMessage& message, Now 
     for (const Entry* entry : table_.at(position, now)) give(*entry, answer, now);
   }
   if (message.has_revocations_from()) answer_recall(message.revocations_from(), answer, now);
-  // Beyond the bound a record was not looked at: asked for again in the next round.
+  // Beyond the bound a record was not looked at: asked for again in the next
+  // round.
   const bool all_checked = verifier_.signatures_checked() - checked_before_ < config_.verifications;
   if (message.has_revocations_to() && all_checked) hear_recall(peer, message.revocations_to());
   if (answer.caught_up >= kCatchUp) answer.message.set_digest(digest());
-  if (answer.message.ByteSizeLong() > 0) effects_.sends.push_back({peer, std::move(answer.message)});
+  if (answer.message.ByteSizeLong() > 0)
+    effects_.sends.push_back({peer, std::move(answer.message)});
   cut_off_revoked();
 }
 
@@ -292,12 +304,14 @@ bool Gossip::take(const NodeId& peer, const pb::SignedRecord& wire, Answer& answ
     return true;
   }
   if (contradicts) {
-    report(record.key.author, text("signed two records of one version: ", describe(record.key)), now);
+    report(record.key.author, text("signed two records of one version: ", describe(record.key)),
+           now);
   }
   if (mine && own_.overtaken(record, random_)) {
     report(self_id_,
            text(describe(record.key),
-                ": a newer one than was made here is about, of an earlier start whose clock was ahead or of "
+                ": a newer one than was made here is about, of an earlier start whose clock was "
+                "ahead or of "
                 "another process with this node's key"),
            now);
   }
@@ -338,8 +352,8 @@ void Gossip::give(const Entry& entry, Answer& answer, Now now) {
   answer.peer.given_bytes += bytes;
   pb::SignedRecord& wire = *answer.message.add_records();
   wire = entry.record->wire;
-  wire.set_age_ms(
-      static_cast<std::uint64_t>(std::chrono::duration_cast<milliseconds>(Table::age(entry, now)).count()));
+  wire.set_age_ms(static_cast<std::uint64_t>(
+      std::chrono::duration_cast<milliseconds>(Table::age(entry, now)).count()));
 }
 
 void Gossip::want(Position position, Answer& answer) {
@@ -370,14 +384,16 @@ void Gossip::answer_digest(const std::string& digest, Answer& answer, Now now) {
   for (std::size_t i = 0; i < theirs.size(); ++i) {
     const std::size_t bucket = (start + i) % theirs.size();
     if (theirs[bucket] == table_.fingerprints()[bucket]) continue;
-    if (static_cast<std::size_t>(answer.message.listings_size()) >= protocol::kGossipListings) return;
+    if (static_cast<std::size_t>(answer.message.listings_size()) >= protocol::kGossipListings)
+      return;
     Range range = Table::range_of_bucket(bucket);
     std::vector<const Entry*> entries = table_.in(range, now);
     if (entries.size() > kListedHeads) {
       // Another part of it each time.
       const std::size_t from = random_.below(entries.size() - kListedHeads + 1);
       if (from > 0) range.first = entries[from]->position;
-      if (from + kListedHeads < entries.size()) range.last = entries[from + kListedHeads - 1]->position;
+      if (from + kListedHeads < entries.size())
+        range.last = entries[from + kListedHeads - 1]->position;
       entries = table_.in(range, now);
     }
     pb::Listing& listing = *answer.message.add_listings();
@@ -447,8 +463,8 @@ std::string save_table(const Table& table, Now now, std::uint64_t incarnation) {
   table.for_each(now, [&](const Entry& entry) {
     pb::SignedRecord& wire = *saved.add_records();
     wire = entry.record->wire;
-    wire.set_age_ms(
-        static_cast<std::uint64_t>(std::chrono::duration_cast<milliseconds>(Table::age(entry, now)).count()));
+    wire.set_age_ms(static_cast<std::uint64_t>(
+        std::chrono::duration_cast<milliseconds>(Table::age(entry, now)).count()));
   });
   return saved.SerializeAsString();
 }
@@ -458,8 +474,8 @@ Table load_table(const std::string& bytes, Verifier& verifier, Limits limits, No
   pb::SavedRecords saved;
   if (!saved.ParseFromString(bytes)) return table;
   constexpr auto kLongest = static_cast<std::int64_t>(protocol::kRecordLifetimeMs);
-  const milliseconds since(now.unix_ms -
-                           std::clamp<std::int64_t>(saved.unix_ms(), now.unix_ms - kLongest, now.unix_ms));
+  const milliseconds since(
+      now.unix_ms - std::clamp<std::int64_t>(saved.unix_ms(), now.unix_ms - kLongest, now.unix_ms));
   // Runs and revocations first, since the others depend on them.
   for (const bool depends : {false, true}) {
     for (const pb::SignedRecord& wire : saved.records()) {

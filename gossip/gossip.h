@@ -1,13 +1,18 @@
-// Spreads signed records among the peers that are connected, whoever dialled, until all hold the same. Who is alive is the
-// lease's business, not this one's. It owns no socket, disk, clock or thread: the host feeds it what happened and carries out
-// its effects.
+// SPDX-License-Identifier: Apache-2.0
+// Spreads signed records among the peers that are connected, whoever dialled,
+// until all hold the same. Who is alive is the lease's business, not this
+// one's. It owns no socket, disk, clock or thread: the host feeds it what
+// happened and carries out its effects.
 //
-// Each round it offers to a few peers the versions of what it had news of lately; a peer answers with what it has later news of
-// and asks for what it lacks. Now and then a digest of all it holds goes along (256 fingerprints); where two differ, listings of
-// those buckets follow, then what either lacks. No message depends on an earlier one, so nothing is kept for a peer but
+// Each round it offers to a few peers the versions of what it had news of
+// lately; a peer answers with what it has later news of and asks for what it
+// lacks. Now and then a digest of all it holds goes along (256 fingerprints);
+// where two differ, listings of those buckets follow, then what either lacks.
+// No message depends on an earlier one, so nothing is kept for a peer but
 // counters, and a lost message costs a round.
 //
-// Thread rule: one thread. Failure rule: what comes from outside never fails a call: it is refused, and told in the effects.
+// Thread rule: one thread. Failure rule: what comes from outside never fails a
+// call: it is refused, and told in the effects.
 #pragma once
 
 #include <deque>
@@ -27,28 +32,33 @@ namespace skerry::gossip {
 
 class Gossip {
  public:
-  // `self` and `verifier` outlive it; several may share a verifier. `table`: empty, or what load_table made of an earlier start.
+  // `self` and `verifier` outlive it; several may share a verifier. `table`:
+  // empty, or what load_table made of an earlier start.
   Gossip(Config config, const protocol::Signer& self, Verifier& verifier, Table table, Now now);
   Gossip(const Gossip&) = delete;
   Gossip& operator=(const Gossip&) = delete;
 
-  // A fresh connection to who the transport proved it to be; the coordinator is a peer like others. `dialled`: by this side.
+  // A fresh connection to who the transport proved it to be; the coordinator is
+  // a peer like others. `dialled`: by this side.
   void connected(const NodeId& peer, bool dialled, Now now);
   void disconnected(const NodeId& peer);
   // `message` was validated. From a peer that is not connected: ignored.
   void received(const NodeId& peer, const pb::GossipMessage& message, Now now);
 
-  // From now on this process says so, until it says otherwise; it is signed anew by itself. Only the fact of `body` and
-  // `withdrawn` matter. kInvalid where the fact breaks a limit. Signed in the next round.
+  // From now on this process says so, until it says otherwise; it is signed
+  // anew by itself. Only the fact of `body` and `withdrawn` matter. kInvalid
+  // where the fact breaks a limit. Signed in the next round.
   Result<void> say(const pb::RecordBody& body, Now now);
 
   // Time has passed: at the latest at wake_at(), at any moment harmless.
   void tick(Now now);
   Duration wake_at() const { return next_round_; }
 
-  // Whether every peer is asked for all revocations that it holds. Peers of an older version do not answer.
+  // Whether every peer is asked for all revocations that it holds. Peers of an
+  // older version do not answer.
   void recall(bool asks) { recalls_ = asks; }
-  // Peers of this process's life that have given all of theirs since they were asked.
+  // Peers of this process's life that have given all of theirs since they were
+  // asked.
   const std::set<NodeId>& recalled() const { return recalled_; }
 
   // Everything to do since the last call.
@@ -56,7 +66,8 @@ class Gossip {
 
   // For a disk, as load_table and incarnation_after read it.
   std::string save(Now now) const;
-  // Changes when this process begins to sign under a higher one: it is to be saved soon then.
+  // Changes when this process begins to sign under a higher one: it is to be
+  // saved soon then.
   std::uint64_t incarnation() const { return own_.incarnation(); }
 
   const Table& table() const { return table_; }
@@ -128,8 +139,9 @@ class Gossip {
 // Where a host's store keeps the table.
 inline constexpr char kTableKey[] = "gossip/table";
 
-// The table as bytes for a disk, and back with every signature checked again; what is over or cannot be read is left out.
-// `incarnation`: the highest that its holder has signed under; 0: it signs nothing.
+// The table as bytes for a disk, and back with every signature checked again;
+// what is over or cannot be read is left out. `incarnation`: the highest that
+// its holder has signed under; 0: it signs nothing.
 std::string save_table(const Table& table, Now now, std::uint64_t incarnation = 0);
 Table load_table(const std::string& saved, Verifier& verifier, Limits limits, Now now);
 

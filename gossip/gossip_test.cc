@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gossip/gossip.h"
 
 #include <gmock/gmock.h>
 
-#include "gossip/testing.h"
+#include "gossip/testing/testing.h"
 
 namespace skerry::gossip {
 namespace {
@@ -27,7 +28,9 @@ struct GossipTest : testing::Test {
     core.emplace(config, who.identity, verifier, std::move(table), now);
   }
   void start(const Author& who, std::nullptr_t) { start(who, Table(kCoordinator.id())); }
-  void start(const Author& who, std::initializer_list<int>) { start(who, Table(kCoordinator.id())); }
+  void start(const Author& who, std::initializer_list<int>) {
+    start(who, Table(kCoordinator.id()));
+  }
 
   Effects pass(Duration time) {
     now = at(now.boot + time);
@@ -103,7 +106,8 @@ TEST_F(GossipTest, SendsItsDigestToOnePeerAfterTheOther) {
   Config config;
   config.digest_rounds = 2;
   start(kAnna, Table(kCoordinator.id()), config);
-  const std::vector<NodeId> peers = {kBert.id(), kCarl.id(), Author(4).id(), Author(5).id(), Author(6).id()};
+  const std::vector<NodeId> peers = {kBert.id(), kCarl.id(), Author(4).id(), Author(5).id(),
+                                     Author(6).id()};
   for (const NodeId& peer : peers) {
     core->connected(peer, true, now);
     pass(1s);
@@ -167,7 +171,8 @@ TEST_F(GossipTest, WhoForgesIsShutOutForAWhile) {
   ASSERT_THAT(effects.misbehaved, SizeIs(1));
   EXPECT_EQ(effects.misbehaved[0].peer, kBert.id());
   EXPECT_EQ(node(kCarl), nullptr);
-  EXPECT_EQ(hear(kBert, kCarl.sign(node_fact(""), 2)).news.size(), 0U) << "nothing more is heard of it";
+  EXPECT_EQ(hear(kBert, kCarl.sign(node_fact(""), 2)).news.size(), 0U)
+      << "nothing more is heard of it";
   core->connected(kBert.id(), false, now);
   EXPECT_THAT(core->take_effects().misbehaved, SizeIs(1)) << "nor may it come back";
   const std::uint64_t checked = verifier.signatures_checked();
@@ -261,7 +266,8 @@ TEST_F(GossipTest, AStartWhoseClockWentBackGoesBeyondItsOlderRecords) {
   EXPECT_EQ(node(kAnna)->counter(), 1U);
 }
 
-// Its records have died everywhere; peers remember their versions for hours, refuse older ones, and have none to show it.
+// Its records have died everywhere; peers remember their versions for hours,
+// refuse older ones, and have none to show it.
 TEST_F(GossipTest, AStartGoesBeyondWhatItsDiskKnowsOfAlsoWhereThatHasDied) {
   constexpr std::uint64_t kAhead = kToday + 7'200'000;
   start(kAnna, Table(kCoordinator.id()), {.incarnation = kAhead});
@@ -273,17 +279,20 @@ TEST_F(GossipTest, AStartGoesBeyondWhatItsDiskKnowsOfAlsoWhereThatHasDied) {
   EXPECT_EQ(loaded.size(), 0U);
   const std::uint64_t next = incarnation_after(saved, kToday, 1);
   EXPECT_GT(next, kAhead);
-  EXPECT_NE(incarnation_after(saved, kToday, 2), next) << "a start in between may have kept nothing";
+  EXPECT_NE(incarnation_after(saved, kToday, 2), next)
+      << "a start in between may have kept nothing";
   start(kAnna, loaded, {.incarnation = next});
   ASSERT_TRUE(core->say(node_fact("tcp://anna:2"), now));
   pass(3s);
   EXPECT_EQ(node(kAnna)->incarnation(), next);
   EXPECT_EQ(incarnation_after("", kToday, 1), static_cast<std::uint64_t>(kToday));
-  EXPECT_EQ(incarnation_after(saved, kToday + 10'800'000, 1), static_cast<std::uint64_t>(kToday) + 10'800'000)
+  EXPECT_EQ(incarnation_after(saved, kToday + 10'800'000, 1),
+            static_cast<std::uint64_t>(kToday) + 10'800'000)
       << "a clock that is beyond goes on";
 }
 
-// What a process signs under grows with what it finds of itself, and goes onto the disk with that.
+// What a process signs under grows with what it finds of itself, and goes onto
+// the disk with that.
 TEST_F(GossipTest, WhatIsKeptNamesTheHighestIncarnation) {
   core->connected(kBert.id(), true, now);
   ASSERT_TRUE(core->say(node_fact("tcp://anna:new"), now));
@@ -439,8 +448,8 @@ TEST_F(GossipTest, APeerThatDoesNotAnswerIsAskedAgainEachRound) {
   core->recall(true);
   for (int round = 0; round < 2; ++round) {
     const Effects effects = pass(10s);
-    EXPECT_TRUE(std::ranges::any_of(effects.sends,
-                                    [](const Send& each) { return each.message.has_revocations_from(); }));
+    EXPECT_TRUE(std::ranges::any_of(
+        effects.sends, [](const Send& each) { return each.message.has_revocations_from(); }));
   }
   EXPECT_THAT(core->recalled(), IsEmpty());
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gossip/own.h"
 
 #include <algorithm>
@@ -9,7 +10,8 @@
 namespace skerry::gossip {
 namespace {
 
-constexpr std::uint64_t kBeyondMost = 1 << 20;  // as milliseconds a quarter of an hour: clocks catch up
+constexpr std::uint64_t kBeyondMost =
+    1 << 20;  // as milliseconds a quarter of an hour: clocks catch up
 
 // What a body says, without who, when and how often.
 std::string fact_bytes(pb::RecordBody body) {
@@ -23,14 +25,16 @@ std::string fact_bytes(pb::RecordBody body) {
 
 }  // namespace
 
-std::uint64_t incarnation_after(const std::string& saved, std::int64_t unix_ms, std::uint64_t seed) {
+std::uint64_t incarnation_after(const std::string& saved, std::int64_t unix_ms,
+                                std::uint64_t seed) {
   const auto by_clock = static_cast<std::uint64_t>(unix_ms);
   pb::SavedRecords records;
   if (planted("incarnation_forgotten")) return by_clock;
   if (!records.ParseFromString(saved) || records.incarnation() < by_clock ||
       records.incarnation() >= protocol::kRecordVersion - kBeyondMost)
     return by_clock;
-  // A start in between may have kept nothing: the step is drawn, as in go_beyond.
+  // A start in between may have kept nothing: the step is drawn, as in
+  // go_beyond.
   Stream random(skerry::Position{.seed = seed, .sample = 1, .purpose = Purpose::kGossip});
   return records.incarnation() + 1 + random.below(kBeyondMost);
 }
@@ -44,8 +48,9 @@ Duration Own::until_again(Stream& random) const {
   return std::chrono::duration_cast<Duration>(lifetime() / 4 * (1 - random.uniform() / 4));
 }
 
-// Which numbers its process signed after this one is not known here, nor which a start in between took to go beyond the same
-// record: none of them may be used for other words. So the step is drawn.
+// Which numbers its process signed after this one is not known here, nor which
+// a start in between took to go beyond the same record: none of them may be
+// used for other words. So the step is drawn.
 void Own::saw(const Record& record, Stream& random) {
   const std::uint64_t theirs = record.version.incarnation;
   if (theirs >= highest_ && theirs < protocol::kRecordVersion - kBeyondMost)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gossip/record.h"
 
 #include "base/text.h"
@@ -9,7 +10,8 @@ namespace {
 constexpr int kNodeBits = 32;
 
 Position upper_half(const NodeId& node) {
-  const std::string bytes = from_hex(node.str().substr(0, kNodeBits / 4)).value_or(std::string(4, '\0'));
+  const std::string bytes =
+      from_hex(node.str().substr(0, kNodeBits / 4)).value_or(std::string(4, '\0'));
   Position value = 0;
   for (const char c : bytes) value = value << 8 | static_cast<unsigned char>(c);
   return value << kNodeBits;

@@ -1,6 +1,9 @@
-// A signed record as a value: what names it, which of two is newer, and the making of one.
+// SPDX-License-Identifier: Apache-2.0
+// A signed record as a value: what names it, which of two is newer, and the
+// making of one.
 //
-// Values are immutable and shared: one Record in memory however many tables hold it.
+// Values are immutable and shared: one Record in memory however many tables
+// hold it.
 #pragma once
 
 #include <compare>
@@ -22,7 +25,8 @@ namespace skerry::gossip {
 enum class Kind { kRevocation, kRun, kNode, kExpert };
 const char* to_string(Kind kind);
 
-// What a record is about, and who says so. Each author speaks for itself: two nodes may have a record of one expert.
+// What a record is about, and who says so. Each author speaks for itself: two
+// nodes may have a record of one expert.
 struct Key {
   Kind kind = Kind::kNode;
   NodeId author;
@@ -34,8 +38,8 @@ struct Key {
 // For people: "expert r-0123456789/3 by 0a1b…".
 std::string describe(const Key& key);
 
-// Where a key stands in a table. A node's records stand side by side (its upper half is the node's), the coordinator's
-// are spread.
+// Where a key stands in a table. A node's records stand side by side (its upper
+// half is the node's), the coordinator's are spread.
 using Position = std::uint64_t;
 Position position_of(const Key& key, bool by_coordinator);
 // The range of positions in which everything of a node lies.
@@ -45,8 +49,9 @@ struct Range {
 };
 Range range_of_node(const NodeId& node);
 
-// Of two records with one key the greater counts. The hash decides between two of one version, which only a broken or a
-// lying author makes: everyone decides alike.
+// Of two records with one key the greater counts. The hash decides between two
+// of one version, which only a broken or a lying author makes: everyone decides
+// alike.
 struct Version {
   std::uint64_t incarnation = 0;
   std::uint64_t counter = 0;
@@ -72,14 +77,17 @@ struct Record {
 };
 using RecordPtr = std::shared_ptr<const Record>;
 
-// The name and keys that the coordinator gave its author; empty where there is no certificate.
+// The name and keys that the coordinator gave its author; empty where there is
+// no certificate.
 pb::CertificateBody certified(const Record& record);
 
-// Opens what came, without looking at its signature. kInvalid where it is no record of this version.
+// Opens what came, without looking at its signature. kInvalid where it is no
+// record of this version.
 Result<Record> open_record(const pb::SignedRecord& wire, const NodeId& coordinator);
 
-// What its author hands out: `body` has a fact, version, times; author and signature are put in here. kInvalid where the
-// fact breaks a limit of protocol/limits.h.
+// What its author hands out: `body` has a fact, version, times; author and
+// signature are put in here. kInvalid where the fact breaks a limit of
+// protocol/limits.h.
 Result<pb::SignedRecord> sign_record(pb::RecordBody body, const protocol::Signer& author,
                                      const pb::Certificate& certificate);
 

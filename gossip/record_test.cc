@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gossip/record.h"
 
 #include <gtest/gtest.h>
 
-#include "gossip/testing.h"
+#include "gossip/testing/testing.h"
 
 namespace skerry::gossip {
 namespace {
@@ -11,7 +12,8 @@ const Author kCoordinator(0);
 const Author kAnna(1);
 const Author kBert(2);
 
-ErrorCode refusal(Verifier& verifier, const pb::SignedRecord& wire, std::int64_t now_unix_ms = kToday) {
+ErrorCode refusal(Verifier& verifier, const pb::SignedRecord& wire,
+                  std::int64_t now_unix_ms = kToday) {
   const auto checked = verifier.check(value_of(verifier.open(wire)), now_unix_ms);
   EXPECT_FALSE(checked);
   return checked ? ErrorCode::kInvalid : checked.error().code;
@@ -20,7 +22,8 @@ ErrorCode refusal(Verifier& verifier, const pb::SignedRecord& wire, std::int64_t
 TEST(Record, IsOpenedAsItWasSigned) {
   const pb::SignedRecord wire = kAnna.sign(expert_fact("r-1", 3, 100, "a"), 7);
   const Record record = value_of(open_record(wire, kCoordinator.id()));
-  EXPECT_EQ(record.key, (Key{.kind = Kind::kExpert, .author = kAnna.id(), .run = RunId("r-1"), .expert = 3}));
+  EXPECT_EQ(record.key,
+            (Key{.kind = Kind::kExpert, .author = kAnna.id(), .run = RunId("r-1"), .expert = 3}));
   EXPECT_EQ(record.version.counter, 7U);
   EXPECT_EQ(record.lifetime(), 24h);
   EXPECT_FALSE(record.by_coordinator);

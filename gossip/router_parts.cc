@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gossip/router_parts.h"
 
 #include <algorithm>
@@ -19,13 +20,16 @@ bool holds(const pb::NodeRecord& node, std::string_view manifest) {
   return false;
 }
 
-std::string short_name(const pb::ObjectRef& object) { return to_hex(object.manifest().substr(0, 6)); }
+std::string short_name(const pb::ObjectRef& object) {
+  return to_hex(object.manifest().substr(0, 6));
+}
 
 Part part(const Table& table, const pb::ObjectRef& object, Now now) {
   return {object, holders_of(table, object.manifest(), now)};
 }
 
-void miss_part(const std::optional<Part>& part, std::string_view what, std::vector<std::string>& missing) {
+void miss_part(const std::optional<Part>& part, std::string_view what,
+               std::vector<std::string>& missing) {
   if (!part) {
     missing.push_back(text(what, ": no record names it"));
   } else if (part->holders.empty()) {
@@ -69,8 +73,8 @@ ExpertSource source_of(const Table& table, std::vector<Candidate> candidates, No
 }
 
 std::string unheld(const ExpertSource& source, std::string_view what) {
-  return text(what, ": no node says that it holds its checkpoint ", short_name(source.best.checkpoint()),
-              " of step ", source.best.step());
+  return text(what, ": no node says that it holds its checkpoint ",
+              short_name(source.best.checkpoint()), " of step ", source.best.step());
 }
 
 void miss_expert(const ExpertSource& source, std::vector<std::string>& missing) {
@@ -78,11 +82,13 @@ void miss_expert(const ExpertSource& source, std::vector<std::string>& missing) 
   miss_part(source.statistics, text("statistics of partition ", source.index), missing);
 }
 
-std::map<ExpertIndex, std::vector<Candidate>> candidates_of(const Table& table, const RunId& run, Now now) {
+std::map<ExpertIndex, std::vector<Candidate>> candidates_of(const Table& table, const RunId& run,
+                                                            Now now) {
   std::map<ExpertIndex, std::vector<Candidate>> candidates;
   table.for_each(now, [&](const Entry& entry) {
     const Record& record = *entry.record;
-    if (record.key.kind != Kind::kExpert || record.key.run != run || record.body.withdrawn()) return;
+    if (record.key.kind != Kind::kExpert || record.key.run != run || record.body.withdrawn())
+      return;
     const std::string& manifest = record.body.expert().checkpoint().manifest();
     candidates[record.key.expert].push_back(
         {entry.record, Table::age(entry, now), holders_of(table, manifest, now)});
@@ -146,7 +152,8 @@ std::vector<ExpertHead> expert_heads(const Table& table, const RunId& run, Now n
   std::vector<ExpertHead> heads;
   table.for_each(now, [&](const Entry& entry) {
     const Record& record = *entry.record;
-    if (record.key.kind != Kind::kExpert || record.key.run != run || record.body.withdrawn()) return;
+    if (record.key.kind != Kind::kExpert || record.key.run != run || record.body.withdrawn())
+      return;
     heads.push_back({record.body.expert(), record.key.author, record.by_coordinator});
   });
   std::ranges::sort(heads, [](const ExpertHead& a, const ExpertHead& b) {

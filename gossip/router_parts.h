@@ -1,5 +1,7 @@
-// From records alone: the experts of a run, where the best checkpoint of each lives, and the objects that make its router. It
-// says what is missing rather than guessing.
+// SPDX-License-Identifier: Apache-2.0
+// From records alone: the experts of a run, where the best checkpoint of each
+// lives, and the objects that make its router. It says what is missing rather
+// than guessing.
 #pragma once
 
 #include <optional>
@@ -44,19 +46,24 @@ struct RouterParts {
   std::vector<std::string> missing;  // a sentence for each; empty: an ensemble can be fetched
 
   std::optional<ExpertSource>
-      learned_router;                  // of a run that trains one, once it has committed; its index is K
-  std::string learned_router_missing;  // why it cannot be had; the ensemble can do without. Empty: nothing is
+      learned_router;  // of a run that trains one, once it has committed; its index is K
+  std::string
+      // why it cannot be had; the ensemble can do without. Empty: nothing is
+      learned_router_missing;
 };
 
-// What a person dials, HOST:PORT#KEY, the key in hexadecimal; empty where the node cannot be dialled.
+// What a person dials, HOST:PORT#KEY, the key in hexadecimal; empty where the
+// node cannot be dialled.
 std::string node_address(const Record& node);
 
 // Who says that it holds the object named `manifest`.
 std::vector<Holder> holders_of(const Table& table, std::string_view manifest, Now now);
 
-// Of several records about one expert the coordinator's counts, since what it acknowledged is what the run promised and a node
-// can say anything; where it said nothing, or nobody holds what it said, the one of the highest epoch, then the furthest step,
-// then the smallest manifest. One whose checkpoint somebody holds counts before one whose nobody does. kNotFound where no record
+// Of several records about one expert the coordinator's counts, since what it
+// acknowledged is what the run promised and a node can say anything; where it
+// said nothing, or nobody holds what it said, the one of the highest epoch,
+// then the furthest step, then the smallest manifest. One whose checkpoint
+// somebody holds counts before one whose nobody does. kNotFound where no record
 // tells of the run.
 Result<RouterParts> router_parts(const Table& table, const RunId& run, Now now);
 
@@ -67,9 +74,11 @@ struct ExpertHead {
   bool acknowledged = false;  // the author is the coordinator
 };
 
-// For an adoption: every head that records name, of each job of a run, also of those that were removed from its ensemble. By
-// job; of one job the coordinator's own first, then the highest epoch, the furthest step, the smallest manifest. Who holds them
-// plays no part: a node that is away may hold what was acknowledged. Each checkpoint once, by its best author.
+// For an adoption: every head that records name, of each job of a run, also of
+// those that were removed from its ensemble. By job; of one job the
+// coordinator's own first, then the highest epoch, the furthest step, the
+// smallest manifest. Who holds them plays no part: a node that is away may hold
+// what was acknowledged. Each checkpoint once, by its best author.
 std::vector<ExpertHead> expert_heads(const Table& table, const RunId& run, Now now);
 
 // The run of this id, else of this name.

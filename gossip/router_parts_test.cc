@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gossip/router_parts.h"
 
 #include <gmock/gmock.h>
 
-#include "gossip/testing.h"
+#include "gossip/testing/testing.h"
 
 namespace skerry::gossip {
 namespace {
@@ -31,23 +32,25 @@ struct RouterPartsTest : testing::Test {
 TEST_F(RouterPartsTest, TellsHonestlyWhatIsMissing) {
   EXPECT_EQ(router_parts(table, kRun, now).error().code, ErrorCode::kNotFound);
   tell(kCoordinator, run_fact("r-1", 3));
-  EXPECT_THAT(parts().missing, ElementsAre(HasSubstr("specification: no node"), HasSubstr("router: no node"),
-                                           "expert 0: no record tells of a checkpoint",
-                                           "expert 1: no record tells of a checkpoint",
-                                           "expert 2: no record tells of a checkpoint"));
+  EXPECT_THAT(parts().missing,
+              ElementsAre(HasSubstr("specification: no node"), HasSubstr("router: no node"),
+                          "expert 0: no record tells of a checkpoint",
+                          "expert 1: no record tells of a checkpoint",
+                          "expert 2: no record tells of a checkpoint"));
   tell(Author(1), expert_fact("r-1", 0, 100, "zero"));
   tell(Author(1), node_fact("tcp://one:1", {"spec", "router", "statistics 0"}));
-  EXPECT_THAT(parts().missing, ElementsAre(HasSubstr("expert 0: no node says that it holds its checkpoint"),
-                                           "expert 1: no record tells of a checkpoint",
-                                           "expert 2: no record tells of a checkpoint"));
+  EXPECT_THAT(parts().missing,
+              ElementsAre(HasSubstr("expert 0: no node says that it holds its checkpoint"),
+                          "expert 1: no record tells of a checkpoint",
+                          "expert 2: no record tells of a checkpoint"));
 }
 
 TEST_F(RouterPartsTest, NamesEveryPartAndItsHolders) {
   tell(kCoordinator, run_fact("r-1", 2));
   for (ExpertIndex i = 0; i < 2; ++i) {
     tell(Author(1 + i), expert_fact("r-1", i, 100 + i, text("checkpoint ", i)));
-    tell(Author(1 + i), node_fact(text("tcp://node:", i),
-                                  {"spec", "router", text("checkpoint ", i), text("statistics ", i)}));
+    tell(Author(1 + i), node_fact(text("tcp://node:", i), {"spec", "router", text("checkpoint ", i),
+                                                           text("statistics ", i)}));
   }
   tell(Author(3), node_fact("", {"checkpoint 1"}));
   const RouterParts found = parts();
@@ -74,7 +77,8 @@ TEST_F(RouterPartsTest, AnExpertThatLeftIsNotMissed) {
   EXPECT_EQ(parts().experts[0].index, 1U);
 }
 
-// It is a job of the run and no expert: what is known of it stands apart, and its loss stops nobody.
+// It is a job of the run and no expert: what is known of it stands apart, and
+// its loss stops nobody.
 TEST_F(RouterPartsTest, ALearnedRouterIsNamedBesideTheExperts) {
   pb::RecordBody run = run_fact("r-1", 2);
   run.mutable_run()->add_without(1);
@@ -85,7 +89,8 @@ TEST_F(RouterPartsTest, ALearnedRouterIsNamedBesideTheExperts) {
   EXPECT_THAT(parts().missing, IsEmpty());
   EXPECT_EQ(parts().learned_router_missing, "learned router: no record tells of a checkpoint");
   tell(kCoordinator, expert_fact("r-1", 1, 90, "weights"));
-  EXPECT_THAT(parts().learned_router_missing, HasSubstr("no node says that it holds its checkpoint"));
+  EXPECT_THAT(parts().learned_router_missing,
+              HasSubstr("no node says that it holds its checkpoint"));
   tell(Author(2), node_fact("tcp://two:1", {"weights"}));
   const RouterParts found = parts();
   EXPECT_EQ(found.learned_router_missing, "");
@@ -116,7 +121,8 @@ TEST_F(RouterPartsTest, TheBestIsAcknowledgedThenOfTheLatestEpochThenTheFurthest
   EXPECT_THAT(parts().missing, IsEmpty());
 }
 
-// What is fetched without the coordinator must be held by somebody; what an adoption goes on from need not be, yet.
+// What is fetched without the coordinator must be held by somebody; what an
+// adoption goes on from need not be, yet.
 TEST_F(RouterPartsTest, HeadsForAnAdoptionAreInOrderOfTrustWhoeverHoldsThem) {
   tell(kCoordinator, run_fact("r-1", 2));
   tell(Author(1), node_fact("tcp://one:1", {"old", "spec", "router", "statistics 0"}));
@@ -128,10 +134,12 @@ TEST_F(RouterPartsTest, HeadsForAnAdoptionAreInOrderOfTrustWhoeverHoldsThem) {
   tell(Author(4), expert_fact("r-1", 1, 20, "another's", 2));
   std::vector<std::string> found;
   for (const ExpertHead& each : expert_heads(table, kRun, now)) {
-    found.push_back(text(each.record.expert(), "@", each.record.step(), each.acknowledged ? "!" : ""));
+    found.push_back(
+        text(each.record.expert(), "@", each.record.step(), each.acknowledged ? "!" : ""));
   }
   EXPECT_THAT(found, ElementsAre("0@500!", "0@510", "0@100", "0@900", "1@20"));
-  EXPECT_EQ(parts().experts[0].best.checkpoint().manifest(), hash_of("old")) << "an ensemble is made of it";
+  EXPECT_EQ(parts().experts[0].best.checkpoint().manifest(), hash_of("old"))
+      << "an ensemble is made of it";
 }
 
 }  // namespace

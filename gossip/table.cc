@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gossip/table.h"
 
 #include <algorithm>
@@ -15,7 +16,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A false age and two wrong clocks can make a record die early by twice the slack and seem alive late by twice the slack.
+// A false age and two wrong clocks can make a record die early by twice the
+// slack and seem alive late by twice the slack.
 constexpr Duration kRemembered = 4 * kClockSlack;
 
 std::uint32_t whole_seconds(Duration boot) {
@@ -35,14 +37,14 @@ auto importance(const Record& record) {
 }
 bool matters_less(const Record& a, const Record& b) { return importance(a) > importance(b); }
 
-// What remains of a record that is said to be `age` old; none: it is over. In milliseconds, since a date from outside may be
-// thousands of years away.
+// What remains of a record that is said to be `age` old; none: it is over. In
+// milliseconds, since a date from outside may be thousands of years away.
 std::optional<Duration> time_left(const Record& record, Duration age, Now now) {
   constexpr std::int64_t kSlackMs = std::chrono::duration_cast<milliseconds>(kClockSlack).count();
   const std::int64_t by_dates_ms = now.unix_ms - record.body.issued_unix_ms();
   const std::int64_t said_ms = std::chrono::duration_cast<milliseconds>(age).count();
-  const std::int64_t age_ms =
-      std::max<std::int64_t>(0, std::clamp(said_ms, by_dates_ms - kSlackMs, by_dates_ms + kSlackMs));
+  const std::int64_t age_ms = std::max<std::int64_t>(
+      0, std::clamp(said_ms, by_dates_ms - kSlackMs, by_dates_ms + kSlackMs));
   std::int64_t left_ms = static_cast<std::int64_t>(record.body.lifetime_ms()) - age_ms;
   const std::int64_t certified_ms = record.certificate_until_unix_ms;  // 0: not known yet
   if (certified_ms != 0 && certified_ms != std::numeric_limits<std::int64_t>::max()) {
@@ -69,7 +71,8 @@ Range Table::range_of_bucket(std::size_t bucket) {
 }
 
 Duration Table::age(const Entry& entry, Now now) {
-  return std::max(Duration::zero(), entry.record->lifetime() - (seconds(entry.dies_at_s) - now.boot));
+  return std::max(Duration::zero(),
+                  entry.record->lifetime() - (seconds(entry.dies_at_s) - now.boot));
 }
 
 const Entry* Table::held(const Key& key, Position position) const {
@@ -147,8 +150,8 @@ Table::Standing Table::compare(const Head& head, Now now) const {
   for (; entry != entries.end() && entry->position == head.position; ++entry) {
     if (!is_alive(*entry, now)) continue;
     const auto mine = rank(entry->record->version);
-    const bool soon =
-        !entry->record->by_coordinator && now.boot < seconds(entry->came_at_s) + limits_.accept_least;
+    const bool soon = !entry->record->by_coordinator &&
+                      now.boot < seconds(entry->came_at_s) + limits_.accept_least;
     if (mine >= theirs || soon) standing.lacking = false;
     if (mine > theirs) standing.behind = true;
   }
@@ -182,13 +185,15 @@ bool Table::has_run(const Record& record, Now now) const {
 }
 
 Verdict Table::judge(const Record& record, Duration age, Now now, Origin origin) const {
-  if (!record.by_coordinator && is_revoked(record.key.author, now) && !planted("revoked_signer_accepted")) {
+  if (!record.by_coordinator && is_revoked(record.key.author, now) &&
+      !planted("revoked_signer_accepted")) {
     return Verdict::kRevoked;
   }
   const Entry* entry = held(record.key, record.position);
   if (entry != nullptr) {
     if (record.version == entry->record->version) return Verdict::kHeld;
-    if (record.version < entry->record->version && !planted("record_version_ignored")) return Verdict::kOlder;
+    if (record.version < entry->record->version && !planted("record_version_ignored"))
+      return Verdict::kOlder;
     const bool contradicts = record.version.same_number(entry->record->version);
     if (contradicts && planted("contradiction_by_arrival")) return Verdict::kOlder;
   }
@@ -196,7 +201,8 @@ Verdict Table::judge(const Record& record, Duration age, Now now, Origin origin)
   if (record.key.kind == Kind::kExpert && !has_run(record, now)) return Verdict::kNoRun;
   if (entry == nullptr) return Verdict::kNew;
   const bool soon = now.boot < seconds(entry->came_at_s) + limits_.accept_least;
-  return soon && origin == Origin::kPeer && !record.by_coordinator ? Verdict::kTooSoon : Verdict::kNewer;
+  return soon && origin == Origin::kPeer && !record.by_coordinator ? Verdict::kTooSoon
+                                                                   : Verdict::kNewer;
 }
 
 Table::Change Table::put(const RecordPtr& record, Duration age, Now now, Origin origin) {
@@ -229,7 +235,8 @@ bool Table::makes_room(const Record& record, Change& change, Now now) {
   };
   if (!record.by_coordinator) {
     std::vector<const Entry*> rivals = in(range_of_node(record.key.author), now);
-    std::erase_if(rivals, [&](const Entry* each) { return each->record->key.author != record.key.author; });
+    std::erase_if(rivals,
+                  [&](const Entry* each) { return each->record->key.author != record.key.author; });
     if (rivals.size() >= limits_.author_records && !cede(rivals)) return false;
   }
   if (record.key.kind == Kind::kExpert && run_sizes_[record.key.run] >= limits_.run_records) {
@@ -251,7 +258,8 @@ bool Table::makes_room(const Record& record, Change& change, Now now) {
   return true;
 }
 
-// What a new record means for the others: a revoked node's go, and those about experts of a run that is over.
+// What a new record means for the others: a revoked node's go, and those about
+// experts of a run that is over.
 void Table::follow(const Record& record, Change& change, Now now) {
   std::vector<RecordPtr> gone;
   if (record.key.kind == Kind::kRevocation && !record.body.withdrawn()) {
@@ -261,7 +269,8 @@ void Table::follow(const Record& record, Change& change, Now now) {
   }
   if (record.key.kind == Kind::kRun) {
     for_each(now, [&](const Entry& each) {
-      const bool about = each.record->key.kind == Kind::kExpert && each.record->key.run == record.key.run;
+      const bool about =
+          each.record->key.kind == Kind::kExpert && each.record->key.run == record.key.run;
       if (about && !has_run(*each.record, now)) gone.push_back(each.record);
     });
   }
@@ -286,7 +295,8 @@ void Table::insert(Entry entry) {
   if (record.key.kind == Kind::kExpert) ++run_sizes_[record.key.run];
   if (record.key.kind == Kind::kRevocation && record.by_coordinator)
     revocations_[record.key.subject] = record.position;
-  const auto place = std::lower_bound(bucket.entries.begin(), bucket.entries.end(), record, is_before);
+  const auto place =
+      std::lower_bound(bucket.entries.begin(), bucket.entries.end(), record, is_before);
   bucket.entries.insert(place, std::move(entry));
 }
 
@@ -297,7 +307,8 @@ void Table::erase(const Record& record) {
   fingerprints_[bucket_of(record.position)] ^= entry->record->version.stamp();
   --size_;
   bytes_ -= entry->record->bytes;
-  if (record.key.kind == Kind::kRevocation && record.by_coordinator) revocations_.erase(record.key.subject);
+  if (record.key.kind == Kind::kRevocation && record.by_coordinator)
+    revocations_.erase(record.key.subject);
   if (record.key.kind == Kind::kExpert) {
     const auto run = run_sizes_.find(record.key.run);
     if (--run->second == 0) run_sizes_.erase(run);

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gossip/table.h"
 
 #include <gtest/gtest.h>
 
-#include "gossip/testing.h"
+#include "gossip/testing/testing.h"
 
 namespace skerry::gossip {
 namespace {
@@ -43,7 +44,8 @@ TEST_F(TableTest, OfOneVersionTheGreaterHashStaysWhateverCameFirst) {
   put(two, at(10s));
   other.put(genuine(verifier, two), {}, at(0s));
   other.put(genuine(verifier, one), {}, at(10s));
-  EXPECT_EQ(node(kAnna, at(10s))->record->version, other.find_node(kAnna.id(), at(10s))->record->version);
+  EXPECT_EQ(node(kAnna, at(10s))->record->version,
+            other.find_node(kAnna.id(), at(10s))->record->version);
   EXPECT_EQ(table.fingerprints(), other.fingerprints());
 }
 
@@ -58,8 +60,9 @@ TEST_F(TableTest, AnAuthorWhoChangesItsMindTooOftenWaits) {
 TEST_F(TableTest, WhatWasLoadedFromADiskMayChangeAtOnce) {
   put(kAnna.sign(node_fact("tcp://h:1"), 1), at(100s));
   Table loaded = load_table(save_table(table, at(200s)), verifier, {}, at(200s));
-  EXPECT_EQ(loaded.put(genuine(verifier, kAnna.sign(node_fact("tcp://h:2"), 2)), {}, at(201s)).verdict,
-            Verdict::kNewer);
+  EXPECT_EQ(
+      loaded.put(genuine(verifier, kAnna.sign(node_fact("tcp://h:2"), 2)), {}, at(201s)).verdict,
+      Verdict::kNewer);
 }
 
 TEST_F(TableTest, DiesWithItsLifetimeAndNeverComesBack) {
@@ -71,7 +74,8 @@ TEST_F(TableTest, DiesWithItsLifetimeAndNeverComesBack) {
   table.expire(at(1h));
   EXPECT_EQ(table.size(), 0U);
   EXPECT_EQ(table.fingerprints(), Table(kCoordinator.id()).fingerprints());
-  EXPECT_EQ(put(kAnna.sign(node_fact(""), 4, at(8h)), at(8h)), Verdict::kDead) << "of an older version";
+  EXPECT_EQ(put(kAnna.sign(node_fact(""), 4, at(8h)), at(8h)), Verdict::kDead)
+      << "of an older version";
   for (const Duration later : {1h, 2h, 5h, 9h, 100h}) {
     EXPECT_EQ(put(wire, at(later)), Verdict::kDead) << later.count();
     table.expire(at(later));
@@ -88,7 +92,8 @@ TEST_F(TableTest, AgesAddUpFromHolderToHolder) {
   EXPECT_EQ(node(kAnna, at(3h)), nullptr);
 }
 
-// The receiver's and the author's clocks are each an hour off, either way: ages count, dates do not.
+// The receiver's and the author's clocks are each an hour off, either way: ages
+// count, dates do not.
 TEST_F(TableTest, AClockAnHourOffNeitherLosesNorKeeps) {
   for (const Duration author : {-1h, 0h, 1h}) {
     for (const Duration receiver : {-1h, 0h, 1h}) {
@@ -139,7 +144,8 @@ TEST_F(TableTest, ARevokedNodesRecordsGoAndStayAway) {
   EXPECT_TRUE(table.is_revoked(kAnna.id(), at(1s)));
   EXPECT_EQ(table.size(), 3U) << "the run, the revocation and Bert";
   EXPECT_EQ(put(kAnna.sign(node_fact(""), 2), at(60s)), Verdict::kRevoked);
-  EXPECT_EQ(put(kCoordinator.sign(withdrawn(revocation_fact(kAnna.id())), 2), at(70s)), Verdict::kNewer);
+  EXPECT_EQ(put(kCoordinator.sign(withdrawn(revocation_fact(kAnna.id())), 2), at(70s)),
+            Verdict::kNewer);
   EXPECT_EQ(put(kAnna.sign(node_fact(""), 3), at(80s)), Verdict::kNew);
 }
 
@@ -180,7 +186,8 @@ TEST_F(TableTest, FullTheLeastImportantGoesAndNoOldVersionComesBack) {
   EXPECT_EQ(table.size(), 6U);
   EXPECT_NE(table.find_run(RunId("r-1"), at(0s)), nullptr);
   std::size_t nodes = 0;
-  for (std::uint64_t i = 1; i <= 9; ++i) nodes += table.find_node(Author(i).id(), at(0s)) != nullptr ? 1 : 0;
+  for (std::uint64_t i = 1; i <= 9; ++i)
+    nodes += table.find_node(Author(i).id(), at(0s)) != nullptr ? 1 : 0;
   EXPECT_EQ(nodes, 5U) << "no expert among them";
   EXPECT_EQ(put(kCoordinator.sign(revocation_fact(Author(10).id()), 1), at(0s)), Verdict::kNew);
   // A place becomes free; what left may come back, but nothing older.
@@ -217,7 +224,8 @@ TEST_F(TableTest, BytesAreBounded) {
 
 TEST_F(TableTest, TheDeadAreRememberedInBoundedNumber) {
   use({.remembered_dead = 4});
-  for (std::uint64_t i = 1; i <= 9; ++i) put(Author(i).sign(node_fact(""), 1, at({}), 1min), at(0s));
+  for (std::uint64_t i = 1; i <= 9; ++i)
+    put(Author(i).sign(node_fact(""), 1, at({}), 1min), at(0s));
   table.expire(at(1h));
   EXPECT_EQ(table.remembered_dead(), 4U);
   table.expire(at(10h));
@@ -235,7 +243,8 @@ TEST_F(TableTest, ComparesHeads) {
   const Now later = at(10s);
   EXPECT_EQ(standing(same, later), std::pair(false, false));
   EXPECT_EQ(standing({held.position, 1, 6, 0}, later), std::pair(true, false));
-  EXPECT_EQ(standing({held.position, 1, 6, 0}, at(1s)), std::pair(false, false)) << "too soon to be taken";
+  EXPECT_EQ(standing({held.position, 1, 6, 0}, at(1s)), std::pair(false, false))
+      << "too soon to be taken";
   EXPECT_EQ(standing({held.position, 1, 4, 0}, later), std::pair(false, true));
   EXPECT_EQ(standing({held.position + 1, 1, 4, 0}, later), std::pair(true, false));
   table.expire(at(24h));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gossip/verifier.h"
 
 #include <limits>
@@ -18,7 +19,8 @@ Result<void> may_say(const Record& record) {
                 text(describe(record.key), ": only the coordinator may say such a thing"));
   }
   if (record.body.lifetime_ms() > protocol::kNodeLifetimeMs) {
-    return fail(ErrorCode::kCorrupt, text(describe(record.key), ": lives longer than a node's record may"));
+    return fail(ErrorCode::kCorrupt,
+                text(describe(record.key), ": lives longer than a node's record may"));
   }
   return {};
 }
@@ -33,7 +35,8 @@ Verifier::Verifier(std::string coordinator_key, std::size_t remembered, Signatur
 
 RecordPtr Verifier::find(const Hash& body) const {
   for (const Known* known : {&fresh_, &old_}) {
-    if (const auto found = known->by_body.find(body); found != known->by_body.end()) return found->second;
+    if (const auto found = known->by_body.find(body); found != known->by_body.end())
+      return found->second;
   }
   return nullptr;
 }
@@ -41,7 +44,8 @@ RecordPtr Verifier::find(const Hash& body) const {
 RecordPtr Verifier::find(const pb::SignedRecord& wire) const {
   for (const Known* known : {&fresh_, &old_}) {
     const auto found = known->by_signature.find(wire.signature());
-    if (found != known->by_signature.end() && found->second->wire.body() == wire.body()) return found->second;
+    if (found != known->by_signature.end() && found->second->wire.body() == wire.body())
+      return found->second;
   }
   return find(blake2b(wire.body()));
 }
@@ -59,8 +63,8 @@ Result<const Verifier::Holder*> Verifier::holder_of(const pb::Certificate& certi
   if (found == keys_.end()) {
     ++signatures_checked_;
     // Whether it is over depends on the clock, so it is asked each time below.
-    auto body =
-        checks_.of_certificate(certificate, coordinator_key_, std::numeric_limits<std::int64_t>::min());
+    auto body = checks_.of_certificate(certificate, coordinator_key_,
+                                       std::numeric_limits<std::int64_t>::min());
     if (!body && planted("certificate_unchecked")) {
       pb::CertificateBody claimed;
       claimed.ParseFromString(certificate.body());
@@ -101,7 +105,8 @@ Result<RecordPtr> Verifier::check(RecordPtr opened, std::int64_t now_unix_ms) {
     const bool is_signed =
         checks_.of_key(key, protocol::kRecordDomain, record.wire.body(), record.wire.signature());
     if (!is_signed && !planted("record_signature_unchecked")) {
-      return fail(ErrorCode::kCorrupt, text(describe(record.key), ": the signature is not the author's"));
+      return fail(ErrorCode::kCorrupt,
+                  text(describe(record.key), ": the signature is not the author's"));
     }
     TRY(may_say(record));
     known = std::make_shared<const Record>(std::move(record));
@@ -109,9 +114,11 @@ Result<RecordPtr> Verifier::check(RecordPtr opened, std::int64_t now_unix_ms) {
     fresh_.by_body.emplace(known->version.body, known);
     fresh_.by_signature.emplace(known->wire.signature(), known);
   }
-  const std::int64_t slack_ms = std::chrono::duration_cast<std::chrono::milliseconds>(kClockSlack).count();
+  const std::int64_t slack_ms =
+      std::chrono::duration_cast<std::chrono::milliseconds>(kClockSlack).count();
   if (now_unix_ms - slack_ms >= known->certificate_until_unix_ms) {
-    return fail(ErrorCode::kUnauthorised, text(describe(known->key), ": its author's certificate is over"));
+    return fail(ErrorCode::kUnauthorised,
+                text(describe(known->key), ": its author's certificate is over"));
   }
   return known;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Heads and fingerprints between messages and values.
 #pragma once
 

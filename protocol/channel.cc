@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/channel.h"
 
 #include <fcntl.h>
@@ -35,7 +36,9 @@ std::size_t size_of(std::string_view header) {
   return size;
 }
 
-Error gone() { return fail(ErrorCode::kUnavailable, "the other side of the engine channel is closed"); }
+Error gone() {
+  return fail(ErrorCode::kUnavailable, "the other side of the engine channel is closed");
+}
 
 // One sendmsg; the descriptor rides on its first byte.
 ssize_t send_part(int fd, std::string_view bytes, int descriptor) {
@@ -58,7 +61,8 @@ ssize_t send_part(int fd, std::string_view bytes, int descriptor) {
 
 std::vector<UniqueFd> descriptors_of(msghdr& message) {
   std::vector<UniqueFd> found;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (std::size_t i = 0; i < count; ++i) {
@@ -81,7 +85,8 @@ Result<bool> wait_for(int fd, short events, Duration timeout) {
   do {
     ready = ::poll(&item, 1, milliseconds(timeout));
   } while (ready < 0 && errno == EINTR);
-  if (ready < 0) return fail(ErrorCode::kIo, text("poll of the engine channel: ", std::strerror(errno)));
+  if (ready < 0)
+    return fail(ErrorCode::kIo, text("poll of the engine channel: ", std::strerror(errno)));
   return ready > 0;
 }
 
@@ -107,8 +112,8 @@ Result<void> Channel::send(const google::protobuf::MessageLite& message, int des
 
 Result<void> Channel::send_bytes(std::string_view bytes, int descriptor) {
   if (bytes.size() > kEngineMessageBytes) {
-    return fail(ErrorCode::kInvalid, text("engine message of ", human_bytes(bytes.size()), ", the limit is ",
-                                          human_bytes(kEngineMessageBytes)));
+    return fail(ErrorCode::kInvalid, text("engine message of ", human_bytes(bytes.size()),
+                                          ", the limit is ", human_bytes(kEngineMessageBytes)));
   }
   if (outgoing_bytes_ + bytes.size() > kChannelQueueBytes) {
     return fail(ErrorCode::kExhausted,
@@ -117,7 +122,8 @@ Result<void> Channel::send_bytes(std::string_view bytes, int descriptor) {
   UniqueFd copy;
   if (descriptor >= 0) {
     copy = UniqueFd(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-    if (!copy) return fail(ErrorCode::kIo, text("cannot duplicate a descriptor: ", std::strerror(errno)));
+    if (!copy)
+      return fail(ErrorCode::kIo, text("cannot duplicate a descriptor: ", std::strerror(errno)));
   }
   outgoing_bytes_ += bytes.size();
   outgoing_.push_back({header_of(bytes.size()).append(bytes), std::move(copy)});
@@ -127,8 +133,8 @@ Result<void> Channel::send_bytes(std::string_view bytes, int descriptor) {
 Result<void> Channel::flush() {
   while (!outgoing_.empty()) {
     Outgoing& next = outgoing_.front();
-    const ssize_t sent =
-        send_part(fd_.get(), std::string_view(next.bytes).substr(next.written), next.descriptor.get());
+    const ssize_t sent = send_part(fd_.get(), std::string_view(next.bytes).substr(next.written),
+                                   next.descriptor.get());
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return {};
@@ -148,17 +154,20 @@ Result<void> Channel::flush_all(Duration timeout) {
   TRY(flush());
   while (wants_write()) {
     ASSIGN_OR_RETURN(const bool ready, wait_for(fd_.get(), POLLOUT, timeout));
-    if (!ready) return fail(ErrorCode::kTimeout, "the other side of the engine channel does not read");
+    if (!ready)
+      return fail(ErrorCode::kTimeout, "the other side of the engine channel does not read");
     TRY(flush());
   }
   return {};
 }
 
-Result<bool> Channel::wait_readable(Duration timeout) { return wait_for(fd_.get(), POLLIN, timeout); }
+Result<bool> Channel::wait_readable(Duration timeout) {
+  return wait_for(fd_.get(), POLLIN, timeout);
+}
 
 Result<void> Channel::read_available() {
-  // A read ends where the stream brings a descriptor, so what a read brought belongs to the last frame that
-  // starts in it.
+  // A read ends where the stream brings a descriptor, so what a read brought
+  // belongs to the last frame that starts in it.
   std::string buffer(kReadBytes, '\0');
   while (!ended_ && incoming_.size() <= kEngineMessageBytes + kHeaderBytes) {
     iovec part{buffer.data(), buffer.size()};
@@ -211,7 +220,8 @@ Result<std::vector<Channel::Frame>> Channel::take_frames() {
   }
   incoming_.erase(0, at);
   incoming_offset_ += at;
-  // What no frame can claim any more came without the rules: drop it rather than hand it to the wrong frame.
+  // What no frame can claim any more came without the rules: drop it rather
+  // than hand it to the wrong frame.
   while (!arrived_.empty() && arrived_.front().end <= incoming_offset_) arrived_.pop_front();
   return frames;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/channel.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,8 @@ std::vector<Channel::Frame> receive_count(Channel& channel, Channel& sender, std
 
 UniqueFd memory_of(const std::string& content) {
   UniqueFd fd(::memfd_create("test", MFD_CLOEXEC));
-  EXPECT_EQ(::write(fd.get(), content.data(), content.size()), static_cast<ssize_t>(content.size()));
+  EXPECT_EQ(::write(fd.get(), content.data(), content.size()),
+            static_cast<ssize_t>(content.size()));
   return fd;
 }
 
@@ -76,7 +78,8 @@ TEST(Channel, NothingThereIsNotAnError) {
 
 TEST(Channel, DescriptorComesWithItsOwnFrame) {
   Pair pair = make();
-  // Frames before and after, in one burst; sizes over a socket buffer's segment too.
+  // Frames before and after, in one burst; sizes over a socket buffer's segment
+  // too.
   const UniqueFd one = memory_of("one");
   const UniqueFd two = memory_of("two");
   const std::string large(200'000, 'x');

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/client.h"
 
 #include <algorithm>
@@ -43,9 +44,11 @@ Result<Client> Client::open(const std::filesystem::path& context_path, const Clo
                             std::string software) {
   ASSIGN_OR_RETURN(const Context context, read_context(context_path));
   ASSIGN_OR_RETURN(const Identity identity, identity_of(context, context_path));
-  ASSIGN_OR_RETURN(auto transport, make_zmq_client(identity, {context.endpoints, context.coordinator_key}));
+  ASSIGN_OR_RETURN(auto transport,
+                   make_zmq_client(identity, {context.endpoints, context.coordinator_key}));
   Client client(std::move(transport), clock, std::move(software));
-  client.readmit_by(build_readmission_request(identity, context.coordinator_key, context.certificate, 1));
+  client.readmit_by(
+      build_readmission_request(identity, context.coordinator_key, context.certificate, 1));
   return client;
 }
 
@@ -65,12 +68,14 @@ Result<pb::AdminReply> Client::call(const pb::AdminRequest& request, Duration ti
   while (!pending_.done) {
     const Duration now = clock_->now().boot;
     if (now >= deadline) {
-      finish(fail(ErrorCode::kTimeout, text("no answer from the coordinator within ", human_duration(timeout),
-                                            open_ ? "" : ": cannot reach it (is it running?)")));
+      finish(fail(ErrorCode::kTimeout,
+                  text("no answer from the coordinator within ", human_duration(timeout),
+                       open_ ? "" : ": cannot reach it (is it running?)")));
       break;
     }
     TRY(poll(std::min(deadline - now, kRetryInterval)));
-    const bool is_due = open_ && pending_.sent && clock_->now().boot - pending_.sent_at >= kRetryInterval;
+    const bool is_due =
+        open_ && pending_.sent && clock_->now().boot - pending_.sent_at >= kRetryInterval;
     if (is_due && !greeted_ && (!pending_.once || pending_.came_first)) {
       on_opened();  // the Hello was lost
     } else if (is_due && !pending_.once) {
@@ -82,7 +87,8 @@ Result<pb::AdminReply> Client::call(const pb::AdminRequest& request, Duration ti
 }
 
 Result<void> Client::poll(Duration timeout) {
-  auto polled = transport_->poll(timeout, {}, [this](ClientEvent event) { on_event(std::move(event)); });
+  auto polled =
+      transport_->poll(timeout, {}, [this](ClientEvent event) { on_event(std::move(event)); });
   if (!polled) return polled.error();
   return {};
 }
@@ -100,9 +106,10 @@ void Client::on_event(ClientEvent event) {
   } else if (std::holds_alternative<Lost>(event)) {
     open_ = greeted_ = false;
     if (pending_.sent && pending_.once && !pending_.done) {
-      finish(fail(ErrorCode::kUnavailable,
-                  "the connection was lost after the request was sent: it may have been done. Look before "
-                  "you repeat it"));
+      finish(fail(
+          ErrorCode::kUnavailable,
+          "the connection was lost after the request was sent: it may have been done. Look before "
+          "you repeat it"));
     }
     pending_.sent = false;
   } else if (const auto* refused = std::get_if<Refused>(&event); refused != nullptr) {
@@ -111,11 +118,11 @@ void Client::on_event(ClientEvent event) {
       transport_->dial(Endpoint::kEnrol);
     }
     if (asks_readmission_ || ++refusals_ < kRefusalsToGiveUp) return;
-    finish(fail(
-        ErrorCode::kUnauthorised,
-        refused->own_key
-            ? "the coordinator does not accept this context's key: it was never enrolled there, or is revoked"
-            : "the server at the context's address is not the coordinator whose key the context holds"));
+    finish(fail(ErrorCode::kUnauthorised, refused->own_key
+                                              ? "the coordinator does not accept this context's "
+                                                "key: it was never enrolled there, or is revoked"
+                                              : "the server at the context's address is not the "
+                                                "coordinator whose key the context holds"));
   }
 }
 
@@ -170,7 +177,8 @@ void Client::on_reply(const std::string& bytes) {
   }
   if (reply->has_error()) return finish(from_message(reply->error()));
   if (reply->has_admin()) return finish(std::move(*reply->mutable_admin()));
-  finish(fail(ErrorCode::kInvalid, "the coordinator's answer is of a kind that this version does not know"));
+  finish(fail(ErrorCode::kInvalid,
+              "the coordinator's answer is of a kind that this version does not know"));
 }
 
 void Client::finish(Result<pb::AdminReply> answer) {

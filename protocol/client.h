@@ -1,4 +1,6 @@
-// A person's connection to the coordinator: blocking requests over control. One thread.
+// SPDX-License-Identifier: Apache-2.0
+// A person's connection to the coordinator: blocking requests over control. One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -16,31 +18,39 @@ namespace skerry::protocol {
 
 class Client {
  public:
-  // The transport is dialled at the first call. `software` names this program in Hello.
+  // The transport is dialled at the first call. `software` names this program
+  // in Hello.
   Client(std::unique_ptr<ClientTransport> transport, const Clock& clock, std::string software);
 
   // From a context file.
   static Result<Client> open(const std::filesystem::path& context_path, const Clock& clock,
                              std::string software);
 
-  // Says Hello where that has not happened on this connection, asks, and waits for the answer. Asks again
-  // after a lost connection, except for requests that must not happen twice (token_create, run_create): those
-  // fail with kUnavailable once they may have arrived. An error in the answer is returned with its code;
-  // kTimeout where none came.
-  Result<pb::AdminReply> call(const pb::AdminRequest& request, Duration timeout = std::chrono::seconds(10));
+  // Says Hello where that has not happened on this connection, asks, and waits
+  // for the answer. Asks again after a lost connection, except for requests
+  // that must not happen twice (token_create, run_create): those fail with
+  // kUnavailable once they may have arrived. An error in the answer is returned
+  // with its code; kTimeout where none came.
+  Result<pb::AdminReply> call(const pb::AdminRequest& request,
+                              Duration timeout = std::chrono::seconds(10));
 
-  // Where the coordinator does not know our key, as after a restore, it is asked by this to take it in again
-  // (protocol/enrol.h).
+  // Where the coordinator does not know our key, as after a restore, it is
+  // asked by this to take it in again (protocol/enrol.h).
   void readmit_by(const pb::EnrolRequest& request) { readmission_ = request.SerializeAsString(); }
-  // The first Hello asks for the nodes' records (HelloReply.peers). Before the first call.
+  // The first Hello asks for the nodes' records (HelloReply.peers). Before the
+  // first call.
   void want_peers() { wants_peers_ = true; }
 
-  // What the coordinator said about itself and us. Empty before the first answer.
+  // What the coordinator said about itself and us. Empty before the first
+  // answer.
   const pb::HelloReply& hello() const { return hello_; }
 
-  // For what goes over blob: events of that endpoint reach the handler during call and poll.
+  // For what goes over blob: events of that endpoint reach the handler during
+  // call and poll.
   ClientTransport& transport() { return *transport_; }
-  void set_blob_handler(std::function<void(ClientEvent)> handler) { blob_handler_ = std::move(handler); }
+  void set_blob_handler(std::function<void(ClientEvent)> handler) {
+    blob_handler_ = std::move(handler);
+  }
   Result<void> poll(Duration timeout);
 
  private:

@@ -1,4 +1,6 @@
-// The blocking walks of a client, against a small coordinator that runs in the fake network's background.
+// SPDX-License-Identifier: Apache-2.0
+// The blocking walks of a client, against a small coordinator that runs in the
+// fake network's background.
 #include "protocol/client.h"
 
 #include <gmock/gmock.h>
@@ -7,7 +9,7 @@
 
 #include "base/unique_fd.h"
 #include "protocol/enrol.h"
-#include "protocol/fake_transport.h"
+#include "protocol/testing/fake_transport.h"
 #include "protocol/validate.h"
 
 namespace skerry::protocol {
@@ -79,8 +81,8 @@ struct Coordinator {
 struct ClientWalk : ::testing::Test {
   Coordinator coordinator;
   const Identity ada = Identity::generate();
-  Client client{coordinator.network.make_client(ada, coordinator.identity.ed25519_key()), coordinator.clock,
-                "test"};
+  Client client{coordinator.network.make_client(ada, coordinator.identity.ed25519_key()),
+                coordinator.clock, "test"};
 
   ClientWalk() {
     coordinator.transport->allow(ada.x25519_key());
@@ -102,7 +104,8 @@ struct ClientWalk : ::testing::Test {
   }
 };
 
-// A busy coordinator drops what it does not read, and refuses what comes before Hello.
+// A busy coordinator drops what it does not read, and refuses what comes before
+// Hello.
 TEST_F(ClientWalk, AHelloThatIsLostIsSaidAgainWithItsRequest) {
   coordinator.lost_hellos = 1;
   coordinator.answer = [&](const Incoming& got, const pb::ControlRequest& request) {
@@ -115,7 +118,8 @@ TEST_F(ClientWalk, AHelloThatIsLostIsSaidAgainWithItsRequest) {
     reply.mutable_error()->set_message("Hello must come first on a connection");
     coordinator.send(got, reply);
   };
-  const auto reply = client.call(create_token(), std::chrono::seconds(30));  // else it is never said twice
+  const auto reply =
+      client.call(create_token(), std::chrono::seconds(30));  // else it is never said twice
   ASSERT_TRUE(reply) << reply.error().message;
   EXPECT_TRUE(reply->has_ack());
 }
@@ -129,7 +133,8 @@ TEST_F(ClientWalk, HelloOnceThenRequests) {
   EXPECT_TRUE(coordinator.requests[0].has_hello());
   EXPECT_TRUE(coordinator.requests[1].has_admin());
   EXPECT_EQ(client.hello().lease_ms(), 6000u);
-  // Nothing waits needlessly: dial, hello and question together, answer; then question, answer; 1 ms each way.
+  // Nothing waits needlessly: dial, hello and question together, answer; then
+  // question, answer; 1 ms each way.
   EXPECT_LE(coordinator.clock.now().boot, std::chrono::milliseconds(6));
 }
 
@@ -239,7 +244,8 @@ TEST_F(EnrolWalk, ALostAnswerIsAskedForAgainInTheSameWords) {
   };
   ASSERT_TRUE(enrol_now());
   ASSERT_EQ(coordinator.enrolments.size(), 3u);
-  EXPECT_EQ(coordinator.enrolments[0].SerializeAsString(), coordinator.enrolments[2].SerializeAsString());
+  EXPECT_EQ(coordinator.enrolments[0].SerializeAsString(),
+            coordinator.enrolments[2].SerializeAsString());
 }
 
 TEST_F(EnrolWalk, ARefusalComesWithItsReason) {
@@ -270,7 +276,8 @@ TEST_F(EnrolWalk, EndsAtOnceWhenToldToStop) {
   EXPECT_EQ(coordinator.clock.now().boot, before);
 }
 
-// A forwarded port accepts for a coordinator that restarts, and hangs up: a foreign key looks the same.
+// A forwarded port accepts for a coordinator that restarts, and hangs up: a
+// foreign key looks the same.
 TEST_F(EnrolWalk, ACoordinatorThatRestartsBehindAForwardedPortIsWaitedFor) {
   const Identity other = Identity::generate();
   coordinator.transport.reset();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/connection_guard.h"
 
 #include <linux/tcp.h>
@@ -14,13 +15,16 @@ namespace {
 constexpr std::uint64_t kHeartbeatBytesPerSecond = 128;
 
 std::uint64_t heartbeat_bytes(Duration silence) {
-  return kHeartbeatBytesPerSecond * static_cast<std::uint64_t>(silence / std::chrono::seconds(1) + 1);
+  return kHeartbeatBytesPerSecond *
+         static_cast<std::uint64_t>(silence / std::chrono::seconds(1) + 1);
 }
 
-// What is near enough to nothing: the wire's bytes are counted afresh from there.
+// What is near enough to nothing: the wire's bytes are counted afresh from
+// there.
 constexpr std::uint64_t kRestBytes = 64 << 10;
 
-// A message of ZMTP 3 under CURVE: flags and length, then "\7MESSAGE", nonce, seal and flags around what was sent.
+// A message of ZMTP 3 under CURVE: flags and length, then "\7MESSAGE", nonce,
+// seal and flags around what was sent.
 std::uint64_t bytes_on_wire(std::uint64_t message) {
   const std::uint64_t sealed = message + 8 + 8 + 16 + 1;
   return sealed + (sealed > 255 ? 9 : 2);
@@ -37,7 +41,8 @@ std::uint64_t received_bytes(int descriptor) {
   return info.tcpi_bytes_received;
 }
 
-std::optional<Offender> ConnectionGuard::accepted(int descriptor, const std::string& address, Duration now) {
+std::optional<Offender> ConnectionGuard::accepted(int descriptor, const std::string& address,
+                                                  Duration now) {
   ended(descriptor, now);
   Connection& connection = connections_[descriptor];
   connection.stranger = strangers_.insert(strangers_.end(), descriptor);
@@ -55,7 +60,8 @@ std::optional<Offender> ConnectionGuard::ended(int descriptor, Duration now) {
   std::optional<Offender> offender;
   if (connection.stranger != strangers_.end()) {
     if (limits_.silence > Duration::zero() && now - connection.since >= limits_.silence)
-      offender = Offender{descriptor, "", connection.address, "its handshake was not finished in time"};
+      offender =
+          Offender{descriptor, "", connection.address, "its handshake was not finished in time"};
     strangers_.erase(connection.stranger);
   }
   connections_.erase(found);
@@ -97,7 +103,8 @@ void ConnectionGuard::check_strangers(Duration now, std::vector<Offender>& found
     Connection& connection = connections_.at(descriptor);
     const std::uint64_t bytes = count_(descriptor);
     together += bytes;
-    const bool too_much = beyond(bytes, heartbeat_bytes(now - connection.since)) > limits_.stranger_bytes;
+    const bool too_much =
+        beyond(bytes, heartbeat_bytes(now - connection.since)) > limits_.stranger_bytes;
     if (!too_much && together <= limits_.strangers_bytes) continue;
     together -= bytes;
     ++next;  // which its name leaves valid

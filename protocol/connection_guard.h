@@ -1,12 +1,17 @@
-// Bounds what a port's connections make the server hold before a message of theirs is whole. ZeroMQ bounds a frame, not the
-// frames of a message that never ends: what the kernel has received on a connection is held against what was delivered.
-// Belongs to the server's thread. It names whom to end and ends nobody; a connection is named once.
+// SPDX-License-Identifier: Apache-2.0
+// Bounds what a port's connections make the server hold before a message of
+// theirs is whole. ZeroMQ bounds a frame, not the frames of a message that
+// never ends: what the kernel has received on a connection is held against what
+// was delivered. Belongs to the server's thread. It names whom to end and ends
+// nobody; a connection is named once.
 //
 //   strangers  have had no message delivered. So many, so many bytes each, and so many together: the oldest makes room
 //   members    have. What all connections of one key hold unread is bounded; the one that goes beyond it is named
 //
-// Heartbeats of ZeroMQ are no messages, but are received: they are allowed for by the second. A message that grows no faster
-// than they would cannot be told from them: so a key has so many connections, and one that was long not heard is ended.
+// Heartbeats of ZeroMQ are no messages, but are received: they are allowed for
+// by the second. A message that grows no faster than they would cannot be told
+// from them: so a key has so many connections, and one that was long not heard
+// is ended.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +34,7 @@ struct GuardLimits {
   std::uint64_t member_bytes = 0;      // of one key's connections together
   std::size_t member_connections = 0;  // of one key
   Duration member_silence{};           // without a whole message for so long, a member is ended
-  Duration silence{};                  // a stranger that ends after so long had not finished its handshake
+  Duration silence{};  // a stranger that ends after so long had not finished its handshake
 };
 
 struct Offender {
@@ -39,7 +44,8 @@ struct Offender {
   std::string why;  // empty: it is not to blame, and may dial again
 };
 
-// What the kernel has received on a connection since it began; a test has its own.
+// What the kernel has received on a connection since it began; a test has its
+// own.
 using CountBytes = std::function<std::uint64_t(int descriptor)>;
 std::uint64_t received_bytes(int descriptor);  // 0 where it is no TCP connection any more
 
@@ -50,7 +56,8 @@ class ConnectionGuard {
 
   // Returns the oldest stranger where there are too many.
   std::optional<Offender> accepted(int descriptor, const std::string& address, Duration now);
-  // Returns it where it never became more than a stranger in all the time that it had.
+  // Returns it where it never became more than a stranger in all the time that
+  // it had.
   std::optional<Offender> ended(int descriptor, Duration now);
   // A whole message was delivered: its sender is no stranger any more.
   void heard(int descriptor, const std::string& public_key, std::uint64_t bytes);

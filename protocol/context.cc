@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/context.h"
 
 #include <array>
@@ -46,7 +47,8 @@ struct Reader {
 Result<void> check_keys(const Reader& reader) {
   for (const auto& [key, node] : reader.table) {
     if (std::find(kKeys.begin(), kKeys.end(), key.str()) == kKeys.end()) {
-      return reader.bad(text("line ", key.source().begin.line, ": unknown key \"", key.str(), "\""));
+      return reader.bad(
+          text("line ", key.source().begin.line, ": unknown key \"", key.str(), "\""));
     }
   }
   const auto format = reader.table["format"].value<std::int64_t>();
@@ -82,11 +84,13 @@ Result<Context> from_table(const Reader& reader) {
     return reader.bad("coordinator_key must be 64 hex digits of a key");
   ASSIGN_OR_RETURN(context.seed, reader.hex("seed"));
   ASSIGN_OR_RETURN(context.identity, reader.optional("identity"));
-  if (context.seed.empty() == context.identity.empty()) return reader.bad("needs either seed or identity");
+  if (context.seed.empty() == context.identity.empty())
+    return reader.bad("needs either seed or identity");
   if (!context.seed.empty() && context.seed.size() != kKeyBytes)
     return reader.bad("seed must be 64 hex digits");
   ASSIGN_OR_RETURN(const std::string certificate, reader.hex("certificate"));
-  if (!context.certificate.ParseFromString(certificate)) return reader.bad("certificate is not one");
+  if (!context.certificate.ParseFromString(certificate))
+    return reader.bad("certificate is not one");
   return context;
 }
 

@@ -1,5 +1,6 @@
-// What a person's or a node's program keeps after enrolment to find and recognise its coordinator: a TOML
-// file, mode 0600 since it can hold the seed.
+// SPDX-License-Identifier: Apache-2.0
+// What a person's or a node's program keeps after enrolment to find and
+// recognise its coordinator: a TOML file, mode 0600 since it can hold the seed.
 #pragma once
 
 #include <filesystem>
@@ -23,7 +24,8 @@ struct Context {
   pb::Certificate certificate;
 };
 
-// kInvalid with the line for text that is not TOML, an unknown or a missing key; `path` names the file in messages.
+// kInvalid with the line for text that is not TOML, an unknown or a missing
+// key; `path` names the file in messages.
 Result<Context> parse_context(std::string_view content, const std::filesystem::path& path);
 std::string format_context(const Context& context);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/context.h"
 
 #include <gmock/gmock.h>
@@ -7,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 
 namespace skerry::protocol {
 namespace {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/endpoints.h"
 
 #include <algorithm>
@@ -24,7 +25,8 @@ bool parse_port(std::string_view digits, std::uint16_t& port) {
   return error == std::errc() && end == digits.data() + digits.size() && !digits.empty();
 }
 
-// Splits at the colon before the ports; a bare IPv6 host would be ambiguous and is refused by its second colon.
+// Splits at the colon before the ports; a bare IPv6 host would be ambiguous and
+// is refused by its second colon.
 bool split(std::string_view address, std::string_view& host, std::string_view& ports) {
   if (address.starts_with('[')) {
     const auto close = address.find(']');
@@ -59,7 +61,8 @@ bool is_host(std::string_view host) {
   const auto is_alphanumeric = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
   };
-  return (is_alphanumeric(host.front()) || host.front() == ':') && std::ranges::all_of(host, [&](char c) {
+  return (is_alphanumeric(host.front()) || host.front() == ':') &&
+         std::ranges::all_of(host, [&](char c) {
            return is_alphanumeric(c) || std::string_view(".-:%_").find(c) != std::string_view::npos;
          });
 }
@@ -112,10 +115,10 @@ Result<Address> parse_address(std::string_view address) {
       split(address, host, ports) ? parse_ports(ports.empty() ? standard : ports, parsed.ports) : 0;
   if (count == 0) return bad_address(address);
   if (count == 1 && parsed.ports[0] > kHighestFirstPort) {
-    return fail(
-        ErrorCode::kInvalid,
-        text("address \"", address, "\": control and blob have the two ports above this one, so it may be ",
-             kHighestFirstPort, " at most; or name all three: HOST:ENROL,CONTROL,BLOB"));
+    return fail(ErrorCode::kInvalid,
+                text("address \"", address,
+                     "\": control and blob have the two ports above this one, so it may be ",
+                     kHighestFirstPort, " at most; or name all three: HOST:ENROL,CONTROL,BLOB"));
   }
   for (std::size_t i = count; i < kEndpointCount && parsed.ports[0] != 0; ++i)
     parsed.ports[i] = static_cast<std::uint16_t>(parsed.ports[0] + i);
@@ -129,9 +132,10 @@ Result<HostPort> parse_host_port(std::string_view address) {
   std::string_view digits;
   HostPort parsed;
   if (!split(address, host, digits) || !parse_port(digits, parsed.port)) {
-    return fail(ErrorCode::kInvalid, text("address \"", address,
-                                          "\": expected HOST:PORT with a port up to 65535 (an IPv6 host in "
-                                          "brackets)"));
+    return fail(ErrorCode::kInvalid,
+                text("address \"", address,
+                     "\": expected HOST:PORT with a port up to 65535 (an IPv6 host in "
+                     "brackets)"));
   }
   parsed.host = host;
   return parsed;
@@ -147,11 +151,13 @@ Result<void> check_url(std::string_view url) {
   std::string_view host;
   std::string_view ports;
   std::uint16_t port = 0;
-  if (url.size() <= 300 && url.starts_with(kScheme) && split(url.substr(kScheme.size()), host, ports) &&
-      is_host(host) && parse_port(ports, port) && port != 0) {
+  if (url.size() <= 300 && url.starts_with(kScheme) &&
+      split(url.substr(kScheme.size()), host, ports) && is_host(host) && parse_port(ports, port) &&
+      port != 0) {
     return {};
   }
-  return fail(ErrorCode::kInvalid, text("endpoint \"", url.substr(0, 300), "\": expected tcp://HOST:PORT"));
+  return fail(ErrorCode::kInvalid,
+              text("endpoint \"", url.substr(0, 300), "\": expected tcp://HOST:PORT"));
 }
 
 }  // namespace skerry::protocol

@@ -1,4 +1,6 @@
-// The three addresses of a coordinator, the one of a node, and how a person writes them.
+// SPDX-License-Identifier: Apache-2.0
+// The three addresses of a coordinator, the one of a node, and how a person
+// writes them.
 #pragma once
 
 #include <array>
@@ -12,7 +14,8 @@
 
 namespace skerry::protocol {
 
-// A coordinator has the first three, a node the last one: there, nodes and people talk as at blob.
+// A coordinator has the first three, a node the last one: there, nodes and
+// people talk as at blob.
 enum class Endpoint : std::uint8_t { kEnrol, kControl, kBlob, kPeer };
 inline constexpr std::size_t kEndpointCount = 3;
 inline constexpr std::array kAllEndpoints = {Endpoint::kEnrol, Endpoint::kControl, Endpoint::kBlob};
@@ -34,8 +37,9 @@ struct Endpoints {
   std::string& of(Endpoint endpoint);
 };
 
-// HOST:PORT, HOST:P1,P2,P3, or HOST alone (default port); an IPv6 host stands in brackets. One port means the
-// next two belong to control and blob; port 0 means that the system picks all three.
+// HOST:PORT, HOST:P1,P2,P3, or HOST alone (default port); an IPv6 host stands
+// in brackets. One port means the next two belong to control and blob; port 0
+// means that the system picks all three.
 struct Address {
   std::string host;
   std::array<std::uint16_t, kEndpointCount> ports{};
@@ -52,7 +56,8 @@ Result<HostPort> parse_host_port(std::string_view text);
 
 // "tcp://HOST:PORT".
 std::string tcp_url(const std::string& host, std::uint16_t port);
-// Fails unless the text is tcp://HOST:PORT that can be dialled: a port other than 0, a host of letters, digits and .-_:%
+// Fails unless the text is tcp://HOST:PORT that can be dialled: a port other
+// than 0, a host of letters, digits and .-_:%
 Result<void> check_url(std::string_view url);
 
 }  // namespace skerry::protocol

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/enrol.h"
 
 #include <optional>
@@ -10,10 +11,12 @@ namespace skerry::protocol {
 namespace {
 
 constexpr Duration kRetryInterval = std::chrono::seconds(2);
-// Failed handshakes can be a coordinator that restarts behind a forwarded port: what accepts for it then hangs up.
+// Failed handshakes can be a coordinator that restarts behind a forwarded port:
+// what accepts for it then hangs up.
 constexpr Duration kForeignServerTime = std::chrono::seconds(10);
 
-// Every part but the first has a fixed length, so no two requests sign the same bytes.
+// Every part but the first has a fixed length, so no two requests sign the same
+// bytes.
 std::string signed_bytes(std::string_view token_id, std::string_view server_curve_key,
                          std::string_view own_key) {
   return text(token_id, server_curve_key, own_key);
@@ -44,13 +47,15 @@ struct Attempt {
     } else if (const auto* lost = std::get_if<Lost>(&event);
                lost != nullptr && lost->endpoint == Endpoint::kEnrol) {
       open = false;
-    } else if (const auto* refused = std::get_if<Refused>(&event); refused != nullptr && !refused->own_key) {
+    } else if (const auto* refused = std::get_if<Refused>(&event);
+               refused != nullptr && !refused->own_key) {
       const Duration now = clock.now().boot;
       if (!refused_since) refused_since = now;
       if (now - *refused_since >= kForeignServerTime) {
-        finish(fail(ErrorCode::kUnauthorised,
-                    "the server at the token's address does not hold the key that the token pins: another "
-                    "coordinator answers there"));
+        finish(fail(
+            ErrorCode::kUnauthorised,
+            "the server at the token's address does not hold the key that the token pins: another "
+            "coordinator answers there"));
       }
     } else if (const auto* received = std::get_if<Received>(&event);
                received != nullptr && received->endpoint == Endpoint::kEnrol) {
@@ -68,8 +73,8 @@ struct Attempt {
 
 }  // namespace
 
-pb::EnrolRequest build_enrol_request(const Identity& identity, const JoinToken& token, std::string_view name,
-                                     std::uint64_t id) {
+pb::EnrolRequest build_enrol_request(const Identity& identity, const JoinToken& token,
+                                     std::string_view name, std::uint64_t id) {
   auto server_key = x25519_of(token.coordinator_key);
   SKERRY_CHECK(server_key.has_value(), "parse_token has checked the key");
   pb::EnrolRequest request;
@@ -79,12 +84,13 @@ pb::EnrolRequest build_enrol_request(const Identity& identity, const JoinToken& 
   request.set_token_secret(token.secret);
   request.set_ed25519_key(identity.ed25519_key());
   request.set_name(std::string(name));
-  request.set_signature(
-      identity.sign(kEnrolDomain, signed_bytes(token.id.str(), *server_key, identity.ed25519_key())));
+  request.set_signature(identity.sign(
+      kEnrolDomain, signed_bytes(token.id.str(), *server_key, identity.ed25519_key())));
   return request;
 }
 
-pb::EnrolRequest build_readmission_request(const Identity& identity, std::string_view coordinator_key,
+pb::EnrolRequest build_readmission_request(const Identity& identity,
+                                           std::string_view coordinator_key,
                                            const pb::Certificate& certificate, std::uint64_t id) {
   auto server_key = x25519_of(coordinator_key);
   SKERRY_CHECK(server_key.has_value(), "the context was checked");
@@ -93,7 +99,8 @@ pb::EnrolRequest build_readmission_request(const Identity& identity, std::string
   request.set_id(id);
   request.set_ed25519_key(identity.ed25519_key());
   *request.mutable_certificate() = certificate;
-  request.set_signature(identity.sign(kEnrolDomain, signed_bytes("", *server_key, identity.ed25519_key())));
+  request.set_signature(
+      identity.sign(kEnrolDomain, signed_bytes("", *server_key, identity.ed25519_key())));
   return request;
 }
 
@@ -123,19 +130,22 @@ Result<Enrolled> check_enrol_reply(const pb::EnrolReply& reply, const Identity& 
 }
 
 Result<Enrolled> enrol(ClientTransport& transport, const Clock& clock, const JoinToken& token,
-                       const Identity& identity, std::string_view name, Duration timeout, int stop) {
+                       const Identity& identity, std::string_view name, Duration timeout,
+                       int stop) {
   const std::span<const int> readable(&stop, stop < 0 ? 0 : 1);
   const Duration deadline = clock.now().boot + timeout;
   constexpr std::uint64_t kId = 1;
-  Attempt attempt{transport, clock, build_enrol_request(identity, token, name, kId).SerializeAsString(), kId};
+  Attempt attempt{transport, clock,
+                  build_enrol_request(identity, token, name, kId).SerializeAsString(), kId};
   transport.dial(Endpoint::kEnrol);
   while (!attempt.done) {
     attempt.send_if_due();
     const Duration now = clock.now().boot;
     if (now >= deadline) {
-      attempt.finish(fail(ErrorCode::kTimeout,
-                          text("no answer from ", token.endpoints.enrol, " within ", human_duration(timeout),
-                               ": is the coordinator running, and can this machine reach it?")));
+      attempt.finish(
+          fail(ErrorCode::kTimeout,
+               text("no answer from ", token.endpoints.enrol, " within ", human_duration(timeout),
+                    ": is the coordinator running, and can this machine reach it?")));
       break;
     }
     auto polled = transport.poll(std::min(deadline - now, kRetryInterval), readable,

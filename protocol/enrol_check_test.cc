@@ -1,4 +1,6 @@
-// The pure half of enrolment; its walk over a connection is in transport_test.cc.
+// SPDX-License-Identifier: Apache-2.0
+// The pure half of enrolment; its walk over a connection is in
+// transport_test.cc.
 #include <gtest/gtest.h>
 
 #include "protocol/enrol.h"
@@ -36,7 +38,8 @@ TEST_F(Enrolment, GoodRequestPasses) {
 }
 
 TEST_F(Enrolment, OnlyTheConnectionsOwnKey) {
-  EXPECT_FALSE(check_enrol_request(request, coordinator.x25519_key(), Identity::generate().x25519_key()));
+  EXPECT_FALSE(
+      check_enrol_request(request, coordinator.x25519_key(), Identity::generate().x25519_key()));
 }
 
 TEST_F(Enrolment, OnlyForThisServerTokenAndKey) {

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 // The faults that only the network in memory has.
-#include "protocol/fake_transport.h"
+#include "protocol/testing/fake_transport.h"
 
 #include <gtest/gtest.h>
 
-#include "protocol/test_network.h"
+#include "protocol/testing/test_network.h"
 
 namespace skerry::protocol {
 namespace {
@@ -78,7 +79,8 @@ TEST_F(FakeFaults, ReorderingOvertakes) {
   ASSERT_EQ(server.incoming.size(), 30u);
   bool overtaken = false;
   for (std::size_t i = 1; i < 30; ++i) {
-    overtaken = overtaken || std::stoi(server.incoming[i].bytes) < std::stoi(server.incoming[i - 1].bytes);
+    overtaken =
+        overtaken || std::stoi(server.incoming[i].bytes) < std::stoi(server.incoming[i - 1].bytes);
   }
   EXPECT_TRUE(overtaken);
 }
@@ -103,7 +105,8 @@ std::vector<std::string> story(std::uint64_t seed) {
     (void)client.transport->send(Endpoint::kControl, std::to_string(i)).has_value();
   }
   std::vector<std::string> all;
-  for (const Incoming& message : server.incoming) all.push_back(message.connection.id + " " + message.bytes);
+  for (const Incoming& message : server.incoming)
+    all.push_back(message.connection.id + " " + message.bytes);
   return all;
 }
 

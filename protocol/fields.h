@@ -1,4 +1,6 @@
-// Checks of single fields, shared by the validators. Each names the field in its message.
+// SPDX-License-Identifier: Apache-2.0
+// Checks of single fields, shared by the validators. Each names the field in
+// its message.
 #pragma once
 
 #include <cmath>
@@ -34,7 +36,8 @@ inline Result<void> not_negative(std::string_view field, double value) {
   return bad(field, "a finite number, 0 or more", text(value));
 }
 
-inline Result<void> text_at_most(std::string_view field, std::string_view value, std::size_t limit) {
+inline Result<void> text_at_most(std::string_view field, std::string_view value,
+                                 std::size_t limit) {
   if (value.size() <= limit) return {};
   return bad(field, text("at most ", limit, " bytes"), text(value.size(), " bytes"));
 }
@@ -49,7 +52,8 @@ inline Result<void> length(std::string_view field, std::string_view value, std::
   return bad(field, text(wanted, " bytes"), text(value.size(), " bytes"));
 }
 
-inline Result<void> length_or_empty(std::string_view field, std::string_view value, std::size_t wanted) {
+inline Result<void> length_or_empty(std::string_view field, std::string_view value,
+                                    std::size_t wanted) {
   if (value.empty()) return {};
   return length(field, value, wanted);
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/identity.h"
 
 #include <sodium.h>
@@ -23,7 +24,9 @@ const unsigned char* in(std::string_view bytes) {
 }
 unsigned char* out(std::string& bytes) { return reinterpret_cast<unsigned char*>(bytes.data()); }
 
-void start_sodium() { SKERRY_CHECK(sodium_init() >= 0, "libsodium found no source of random numbers"); }
+void start_sodium() {
+  SKERRY_CHECK(sodium_init() >= 0, "libsodium found no source of random numbers");
+}
 
 std::string join(std::string_view domain, std::string_view bytes) {
   return std::string(domain).append(bytes);
@@ -62,11 +65,11 @@ Result<Identity> Identity::from_seed(std::string_view seed) {
   identity.x25519_key_.resize(kKeyBytes);
   identity.x25519_secret_.resize(kKeyBytes);
   crypto_sign_seed_keypair(out(identity.ed25519_key_), out(identity.ed25519_secret_), in(seed));
-  SKERRY_CHECK(
-      crypto_sign_ed25519_pk_to_curve25519(out(identity.x25519_key_), in(identity.ed25519_key_)) == 0 &&
-          crypto_sign_ed25519_sk_to_curve25519(out(identity.x25519_secret_), in(identity.ed25519_secret_)) ==
-              0,
-      "a generated key has an X25519 form");
+  SKERRY_CHECK(crypto_sign_ed25519_pk_to_curve25519(out(identity.x25519_key_),
+                                                    in(identity.ed25519_key_)) == 0 &&
+                   crypto_sign_ed25519_sk_to_curve25519(out(identity.x25519_secret_),
+                                                        in(identity.ed25519_secret_)) == 0,
+               "a generated key has an X25519 form");
   return identity;
 }
 
@@ -92,7 +95,9 @@ std::string Identity::sign(std::string_view domain, std::string_view bytes) cons
   return signature;
 }
 
-NodeId node_id(std::string_view ed25519_key) { return NodeId(blake2b(ed25519_key).hex().substr(0, 32)); }
+NodeId node_id(std::string_view ed25519_key) {
+  return NodeId(blake2b(ed25519_key).hex().substr(0, 32));
+}
 
 Result<std::string> x25519_of(std::string_view ed25519_key) {
   std::string key(kKeyBytes, '\0');
@@ -107,7 +112,8 @@ bool verify_signature(std::string_view ed25519_key, std::string_view domain, std
                       std::string_view signature) {
   if (ed25519_key.size() != kKeyBytes || signature.size() != kSignatureBytes) return false;
   const std::string message = join(domain, bytes);
-  return crypto_sign_verify_detached(in(signature), in(message), message.size(), in(ed25519_key)) == 0;
+  return crypto_sign_verify_detached(in(signature), in(message), message.size(), in(ed25519_key)) ==
+         0;
 }
 
 pb::Certificate issue_certificate(const Identity& coordinator, pb::CertificateBody body) {
@@ -124,8 +130,10 @@ pb::Certificate issue_certificate(const Identity& coordinator, pb::CertificateBo
 }
 
 Result<pb::CertificateBody> verify_certificate(const pb::Certificate& certificate,
-                                               std::string_view coordinator_key, std::int64_t now_unix_ms) {
-  if (!verify_signature(coordinator_key, kCertificateDomain, certificate.body(), certificate.signature())) {
+                                               std::string_view coordinator_key,
+                                               std::int64_t now_unix_ms) {
+  if (!verify_signature(coordinator_key, kCertificateDomain, certificate.body(),
+                        certificate.signature())) {
     return fail(ErrorCode::kUnauthorised, "certificate: not signed by this coordinator");
   }
   pb::CertificateBody body;
@@ -133,15 +141,18 @@ Result<pb::CertificateBody> verify_certificate(const pb::Certificate& certificat
     return fail(ErrorCode::kCorrupt, "certificate: of a version that is not known here");
   }
   const auto x25519 = x25519_of(body.ed25519_key());
-  const bool own_id = node_id(body.ed25519_key()).str() == body.node_id() || planted("foreign_id_certified");
-  if (!x25519 || *x25519 != body.x25519_key() || !own_id || body.coordinator_key() != coordinator_key) {
+  const bool own_id =
+      node_id(body.ed25519_key()).str() == body.node_id() || planted("foreign_id_certified");
+  if (!x25519 || *x25519 != body.x25519_key() || !own_id ||
+      body.coordinator_key() != coordinator_key) {
     return fail(ErrorCode::kCorrupt, "certificate: its keys and its id do not belong together");
   }
   if (!pb::Role_IsValid(body.role())) {
     return fail(ErrorCode::kCorrupt, "certificate: of a role that is not known here");
   }
   if (now_unix_ms >= body.expires_unix_ms()) {
-    return fail(ErrorCode::kUnauthorised, text("certificate: expired at ", utc_time(body.expires_unix_ms())));
+    return fail(ErrorCode::kUnauthorised,
+                text("certificate: expired at ", utc_time(body.expires_unix_ms())));
   }
   return body;
 }

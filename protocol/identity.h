@@ -1,8 +1,11 @@
-// Who a node, a person or the coordinator is: one Ed25519 seed. Its public key signs what outlives a
-// connection, the X25519 form of the same key is the CURVE key of its connections, and the node's id is the
-// hash of the Ed25519 key.
+// SPDX-License-Identifier: Apache-2.0
+// Who a node, a person or the coordinator is: one Ed25519 seed. Its public key
+// signs what outlives a connection, the X25519 form of the same key is the
+// CURVE key of its connections, and the node's id is the hash of the Ed25519
+// key.
 //
-// Keys, seeds and signatures are raw bytes in std::string. Values are immutable: safe from any thread.
+// Keys, seeds and signatures are raw bytes in std::string. Values are
+// immutable: safe from any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +22,14 @@ namespace skerry::protocol {
 inline constexpr std::size_t kKeyBytes = 32;
 inline constexpr std::size_t kSignatureBytes = 64;
 
-// What a signature is for; a signature for one purpose is worth nothing for another.
+// What a signature is for; a signature for one purpose is worth nothing for
+// another.
 inline constexpr std::string_view kEnrolDomain = "skerry enrol 1";
 inline constexpr std::string_view kCertificateDomain = "skerry certificate 1";
 inline constexpr std::string_view kRecordDomain = "skerry record 1";
 
-// In whose name records are signed. Besides an Identity there is a simulation's, which costs less (tests/simulation/authority.h).
+// In whose name records are signed. Besides an Identity there is a
+// simulation's, which costs less (tests/simulation/authority.h).
 class Signer {
  public:
   virtual ~Signer() = default;
@@ -39,11 +44,12 @@ class Identity final : public Signer {
   static Identity generate();
   // Fails unless the seed has 32 bytes.
   static Result<Identity> from_seed(std::string_view seed);
-  // Reads the file that load_or_create wrote. kNotFound where there is none, kCorrupt where it is not one. A
-  // file that others can read is used, with a warning in the log.
+  // Reads the file that load_or_create wrote. kNotFound where there is none,
+  // kCorrupt where it is not one. A file that others can read is used, with a
+  // warning in the log.
   static Result<Identity> load(const std::filesystem::path& path);
-  // As load; where there is no file, generates and writes one (mode 0600, atomically, synced with its
-  // folder).
+  // As load; where there is no file, generates and writes one (mode 0600,
+  // atomically, synced with its folder).
   static Result<Identity> load_or_create(const std::filesystem::path& path);
 
   const std::string& seed() const { return seed_; }
@@ -66,19 +72,23 @@ class Identity final : public Signer {
 
 // The first 32 hex digits of BLAKE2b-256 of the key.
 NodeId node_id(std::string_view ed25519_key);
-// The CURVE key that belongs to an Ed25519 key. Fails where the bytes are no such key.
+// The CURVE key that belongs to an Ed25519 key. Fails where the bytes are no
+// such key.
 Result<std::string> x25519_of(std::string_view ed25519_key);
 bool verify_signature(std::string_view ed25519_key, std::string_view domain, std::string_view bytes,
                       std::string_view signature);
 
-// Signs `body` as the coordinator's word: fills version, node id, x25519 key and coordinator key from the
-// keys; role, name and times are the caller's. REQUIRES: body.ed25519_key is a valid key (check_enrol_request
-// has seen to it).
+// Signs `body` as the coordinator's word: fills version, node id, x25519 key
+// and coordinator key from the keys; role, name and times are the caller's.
+// REQUIRES: body.ed25519_key is a valid key (check_enrol_request has seen to
+// it).
 pb::Certificate issue_certificate(const Identity& coordinator, pb::CertificateBody body);
 
-// The body, if the coordinator's signature is right, the keys and id belong together and `now_unix_ms` lies
-// before its expiry. kCorrupt or kUnauthorised with what is wrong otherwise.
+// The body, if the coordinator's signature is right, the keys and id belong
+// together and `now_unix_ms` lies before its expiry. kCorrupt or kUnauthorised
+// with what is wrong otherwise.
 Result<pb::CertificateBody> verify_certificate(const pb::Certificate& certificate,
-                                               std::string_view coordinator_key, std::int64_t now_unix_ms);
+                                               std::string_view coordinator_key,
+                                               std::int64_t now_unix_ms);
 
 }  // namespace skerry::protocol

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/identity.h"
 
 #include <gmock/gmock.h>
@@ -7,7 +8,7 @@
 #include <fstream>
 
 #include "base/hash.h"
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 
 namespace skerry::protocol {
 namespace {
@@ -25,7 +26,8 @@ TEST(Identity, SeedGivesBothKeys) {
   EXPECT_EQ(identity->node_id().str(), blake2b(identity->ed25519_key()).hex().substr(0, 32));
   // The signature of the empty message, by the same vector.
   EXPECT_EQ(to_hex(identity->sign("", "")),
-            "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46b"
+            "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39"
+            "701cf9b46b"
             "d25bf5f0595"
             "bbe24655141438e7a100b");
 }
@@ -36,7 +38,8 @@ TEST(Identity, SignaturesAreForOnePurpose) {
   EXPECT_TRUE(verify_signature(identity.ed25519_key(), kEnrolDomain, "words", signature));
   EXPECT_FALSE(verify_signature(identity.ed25519_key(), kRecordDomain, "words", signature));
   EXPECT_FALSE(verify_signature(identity.ed25519_key(), kEnrolDomain, "word", signature));
-  EXPECT_FALSE(verify_signature(Identity::generate().ed25519_key(), kEnrolDomain, "words", signature));
+  EXPECT_FALSE(
+      verify_signature(Identity::generate().ed25519_key(), kEnrolDomain, "words", signature));
   EXPECT_FALSE(verify_signature("short", kEnrolDomain, "words", signature));
 }
 

@@ -1,5 +1,6 @@
-// Every limit on what comes from outside, in one place. A message that breaks one is refused with the name of
-// the field.
+// SPDX-License-Identifier: Apache-2.0
+// Every limit on what comes from outside, in one place. A message that breaks
+// one is refused with the name of the field.
 #pragma once
 
 #include <cstddef>
@@ -8,39 +9,46 @@
 namespace skerry::protocol {
 
 inline constexpr std::uint32_t kVersionMajor = 1;
-inline constexpr std::uint32_t kVersionMinor = 1;  // spoken with one minor version away in either direction
+inline constexpr std::uint32_t kVersionMinor =
+    1;  // spoken with one minor version away in either direction
 
 inline constexpr std::size_t kEnrolMessageBytes = 4 << 10;
 inline constexpr std::size_t kControlMessageBytes = 256 << 10;
 inline constexpr std::size_t kPeersBytes = 128 << 10;  // of nodes' records in the answer to a Hello
 inline constexpr std::size_t kChunkBytes = 4 << 20;
 inline constexpr std::size_t kBlobMessageBytes = kChunkBytes + 4096;
-inline constexpr std::size_t kMapBytes = 16
-                                         << 10;  // a bit for each chunk that a manifest of one chunk can name
+inline constexpr std::size_t kMapBytes =
+    16 << 10;  // a bit for each chunk that a manifest of one chunk can name
 inline constexpr std::size_t kMapAdded = 1024;
 inline constexpr std::size_t kEngineMessageBytes = 1 << 20;
 
-inline constexpr std::size_t kChannelQueueBytes = 4 << 20;  // waiting for an engine that does not read
+inline constexpr std::size_t kChannelQueueBytes =
+    4 << 20;  // waiting for an engine that does not read
 
-// Messages that wait for one peer, per direction, before the sender is held back or refused.
+// Messages that wait for one peer, per direction, before the sender is held
+// back or refused.
 inline constexpr int kEnrolQueue = 4;
 inline constexpr int kControlQueue = 32;
 inline constexpr int kBlobSendQueue = 16;  // at least the requests that a receiver keeps open
-// As many as a receiver asks a peer for at once, and some: where a queue is full, libzmq 4.3.4 may stop the process when the
-// connection then breaks (its issue 4364).
+// As many as a receiver asks a peer for at once, and some: where a queue is
+// full, libzmq 4.3.4 may stop the process when the connection then breaks (its
+// issue 4364).
 inline constexpr int kBlobReceiveQueue = 16;
 
-// The enrol endpoint is open to strangers: the oldest connection makes room, and one that sends more is
-// thrown out.
+// The enrol endpoint is open to strangers: the oldest connection makes room,
+// and one that sends more is thrown out.
 inline constexpr std::size_t kEnrolConnections = 128;
 inline constexpr std::uint64_t kEnrolConnectionBytes = 64 << 10;
-// On control and blob, what connections without a message may have sent together, and what all connections of one member
-// may have sent that is no whole message yet: more than the queues above hold, and than a receiver asks a peer for at once.
+// On control and blob, what connections without a message may have sent
+// together, and what all connections of one member may have sent that is no
+// whole message yet: more than the queues above hold, and than a receiver asks
+// a peer for at once.
 inline constexpr std::uint64_t kStrangersBytes = 64 << 20;
 inline constexpr std::uint64_t kControlUnreadBytes = 12 << 20;
 inline constexpr std::uint64_t kBlobUnreadBytes = 40 << 20;
 
-inline constexpr std::size_t kNameBytes = 63;  // names of nodes, runs, datasets: [a-z0-9][a-z0-9._-]*
+inline constexpr std::size_t kNameBytes =
+    63;  // names of nodes, runs, datasets: [a-z0-9][a-z0-9._-]*
 inline constexpr std::size_t kReasonBytes = 1024;
 inline constexpr std::size_t kLogLines = 200;
 inline constexpr std::size_t kLogLineBytes = 512;
@@ -60,15 +68,17 @@ inline constexpr std::uint64_t kSteps = 1'000'000'000;
 inline constexpr std::uint64_t kTokenUses = 1'000'000;
 inline constexpr std::uint64_t kTokenTtlSeconds = 10ULL * 365 * 86400;
 
-// Gossip: one record, one message, what one author may have, and what a table holds. Beyond a number of records the least
-// important goes first (gossip/table.h says which).
+// Gossip: one record, one message, what one author may have, and what a table
+// holds. Beyond a number of records the least important goes first
+// (gossip/table.h says which).
 inline constexpr std::size_t kRecordBytes = 2048;  // of a body
 inline constexpr std::size_t kCertificateBytes = 512;
 inline constexpr std::size_t kRecordHolds = 64;
 inline constexpr std::size_t kRecordTextBytes = 128;  // an address, a host label, a device's name
 inline constexpr std::uint64_t kRecordLifetimeLeastMs = 60'000;
-inline constexpr std::uint64_t kRecordLifetimeMs = 11ULL * 365 * 86'400'000;  // longer than a certificate
-inline constexpr std::uint64_t kNodeLifetimeMs = 7ULL * 86'400'000;           // of what a node signs
+inline constexpr std::uint64_t kRecordLifetimeMs =
+    11ULL * 365 * 86'400'000;                                        // longer than a certificate
+inline constexpr std::uint64_t kNodeLifetimeMs = 7ULL * 86'400'000;  // of what a node signs
 inline constexpr std::uint64_t kRecordVersion = std::uint64_t{1} << 62;
 inline constexpr std::size_t kGossipMessageBytes = 192 << 10;
 inline constexpr std::size_t kGossipBuckets = 256;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/peer_network.h"
 
 #include <algorithm>
@@ -9,8 +10,10 @@
 
 namespace skerry::protocol {
 
-Result<pb::CertificateBody> check_admission(const pb::BlobHello& hello, std::string_view coordinator_key,
-                                            std::string_view connection_key, std::int64_t now_unix_ms) {
+Result<pb::CertificateBody> check_admission(const pb::BlobHello& hello,
+                                            std::string_view coordinator_key,
+                                            std::string_view connection_key,
+                                            std::int64_t now_unix_ms) {
   if (!compatible(hello.version())) {
     return fail(ErrorCode::kUnauthorised,
                 text("speaks version ", hello.version().major(), ".", hello.version().minor()));
@@ -24,14 +27,16 @@ Result<pb::CertificateBody> check_admission(const pb::BlobHello& hello, std::str
   return body;
 }
 
-PeerNetwork::PeerNetwork(Parts parts, const Clock& clock) : parts_(std::move(parts)), clock_(clock) {
+PeerNetwork::PeerNetwork(Parts parts, const Clock& clock)
+    : parts_(std::move(parts)), clock_(clock) {
   SKERRY_CHECK(parts_.make_client, "a network that cannot dial");
 }
 
 Result<void> PeerNetwork::dial(const std::string& url, const std::string& ed25519_key) {
   ASSIGN_OR_RETURN(std::string key, x25519_of(ed25519_key));
   const NodeId peer = node_id(ed25519_key);
-  if (peer == parts_.self || links_.contains(peer) || is_shut_out(peer) || count(true) >= kPeersMost)
+  if (peer == parts_.self || links_.contains(peer) || is_shut_out(peer) ||
+      count(true) >= kPeersMost)
     return {};
   ASSIGN_OR_RETURN(auto client, parts_.make_client(url, ed25519_key));
   client->dial(Endpoint::kPeer);
@@ -61,13 +66,14 @@ std::vector<NodeId> PeerNetwork::connected() const {
 }
 
 std::size_t PeerNetwork::count(bool dialled) const {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(links_, [&](const auto& each) { return each.second.dialled() == dialled; }));
+  return static_cast<std::size_t>(std::ranges::count_if(
+      links_, [&](const auto& each) { return each.second.dialled() == dialled; }));
 }
 
 Result<void> PeerNetwork::send(const NodeId& peer, std::string_view bytes) {
   const auto found = links_.find(peer);
-  if (found == links_.end() || !found->second.open) return fail(ErrorCode::kUnavailable, "not connected");
+  if (found == links_.end() || !found->second.open)
+    return fail(ErrorCode::kUnavailable, "not connected");
   Link& link = found->second;
   return link.dialled() ? link.client->send(Endpoint::kPeer, bytes)
                         : parts_.server->send(link.connection, bytes);
@@ -108,15 +114,16 @@ void PeerNetwork::shut_out(const NodeId& peer, const std::string& x25519_key, Du
   if (shut.key.empty() && link != links_.end()) shut.key = link->second.key;
   close(peer);
   while (shut_out_.size() > kShutOutMost) {
-    shut_out_.erase(
-        std::ranges::min_element(shut_out_, {}, [](const auto& each) { return each.second.until; }));
+    shut_out_.erase(std::ranges::min_element(shut_out_, {},
+                                             [](const auto& each) { return each.second.until; }));
   }
   tell_server();
 }
 
 void PeerNetwork::let_in_again() {
   const Duration now = clock_.now().boot;
-  if (std::erase_if(shut_out_, [&](const auto& each) { return each.second.until <= now; }) > 0) tell_server();
+  if (std::erase_if(shut_out_, [&](const auto& each) { return each.second.until <= now; }) > 0)
+    tell_server();
 }
 
 void PeerNetwork::tell_server() {
@@ -135,8 +142,8 @@ bool PeerNetwork::poll(const Handler& handle) {
   let_in_again();
   if (parts_.server) {
     std::deque<ServerEvent> events;
-    const auto polled = parts_.server->poll(Duration::zero(), {},
-                                            [&](ServerEvent event) { events.push_back(std::move(event)); });
+    const auto polled = parts_.server->poll(
+        Duration::zero(), {}, [&](ServerEvent event) { events.push_back(std::move(event)); });
     busy = polled && !events.empty();
     for (ServerEvent& event : events) on_server(std::move(event), handle);
   }
@@ -203,7 +210,8 @@ void PeerNetwork::on_client(const NodeId& peer, ClientEvent event, const Handler
     link.give_up = clock_.now().boot + kDialWithin;
     return handle(PeerConnected{peer, true});
   }
-  if (const auto* received = std::get_if<Received>(&event)) return hear(peer, received->bytes, handle);
+  if (const auto* received = std::get_if<Received>(&event))
+    return hear(peer, received->bytes, handle);
   // Whoever wants it again dials it again: it may have another address by then.
   drop(peer, handle);
 }
@@ -218,15 +226,17 @@ void PeerNetwork::admit(Incoming message, const Handler& handle) {
   Result<pb::BlobMessage> parsed = parse_blob_message(message.bytes);
   if (!parsed) return refuse(message, parsed.error().message, handle);
   if (!parsed->has_hello()) return refuse(message, "its first word was no hello", handle);
-  const Result<pb::CertificateBody> body =
-      check_admission(parsed->hello(), parts_.coordinator_key, message.public_key, clock_.now().unix_ms);
+  const Result<pb::CertificateBody> body = check_admission(
+      parsed->hello(), parts_.coordinator_key, message.public_key, clock_.now().unix_ms);
   if (!body) return refuse(message, body.error().message, handle);
   const NodeId peer = node_id(body->ed25519_key());
   if (is_shut_out(peer)) return refuse(message, "it is shut out", handle);
   if (peer == parts_.self) return refuse(message, "it is this node itself", handle);
   const auto other = links_.find(peer);
-  // What this side dialled and that is open stays if this side's id is the smaller one; the other side decides alike.
-  if (other != links_.end() && other->second.dialled() && other->second.open && parts_.self < peer) {
+  // What this side dialled and that is open stays if this side's id is the
+  // smaller one; the other side decides alike.
+  if (other != links_.end() && other->second.dialled() && other->second.open &&
+      parts_.self < peer) {
     parts_.server->close(message.connection);
     return;
   }
@@ -245,9 +255,11 @@ void PeerNetwork::admit(Incoming message, const Handler& handle) {
 Result<void> PeerNetwork::check_hello(const NodeId& peer, const Link& link,
                                       const pb::BlobMessage& message) const {
   if (!message.has_hello()) return fail(ErrorCode::kInvalid, "its first word was no hello");
-  ASSIGN_OR_RETURN(const pb::CertificateBody body,
-                   check_admission(message.hello(), parts_.coordinator_key, link.key, clock_.now().unix_ms));
-  if (node_id(body.ed25519_key()) != peer) return fail(ErrorCode::kUnauthorised, "it is another node");
+  ASSIGN_OR_RETURN(
+      const pb::CertificateBody body,
+      check_admission(message.hello(), parts_.coordinator_key, link.key, clock_.now().unix_ms));
+  if (node_id(body.ed25519_key()) != peer)
+    return fail(ErrorCode::kUnauthorised, "it is another node");
   return {};
 }
 

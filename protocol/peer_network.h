@@ -1,12 +1,17 @@
-// The connections among nodes and people, whoever dialled: at most one to each peer, and only to those who show a certificate
-// that our coordinator signed for the key that their handshake proved. So whom a node never heard of comes in, with the
-// coordinator gone too, and who was shut out does not.
+// SPDX-License-Identifier: Apache-2.0
+// The connections among nodes and people, whoever dialled: at most one to each
+// peer, and only to those who show a certificate that our coordinator signed
+// for the key that their handshake proved. So whom a node never heard of comes
+// in, with the coordinator gone too, and who was shut out does not.
 //
-// A connection that this side dialled is told by PeerConnected as soon as it is open: its hello goes first. One that the
-// other side dialled is told with that side's hello. Nothing of a peer is delivered before its hello has been found good.
-// Two that dial each other at once keep the connection that the smaller id dialled.
+// A connection that this side dialled is told by PeerConnected as soon as it is
+// open: its hello goes first. One that the other side dialled is told with that
+// side's hello. Nothing of a peer is delivered before its hello has been found
+// good. Two that dial each other at once keep the connection that the smaller
+// id dialled.
 //
-// Thread rule: one thread. Nothing blocks. Failure rule: a peer that breaks the rules is closed and told as PeerTurnedAway.
+// Thread rule: one thread. Nothing blocks. Failure rule: a peer that breaks the
+// rules is closed and told as PeerTurnedAway.
 #pragma once
 
 #include <deque>
@@ -30,10 +35,13 @@ inline constexpr std::size_t kShutOutMost =
     4096;  // remembered; the one that would come in soonest is forgotten
 inline constexpr Duration kDialWithin = std::chrono::seconds(10);
 
-// Whether a hello's sender may talk to nodes of this coordinator: its certificate, for the X25519 key that the handshake
-// proved. kUnauthorised or kCorrupt otherwise.
-Result<pb::CertificateBody> check_admission(const pb::BlobHello& hello, std::string_view coordinator_key,
-                                            std::string_view connection_key, std::int64_t now_unix_ms);
+// Whether a hello's sender may talk to nodes of this coordinator: its
+// certificate, for the X25519 key that the handshake proved. kUnauthorised or
+// kCorrupt otherwise.
+Result<pb::CertificateBody> check_admission(const pb::BlobHello& hello,
+                                            std::string_view coordinator_key,
+                                            std::string_view connection_key,
+                                            std::int64_t now_unix_ms);
 
 struct PeerConnected {
   NodeId peer;
@@ -53,8 +61,9 @@ struct PeerTurnedAway {
 };
 using PeerEvent = std::variant<PeerConnected, PeerMessage, PeerGone, PeerTurnedAway>;
 
-// What is asked of those connections; besides PeerNetwork there is a simulation's (tests/simulation/peer_mesh.h). Each method
-// as it is told at PeerNetwork.
+// What is asked of those connections; besides PeerNetwork there is a
+// simulation's (tests/simulation/peer_mesh.h). Each method as it is told at
+// PeerNetwork.
 class PeerLinks {
  public:
   using Handler = std::function<void(PeerEvent)>;
@@ -71,9 +80,10 @@ class PeerLinks {
 
 class PeerNetwork final : public PeerLinks {
  public:
-  // A client that dials nothing yet, of a node at tcp://HOST:PORT with this Ed25519 key.
-  using MakeClient = std::function<Result<std::unique_ptr<ClientTransport>>(const std::string& url,
-                                                                            const std::string& ed25519_key)>;
+  // A client that dials nothing yet, of a node at tcp://HOST:PORT with this
+  // Ed25519 key.
+  using MakeClient = std::function<Result<std::unique_ptr<ClientTransport>>(
+      const std::string& url, const std::string& ed25519_key)>;
   struct Parts {
     NodeId self;
     std::string coordinator_key;              // Ed25519
@@ -88,21 +98,25 @@ class PeerNetwork final : public PeerLinks {
     return parts_.server ? parts_.server->endpoints().peer : std::string();
   }
 
-  // A wish: nothing where it is connected, under way, shut out, or there are too many. Given up after kDialWithin without a
-  // word; PeerConnected tells of success. kInvalid: not an address, not a key.
+  // A wish: nothing where it is connected, under way, shut out, or there are
+  // too many. Given up after kDialWithin without a word; PeerConnected tells of
+  // success. kInvalid: not an address, not a key.
   Result<void> dial(const std::string& url, const std::string& ed25519_key) override;
   bool is_connected(const NodeId& peer) const override;
   bool is_dialling(const NodeId& peer) const;
   std::vector<NodeId> connected() const;
 
-  // kUnavailable: not connected. kExhausted: its queue is full, try after a poll.
+  // kUnavailable: not connected. kExhausted: its queue is full, try after a
+  // poll.
   Result<void> send(const NodeId& peer, std::string_view bytes) override;
   // Without an event.
   void close(const NodeId& peer) override;
-  // Closes it, and lets it in no more before then. `x25519_key`: refused at the handshake already; empty: not known.
+  // Closes it, and lets it in no more before then. `x25519_key`: refused at the
+  // handshake already; empty: not known.
   void shut_out(const NodeId& peer, const std::string& x25519_key, Duration until) override;
 
-  // What has come, without waiting. True: perhaps not all, call again before waiting for descriptors().
+  // What has come, without waiting. True: perhaps not all, call again before
+  // waiting for descriptors().
   bool poll(const Handler& handle) override;
   std::vector<int> descriptors() const override;
 
@@ -125,7 +139,8 @@ class PeerNetwork final : public PeerLinks {
   void on_client(const NodeId& peer, ClientEvent event, const Handler& handle);
   void admit(Incoming message, const Handler& handle);
   void hear(const NodeId& peer, const std::string& bytes, const Handler& handle);
-  Result<void> check_hello(const NodeId& peer, const Link& link, const pb::BlobMessage& message) const;
+  Result<void> check_hello(const NodeId& peer, const Link& link,
+                           const pb::BlobMessage& message) const;
   void refuse(const Incoming& message, const std::string& why, const Handler& handle);
   void drop(const NodeId& peer, const Handler& handle);
   void forget(const NodeId& peer);

@@ -1,4 +1,6 @@
-// Nodes that dial each other, on ZeroMQ over loopback and on the network in memory.
+// SPDX-License-Identifier: Apache-2.0
+// Nodes that dial each other, on ZeroMQ over loopback and on the network in
+// memory.
 #include "protocol/peer_network.h"
 
 #include <gmock/gmock.h>
@@ -6,7 +8,7 @@
 
 #include <set>
 
-#include "protocol/test_network.h"
+#include "protocol/testing/test_network.h"
 #include "protocol/validate.h"
 
 namespace skerry::protocol {
@@ -21,7 +23,8 @@ struct FakeClock final : Clock {
   Duration boot{};
 };
 
-pb::Certificate certificate(const Identity& coordinator, const Identity& of, std::int64_t expires = 2'000) {
+pb::Certificate certificate(const Identity& coordinator, const Identity& of,
+                            std::int64_t expires = 2'000) {
   pb::CertificateBody body;
   body.set_ed25519_key(of.ed25519_key());
   body.set_role(pb::ROLE_NODE);
@@ -54,13 +57,14 @@ struct Wires {
 struct Node {
   Node(Wires& wires, const Clock& clock, const Identity& coordinator, bool listens = true)
       : shown(certificate(coordinator, identity)),
-        network(
-            {.self = identity.node_id(),
-             .coordinator_key = coordinator.ed25519_key(),
-             .server = listens ? wires.server(identity) : nullptr,
-             .make_client = [this, &wires](const std::string& url, const std::string& key)
-                 -> Result<std::unique_ptr<ClientTransport>> { return wires.client(identity, url, key); }},
-            clock) {}
+        network({.self = identity.node_id(),
+                 .coordinator_key = coordinator.ed25519_key(),
+                 .server = listens ? wires.server(identity) : nullptr,
+                 .make_client = [this, &wires](const std::string& url, const std::string& key)
+                     -> Result<std::unique_ptr<ClientTransport>> {
+                   return wires.client(identity, url, key);
+                 }},
+                clock) {}
 
   NodeId id() const { return identity.node_id(); }
   void poll() {
@@ -133,7 +137,8 @@ TEST_P(PeerNetworks, EitherSideAsksWhoeverDialled) {
   EXPECT_THAT(a.network.connected(), ElementsAre(behind.id()));
   ASSERT_TRUE(behind.ask(a.id(), 1));
   ASSERT_TRUE(a.ask(behind.id(), 2));
-  ASSERT_TRUE(until({&a, &behind}, [&] { return a.requests.size() == 1 && behind.requests.size() == 1; }));
+  ASSERT_TRUE(
+      until({&a, &behind}, [&] { return a.requests.size() == 1 && behind.requests.size() == 1; }));
   EXPECT_EQ(a.requests[0], 1U);
   EXPECT_EQ(behind.requests[0], 2U);
   EXPECT_EQ(b.ask(a.id(), 3).error().code, ErrorCode::kUnavailable);
@@ -153,8 +158,9 @@ TEST_P(PeerNetworks, OnlyWhoShowsTheRightCertificateIsHeard) {
   for (std::size_t i = 0; i < wrong.size(); ++i) {
     b.shown = wrong[i].first;
     b.dial(a);
-    ASSERT_TRUE(
-        until({&a, &b}, [&] { return a.turned_away.size() == i + 1 && !b.network.is_connected(a.id()); }));
+    ASSERT_TRUE(until({&a, &b}, [&] {
+      return a.turned_away.size() == i + 1 && !b.network.is_connected(a.id());
+    }));
     EXPECT_THAT(a.turned_away.back(), HasSubstr(wrong[i].second));
     EXPECT_EQ(a.connects, 0);
   }
@@ -200,7 +206,8 @@ TEST_P(PeerNetworks, OfTwoThatDialEachOtherOneConnectionStays) {
            b.ask(a.id(), 8);
   };
   ASSERT_TRUE(until({&a, &b}, [&] { return a.connects > 0 && b.connects > 0; }));
-  ASSERT_TRUE(until({&a, &b}, [&] { return talk() && !a.requests.empty() && !b.requests.empty(); }));
+  ASSERT_TRUE(
+      until({&a, &b}, [&] { return talk() && !a.requests.empty() && !b.requests.empty(); }));
   EXPECT_EQ(a.connects - a.gone, 1);
   EXPECT_EQ(b.connects - b.gone, 1);
 }

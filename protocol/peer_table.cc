@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/peer_table.h"
 
 #include <cstdint>
@@ -5,7 +6,8 @@
 namespace skerry::protocol {
 namespace {
 
-constexpr std::size_t kRemembered = 16'384;  // more than the messages that can wait behind a connection's end
+constexpr std::size_t kRemembered =
+    16'384;  // more than the messages that can wait behind a connection's end
 
 std::uint32_t number_of(const std::string& connection) {
   std::uint32_t number = 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/secret_file.h"
 
 #include <fcntl.h>
@@ -17,7 +18,8 @@ constexpr std::size_t kLimitBytes = 64 << 10;
 
 Error os_error(const std::filesystem::path& path, std::string_view doing) {
   const int number = errno;
-  const std::string message = text("cannot ", doing, " ", path.string(), ": ", std::strerror(number));
+  const std::string message =
+      text("cannot ", doing, " ", path.string(), ": ", std::strerror(number));
   if (number == ENOENT) return fail(ErrorCode::kNotFound, message);
   if (number == EACCES || number == EPERM) return fail(ErrorCode::kUnauthorised, message);
   return fail(ErrorCode::kIo, message);
@@ -48,7 +50,8 @@ Result<std::string> read_secret_file(const std::filesystem::path& path) {
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return os_error(path, "read");
   if ((info.st_mode & 077) != 0) {
-    log_warning("others can read a file that holds a key", {{"file", path.string()}, {"do", "chmod 600"}});
+    log_warning("others can read a file that holds a key",
+                {{"file", path.string()}, {"do", "chmod 600"}});
   }
   std::string content(kLimitBytes + 1, '\0');
   std::size_t size = 0;

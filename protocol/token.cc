@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/token.h"
 
 #include <sodium.h>
@@ -27,8 +28,8 @@ std::string random_bytes(std::size_t count) {
 
 std::string encode(std::string_view bytes) {
   std::vector<char> coded(sodium_base64_encoded_len(bytes.size(), kVariant));
-  sodium_bin2base64(coded.data(), coded.size(), reinterpret_cast<const unsigned char*>(bytes.data()),
-                    bytes.size(), kVariant);
+  sodium_bin2base64(coded.data(), coded.size(),
+                    reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), kVariant);
   return coded.data();
 }
 
@@ -45,7 +46,9 @@ bool decode(std::string_view coded, std::string& bytes) {
   return true;
 }
 
-std::string checksum(std::string_view body) { return blake2b(body).raw().substr(0, kChecksumBytes); }
+std::string checksum(std::string_view body) {
+  return blake2b(body).raw().substr(0, kChecksumBytes);
+}
 
 Error garbled() {
   return fail(ErrorCode::kInvalid,
@@ -79,7 +82,9 @@ std::string_view trim(std::string_view value) {
 
 std::string new_token_secret() { return random_bytes(kKeyBytes); }
 TokenId new_token_id() { return TokenId(to_hex(random_bytes(6))); }
-Hash token_secret_hash(std::string_view secret) { return blake2b(text("skerry token secret 1", secret)); }
+Hash token_secret_hash(std::string_view secret) {
+  return blake2b(text("skerry token secret 1", secret));
+}
 
 pb::JoinTokenBody token_body(const JoinToken& token) {
   pb::JoinTokenBody body;
@@ -103,9 +108,10 @@ Result<JoinToken> parse_token(std::string_view value, std::int64_t now_unix_ms) 
   value = trim(value);
   if (!value.starts_with(kPrefix)) {
     if (value.starts_with(kAnyPrefix) && value.find('.') < 12) {
-      return fail(ErrorCode::kInvalid,
-                  text("a token of version \"", value.substr(0, value.find('.')),
-                       "\"; this program knows \"skerry1\": use the same release as the coordinator"));
+      return fail(
+          ErrorCode::kInvalid,
+          text("a token of version \"", value.substr(0, value.find('.')),
+               "\"; this program knows \"skerry1\": use the same release as the coordinator"));
     }
     return fail(ErrorCode::kInvalid, "not a token: expected text that begins with \"skerry1.\"");
   }
@@ -122,8 +128,9 @@ Result<JoinToken> parse_token(std::string_view value, std::int64_t now_unix_ms) 
   }
   ASSIGN_OR_RETURN(JoinToken token, from_body(body));
   if (now_unix_ms >= token.expires_unix_ms) {
-    return fail(ErrorCode::kUnauthorised, text("the token expired at ", utc_time(token.expires_unix_ms),
-                                               ": ask for a new one (skerry token create)"));
+    return fail(ErrorCode::kUnauthorised,
+                text("the token expired at ", utc_time(token.expires_unix_ms),
+                     ": ask for a new one (skerry token create)"));
   }
   return token;
 }

@@ -1,5 +1,7 @@
-// A join token: one string to copy and paste. It pins the coordinator's key, so a token cannot be used
-// against another coordinator, and it is checked by a sum, so a garbled one is told from a foreign one.
+// SPDX-License-Identifier: Apache-2.0
+// A join token: one string to copy and paste. It pins the coordinator's key, so
+// a token cannot be used against another coordinator, and it is checked by a
+// sum, so a garbled one is told from a foreign one.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +35,8 @@ Hash token_secret_hash(std::string_view secret);
 pb::JoinTokenBody token_body(const JoinToken& token);
 // "skerry1." + base64url.
 std::string format_token(const JoinToken& token);
-// kInvalid: not a token, garbled, or of another version; kUnauthorised: expired. Surrounding blanks are
-// ignored.
+// kInvalid: not a token, garbled, or of another version; kUnauthorised:
+// expired. Surrounding blanks are ignored.
 Result<JoinToken> parse_token(std::string_view text, std::int64_t now_unix_ms);
 
 }  // namespace skerry::protocol

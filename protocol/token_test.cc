@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/token.h"
 
 #include <gmock/gmock.h>
@@ -111,7 +112,8 @@ TEST(Address, SaysWhatIsTheHighestPort) {
   for (const char* high : {"h:65534", "h:65535"}) {
     const auto refused = parse_address(high);
     ASSERT_FALSE(refused);
-    EXPECT_NE(refused.error().message.find("65533 at most"), std::string::npos) << refused.error().message;
+    EXPECT_NE(refused.error().message.find("65533 at most"), std::string::npos)
+        << refused.error().message;
   }
   EXPECT_EQ(parse_address("h:65536").error().message.find("at most"), std::string::npos);
   EXPECT_TRUE(parse_address("h:65535,65534,65533"));
@@ -124,8 +126,8 @@ TEST(Address, Urls) {
   EXPECT_TRUE(check_url("tcp://[fe80::1%eth0]:7"));
   EXPECT_TRUE(check_url("tcp://a-b_c.example:7600"));
   for (const char* bad :
-       {"", "tcp://", "tcp://h", "tcp://h:0", "tcp://h:1,2,3", "ipc://x", "tcp://h:99999", "tcp://*:7",
-        "tcp://-:7", "tcp://_a:7", "tcp://a@b:7", "tcp://a;b:7", "tcp://\xc3\xa4:7"}) {
+       {"", "tcp://", "tcp://h", "tcp://h:0", "tcp://h:1,2,3", "ipc://x", "tcp://h:99999",
+        "tcp://*:7", "tcp://-:7", "tcp://_a:7", "tcp://a@b:7", "tcp://a;b:7", "tcp://\xc3\xa4:7"}) {
     EXPECT_FALSE(check_url(bad)) << bad;
   }
 }

@@ -1,4 +1,6 @@
-// What every transport promises, on ZeroMQ over loopback and on the network in memory.
+// SPDX-License-Identifier: Apache-2.0
+// What every transport promises, on ZeroMQ over loopback and on the network in
+// memory.
 #include "protocol/transport.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +12,7 @@
 
 #include "base/unique_fd.h"
 #include "protocol/limits.h"
-#include "protocol/test_network.h"
+#include "protocol/testing/test_network.h"
 
 namespace skerry::protocol {
 namespace {
@@ -53,7 +55,8 @@ TEST_P(Transports, RequestsAndRepliesOnEveryEndpoint) {
   TestClient a = client(ada);
   for (const Endpoint endpoint : kAllEndpoints) a.transport->dial(endpoint);
   ASSERT_TRUE(until({&server}, {&a}, [&] { return a.opened == 3; }));
-  for (const Endpoint endpoint : kAllEndpoints) ASSERT_TRUE(a.transport->send(endpoint, to_string(endpoint)));
+  for (const Endpoint endpoint : kAllEndpoints)
+    ASSERT_TRUE(a.transport->send(endpoint, to_string(endpoint)));
   ASSERT_TRUE(until({&server}, {&a}, [&] { return a.received.size() == 3; }));
   EXPECT_THAT(a.received, ::testing::UnorderedElementsAre("enrol", "control", "blob"));
   for (const Incoming& message : server.incoming) {
@@ -92,7 +95,8 @@ TEST_P(Transports, LargestMessagesPassAndLargerAreRefused) {
 TEST_P(Transports, UnknownKeysMayOnlyEnrol) {
   TestClient a = client(ada);
   a.transport->dial(Endpoint::kControl);
-  ASSERT_TRUE(until({&server}, {&a}, [&] { return a.refused_key == 2; }));  // it tries again by itself
+  ASSERT_TRUE(
+      until({&server}, {&a}, [&] { return a.refused_key == 2; }));  // it tries again by itself
   EXPECT_EQ(a.opened, 0);
   EXPECT_EQ(a.transport->send(Endpoint::kControl, "x").error().code, ErrorCode::kUnavailable);
   TestClient b = introduce(bob, Endpoint::kEnrol);
@@ -137,8 +141,8 @@ TEST_P(Transports, AReconnectedPeerIsAnotherConnection) {
   TestClient a = introduce(ada, Endpoint::kControl);
   const Connection first = server.incoming[0].connection;
   server.transport->close(first);
-  ASSERT_TRUE(
-      until({&server}, {&a}, [&] { return a.lost == 1 && a.opened == 2 && server.closed.size() == 1; }));
+  ASSERT_TRUE(until({&server}, {&a},
+                    [&] { return a.lost == 1 && a.opened == 2 && server.closed.size() == 1; }));
   EXPECT_EQ(server.transport->send(first, "x").error().code, ErrorCode::kUnavailable);
   ASSERT_TRUE(a.transport->send(Endpoint::kControl, "again"));
   ASSERT_TRUE(until({&server}, {&a}, [&] { return server.incoming.size() == 2; }));
@@ -151,7 +155,8 @@ TEST_P(Transports, ARevokedKeyIsThrownOutAndStaysOut) {
   allow({&ada, &bob});
   TestClient a = introduce(ada, Endpoint::kControl);
   TestClient b = introduce(bob, Endpoint::kControl);
-  // What it has sent already, read or not, is not delivered after the revocation.
+  // What it has sent already, read or not, is not delivered after the
+  // revocation.
   ASSERT_TRUE(a.transport->send(Endpoint::kControl, "too late"));
   allow({&bob});
   ASSERT_TRUE(until({&server}, {&a, &b}, [&] { return a.lost == 1 && a.refused_key > 0; }));

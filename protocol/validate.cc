@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/validate.h"
 
 #include <array>
@@ -15,7 +16,8 @@ using namespace fields;
 
 template <class Message>
 Result<Message> parse(std::string_view what, std::string_view bytes, std::size_t limit) {
-  if (bytes.size() > limit) return bad(what, text("at most ", limit, " bytes"), text(bytes.size(), " bytes"));
+  if (bytes.size() > limit)
+    return bad(what, text("at most ", limit, " bytes"), text(bytes.size(), " bytes"));
   Message message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return fail(ErrorCode::kInvalid, text(what, ": not a message of this protocol"));
@@ -105,7 +107,8 @@ Result<void> validate_map(const pb::ChunkMap& map) {
 Result<void> validate_hello(const pb::BlobHello& hello) {
   if (!hello.has_certificate()) return {};
   TRY(text_at_most("blob_hello.certificate.body", hello.certificate().body(), kCertificateBytes));
-  return length("blob_hello.certificate.signature", hello.certificate().signature(), kSignatureBytes);
+  return length("blob_hello.certificate.signature", hello.certificate().signature(),
+                kSignatureBytes);
 }
 
 Result<void> validate_body(const pb::BlobMessage& message) {
@@ -137,8 +140,8 @@ bool is_name_character(char c) {
 }  // namespace
 
 Result<void> validate_name(std::string_view name, std::string_view what) {
-  bool good = !name.empty() && name.size() <= kNameBytes && name.front() != '.' && name.front() != '_' &&
-              name.front() != '-';
+  bool good = !name.empty() && name.size() <= kNameBytes && name.front() != '.' &&
+              name.front() != '_' && name.front() != '-';
   for (const char c : name) good = good && is_name_character(c);
   if (good) return {};
   return fail(ErrorCode::kInvalid,
@@ -169,7 +172,8 @@ Result<pb::EnrolRequest> parse_enrol_request(std::string_view bytes) {
 }
 
 Result<pb::EnrolReply> parse_enrol_reply(std::string_view bytes) {
-  ASSIGN_OR_RETURN(pb::EnrolReply reply, parse<pb::EnrolReply>("enrol reply", bytes, kControlMessageBytes));
+  ASSIGN_OR_RETURN(pb::EnrolReply reply,
+                   parse<pb::EnrolReply>("enrol reply", bytes, kControlMessageBytes));
   if (reply.has_error()) {
     TRY(validate_error(reply.error()));
   } else if (!reply.has_certificate()) {
@@ -193,7 +197,8 @@ Result<pb::ControlReply> parse_control_reply(std::string_view bytes) {
 }
 
 Result<pb::BlobMessage> parse_blob_message(std::string_view bytes) {
-  ASSIGN_OR_RETURN(pb::BlobMessage message, parse<pb::BlobMessage>("blob message", bytes, kBlobMessageBytes));
+  ASSIGN_OR_RETURN(pb::BlobMessage message,
+                   parse<pb::BlobMessage>("blob message", bytes, kBlobMessageBytes));
   TRY(validate_body(message));
   return message;
 }
@@ -211,7 +216,9 @@ bool compatible(const pb::Version& version) {
   return version.major() == kVersionMajor && high - low <= 1;
 }
 
-bool knows_gossip(const pb::Version& version) { return compatible(version) && version.minor() >= 1; }
+bool knows_gossip(const pb::Version& version) {
+  return compatible(version) && version.minor() >= 1;
+}
 
 pb::Error to_message(const Error& error) {
   pb::Error message;
@@ -222,8 +229,8 @@ pb::Error to_message(const Error& error) {
 
 Error from_message(const pb::Error& error) {
   using enum ErrorCode;
-  for (const ErrorCode code : {kInvalid, kNotFound, kConflict, kUnauthorised, kUnavailable, kTimeout, kFenced,
-                               kExhausted, kCorrupt, kIo}) {
+  for (const ErrorCode code : {kInvalid, kNotFound, kConflict, kUnauthorised, kUnavailable,
+                               kTimeout, kFenced, kExhausted, kCorrupt, kIo}) {
     if (error.code() == to_string(code)) return fail(code, error.message());
   }
   return fail(kInvalid, error.message());

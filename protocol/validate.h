@@ -1,9 +1,12 @@
-// Bytes from outside to messages whose every field has been checked against protocol/limits.h. A core sees
-// nothing else. Failures are kInvalid and name the field; they change nothing.
+// SPDX-License-Identifier: Apache-2.0
+// Bytes from outside to messages whose every field has been checked against
+// protocol/limits.h. A core sees nothing else. Failures are kInvalid and name
+// the field; they change nothing.
 //
-// Checked: size, parse, a oneof that is known, lengths of hashes and keys, names, finite numbers, known
-// enumerators, counts. Not checked here, since only state can tell: whether a name exists, an epoch is
-// current, a role suffices.
+// Checked: size, parse, a oneof that is known, lengths of hashes and keys,
+// names, finite numbers, known enumerators, counts. Not checked here, since
+// only state can tell: whether a name exists, an epoch is current, a role
+// suffices.
 #pragma once
 
 #include <string_view>
@@ -20,10 +23,12 @@ Result<pb::ControlRequest> parse_control_request(std::string_view bytes);
 Result<pb::ControlReply> parse_control_reply(std::string_view bytes);
 Result<pb::BlobMessage> parse_blob_message(std::string_view bytes);
 
-// A run as run.toml states it. Messages name the key as in the file: "train.learning_rate".
+// A run as run.toml states it. Messages name the key as in the file:
+// "train.learning_rate".
 Result<void> validate_run_spec(const pb::RunSpec& spec);
 
-// [a-z0-9][a-z0-9._-]*, at most kNameBytes; `what` begins the message ("node name").
+// [a-z0-9][a-z0-9._-]*, at most kNameBytes; `what` begins the message ("node
+// name").
 Result<void> validate_name(std::string_view name, std::string_view what);
 
 pb::Version own_version();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What people send, and what the coordinator answers them.
 #include "protocol/fields.h"
 #include "protocol/identity.h"
@@ -36,7 +37,8 @@ Result<void> validate_dataset(const pb::DatasetAdd& add) {
   TRY(in_range<std::uint32_t>("dataset.channels", add.channels(), 1, 64));
   TRY(in_range<std::uint32_t>("dataset.image_size", add.image_size(), 4, 1024));
   TRY(count_at_most("dataset.classes", add.classes_size(), kClasses));
-  for (const std::string& name : add.classes()) TRY(text_at_most("dataset.classes", name, kClassNameBytes));
+  for (const std::string& name : add.classes())
+    TRY(text_at_most("dataset.classes", name, kClassNameBytes));
   TRY(count_at_most("dataset.files", add.files_size(), kDatasetFiles));
   for (const pb::DatasetFile& file : add.files()) {
     TRY(validate(file));
@@ -66,12 +68,13 @@ Result<void> validate_token_info(const pb::TokenInfo& info) {
   return validate_role("token.role", info.role());
 }
 
-// What the coordinator tells of a run that it accepted: only what no reader could bear is refused here.
+// What the coordinator tells of a run that it accepted: only what no reader
+// could bear is refused here.
 Result<void> validate_spec(const pb::RunSpec& spec) {
   const pb::TrainSpec& train = spec.train();
   TRY(validate_choices(train));
-  for (const double number : {spec.round_seconds(), train.learning_rate(), train.clip(), train.ema(),
-                              train.label_dropout(), train.weight_decay()}) {
+  for (const double number : {spec.round_seconds(), train.learning_rate(), train.clip(),
+                              train.ema(), train.label_dropout(), train.weight_decay()}) {
     TRY(finite("run.spec", number));
   }
   return {};
@@ -100,7 +103,8 @@ Result<void> validate_node(const pb::NodeInfo& node) {
 
 Result<void> validate_object(const pb::ObjectInfo& info) {
   TRY(validate(info.object()));
-  return in_range<std::int32_t>("object.expert", info.expert(), -1, static_cast<std::int32_t>(kPartitions));
+  return in_range<std::int32_t>("object.expert", info.expert(), -1,
+                                static_cast<std::int32_t>(kPartitions));
 }
 
 Result<void> validate_ensemble(const pb::EnsembleReply& reply) {
@@ -128,10 +132,12 @@ Result<void> each(std::string_view field, const Items& items, std::size_t limit,
 Result<void> validate(const pb::DatasetFile& file) {
   TRY(validate(file.object()));
   TRY(validate_name(file.object().name(), "file name"));
-  for (const std::string_view role : {"shard", "router", "partition", "fit", "test", "index", "weights"}) {
+  for (const std::string_view role :
+       {"shard", "router", "partition", "fit", "test", "index", "weights"}) {
     if (file.role() == role) return {};
   }
-  return bad("file.role", "shard, router, partition, fit, test, index or weights", file.role().substr(0, 32));
+  return bad("file.role", "shard, router, partition, fit, test, index or weights",
+             file.role().substr(0, 32));
 }
 
 Result<void> validate(const pb::AdminRequest& request) {
@@ -193,14 +199,16 @@ Result<void> validate(const pb::AdminRequest& request) {
     case pb::AdminRequest::kShardList:
       return validate_named(request.shard_list());
     case pb::AdminRequest::kEventList:
-      if (!request.event_list().run().empty()) TRY(validate_name(request.event_list().run(), "run"));
+      if (!request.event_list().run().empty())
+        TRY(validate_name(request.event_list().run(), "run"));
       return in_range<std::uint32_t>("limit", request.event_list().limit(), 0, kPageItems);
     case pb::AdminRequest::kEnsemble:
       return validate_named(request.ensemble());
     case pb::AdminRequest::kStatus:
       return validate_list(request.status());
     case pb::AdminRequest::kObjectList:
-      if (!request.object_list().run().empty()) TRY(validate_name(request.object_list().run(), "run"));
+      if (!request.object_list().run().empty())
+        TRY(validate_name(request.object_list().run(), "run"));
       TRY(length_or_empty("after", request.object_list().after(), kKeyBytes));
       return in_range<std::uint32_t>("limit", request.object_list().limit(), 0, kPageItems);
     case pb::AdminRequest::kObjectVerify:
@@ -237,8 +245,9 @@ Result<void> validate(const pb::AdminReply& reply) {
       TRY(length_or_empty("objects.next", reply.objects().next(), kKeyBytes));
       return each("objects", reply.objects().objects(), kPageItems, validate_object);
     case pb::AdminReply::kVerified:
-      return each("verified.damaged", reply.verified().damaged(), kDamagedChunks,
-                  [](const std::string& chunk) { return length("verified.damaged", chunk, kKeyBytes); });
+      return each(
+          "verified.damaged", reply.verified().damaged(), kDamagedChunks,
+          [](const std::string& chunk) { return length("verified.damaged", chunk, kKeyBytes); });
     case pb::AdminReply::kAdopted:
       return reply.adopted().has_run() ? validate_run(reply.adopted().run()) : Result<void>();
     case pb::AdminReply::kWhy:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/validate_engine.h"
 
 #include <algorithm>
@@ -38,7 +39,8 @@ Result<void> validate_start(const pb::EngineRequest::Start& start) {
   TRY(validate_plan(start.plan()));
   TRY(in_range<std::uint32_t>("expert", start.expert(), 0, kPartitions));
   TRY(count_at_most("shard_paths", start.shard_paths_size(), kDatasetFiles));
-  for (const std::string& path : start.shard_paths()) TRY(text_at_most("shard_paths", path, kPathBytes));
+  for (const std::string& path : start.shard_paths())
+    TRY(text_at_most("shard_paths", path, kPathBytes));
   TRY(validate_partitions(start.model(), start.shard_partitions(), start.shard_paths_size()));
   TRY(in_range<std::uint64_t>("resume_bytes", start.resume_bytes(), 0, kTensorBytes));
   return in_range<std::int32_t>("device", start.device(), -1, static_cast<std::int32_t>(kSlots));
@@ -63,7 +65,9 @@ Result<void> validate_ready(const pb::EngineEvent::Ready& ready) {
 }
 
 double finite_or_largest(double value) {
-  return std::isfinite(value) || planted("progress_not_finite") ? value : std::numeric_limits<double>::max();
+  return std::isfinite(value) || planted("progress_not_finite")
+             ? value
+             : std::numeric_limits<double>::max();
 }
 
 void make_finite(pb::EngineEvent::Progress& progress) {
@@ -88,7 +92,8 @@ Result<void> validate_model(const pb::ModelSpec& model) {
   TRY(in_range<std::uint32_t>("model.width", model.width(), 8, 8192));
   TRY(in_range<std::uint32_t>("model.depth", model.depth(), 1, 128));
   TRY(in_range<std::uint32_t>("model.heads", model.heads(), 1, 128));
-  TRY(in_range<std::uint32_t>("model.classes", model.classes(), 0, static_cast<std::uint32_t>(kClasses)));
+  TRY(in_range<std::uint32_t>("model.classes", model.classes(), 0,
+                              static_cast<std::uint32_t>(kClasses)));
   TRY(in_range<std::uint32_t>("model.router_experts", model.router_experts(), 0, kPartitions));
   if (model.width() % model.heads() != 0) {
     return bad("model.heads", text("a divisor of width ", model.width()), text(model.heads()));
@@ -104,7 +109,8 @@ Result<void> validate_partitions(const pb::ModelSpec& model,
                                  const google::protobuf::RepeatedField<std::uint32_t>& partitions,
                                  int shards) {
   if (model.router_experts() == 0) {
-    return partitions.empty() ? Result<void>() : bad("partitions", "none but for the router", "some");
+    return partitions.empty() ? Result<void>()
+                              : bad("partitions", "none but for the router", "some");
   }
   if (partitions.size() != shards)
     return bad("partitions", text("one of each of ", shards, " shards"), text(partitions.size()));
@@ -147,7 +153,8 @@ Result<void> validate_train(const pb::TrainSpec& train) {
   TRY(in_range("train.label_dropout", train.label_dropout(), 0.0, 1.0));
   TRY(in_range("train.weight_decay", train.weight_decay(), 0.0, 10.0));
   if (train.precision() != "fp32" && train.precision() != "bf16") {
-    return bad("train.precision", "\"fp32\" or \"bf16\"", text('"', train.precision().substr(0, 16), '"'));
+    return bad("train.precision", "\"fp32\" or \"bf16\"",
+               text('"', train.precision().substr(0, 16), '"'));
   }
   return in_range<std::uint32_t>("train.threads", train.threads(), 1, 1024);
 }

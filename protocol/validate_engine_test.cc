@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -66,11 +67,15 @@ TEST(EngineRequest, BadFieldsAreNamed) {
       {"train.batch_size", [](auto& s) { s.mutable_train()->set_batch_size(0); }},
       {"train.learning_rate", [](auto& s) { s.mutable_train()->set_learning_rate(kNan); }},
       {"train.learning_rate", [](auto& s) { s.mutable_train()->set_learning_rate(-1); }},
-      {"train.schedule", [](auto& s) { s.mutable_train()->set_schedule(static_cast<pb::Schedule>(9)); }},
+      {"train.schedule",
+       [](auto& s) { s.mutable_train()->set_schedule(static_cast<pb::Schedule>(9)); }},
       {"train.cycle_steps", [](auto& s) { s.mutable_train()->set_schedule(pb::SCHEDULE_CYCLIC); }},
-      {"train.kernels", [](auto& s) { s.mutable_train()->set_kernels(static_cast<pb::Kernels>(2)); }},
+      {"train.kernels",
+       [](auto& s) { s.mutable_train()->set_kernels(static_cast<pb::Kernels>(2)); }},
       {"train.t_distribution",
-       [](auto& s) { s.mutable_train()->set_t_distribution(static_cast<pb::TimeDistribution>(2)); }},
+       [](auto& s) {
+         s.mutable_train()->set_t_distribution(static_cast<pb::TimeDistribution>(2));
+       }},
       {"train.state", [](auto& s) { s.mutable_train()->set_state(static_cast<pb::StateForm>(2)); }},
       {"train.clip", [](auto& s) { s.mutable_train()->set_clip(-1); }},
       {"train.ema", [](auto& s) { s.mutable_train()->set_ema(1); }},
@@ -79,7 +84,8 @@ TEST(EngineRequest, BadFieldsAreNamed) {
       {"train.threads", [](auto& s) { s.mutable_train()->set_threads(0); }},
       {"round_seconds", [](auto& s) { s.mutable_plan()->set_round_seconds(HUGE_VAL); }},
       {"shard_paths", [](auto& s) { s.add_shard_paths(std::string(5000, 'p')); }},
-      {"model.router_experts", [](auto& s) { s.mutable_model()->set_router_experts(kPartitions + 1); }},
+      {"model.router_experts",
+       [](auto& s) { s.mutable_model()->set_router_experts(kPartitions + 1); }},
       {"partitions", [](auto& s) { s.add_shard_partitions(0); }},
       {"partitions",
        [](auto& s) {

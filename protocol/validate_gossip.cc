@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/validate_gossip.h"
 
 #include <algorithm>
@@ -19,15 +20,16 @@ constexpr std::size_t kHoldBytes = 8;
 constexpr std::int64_t kUnixMs = std::int64_t{1} << 50;  // some 30,000 years
 
 Result<void> validate_node_id(std::string_view field, std::string_view id) {
-  const bool hex =
-      std::ranges::all_of(id, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  const bool hex = std::ranges::all_of(
+      id, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
   if (id.size() == kNodeIdBytes && hex) return {};
   return bad(field, "32 hex digits", text('"', id.substr(0, kNodeIdBytes + 1), '"'));
 }
 
 Result<void> validate_heads(std::string_view field, const pb::HeadList& heads) {
   TRY(count_at_most(field, heads.position_size(), kGossipHeads));
-  if (heads.incarnation_size() == heads.position_size() && heads.counter_size() == heads.position_size() &&
+  if (heads.incarnation_size() == heads.position_size() &&
+      heads.counter_size() == heads.position_size() &&
       heads.stamp_size() == heads.position_size()) {
     return {};
   }
@@ -57,8 +59,10 @@ Result<void> validate_fact(const pb::NodeRecord& node) {
   }
   TRY(text_at_most("node.host_label", node.host_label(), kRecordTextBytes));
   TRY(parts::validate_slots(node.slots()));
-  for (const pb::Slot& slot : node.slots()) TRY(text_at_most("slot.device", slot.device(), kRecordTextBytes));
-  if (node.holds().size() % kHoldBytes == 0 && node.holds().size() <= kRecordHolds * kHoldBytes) return {};
+  for (const pb::Slot& slot : node.slots())
+    TRY(text_at_most("slot.device", slot.device(), kRecordTextBytes));
+  if (node.holds().size() % kHoldBytes == 0 && node.holds().size() <= kRecordHolds * kHoldBytes)
+    return {};
   return bad("node.holds", text("8 bytes for each of at most ", kRecordHolds, " objects"),
              text(node.holds().size(), " bytes"));
 }
@@ -77,7 +81,8 @@ Result<void> validate_fact(const pb::ExpertRecord& expert) {
 Result<void> validate_fact(const pb::RunRecord& run) {
   TRY(validate_name(run.name(), "run.name"));
   TRY(validate_name(run.dataset(), "run.dataset"));
-  TRY(in_range<std::uint32_t>("run.experts", run.experts(), 1, kPartitions + 1));  // and the router's job
+  TRY(in_range<std::uint32_t>("run.experts", run.experts(), 1,
+                              kPartitions + 1));  // and the router's job
   TRY(count_at_most("run.without", run.without_size(), run.experts()));
   for (int i = 0; i < run.without_size(); ++i) {
     const std::uint32_t least = i == 0 ? 0 : run.without(i - 1) + 1;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/validate_gossip.h"
 
 #include <gtest/gtest.h>
@@ -78,8 +79,10 @@ const Case kCases[] = {
     {"record.lifetime_ms", node, [](auto& b) { b.set_lifetime_ms(kRecordLifetimeMs + 1); }},
     {"record", node, [](auto& b) { b.clear_fact(); }},
     {"node.address", node, [](auto& b) { b.mutable_node()->set_address("ipc:///tmp/x"); }},
-    {"node.address", node, [](auto& b) { b.mutable_node()->set_address("tcp://" + std::string(130, 'h')); }},
-    {"node.host_label", node, [](auto& b) { b.mutable_node()->set_host_label(std::string(129, 'h')); }},
+    {"node.address", node,
+     [](auto& b) { b.mutable_node()->set_address("tcp://" + std::string(130, 'h')); }},
+    {"node.host_label", node,
+     [](auto& b) { b.mutable_node()->set_host_label(std::string(129, 'h')); }},
     {"slots", node,
      [](auto& b) {
        for (int i = 0; i < 65; ++i) b.mutable_node()->add_slots();
@@ -130,7 +133,8 @@ TEST(RecordBody, BadFieldsAreRefusedByName) {
     const auto bad = parse_record_body(body.SerializeAsString());
     ASSERT_FALSE(bad) << one.names;
     EXPECT_EQ(bad.error().code, ErrorCode::kInvalid);
-    EXPECT_TRUE(bad.error().message.starts_with(one.names)) << one.names << " / " << bad.error().message;
+    EXPECT_TRUE(bad.error().message.starts_with(one.names))
+        << one.names << " / " << bad.error().message;
   }
 }
 
@@ -202,11 +206,13 @@ TEST(GossipMessage, FieldsAreChecked) {
        [](auto& m) {
          for (std::size_t i = 0; i < kGossipMessageRecords; ++i) *m.add_records() = m.records(0);
        }},
-      {"record.body", [](auto& m) { m.mutable_records(0)->set_body(std::string(kRecordBytes + 1, 'b')); }},
+      {"record.body",
+       [](auto& m) { m.mutable_records(0)->set_body(std::string(kRecordBytes + 1, 'b')); }},
       {"record.signature", [](auto& m) { m.mutable_records(0)->clear_signature(); }},
       {"record.certificate.body",
        [](auto& m) {
-         m.mutable_records(0)->mutable_certificate()->set_body(std::string(kCertificateBytes + 1, 'b'));
+         m.mutable_records(0)->mutable_certificate()->set_body(
+             std::string(kCertificateBytes + 1, 'b'));
        }},
       {"record.certificate.signature",
        [](auto& m) { m.mutable_records(0)->mutable_certificate()->clear_signature(); }},
@@ -217,7 +223,8 @@ TEST(GossipMessage, FieldsAreChecked) {
     spoil(bad);
     const auto parsed = parse_gossip_message(bad.SerializeAsString());
     ASSERT_FALSE(parsed) << names;
-    EXPECT_TRUE(parsed.error().message.starts_with(names)) << names << " / " << parsed.error().message;
+    EXPECT_TRUE(parsed.error().message.starts_with(names))
+        << names << " / " << parsed.error().message;
   }
   EXPECT_FALSE(parse_gossip_message("\xff\xff\xff\xff"));
   EXPECT_FALSE(parse_gossip_message(std::string(kGossipMessageBytes + 1, '\0')));

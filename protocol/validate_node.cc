@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What daemons send, and what the coordinator answers them.
 #include "protocol/fields.h"
 #include "protocol/identity.h"
@@ -49,7 +50,8 @@ Result<void> validate_transfer(const pb::Transfer& transfer) {
 
 Result<void> validate_fault(const pb::PeerFault& fault) {
   TRY(text_at_most("fault.peer", fault.peer(), kRecordTextBytes));
-  if (!pb::PeerFault::Kind_IsValid(fault.kind()) || fault.kind() == pb::PeerFault::FAULT_UNSPECIFIED)
+  if (!pb::PeerFault::Kind_IsValid(fault.kind()) ||
+      fault.kind() == pb::PeerFault::FAULT_UNSPECIFIED)
     return bad("fault.kind", "a known kind", text(static_cast<int>(fault.kind())));
   return length("fault.manifest", fault.manifest(), kKeyBytes);
 }
@@ -93,7 +95,8 @@ Result<void> validate_slots(const google::protobuf::RepeatedPtrField<pb::Slot>& 
 }
 
 Result<void> validate(const pb::Hello& hello) {
-  // Whether the version is spoken is the answer's business: it says which one is.
+  // Whether the version is spoken is the answer's business: it says which one
+  // is.
   TRY(text_at_most("hello.software", hello.software(), kLogLineBytes));
   TRY(text_at_most("hello.host_label", hello.host_label(), kLogLineBytes));
   TRY(in_range<std::uint64_t>("hello.generation", hello.generation(), 0, kGenerations));
@@ -133,7 +136,8 @@ Result<void> validate(const pb::Commit& commit) {
   TRY(validate_expert(commit.run(), commit.expert()));
   TRY(in_range<std::uint64_t>("commit.to_step", commit.to_step(), 1, kSteps));
   if (commit.from_step() >= commit.to_step()) {
-    return bad("commit.from_step", text("less than to_step ", commit.to_step()), text(commit.from_step()));
+    return bad("commit.from_step", text("less than to_step ", commit.to_step()),
+               text(commit.from_step()));
   }
   TRY(length_or_empty("commit.parent", commit.parent(), kKeyBytes));
   TRY(validate(commit.manifest()));
@@ -157,7 +161,9 @@ Result<void> validate(const pb::EngineReport& report) {
   return validate_lines("engine_report.last_lines", report.last_lines());
 }
 
-Result<void> validate(const pb::NodeLog& log) { return validate_lines("node_log.lines", log.lines()); }
+Result<void> validate(const pb::NodeLog& log) {
+  return validate_lines("node_log.lines", log.lines());
+}
 
 Result<void> validate(const pb::HelloReply& reply) {
   TRY(in_range<std::uint64_t>("hello.generation", reply.generation(), 0, kGenerations));

@@ -1,4 +1,6 @@
-// The validators of what a control request or reply carries; validate.h is the way in.
+// SPDX-License-Identifier: Apache-2.0
+// The validators of what a control request or reply carries; validate.h is the
+// way in.
 #pragma once
 
 #include "base/result.h"

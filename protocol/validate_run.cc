@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // run.toml's ranges; every message names the key as the file does.
 #include <charconv>
 
@@ -20,14 +21,18 @@ bool is_preset(std::string_view preset) {
 }
 
 Result<void> validate_shape(const pb::RunSpec& spec) {
-  const bool any = spec.width() != 0 || spec.depth() != 0 || spec.heads() != 0 || spec.patch_size() != 0;
+  const bool any =
+      spec.width() != 0 || spec.depth() != 0 || spec.heads() != 0 || spec.patch_size() != 0;
   if (!spec.preset().empty()) {
-    if (any) return bad("model.preset", "either a preset or width, depth, heads and patch_size", "both");
+    if (any)
+      return bad("model.preset", "either a preset or width, depth, heads and patch_size", "both");
     if (is_preset(spec.preset())) return {};
-    return bad("model.preset", "S, B, L or XL, a slash and a patch size of 1, 2, 4, 8 or 16, as in \"S/2\"",
+    return bad("model.preset",
+               "S, B, L or XL, a slash and a patch size of 1, 2, 4, 8 or 16, as in \"S/2\"",
                text('"', spec.preset().substr(0, 16), '"'));
   }
-  if (!any) return bad("model.preset", "a preset, or width, depth, heads and patch_size", "neither");
+  if (!any)
+    return bad("model.preset", "a preset, or width, depth, heads and patch_size", "neither");
   TRY(in_range<std::uint32_t>("model.width", spec.width(), 8, 8192));
   TRY(in_range<std::uint32_t>("model.depth", spec.depth(), 1, 128));
   TRY(in_range<std::uint32_t>("model.heads", spec.heads(), 1, 128));
@@ -38,7 +43,8 @@ Result<void> validate_shape(const pb::RunSpec& spec) {
 
 Result<void> validate_checkpoint(const pb::RunSpec& spec) {
   TRY(in_range<std::uint64_t>("checkpoint.round_steps", spec.round_steps(), 0, kSteps));
-  if (spec.round_steps() == 0) TRY(in_range("checkpoint.round_seconds", spec.round_seconds(), 0.01, 86400.0));
+  if (spec.round_steps() == 0)
+    TRY(in_range("checkpoint.round_seconds", spec.round_seconds(), 0.01, 86400.0));
   TRY(finite("checkpoint.round_seconds", spec.round_seconds()));
   TRY(in_range<std::uint32_t>("checkpoint.offline_rounds", spec.offline_rounds(), 0, 100'000));
   TRY(in_range<std::uint32_t>("checkpoint.copies", spec.copies(), 1, kCopies));
@@ -54,11 +60,13 @@ Result<void> validate_run_spec(const pb::RunSpec& spec) {
   TRY(text_at_most("model.init", spec.init(), 4096));
   TRY(validate_train(spec.train()));
   if (spec.train().weight_norm() && !spec.init().empty())
-    return bad("train.weight_norm", "false beside model.init, whose rows have lengths of their own", "true");
+    return bad("train.weight_norm", "false beside model.init, whose rows have lengths of their own",
+               "true");
   TRY(validate_checkpoint(spec));
   TRY(in_range<std::uint32_t>("schedule.turn_rounds", spec.turn_rounds(), 1, 1'000'000));
   if (spec.router_kind() == "analytic" || spec.router_kind() == "learned") return {};
-  return bad("router.kind", "\"analytic\" or \"learned\"", text('"', spec.router_kind().substr(0, 16), '"'));
+  return bad("router.kind", "\"analytic\" or \"learned\"",
+             text('"', spec.router_kind().substr(0, 16), '"'));
 }
 
 }  // namespace skerry::protocol

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/validate.h"
 
 #include <gtest/gtest.h>
@@ -135,13 +136,18 @@ struct Case {
 
 pb::SlotStatus& slot(pb::ControlRequest& r) { return *r.mutable_heartbeat()->mutable_slots(0); }
 pb::PeerFault& fault(pb::ControlRequest& r) { return *r.mutable_heartbeat()->mutable_faults(0); }
-pb::Transfer& transfer(pb::ControlRequest& r) { return *r.mutable_heartbeat()->mutable_transfers(0); }
-pb::RunSpec& spec(pb::ControlRequest& r) { return *r.mutable_admin()->mutable_run_create()->mutable_spec(); }
+pb::Transfer& transfer(pb::ControlRequest& r) {
+  return *r.mutable_heartbeat()->mutable_transfers(0);
+}
+pb::RunSpec& spec(pb::ControlRequest& r) {
+  return *r.mutable_admin()->mutable_run_create()->mutable_spec();
+}
 pb::DatasetAdd& dataset(pb::ControlRequest& r) { return *r.mutable_admin()->mutable_dataset_add(); }
 pb::TokenCreate& token(pb::ControlRequest& r) { return *r.mutable_admin()->mutable_token_create(); }
 
 const Case kCases[] = {
-    {"hello.software", hello, [](auto& r) { r.mutable_hello()->set_software(std::string(600, 's')); }},
+    {"hello.software", hello,
+     [](auto& r) { r.mutable_hello()->set_software(std::string(600, 's')); }},
     {"hello.generation", hello, [](auto& r) { r.mutable_hello()->set_generation(0x10000); }},
     {"slots", hello,
      [](auto& r) {
@@ -154,7 +160,8 @@ const Case kCases[] = {
      [](auto& r) { r.mutable_heartbeat()->mutable_replicas(0)->set_manifest("short"); }},
     {"heartbeat.replicas", heartbeat,
      [](auto& r) {
-       for (std::size_t i = 0; i < kReplicas; ++i) r.mutable_heartbeat()->add_replicas()->set_manifest(kHash);
+       for (std::size_t i = 0; i < kReplicas; ++i)
+         r.mutable_heartbeat()->add_replicas()->set_manifest(kHash);
      }},
     {"slot", heartbeat, [](auto& r) { slot(r).set_slot(64); }},
     {"slot.phase", heartbeat, [](auto& r) { slot(r).set_phase(static_cast<pb::SlotPhase>(42)); }},
@@ -164,14 +171,18 @@ const Case kCases[] = {
     {"commit.to_step", commit, [](auto& r) { r.mutable_commit()->set_to_step(kSteps + 1); }},
     {"commit.from_step", commit, [](auto& r) { r.mutable_commit()->set_from_step(20); }},
     {"commit.parent", commit, [](auto& r) { r.mutable_commit()->set_parent("p"); }},
-    {"object.manifest", commit, [](auto& r) { r.mutable_commit()->mutable_manifest()->clear_manifest(); }},
+    {"object.manifest", commit,
+     [](auto& r) { r.mutable_commit()->mutable_manifest()->clear_manifest(); }},
     {"object.manifest_bytes", commit,
      [](auto& r) { r.mutable_commit()->mutable_manifest()->set_manifest_bytes(kChunkBytes + 1); }},
-    {"commit.metrics.loss", commit, [](auto& r) { r.mutable_commit()->mutable_metrics()->set_loss(kNan); }},
+    {"commit.metrics.loss", commit,
+     [](auto& r) { r.mutable_commit()->mutable_metrics()->set_loss(kNan); }},
     {"commit.fingerprint", commit,
      [](auto& r) { r.mutable_commit()->set_fingerprint(std::string(2000, 'f')); }},
     {"engine_report.failure", report,
-     [](auto& r) { r.mutable_engine_report()->set_failure(static_cast<pb::EngineEvent::Failure>(9)); }},
+     [](auto& r) {
+       r.mutable_engine_report()->set_failure(static_cast<pb::EngineEvent::Failure>(9));
+     }},
     {"engine_report.reason", report,
      [](auto& r) { r.mutable_engine_report()->set_reason(std::string(2000, 'r')); }},
     {"engine_report.last_lines", report,
@@ -186,11 +197,14 @@ const Case kCases[] = {
     {"ttl_seconds", token_create, [](auto& r) { token(r).set_ttl_seconds(kTokenTtlSeconds + 1); }},
     {"dataset name", dataset_add, [](auto& r) { dataset(r).set_name("Fashion"); }},
     {"dataset.partitions", dataset_add, [](auto& r) { dataset(r).set_partitions(0); }},
-    {"dataset.samples", dataset_add, [](auto& r) { dataset(r).set_samples(std::uint64_t{1} << 41); }},
-    {"dataset.files.partition", dataset_add, [](auto& r) { dataset(r).mutable_files(0)->set_partition(4); }},
+    {"dataset.samples", dataset_add,
+     [](auto& r) { dataset(r).set_samples(std::uint64_t{1} << 41); }},
+    {"dataset.files.partition", dataset_add,
+     [](auto& r) { dataset(r).mutable_files(0)->set_partition(4); }},
     {"object name", dataset_add,
      [](auto& r) { dataset(r).mutable_files(0)->mutable_object()->set_name("../../etc/passwd"); }},
-    {"file name", dataset_add, [](auto& r) { dataset(r).mutable_files(0)->mutable_object()->clear_name(); }},
+    {"file name", dataset_add,
+     [](auto& r) { dataset(r).mutable_files(0)->mutable_object()->clear_name(); }},
     {"file.role", dataset_add, [](auto& r) { dataset(r).mutable_files(0)->set_role("virus"); }},
     {"dataset.classes", dataset_add,
      [](auto& r) {
@@ -208,7 +222,8 @@ const Case kCases[] = {
        spec(r).set_depth(1);
      }},
     {"train.steps", run_create, [](auto& r) { spec(r).mutable_train()->set_steps(0); }},
-    {"train.precision", run_create, [](auto& r) { spec(r).mutable_train()->set_precision("fp16"); }},
+    {"train.precision", run_create,
+     [](auto& r) { spec(r).mutable_train()->set_precision("fp16"); }},
     {"checkpoint.round_seconds", run_create, [](auto& r) { spec(r).set_round_seconds(0); }},
     {"checkpoint.round_seconds", run_create, [](auto& r) { spec(r).set_round_seconds(kNan); }},
     {"checkpoint.round_steps", run_create, [](auto& r) { spec(r).set_round_steps(kSteps + 1); }},
@@ -226,16 +241,19 @@ const Case kCases[] = {
     {"limit", node_list, [](auto& r) { r.mutable_admin()->mutable_node_list()->set_limit(501); }},
     {"heartbeat.transfers", heartbeat,
      [](auto& r) {
-       for (std::size_t i = 0; i < kTransfers; ++i) *r.mutable_heartbeat()->add_transfers() = transfer(r);
+       for (std::size_t i = 0; i < kTransfers; ++i)
+         *r.mutable_heartbeat()->add_transfers() = transfer(r);
      }},
     {"heartbeat.faults", heartbeat,
      [](auto& r) {
-       for (std::size_t i = 0; i < kPeerFaults; ++i) *r.mutable_heartbeat()->add_faults() = fault(r);
+       for (std::size_t i = 0; i < kPeerFaults; ++i)
+         *r.mutable_heartbeat()->add_faults() = fault(r);
      }},
     {"fault.manifest", heartbeat, [](auto& r) { fault(r).set_manifest("short"); }},
     {"fault.peer", heartbeat, [](auto& r) { fault(r).set_peer(std::string(200, 'p')); }},
     {"fault.kind", heartbeat, [](auto& r) { fault(r).set_kind(pb::PeerFault::FAULT_UNSPECIFIED); }},
-    {"fault.kind", heartbeat, [](auto& r) { fault(r).set_kind(static_cast<pb::PeerFault::Kind>(9)); }},
+    {"fault.kind", heartbeat,
+     [](auto& r) { fault(r).set_kind(static_cast<pb::PeerFault::Kind>(9)); }},
     {"transfer.manifest", heartbeat, [](auto& r) { transfer(r).set_manifest("short"); }},
     {"transfer.bytes", heartbeat, [](auto& r) { transfer(r).set_bytes(~std::uint64_t{0}); }},
     {"transfer.millis", heartbeat, [](auto& r) { transfer(r).set_millis(~std::uint64_t{0}); }},
@@ -248,8 +266,10 @@ const Case kCases[] = {
     {"transfer.source.bytes", heartbeat,
      [](auto& r) { transfer(r).mutable_sources(0)->set_bytes(~std::uint64_t{0}); }},
     {"run", object_list, [](auto& r) { r.mutable_admin()->mutable_object_list()->set_run("a b"); }},
-    {"after", object_list, [](auto& r) { r.mutable_admin()->mutable_object_list()->set_after("short"); }},
-    {"limit", object_list, [](auto& r) { r.mutable_admin()->mutable_object_list()->set_limit(501); }},
+    {"after", object_list,
+     [](auto& r) { r.mutable_admin()->mutable_object_list()->set_after("short"); }},
+    {"limit", object_list,
+     [](auto& r) { r.mutable_admin()->mutable_object_list()->set_limit(501); }},
     {"manifest", object_verify,
      [](auto& r) { r.mutable_admin()->mutable_object_verify()->clear_manifest(); }},
     {"control request", hello, [](auto& r) { r.clear_body(); }},
@@ -265,7 +285,8 @@ TEST(ControlRequest, BadFieldsAreRefusedByName) {
     const auto bad = parse_control_request(request.SerializeAsString());
     ASSERT_FALSE(bad) << one.names;
     EXPECT_EQ(bad.error().code, ErrorCode::kInvalid);
-    EXPECT_TRUE(bad.error().message.starts_with(one.names)) << one.names << " / " << bad.error().message;
+    EXPECT_TRUE(bad.error().message.starts_with(one.names))
+        << one.names << " / " << bad.error().message;
   }
 }
 
@@ -273,7 +294,8 @@ TEST(ControlRequest, GarbageAndSizeAreRefused) {
   EXPECT_FALSE(parse_control_request(""));
   EXPECT_FALSE(parse_control_request("\xff\xff\xff\xff"));
   EXPECT_FALSE(parse_control_request(std::string(kControlMessageBytes + 1, '\0')));
-  EXPECT_FALSE(parse_control_request("\x08\x01\x9a\x06\x00"));  // id 1 and a kind of a later version
+  EXPECT_FALSE(
+      parse_control_request("\x08\x01\x9a\x06\x00"));  // id 1 and a kind of a later version
 }
 
 TEST(ControlReply, WhatADaemonActsOnIsChecked) {
@@ -305,7 +327,8 @@ TEST(ControlReply, WhatADaemonActsOnIsChecked) {
   EXPECT_FALSE(parse_control_reply(reply.SerializeAsString()));
   reply.mutable_assignment()->clear_replicas();
   model.set_router_experts(2);
-  EXPECT_FALSE(parse_control_reply(reply.SerializeAsString()));  // the router must know whose shard it reads
+  EXPECT_FALSE(
+      parse_control_reply(reply.SerializeAsString()));  // the router must know whose shard it reads
   slot_assignment.add_partitions(1);
   EXPECT_TRUE(parse_control_reply(reply.SerializeAsString()));
   shard.set_name("/etc/passwd");
@@ -322,8 +345,12 @@ TEST(ControlReply, WhatADaemonActsOnIsChecked) {
 TEST(ControlReply, WhatAPersonReadsIsFiniteAndKnown) {
   const std::function<void(pb::AdminReply&)> spoilers[] = {
       [](auto& r) { r.mutable_runs()->mutable_runs(0)->set_samples_per_second(kNan); },
-      [](auto& r) { r.mutable_runs()->mutable_runs(0)->mutable_experts(0)->set_samples_per_second(kNan); },
-      [](auto& r) { r.mutable_runs()->mutable_runs(0)->mutable_experts(0)->set_gradient_norm(kNan); },
+      [](auto& r) {
+        r.mutable_runs()->mutable_runs(0)->mutable_experts(0)->set_samples_per_second(kNan);
+      },
+      [](auto& r) {
+        r.mutable_runs()->mutable_runs(0)->mutable_experts(0)->set_gradient_norm(kNan);
+      },
       [](auto& r) { r.mutable_runs()->mutable_runs(0)->mutable_spec()->set_round_seconds(kNan); },
       [](auto& r) {
         r.mutable_runs()->mutable_runs(0)->mutable_spec()->mutable_train()->set_schedule(
@@ -438,7 +465,8 @@ TEST(BlobMessage, MapsAreChecked) {
   ASSERT_TRUE(parse_blob_message(message.SerializeAsString()));
   map.set_whole(false);
   map.set_bits(std::string(kMapBytes, '\xff'));
-  for (std::size_t i = 0; i < kMapAdded; ++i) map.add_added(static_cast<std::uint32_t>(8 * kMapBytes - 1));
+  for (std::size_t i = 0; i < kMapAdded; ++i)
+    map.add_added(static_cast<std::uint32_t>(8 * kMapBytes - 1));
   ASSERT_TRUE(parse_blob_message(message.SerializeAsString()));
   const std::vector<std::function<void(pb::ChunkMap&)>> spoilers = {
       [](auto& m) { m.set_manifest("short"); },          [](auto& m) { m.set_whole(true); },

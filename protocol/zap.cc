@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/zap.h"
 
 #include "base/check.h"
@@ -24,7 +25,8 @@ std::vector<std::string> receive_frames(ZmqSocket& socket) {
 }
 
 void send_frames(ZmqSocket& socket, std::span<const std::string_view> frames) {
-  for (std::size_t i = 0; i < frames.size(); ++i) ZmqFrame(frames[i]).send(socket, i + 1 < frames.size());
+  for (std::size_t i = 0; i < frames.size(); ++i)
+    ZmqFrame(frames[i]).send(socket, i + 1 < frames.size());
 }
 
 }  // namespace
@@ -38,13 +40,14 @@ void ZapHandler::answer_all() {
   while (true) {
     const std::vector<std::string> request = receive_frames(socket_);
     if (request.empty()) return;
-    const bool known = request.size() == kRequestFrames && request[0] == kVersion && request[5] == "CURVE" &&
-                       request[6].size() == kKeyBytes;
+    const bool known = request.size() == kRequestFrames && request[0] == kVersion &&
+                       request[5] == "CURVE" && request[6].size() == kKeyBytes;
     const bool allowed = known && decide_(request[2], request[6], request[3]);
     const std::string user = allowed ? to_hex(request[6]) : std::string();
-    const std::string_view id = request.size() > 1 ? std::string_view(request[1]) : std::string_view();
-    const std::string_view answer[] = {kVersion, id, allowed ? "200" : "400", allowed ? "OK" : "not known",
-                                       user,     ""};
+    const std::string_view id =
+        request.size() > 1 ? std::string_view(request[1]) : std::string_view();
+    const std::string_view answer[] = {
+        kVersion, id, allowed ? "200" : "400", allowed ? "OK" : "not known", user, ""};
     send_frames(socket_, answer);
   }
 }

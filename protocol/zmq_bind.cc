@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/zmq_bind.h"
 
 #include <arpa/inet.h>
@@ -19,7 +20,8 @@ namespace {
 
 bool is_any(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
 
-// The address from which this machine would reach others: connecting a datagram socket sends nothing.
+// The address from which this machine would reach others: connecting a datagram
+// socket sends nothing.
 std::string own_address() {
   const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_in other{};
@@ -69,11 +71,12 @@ Result<std::string> resolve_listen_host(const std::string& host) {
   addrinfo* found = nullptr;
   const int status = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
   if (status != 0 || found == nullptr) {
-    return fail(ErrorCode::kInvalid, text("cannot listen at \"", host, "\": ", ::gai_strerror(status)));
+    return fail(ErrorCode::kInvalid,
+                text("cannot listen at \"", host, "\": ", ::gai_strerror(status)));
   }
   std::array<char, NI_MAXHOST> name{};
-  const int named =
-      ::getnameinfo(found->ai_addr, found->ai_addrlen, name.data(), name.size(), nullptr, 0, NI_NUMERICHOST);
+  const int named = ::getnameinfo(found->ai_addr, found->ai_addrlen, name.data(), name.size(),
+                                  nullptr, 0, NI_NUMERICHOST);
   ::freeaddrinfo(found);
   if (named != 0) return fail(ErrorCode::kInvalid, text("cannot listen at \"", host, '"'));
   return std::string(name.data());

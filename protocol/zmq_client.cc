@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The dialling side of the transport. See zmq_transport.h.
 #include <algorithm>
 #include <array>
@@ -21,7 +22,8 @@ constexpr int kEvents = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
                         ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                         ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
 
-// One socket's life. A key that is refused ends it: ZeroMQ would never dial again.
+// One socket's life. A key that is refused ends it: ZeroMQ would never dial
+// again.
 struct Socket {
   ZmqSocket dealer;
   ZmqMonitor monitor;
@@ -45,7 +47,8 @@ class ZmqClient final : public ClientTransport {
         options_(std::move(options)),
         server_key_(std::move(server_key)),
         context_(std::move(context)),
-        jitter_({.seed = std::hash<std::string>{}(identity.x25519_key()), .purpose = Purpose::kId}) {}
+        jitter_(
+            {.seed = std::hash<std::string>{}(identity.x25519_key()), .purpose = Purpose::kId}) {}
 
   ~ZmqClient() override {
     for (const Endpoint endpoint : kEveryEndpoint) hang_up(endpoint);
@@ -65,8 +68,12 @@ class ZmqClient final : public ClientTransport {
   std::vector<int> descriptors() const override;
 
  private:
-  std::optional<Dialled>& of(Endpoint endpoint) { return dialled_[static_cast<std::size_t>(endpoint)]; }
-  Socket* socket_of(Endpoint endpoint) { return of(endpoint) ? of(endpoint)->socket.get() : nullptr; }
+  std::optional<Dialled>& of(Endpoint endpoint) {
+    return dialled_[static_cast<std::size_t>(endpoint)];
+  }
+  Socket* socket_of(Endpoint endpoint) {
+    return of(endpoint) ? of(endpoint)->socket.get() : nullptr;
+  }
   Duration now() const { return clock_.now().boot; }
   void connect(Endpoint endpoint);
   Result<std::unique_ptr<Socket>> open(Endpoint endpoint);
@@ -102,9 +109,11 @@ Result<std::unique_ptr<Socket>> ZmqClient::open(Endpoint endpoint) {
   ASSIGN_OR_RETURN(ZmqMonitor monitor, ZmqMonitor::open(context_, dealer, kEvents));
   set_connection_options(dealer, endpoint, identity_, 1);
   dealer.set(ZMQ_CURVE_SERVERKEY, server_key_);
-  // Nothing is kept for a server that is away: it would meet the next one, stale.
+  // Nothing is kept for a server that is away: it would meet the next one,
+  // stale.
   dealer.set(ZMQ_IMMEDIATE, 1);
-  dealer.set(ZMQ_RECONNECT_IVL, static_cast<int>(poll_milliseconds(kBackoffFirst)));  // ZeroMQ adds jitter
+  dealer.set(ZMQ_RECONNECT_IVL,
+             static_cast<int>(poll_milliseconds(kBackoffFirst)));  // ZeroMQ adds jitter
   dealer.set(ZMQ_RECONNECT_IVL_MAX, static_cast<int>(poll_milliseconds(kBackoffMost)));
   dealer.set(ZMQ_CONNECT_TIMEOUT, kConnectTimeoutMs);
   const std::string& url = options_.endpoints.of(endpoint);
@@ -130,19 +139,22 @@ Duration ZmqClient::until_due(Duration timeout) {
 void ZmqClient::dial_later(Endpoint endpoint) {
   Dialled& dialled = *of(endpoint);
   dialled.socket.reset();
-  const auto spread = std::chrono::duration_cast<Duration>(dialled.backoff * (0.5 + jitter_.uniform()));
+  const auto spread =
+      std::chrono::duration_cast<Duration>(dialled.backoff * (0.5 + jitter_.uniform()));
   dialled.again_at = now() + spread;
   dialled.backoff = std::min(2 * dialled.backoff, kBackoffMost);
 }
 
 Result<void> ZmqClient::send(Endpoint endpoint, std::string_view bytes) {
   if (bytes.size() > limit_bytes(endpoint)) {
-    return fail(ErrorCode::kInvalid, text("a message of ", bytes.size(), " bytes is over the limit of ",
-                                          to_string(endpoint), ", ", limit_bytes(endpoint)));
+    return fail(ErrorCode::kInvalid,
+                text("a message of ", bytes.size(), " bytes is over the limit of ",
+                     to_string(endpoint), ", ", limit_bytes(endpoint)));
   }
   Socket* socket = socket_of(endpoint);
   if (socket == nullptr || !socket->open) return fail(ErrorCode::kUnavailable, "not connected");
-  // Asking first takes in a connection that is ready but not yet known to this thread.
+  // Asking first takes in a connection that is ready but not yet known to this
+  // thread.
   if (!socket->dealer.can(ZMQ_POLLOUT) || ZmqFrame(bytes).send(socket->dealer) != 0) {
     return fail(ErrorCode::kExhausted, "the queue is full");
   }
@@ -192,7 +204,8 @@ void ZmqClient::receive_some(Endpoint endpoint, const Handler& handle) {
       more = rest.receive(socket->dealer) && rest.more();
     }
     drain_monitor(endpoint, handle);
-    if (whole && socket_of(endpoint) == socket) handle(Received{endpoint, std::string(frame.bytes())});
+    if (whole && socket_of(endpoint) == socket)
+      handle(Received{endpoint, std::string(frame.bytes())});
   }
 }
 
@@ -231,14 +244,15 @@ std::vector<int> ZmqClient::descriptors() const {
 
 constexpr std::size_t kSocketsOfClient = 3 * kEndpointCount;  // each with both ends of its monitor
 
-Result<std::unique_ptr<ClientTransport>> make_client(const Identity& identity, ClientOptions options) {
+Result<std::unique_ptr<ClientTransport>> make_client(const Identity& identity,
+                                                     ClientOptions options) {
   ASSIGN_OR_RETURN(std::string server_key, x25519_of(options.coordinator_key));
   std::shared_ptr<void> context = options.context;
   if (!context) {
     ASSIGN_OR_RETURN(context, make_zmq_context());
   }
-  return std::unique_ptr<ClientTransport>(
-      std::make_unique<ZmqClient>(identity, std::move(options), std::move(server_key), std::move(context)));
+  return std::unique_ptr<ClientTransport>(std::make_unique<ZmqClient>(
+      identity, std::move(options), std::move(server_key), std::move(context)));
 }
 
 }  // namespace
@@ -254,7 +268,8 @@ Result<std::unique_ptr<ClientTransport>> make_zmq_client(const Identity& identit
 }
 
 Result<std::unique_ptr<ClientTransport>> make_zmq_peer_client(const Identity& identity,
-                                                              const std::string& url, const std::string& key,
+                                                              const std::string& url,
+                                                              const std::string& key,
                                                               std::shared_ptr<void> context) {
   TRY(check_url(url));
   ClientOptions options{.endpoints = {}, .coordinator_key = key, .context = std::move(context)};

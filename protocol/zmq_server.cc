@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/zmq_server.h"
 
 #include <netdb.h>
@@ -19,21 +20,26 @@ namespace {
 
 constexpr int kZapEnforceDomain = 93;  // missing from the header, known to the library
 constexpr int kLingerMs = 1'000;
-constexpr int kBacklog = 4096;  // what Linux allows: a whole fleet that dials at once after a restart
+constexpr int kBacklog =
+    4096;  // what Linux allows: a whole fleet that dials at once after a restart
 constexpr Duration kCheckInterval = std::chrono::milliseconds(200);
-constexpr int kCheckShare = 50;  // looking at connections takes at most a fiftieth of the thread's time
+constexpr int kCheckShare =
+    50;  // looking at connections takes at most a fiftieth of the thread's time
 constexpr Duration kSilence = std::chrono::seconds(25);  // ZeroMQ gives a handshake 30 s
 constexpr Duration kMemberSilence = std::chrono::hours(1);
-constexpr std::size_t kMemberConnections = 64;  // of one key on one endpoint: more than anybody needs
+constexpr std::size_t kMemberConnections =
+    64;  // of one key on one endpoint: more than anybody needs
 constexpr std::size_t kOtherDescriptors = 256;  // the process's own files, sockets and libraries
 
-// Messages taken from one endpoint before the others have their turn: a heartbeat never waits behind blobs.
+// Messages taken from one endpoint before the others have their turn: a
+// heartbeat never waits behind blobs.
 int burst_of(Endpoint endpoint) {
   if (endpoint == Endpoint::kControl) return 256;
   return endpoint == Endpoint::kEnrol ? 16 : 4;
 }
 
-// A node holds one connection to control and one to blob, and as many again may be in their handshakes.
+// A node holds one connection to control and one to blob, and as many again may
+// be in their handshakes.
 Result<void> ensure_descriptors(std::size_t connections) {
   const rlim_t wanted = 4 * connections + kEnrolConnections + kOtherDescriptors;
   rlimit limit{};
@@ -41,22 +47,27 @@ Result<void> ensure_descriptors(std::size_t connections) {
   if (limit.rlim_cur >= wanted) return {};
   limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, std::max<rlim_t>(wanted, limit.rlim_cur));
   if (limit.rlim_cur >= wanted && ::setrlimit(RLIMIT_NOFILE, &limit) == 0) return {};
-  return fail(ErrorCode::kExhausted,
-              text(connections, " connections need ", wanted, " descriptors, the system allows ",
-                   limit.rlim_max, ": raise LimitNOFILE (ulimit -n) or lower the number of connections"));
+  return fail(
+      ErrorCode::kExhausted,
+      text(connections, " connections need ", wanted, " descriptors, the system allows ",
+           limit.rlim_max, ": raise LimitNOFILE (ulimit -n) or lower the number of connections"));
 }
 
-// Whether the descriptor is still a connection of this port: the I/O thread may have closed it, and someone else may
-// have opened another file under its number.
+// Whether the descriptor is still a connection of this port: the I/O thread may
+// have closed it, and someone else may have opened another file under its
+// number.
 bool is_connection_of(int descriptor, std::uint16_t port) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return false;
-  if (address.ss_family == AF_INET) return ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port) == port;
-  return address.ss_family == AF_INET6 && ntohs(reinterpret_cast<sockaddr_in6&>(address).sin6_port) == port;
+  if (address.ss_family == AF_INET)
+    return ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port) == port;
+  return address.ss_family == AF_INET6 &&
+         ntohs(reinterpret_cast<sockaddr_in6&>(address).sin6_port) == port;
 }
 
-// As people write it: a listener for both families sees IPv4 peers as mapped ones.
+// As people write it: a listener for both families sees IPv4 peers as mapped
+// ones.
 std::string plain_address(std::string address) {
   constexpr std::string_view kMapped = "::ffff:";
   if (address.starts_with(kMapped) && address.find('.') != std::string::npos)
@@ -69,7 +80,8 @@ GuardLimits guard_limits(Endpoint endpoint, std::size_t connections) {
     return {.strangers = kEnrolConnections,
             .stranger_bytes = kEnrolConnectionBytes,
             .strangers_bytes = kEnrolConnections * kEnrolConnectionBytes};
-  const std::uint64_t first = limit_bytes(endpoint) + kEnrolConnectionBytes;  // one message, and a handshake
+  const std::uint64_t first =
+      limit_bytes(endpoint) + kEnrolConnectionBytes;  // one message, and a handshake
   return {.strangers = connections,
           .stranger_bytes = first,
           .strangers_bytes = kStrangersBytes,
@@ -85,8 +97,8 @@ std::string address_of(int descriptor) {
   socklen_t size = sizeof address;
   std::array<char, NI_MAXHOST> name{};
   if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
-      ::getnameinfo(reinterpret_cast<sockaddr*>(&address), size, name.data(), name.size(), nullptr, 0,
-                    NI_NUMERICHOST) != 0) {
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&address), size, name.data(), name.size(), nullptr,
+                    0, NI_NUMERICHOST) != 0) {
     return {};
   }
   return plain_address(name.data());
@@ -96,9 +108,10 @@ std::string address_of(int descriptor) {
 
 ZmqServer::ZmqServer(std::shared_ptr<void> context, ZmqSocket zap)
     : context_(std::move(context)),
-      zap_(std::move(zap), [this](std::string_view domain, std::string_view key, std::string_view address) {
-        return may_enter(domain, key, address);
-      }) {}
+      zap_(std::move(zap),
+           [this](std::string_view domain, std::string_view key, std::string_view address) {
+             return may_enter(domain, key, address);
+           }) {}
 
 Result<std::unique_ptr<ZmqServer>> ZmqServer::open(const Identity& identity,
                                                    std::span<const Endpoint> endpoints,
@@ -111,11 +124,13 @@ Result<std::unique_ptr<ZmqServer>> ZmqServer::open(const Identity& identity,
   return server;
 }
 
-Result<void> ZmqServer::open_port(Endpoint endpoint, const Identity& identity, std::size_t connections) {
+Result<void> ZmqServer::open_port(Endpoint endpoint, const Identity& identity,
+                                  std::size_t connections) {
   ASSIGN_OR_RETURN(ZmqSocket router, ZmqSocket::open(context_, ZMQ_ROUTER));
-  ASSIGN_OR_RETURN(ZmqMonitor monitor,
-                   ZmqMonitor::open(context_, router,
-                                    ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_ACCEPT_FAILED));
+  ASSIGN_OR_RETURN(
+      ZmqMonitor monitor,
+      ZmqMonitor::open(context_, router,
+                       ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_ACCEPT_FAILED));
   set_connection_options(router, endpoint, identity, connections);
   router.set(ZMQ_ROUTER_MANDATORY, 1);
   router.set(ZMQ_BACKLOG, kBacklog);
@@ -132,7 +147,8 @@ Result<void> ZmqServer::open_port(Endpoint endpoint, const Identity& identity, s
 }
 
 ZmqServer::Port& ZmqServer::port_of(Endpoint endpoint) {
-  const auto found = std::ranges::find(ports_, endpoint, [](const auto& port) { return port->endpoint; });
+  const auto found =
+      std::ranges::find(ports_, endpoint, [](const auto& port) { return port->endpoint; });
   SKERRY_CHECK(found != ports_.end(), "this server has no endpoint ", to_string(endpoint));
   return **found;
 }
@@ -172,12 +188,13 @@ Result<std::unique_ptr<ServerTransport>> ZmqServer::make_for_peers(const Identit
 }
 
 bool ZmqServer::may_enter(std::string_view domain, std::string_view key, std::string_view address) {
-  const auto asked =
-      std::ranges::find_if(ports_, [&](const auto& port) { return to_string(port->endpoint) == domain; });
+  const auto asked = std::ranges::find_if(
+      ports_, [&](const auto& port) { return to_string(port->endpoint) == domain; });
   const Endpoint endpoint = asked == ports_.end() ? Endpoint::kControl : (*asked)->endpoint;
   if (is_allowed(endpoint, std::string(key))) return true;
-  events_.push_back(TurnedAway{endpoint, std::string(key), plain_address(std::string(address)),
-                               endpoint == Endpoint::kPeer ? "its key is shut out" : "its key is not known"});
+  events_.push_back(
+      TurnedAway{endpoint, std::string(key), plain_address(std::string(address)),
+                 endpoint == Endpoint::kPeer ? "its key is shut out" : "its key is not known"});
   return false;
 }
 
@@ -242,7 +259,8 @@ Result<void> ZmqServer::send(const Connection& connection, std::string_view byte
 }
 
 void ZmqServer::announce(const Port& port, const std::vector<Peer>& over) {
-  for (const Peer& peer : over) events_.push_back(Closed{{port.endpoint, peer.connection}, peer.public_key});
+  for (const Peer& peer : over)
+    events_.push_back(Closed{{port.endpoint, peer.connection}, peer.public_key});
 }
 
 void ZmqServer::drain_monitor(Port& port) {
@@ -301,7 +319,8 @@ bool ZmqServer::receive_one(Port& port) {
     accept_message(port, std::move(peer), plain_address(body.property("Peer-Address")),
                    std::string(body.bytes()));
   } else {
-    events_.push_back(TurnedAway{port.endpoint, peer.public_key, plain_address(body.property("Peer-Address")),
+    events_.push_back(TurnedAway{port.endpoint, peer.public_key,
+                                 plain_address(body.property("Peer-Address")),
                                  "sent a message of several frames, or too long a one"});
     throw_out(port, peer);
   }
@@ -311,9 +330,11 @@ bool ZmqServer::receive_one(Port& port) {
 void ZmqServer::accept_message(Port& port, Peer peer, std::string address, std::string bytes) {
   if (port.peers.is_over(peer.connection)) return;
   if (!is_allowed(port.endpoint, peer.public_key)) return throw_out(port, peer);
-  if (port.endpoint != Endpoint::kEnrol) port.guard.heard(peer.descriptor, peer.public_key, bytes.size());
+  if (port.endpoint != Endpoint::kEnrol)
+    port.guard.heard(peer.descriptor, peer.public_key, bytes.size());
   const std::vector<Peer> over = port.peers.message(peer);
-  Incoming incoming{{port.endpoint, peer.connection}, peer.public_key, std::move(address), std::move(bytes)};
+  Incoming incoming{
+      {port.endpoint, peer.connection}, peer.public_key, std::move(address), std::move(bytes)};
   const auto own = std::find_if(over.begin(), over.end(),
                                 [&](const Peer& one) { return one.connection == peer.connection; });
   if (own == over.end()) announce(port, over);
@@ -335,7 +356,8 @@ void ZmqServer::receive_some(Port& port, const Handler& handle) {
 
 Result<std::vector<int>> ZmqServer::wait(Duration timeout, std::span<const int> readable) {
   if (!events_.empty()) timeout = Duration::zero();
-  const bool idle = std::ranges::all_of(ports_, [](const auto& port) { return port->guard.idle(); });
+  const bool idle =
+      std::ranges::all_of(ports_, [](const auto& port) { return port->guard.idle(); });
   if (!idle && (timeout < Duration::zero() || timeout > kCheckInterval)) timeout = kCheckInterval;
   std::vector<zmq_pollitem_t> items;
   items.push_back({zap_.socket().get(), 0, ZMQ_POLLIN, 0});
@@ -359,7 +381,8 @@ Result<std::vector<int>> ZmqServer::poll(Duration timeout, std::span<const int> 
   check_connections();
   deliver(handle);
   // Control first.
-  for (const Endpoint endpoint : {Endpoint::kControl, Endpoint::kEnrol, Endpoint::kBlob, Endpoint::kPeer}) {
+  for (const Endpoint endpoint :
+       {Endpoint::kControl, Endpoint::kEnrol, Endpoint::kBlob, Endpoint::kPeer}) {
     for (const auto& port : ports_) {
       if (port->endpoint == endpoint) receive_some(*port, handle);
     }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The server's side of the transport. See zmq_transport.h.
 #pragma once
 

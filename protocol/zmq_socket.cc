@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/zmq_socket.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace skerry::protocol {
 namespace {
 
 constexpr std::int64_t kSealBytes = 64;  // CURVE's own, around each frame: at least 33
-constexpr int kHandshakeMs = 30'000;     // shorter ones throw work away when everybody dials at once
+constexpr int kHandshakeMs = 30'000;  // shorter ones throw work away when everybody dials at once
 constexpr int kHeartbeatMs = 1'000;
 constexpr int kLongestHeartbeatMs = 10'000;
 constexpr int kHeartbeatTimeoutMs = 3'000;
@@ -30,8 +31,10 @@ Queues queues_of(Endpoint endpoint) {
   return {kBlobSendQueue, kBlobReceiveQueue};
 }
 
-// Each answered ping makes libzmq walk all timers that are due before its own: a thousand pings a second are what a thread
-// can afford. A TTL would add another walk for every message, and tell nothing that the other side's own pings do not.
+// Each answered ping makes libzmq walk all timers that are due before its own:
+// a thousand pings a second are what a thread can afford. A TTL would add
+// another walk for every message, and tell nothing that the other side's own
+// pings do not.
 int heartbeat_ms(std::size_t connections) {
   const std::size_t spread = std::min<std::size_t>(connections, kLongestHeartbeatMs);
   return std::max(kHeartbeatMs, static_cast<int>(spread));
@@ -83,18 +86,18 @@ void ZmqSocket::close() {
 }
 
 void ZmqSocket::set(int option, int value) {
-  SKERRY_CHECK(zmq_setsockopt(socket_, option, &value, sizeof value) == 0, "ZeroMQ option ", option, ": ",
-               zmq_strerror(zmq_errno()));
-}
-
-void ZmqSocket::set(int option, std::string_view value) {
-  SKERRY_CHECK(zmq_setsockopt(socket_, option, value.data(), value.size()) == 0, "ZeroMQ option ", option,
+  SKERRY_CHECK(zmq_setsockopt(socket_, option, &value, sizeof value) == 0, "ZeroMQ option ", option,
                ": ", zmq_strerror(zmq_errno()));
 }
 
+void ZmqSocket::set(int option, std::string_view value) {
+  SKERRY_CHECK(zmq_setsockopt(socket_, option, value.data(), value.size()) == 0, "ZeroMQ option ",
+               option, ": ", zmq_strerror(zmq_errno()));
+}
+
 void ZmqSocket::set_int64(int option, std::int64_t value) {
-  SKERRY_CHECK(zmq_setsockopt(socket_, option, &value, sizeof value) == 0, "ZeroMQ option ", option, ": ",
-               zmq_strerror(zmq_errno()));
+  SKERRY_CHECK(zmq_setsockopt(socket_, option, &value, sizeof value) == 0, "ZeroMQ option ", option,
+               ": ", zmq_strerror(zmq_errno()));
 }
 
 int ZmqSocket::descriptor() const {
@@ -162,21 +165,25 @@ void set_connection_options(ZmqSocket& socket, Endpoint endpoint, const Identity
   socket.set(ZMQ_CURVE_SECRETKEY, identity.x25519_secret());
 }
 
-Result<ZmqMonitor> ZmqMonitor::open(const std::shared_ptr<void>& context, ZmqSocket& watched, int events) {
-  // ZeroMQ frees a closed socket's name later, on its own thread: a name that was used once is never used again.
+Result<ZmqMonitor> ZmqMonitor::open(const std::shared_ptr<void>& context, ZmqSocket& watched,
+                                    int events) {
+  // ZeroMQ frees a closed socket's name later, on its own thread: a name that
+  // was used once is never used again.
   static std::atomic<std::uint64_t> opened = 0;
   const std::string address = text("inproc://monitor-", ++opened);
   ASSIGN_OR_RETURN(ZmqSocket reader, ZmqSocket::open(context, ZMQ_PAIR));
-  // Without a limit on the reading side, and before it connects: at a limit the I/O thread itself would wait.
+  // Without a limit on the reading side, and before it connects: at a limit the
+  // I/O thread itself would wait.
   reader.set(ZMQ_RCVHWM, 0);
   if (zmq_socket_monitor(watched.get(), address.c_str(), events) != 0)
     return zmq_error("cannot monitor a ZeroMQ socket");
-  if (zmq_connect(reader.get(), address.c_str()) != 0) return zmq_error("cannot read a ZeroMQ monitor");
+  if (zmq_connect(reader.get(), address.c_str()) != 0)
+    return zmq_error("cannot read a ZeroMQ monitor");
   return ZmqMonitor(std::move(reader), watched.get());
 }
 
-// Before the reader goes: to write an event that nobody reads, the I/O thread would wait for ever, and with it every
-// connection of the context.
+// Before the reader goes: to write an event that nobody reads, the I/O thread
+// would wait for ever, and with it every connection of the context.
 ZmqMonitor::~ZmqMonitor() {
   if (watched_ != nullptr) zmq_socket_monitor(watched_, nullptr, 0);
 }

@@ -1,4 +1,6 @@
-// ZeroMQ's C interface as values with one owner. Private to this folder; one thread at a time but for the context.
+// SPDX-License-Identifier: Apache-2.0
+// ZeroMQ's C interface as values with one owner. Private to this folder; one
+// thread at a time but for the context.
 #pragma once
 
 #include <zmq.h>
@@ -19,15 +21,17 @@ namespace skerry::protocol {
 
 Error zmq_error(std::string_view doing);  // from zmq_errno
 
-// Its threads run from here on: libzmq ends the process where it cannot start them, so that happens at a program's start.
-// Ends with its last owner, once every socket is closed and what lingers has left or given up.
+// Its threads run from here on: libzmq ends the process where it cannot start
+// them, so that happens at a program's start. Ends with its last owner, once
+// every socket is closed and what lingers has left or given up.
 // ON FAILURE: kIo, the process has no descriptor left.
 inline constexpr int kContextSockets = 128;
 Result<std::shared_ptr<void>> make_zmq_context(int sockets = kContextSockets);
 
 class ZmqSocket {
  public:
-  // ON FAILURE: kIo, the process has no descriptor left or the context no socket. Both come back: try again later.
+  // ON FAILURE: kIo, the process has no descriptor left or the context no
+  // socket. Both come back: try again later.
   static Result<ZmqSocket> open(std::shared_ptr<void> context, int type);
   ~ZmqSocket() { close(); }
   ZmqSocket(ZmqSocket&& other) noexcept;
@@ -40,10 +44,12 @@ class ZmqSocket {
   void set_int64(int option, std::int64_t value);
   int descriptor()
       const;  // readable once something may have happened; then, and after any use, look with can()
-  bool can(short events);  // ZMQ_POLLIN, ZMQ_POLLOUT; also takes in what the I/O thread has announced
+  bool can(
+      short events);  // ZMQ_POLLIN, ZMQ_POLLOUT; also takes in what the I/O thread has announced
 
  private:
-  ZmqSocket(std::shared_ptr<void> context, void* socket) : context_(std::move(context)), socket_(socket) {}
+  ZmqSocket(std::shared_ptr<void> context, void* socket)
+      : context_(std::move(context)), socket_(socket) {}
   std::shared_ptr<void> context_;
   void* socket_ = nullptr;
 };
@@ -71,12 +77,13 @@ class ZmqFrame {
   bool complete_ = true;
 };
 
-// Options both sides share: queues, sizes, handshake, heartbeats (a ping a second, rarer above a thousand `connections`),
-// CURVE keys.
+// Options both sides share: queues, sizes, handshake, heartbeats (a ping a
+// second, rarer above a thousand `connections`), CURVE keys.
 void set_connection_options(ZmqSocket& socket, Endpoint endpoint, const Identity& identity,
                             std::size_t connections);
 
-// What happens to a socket's connections, by its monitor. Everything is drained in the order in which it happened.
+// What happens to a socket's connections, by its monitor. Everything is drained
+// in the order in which it happened.
 struct ZmqMonitorEvent {
   int kind = 0;   // ZMQ_EVENT_…
   int value = 0;  // descriptor or error
@@ -86,7 +93,8 @@ class ZmqMonitor {
  public:
   // LIFETIME: `watched` must outlive the monitor. It may move meanwhile.
   // ON FAILURE: as ZmqSocket::open.
-  static Result<ZmqMonitor> open(const std::shared_ptr<void>& context, ZmqSocket& watched, int events);
+  static Result<ZmqMonitor> open(const std::shared_ptr<void>& context, ZmqSocket& watched,
+                                 int events);
   ZmqMonitor(ZmqMonitor&& other) noexcept
       : socket_(std::move(other.socket_)), watched_(std::exchange(other.watched_, nullptr)) {}
   ZmqMonitor& operator=(ZmqMonitor&&) = delete;

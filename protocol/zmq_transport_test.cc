@@ -1,4 +1,6 @@
-// What only the real transport must bear: peers that do not use our client, ports, and descriptors used again.
+// SPDX-License-Identifier: Apache-2.0
+// What only the real transport must bear: peers that do not use our client,
+// ports, and descriptors used again.
 #include "protocol/zmq_transport.h"
 
 #include <arpa/inet.h>
@@ -13,11 +15,11 @@
 #include <thread>
 
 #include "base/log.h"
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "base/unique_fd.h"
 #include "protocol/client.h"
 #include "protocol/limits.h"
-#include "protocol/test_network.h"
+#include "protocol/testing/test_network.h"
 #include "protocol/validate.h"
 #include "protocol/zmq_socket.h"
 
@@ -38,7 +40,9 @@ struct RawPeer {
     dealer.set(ZMQ_SNDHWM, 0);
     EXPECT_EQ(zmq_connect(dealer.get(), url.c_str()), 0);
   }
-  void send(std::string_view bytes, bool more = false) { EXPECT_EQ(ZmqFrame(bytes).send(dealer, more), 0); }
+  void send(std::string_view bytes, bool more = false) {
+    EXPECT_EQ(ZmqFrame(bytes).send(dealer, more), 0);
+  }
 };
 
 // Connections without a handshake.
@@ -50,7 +54,8 @@ std::vector<UniqueFd> knock(const std::string& url, std::size_t count) {
   std::vector<UniqueFd> made;
   for (std::size_t i = 0; i < count; ++i) {
     made.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(::connect(made.back().get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(::connect(made.back().get(), reinterpret_cast<sockaddr*>(&address), sizeof address),
+              0);
   }
   return made;
 }
@@ -60,7 +65,8 @@ struct ZmqServerTest : ::testing::Test {
   TestServer server{network.make_server()};
   const Identity ada = Identity::generate();
   RawPeer raw(Endpoint endpoint) {
-    return RawPeer(ada, network.coordinator.x25519_key(), server.transport->endpoints().of(endpoint));
+    return RawPeer(ada, network.coordinator.x25519_key(),
+                   server.transport->endpoints().of(endpoint));
   }
 };
 
@@ -87,12 +93,15 @@ TEST_F(ZmqServerTest, AMessageOfManyFramesEndsItsConnection) {
 TEST_F(ZmqServerTest, AStrangerWhoSendsTooMuchIsCutOff) {
   RawPeer peer = raw(Endpoint::kEnrol);
   const std::string part(kEnrolMessageBytes, 'x');
-  for (std::uint64_t sent = 0; sent <= 2 * kEnrolConnectionBytes; sent += part.size()) peer.send(part);
+  for (std::uint64_t sent = 0; sent <= 2 * kEnrolConnectionBytes; sent += part.size())
+    peer.send(part);
   ASSERT_TRUE(until({&server}, {}, [&] { return server.closed.size() == 1; }));
 }
 
-// Frames within their limit, of one message that is not, from somebody who is known by an earlier one. ZeroMQ sends no part of
-// a message before its end, so here it may have come whole before the bytes were looked at: it is refused either way.
+// Frames within their limit, of one message that is not, from somebody who is
+// known by an earlier one. ZeroMQ sends no part of a message before its end, so
+// here it may have come whole before the bytes were looked at: it is refused
+// either way.
 struct MessageOfManyFrames : ZmqServerTest, ::testing::WithParamInterface<Endpoint> {};
 
 TEST_P(MessageOfManyFrames, EndsItsConnectionAndNamesItsSender) {
@@ -100,7 +109,8 @@ TEST_P(MessageOfManyFrames, EndsItsConnectionAndNamesItsSender) {
   RawPeer peer = raw(GetParam());
   peer.send("small");
   ASSERT_TRUE(until({&server}, {}, [&] { return server.incoming.size() == 1; }));
-  const std::uint64_t limit = GetParam() == Endpoint::kControl ? kControlUnreadBytes : kBlobUnreadBytes;
+  const std::uint64_t limit =
+      GetParam() == Endpoint::kControl ? kControlUnreadBytes : kBlobUnreadBytes;
   const std::string part(limit_bytes(GetParam()), 'x');
   for (std::uint64_t sent = 0; sent <= 2 * limit; sent += part.size()) peer.send(part, true);
   peer.send("the end");
@@ -112,7 +122,8 @@ TEST_P(MessageOfManyFrames, EndsItsConnectionAndNamesItsSender) {
   EXPECT_EQ(server.incoming.size(), 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MessageOfManyFrames, ::testing::Values(Endpoint::kControl, Endpoint::kBlob),
+INSTANTIATE_TEST_SUITE_P(All, MessageOfManyFrames,
+                         ::testing::Values(Endpoint::kControl, Endpoint::kBlob),
                          [](const auto& each) { return std::string(to_string(each.param)); });
 
 TEST_F(ZmqServerTest, LargeMessagesOneAfterAnotherEndNothing) {
@@ -121,8 +132,8 @@ TEST_F(ZmqServerTest, LargeMessagesOneAfterAnotherEndNothing) {
   const std::string chunk(kChunkBytes, 'c');
   constexpr std::size_t kChunks = 40;  // several times what may be unread
   for (std::size_t i = 0; i < kChunks; ++i) peer.send(chunk);
-  ASSERT_TRUE(
-      until({&server}, {}, [&] { return server.incoming.size() == kChunks || !server.closed.empty(); }));
+  ASSERT_TRUE(until({&server}, {},
+                    [&] { return server.incoming.size() == kChunks || !server.closed.empty(); }));
   EXPECT_TRUE(server.closed.empty());
   EXPECT_TRUE(server.turned_away.empty());
 }
@@ -145,7 +156,8 @@ TEST_F(ZmqServerTest, StrangersMakeRoomForEachOther) {
 }
 
 TEST_F(ZmqServerTest, DescriptorsUsedAgainNeverNameALivePeer) {
-  // Peers come and go on the same few descriptors; one stays, and is never called dead.
+  // Peers come and go on the same few descriptors; one stays, and is never
+  // called dead.
   const Identity stays = Identity::generate();
   server.transport->set_allowed({ada.x25519_key(), stays.x25519_key()});
   TestClient steady(network.make_client(stays, network.coordinator.ed25519_key()));
@@ -167,14 +179,16 @@ TEST_F(ZmqServerTest, DescriptorsUsedAgainNeverNameALivePeer) {
 }
 
 TEST_F(ZmqServerTest, AnswersLeaveBeforeTheServerEnds) {
-  // Not our client: ZMQ_IMMEDIATE drops what arrived but was not read when the connection ends.
+  // Not our client: ZMQ_IMMEDIATE drops what arrived but was not read when the
+  // connection ends.
   server.transport->allow(ada.x25519_key());
   RawPeer peer = raw(Endpoint::kBlob);
   peer.send("question");
   ASSERT_TRUE(until({&server}, {}, [&] { return server.incoming.size() == 1; }));
   const std::string chunk(kChunkBytes, 'c');
   constexpr int kChunks = 3;  // more than has left when the server is told to end
-  for (int i = 0; i < kChunks; ++i) ASSERT_TRUE(server.transport->send(server.incoming[0].connection, chunk));
+  for (int i = 0; i < kChunks; ++i)
+    ASSERT_TRUE(server.transport->send(server.incoming[0].connection, chunk));
   server.transport.reset();
   for (int i = 0; i < kChunks; ++i) {
     ZmqFrame answer;
@@ -194,7 +208,8 @@ TEST_F(ZmqServerTest, APortInUseIsNamed) {
 
 TEST(ZmqServer, BadAddressesAndLimitsAreErrors) {
   const Identity identity = Identity::generate();
-  EXPECT_EQ(make_zmq_server(identity, {.listen = "nonsense:port"}).error().code, ErrorCode::kInvalid);
+  EXPECT_EQ(make_zmq_server(identity, {.listen = "nonsense:port"}).error().code,
+            ErrorCode::kInvalid);
   EXPECT_EQ(make_zmq_server(identity, {.listen = "192.0.2.1:0"}).error().code, ErrorCode::kInvalid);
   EXPECT_EQ(make_zmq_server(identity, {.advertise = "h:0"}).error().code, ErrorCode::kInvalid);
   EXPECT_EQ(make_zmq_server(identity, {.connections = std::size_t{1} << 40}).error().code,
@@ -203,11 +218,12 @@ TEST(ZmqServer, BadAddressesAndLimitsAreErrors) {
 
 TEST(ZmqServer, AdvertisesWhatItIsTold) {
   const Identity identity = Identity::generate();
-  auto server =
-      make_zmq_server(identity, {.listen = "127.0.0.1:0", .advertise = "rented.example:10022,10023,40000"});
+  auto server = make_zmq_server(
+      identity, {.listen = "127.0.0.1:0", .advertise = "rented.example:10022,10023,40000"});
   ASSERT_TRUE(server) << server.error().message;
-  EXPECT_EQ((*server)->endpoints(), (Endpoints{"tcp://rented.example:10022", "tcp://rented.example:10023",
-                                               "tcp://rented.example:40000"}));
+  EXPECT_EQ((*server)->endpoints(),
+            (Endpoints{"tcp://rented.example:10022", "tcp://rented.example:10023",
+                       "tcp://rented.example:40000"}));
   server = make_zmq_server(identity, {.listen = "127.0.0.1:0", .advertise = "rented.example"});
   ASSERT_TRUE(server);
   EXPECT_THAT((*server)->endpoints().blob, HasSubstr("tcp://rented.example:"));
@@ -343,12 +359,14 @@ struct SharedContext : ZmqServerTest {
   bool all_open(std::vector<TestClient>& clients) {
     std::vector<TestClient*> each;
     for (TestClient& one : clients) each.push_back(&one);
-    return until({&server}, each,
-                 [&] { return std::ranges::all_of(clients, [](auto& one) { return one.opened > 0; }); });
+    return until({&server}, each, [&] {
+      return std::ranges::all_of(clients, [](auto& one) { return one.opened > 0; });
+    });
   }
 };
 
-// ZeroMQ frees a closed socket, and the name of its monitor, later and on another thread.
+// ZeroMQ frees a closed socket, and the name of its monitor, later and on
+// another thread.
 TEST_F(SharedContext, ClientsOpenWhereOthersWereJustClosed) {
   constexpr std::size_t kClients = 16;
   constexpr int kRounds = 100;
@@ -403,7 +421,8 @@ TEST_F(ZmqServerTest, WithoutADescriptorNoClientIsMade) {
 }
 
 // What a node's record can say of its address, and ZeroMQ would not dial.
-// What happens to a socket whose monitor has ended concerns no other socket of the context.
+// What happens to a socket whose monitor has ended concerns no other socket of
+// the context.
 TEST(ZmqMonitor, AnEventAfterItsEndHoldsUpNoConnection) {
   const std::shared_ptr<void> context = make_zmq_context().value();
   ZmqSocket router = ZmqSocket::open(context, ZMQ_ROUTER).value();
@@ -412,7 +431,8 @@ TEST(ZmqMonitor, AnEventAfterItsEndHoldsUpNoConnection) {
   std::size_t size = url.size();
   ASSERT_EQ(zmq_getsockopt(router.get(), ZMQ_LAST_ENDPOINT, url.data(), &size), 0);
   ZmqSocket watched = ZmqSocket::open(context, ZMQ_DEALER).value();
-  ASSERT_TRUE(ZmqMonitor::open(context, watched, ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED));
+  ASSERT_TRUE(
+      ZmqMonitor::open(context, watched, ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED));
   ASSERT_EQ(zmq_connect(watched.get(), url.data()), 0);  // two events, and no reader
   ZmqSocket other = ZmqSocket::open(context, ZMQ_DEALER).value();
   ASSERT_EQ(zmq_connect(other.get(), url.data()), 0);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/chunk_file.h"
 
 #include <filesystem>
@@ -22,7 +23,8 @@ Result<ChunkWriter> ChunkWriter::open(const std::string& path, Layout layout, Fi
   ASSIGN_OR_RETURN(std::unique_ptr<File> file, files.open(path + ".partial", Files::Open::kWrite));
   ASSIGN_OR_RETURN(const std::uint64_t found, file->size());
   TRY(file->resize(layout.total_bytes));
-  // After a sync that failed, memory may still show what never reached the disk: present() must read the disk.
+  // After a sync that failed, memory may still show what never reached the
+  // disk: present() must read the disk.
   if (found > 0) file->forget_cached();
   TRY(file->write_at(0, layout.prefix));
   return ChunkWriter(path, std::move(layout), std::move(file), files, found == 0);
@@ -69,7 +71,8 @@ Result<std::string> ChunkWriter::read(const Hash& hash) const {
     ASSIGN_OR_RETURN(std::string bytes, read_at(*file_, layout_.placements[found->second.front()]));
     if (blake2b(bytes) == hash) return bytes;
   }
-  return fail(ErrorCode::kNotFound, text("chunk ", hash.short_hex(), " of ", path_, " is not here"));
+  return fail(ErrorCode::kNotFound,
+              text("chunk ", hash.short_hex(), " of ", path_, " is not here"));
 }
 
 Result<void> ChunkWriter::commit() {
@@ -113,12 +116,14 @@ Result<std::vector<std::string>> ChunkReader::read_each(std::span<const Hash> ha
   return chunks;
 }
 
-Result<void> ChunkReader::check_each(std::span<const Hash> hashes, std::vector<char>& scratch) const {
+Result<void> ChunkReader::check_each(std::span<const Hash> hashes,
+                                     std::vector<char>& scratch) const {
   scratch.resize(hashes.size() * kMaxChunkBytes);
   std::vector<std::string_view> chunks;
   for (const Hash& hash : hashes) {
     ASSIGN_OR_RETURN(const Placement place, place_of(hash));
-    const auto bytes = std::span(scratch).subspan(chunks.size() * kMaxChunkBytes, place.chunk.bytes);
+    const auto bytes =
+        std::span(scratch).subspan(chunks.size() * kMaxChunkBytes, place.chunk.bytes);
     ASSIGN_OR_RETURN(const std::size_t read, file_->read_at(place.offset, bytes));
     chunks.emplace_back(bytes.data(), read);
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/files.h"
 
 #include <fcntl.h>
@@ -32,13 +33,14 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   return mapped;
 }
 
-Result<MappedFile> MappedFile::map(int descriptor, std::uint64_t bytes, const std::string& shown_as) {
+Result<MappedFile> MappedFile::map(int descriptor, std::uint64_t bytes,
+                                   const std::string& shown_as) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) return system_error("inspect", shown_as, errno);
   // A page beyond the end would be a SIGBUS at the first read.
   if (static_cast<std::uint64_t>(status.st_size) < bytes) {
-    return fail(ErrorCode::kCorrupt,
-                text(shown_as, " holds ", status.st_size, " bytes where ", bytes, " were announced"));
+    return fail(ErrorCode::kCorrupt, text(shown_as, " holds ", status.st_size, " bytes where ",
+                                          bytes, " were announced"));
   }
   MappedFile file;
   if (bytes == 0) return file;
@@ -82,7 +84,8 @@ Result<void> write_all(int descriptor, std::string_view bytes, const std::string
 Result<void> write_at(int descriptor, std::uint64_t offset, std::string_view bytes,
                       const std::string& shown_as) {
   while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t written =
+        ::pwrite(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return system_error("write", shown_as, errno);
     bytes.remove_prefix(static_cast<std::size_t>(written));
@@ -111,7 +114,10 @@ Result<PartialFile> PartialFile::create(const std::string& path, Files& files) {
 }
 
 PartialFile::PartialFile(std::string path, std::unique_ptr<File> file, Files& files)
-    : path_(std::move(path)), partial_(path_ + ".partial"), file_(std::move(file)), files_(&files) {}
+    : path_(std::move(path)),
+      partial_(path_ + ".partial"),
+      file_(std::move(file)),
+      files_(&files) {}
 
 PartialFile::~PartialFile() {
   if (!file_) return;

@@ -1,13 +1,15 @@
-// Each version of Files against the conformance suite, and what only memory's and the faulty ones promise.
+// SPDX-License-Identifier: Apache-2.0
+// Each version of Files against the conformance suite, and what only memory's
+// and the faulty ones promise.
 #include "storage/files.h"
 
 #include <gmock/gmock.h>
 
-#include "base/temp_folder.h"
-#include "storage/faulty_files.h"
-#include "storage/files_conformance.h"
-#include "storage/memory_files.h"
-#include "storage/testing.h"
+#include "base/testing/temp_folder.h"
+#include "storage/testing/faulty_files.h"
+#include "storage/testing/files_conformance.h"
+#include "storage/testing/memory_files.h"
+#include "storage/testing/testing.h"
 
 namespace skerry::storage {
 namespace {
@@ -45,7 +47,8 @@ FilesVersion version(const std::string& name) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, FilesConformance,
-                         testing::Values(version<PosixHolder>("Posix"), version<MemoryHolder>("Memory"),
+                         testing::Values(version<PosixHolder>("Posix"),
+                                         version<MemoryHolder>("Memory"),
                                          version<FaultyHolder>("Faulty")),
                          [](const auto& each) { return each.param.name; });
 

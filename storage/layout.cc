@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/layout.h"
 
 #include <algorithm>
@@ -22,7 +23,8 @@ Result<void> each_group(std::span<const Item> items, const Work& work) {
   });
 }
 
-// What is cut is named later, by name(): a checkpoint's tensors then share the processors.
+// What is cut is named later, by name(): a checkpoint's tensors then share the
+// processors.
 class Cutter {
  public:
   // REQUIRES: `chunks` stays where it is until name().
@@ -36,16 +38,17 @@ class Cutter {
   }
 
   Result<void> name(const ChunkSink& sink = {}) {
-    return each_group(std::span<const Piece>(pieces_), [&](std::span<const Piece> group) -> Result<void> {
-      std::vector<std::string_view> bytes;
-      for (const Piece& piece : group) bytes.push_back(piece.bytes);
-      const std::vector<Hash> hashes = blake2b_each(bytes);
-      for (std::size_t i = 0; i < group.size(); ++i) {
-        (*group[i].chunks)[group[i].index].hash = hashes[i];
-        if (sink) TRY(sink(hashes[i], group[i].bytes));
-      }
-      return {};
-    });
+    return each_group(std::span<const Piece>(pieces_),
+                      [&](std::span<const Piece> group) -> Result<void> {
+                        std::vector<std::string_view> bytes;
+                        for (const Piece& piece : group) bytes.push_back(piece.bytes);
+                        const std::vector<Hash> hashes = blake2b_each(bytes);
+                        for (std::size_t i = 0; i < group.size(); ++i) {
+                          (*group[i].chunks)[group[i].index].hash = hashes[i];
+                          if (sink) TRY(sink(hashes[i], group[i].bytes));
+                        }
+                        return {};
+                      });
   }
 
  private:
@@ -137,7 +140,8 @@ Result<void> in_groups(std::span<const Hash> chunks,
   return each_group(chunks, work);
 }
 
-Result<void> for_each_chunk(const Manifest& manifest, const Safetensors& tensors, const ChunkSink& sink) {
+Result<void> for_each_chunk(const Manifest& manifest, const Safetensors& tensors,
+                            const ChunkSink& sink) {
   std::unordered_set<Hash> seen;
   for (const ManifestPart& part : manifest.parts) {
     for (const ManifestTensor& tensor : part.tensors) {
@@ -157,22 +161,24 @@ Result<void> for_each_chunk(const Manifest& manifest, const Safetensors& tensors
 Result<void> assemble(const Layout& layout, const ChunkSource& source, int descriptor,
                       const std::string& shown_as) {
   TRY(write_at(descriptor, 0, layout.prefix, shown_as));
-  return each_group(std::span(layout.placements), [&](std::span<const Placement> group) -> Result<void> {
-    std::vector<Hash> hashes;
-    for (const Placement& placement : group) hashes.push_back(placement.chunk.hash);
-    ASSIGN_OR_RETURN(const std::vector<std::string> chunks, source(hashes));
-    for (std::size_t i = 0; i < group.size(); ++i) {
-      if (chunks[i].size() != group[i].chunk.bytes) {
-        return fail(ErrorCode::kCorrupt,
-                    text("chunk ", hashes[i].short_hex(), " for ", shown_as, " is damaged"));
-      }
-      TRY(write_at(descriptor, group[i].offset, chunks[i], shown_as));
-    }
-    return {};
-  });
+  return each_group(
+      std::span(layout.placements), [&](std::span<const Placement> group) -> Result<void> {
+        std::vector<Hash> hashes;
+        for (const Placement& placement : group) hashes.push_back(placement.chunk.hash);
+        ASSIGN_OR_RETURN(const std::vector<std::string> chunks, source(hashes));
+        for (std::size_t i = 0; i < group.size(); ++i) {
+          if (chunks[i].size() != group[i].chunk.bytes) {
+            return fail(ErrorCode::kCorrupt,
+                        text("chunk ", hashes[i].short_hex(), " for ", shown_as, " is damaged"));
+          }
+          TRY(write_at(descriptor, group[i].offset, chunks[i], shown_as));
+        }
+        return {};
+      });
 }
 
-Result<void> assemble_file(const Layout& layout, const ChunkSource& source, const std::string& path) {
+Result<void> assemble_file(const Layout& layout, const ChunkSource& source,
+                           const std::string& path) {
   ASSIGN_OR_RETURN(PartialFile file, PartialFile::create(path));
   TRY(assemble(layout, source, file.file().descriptor(), path));
   return file.commit();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/layout.h"
 
 #include <gmock/gmock.h>
@@ -7,9 +8,9 @@
 #include <map>
 #include <sstream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "storage/chunk_file.h"
-#include "storage/testing.h"
+#include "storage/testing/testing.h"
 
 namespace skerry::storage {
 namespace {
@@ -107,7 +108,8 @@ class ChunkFileTest : public testing::Test {
   TempFolder folder_;
   // The first and the third chunk are equal.
   const std::string first_ = random_bytes(kMaxChunkBytes, 1);
-  const std::string bytes_ = first_ + random_bytes(kMaxChunkBytes, 2) + first_ + random_bytes(1000, 3);
+  const std::string bytes_ =
+      first_ + random_bytes(kMaxChunkBytes, 2) + first_ + random_bytes(1000, 3);
   const std::string source_ = folder_ / "source";
   const std::string target_ = folder_ / "target";
   const NamedManifest named_ = [this] {
@@ -144,7 +146,8 @@ TEST_F(ChunkFileTest, goes_on_where_an_earlier_life_stopped) {
 TEST_F(ChunkFileTest, a_half_written_chunk_is_not_present) {
   {
     ChunkWriter writer = value_of(ChunkWriter::open(target_, layout_));
-    value_of(writer.put(layout_.placements[1].chunk.hash, piece(layout_.placements[1]).substr(0, 1000)));
+    value_of(
+        writer.put(layout_.placements[1].chunk.hash, piece(layout_.placements[1]).substr(0, 1000)));
   }
   EXPECT_TRUE(value_of(ChunkWriter::open(target_, layout_)).present().empty());
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/manifest.h"
 
 #include <algorithm>
@@ -102,7 +103,8 @@ Result<Manifest> from_message(const stored::Manifest& message) {
                 text("manifest of version ", message.version(), "; this program knows ", kVersion));
   }
   const bool checkpoint = message.kind() == stored::Manifest::KIND_CHECKPOINT;
-  if (!checkpoint && message.kind() != stored::Manifest::KIND_FILE) return corrupt("unknown kind of object");
+  if (!checkpoint && message.kind() != stored::Manifest::KIND_FILE)
+    return corrupt("unknown kind of object");
   Manifest out;
   out.kind = checkpoint ? ManifestKind::kCheckpoint : ManifestKind::kFile;
   out.name = message.name();
@@ -135,8 +137,8 @@ std::uint64_t sum_of(const std::vector<Chunk>& chunks) {
 }  // namespace
 
 const ManifestPart* Manifest::part(std::string_view part_name) const {
-  const auto found =
-      std::find_if(parts.begin(), parts.end(), [&](const ManifestPart& p) { return p.name == part_name; });
+  const auto found = std::find_if(parts.begin(), parts.end(),
+                                  [&](const ManifestPart& p) { return p.name == part_name; });
   return found == parts.end() ? nullptr : &*found;
 }
 
@@ -154,8 +156,9 @@ Result<NamedManifest> encode_manifest(Manifest manifest) {
   NamedManifest named;
   named.encoded = serialise_in_order(to_message(manifest));
   if (named.encoded.size() > kMaxManifestBytes) {
-    return fail(ErrorCode::kInvalid, text("a manifest of ", human_bytes(named.encoded.size()), "; at most ",
-                                          human_bytes(kMaxManifestBytes), " are allowed"));
+    return fail(ErrorCode::kInvalid,
+                text("a manifest of ", human_bytes(named.encoded.size()), "; at most ",
+                     human_bytes(kMaxManifestBytes), " are allowed"));
   }
   named.name = blake2b(named.encoded);
   named.manifest = std::move(manifest);
@@ -174,7 +177,8 @@ Result<NamedManifest> decode_manifest(std::string encoded) {
   return named;
 }
 
-std::vector<Chunk> distinct_chunks(const Manifest& manifest, const std::vector<std::string>& parts) {
+std::vector<Chunk> distinct_chunks(const Manifest& manifest,
+                                   const std::vector<std::string>& parts) {
   std::vector<Chunk> chunks;
   std::unordered_set<Hash> seen;
   const auto add = [&](const std::vector<Chunk>& listed) {

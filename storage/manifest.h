@@ -1,6 +1,9 @@
-// A manifest names an object, a checkpoint or a file, by the hashes of its chunks; its own hash is the object's name.
-// Values only. Bytes that come from outside are checked whole before anything is handed out: kCorrupt for bytes that are
-// no manifest or contradict themselves, kInvalid for a version that this program does not know.
+// SPDX-License-Identifier: Apache-2.0
+// A manifest names an object, a checkpoint or a file, by the hashes of its
+// chunks; its own hash is the object's name. Values only. Bytes that come from
+// outside are checked whole before anything is handed out: kCorrupt for bytes
+// that are no manifest or contradict themselves, kInvalid for a version that
+// this program does not know.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +26,10 @@ inline constexpr std::size_t kMaxManifestBytes = kMaxChunkBytes;
 inline constexpr std::size_t kMaxTensors = 20'000;
 inline constexpr std::size_t kMaxDimensions = 16;
 
-inline constexpr std::string_view kPartEma = "ema";      // of a checkpoint: what an ensemble needs
-inline constexpr std::string_view kPartState = "state";  // of a checkpoint: the rest of what training needs
-inline constexpr std::string_view kPartFile = "file";    // of a file: its bytes
+inline constexpr std::string_view kPartEma = "ema";  // of a checkpoint: what an ensemble needs
+inline constexpr std::string_view kPartState =
+    "state";  // of a checkpoint: the rest of what training needs
+inline constexpr std::string_view kPartFile = "file";  // of a file: its bytes
 
 enum class ManifestKind { kCheckpoint, kFile };
 
@@ -83,7 +87,9 @@ struct NamedManifest {
 Result<NamedManifest> encode_manifest(Manifest manifest);
 Result<NamedManifest> decode_manifest(std::string encoded);
 
-// Every chunk of these parts once (no parts: of all), in order of first appearance.
-std::vector<Chunk> distinct_chunks(const Manifest& manifest, const std::vector<std::string>& parts = {});
+// Every chunk of these parts once (no parts: of all), in order of first
+// appearance.
+std::vector<Chunk> distinct_chunks(const Manifest& manifest,
+                                   const std::vector<std::string>& parts = {});
 
 }  // namespace skerry::storage

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/manifest_check.h"
 
 #include <algorithm>
@@ -21,8 +22,8 @@ constexpr std::uint64_t kMaxObjectBytes = 1ULL << 50;
 Error corrupt(const std::string& what) { return fail(ErrorCode::kCorrupt, "manifest: " + what); }
 
 bool is_plain(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
-         c == '-';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '_' || c == '-';
 }
 
 bool is_file_name(const std::string& name) {
@@ -35,7 +36,8 @@ bool is_file_name(const std::string& name) {
 
 // Run ids become part of a family's name.
 bool is_run(const std::string& run) {
-  return !run.empty() && run.size() <= kMaxRunBytes && std::all_of(run.begin(), run.end(), is_plain);
+  return !run.empty() && run.size() <= kMaxRunBytes &&
+         std::all_of(run.begin(), run.end(), is_plain);
 }
 
 // Sizes of chunks and their sum; one walk over the whole manifest shares it.
@@ -70,8 +72,8 @@ Result<void> check_tensor(const ManifestTensor& tensor, ChunkCheck& chunks) {
   ASSIGN_OR_RETURN(const std::uint64_t listed, chunks.add(tensor.chunks));
   const auto needed = tensor_bytes(tensor.dtype, tensor.shape);
   if (!needed || *needed != listed) {
-    return corrupt(
-        text("tensor ", tensor.name, " lists ", listed, " bytes, which do not fit its type and shape"));
+    return corrupt(text("tensor ", tensor.name, " lists ", listed,
+                        " bytes, which do not fit its type and shape"));
   }
   return {};
 }
@@ -86,7 +88,8 @@ Result<void> check_positions(const Manifest& manifest) {
         return corrupt(text("two tensors at position ", tensor.position));
     }
   }
-  if (names.size() > kMaxTensors) return corrupt(text(names.size(), " tensors; at most ", kMaxTensors));
+  if (names.size() > kMaxTensors)
+    return corrupt(text(names.size(), " tensors; at most ", kMaxTensors));
   // Distinct and below the count: a permutation.
   for (const std::uint32_t position : positions) {
     if (position >= names.size() && !planted("positions_with_holes"))
@@ -130,7 +133,8 @@ Result<void> check_manifest(const Manifest& manifest) {
     if (key.size() > kMaxTextBytes || value.size() > kMaxTextBytes)
       return corrupt("an overlong metadata value");
   }
-  return manifest.kind == ManifestKind::kCheckpoint ? check_checkpoint(manifest) : check_file(manifest);
+  return manifest.kind == ManifestKind::kCheckpoint ? check_checkpoint(manifest)
+                                                    : check_file(manifest);
 }
 
 }  // namespace skerry::storage

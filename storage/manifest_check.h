@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rules of a manifest; private to this folder.
 #pragma once
 

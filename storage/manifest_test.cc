@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/manifest.h"
 
 #include <gmock/gmock.h>
@@ -6,7 +7,7 @@
 #include <functional>
 
 #include "storage/manifest.pb.h"
-#include "storage/testing.h"
+#include "storage/testing/testing.h"
 
 namespace skerry::storage {
 namespace {
@@ -44,7 +45,8 @@ TEST(Manifest, round_trip) {
   }
 }
 
-// The name of an object is part of what others remember: a change of the encoding breaks every stored reference.
+// The name of an object is part of what others remember: a change of the
+// encoding breaks every stored reference.
 TEST(Manifest, encoding_is_stable) {
   EXPECT_EQ(value_of(encode_manifest(checkpoint())).name.short_hex(), "bb32f98eefac");
   EXPECT_EQ(value_of(encode_manifest(file())).name.short_hex(), "c0a3ae3de3b3");
@@ -115,14 +117,20 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"span_backwards", [](auto& m) { m.set_from_step(101); }, "before it begins"},
         Malformed{"short_parent", [](auto& m) { m.set_parent("x"); }, "32 bytes"},
         Malformed{"short_spec", [](auto& m) { m.set_spec("x"); }, "32 bytes"},
-        Malformed{"short_chunk", [](auto& m) { ema(m).mutable_chunks(0)->set_hash("x"); }, "32 bytes"},
-        Malformed{"empty_chunk", [](auto& m) { ema(m).mutable_chunks(0)->set_bytes(0); }, "chunk of 0"},
-        Malformed{"large_chunk", [](auto& m) { ema(m).mutable_chunks(0)->set_bytes(kMaxChunkBytes + 1); },
+        Malformed{"short_chunk", [](auto& m) { ema(m).mutable_chunks(0)->set_hash("x"); },
+                  "32 bytes"},
+        Malformed{"empty_chunk", [](auto& m) { ema(m).mutable_chunks(0)->set_bytes(0); },
+                  "chunk of 0"},
+        Malformed{"large_chunk",
+                  [](auto& m) { ema(m).mutable_chunks(0)->set_bytes(kMaxChunkBytes + 1); },
                   "a chunk of"},
         Malformed{"two_sizes",
-                  [](auto& m) { m.mutable_parts(1)->mutable_tensors(0)->mutable_chunks(0)->set_bytes(7); },
+                  [](auto& m) {
+                    m.mutable_parts(1)->mutable_tensors(0)->mutable_chunks(0)->set_bytes(7);
+                  },
                   "two sizes"},
-        Malformed{"missing_chunk", [](auto& m) { ema(m).mutable_chunks()->RemoveLast(); }, "do not fit"},
+        Malformed{"missing_chunk", [](auto& m) { ema(m).mutable_chunks()->RemoveLast(); },
+                  "do not fit"},
         Malformed{"other_shape", [](auto& m) { ema(m).set_shape(0, 4); }, "do not fit"},
         Malformed{"overflowing_shape",
                   [](auto& m) {
@@ -140,17 +148,20 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"same_tensor", [](auto& m) { ema(m).set_name("raw/w"); }, "two tensors"},
         Malformed{"same_position", [](auto& m) { ema(m).set_position(0); }, "position 0"},
         Malformed{"position_beyond", [](auto& m) { ema(m).set_position(3); }, "position 3"},
-        Malformed{"unknown_part", [](auto& m) { m.mutable_parts(0)->set_name("x"); }, "unknown part"},
+        Malformed{"unknown_part", [](auto& m) { m.mutable_parts(0)->set_name("x"); },
+                  "unknown part"},
         Malformed{"same_part", [](auto& m) { m.mutable_parts(0)->set_name("state"); }, "two parts"},
-        Malformed{"loose_chunks", [](auto& m) { *m.mutable_parts(0)->add_chunks() = ema(m).chunks(0); },
-                  "outside"},
-        Malformed{"metadata_twice", [](auto& m) { *m.add_metadata() = m.metadata(0); }, "a key twice"},
-        Malformed{"long_metadata", [](auto& m) { m.mutable_metadata(0)->set_value(std::string(5000, 'x')); },
+        Malformed{"loose_chunks",
+                  [](auto& m) { *m.mutable_parts(0)->add_chunks() = ema(m).chunks(0); }, "outside"},
+        Malformed{"metadata_twice", [](auto& m) { *m.add_metadata() = m.metadata(0); },
+                  "a key twice"},
+        Malformed{"long_metadata",
+                  [](auto& m) { m.mutable_metadata(0)->set_value(std::string(5000, 'x')); },
                   "overlong"},
         Malformed{"long_fingerprint", [](auto& m) { m.set_fingerprint(std::string(5000, 'x')); },
                   "fingerprint"},
-        Malformed{"checkpoint_called_a_file", [](auto& m) { m.set_kind(stored::Manifest::KIND_FILE); },
-                  "a file"}),
+        Malformed{"checkpoint_called_a_file",
+                  [](auto& m) { m.set_kind(stored::Manifest::KIND_FILE); }, "a file"}),
     [](const auto& tried) { return std::string(tried.param.name); });
 
 TEST(Manifest, file_names_lead_nowhere_else) {
@@ -163,7 +174,8 @@ TEST(Manifest, file_names_lead_nowhere_else) {
 
 TEST(Manifest, bytes_that_are_none) {
   EXPECT_EQ(decode_manifest("\xff\xff").error().code, ErrorCode::kCorrupt);
-  EXPECT_EQ(decode_manifest(std::string(kMaxManifestBytes + 1, '\0')).error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(decode_manifest(std::string(kMaxManifestBytes + 1, '\0')).error().code,
+            ErrorCode::kCorrupt);
 }
 
 TEST(Manifest, a_later_version_is_said_to_be_one) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/object_store.h"
 
 #include <algorithm>
@@ -18,10 +19,11 @@ constexpr std::string_view kPartialSuffix = ".partial";
 std::string whole_key(const Hash& object) { return std::string(kWholePrefix) + object.hex(); }
 std::string partial_key(const Hash& object) { return std::string(kPartialPrefix) + object.hex(); }
 
-// By the attempt that made it and the bytes that it holds: two epochs can produce the same round.
+// By the attempt that made it and the bytes that it holds: two epochs can
+// produce the same round.
 FamilyName family_of(const Manifest& facts, const Hash& name) {
-  return FamilyName(text("ckpt-", facts.run, "-", facts.expert, "-", facts.step, "-", facts.epoch, "-",
-                         facts.attempt, "-", name.short_hex()));
+  return FamilyName(text("ckpt-", facts.run, "-", facts.expert, "-", facts.step, "-", facts.epoch,
+                         "-", facts.attempt, "-", name.short_hex()));
 }
 
 ObjectInfo info_of(const NamedManifest& named) {
@@ -38,7 +40,8 @@ struct ObjectStore::Object {
   std::atomic<State> state = State::kPartial;
   std::optional<FamilyName> family;  // of a checkpoint in the store; nothing: a file
   std::unordered_set<Hash> missing;  // while it is being received, once begun in this life
-  // Of a file that is being received. Set and reset under the store's mutex: reads hold it while they last.
+  // Of a file that is being received. Set and reset under the store's mutex:
+  // reads hold it while they last.
   std::shared_ptr<ChunkWriter> writer;
   std::atomic<bool> begun = false;
 };
@@ -54,15 +57,18 @@ Result<std::unique_ptr<ObjectStore>> ObjectStore::open(Store& store, const std::
   return objects;
 }
 
-Result<std::unique_ptr<const ObjectStore>> ObjectStore::view(Store& store, const std::string& folder,
-                                                             Checkpoints checkpoints, Files& files) {
+Result<std::unique_ptr<const ObjectStore>> ObjectStore::view(Store& store,
+                                                             const std::string& folder,
+                                                             Checkpoints checkpoints,
+                                                             Files& files) {
   std::unique_ptr<ObjectStore> objects(new ObjectStore(store, files, folder, checkpoints));
   TRY(objects->load(kPartialPrefix, State::kPartial));
   TRY(objects->load(kWholePrefix, State::kWhole));
   return std::unique_ptr<const ObjectStore>(std::move(objects));
 }
 
-// A later write or sync of the file could succeed although what was written before is gone.
+// A later write or sync of the file could succeed although what was written
+// before is gone.
 template <class T>
 Result<T> ObjectStore::noted(Result<T> outcome) {
   if (!outcome && outcome.error().code == ErrorCode::kIo) store_.note_failure(outcome.error());
@@ -94,7 +100,8 @@ ObjectStore::ObjectPtr ObjectStore::make_object(const NamedManifest& named, Stat
 Result<void> ObjectStore::notice_what_is_gone() {
   for (const auto& [name, object] : objects_) {
     if (object->state != State::kWhole) continue;
-    const bool is_there = object->family ? store_.has_family(*object->family) : files_.exists(path_to(name));
+    const bool is_there =
+        object->family ? store_.has_family(*object->family) : files_.exists(path_to(name));
     if (!is_there) TRY(become_partial(*object));
   }
   return {};
@@ -135,7 +142,8 @@ Result<void> ObjectStore::drop_unnamed() {
   return {};
 }
 
-// A file that has its final name but no commit marker: a crash came in between, or it was found damaged.
+// A file that has its final name but no commit marker: a crash came in between,
+// or it was found damaged.
 Result<void> ObjectStore::take_back(const std::string& path) {
   const std::string partial = path + std::string(kPartialSuffix);
   if (files_.exists(partial) || !files_.exists(path)) return {};
@@ -145,14 +153,16 @@ Result<void> ObjectStore::take_back(const std::string& path) {
 Result<ObjectStore::ObjectPtr> ObjectStore::find(const Hash& object) const {
   const std::lock_guard lock(mutex_);
   const auto found = objects_.find(object);
-  if (found == objects_.end()) return fail(ErrorCode::kNotFound, text("no object ", object.short_hex()));
+  if (found == objects_.end())
+    return fail(ErrorCode::kNotFound, text("no object ", object.short_hex()));
   return found->second;
 }
 
 Result<ObjectStore::ObjectPtr> ObjectStore::find_partial(const Hash& object) const {
   ASSIGN_OR_RETURN(ObjectPtr found, find(object));
   if (found->state != State::kPartial || !found->begun) {
-    return fail(ErrorCode::kNotFound, text("object ", object.short_hex(), " is not being received"));
+    return fail(ErrorCode::kNotFound,
+                text("object ", object.short_hex(), " is not being received"));
   }
   return found;
 }
@@ -194,7 +204,8 @@ Result<NamedManifest> ObjectStore::manifest(const Hash& object) const {
 
 Result<NamedManifest> ObjectStore::known_manifest(const Hash& object) const {
   ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
-  return manifest_at(found->state == State::kWhole ? whole_key(object) : partial_key(object), object);
+  return manifest_at(found->state == State::kWhole ? whole_key(object) : partial_key(object),
+                     object);
 }
 
 Result<NamedManifest> ObjectStore::manifest_at(const std::string& key, const Hash& object) const {
@@ -215,7 +226,8 @@ Result<std::vector<Hash>> ObjectStore::begin(const NamedManifest& named) {
   }
   auto known = find(named.name);
   if (!known) {
-    // The key first: what it names survives the next start, what no key names does not.
+    // The key first: what it names survives the next start, what no key names
+    // does not.
     TRY(store_.write({{partial_key(named.name), named.encoded}}));
     ObjectPtr fresh = make_object(named, State::kPartial);
     const std::lock_guard lock(mutex_);
@@ -230,7 +242,8 @@ Result<std::vector<Hash>> ObjectStore::begin(const NamedManifest& named) {
     ASSIGN_OR_RETURN(layout, layout_of(named.manifest));
     if (!object.writer) {
       TRY(noted(take_back(path_to(named.name))));
-      ASSIGN_OR_RETURN(ChunkWriter writer, noted(ChunkWriter::open(path_to(named.name), layout, files_)));
+      ASSIGN_OR_RETURN(ChunkWriter writer,
+                       noted(ChunkWriter::open(path_to(named.name), layout, files_)));
       auto opened = std::make_shared<ChunkWriter>(std::move(writer));
       const std::lock_guard lock(mutex_);
       object.writer = std::move(opened);
@@ -301,8 +314,8 @@ Result<std::shared_ptr<ChunkReader>> ObjectStore::reader_of(const Object& object
   const Hash& name = object.info.name;
   {
     const std::lock_guard lock(mutex_);
-    const auto found =
-        std::find_if(readers_.begin(), readers_.end(), [&](const auto& r) { return r.first == name; });
+    const auto found = std::find_if(readers_.begin(), readers_.end(),
+                                    [&](const auto& r) { return r.first == name; });
     if (found != readers_.end()) {
       readers_.splice(readers_.begin(), readers_, found);
       return readers_.front().second;
@@ -390,7 +403,8 @@ Result<void> ObjectStore::check(const Hash& object) const {
   }
   ASSIGN_OR_RETURN(const auto reader, reader_of(*found));
   std::mutex mutex;
-  std::vector<std::vector<char>> idle;  // memory that is given back and taken again costs as much as reading
+  std::vector<std::vector<char>>
+      idle;  // memory that is given back and taken again costs as much as reading
   return in_groups(chunks, [&](std::span<const Hash> group) -> Result<void> {
     std::vector<char> scratch;
     if (const std::lock_guard lock(mutex); !idle.empty()) {
@@ -414,7 +428,8 @@ Result<bool> ObjectStore::verify(const Hash& object) {
 
 Result<void> ObjectStore::drop(const Hash& object) {
   ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
-  // The key first: a crash in between leaves what no key names, and the next start drops it.
+  // The key first: a crash in between leaves what no key names, and the next
+  // start drops it.
   TRY(store_.write({{whole_key(object), std::nullopt}, {partial_key(object), std::nullopt}}));
   {
     const std::lock_guard lock(mutex_);
@@ -432,26 +447,30 @@ Result<void> ObjectStore::drop(const Hash& object) {
   return noted(ChunkWriter::discard(path, files_));
 }
 
-// Where a chunk lies is known before its name is: each is written as it is hashed.
+// Where a chunk lies is known before its name is: each is written as it is
+// hashed.
 Result<NamedManifest> ObjectStore::store_as_file(const Safetensors& tensors, Manifest facts) {
   TRY(store_.has_room(tensors.file().size(), false));
-  ASSIGN_OR_RETURN(PartialFile file, PartialFile::create(text(folder_, "/snapshot-", ++snapshots_), files_));
+  ASSIGN_OR_RETURN(PartialFile file,
+                   PartialFile::create(text(folder_, "/snapshot-", ++snapshots_), files_));
   const char* first = tensors.file().data();
-  ASSIGN_OR_RETURN(NamedManifest named,
-                   build_checkpoint_manifest(
-                       tensors, std::move(facts), [&](const Hash&, std::string_view bytes) -> Result<void> {
-                         const auto offset = static_cast<std::uint64_t>(bytes.data() - first);
-                         TRY(file.file().write_at(offset, bytes));
-                         file.file().start_writing(offset, bytes.size());
-                         return {};
-                       }));
+  ASSIGN_OR_RETURN(
+      NamedManifest named,
+      build_checkpoint_manifest(
+          tensors, std::move(facts), [&](const Hash&, std::string_view bytes) -> Result<void> {
+            const auto offset = static_cast<std::uint64_t>(bytes.data() - first);
+            TRY(file.file().write_at(offset, bytes));
+            file.file().start_writing(offset, bytes.size());
+            return {};
+          }));
   if (has(named.name)) return named;
   ASSIGN_OR_RETURN(const Layout layout, layout_of(named.manifest));
   if (layout.total_bytes != tensors.file().size() || !tensors.file().starts_with(layout.prefix))
     return fail(ErrorCode::kInvalid, "a snapshot that another library wrote");
   TRY(file.file().write_at(0, layout.prefix));
   TRY(file.commit_as(path_to(named.name)));
-  TRY(store_.write({{whole_key(named.name), named.encoded}, {partial_key(named.name), std::nullopt}}));
+  TRY(store_.write(
+      {{whole_key(named.name), named.encoded}, {partial_key(named.name), std::nullopt}}));
   TRY(ChunkWriter::discard(path_to(named.name), files_));  // of a copy that had begun to come
   const std::lock_guard lock(mutex_);
   objects_[named.name] = make_object(named, State::kWhole);
@@ -463,10 +482,11 @@ Result<NamedManifest> ObjectStore::store_checkpoint(const Safetensors& tensors, 
   ASSIGN_OR_RETURN(NamedManifest named, build_checkpoint_manifest(tensors, std::move(facts)));
   ASSIGN_OR_RETURN(const std::vector<Hash> present, begin(named));
   const std::unordered_set<Hash> have(present.begin(), present.end());
-  TRY(for_each_chunk(named.manifest, tensors, [&](const Hash& hash, std::string_view bytes) -> Result<void> {
-    if (have.contains(hash)) return {};
-    return put(named.name, hash, bytes);
-  }));
+  TRY(for_each_chunk(named.manifest, tensors,
+                     [&](const Hash& hash, std::string_view bytes) -> Result<void> {
+                       if (have.contains(hash)) return {};
+                       return put(named.name, hash, bytes);
+                     }));
   TRY(seal(named.name));
   return named;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/object_store.h"
 
 #include <gmock/gmock.h>
@@ -6,12 +7,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/temp_folder.h"
-#include "storage/faulty_files.h"
-#include "storage/faulty_store.h"
-#include "storage/memory_files.h"
-#include "storage/memory_store.h"
-#include "storage/testing.h"
+#include "base/testing/temp_folder.h"
+#include "storage/testing/faulty_files.h"
+#include "storage/testing/faulty_store.h"
+#include "storage/testing/memory_files.h"
+#include "storage/testing/memory_store.h"
+#include "storage/testing/testing.h"
 
 namespace skerry::storage {
 namespace {
@@ -43,8 +44,8 @@ class ObjectStoreTest : public testing::TestWithParam<Checkpoints> {
     const Layout layout = file_layout(named.manifest);
     for (std::size_t i = 0; i + left_out < layout.placements.size(); ++i) {
       const Placement& place = layout.placements[i];
-      value_of(
-          objects_->put(named.name, place.chunk.hash, contents_.substr(place.offset, place.chunk.bytes)));
+      value_of(objects_->put(named.name, place.chunk.hash,
+                             contents_.substr(place.offset, place.chunk.bytes)));
     }
   }
 
@@ -54,7 +55,9 @@ class ObjectStoreTest : public testing::TestWithParam<Checkpoints> {
 
   static std::string read_back(const ObjectStore& objects, const NamedManifest& named) {
     TempFolder folder;
-    const auto source = [&](std::span<const Hash> hashes) { return objects.read_each(named.name, hashes); };
+    const auto source = [&](std::span<const Hash> hashes) {
+      return objects.read_each(named.name, hashes);
+    };
     value_of(assemble_file(value_of(safetensors_layout(named.manifest)), source, folder / "out"));
     return std::string(value_of(Safetensors::open(folder / "out")).file());
   }
@@ -74,7 +77,8 @@ class ObjectStoreTest : public testing::TestWithParam<Checkpoints> {
     const Layout layout = value_of(layout_of(named.manifest));
     const auto place = std::find_if(layout.placements.begin(), layout.placements.end(),
                                     [&](const Placement& p) { return p.chunk.hash == chunk; });
-    std::fstream(value_of(objects_->path_of(named.name)), std::ios::in | std::ios::out | std::ios::binary)
+    std::fstream(value_of(objects_->path_of(named.name)),
+                 std::ios::in | std::ios::out | std::ios::binary)
         .seekp(static_cast<std::streamoff>(place->offset))
         .write("XXXX", 4);
   }
@@ -107,8 +111,10 @@ TEST_P(ObjectStoreTest, the_same_checkpoint_twice_is_one_object) {
 }
 
 TEST_P(ObjectStoreTest, two_epochs_with_the_same_bytes_do_not_share_a_family) {
-  const NamedManifest old = value_of(objects_->store_checkpoint(snapshot(1), checkpoint_facts(100, 7)));
-  const NamedManifest fresh = value_of(objects_->store_checkpoint(snapshot(1), checkpoint_facts(100, 8)));
+  const NamedManifest old =
+      value_of(objects_->store_checkpoint(snapshot(1), checkpoint_facts(100, 7)));
+  const NamedManifest fresh =
+      value_of(objects_->store_checkpoint(snapshot(1), checkpoint_facts(100, 8)));
   ASSERT_NE(old.name, fresh.name);
   value_of(objects_->drop(old.name));
   EXPECT_EQ(read_back(*objects_, fresh), snapshot_bytes(1));
@@ -136,26 +142,31 @@ TEST_P(ObjectStoreTest, what_has_come_may_be_passed_on_before_it_is_sealed) {
   const Safetensors tensors = snapshot(1);
   const NamedManifest checkpoint = value_of(build_checkpoint_manifest(tensors, checkpoint_facts()));
   const std::vector<Chunk> chunks = distinct_chunks(checkpoint.manifest);
-  EXPECT_EQ(objects_->read_received(checkpoint.name, checkpoint.name).error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(objects_->read_received(checkpoint.name, checkpoint.name).error().code,
+            ErrorCode::kNotFound);
   value_of(objects_->begin(checkpoint));
-  EXPECT_EQ(value_of(objects_->read_received(checkpoint.name, checkpoint.name)), checkpoint.encoded);
+  EXPECT_EQ(value_of(objects_->read_received(checkpoint.name, checkpoint.name)),
+            checkpoint.encoded);
   std::string bytes_of_first;
-  value_of(for_each_chunk(checkpoint.manifest, tensors, [&](const Hash& hash, std::string_view bytes) {
-    if (hash != chunks.front().hash) return Result<void>();
-    bytes_of_first = bytes;
-    return objects_->put(checkpoint.name, hash, bytes);
-  }));
-  EXPECT_EQ(value_of(objects_->read_received(checkpoint.name, chunks.front().hash)), bytes_of_first);
-  EXPECT_EQ(objects_->read_received(checkpoint.name, chunks.back().hash).error().code, ErrorCode::kNotFound);
+  value_of(
+      for_each_chunk(checkpoint.manifest, tensors, [&](const Hash& hash, std::string_view bytes) {
+        if (hash != chunks.front().hash) return Result<void>();
+        bytes_of_first = bytes;
+        return objects_->put(checkpoint.name, hash, bytes);
+      }));
+  EXPECT_EQ(value_of(objects_->read_received(checkpoint.name, chunks.front().hash)),
+            bytes_of_first);
+  EXPECT_EQ(objects_->read_received(checkpoint.name, chunks.back().hash).error().code,
+            ErrorCode::kNotFound);
 
   const std::string contents = random_bytes(2 * kMaxChunkBytes, 3);
   Manifest facts;
   facts.name = "data";
   const std::string second = contents.substr(kMaxChunkBytes);
-  facts.parts.push_back(
-      {std::string(kPartFile),
-       {},
-       {{blake2b(contents.substr(0, kMaxChunkBytes)), kMaxChunkBytes}, {blake2b(second), kMaxChunkBytes}}});
+  facts.parts.push_back({std::string(kPartFile),
+                         {},
+                         {{blake2b(contents.substr(0, kMaxChunkBytes)), kMaxChunkBytes},
+                          {blake2b(second), kMaxChunkBytes}}});
   const NamedManifest file = value_of(encode_manifest(facts));
   const Hash first = file.manifest.parts[0].chunks[0].hash;
   value_of(objects_->begin(file));
@@ -173,8 +184,8 @@ TEST_P(ObjectStoreTest, an_interrupted_checkpoint_goes_on_from_what_was_flushed)
   const NamedManifest named = value_of(build_checkpoint_manifest(tensors, checkpoint_facts()));
   value_of(objects_->begin(named));
   std::size_t puts = 0;
-  value_of(
-      for_each_chunk(named.manifest, tensors, [&](const Hash& hash, std::string_view bytes) -> Result<void> {
+  value_of(for_each_chunk(
+      named.manifest, tensors, [&](const Hash& hash, std::string_view bytes) -> Result<void> {
         return ++puts > 4 ? Result<void>() : objects_->put(named.name, hash, bytes);
       }));
   value_of(objects_->flush(named.name));
@@ -183,8 +194,8 @@ TEST_P(ObjectStoreTest, an_interrupted_checkpoint_goes_on_from_what_was_flushed)
   EXPECT_THAT(objects_->partials(), SizeIs(1));
   const std::vector<Hash> present = value_of(objects_->begin(named));
   EXPECT_THAT(present, SizeIs(as_files() ? 5 : 4));  // a hole in a file is a chunk of zeros
-  value_of(
-      for_each_chunk(named.manifest, tensors, [&](const Hash& hash, std::string_view bytes) -> Result<void> {
+  value_of(for_each_chunk(
+      named.manifest, tensors, [&](const Hash& hash, std::string_view bytes) -> Result<void> {
         const bool is_there = std::find(present.begin(), present.end(), hash) != present.end();
         return is_there ? Result<void>() : objects_->put(named.name, hash, bytes);
       }));
@@ -192,8 +203,9 @@ TEST_P(ObjectStoreTest, an_interrupted_checkpoint_goes_on_from_what_was_flushed)
   EXPECT_EQ(read_back(*objects_, named), snapshot_bytes(1));
 }
 
-// Whatever operation fails, and whether or not it took effect: after the restart the checkpoint is whole or not there, the
-// older one is untouched, and storing it again works.
+// Whatever operation fails, and whether or not it took effect: after the
+// restart the checkpoint is whole or not there, the older one is untouched, and
+// storing it again works.
 TEST_P(ObjectStoreTest, a_failure_at_any_point_of_storing_loses_nothing_that_was_sealed) {
   const NamedManifest before = store(50, 9);
   unsigned failures = 0;
@@ -239,8 +251,8 @@ TEST_P(ObjectStoreTest, a_dropped_object_is_gone_after_a_restart_too) {
 
 TEST_P(ObjectStoreTest, a_crash_while_dropping_leaves_it_whole_or_gone) {
   const NamedManifest named = store(100);
-  store_.fail_at(as_files() ? StoreOperation::kWrite : StoreOperation::kDropFamily, 1, ErrorCode::kIo,
-                 FailedEffect::kApplied);
+  store_.fail_at(as_files() ? StoreOperation::kWrite : StoreOperation::kDropFamily, 1,
+                 ErrorCode::kIo, FailedEffect::kApplied);
   EXPECT_FALSE(objects_->drop(named.name).has_value());
   restart();
   EXPECT_FALSE(objects_->has(named.name));
@@ -275,7 +287,8 @@ TEST_P(ObjectStoreTest, an_interrupted_file_goes_on) {
   EXPECT_TRUE(objects_->has(named.name));
 }
 
-// As on a disk that is full for a while: the file has its name, and its marker is refused.
+// As on a disk that is full for a while: the file has its name, and its marker
+// is refused.
 TEST_P(ObjectStoreTest, a_file_whose_marker_was_refused_is_sealed_later) {
   const NamedManifest named = make_file("shard", kMaxChunkBytes + 4, 5);
   value_of(objects_->begin(named));
@@ -307,9 +320,11 @@ TEST_P(ObjectStoreTest, a_damaged_file_is_refused_found_and_fetched_again) {
   put_file(named);
   value_of(objects_->seal(named.name));
   EXPECT_TRUE(value_of(objects_->verify(named.name)));
-  std::fstream(value_of(objects_->path_of(named.name)), std::ios::in | std::ios::out | std::ios::binary)
+  std::fstream(value_of(objects_->path_of(named.name)),
+               std::ios::in | std::ios::out | std::ios::binary)
       .write("XXXX", 4);
-  const auto read = objects_->read(named.name, file_layout(named.manifest).placements[0].chunk.hash);
+  const auto read =
+      objects_->read(named.name, file_layout(named.manifest).placements[0].chunk.hash);
   EXPECT_EQ(read.error().code, ErrorCode::kCorrupt);
   EXPECT_FALSE(value_of(objects_->verify(named.name)));
   EXPECT_FALSE(objects_->has(named.name));
@@ -328,7 +343,8 @@ TEST_P(ObjectStoreTest, a_damaged_checkpoint_is_refused_found_and_fetched_again)
   const TempFolder out;
   const auto assembled = assemble_file(
       value_of(safetensors_layout(named.manifest)),
-      [&](std::span<const Hash> hashes) { return objects_->read_each(named.name, hashes); }, out / "file");
+      [&](std::span<const Hash> hashes) { return objects_->read_each(named.name, hashes); },
+      out / "file");
   EXPECT_EQ(assembled.error().code, ErrorCode::kCorrupt);
   EXPECT_TRUE(std::filesystem::is_empty(out.path()));
   EXPECT_FALSE(value_of(objects_->verify(named.name)));
@@ -381,12 +397,14 @@ TEST_P(ObjectStoreTest, an_engine_can_map_a_checkpoint_of_a_node) {
     EXPECT_EQ(objects_->path_of(named.name).error().code, ErrorCode::kInvalid);
     return;
   }
-  EXPECT_EQ(value_of(Safetensors::open(value_of(objects_->path_of(named.name)))).file(), snapshot_bytes(1));
+  EXPECT_EQ(value_of(Safetensors::open(value_of(objects_->path_of(named.name)))).file(),
+            snapshot_bytes(1));
 }
 
 TEST_P(ObjectStoreTest, a_full_disk_refuses_and_goes_on_later) {
   disk_.set_capacity(0);
-  EXPECT_EQ(objects_->store_checkpoint(snapshot(1), checkpoint_facts()).error().code, ErrorCode::kExhausted);
+  EXPECT_EQ(objects_->store_checkpoint(snapshot(1), checkpoint_facts()).error().code,
+            ErrorCode::kExhausted);
   const NamedManifest file = make_file("shard", 1000, 5);
   EXPECT_EQ(objects_->begin(file).error().code, ErrorCode::kExhausted);
   EXPECT_FALSE(store_.failed());
@@ -420,7 +438,8 @@ TEST_P(ObjectStoreTest, a_damaged_manifest_refuses_to_start) {
   other.step += 1;
   value_of(disk_.write({{"object/" + named.name.hex(), value_of(encode_manifest(other)).encoded}}));
   EXPECT_EQ(objects_->manifest(named.name).error().code, ErrorCode::kCorrupt);
-  EXPECT_EQ(ObjectStore::open(disk_, folder_ / "files", GetParam()).error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(ObjectStore::open(disk_, folder_ / "files", GetParam()).error().code,
+            ErrorCode::kCorrupt);
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpoints, ObjectStoreTest,
@@ -432,7 +451,8 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, ObjectStoreTest,
 TEST(BeyondLast, keeps_the_latest_of_each_expert_and_what_is_pinned) {
   std::vector<ObjectInfo> objects;
   const auto add = [&](ExpertIndex expert, Step step) {
-    ObjectInfo info{.name = blake2b(std::to_string(expert * 1000 + step)), .kind = ManifestKind::kCheckpoint};
+    ObjectInfo info{.name = blake2b(std::to_string(expert * 1000 + step)),
+                    .kind = ManifestKind::kCheckpoint};
     info.facts = checkpoint_facts(step + 50);
     info.facts.expert = expert;
     objects.push_back(info);
@@ -448,7 +468,8 @@ TEST(BeyondLast, keeps_the_latest_of_each_expert_and_what_is_pinned) {
   EXPECT_THAT(beyond_last(objects, 9, {}), IsEmpty());
 }
 
-// The machine ends at any operation; afterwards all that was acknowledged is whole, and what was not is whole or no object.
+// The machine ends at any operation; afterwards all that was acknowledged is
+// whole, and what was not is whole or no object.
 TEST(ObjectStoreOnFaultyFiles, what_was_acknowledged_survives_every_crash) {
   unsigned failed = 0;
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
@@ -464,8 +485,8 @@ TEST(ObjectStoreOnFaultyFiles, what_was_acknowledged_survives_every_crash) {
     std::vector<Hash> whole;
     for (Step step = 1; step <= 4 && !store.failed(); ++step) {
       const std::string bytes = random_bytes(100, seed * 10 + step);
-      const auto tensors = value_of(
-          Safetensors::parse(value_of(encode_safetensors({{"raw/w", DType::kF32, {25}, bytes}}, {}))));
+      const auto tensors = value_of(Safetensors::parse(
+          value_of(encode_safetensors({{"raw/w", DType::kF32, {25}, bytes}}, {}))));
       const auto named = objects->store_checkpoint(tensors, checkpoint_facts(50 + step));
       EXPECT_TRUE(named || store.failed()) << named.error().message;
       if (named) whole.push_back(named->name);

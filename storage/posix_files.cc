@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files of the operating system.
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -17,13 +18,14 @@ namespace {
 
 class PosixFile final : public File {
  public:
-  PosixFile(UniqueFd descriptor, std::string path) : fd_(std::move(descriptor)), path_(std::move(path)) {}
+  PosixFile(UniqueFd descriptor, std::string path)
+      : fd_(std::move(descriptor)), path_(std::move(path)) {}
 
   Result<std::size_t> read_at(std::uint64_t offset, std::span<char> bytes) const override {
     std::size_t done = 0;
     while (done < bytes.size()) {
-      const ssize_t count =
-          ::pread(fd_.get(), bytes.data() + done, bytes.size() - done, static_cast<off_t>(offset + done));
+      const ssize_t count = ::pread(fd_.get(), bytes.data() + done, bytes.size() - done,
+                                    static_cast<off_t>(offset + done));
       if (count < 0 && errno == EINTR) continue;
       if (count < 0) return system_error("read", path_, errno);
       if (count == 0) break;
@@ -43,7 +45,8 @@ class PosixFile final : public File {
   }
 
   Result<void> resize(std::uint64_t bytes) override {
-    if (::ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0) return system_error("size", path_, errno);
+    if (::ftruncate(fd_.get(), static_cast<off_t>(bytes)) != 0)
+      return system_error("size", path_, errno);
     return {};
   }
 
@@ -102,7 +105,9 @@ class PosixFiles final : public Files {
     return names;
   }
 
-  Result<void> sync_folder(const std::string& folder) override { return storage::sync_folder(folder); }
+  Result<void> sync_folder(const std::string& folder) override {
+    return storage::sync_folder(folder);
+  }
 
   Result<std::uint64_t> free_bytes(const std::string& folder) const override {
     return storage::free_bytes(folder);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/safetensors.h"
 
 #include <variant>
@@ -66,12 +67,14 @@ std::string_view Safetensors::file() const { return impl_->bytes(); }
 
 Result<TensorView> Safetensors::tensor(std::string_view name) const {
   const TensorInfo* info = impl_->header.find(name);
-  if (info == nullptr) return fail(ErrorCode::kNotFound, text("no tensor \"", name, "\" in the file"));
+  if (info == nullptr)
+    return fail(ErrorCode::kNotFound, text("no tensor \"", name, "\" in the file"));
   return view(*info);
 }
 
 TensorView Safetensors::view(const TensorInfo& info) const {
-  const std::string_view data = impl_->bytes().substr(impl_->header.data_start + info.begin, info.bytes());
+  const std::string_view data =
+      impl_->bytes().substr(impl_->header.data_start + info.begin, info.bytes());
   return TensorView{info.name, info.dtype, info.shape, data};
 }
 

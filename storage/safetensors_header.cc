@@ -1,5 +1,7 @@
-// Header parsing. A SAX handler rather than a document: a 100 MB header must not become a gigabyte of nodes,
-// and only the event stream shows duplicate keys.
+// SPDX-License-Identifier: Apache-2.0
+// Header parsing. A SAX handler rather than a document: a 100 MB header must
+// not become a gigabyte of nodes, and only the event stream shows duplicate
+// keys.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
@@ -34,7 +36,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool number_unsigned(number_unsigned_t value) override {
     if (!in_array_) return refuse("number where none belongs");
-    if (field_ == Field::kOffsets && offsets_.size() == 2) return refuse("more than two data_offsets");
+    if (field_ == Field::kOffsets && offsets_.size() == 2)
+      return refuse("more than two data_offsets");
     (field_ == Field::kShape ? tensors.back().shape : offsets_).push_back(value);
     return true;
   }
@@ -44,7 +47,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
       metadata[key_] = std::move(value);
       return true;
     }
-    if (place_ != Place::kTensor || field_ != Field::kDtype) return refuse("text where none belongs");
+    if (place_ != Place::kTensor || field_ != Field::kDtype)
+      return refuse("text where none belongs");
     auto dtype = parse_dtype(value);
     if (!dtype) return refuse(dtype.error().message);
     tensors.back().dtype = *dtype;
@@ -89,7 +93,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
 
   bool start_array(std::size_t) override {
     if (place_ != Place::kTensor || in_array_) return refuse("array where none belongs");
-    if (field_ != Field::kShape && field_ != Field::kOffsets) return refuse("array where none belongs");
+    if (field_ != Field::kShape && field_ != Field::kOffsets)
+      return refuse("array where none belongs");
     in_array_ = true;
     return true;
   }
@@ -99,7 +104,8 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::detail::exception&) override {
     problem = text("header is not valid JSON at byte ", position);
     return false;
   }
@@ -136,18 +142,19 @@ class HeaderReader final : public nlohmann::json_sax<nlohmann::json> {
   std::unordered_set<std::string> names_;
 };
 
-// Sorted by offset, each tensor must begin where the one before ends: that excludes overlaps and holes at
-// once.
+// Sorted by offset, each tensor must begin where the one before ends: that
+// excludes overlaps and holes at once.
 Result<void> check_layout(std::vector<TensorInfo>& tensors, std::uint64_t data_bytes) {
   std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
   });
   std::uint64_t expected = 0;
   for (const TensorInfo& tensor : tensors) {
-    if (tensor.end < tensor.begin) return corrupt(text("tensor \"", tensor.name, "\" ends before it begins"));
+    if (tensor.end < tensor.begin)
+      return corrupt(text("tensor \"", tensor.name, "\" ends before it begins"));
     if (tensor.begin != expected) {
-      return corrupt(text("tensor \"", tensor.name, "\" begins at ", tensor.begin, " where ", expected,
-                          " was expected (hole or overlap)"));
+      return corrupt(text("tensor \"", tensor.name, "\" begins at ", tensor.begin, " where ",
+                          expected, " was expected (hole or overlap)"));
     }
     const auto bytes = tensor_bytes(tensor.dtype, tensor.shape);
     if (!bytes || *bytes != tensor.bytes()) {
@@ -158,18 +165,21 @@ Result<void> check_layout(std::vector<TensorInfo>& tensors, std::uint64_t data_b
     expected = tensor.end;
   }
   if (expected != data_bytes && !planted("data_left_over")) {
-    return corrupt(text("tensors cover ", expected, " bytes, the file has ", data_bytes, " bytes of data"));
+    return corrupt(
+        text("tensors cover ", expected, " bytes, the file has ", data_bytes, " bytes of data"));
   }
   return {};
 }
 
 }  // namespace
 
-Result<SafetensorsHeader> parse_safetensors_header(std::string_view bytes, std::uint64_t file_bytes) {
+Result<SafetensorsHeader> parse_safetensors_header(std::string_view bytes,
+                                                   std::uint64_t file_bytes) {
   if (bytes.size() < kLengthBytes || file_bytes < kLengthBytes)
     return corrupt("shorter than its length field");
   std::uint64_t length = 0;
-  for (std::size_t i = kLengthBytes; i-- > 0;) length = length << 8 | static_cast<unsigned char>(bytes[i]);
+  for (std::size_t i = kLengthBytes; i-- > 0;)
+    length = length << 8 | static_cast<unsigned char>(bytes[i]);
   if (length > kMaxHeaderBytes) {
     return corrupt(text("header of ", length, " bytes, at most ", kMaxHeaderBytes, " are allowed"));
   }
@@ -190,8 +200,8 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view bytes, std::
 }
 
 const TensorInfo* SafetensorsHeader::find(std::string_view name) const {
-  const auto found =
-      std::find_if(tensors.begin(), tensors.end(), [&](const TensorInfo& t) { return t.name == name; });
+  const auto found = std::find_if(tensors.begin(), tensors.end(),
+                                  [&](const TensorInfo& t) { return t.name == name; });
   return found == tensors.end() ? nullptr : &*found;
 }
 
@@ -201,7 +211,8 @@ Result<std::string> safetensors_header(const std::vector<TensorView>& tensors,
   std::string json = "{";
   std::uint64_t offset = 0;
   try {
-    if (!metadata.empty()) json += "\"" + std::string(kMetadataKey) + "\":" + nlohmann::json(metadata).dump();
+    if (!metadata.empty())
+      json += "\"" + std::string(kMetadataKey) + "\":" + nlohmann::json(metadata).dump();
     for (const TensorView& tensor : tensors) {
       if (tensor.name == kMetadataKey || !names.insert(tensor.name).second) {
         return fail(ErrorCode::kInvalid, text("tensor name \"", tensor.name, "\" is taken"));
@@ -212,7 +223,8 @@ Result<std::string> safetensors_header(const std::vector<TensorView>& tensors,
         return fail(ErrorCode::kInvalid, text("tensor \"", tensor.name, "\" is too large"));
       }
       if (json.size() > 1) json += ',';
-      json += nlohmann::json(tensor.name).dump() + ":{\"dtype\":\"" + std::string(name_of(tensor.dtype)) +
+      json += nlohmann::json(tensor.name).dump() + ":{\"dtype\":\"" +
+              std::string(name_of(tensor.dtype)) +
               "\",\"shape\":" + nlohmann::json(tensor.shape).dump() + ",\"data_offsets\":[" +
               std::to_string(offset) + "," + std::to_string(end) + "]}";
       offset = end;
@@ -225,7 +237,8 @@ Result<std::string> safetensors_header(const std::vector<TensorView>& tensors,
   if (json.size() > kMaxHeaderBytes)
     return fail(ErrorCode::kInvalid, "safetensors header would exceed 100 MB");
   std::string header;
-  for (unsigned shift = 0; shift < 64; shift += 8) header += static_cast<char>(json.size() >> shift & 0xff);
+  for (unsigned shift = 0; shift < 64; shift += 8)
+    header += static_cast<char>(json.size() >> shift & 0xff);
   return header + json;
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/safetensors.h"
 
 #include <gmock/gmock.h>
@@ -8,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "storage/files.h"
 
 namespace skerry::storage {
@@ -16,7 +17,8 @@ namespace {
 
 std::string with_length(std::uint64_t length, const std::string& rest) {
   std::string bytes;
-  for (unsigned shift = 0; shift < 64; shift += 8) bytes += static_cast<char>(length >> shift & 0xff);
+  for (unsigned shift = 0; shift < 64; shift += 8)
+    bytes += static_cast<char>(length >> shift & 0xff);
   return bytes + rest;
 }
 
@@ -26,8 +28,8 @@ std::string file_of(const std::string& json, std::size_t data_bytes) {
 
 std::string tensor_json(const std::string& name, const std::string& dtype, const std::string& shape,
                         const std::string& offsets) {
-  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets +
-         "}";
+  return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape +
+         ",\"data_offsets\":" + offsets + "}";
 }
 
 struct Malformed {
@@ -68,49 +70,59 @@ INSTANTIATE_TEST_SUITE_P(
         Malformed{"tensor_that_is_an_array", file_of("{\"a\":[]}", 0), "array where none"},
         Malformed{"truncated_data", file_of("{" + kGood + "}", 7), "7 bytes of data"},
         Malformed{"trailing_data", file_of("{" + kGood + "}", 9), "9 bytes of data"},
-        Malformed{"hole", file_of("{" + kGood + "," + tensor_json("b", "U8", "[1]", "[9,10]") + "}", 10),
+        Malformed{"hole",
+                  file_of("{" + kGood + "," + tensor_json("b", "U8", "[1]", "[9,10]") + "}", 10),
                   "hole"},
-        Malformed{"hole_at_the_front", file_of("{" + tensor_json("a", "U8", "[1]", "[1,2]") + "}", 2),
-                  "hole"},
-        Malformed{"overlap", file_of("{" + kGood + "," + tensor_json("b", "U8", "[4]", "[4,8]") + "}", 8),
+        Malformed{"hole_at_the_front",
+                  file_of("{" + tensor_json("a", "U8", "[1]", "[1,2]") + "}", 2), "hole"},
+        Malformed{"overlap",
+                  file_of("{" + kGood + "," + tensor_json("b", "U8", "[4]", "[4,8]") + "}", 8),
                   "overlap"},
-        Malformed{"same_place", file_of("{" + kGood + "," + tensor_json("b", "F32", "[2]", "[0,8]") + "}", 8),
+        Malformed{"same_place",
+                  file_of("{" + kGood + "," + tensor_json("b", "F32", "[2]", "[0,8]") + "}", 8),
                   "overlap"},
-        Malformed{"duplicate", file_of("{" + kGood + "," + tensor_json("a", "U8", "[1]", "[8,9]") + "}", 9),
+        Malformed{"duplicate",
+                  file_of("{" + kGood + "," + tensor_json("a", "U8", "[1]", "[8,9]") + "}", 9),
                   "duplicate"},
-        Malformed{"ends_before_it_begins", file_of("{" + tensor_json("a", "U8", "[1]", "[1,0]") + "}", 1),
-                  "ends before"},
-        Malformed{"shape_too_small", file_of("{" + tensor_json("a", "F32", "[1]", "[0,8]") + "}", 8),
-                  "need 4"},
-        Malformed{"shape_overflows",
-                  file_of("{" + tensor_json("a", "F32", "[4611686018427387904,2]", "[0,8]") + "}", 8),
-                  "64 bits"},
-        Malformed{"shape_wraps_to_fit",
-                  file_of("{" + tensor_json("a", "U8", "[4294967296,4294967296]", "[0,0]") + "}", 0),
-                  "64 bits"},
+        Malformed{"ends_before_it_begins",
+                  file_of("{" + tensor_json("a", "U8", "[1]", "[1,0]") + "}", 1), "ends before"},
+        Malformed{"shape_too_small",
+                  file_of("{" + tensor_json("a", "F32", "[1]", "[0,8]") + "}", 8), "need 4"},
+        Malformed{
+            "shape_overflows",
+            file_of("{" + tensor_json("a", "F32", "[4611686018427387904,2]", "[0,8]") + "}", 8),
+            "64 bits"},
+        Malformed{
+            "shape_wraps_to_fit",
+            file_of("{" + tensor_json("a", "U8", "[4294967296,4294967296]", "[0,0]") + "}", 0),
+            "64 bits"},
         Malformed{"shape_beyond_u64",
                   file_of("{" + tensor_json("a", "U8", "[18446744073709551616]", "[0,1]") + "}", 1),
                   "not an integer"},
         Malformed{"negative_shape", file_of("{" + tensor_json("a", "U8", "[-1]", "[0,1]") + "}", 1),
                   "negative"},
-        Malformed{"fractional_shape", file_of("{" + tensor_json("a", "U8", "[1.0]", "[0,1]") + "}", 1),
-                  "integer"},
+        Malformed{"fractional_shape",
+                  file_of("{" + tensor_json("a", "U8", "[1.0]", "[0,1]") + "}", 1), "integer"},
         Malformed{"nested_shape", file_of("{" + tensor_json("a", "U8", "[[1]]", "[0,1]") + "}", 1),
                   "array where"},
-        Malformed{"one_offset", file_of("{" + tensor_json("a", "U8", "[1]", "[0]") + "}", 1), "two numbers"},
+        Malformed{"one_offset", file_of("{" + tensor_json("a", "U8", "[1]", "[0]") + "}", 1),
+                  "two numbers"},
         Malformed{"three_offsets", file_of("{" + tensor_json("a", "U8", "[1]", "[0,1,2]") + "}", 1),
                   "more than two"},
         Malformed{"offsets_as_object", file_of("{" + tensor_json("a", "U8", "[1]", "{}") + "}", 1),
                   "nested object"},
-        Malformed{"unknown_type", file_of("{" + tensor_json("a", "F99", "[1]", "[0,1]") + "}", 1), "F99"},
+        Malformed{"unknown_type", file_of("{" + tensor_json("a", "F99", "[1]", "[0,1]") + "}", 1),
+                  "F99"},
         Malformed{"missing_shape", file_of("{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1),
                   "missing"},
         Malformed{"missing_everything", file_of("{\"a\":{}}", 0), "missing"},
-        Malformed{"dtype_that_is_a_number", file_of("{\"a\":{\"dtype\":1}}", 0), "number where none"},
+        Malformed{"dtype_that_is_a_number", file_of("{\"a\":{\"dtype\":1}}", 0),
+                  "number where none"},
         Malformed{"duplicate_field", file_of("{\"a\":{\"dtype\":\"U8\",\"dtype\":\"I8\"}}", 0),
                   "duplicate field"},
         Malformed{"unknown_field", file_of("{\"a\":{\"strides\":[1]}}", 0), "unknown field"},
-        Malformed{"metadata_number", file_of("{\"__metadata__\":{\"a\":1}}", 0), "number where none"},
+        Malformed{"metadata_number", file_of("{\"__metadata__\":{\"a\":1}}", 0),
+                  "number where none"},
         Malformed{"metadata_null", file_of("{\"__metadata__\":{\"a\":null}}", 0), "null"},
         Malformed{"metadata_object", file_of("{\"__metadata__\":{\"a\":{}}}", 0), "nested object"},
         Malformed{"metadata_text", file_of("{\"__metadata__\":\"a\"}", 0), "text where none"},
@@ -174,7 +186,8 @@ TEST(Safetensors, a_number_in_the_metadata_is_the_whole_value) {
 }
 
 TEST(Safetensors, writer_refuses_what_it_could_not_read_back) {
-  const auto code = [](std::vector<TensorView> tensors, std::map<std::string, std::string> metadata) {
+  const auto code = [](std::vector<TensorView> tensors,
+                       std::map<std::string, std::string> metadata) {
     const auto encoded = encode_safetensors(tensors, metadata);
     return encoded ? std::string("accepted") : std::string(to_string(encoded.error().code));
   };

@@ -1,5 +1,7 @@
-// Protobuf promises the same bytes for the same message only where it is asked to order maps. Of skerry_stored_messages, since
-// no header of skerry_storage shows protobuf.
+// SPDX-License-Identifier: Apache-2.0
+// Protobuf promises the same bytes for the same message only where it is asked
+// to order maps. Of skerry_stored_messages, since no header of skerry_storage
+// shows protobuf.
 #pragma once
 
 #include <google/protobuf/io/coded_stream.h>

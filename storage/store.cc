@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/store.h"
 
 #include <algorithm>
@@ -9,21 +10,23 @@ namespace skerry::storage {
 namespace {
 
 bool is_family_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
-         c == '-';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '_' || c == '-';
 }
 
 Result<void> check_name(const FamilyName& family) {
   const std::string& name = family.str();
   const bool fits = !name.empty() && name.size() <= kMaxFamilyNameBytes && name != "default" &&
                     std::all_of(name.begin(), name.end(), is_family_character);
-  if (!fits) return fail(ErrorCode::kInvalid, text("\"", name, "\" cannot name a family of chunks"));
+  if (!fits)
+    return fail(ErrorCode::kInvalid, text("\"", name, "\" cannot name a family of chunks"));
   return {};
 }
 
 // Errors of the request itself: nothing was tried, so nothing failed.
 bool is_refusal(ErrorCode code) {
-  return code == ErrorCode::kInvalid || code == ErrorCode::kNotFound || code == ErrorCode::kConflict;
+  return code == ErrorCode::kInvalid || code == ErrorCode::kNotFound ||
+         code == ErrorCode::kConflict;
 }
 
 }  // namespace
@@ -44,8 +47,8 @@ Result<void> Store::change(std::size_t bytes, bool metadata, Change&& apply) {
   {
     const std::lock_guard lock(failure_mutex_);
     if (failure_) {
-      return fail(failure_->code,
-                  "storage failed earlier and takes no changes until a restart: " + failure_->message);
+      return fail(failure_->code, "storage failed earlier and takes no changes until a restart: " +
+                                      failure_->message);
     }
   }
   if (bytes > 0) TRY(has_room(bytes, metadata));
@@ -74,8 +77,8 @@ Result<void> Store::create_family(const FamilyName& family) {
 
 Result<void> Store::put_chunk(const FamilyName& family, const Hash& hash, std::string_view bytes) {
   if (bytes.size() > kMaxChunkBytes) {
-    return fail(ErrorCode::kInvalid,
-                text("a chunk of ", bytes.size(), " bytes; at most ", kMaxChunkBytes, " are allowed"));
+    return fail(ErrorCode::kInvalid, text("a chunk of ", bytes.size(), " bytes; at most ",
+                                          kMaxChunkBytes, " are allowed"));
   }
   return change(std::max<std::size_t>(bytes.size(), 1), false,
                 [&] { return do_put_chunk(family, hash, bytes); });
@@ -97,7 +100,8 @@ Result<std::vector<std::string>> Store::get_chunks(const FamilyName& family,
     ASSIGN_OR_RETURN(std::string bytes, do_get_chunk(family, hash));
     chunks.push_back(std::move(bytes));
   }
-  TRY(check_hashes(std::vector<std::string_view>(chunks.begin(), chunks.end()), hashes, family.str()));
+  TRY(check_hashes(std::vector<std::string_view>(chunks.begin(), chunks.end()), hashes,
+                   family.str()));
   return chunks;
 }
 

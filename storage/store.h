@@ -1,13 +1,16 @@
-// The Store seam: small metadata that is atomic and synced, and families of chunks that are written in any
-// order, flushed once and dropped whole. A checkpoint is a family; its manifest, a metadata key, is the
-// commit marker.
+// SPDX-License-Identifier: Apache-2.0
+// The Store seam: small metadata that is atomic and synced, and families of
+// chunks that are written in any order, flushed once and dropped whole. A
+// checkpoint is a family; its manifest, a metadata key, is the commit marker.
 //
-// Thread rule: every method may be called from any thread; methods block on the disk.
-// Failure rule: after a failed write, flush, create or drop the outcome is unknown, failed() is true and
-// every further change is refused with the first error: the process must end and recover at its next start (a
-// retried fsync can succeed falsely). One exception: kExhausted with failed() still false means that the
-// store saw too little free space beforehand and touched nothing; retry when there is room. Reads go on in
-// either case.
+// Thread rule: every method may be called from any thread; methods block on the
+// disk.
+// Failure rule: after a failed write, flush, create or drop the outcome is
+// unknown, failed() is true and every further change is refused with the first
+// error: the process must end and recover at its next start (a retried fsync
+// can succeed falsely). One exception: kExhausted with failed() still false
+// means that the store saw too little free space beforehand and touched
+// nothing; retry when there is room. Reads go on in either case.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +31,9 @@ inline constexpr std::size_t kMaxChunkBytes = 4 << 20;
 inline constexpr std::size_t kMaxKeyBytes = 1024;
 inline constexpr std::size_t kMaxFamilyNameBytes = 200;
 
-// [A-Za-z0-9._-], 1 … 200 characters, not "default". Name a family by the checkpoint attempt that fills it
-// (run, expert, step, epoch, attempt), never by (expert, round) alone: two epochs can produce the same round.
+// [A-Za-z0-9._-], 1 … 200 characters, not "default". Name a family by the
+// checkpoint attempt that fills it (run, expert, step, epoch, attempt), never
+// by (expert, round) alone: two epochs can produce the same round.
 using FamilyName = StringId<struct FamilyTag>;
 
 struct Write {
@@ -45,7 +49,8 @@ struct Entry {
   auto operator<=>(const Entry&) const = default;
 };
 
-// kCorrupt where one of these is not its chunk's hash; names it, and what it is a chunk `of`.
+// kCorrupt where one of these is not its chunk's hash; names it, and what it is
+// a chunk `of`.
 Result<void> check_hashes(std::span<const std::string_view> chunks, std::span<const Hash> hashes,
                           std::string_view of);
 
@@ -54,8 +59,9 @@ class Store {
   virtual ~Store() = default;
 
   // ---- Metadata ----
-  // All of the batch or nothing, durable on return. Later writes of the batch win over earlier ones of the
-  // same key. kInvalid: an empty or overlong key. A batch that only removes, or that is part of what makes room
+  // All of the batch or nothing, durable on return. Later writes of the batch
+  // win over earlier ones of the same key. kInvalid: an empty or overlong key.
+  // A batch that only removes, or that is part of what makes room
   // (Room::kLast), is written without asking whether there is any.
   Result<void> write(std::span<const Write> batch, Room room = Room::kAsked);
   Result<void> write(std::initializer_list<Write> batch) {
@@ -69,18 +75,23 @@ class Store {
   // ---- Families of chunks ----
   // Durable on return. kConflict: exists. kInvalid: not a family's name.
   Result<void> create_family(const FamilyName& family);
-  // Readable on return, durable after the next flush of its family. REQUIRES: blake2b(bytes) == hash, checked
-  // by whoever received them. Putting the same chunk again is allowed. kNotFound: no such family. kInvalid:
-  // over kMaxChunkBytes.
+  // Readable on return, durable after the next flush of its family. REQUIRES:
+  // blake2b(bytes) == hash, checked by whoever received them. Putting the same
+  // chunk again is allowed. kNotFound: no such family. kInvalid: over
+  // kMaxChunkBytes.
   Result<void> put_chunk(const FamilyName& family, const Hash& hash, std::string_view bytes);
-  // Every chunk put before this call survives a crash from here on. kNotFound: no such family.
+  // Every chunk put before this call survives a crash from here on. kNotFound:
+  // no such family.
   Result<void> flush(const FamilyName& family);
-  // Its hash is checked: kCorrupt where the medium gives other bytes; they are never returned. kNotFound: no
-  // such family or chunk.
+  // Its hash is checked: kCorrupt where the medium gives other bytes; they are
+  // never returned. kNotFound: no such family or chunk.
   Result<std::string> get_chunk(const FamilyName& family, const Hash& hash) const;
-  // The same of several, in their order, whose hashes are looked at together; the first that fails fails all.
-  Result<std::vector<std::string>> get_chunks(const FamilyName& family, std::span<const Hash> hashes) const;
-  // The chunks that are there and intact. Reads all of them: for resuming a transfer, not for asking often.
+  // The same of several, in their order, whose hashes are looked at together;
+  // the first that fails fails all.
+  Result<std::vector<std::string>> get_chunks(const FamilyName& family,
+                                              std::span<const Hash> hashes) const;
+  // The chunks that are there and intact. Reads all of them: for resuming a
+  // transfer, not for asking often.
   Result<std::vector<Hash>> chunks(const FamilyName& family) const { return do_chunks(family); }
   // Durable on return, gives the space back. kNotFound: no such family.
   Result<void> drop_family(const FamilyName& family);
@@ -88,12 +99,14 @@ class Store {
   std::vector<FamilyName> families() const { return do_families(); }
   bool has_family(const FamilyName& family) const;
 
-  // Whether `bytes` more may be written now: kExhausted if not. put_chunk and write ask it themselves.
+  // Whether `bytes` more may be written now: kExhausted if not. put_chunk and
+  // write ask it themselves.
   virtual Result<void> has_room(std::size_t bytes, bool metadata) const = 0;
 
   // True once a change has failed: see the failure rule.
   bool failed() const;
-  // A change of a file that the store's owner keeps beside it has failed as `error` says, with the same consequence.
+  // A change of a file that the store's owner keeps beside it has failed as
+  // `error` says, with the same consequence.
   void note_failure(const Error& error);
 
  private:
@@ -101,7 +114,8 @@ class Store {
   virtual Result<std::optional<std::string>> do_get(std::string_view key) const = 0;
   virtual Result<std::vector<Entry>> do_scan(std::string_view prefix) const = 0;
   virtual Result<void> do_create_family(const FamilyName& family) = 0;
-  virtual Result<void> do_put_chunk(const FamilyName& family, const Hash& hash, std::string_view bytes) = 0;
+  virtual Result<void> do_put_chunk(const FamilyName& family, const Hash& hash,
+                                    std::string_view bytes) = 0;
   virtual Result<void> do_flush(const FamilyName& family) = 0;
   // Unverified.
   virtual Result<std::string> do_get_chunk(const FamilyName& family, const Hash& hash) const = 0;

@@ -1,10 +1,12 @@
-// The memory and faulty versions, and the rules of Store that only faults can show.
+// SPDX-License-Identifier: Apache-2.0
+// The memory and faulty versions, and the rules of Store that only faults can
+// show.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "storage/faulty_store.h"
-#include "storage/memory_store.h"
-#include "storage/store_conformance.h"
+#include "storage/testing/faulty_store.h"
+#include "storage/testing/memory_store.h"
+#include "storage/testing/store_conformance.h"
 
 namespace skerry::storage {
 namespace {
@@ -29,7 +31,8 @@ class FaultyHolder final : public StoreHolder {
 INSTANTIATE_TEST_SUITE_P(
     InProcess, StoreConformance,
     testing::Values(StoreVersion{"memory", [] { return std::make_unique<MemoryHolder>(); }},
-                    StoreVersion{"faulty_without_faults", [] { return std::make_unique<FaultyHolder>(); }}),
+                    StoreVersion{"faulty_without_faults",
+                                 [] { return std::make_unique<FaultyHolder>(); }}),
     [](const auto& version) { return version.param.name; });
 
 const FamilyName kFamily("family");
@@ -37,7 +40,9 @@ const FamilyName kFamily("family");
 class FaultyStoreTest : public testing::Test {
  protected:
   FaultyStoreTest() { EXPECT_TRUE(store_.create_family(kFamily).has_value()); }
-  Result<void> put(const std::string& bytes) { return store_.put_chunk(kFamily, blake2b(bytes), bytes); }
+  Result<void> put(const std::string& bytes) {
+    return store_.put_chunk(kFamily, blake2b(bytes), bytes);
+  }
 
   MemoryStore below_;
   FaultyStore store_{below_};

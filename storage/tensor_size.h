@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The size of a tensor from its shape, with every product checked.
 #pragma once
 
@@ -10,7 +11,8 @@
 namespace skerry::storage {
 
 // Nothing on overflow of 64 bits.
-inline std::optional<std::uint64_t> tensor_bytes(DType dtype, const std::vector<std::uint64_t>& shape) {
+inline std::optional<std::uint64_t> tensor_bytes(DType dtype,
+                                                 const std::vector<std::uint64_t>& shape) {
   std::uint64_t total = bytes_of(dtype);
   for (const std::uint64_t size : shape) {
     if (__builtin_mul_overflow(total, size, &total)) return std::nullopt;

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Each form of ./dev that its --help documents is understood, and each wrong one refused, before anything is built."""
+
 import itertools
 import os
 import pathlib
@@ -11,10 +13,26 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILDERS = ("apt-get", "cmake", "ctest", "ninja", "sudo", "clang-format", "clang-tidy", "xargs")
-# What stands for a word of the help; of an option where the word alone does not say it.
-VALUES = {"DIR": "/tmp", "N": "3", "M": "0.5", "S": "7", "LIST": "0,3,4", "REGEX": "lease", "MODE:N": "until-fail:3", "LABEL": "core",
-          "FILE …": "base/text.cc", "--preset": "asan", "--out": "/nowhere/demo", "--steps": "60", "--bug": "epoch_not_raised", "bench NAME": "storage", "build TARGET …": "skerry",
-          "fuzz TARGET …": "token"}
+# What stands for a word of the help; of an option where the word alone does not
+# say it.
+VALUES = {
+    "DIR": "/tmp",
+    "N": "3",
+    "M": "0.5",
+    "S": "7",
+    "LIST": "0,3,4",
+    "REGEX": "lease",
+    "MODE:N": "until-fail:3",
+    "LABEL": "core",
+    "FILE …": "base/text.cc",
+    "--preset": "asan",
+    "--out": "/nowhere/demo",
+    "--steps": "60",
+    "--bug": "epoch_not_raised",
+    "bench NAME": "storage",
+    "build TARGET …": "skerry",
+    "fuzz TARGET …": "token",
+}
 
 
 class Dev(unittest.TestCase):
@@ -29,7 +47,14 @@ class Dev(unittest.TestCase):
 
     def dev(self, *words):
         env = {**os.environ, "PATH": f"{self.folder.name}:{os.environ['PATH']}"}
-        done = subprocess.run([ROOT / "dev", *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        done = subprocess.run(
+            [ROOT / "dev", *words],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
         if self.built.exists():
             began = self.built.read_text()
             self.built.unlink()
@@ -38,19 +63,39 @@ class Dev(unittest.TestCase):
 
     def forms(self):
         """(command, words that are always there, options that may be) of each line of the help."""
-        found = re.findall(r"^  \./dev (\w+)(.*)$", self.dev("--help").stdout.split("examples:")[0], re.MULTILINE)
-        self.assertGreaterEqual({command for command, _ in found},
-                                {"setup", "build", "test", "demo", "crash", "simulate", "bench", "fuzz", "format", "lint", "docs"})
+        found = re.findall(
+            r"^  \./dev (\w+)(.*)$", self.dev("--help").stdout.split("examples:")[0], re.MULTILINE
+        )
+        self.assertGreaterEqual(
+            {command for command, _ in found},
+            {
+                "setup",
+                "build",
+                "test",
+                "demo",
+                "crash",
+                "simulate",
+                "bench",
+                "fuzz",
+                "format",
+                "lint",
+                "docs",
+            },
+        )
         for command, rest in found:
             options = re.findall(r"\[([^\]]*)\]", rest)
             fixed = re.sub(r"\[[^\]]*\]", "", rest)
-            yield command, self.example(command, fixed), [self.example(command, option) for option in options]
+            yield command, self.example(command, fixed), [
+                self.example(command, option) for option in options
+            ]
 
     @staticmethod
     def example(command, words):
         name, _, value = words.strip().partition(" ")
         if not name.startswith("-"):
-            return [VALUES.get(words.strip()) or VALUES[f"{command} {words.strip()}"]] if name else []
+            return (
+                [VALUES.get(words.strip()) or VALUES[f"{command} {words.strip()}"]] if name else []
+            )
         return [name, VALUES.get(name) or VALUES[value]] if value else [name]
 
     def test_each_documented_form_is_understood(self):
@@ -69,7 +114,9 @@ class Dev(unittest.TestCase):
                     self.assertIn("would ", done.stdout)
 
     def test_each_example_is_understood(self):
-        examples = re.findall(r"^  \./dev (.+)$", self.dev("--help").stdout.split("examples:")[1], re.MULTILINE)
+        examples = re.findall(
+            r"^  \./dev (.+)$", self.dev("--help").stdout.split("examples:")[1], re.MULTILINE
+        )
         self.assertGreaterEqual(len(examples), 2)
         for words in examples:
             self.assertEqual(self.dev(*words.split(), "--dry-run").returncode, 0, words)
@@ -81,12 +128,35 @@ class Dev(unittest.TestCase):
             self.assertIn("usage:", done.stdout.lower())
 
     def test_what_is_wrong_is_refused(self):
-        for words in (["setup", "--torch"], ["setup", "--torch", "/nowhere"], ["build", "--nonsense"], ["build", "--preset", "fast"],
-                      ["test", "--only", "all"], ["test", "-j", "many"], ["test", "lease"], ["demo", "--keeps"], ["demo", "--steps", "x"], ["demo", "--steps", "3"],
-                      ["crash", "--minutes"], ["crash", "--minutes", "x"], ["crash", "--stops", "--planted"], ["crash", "now"],
-                      ["simulate", "--seeds"], ["simulate", "--seeds", "x"], ["simulate", "--bug", "none_such"], ["simulate", "--all=1"],
-                      ["simulate", "--keep", "1,"], ["bench", "none"], ["bench", "storage", "--repeats", "x"], ["fuzz", "none"],
-                      ["fuzz", "--minutes", "x"], ["format", "--chekc"], ["lint", "none.cc"], ["docs", "cli"], ["deploy"]):
+        for words in (
+            ["setup", "--torch"],
+            ["setup", "--torch", "/nowhere"],
+            ["build", "--nonsense"],
+            ["build", "--preset", "fast"],
+            ["test", "--only", "all"],
+            ["test", "-j", "many"],
+            ["test", "lease"],
+            ["demo", "--keeps"],
+            ["demo", "--steps", "x"],
+            ["demo", "--steps", "3"],
+            ["crash", "--minutes"],
+            ["crash", "--minutes", "x"],
+            ["crash", "--stops", "--planted"],
+            ["crash", "now"],
+            ["simulate", "--seeds"],
+            ["simulate", "--seeds", "x"],
+            ["simulate", "--bug", "none_such"],
+            ["simulate", "--all=1"],
+            ["simulate", "--keep", "1,"],
+            ["bench", "none"],
+            ["bench", "storage", "--repeats", "x"],
+            ["fuzz", "none"],
+            ["fuzz", "--minutes", "x"],
+            ["format", "--chekc"],
+            ["lint", "none.cc"],
+            ["docs", "cli"],
+            ["deploy"],
+        ):
             with self.subTest(" ".join(words)):
                 done = self.dev(*words)
                 self.assertNotEqual(done.returncode, 0)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Holds Markdown, comments, messages and help to what a program can check of the house style.
 
 usage: prose_test.py [--write] [FILE ...]
@@ -10,6 +11,7 @@ the list only shrinks. --write writes the numbers anew, after a file was
 repaired, moved or split; it refuses if their sum would grow.
 With FILE: prints the findings of these files, and checks no number.
 """
+
 import collections
 import pathlib
 import re
@@ -18,14 +20,16 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ALLOWED = ROOT / "tests/prose_allowed.txt"
-WORDS_MOST = 25     # of a sentence
-COMMENT_MOST = 80   # columns
+WORDS_MOST = 25  # of a sentence
+COMMENT_MOST = 80  # columns
 CODE_MOST = 100
 GENERATED = {"docs/reference/cli.md", "docs/internals/headers.md"}  # their sources are checked
 SOURCES = (".cc", ".h", ".cu", ".cuh", ".proto", ".pml")
 SCRIPTS = (".py", ".sh", ".cmake")
-FOLDERS = ("base|protocol|storage|exchange|gossip|coordinator|daemon|cli|diffusion|engine|tests|"
-           "cmake|docs|systemd")
+FOLDERS = (
+    "base|protocol|storage|exchange|gossip|coordinator|daemon|cli|diffusion|engine|tests|"
+    "cmake|docs|systemd"
+)
 
 # Each with what to write instead.
 PHRASES = [
@@ -44,8 +48,11 @@ PHRASES = [
     (r"\bso that a \w+ \w+ expires nobody\b", "must not expire leases"),
 ]
 # "A planned end" of a lease and rounds "planned by time" are no plans of ours.
-PLANS = re.compile(r"\b(will be|planned(?! (end|by))|(a|the) later version|not (yet )?built|"
-                   r"in the future|TODO|FIXME)\b", re.IGNORECASE)
+PLANS = re.compile(
+    r"\b(will be|planned(?! (end|by))|(a|the) later version|not (yet )?built|"
+    r"in the future|TODO|FIXME)\b",
+    re.IGNORECASE,
+)
 
 SEPARATORS = re.compile(r"(?<=[.!?])[)\"'*_]*\s+(?=[\"'(*_`\[]*[A-Z0-9`\[])")
 SHORTHAND = re.compile(r"\b(e\.g|i\.e|etc|vs|cf|al|no|approx|min|max|Fig|Eq)\.\s")
@@ -76,7 +83,7 @@ def sentences_of(text):
     masked = SHORTHAND.sub(lambda m: m[0].replace(". ", "X "), masked)
     begin = 0
     for gap in SEPARATORS.finditer(masked):
-        yield text[begin:gap.start()]
+        yield text[begin : gap.start()]
         begin = gap.end()
     yield text[begin:]
 
@@ -111,7 +118,7 @@ def markdown(path, lines, found):
                         found.add(number, f"{words_of(sentence)} words in a sentence", sentence)
             continue
         item = re.match(r"\s*([-*]|\d+\.)\s+", line)
-        sentences = [s for s in sentences_of(line[item.end():] if item else line) if s.strip()]
+        sentences = [s for s in sentences_of(line[item.end() :] if item else line) if s.strip()]
         for sentence in sentences:
             if words_of(sentence) > WORDS_MOST:
                 found.add(number, f"{words_of(sentence)} words in a sentence", sentence)
@@ -131,7 +138,7 @@ def comments_of(lines, mark):
         if stripped.startswith(mark) and not stripped.startswith("#!"):
             if not block:
                 first = number
-            block.append(stripped[len(mark):].strip())
+            block.append(stripped[len(mark) :].strip())
         elif block:
             yield first, block
             block = []
@@ -147,7 +154,7 @@ def source(path, lines, found):
         if width > most and "http" not in line:
             found.add(number, f"{width} columns, expected at most {most}", line)
         trailing = re.search(rf"\s{mark} (.*)$", line)
-        comment = stripped[len(mark):] if is_comment else trailing[1] if trailing else ""
+        comment = stripped[len(mark) :] if is_comment else trailing[1] if trailing else ""
         messages = " ".join(re.findall(r'"((?:[^"\\]|\\.)*)"', line)) if not is_comment else ""
         check_words(found, number, comment + " " + messages)
         check_plans(found, number, comment, path)
@@ -194,8 +201,13 @@ def check(path):
 
 
 def files():
-    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-                            cwd=ROOT, capture_output=True, text=True, check=False)
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if listed.returncode == 0:
         names = listed.stdout.split("\n")
     else:  # no clone: a tree that was unpacked
@@ -241,8 +253,10 @@ def main():
     allowed = read_allowed()
     if arguments == ["--write"]:
         if sum(counts.values()) > sum(allowed.values()):
-            print(f"{sum(counts.values())} findings, {sum(allowed.values())} are allowed: "
-                  "the list may only shrink")
+            print(
+                f"{sum(counts.values())} findings, {sum(allowed.values())} are allowed: "
+                "the list may only shrink"
+            )
         else:
             write_allowed(counts)
             allowed = counts
@@ -259,13 +273,19 @@ def main():
             print(f"  in all: {', '.join(f'{n} × {kind}' for kind, n in kinds.most_common(4))}")
         elif have < may:
             failed = True
-            print(f"{name}: {have} findings, the list says {may}: run `tests/prose_test.py --write` "
-                  "and commit tests/prose_allowed.txt")
+            print(
+                f"{name}: {have} findings, the list says {may}: run `tests/prose_test.py --write` "
+                "and commit tests/prose_allowed.txt"
+            )
     if failed:
-        sys.exit("`tests/prose_test.py FILE` prints every finding of a file; "
-                 "the rules are in CONTRIBUTING.md, \"Words\"")
-    print(f"{sum(counts.values())} findings in {len(counts)} older files, as the list says; "
-          "it may only shrink")
+        sys.exit(
+            "`tests/prose_test.py FILE` prints every finding of a file; "
+            "the rules are in CONTRIBUTING.md, \"Words\""
+        )
+    print(
+        f"{sum(counts.values())} findings in {len(counts)} older files, as the list says; "
+        "it may only shrink"
+    )
 
 
 if __name__ == "__main__":

@@ -1,16 +1,25 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Which LibTorch `./dev setup --torch DIR` takes, and what it says of one that it does not.
 
 usage: torch_package_test.py CMAKE SOURCE_DIR
 """
+
 import pathlib
 import subprocess
 import sys
 import tempfile
 import unittest
 
-FILES = ("lib/libtorch.so", "lib/libtorch_cpu.so", "include/torch/csrc/api/include/torch/torch.h", "share/cmake/Torch/TorchConfig.cmake")
-NEW_ABI = b"_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+FILES = (
+    "lib/libtorch.so",
+    "lib/libtorch_cpu.so",
+    "include/torch/csrc/api/include/torch/torch.h",
+    "share/cmake/Torch/TorchConfig.cmake",
+)
+NEW_ABI = (
+    b"_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+)
 OLD_ABI = b"_ZN3c105ErrorC2ENS_14SourceLocationESs"
 
 
@@ -24,7 +33,10 @@ class Package(unittest.TestCase):
         for name in FILES:
             self.write(name, b"")
         self.write("lib/libc10.so", b"\0\1" + symbol + b"\0")
-        self.write("share/cmake/Torch/TorchConfigVersion.cmake", b"set(PACKAGE_VERSION " + version.encode() + b")\n")
+        self.write(
+            "share/cmake/Torch/TorchConfigVersion.cmake",
+            b"set(PACKAGE_VERSION " + version.encode() + b")\n",
+        )
 
     def write(self, name, contents):
         path = self.folder / name
@@ -32,8 +44,16 @@ class Package(unittest.TestCase):
         path.write_bytes(contents)
 
     def look(self):
-        ran = subprocess.run([CMAKE, f"-DSKERRY_TORCH_DIR={self.folder}", "-P", f"{SOURCE}/cmake/TorchPackage.cmake"],
-                             capture_output=True, text=True)
+        ran = subprocess.run(
+            [
+                CMAKE,
+                f"-DSKERRY_TORCH_DIR={self.folder}",
+                "-P",
+                f"{SOURCE}/cmake/TorchPackage.cmake",
+            ],
+            capture_output=True,
+            text=True,
+        )
         return ran.returncode == 0, " ".join(ran.stderr.split())
 
     def refused(self, words):

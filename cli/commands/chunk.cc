@@ -1,4 +1,6 @@
-// chunk …: the objects that runs and datasets name, where they are, and whether they are whole.
+// SPDX-License-Identifier: Apache-2.0
+// chunk …: the objects that runs and datasets name, where they are, and whether
+// they are whole.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <deque>
@@ -30,14 +32,16 @@ struct ListOptions {
   bool chunks = false;
 };
 
-// Takes an object for whole once its manifest is here, so that no chunk is asked for.
+// Takes an object for whole once its manifest is here, so that no chunk is
+// asked for.
 class ManifestShelf final : public exchange::Shelf {
  public:
   Result<std::vector<Hash>> open(const storage::NamedManifest& object,
                                  const std::vector<std::string>&) override {
     manifests[object.name] = object.manifest;
     std::vector<Hash> all;
-    for (const storage::Chunk& chunk : storage::distinct_chunks(object.manifest)) all.push_back(chunk.hash);
+    for (const storage::Chunk& chunk : storage::distinct_chunks(object.manifest))
+      all.push_back(chunk.hash);
     return all;
   }
   Result<void> write(const Hash&, const Hash&, std::string_view) override { return {}; }
@@ -63,7 +67,8 @@ std::string what(const pb::ObjectInfo& info) {
   return text("dataset ", info.dataset(), ", ", info.object().name());
 }
 
-Result<std::vector<Object>> all_objects(Command& command, const std::string& run, const std::string& prefix) {
+Result<std::vector<Object>> all_objects(Command& command, const std::string& run,
+                                        const std::string& prefix) {
   std::vector<Object> objects;
   std::string after;
   while (true) {
@@ -83,8 +88,8 @@ Result<std::vector<Object>> all_objects(Command& command, const std::string& run
     return fail(ErrorCode::kNotFound, text("no run or dataset names an object ", prefix));
   std::ranges::sort(objects, {}, [](const Object& object) {
     const pb::ObjectInfo& info = object.info;
-    return std::make_tuple(info.run().empty(), info.run(), info.dataset(), info.expert(), info.kind(),
-                           info.step(), info.object().name());
+    return std::make_tuple(info.run().empty(), info.run(), info.dataset(), info.expert(),
+                           info.kind(), info.step(), info.object().name());
   });
   return objects;
 }
@@ -118,12 +123,13 @@ Result<void> add_holders(Command& command, std::vector<Object>& objects, const s
   bool is_known = false;
   table.for_each(now, [&](const gossip::Entry& entry) {
     if (entry.record->key.kind != gossip::Kind::kNode) return;
-    is_known =
-        is_known || entry.record->key.author.str() == node || gossip::certified(*entry.record).name() == node;
+    is_known = is_known || entry.record->key.author.str() == node ||
+               gossip::certified(*entry.record).name() == node;
   });
   if (is_known) return {};
-  return fail(ErrorCode::kNotFound,
-              text("no node ", node, " has said anything: `skerry peer list` shows those that have"));
+  return fail(
+      ErrorCode::kNotFound,
+      text("no node ", node, " has said anything: `skerry peer list` shows those that have"));
 }
 
 Json to_json(const Object& object) {
@@ -191,7 +197,8 @@ Result<int> list_chunks(Command& command, const std::vector<Object>& objects) {
     Json item = to_json(object);
     item["chunks"] = Json::array();
     for (const auto& [part, chunk] : chunks_of(manifest->second)) {
-      item["chunks"].push_back({{"chunk", chunk.hash.hex()}, {"part", part}, {"bytes", chunk.bytes}});
+      item["chunks"].push_back(
+          {{"chunk", chunk.hash.hex()}, {"part", part}, {"bytes", chunk.bytes}});
       if (!command.json()) {
         table.add({what(object.info), object.name.hex().substr(0, kShownDigits), part,
                    chunk.hash.hex().substr(0, kShownDigits), human_bytes(chunk.bytes)});
@@ -229,7 +236,8 @@ Result<int> list(Command& command, const ListOptions& options) {
                holders_of(object)});
   }
   table.print(command.out(), command.colour());
-  command.tell(text(objects.size(), objects.size() == 1 ? " object, " : " objects, ", human_bytes(bytes)));
+  command.tell(
+      text(objects.size(), objects.size() == 1 ? " object, " : " objects, ", human_bytes(bytes)));
   return kExitOk;
 }
 
@@ -242,7 +250,8 @@ struct Verdict {
 
 class Verification {
  public:
-  Verification(Command& command, const std::vector<Object>& objects) : command_(command), patience_(command) {
+  Verification(Command& command, const std::vector<Object>& objects)
+      : command_(command), patience_(command) {
     for (const Object& object : objects) {
       if (object.info.state() == "arriving") {
         ++on_their_way_;
@@ -282,7 +291,8 @@ class Verification {
     pb::AdminRequest request;
     request.mutable_object_verify()->set_manifest(verdict.object->name.raw());
     const Result<pb::AdminReply> answer = command_.ask(request);
-    if (!answer && answer.error().code == ErrorCode::kNotFound) {  // a later checkpoint took its place
+    if (!answer &&
+        answer.error().code == ErrorCode::kNotFound) {  // a later checkpoint took its place
       ++gone_;
       return true;
     }
@@ -296,7 +306,8 @@ class Verification {
     if (!verdict.said.done()) return false;
     ++checked_;
     done_bytes_ += verdict.object->info.object().bytes();
-    if (!verdict.said.trouble().empty() || verdict.said.damaged_size() > 0) damaged_.push_back(verdict);
+    if (!verdict.said.trouble().empty() || verdict.said.damaged_size() > 0)
+      damaged_.push_back(verdict);
     return true;
   }
 
@@ -335,7 +346,8 @@ Result<int> verify(Command& command, const std::string& run, const std::string& 
       item.erase("holders");
       item["coordinator"] = verdict.said.trouble().empty() ? "whole" : "damaged";
       item["damaged_chunks"] = Json::array();
-      for (const std::string& chunk : verdict.said.damaged()) item["damaged_chunks"].push_back(to_hex(chunk));
+      for (const std::string& chunk : verdict.said.damaged())
+        item["damaged_chunks"].push_back(to_hex(chunk));
       item["trouble"] = printable(trouble_of(verdict));
       damaged.push_back(std::move(item));
     }
@@ -348,10 +360,12 @@ Result<int> verify(Command& command, const std::string& run, const std::string& 
                   << human_bytes(verification.checked_bytes());
     if (verification.on_their_way() > 0)
       command.out() << "; " << verification.on_their_way() << " are still on their way";
-    if (verification.gone() > 0) command.out() << "; " << verification.gone() << " were dropped meanwhile";
+    if (verification.gone() > 0)
+      command.out() << "; " << verification.gone() << " were dropped meanwhile";
     command.out() << ": "
-                  << (verification.damaged().empty() ? std::string("all whole")
-                                                     : text(verification.damaged().size(), " damaged"))
+                  << (verification.damaged().empty()
+                          ? std::string("all whole")
+                          : text(verification.damaged().size(), " damaged"))
                   << '\n';
     for (const Verdict& verdict : verification.damaged()) {
       command.out() << printable(what(verdict.object->info)) << ", object "
@@ -367,18 +381,21 @@ CLI::Validator is_prefix() {
   const auto check = [](const std::string& given) {
     const bool fits = given.size() >= kPrefixLeast && given.size() <= 2 * Hash::kBytes &&
                       given.find_first_not_of("0123456789abcdef") == std::string::npos;
-    return fits ? std::string() : text("expected ", kPrefixLeast, " or more digits of an object's name");
+    return fits ? std::string()
+                : text("expected ", kPrefixLeast, " or more digits of an object's name");
   };
   return CLI::Validator(check, "");
 }
 
 void add_list(CLI::App& group, Command& command) {
-  CLI::App* added = group.add_subcommand(
-      "list",
-      "Lists the checkpoints and files of runs with their sizes, and who holds them; takes a few seconds");
+  CLI::App* added = group.add_subcommand("list",
+                                         "Lists the checkpoints and files of runs with their "
+                                         "sizes, and who holds them; takes a few seconds");
   auto options = std::make_shared<ListOptions>();
-  added->add_option("RUN", options->run, "its name or id; without: of all runs and datasets")->type_name("");
-  added->add_option("--node", options->node, "only what this node says that it holds")->type_name("NODE");
+  added->add_option("RUN", options->run, "its name or id; without: of all runs and datasets")
+      ->type_name("");
+  added->add_option("--node", options->node, "only what this node says that it holds")
+      ->type_name("NODE");
   added->add_option("--object", options->object, "only this one, by the start of its name")
       ->check(is_prefix())
       ->type_name("HASH");
@@ -386,23 +403,27 @@ void add_list(CLI::App& group, Command& command) {
   added->footer(
       "Example:\n  skerry chunk list fashion\n  skerry chunk list --node rented-3\n"
       "  skerry chunk list fashion --object 3f0c9a11 --chunks");
-  added->callback(
-      [&command, options] { command.chosen = [&command, options] { return list(command, *options); }; });
+  added->callback([&command, options] {
+    command.chosen = [&command, options] { return list(command, *options); };
+  });
 }
 
 void add_verify(CLI::App& group, Command& command) {
-  CLI::App* added = group.add_subcommand(
-      "verify",
-      "Has the coordinator read and hash again every chunk that it keeps; needs an admin's context");
+  CLI::App* added = group.add_subcommand("verify",
+                                         "Has the coordinator read and hash again every chunk that "
+                                         "it keeps; needs an admin's context");
   auto options = std::make_shared<ListOptions>();
-  added->add_option("RUN", options->run, "its name or id; without: of all runs and datasets")->type_name("");
+  added->add_option("RUN", options->run, "its name or id; without: of all runs and datasets")
+      ->type_name("");
   added->add_option("--object", options->object, "only this one, by the start of its name")
       ->check(is_prefix())
       ->type_name("HASH");
   added->footer(
-      "Example:\n  skerry chunk verify fashion\nLeaves with 8 where something is damaged, and says what "
+      "Example:\n  skerry chunk verify fashion\nLeaves with 8 where something is damaged, and says "
+      "what "
       "mends it. Training "
-      "goes on meanwhile; what is damaged\nis served no more, as `skerry run why` then says. Nodes check "
+      "goes on meanwhile; what is damaged\nis served no more, as `skerry run why` then says. Nodes "
+      "check "
       "what they read as "
       "they read it.");
   added->callback([&command, options] {

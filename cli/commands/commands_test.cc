@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each command: what it asks of the coordinator, what it prints, how it exits.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "cli/run/run_file.h"
 #include "cli/shell/exit_code.h"
 #include "cli/shell/output.h"
@@ -116,7 +117,8 @@ TEST(Parsing, UsageErrorsHelpAndSuggestions) {
   EXPECT_EQ(around({"node"}), kExitUsage);
   EXPECT_THAT(around.told(), AllOf(HasSubstr("Usage: skerry node"), HasSubstr("uncordon")));
   EXPECT_EQ(around({"-o", "json", "nod", "list"}), kExitUsage);
-  EXPECT_THAT(around.told(), HasSubstr("there is no command 'skerry nod': did you mean 'skerry node'?"));
+  EXPECT_THAT(around.told(),
+              HasSubstr("there is no command 'skerry nod': did you mean 'skerry node'?"));
   EXPECT_EQ(around({"node", "list", "--contxt", "x"}), kExitUsage);
   EXPECT_THAT(around.told(), HasSubstr("has no option --contxt: did you mean --context?"));
   EXPECT_EQ(around({"node", "lst"}), kExitUsage);
@@ -207,7 +209,8 @@ TEST(Token, CreateMakesAStringThatADaemonCanParse) {
   EXPECT_THAT(shown["join_command"].get<std::string>(), HasSubstr("skerryd join skerry1."));
 
   ASSERT_EQ(around({"token", "create"}), kExitOk);
-  EXPECT_EQ(around.printed(), shown["token"].get<std::string>() + "\n");  // a script takes it as it is
+  EXPECT_EQ(around.printed(),
+            shown["token"].get<std::string>() + "\n");  // a script takes it as it is
   EXPECT_EQ(around.coordinator.asked[1].token_create().uses(), 1U);
   EXPECT_EQ(around.coordinator.asked[1].token_create().ttl_seconds(), 24U * 3600);
 }
@@ -241,8 +244,9 @@ TEST(Login, TakesTheTokenFromTheArgumentOrTheEnvironment) {
   EXPECT_EQ(around({"login", "skerry1.abc"}), kExitOk);
   around.variables["SKERRY_TOKEN"] = "skerry1.def";
   EXPECT_EQ(around({"login", "--context", "/nonexistent/mine.toml", "--name", "eva"}), kExitOk);
-  EXPECT_THAT(around.logins, ElementsAre(ElementsAre("skerry1.abc", "", "/nonexistent/skerry/context.toml"),
-                                         ElementsAre("skerry1.def", "eva", "/nonexistent/mine.toml")));
+  EXPECT_THAT(around.logins,
+              ElementsAre(ElementsAre("skerry1.abc", "", "/nonexistent/skerry/context.toml"),
+                          ElementsAre("skerry1.def", "eva", "/nonexistent/mine.toml")));
 }
 
 pb::AdminReply node_reply(const std::string& state, bool busy) {
@@ -282,8 +286,8 @@ TEST(Node, ListHasTheFieldsThatScriptsRead) {
     EXPECT_EQ(work["run_name"], "fashion");
   }
   ASSERT_EQ(around({"node", "list"}), kExitOk);
-  EXPECT_THAT(around.printed(),
-              AllOf(HasSubstr("anna"), HasSubstr("fashion/2 training at 40"), HasSubstr("3.0 s ago")));
+  EXPECT_THAT(around.printed(), AllOf(HasSubstr("anna"), HasSubstr("fashion/2 training at 40"),
+                                      HasSubstr("3.0 s ago")));
   around.coordinator.answer(Body::kNodeShow, node_reply("training", true));
   ASSERT_EQ(around({"node", "show", "anna"}), kExitOk);
   EXPECT_THAT(around.printed(), HasSubstr("fashion/2"));
@@ -338,7 +342,8 @@ TEST(Run, CreateSendsTheFileAndSaysWhatItMade) {
   std::ofstream(folder / "run.toml") << example_run_file();
   FakeSurroundings around;
   around.coordinator.answer(Body::kRunCreate, run_reply("waiting"));
-  ASSERT_EQ(around({"run", "create", "-f", folder / "run.toml", "--dry-run"}), kExitOk) << around.told();
+  ASSERT_EQ(around({"run", "create", "-f", folder / "run.toml", "--dry-run"}), kExitOk)
+      << around.told();
   EXPECT_TRUE(around.coordinator.asked[0].run_create().dry_run());
   EXPECT_EQ(around.coordinator.asked[0].run_create().spec().preset(), "S/2");
   ASSERT_EQ(around({"run", "create", "-f", folder / "run.toml", "-o", "json"}), kExitOk);
@@ -355,7 +360,8 @@ TEST(Run, CreateOfWhatIsThereSaysSo) {
   there.mutable_runs()->set_existed(true);
   around.coordinator.answer(Body::kRunCreate, there);
   EXPECT_EQ(around({"run", "create", "-f", folder / "run.toml"}), kExitOk);
-  EXPECT_THAT(around.printed(), AllOf(HasSubstr("is there already: running"), Not(HasSubstr("created"))));
+  EXPECT_THAT(around.printed(),
+              AllOf(HasSubstr("is there already: running"), Not(HasSubstr("created"))));
   EXPECT_EQ(around({"run", "create", "-f", folder / "run.toml", "-o", "json"}), kExitOk);
   EXPECT_EQ(json(around)["created"], false);
 }
@@ -391,7 +397,8 @@ TEST(Run, ShowHasTheFieldsThatScriptsReadAndNullsWhereThereIsNothing) {
   EXPECT_EQ(trained["epoch"], 7);
   EXPECT_EQ(trained["node"], "anna");
   EXPECT_EQ(trained["loss"], 0.25);
-  EXPECT_EQ(trained["checkpoint"], "1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f");
+  EXPECT_EQ(trained["checkpoint"],
+            "1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f");
   EXPECT_EQ(trained["committed_at"], "2025-06-15T15:06:40.000Z");
   EXPECT_EQ(trained["phase"], "training");
   EXPECT_EQ(trained["attempt"], 0);
@@ -426,7 +433,8 @@ TEST(Run, WatchEndsWithTheRun) {
 
 TEST(Run, WatchBearsACoordinatorThatRestarts) {
   FakeSurroundings around;
-  around.coordinator.answers[Body::kRunShow] = [&around](const pb::AdminRequest&) -> Result<pb::AdminReply> {
+  around.coordinator.answers[Body::kRunShow] =
+      [&around](const pb::AdminRequest&) -> Result<pb::AdminReply> {
     if (around.waits == 1) return fail(ErrorCode::kUnavailable, "away");
     return run_reply(around.waits < 3 ? "running" : "done");
   };
@@ -451,7 +459,8 @@ TEST(Run, ExpertsLeaveAndJoin) {
 
 TEST(Run, AdoptAsksUntilNothingIsMissing) {
   FakeSurroundings around;
-  around.coordinator.answers[Body::kRunAdopt] = [&around](const pb::AdminRequest&) -> Result<pb::AdminReply> {
+  around.coordinator.answers[Body::kRunAdopt] =
+      [&around](const pb::AdminRequest&) -> Result<pb::AdminReply> {
     pb::AdminReply reply;
     if (around.waits < 3) {
       reply.mutable_adopted()->add_missing(
@@ -471,7 +480,8 @@ TEST(Run, AdoptAsksUntilNothingIsMissing) {
 TEST(Run, AdoptNamesWhatIsMissingAndEndsUnhealthy) {
   FakeSurroundings around;
   pb::AdminReply reply;
-  reply.mutable_adopted()->add_missing("its specification: no connected node has given it back yet");
+  reply.mutable_adopted()->add_missing(
+      "its specification: no connected node has given it back yet");
   around.coordinator.answer(Body::kRunAdopt, reply);
   EXPECT_EQ(around({"run", "adopt", "fashion", "--wait", "3"}), kExitUnhealthy);
   EXPECT_EQ(around.waits, 3);
@@ -569,7 +579,8 @@ TEST(Event, FollowPrintsOneObjectALine) {
     return events_reply(after + 1, static_cast<std::uint64_t>(around.waits) + 1);
   };
   EXPECT_EQ(around({"event", "list", "--follow", "-o", "json"}), kExitAuth);
-  EXPECT_THAT(around.told(), AllOf(HasSubstr("away, trying again: no answer"), HasSubstr("is back")));
+  EXPECT_THAT(around.told(),
+              AllOf(HasSubstr("away, trying again: no answer"), HasSubstr("is back")));
   std::istringstream lines(around.printed());
   std::vector<int> numbers;
   for (std::string line; std::getline(lines, line);) numbers.push_back(Json::parse(line)["number"]);
@@ -595,18 +606,20 @@ TEST(Sample, HandsOverToTheEngineWithTheSameFlags) {
             kExitOk)
       << around.told();
   EXPECT_THAT(around.ran.at(0),
-              ElementsAre("/bin/skerry-engine", "sample", ensemble, "-n", "9", "--steps", "30", "--solver",
-                          "heun", "--guidance", "2", "--route", "top2", "--router", "learned", "--seed", "4",
-                          "-o", "grid.png", "--label", "1"));
+              ElementsAre("/bin/skerry-engine", "sample", ensemble, "-n", "9", "--steps", "30",
+                          "--solver", "heun", "--guidance", "2", "--route", "top2", "--router",
+                          "learned", "--seed", "4", "-o", "grid.png", "--label", "1"));
   EXPECT_EQ(around({"sample", ensemble, "--label", "0", "-o", "grid.png"}), kExitOk);
   EXPECT_EQ(around({"sample", ensemble, "--vae", "folder", "-o", "grid.png"}), kExitOk);
   EXPECT_THAT(std::vector(around.ran.back().end() - 2, around.ran.back().end()),
               ElementsAre("--vae", "folder"));
   EXPECT_EQ(around({"sample", ensemble, "--expert", "3", "-o", "grid.png"}), kExitOk);
-  EXPECT_THAT(around.ran.back(),
-              ElementsAre("/bin/skerry-engine", "sample", ensemble, "-n", "16", "--steps", "50", "--solver",
-                          "euler", "--guidance", "1", "--expert", "3", "--seed", "0", "-o", "grid.png"));
-  EXPECT_EQ(around({"sample", ensemble, "--expert", "3", "--route", "top1", "-o", "grid.png"}), kExitUsage);
+  EXPECT_THAT(
+      around.ran.back(),
+      ElementsAre("/bin/skerry-engine", "sample", ensemble, "-n", "16", "--steps", "50", "--solver",
+                  "euler", "--guidance", "1", "--expert", "3", "--seed", "0", "-o", "grid.png"));
+  EXPECT_EQ(around({"sample", ensemble, "--expert", "3", "--route", "top1", "-o", "grid.png"}),
+            kExitUsage);
   EXPECT_EQ(around({"sample", ensemble, "--label", "2", "-o", "grid.png"}), kExitUsage);
   EXPECT_THAT(around.told(), HasSubstr("the classes are disc, square"));
   EXPECT_EQ(around({"sample", ensemble, "--route", "learned", "-o", "grid.png"}), kExitUsage);
@@ -667,7 +680,8 @@ TEST(Doctor, OnARentedMachineNeedsOnlyTheToken) {
                                                     .role = pb::ROLE_NODE,
                                                     .expires_unix_ms = around.now_unix_ms + 1000});
   EXPECT_EQ(around({"doctor", "--token", token}), kExitOk) << around.printed();
-  EXPECT_THAT(around.printed(), AllOf(HasSubstr("of role node"), HasSubstr("enrol tcp://10.0.0.1:7600 in")));
+  EXPECT_THAT(around.printed(),
+              AllOf(HasSubstr("of role node"), HasSubstr("enrol tcp://10.0.0.1:7600 in")));
   EXPECT_THAT(around.coordinator.asked, IsEmpty());
   around.now_unix_ms += 2000;
   EXPECT_EQ(around({"doctor", "--token", token}), kExitUnhealthy);
@@ -740,14 +754,15 @@ TEST(Doctor, TheCpuTakesAStepWhereThereIsNoCard) {
 TEST(Completion, KnowsEveryCommand) {
   FakeSurroundings around;
   ASSERT_EQ(around({"completion", "bash"}), kExitOk);
-  EXPECT_THAT(around.printed(),
-              AllOf(HasSubstr("'node drain')"), HasSubstr("--dry-run"), HasSubstr("-F _skerry skerry")));
+  EXPECT_THAT(around.printed(), AllOf(HasSubstr("'node drain')"), HasSubstr("--dry-run"),
+                                      HasSubstr("-F _skerry skerry")));
   ASSERT_EQ(around({"completion", "zsh"}), kExitOk);
-  EXPECT_THAT(around.printed(), AllOf(HasSubstr("bashcompinit"), HasSubstr("complete -o default -F")));
-  ASSERT_EQ(around({"completion", "fish"}), kExitOk);
   EXPECT_THAT(around.printed(),
-              AllOf(HasSubstr("-a node -d"), HasSubstr("'__fish_seen_subcommand_from node; and not"),
-                    HasSubstr("-l dry-run\n"), HasSubstr("-l context -r")));
+              AllOf(HasSubstr("bashcompinit"), HasSubstr("complete -o default -F")));
+  ASSERT_EQ(around({"completion", "fish"}), kExitOk);
+  EXPECT_THAT(around.printed(), AllOf(HasSubstr("-a node -d"),
+                                      HasSubstr("'__fish_seen_subcommand_from node; and not"),
+                                      HasSubstr("-l dry-run\n"), HasSubstr("-l context -r")));
   EXPECT_EQ(around({"--version"}), kExitOk);
   EXPECT_THAT(around.printed(), HasSubstr("skerry "));
   EXPECT_EQ(around({"version"}), kExitOk);

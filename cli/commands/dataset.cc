@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // dataset …: what runs train on.
 #include <CLI/CLI.hpp>
 #include <filesystem>
@@ -32,7 +33,8 @@ Json to_json(const pb::DatasetInfo& dataset, bool with_files) {
   Json classes = Json::array();
   for (const std::string& name : dataset.classes()) classes.push_back(printable(name));
   Json partition_samples = Json::array();
-  for (const std::uint64_t samples : dataset.partition_samples()) partition_samples.push_back(samples);
+  for (const std::uint64_t samples : dataset.partition_samples())
+    partition_samples.push_back(samples);
   Json out = {{"name", dataset.name()},
               {"state", dataset.state()},
               {"partitions", dataset.partitions()},
@@ -60,7 +62,8 @@ void tell_skipped(Command& command, const DatasetIndex& index) {
   }
 }
 
-// An ingestion of hours should not end at a missing context, a role or a name that is taken.
+// An ingestion of hours should not end at a missing context, a role or a name
+// that is taken.
 Result<void> check_permitted(Command& command, const std::string& name) {
   ASSIGN_OR_RETURN(AdminClient * client, command.client());
   if (client->place().role == pb::ROLE_VIEWER) {
@@ -83,10 +86,13 @@ Result<int> add_dataset(Command& command, const IngestOptions& options) {
   TRY(check_permitted(command, options.name));
   const bool ingested = is_dataset_folder(options.source);
   if (!ingested && options.partitions == 0) {
-    return fail(ErrorCode::kInvalid, "--partitions K is missing: into how many parts, one for each expert?");
+    return fail(ErrorCode::kInvalid,
+                "--partitions K is missing: into how many parts, one for each expert?");
   }
-  const std::string folder_hint = ingested ? options.source : ingest_folder(options, command.around);
-  command.around.set_parting_words(text("the same command goes on from here (", folder_hint, ")\n"));
+  const std::string folder_hint =
+      ingested ? options.source : ingest_folder(options, command.around);
+  command.around.set_parting_words(
+      text("the same command goes on from here (", folder_hint, ")\n"));
   std::string folder = options.source;
   if (!ingested) {
     ASSIGN_OR_RETURN(folder, ingest(options, command.around));
@@ -100,8 +106,9 @@ Result<int> add_dataset(Command& command, const IngestOptions& options) {
   if (ingested) tell_skipped(command, index);  // else the engine has
   const Result<void> uploaded = upload(command, options.name, index);
   if (!uploaded.has_value() && uploaded.error().code == ErrorCode::kConflict) {
-    return fail(ErrorCode::kConflict, text(uploaded.error().message, "; what was ingested stays in ", folder,
-                                           ": `skerry dataset add NAME ", folder, "` uploads it"));
+    return fail(ErrorCode::kConflict,
+                text(uploaded.error().message, "; what was ingested stays in ", folder,
+                     ": `skerry dataset add NAME ", folder, "` uploads it"));
   }
   TRY(uploaded);
   command.around.set_parting_words("");
@@ -111,8 +118,8 @@ Result<int> add_dataset(Command& command, const IngestOptions& options) {
     ASSIGN_OR_RETURN(const pb::DatasetInfo shown, one_dataset(command, options.name));
     print_object(command.out(), to_json(shown, false));
   } else {
-    command.tell(
-        text(options.name, " is ready: ", index.samples, " samples in ", index.partitions, " partitions"));
+    command.tell(text(options.name, " is ready: ", index.samples, " samples in ", index.partitions,
+                      " partitions"));
   }
   return kExitOk;
 }
@@ -124,7 +131,8 @@ Result<int> list_datasets(Command& command) {
           command, &pb::AdminRequest::mutable_dataset_list,
           [](const pb::AdminReply& reply, std::vector<pb::DatasetInfo>& items, std::string& next) {
             if (!reply.has_datasets()) return false;
-            items.insert(items.end(), reply.datasets().datasets().begin(), reply.datasets().datasets().end());
+            items.insert(items.end(), reply.datasets().datasets().begin(),
+                         reply.datasets().datasets().end());
             next = reply.datasets().next();
             return true;
           }));
@@ -157,10 +165,10 @@ Result<int> show_dataset(Command& command, const std::string& name) {
     return kExitOk;
   }
   std::ostream& out = command.out();
-  out << dataset.name() << "  " << painted(dataset.state(), paint_of_state(dataset.state()), command.colour())
-      << '\n'
-      << dataset.samples() << (dataset.latents() ? " latents of " : " images of ") << dataset.image_size()
-      << "x" << dataset.image_size() << " with " << dataset.channels()
+  out << dataset.name() << "  "
+      << painted(dataset.state(), paint_of_state(dataset.state()), command.colour()) << '\n'
+      << dataset.samples() << (dataset.latents() ? " latents of " : " images of ")
+      << dataset.image_size() << "x" << dataset.image_size() << " with " << dataset.channels()
       << (dataset.channels() == 1 ? " channel" : " channels") << ", " << dataset.classes_size()
       << " classes, " << human_bytes(dataset.bytes());
   if (dataset.received_bytes() < dataset.bytes())
@@ -168,9 +176,9 @@ Result<int> show_dataset(Command& command, const std::string& name) {
   out << "\n\n";
   Table table({"FILE", "ROLE", "PARTITION", "SAMPLES", "SIZE", "MANIFEST"});
   for (const pb::DatasetFile& file : dataset.files()) {
-    table.add({file.object().name(), file.role(), file.partition() < 0 ? "-" : text(file.partition()),
-               text(file.samples()), human_bytes(file.object().bytes()),
-               to_hex(file.object().manifest()).substr(0, 12)});
+    table.add({file.object().name(), file.role(),
+               file.partition() < 0 ? "-" : text(file.partition()), text(file.samples()),
+               human_bytes(file.object().bytes()), to_hex(file.object().manifest()).substr(0, 12)});
   }
   table.print(out, command.colour());
   return kExitOk;
@@ -183,8 +191,9 @@ Result<int> delete_dataset(Command& command, const std::string& name) {
   return kExitOk;
 }
 
-void add_named(CLI::App& group, Command& command, const std::string& verb, const std::string& meaning,
-               const std::string& example, Result<int> (*action)(Command&, const std::string&)) {
+void add_named(CLI::App& group, Command& command, const std::string& verb,
+               const std::string& meaning, const std::string& example,
+               Result<int> (*action)(Command&, const std::string&)) {
   CLI::App* added = group.add_subcommand(verb, meaning);
   auto name = std::make_shared<std::string>();
   added->add_option("NAME", *name, "the dataset")->required()->type_name("");
@@ -195,17 +204,22 @@ void add_named(CLI::App& group, Command& command, const std::string& verb, const
 }
 
 void add_add(CLI::App& group, Command& command) {
-  CLI::App* added = group.add_subcommand("add", "Partitions images and hands them to the coordinator");
+  CLI::App* added =
+      group.add_subcommand("add", "Partitions images and hands them to the coordinator");
   auto options = std::make_shared<IngestOptions>();
   added->add_option("NAME", options->name, "what runs will call it")->required()->type_name("");
   added
-      ->add_option("PATH", options->source,
-                   "folders of JPEG, PNG or WebP (a folder is a class), IDX or CIFAR files, WebDataset tars, "
-                   "latents [N,C,S,S] (.npy, with labels in a file of that name with labels for latents, "
-                   ".safetensors, or .npy in a WebDataset), or an ingested dataset")
+      ->add_option(
+          "PATH", options->source,
+          "folders of JPEG, PNG or WebP (a folder is a class), IDX or CIFAR files, WebDataset "
+          "tars, "
+          "latents [N,C,S,S] (.npy, with labels in a file of that name with labels for latents, "
+          ".safetensors, or .npy in a WebDataset), or an ingested dataset")
       ->required()
       ->type_name("");
-  added->add_option("--partitions", options->partitions, "parts of similar images; each gets an expert")
+  added
+      ->add_option("--partitions", options->partitions,
+                   "parts of similar images; each gets an expert")
       ->check(CLI::Range(std::uint32_t{1}, protocol::kPartitions))
       ->type_name("K");
   added
@@ -214,15 +228,15 @@ void add_add(CLI::App& group, Command& command) {
       ->check(CLI::Range(4U, 1024U))
       ->type_name("N");
   added
-      ->add_option(
-          "--features", options->features,
-          "what similarity is measured by: pca, or a file .npy or .safetensors with a row for each image")
+      ->add_option("--features", options->features,
+                   "what similarity is measured by: pca, or a file .npy or .safetensors with a row "
+                   "for each image")
       ->type_name("KIND|FILE");
   added
-      ->add_option(
-          "--latent-scale", options->latent_scale,
-          "what latents are multiplied by for training and divided by before `skerry sample --vae` decodes "
-          "them: the autoencoder's scaling_factor, such as 0.18215; without it 1")
+      ->add_option("--latent-scale", options->latent_scale,
+                   "what latents are multiplied by for training and divided by before `skerry "
+                   "sample --vae` decodes "
+                   "them: the autoencoder's scaling_factor, such as 0.18215; without it 1")
       ->check(CLI::Number)
       ->type_name("X");
   added

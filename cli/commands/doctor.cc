@@ -1,4 +1,6 @@
-// doctor: what on this machine or on the way to the coordinator would keep a run from working; and version.
+// SPDX-License-Identifier: Apache-2.0
+// doctor: what on this machine or on the way to the coordinator would keep a
+// run from working; and version.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -32,7 +34,8 @@ constexpr std::uint64_t kLinkSample = 16 << 20;  // the largest file that is fet
 constexpr double kSlowLink = 1e6;                // bytes a second
 constexpr std::int64_t kSkewMs = 5000;
 constexpr std::chrono::milliseconds kSlowRoundTrip{500};
-constexpr std::chrono::minutes kVersionLimit{2};  // LibTorch is gigabytes, on a disk that may be cold
+constexpr std::chrono::minutes kVersionLimit{
+    2};  // LibTorch is gigabytes, on a disk that may be cold
 constexpr std::chrono::minutes kStepLimit{10};
 
 struct DoctorOptions {
@@ -54,13 +57,14 @@ std::string rate(double bytes_per_second) {
 Check check_engine(Command& command, std::string& version) {
   const Result<std::string> engine = command.around.find_program("skerry-engine");
   if (!engine.has_value()) {
-    return {
-        "engine", "warning", engine.error().message,
-        "needed where a daemon trains, and for `dataset add` and `sample`: build it, or set SKERRY_ENGINE"};
+    return {"engine", "warning", engine.error().message,
+            "needed where a daemon trains, and for `dataset add` and `sample`: build it, or set "
+            "SKERRY_ENGINE"};
   }
   const Result<int> ran = command.around.run_program({*engine, "--version"},
                                                      [&](const std::string& line) {
-                                                       if (version.empty()) version = printable(line);
+                                                       if (version.empty())
+                                                         version = printable(line);
                                                      },
                                                      {.limit = kVersionLimit});
   if (!ran.has_value() || *ran != 0) {
@@ -71,12 +75,15 @@ Check check_engine(Command& command, std::string& version) {
   return {"engine", "ok", text(*engine, version.empty() ? "" : ", ", version), ""};
 }
 
-Check check_gpu(Command& command, const std::string& engine_version, const Result<std::vector<Card>>& cards) {
+Check check_gpu(Command& command, const std::string& engine_version,
+                const Result<std::vector<Card>>& cards) {
   if (!cards.has_value())
-    return {"gpu", "failed", cards.error().message, "what the message says; a daemon would not start here"};
+    return {"gpu", "failed", cards.error().message,
+            "what the message says; a daemon would not start here"};
   if (cards->empty()) {
     return {"gpu", "warning", "CUDA shows no card here",
-            "without a card the engine uses the CPU; else install the driver, or pass the card into the "
+            "without a card the engine uses the CPU; else install the driver, or pass the card "
+            "into the "
             "container"};
   }
   const std::string driver = command.around.driver();
@@ -89,7 +96,8 @@ Check check_gpu(Command& command, const std::string& engine_version, const Resul
   return {"gpu", "ok", found, ""};
 }
 
-// A step of training on each card, since a card may be there that the engine has no kernels for.
+// A step of training on each card, since a card may be there that the engine
+// has no kernels for.
 Check check_training(Command& command, const std::vector<Card>& cards) {
   const Result<std::string> engine = command.around.find_program("skerry-engine");
   if (!engine.has_value()) return {"training", "failed", engine.error().message, ""};
@@ -97,7 +105,8 @@ Check check_training(Command& command, const std::vector<Card>& cards) {
                              const RunOptions& options) {
     return command.around.run_program(words, on_line, options);
   };
-  const Result<std::vector<CardTrouble>> troubles = try_training(*engine, cards, run, {.limit = kStepLimit});
+  const Result<std::vector<CardTrouble>> troubles =
+      try_training(*engine, cards, run, {.limit = kStepLimit});
   if (!troubles.has_value()) return {"training", "failed", troubles.error().message, ""};
   Check check{"training", "ok", "", ""};
   for (const CardTrouble& trouble : *troubles) {
@@ -106,8 +115,8 @@ Check check_training(Command& command, const std::vector<Card>& cards) {
     check.todo = trouble.todo;
   }
   if (troubles->empty())
-    check.found =
-        cards.empty() ? "one step on the CPU" : text("one step on each of ", cards.size(), " cards");
+    check.found = cards.empty() ? "one step on the CPU"
+                                : text("one step on each of ", cards.size(), " cards");
   return check;
 }
 
@@ -136,16 +145,20 @@ Check check_disk(Command& command, const std::string& folder) {
   }
   const auto space = std::filesystem::space(place, error);
   if (error)
-    return {"disk", "warning", text("cannot ask for free space: ", error.message()), "is this folder there?"};
+    return {"disk", "warning", text("cannot ask for free space: ", error.message()),
+            "is this folder there?"};
   std::string found = text(human_bytes(space.available), " free in ", place);
   if (space.available < kLittleDisk) {
-    return {"disk", "warning", found, "a dataset or an ensemble may not fit: make room or work elsewhere"};
+    return {"disk", "warning", found,
+            "a dataset or an ensemble may not fit: make room or work elsewhere"};
   }
   const std::optional<double> speed = write_speed(command, place);
   if (!speed)
-    return {"disk", "failed", found + ", nothing can be written there", "use another folder (--data)"};
+    return {"disk", "failed", found + ", nothing can be written there",
+            "use another folder (--data)"};
   found += ", writes " + rate(*speed);
-  if (*speed < kSlowDisk) return {"disk", "warning", found, "commits will wait for it: use a faster disk"};
+  if (*speed < kSlowDisk)
+    return {"disk", "warning", found, "commits will wait for it: use a faster disk"};
   return {"disk", "ok", found, ""};
 }
 
@@ -163,9 +176,9 @@ Check check_ports(Command& command, const protocol::Endpoints& endpoints) {
     }
   }
   if (closed.empty()) return {"ports", "ok", open, ""};
-  return {
-      "ports", "failed", closed,
-      "is the coordinator running, does its firewall let these ports in, is --advertise what others dial?"};
+  return {"ports", "failed", closed,
+          "is the coordinator running, does its firewall let these ports in, is --advertise what "
+          "others dial?"};
 }
 
 // A file of a dataset that is worth timing.
@@ -188,19 +201,22 @@ std::optional<pb::DatasetFile> sample_file(AdminClient& client) {
   return best;
 }
 
-// How fast chunks come from the coordinator; none where it has no dataset to try it with.
+// How fast chunks come from the coordinator; none where it has no dataset to
+// try it with.
 std::optional<Check> check_bandwidth(Command& command, AdminClient& client) {
   const std::optional<pb::DatasetFile> file = sample_file(client);
   if (!file) return std::nullopt;
   const Result<Hash> manifest = Hash::from_raw(file->object().manifest());
-  std::string scratch = command.around.environment("TMPDIR").value_or("/tmp") + "/skerry-doctor-XXXXXX";
+  std::string scratch =
+      command.around.environment("TMPDIR").value_or("/tmp") + "/skerry-doctor-XXXXXX";
   if (!manifest.has_value() || ::mkdtemp(scratch.data()) == nullptr) return std::nullopt;
   const auto start = command.around.uptime();
   Result<void> fetched;
   {
     exchange::FolderShelf shelf(scratch);
-    fetched = client.fetch({{*manifest, file->object().manifest_bytes(), {}, file->object().bytes()}}, shelf,
-                           [](std::uint64_t, std::uint64_t) {});
+    fetched =
+        client.fetch({{*manifest, file->object().manifest_bytes(), {}, file->object().bytes()}},
+                     shelf, [](std::uint64_t, std::uint64_t) {});
   }
   const double seconds = std::chrono::duration<double>(command.around.uptime() - start).count();
   std::error_code ignored;
@@ -212,8 +228,9 @@ std::optional<Check> check_bandwidth(Command& command, AdminClient& client) {
   const std::string found =
       text(rate(speed), " from the coordinator (", human_bytes(file->object().bytes()), " tried)");
   if (speed >= kSlowLink) return Check{"bandwidth", "ok", found, ""};
-  return Check{"bandwidth", "warning", found,
-               "shards and checkpoints will take long: see `run create --example` on round_seconds"};
+  return Check{
+      "bandwidth", "warning", found,
+      "shards and checkpoints will take long: see `run create --example` on round_seconds"};
 }
 
 // The coordinator's clock against ours, from the middle of a round trip.
@@ -224,12 +241,14 @@ Check check_clock(std::int64_t coordinator_unix_ms, std::int64_t before, std::in
   const std::string found =
       text("the coordinator's clock is ", std::abs(skew), " ms ", skew < 0 ? "behind" : "ahead");
   if (std::abs(skew) > kSkewMs) {
-    return {"clock", "warning", found, "tokens and certificates carry times: set both clocks by NTP"};
+    return {"clock", "warning", found,
+            "tokens and certificates carry times: set both clocks by NTP"};
   }
   return {"clock", "ok", found, ""};
 }
 
-// That the two can speak with each other was settled when the connection greeted.
+// That the two can speak with each other was settled when the connection
+// greeted.
 Check check_versions(const pb::StatusReply& status) {
   const std::string found =
       text("this is ", own_software(), ", the coordinator ", or_dash(printable(status.software())));
@@ -240,9 +259,9 @@ Check check_versions(const pb::StatusReply& status) {
 void check_coordinator(Command& command, std::vector<Check>& checks) {
   const Result<AdminClient*> client = command.client();
   if (!client.has_value()) {
-    checks.push_back(
-        {"coordinator", "failed", client.error().message,
-         "on a machine that only trains: `skerry doctor --token TOKEN`, or --context DATA/node.toml"});
+    checks.push_back({"coordinator", "failed", client.error().message,
+                      "on a machine that only trains: `skerry doctor --token TOKEN`, or --context "
+                      "DATA/node.toml"});
     return;
   }
   checks.push_back(check_ports(command, (*client)->place().endpoints));
@@ -264,15 +283,15 @@ void check_coordinator(Command& command, std::vector<Check>& checks) {
   }
   const pb::StatusReply& status = reply->status();
   const bool slow = round_trip > kSlowRoundTrip;
-  checks.push_back(
-      {"coordinator", slow || status.recovering() ? "warning" : "ok",
-       text(where, " answers in ", fixed(std::chrono::duration<double, std::milli>(round_trip).count(), 1),
-            " ms", ", ", status.nodes(), " nodes, ", status.runs(), " runs, ",
-            human_bytes(status.disk_free_bytes()), " free",
-            status.recovering() ? ", in its recovery window after a start" : ""),
-       slow                  ? "the way to it is slow: heartbeats want less"
-       : status.recovering() ? "wait a few seconds: leases are left alone until then"
-                             : ""});
+  checks.push_back({"coordinator", slow || status.recovering() ? "warning" : "ok",
+                    text(where, " answers in ",
+                         fixed(std::chrono::duration<double, std::milli>(round_trip).count(), 1),
+                         " ms", ", ", status.nodes(), " nodes, ", status.runs(), " runs, ",
+                         human_bytes(status.disk_free_bytes()), " free",
+                         status.recovering() ? ", in its recovery window after a start" : ""),
+                    slow                  ? "the way to it is slow: heartbeats want less"
+                    : status.recovering() ? "wait a few seconds: leases are left alone until then"
+                                          : ""});
   checks.push_back(check_versions(status));
   checks.push_back(check_clock(status.now_unix_ms(), before, after));
   if (auto bandwidth = check_bandwidth(command, **client)) checks.push_back(std::move(*bandwidth));
@@ -282,12 +301,13 @@ void check_coordinator(Command& command, std::vector<Check>& checks) {
 void check_token(Command& command, const std::string& words, std::vector<Check>& checks) {
   const Result<protocol::JoinToken> token = protocol::parse_token(words, command.around.unix_ms());
   if (!token.has_value()) {
-    checks.push_back({"token", "failed", token.error().message, "ask the administrator for a new one"});
+    checks.push_back(
+        {"token", "failed", token.error().message, "ask the administrator for a new one"});
     return;
   }
-  checks.push_back({"token", "ok",
-                    text("of role ", role_name(token->role), ", until ", utc_time(token->expires_unix_ms)),
-                    ""});
+  checks.push_back(
+      {"token", "ok",
+       text("of role ", role_name(token->role), ", until ", utc_time(token->expires_unix_ms)), ""});
   checks.push_back(check_ports(command, token->endpoints));
 }
 
@@ -314,7 +334,10 @@ Result<int> examine(Command& command, const DoctorOptions& options) {
                      {"status", check.status},
                      {"found", printable(check.found)},
                      {"todo", text_or_null(check.todo)}});
-    table.add({check.name, {check.status, paint_of_state(check.status)}, check.found, or_dash(check.todo)});
+    table.add({check.name,
+               {check.status, paint_of_state(check.status)},
+               check.found,
+               or_dash(check.todo)});
   }
   if (command.json()) {
     print_object(command.out(), {{"healthy", healthy}, {"items", std::move(items)}});
@@ -347,13 +370,16 @@ void add_doctor_commands(CLI::App& root, Command& command) {
                    "look at the way to this token's coordinator, without using it up")
       ->type_name("TOKEN");
   doctor->footer(
-      "Example:\n  skerry doctor\n  skerry doctor --token TOKEN --data /workspace    # on a rented machine, "
+      "Example:\n  skerry doctor\n  skerry doctor --token TOKEN --data /workspace    # on a rented "
+      "machine, "
       "before it joins\n"
-      "Looks at the engine, GPU and driver, disk, ports, the coordinator's answer, versions, clocks and "
+      "Looks at the engine, GPU and driver, disk, ports, the coordinator's answer, versions, "
+      "clocks and "
       "bandwidth, and has the engine take one small training step on each card, or on the CPU.\n"
       "Exit status 8 where something failed.");
-  doctor->callback(
-      [&command, options] { command.chosen = [&command, options] { return examine(command, *options); }; });
+  doctor->callback([&command, options] {
+    command.chosen = [&command, options] { return examine(command, *options); };
+  });
   CLI::App* version = root.add_subcommand("version", "Prints the version");
   version->footer("Example:\n  skerry version");
   version->callback([&command] { command.chosen = [&command] { return show_version(command); }; });

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // ensemble fetch: the trained experts and their router as a folder.
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -50,7 +51,8 @@ Result<pb::EnsembleReply> fetch_specification(Fleet& fleet, const pb::ObjectRef&
   const bool read = about.ParseFromIstream(&file);
   std::filesystem::remove_all(scratch, error);
   if (!read)
-    return fail(ErrorCode::kCorrupt, "the run's specification cannot be read: is it of another version?");
+    return fail(ErrorCode::kCorrupt,
+                "the run's specification cannot be read: is it of another version?");
   return about;
 }
 
@@ -87,8 +89,8 @@ Result<pb::EnsembleReply> ensemble_from(const gossip::RouterParts& parts, pb::En
   for (const gossip::ExpertSource& source : parts.experts) {
     if (source.index >= count)
       return fail(ErrorCode::kCorrupt, text("expert ", source.index, " is not of the run"));
-    *about.add_experts() =
-        expert_from(source, steps_target, about.dataset().partition_samples(static_cast<int>(source.index)));
+    *about.add_experts() = expert_from(
+        source, steps_target, about.dataset().partition_samples(static_cast<int>(source.index)));
     pb::ExpertInfo& info = *about.mutable_run()->add_experts();
     info.set_index(source.index);
     info.set_checkpoint(source.best.checkpoint().manifest());
@@ -113,19 +115,22 @@ Result<pb::EnsembleReply> fetch_from_nodes(Command& command, const FetchOptions&
   TRY(fleet->learn(is_whole));
   const auto parts = parts_of(*fleet, options.run);
   if (!parts) {
-    return fail(ErrorCode::kNotFound, text("no record of these nodes tells of a run ", options.run));
+    return fail(ErrorCode::kNotFound,
+                text("no record of these nodes tells of a run ", options.run));
   }
   if (!parts->missing.empty()) {
     std::string missing;
     for (const std::string& each : parts->missing) missing += "\n  " + each;
-    return fail(ErrorCode::kUnavailable,
-                text("the nodes that can be heard of do not hold all of ", options.run, ":", missing));
+    return fail(ErrorCode::kUnavailable, text("the nodes that can be heard of do not hold all of ",
+                                              options.run, ":", missing));
   }
   if (!parts->learned_router_missing.empty()) {
-    command.tell(text(parts->learned_router_missing, "; the ensemble comes with the analytic router alone"));
+    command.tell(
+        text(parts->learned_router_missing, "; the ensemble comes with the analytic router alone"));
   }
-  ASSIGN_OR_RETURN(pb::EnsembleReply about, fetch_specification(*fleet, parts->spec.object,
-                                                                options.folder + ".about", command.around));
+  ASSIGN_OR_RETURN(
+      pb::EnsembleReply about,
+      fetch_specification(*fleet, parts->spec.object, options.folder + ".about", command.around));
   ASSIGN_OR_RETURN(pb::EnsembleReply ensemble, ensemble_from(*parts, std::move(about)));
   TRY(check_ensemble(ensemble, options.folder));
   TRY(fetch_ensemble(ensemble, options.folder, options.extras, *fleet, command.around));
@@ -146,12 +151,12 @@ void tell_steps(Command& command, const pb::EnsembleReply& ensemble) {
 
 Result<int> fetch(Command& command, FetchOptions options) {
   while (options.folder.size() > 1 && options.folder.ends_with('/')) options.folder.pop_back();
-  command.around.set_parting_words(
-      text("what has come stays in ", options.folder, ".partial; the same command goes on from there\n"));
+  command.around.set_parting_words(text("what has come stays in ", options.folder,
+                                        ".partial; the same command goes on from there\n"));
   ASSIGN_OR_RETURN(const pb::EnsembleReply ensemble,
-                   options.from.empty()
-                       ? fetch_committed(command, options.run, options.folder, options.extras, command.around)
-                       : fetch_from_nodes(command, options));
+                   options.from.empty() ? fetch_committed(command, options.run, options.folder,
+                                                          options.extras, command.around)
+                                        : fetch_from_nodes(command, options));
   tell_steps(command, ensemble);
   const std::vector<std::uint32_t> behind = laggards(ensemble);
   if (!behind.empty()) {
@@ -167,9 +172,9 @@ Result<int> fetch(Command& command, FetchOptions options) {
     return kExitOk;
   }
   command.out() << options.folder << '\n';
-  command.tell(
-      text("`skerry sample ", options.folder,
-           " -n 16 -o grid.png` draws from it; README.md there is its model card, with its use from Python"));
+  command.tell(text("`skerry sample ", options.folder,
+                    " -n 16 -o grid.png` draws from it; README.md there is its model card, with "
+                    "its use from Python"));
   return kExitOk;
 }
 
@@ -178,8 +183,8 @@ Result<int> fetch(Command& command, FetchOptions options) {
 void add_ensemble_commands(CLI::App& root, Command& command) {
   CLI::App* group = root.add_subcommand("ensemble", "The trained model");
   group->require_subcommand(1);
-  CLI::App* added =
-      group->add_subcommand("fetch", "Fetches experts and router into a folder that diffusers can load");
+  CLI::App* added = group->add_subcommand(
+      "fetch", "Fetches experts and router into a folder that diffusers can load");
   auto options = std::make_shared<FetchOptions>();
   added->add_option("RUN", options->run, "its name or id; it need not be finished")
       ->required()
@@ -187,22 +192,25 @@ void add_ensemble_commands(CLI::App& root, Command& command) {
   added->add_option("-o,--output", options->folder, "the folder to make; must not exist")
       ->required()
       ->type_name("DIR");
+  added->add_flag("--training-state", options->extras.training_state,
+                  "also the raw weights and moments, four times the bytes: "
+                  "expert_K/training_state.safetensors");
   added->add_flag(
-      "--training-state", options->extras.training_state,
-      "also the raw weights and moments, four times the bytes: expert_K/training_state.safetensors");
-  added->add_flag("--raw-weights", options->extras.raw_weights,
-                  "also the weights that were not averaged, as diffusers' variant \"raw\" of each expert");
+      "--raw-weights", options->extras.raw_weights,
+      "also the weights that were not averaged, as diffusers' variant \"raw\" of each expert");
   added
-      ->add_option(
-          "--from", options->from,
-          "without the coordinator, from the nodes: HOST:PORT#KEY of any of them, or its name: every "
-          "command that asks the coordinator remembers the nodes")
+      ->add_option("--from", options->from,
+                   "without the coordinator, from the nodes: HOST:PORT#KEY of any of them, or its "
+                   "name: every "
+                   "command that asks the coordinator remembers the nodes")
       ->type_name("NODE");
   added->footer(
-      "Example:\n  skerry ensemble fetch fashion -o fashion-ensemble\nAn interrupted fetch goes on where it "
+      "Example:\n  skerry ensemble fetch fashion -o fashion-ensemble\nAn interrupted fetch goes on "
+      "where it "
       "was. `skerry -o json ensemble fetch …` prints what was made as JSON.");
-  added->callback(
-      [&command, options] { command.chosen = [&command, options] { return fetch(command, *options); }; });
+  added->callback([&command, options] {
+    command.chosen = [&command, options] { return fetch(command, *options); };
+  });
 }
 
 }  // namespace skerry::cli

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // event list: what happened, oldest first, and what happens.
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -34,18 +35,22 @@ Json to_json(const pb::Event& event) {
 }
 
 Paint paint_of_kind(const std::string& kind) {
-  for (const auto bad : {"node_lost", "engine_failed", "refused", "fenced", "lease_lost", "object_damaged"}) {
+  for (const auto bad :
+       {"node_lost", "engine_failed", "refused", "fenced", "lease_lost", "object_damaged"}) {
     if (kind == bad) return Paint::kBad;
   }
-  return kind == "committed" || kind == "granted" || kind == "node_joined" ? Paint::kGood : Paint::kPlain;
+  return kind == "committed" || kind == "granted" || kind == "node_joined" ? Paint::kGood
+                                                                           : Paint::kPlain;
 }
 
-// A line of its own for each event: a table's widths cannot be known while it grows.
+// A line of its own for each event: a table's widths cannot be known while it
+// grows.
 void print_event(Command& command, const pb::Event& event) {
   std::ostream& out = command.out();
   std::string kind = printable(event.kind());
   kind.resize(std::max<std::size_t>(kind.size(), 20), ' ');
-  out << utc_time(event.unix_ms()) << "  " << painted(kind, paint_of_kind(event.kind()), command.colour());
+  out << utc_time(event.unix_ms()) << "  "
+      << painted(kind, paint_of_kind(event.kind()), command.colour());
   if (!event.run().empty()) out << ' ' << printable(event.run());
   if (event.expert() >= 0) out << " expert " << event.expert();
   if (event.step() > 0) out << " step " << event.step();
@@ -54,7 +59,8 @@ void print_event(Command& command, const pb::Event& event) {
   out << std::endl;
 }
 
-Result<std::vector<pb::Event>> next_events(Command& command, const std::string& run, std::uint64_t& after) {
+Result<std::vector<pb::Event>> next_events(Command& command, const std::string& run,
+                                           std::uint64_t& after) {
   std::vector<pb::Event> events;
   while (true) {
     pb::AdminRequest request;
@@ -73,8 +79,8 @@ Result<std::vector<pb::Event>> next_events(Command& command, const std::string& 
 }
 
 // What came before the coordinator went away is not asked for again.
-Result<std::vector<pb::Event>> await_events(Command& command, Patience& patience, const std::string& run,
-                                            std::uint64_t& after) {
+Result<std::vector<pb::Event>> await_events(Command& command, Patience& patience,
+                                            const std::string& run, std::uint64_t& after) {
   while (true) {
     Result<std::vector<pb::Event>> events = next_events(command, run, after);
     if (events.has_value()) {
@@ -89,7 +95,8 @@ Result<std::vector<pb::Event>> await_events(Command& command, Patience& patience
 Result<int> list_events(Command& command, const EventOptions& options) {
   std::uint64_t after = options.after;
   Patience patience(command);
-  ASSIGN_OR_RETURN(std::vector<pb::Event> events, await_events(command, patience, options.run, after));
+  ASSIGN_OR_RETURN(std::vector<pb::Event> events,
+                   await_events(command, patience, options.run, after));
   if (command.json() && !options.follow) {
     Json items = Json::array();
     for (const pb::Event& event : events) items.push_back(to_json(event));
@@ -119,10 +126,12 @@ void add_event_commands(CLI::App& root, Command& command) {
   auto options = std::make_shared<EventOptions>();
   list->add_flag("-f,--follow", options->follow, "go on with what happens from now on");
   list->add_option("--run", options->run, "only of this run")->type_name("RUN");
-  list->add_option("--after", options->after, "only events with a higher number")->type_name("NUMBER");
+  list->add_option("--after", options->after, "only events with a higher number")
+      ->type_name("NUMBER");
   list->footer(
       "Example:\n  skerry event list --follow --run fashion\n"
-      "With --follow -o json each event is one line; it goes on when the coordinator has restarted.");
+      "With --follow -o json each event is one line; it goes on when the coordinator has "
+      "restarted.");
   list->callback([&command, options] {
     command.chosen = [&command, options] { return list_events(command, *options); };
   });

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // node …: the machines of the roster.
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -20,12 +21,14 @@ constexpr std::chrono::seconds kLogsWithin{20};
 using Part = pb::Named* (pb::AdminRequest::*)();
 
 const pb::SlotStatus* status_of(const pb::NodeInfo& node, std::uint32_t slot) {
-  const auto found = std::find_if(node.status().begin(), node.status().end(),
-                                  [slot](const pb::SlotStatus& status) { return status.slot() == slot; });
+  const auto found =
+      std::find_if(node.status().begin(), node.status().end(),
+                   [slot](const pb::SlotStatus& status) { return status.slot() == slot; });
   return found == node.status().end() ? nullptr : &*found;
 }
 
-// What people call a run; its id where the coordinator does not know it any more.
+// What people call a run; its id where the coordinator does not know it any
+// more.
 std::string run_name(const pb::NodeInfo& node, const pb::SlotStatus& status) {
   const auto found = node.run_names().find(status.run());
   return found == node.run_names().end() ? status.run() : found->second;
@@ -143,7 +146,8 @@ Result<int> list_nodes(Command& command) {
                ago(node.last_seen_unix_ms(), command.around.unix_ms())});
   }
   table.print(command.out(), command.colour());
-  if (nodes.empty()) command.tell("no node yet: `skerry token create` prints the command that joins one");
+  if (nodes.empty())
+    command.tell("no node yet: `skerry token create` prints the command that joins one");
   return kExitOk;
 }
 
@@ -162,9 +166,11 @@ Result<int> show_node(Command& command, const std::string& name) {
   }
   std::ostream& out = command.out();
   out << printable(or_dash(node.name())) << "  " << node.id() << "\n"
-      << "state       " << painted(node.state(), paint_of_state(node.state()), command.colour()) << '\n'
+      << "state       " << painted(node.state(), paint_of_state(node.state()), command.colour())
+      << '\n'
       << "role        " << role_name(node.role()) << '\n'
-      << "joined      " << (node.joined_unix_ms() == 0 ? "-" : utc_time(node.joined_unix_ms())) << '\n'
+      << "joined      " << (node.joined_unix_ms() == 0 ? "-" : utc_time(node.joined_unix_ms()))
+      << '\n'
       << "last seen   " << ago(node.last_seen_unix_ms(), command.around.unix_ms()) << '\n'
       << "address     " << printable(or_dash(node.address())) << '\n'
       << "software    " << printable(or_dash(node.software())) << "\n\n";
@@ -175,14 +181,16 @@ Result<int> show_node(Command& command, const std::string& name) {
     table.add({text(slot.index()), slot.device(), human_bytes(slot.memory_bytes()),
                status == nullptr ? "-" : phase_name(status->phase()),
                busy ? text(run_name(node, *status), "/", status->expert()) : "-",
-               busy ? text(status->step()) : "-", busy && status->step() > 0 ? fixed(status->loss(), 4) : "-",
+               busy ? text(status->step()) : "-",
+               busy && status->step() > 0 ? fixed(status->loss(), 4) : "-",
                busy ? fixed(status->samples_per_second(), 1) : "-"});
   }
   table.print(out, command.colour());
   return kExitOk;
 }
 
-Result<int> tell_node(Command& command, Part part, const std::string& name, const std::string& done) {
+Result<int> tell_node(Command& command, Part part, const std::string& name,
+                      const std::string& done) {
   TRY(command.ask(named(part, name)));
   command.tell(text(name, ": ", done));
   return kExitOk;
@@ -190,10 +198,11 @@ Result<int> tell_node(Command& command, Part part, const std::string& name, cons
 
 Result<int> drain_node(Command& command, const std::string& name) {
   command.around.set_parting_words(text("the drain of ", name, " goes on: `skerry node show ", name,
-                                        "` shows it, `skerry node uncordon ", name, "` takes it back\n"));
+                                        "` shows it, `skerry node uncordon ", name,
+                                        "` takes it back\n"));
   TRY(command.ask(named(&pb::AdminRequest::mutable_node_drain, name)));
-  command.tell(
-      text("draining ", name, ": it finishes or drops its round, commits and gives its leases back"));
+  command.tell(text("draining ", name,
+                    ": it finishes or drops its round, commits and gives its leases back"));
   std::string shown;
   Patience patience(command);
   patience.answered();
@@ -234,7 +243,8 @@ Result<int> show_logs(Command& command, const std::string& name) {
         for (const std::string& line : reply.logs().lines()) lines.push_back(printable(line));
         print_object(command.out(), {{"node", name}, {"lines", std::move(lines)}});
       } else {
-        for (const std::string& line : reply.logs().lines()) command.out() << printable(line) << '\n';
+        for (const std::string& line : reply.logs().lines())
+          command.out() << printable(line) << '\n';
       }
       return kExitOk;
     }
@@ -249,8 +259,8 @@ Result<int> show_logs(Command& command, const std::string& name) {
 
 using Action = std::function<Result<int>(const std::string& name)>;
 
-void add_named(CLI::App& group, Command& command, const std::string& verb, const std::string& meaning,
-               const std::string& example, Action action) {
+void add_named(CLI::App& group, Command& command, const std::string& verb,
+               const std::string& meaning, const std::string& example, Action action) {
   CLI::App* added = group.add_subcommand(verb, meaning);
   auto name = std::make_shared<std::string>();
   added->add_option("NODE", *name, "its unique name or id")->required()->type_name("");
@@ -281,20 +291,23 @@ void add_node_commands(CLI::App& root, Command& command) {
               return tell_node(command, &pb::AdminRequest::mutable_node_uncordon, name,
                                "may have work again");
             });
-  add_named(
-      *group, command, "drain",
-      "Has it commit and give its work back; waits until it has (an interrupt does not cancel the drain)",
-      "skerry node drain gpu-1", [&command](const std::string& name) { return drain_node(command, name); });
-  add_named(
-      *group, command, "evict", "Takes its work away at once; steps since its last commit are lost",
-      "skerry node evict gpu-1 --yes", [&command](const std::string& name) -> Result<int> {
-        TRY(command.confirm(text("Take the work of ", name, " away, with the steps since its last commit?")));
-        return tell_node(command, &pb::AdminRequest::mutable_node_evict, name, "evicted");
-      });
-  add_named(*group, command, "revoke", "Takes it off the roster for good; its key is refused from now on",
-            "skerry node revoke gpu-1 --yes", [&command](const std::string& name) -> Result<int> {
+  add_named(*group, command, "drain",
+            "Has it commit and give its work back; waits until it has (an interrupt does not "
+            "cancel the drain)",
+            "skerry node drain gpu-1",
+            [&command](const std::string& name) { return drain_node(command, name); });
+  add_named(*group, command, "evict",
+            "Takes its work away at once; steps since its last commit are lost",
+            "skerry node evict gpu-1 --yes", [&command](const std::string& name) -> Result<int> {
               TRY(command.confirm(
-                  text("Refuse the key of ", name, " from now on? It can only join again as new.")));
+                  text("Take the work of ", name, " away, with the steps since its last commit?")));
+              return tell_node(command, &pb::AdminRequest::mutable_node_evict, name, "evicted");
+            });
+  add_named(*group, command, "revoke",
+            "Takes it off the roster for good; its key is refused from now on",
+            "skerry node revoke gpu-1 --yes", [&command](const std::string& name) -> Result<int> {
+              TRY(command.confirm(text("Refuse the key of ", name,
+                                       " from now on? It can only join again as new.")));
               return tell_node(command, &pb::AdminRequest::mutable_node_revoke, name, "revoked");
             });
   add_named(*group, command, "logs", "Prints the last lines of its log", "skerry node logs gpu-1",

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // peer list: what the nodes say of themselves, by their records.
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -48,14 +49,16 @@ std::vector<Peer> peers_in(const gossip::Table& table, Now now) {
   table.for_each(now, [&](const gossip::Entry& entry) {
     const gossip::Record& record = *entry.record;
     const auto peer = found.find(record.key.author);
-    if (record.key.kind != gossip::Kind::kExpert || record.body.withdrawn() || peer == found.end()) return;
+    if (record.key.kind != gossip::Kind::kExpert || record.body.withdrawn() || peer == found.end())
+      return;
     peer->second.experts.push_back({run_name(table, record.key.run, now), record.key.expert,
                                     record.body.expert().step(),
                                     record.body.expert().checkpoint().manifest()});
   });
   std::vector<Peer> peers;
   for (auto& [id, peer] : found) peers.push_back(std::move(peer));
-  std::ranges::sort(peers, {}, [](const Peer& peer) { return gossip::certified(*peer.record).name(); });
+  std::ranges::sort(peers, {},
+                    [](const Peer& peer) { return gossip::certified(*peer.record).name(); });
   return peers;
 }
 
@@ -124,7 +127,8 @@ Result<int> list(Command& command, const ListOptions& options) {
                              or_dash(peer.record->body.node().host_label()), text(objects_of(peer)),
                              experts_of(peer)};
     if (options.ping) {
-      row.emplace_back(peer.round_trip_ms ? text(fixed(*peer.round_trip_ms, 1), " ms") : std::string("-"));
+      row.emplace_back(peer.round_trip_ms ? text(fixed(*peer.round_trip_ms, 1), " ms")
+                                          : std::string("-"));
     }
     if (options.rate) {
       row.emplace_back(peer.bytes_per_second
@@ -146,28 +150,31 @@ Result<int> list(Command& command, const ListOptions& options) {
 }  // namespace
 
 void add_peer_commands(CLI::App& root, Command& command) {
-  CLI::App* group =
-      root.add_subcommand("peer", "The nodes as they see each other, with or without a coordinator");
+  CLI::App* group = root.add_subcommand(
+      "peer", "The nodes as they see each other, with or without a coordinator");
   group->require_subcommand(1);
   CLI::App* added = group->add_subcommand(
-      "list", "Lists the nodes, what each holds, and the address that --from takes; takes a few seconds");
+      "list",
+      "Lists the nodes, what each holds, and the address that --from takes; takes a few seconds");
   auto options = std::make_shared<ListOptions>();
   added
-      ->add_option(
-          "--from", options->from,
-          "ask this node, not the coordinator: HOST:PORT#KEY, or the name of one that was listed before")
+      ->add_option("--from", options->from,
+                   "ask this node, not the coordinator: HOST:PORT#KEY, or the name of one that was "
+                   "listed before")
       ->type_name("NODE");
   added->add_flag("--ping", options->ping, "also how long a connection to each takes from here");
-  added->add_flag("--rate", options->rate,
-                  "also how fast each that keeps a checkpoint sends to here: two seconds of it, one node "
-                  "after the other");
+  added->add_flag(
+      "--rate", options->rate,
+      "also how fast each that keeps a checkpoint sends to here: two seconds of it, one node "
+      "after the other");
   added->footer(
       "Example:\n  skerry peer list\n  skerry peer list --ping --rate\n  skerry peer list --from "
       "192.0.2.7:41234#3f0c…   # while the "
       "coordinator is "
       "gone\nWhat was learnt is kept beside the context, so that nodes are known by name later.");
-  added->callback(
-      [&command, options] { command.chosen = [&command, options] { return list(command, *options); }; });
+  added->callback([&command, options] {
+    command.chosen = [&command, options] { return list(command, *options); };
+  });
 }
 
 }  // namespace skerry::cli

@@ -1,4 +1,6 @@
-// run preview: pictures of a run while it is trained, drawn on this machine from what is committed.
+// SPDX-License-Identifier: Apache-2.0
+// run preview: pictures of a run while it is trained, drawn on this machine
+// from what is committed.
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
@@ -41,7 +43,8 @@ class Silence final : public Terminal {
   std::ostream nowhere_{nullptr};
 };
 
-// What a picture is drawn by: the experts of the ensemble, and the learned router where it is asked.
+// What a picture is drawn by: the experts of the ensemble, and the learned
+// router where it is asked.
 std::vector<pb::ExpertInfo> drawn_by(const pb::RunInfo& run, const Sampling& sampling) {
   const bool routed = sampling.route != "ancestral" && sampling.router != "analytic";
   std::vector<pb::ExpertInfo> jobs;
@@ -51,8 +54,8 @@ std::vector<pb::ExpertInfo> drawn_by(const pb::RunInfo& run, const Sampling& sam
   return jobs;
 }
 
-// They commit on their own: the least of their steps would stand still while others learn, and the mean moves with each
-// commit and ends at the target.
+// They commit on their own: the least of their steps would stand still while
+// others learn, and the mean moves with each commit and ends at the target.
 std::uint64_t mean_step(const std::vector<pb::ExpertInfo>& jobs) {
   std::uint64_t steps = 0;
   for (const pb::ExpertInfo& job : jobs) steps += job.step();
@@ -62,7 +65,8 @@ std::uint64_t mean_step(const std::vector<pb::ExpertInfo>& jobs) {
 // Another one means another picture.
 std::string heads_of(const std::vector<pb::ExpertInfo>& jobs) {
   std::string heads;
-  for (const pb::ExpertInfo& job : jobs) heads += text(job.index(), ':', to_hex(job.checkpoint()), ' ');
+  for (const pb::ExpertInfo& job : jobs)
+    heads += text(job.index(), ':', to_hex(job.checkpoint()), ' ');
   return heads;
 }
 
@@ -71,7 +75,8 @@ std::string without_checkpoint(const pb::RunInfo& run) {
   std::string names;
   for (const pb::ExpertInfo& each : run.experts()) {
     if (each.removed() || !each.checkpoint().empty()) continue;
-    names += text(names.empty() ? "" : ", ", each.router() ? "the router" : text("expert ", each.index()));
+    names += text(names.empty() ? "" : ", ",
+                  each.router() ? "the router" : text("expert ", each.index()));
   }
   return names;
 }
@@ -81,12 +86,18 @@ Json settings_of(const std::string& run_id, const Sampling& sampling) {
   std::error_code ignored;
   const std::string vae =
       sampling.vae.empty() ? "" : fs::absolute(sampling.vae, ignored).lexically_normal().string();
-  Json settings{
-      {"run_id", printable(run_id)}, {"count", sampling.count},       {"steps", sampling.steps},
-      {"solver", sampling.solver},   {"guidance", sampling.guidance}, {"route", sampling.route},
-      {"router", sampling.router},   {"vae", printable(vae)},         {"label", sampling.label.value_or("")},
-      {"seed", sampling.seed}};
-  if (sampling.precision != "fp32") settings["precision"] = sampling.precision;  // older folders have none
+  Json settings{{"run_id", printable(run_id)},
+                {"count", sampling.count},
+                {"steps", sampling.steps},
+                {"solver", sampling.solver},
+                {"guidance", sampling.guidance},
+                {"route", sampling.route},
+                {"router", sampling.router},
+                {"vae", printable(vae)},
+                {"label", sampling.label.value_or("")},
+                {"seed", sampling.seed}};
+  if (sampling.precision != "fp32")
+    settings["precision"] = sampling.precision;  // older folders have none
   return settings;
 }
 
@@ -101,17 +112,22 @@ Result<void> check_settings(const std::string& folder, const Json& settings) {
     differs += text(differs.empty() ? "" : ", ", key, " ", other.dump(), " and not ", value.dump());
   }
   if (differs.empty()) return {};
-  return fail(ErrorCode::kConflict, text(folder, " holds pictures that would not compare with these (",
-                                         differs, "): choose another folder with -o"));
+  return fail(ErrorCode::kConflict,
+              text(folder, " holds pictures that would not compare with these (", differs,
+                   "): choose another folder with -o"));
 }
 
 // The pictures of one run in one folder.
 class Previews {
  public:
   Previews(Command& command, const PreviewOptions& options, std::string engine, Json settings)
-      : command_(command), options_(options), engine_(std::move(engine)), settings_(std::move(settings)) {}
+      : command_(command),
+        options_(options),
+        engine_(std::move(engine)),
+        settings_(std::move(settings)) {}
 
-  // The ensemble as it is committed by the time that it is fetched. `known`: as it was when last asked.
+  // The ensemble as it is committed by the time that it is fetched. `known`: as
+  // it was when last asked.
   Result<void> draw(const pb::RunInfo& known);
   // Draws where the picture would be another than the last one.
   Result<void> follow(const pb::RunInfo& run);
@@ -126,7 +142,9 @@ class Previews {
   Result<pb::RunInfo> fetch();
   Result<void> draw_one(const Target& target);
   void report(const pb::RunInfo& run, bool drawn, double seconds);
-  std::vector<pb::ExpertInfo> jobs(const pb::RunInfo& run) const { return drawn_by(run, options_.sampling); }
+  std::vector<pb::ExpertInfo> jobs(const pb::RunInfo& run) const {
+    return drawn_by(run, options_.sampling);
+  }
   std::string working_copy() const { return options_.folder + "/.ensemble/model"; }
 
   Command& command_;
@@ -140,7 +158,8 @@ class Previews {
 std::vector<Previews::Target> Previews::targets(const pb::RunInfo& run) const {
   const std::string number = text(mean_step(jobs(run)));
   const std::string stem =
-      text(options_.folder, "/step-", std::string(number.size() < 8 ? 8 - number.size() : 0, '0'), number);
+      text(options_.folder, "/step-", std::string(number.size() < 8 ? 8 - number.size() : 0, '0'),
+           number);
   std::vector<Target> all{{stem + ".png", std::nullopt}};
   if (!options_.experts) return all;
   for (const pb::ExpertInfo& job : jobs(run)) {
@@ -192,7 +211,8 @@ Result<void> Previews::draw(const pb::RunInfo& known) {
     for (const Target& target : missing(run)) TRY(draw_one(target));
     TRY(write_text_file(options_.folder + "/preview.json", settings_.dump(2) + "\n"));
   }
-  ASSIGN_OR_RETURN(const storage::MappedFile picture, storage::MappedFile::open(targets(run).front().path));
+  ASSIGN_OR_RETURN(const storage::MappedFile picture,
+                   storage::MappedFile::open(targets(run).front().path));
   TRY(write_text_file(options_.folder + "/latest.png", picture.bytes()));
   drawn_ = heads_of(jobs(run));
   report(run, draws, std::chrono::duration<double>(command_.around.uptime() - started).count());
@@ -238,16 +258,18 @@ Result<int> preview_in(Command& command, const PreviewOptions& options, const st
   const Json settings = settings_of(run.id(), options.sampling);
   TRY(check_settings(options.folder, settings));
   const std::string working = options.folder + "/.ensemble";
-  ASSIGN_OR_RETURN(const UniqueFd held,
-                   lock_folder(options.folder, text("another preview is drawing into ", options.folder,
-                                                    ": wait for it, or choose another folder with -o")));
+  ASSIGN_OR_RETURN(
+      const UniqueFd held,
+      lock_folder(options.folder, text("another preview is drawing into ", options.folder,
+                                       ": wait for it, or choose another folder with -o")));
   std::error_code error;
   fs::create_directory(working, error);
   if (error) return system_error("make the folder", working, error.value());
   Previews previews(command, options, engine, settings);
   const auto run_it = [&]() -> Result<int> {
     if (options.watch) {
-      return follow_run(command, options.run, [&](const pb::RunInfo& now) { return previews.follow(now); });
+      return follow_run(command, options.run,
+                        [&](const pb::RunInfo& now) { return previews.follow(now); });
     }
     TRY(previews.draw(run));
     return kExitOk;
@@ -275,30 +297,37 @@ Result<int> preview(Command& command, PreviewOptions options) {
 }  // namespace
 
 void add_preview_command(CLI::App& run, Command& command) {
-  CLI::App* added =
-      run.add_subcommand("preview", "Draws pictures of what it has learned, while it goes on or afterwards");
+  CLI::App* added = run.add_subcommand(
+      "preview", "Draws pictures of what it has learned, while it goes on or afterwards");
   auto options = std::make_shared<PreviewOptions>();
   added->add_option("RUN", options->run, "its name or id")->required()->type_name("");
   added
       ->add_option("-o,--output", options->folder,
-                   "where step-00000400.png and its like go, and latest.png; one folder for each run and way "
+                   "where step-00000400.png and its like go, and latest.png; one folder for each "
+                   "run and way "
                    "of drawing")
       ->required()
       ->type_name("DIR");
-  added->add_flag("--watch", options->watch,
-                  "after every commit, until it ends; exit status 0 when it is done, 8 when it failed or was "
-                  "stopped");
-  added->add_flag("--experts", options->experts,
-                  "also step-…-expert-K.png: the same noise and labels, drawn by expert K alone, of classes "
-                  "too that it has not seen");
+  added->add_flag(
+      "--watch", options->watch,
+      "after every commit, until it ends; exit status 0 when it is done, 8 when it failed or was "
+      "stopped");
+  added->add_flag(
+      "--experts", options->experts,
+      "also step-…-expert-K.png: the same noise and labels, drawn by expert K alone, of classes "
+      "too that it has not seen");
   add_sampling_options(*added, options->sampling);
   added->footer(
-      "Example:\n  skerry run preview fashion -o fashion-pictures --watch -n 40 --guidance 2\nIt fetches the "
-      "experts as they are committed, only what has changed, and draws here: nodes do nothing for it. A "
-      "picture's number is the mean of the experts' steps. One that is there is not drawn again. `skerry -o "
+      "Example:\n  skerry run preview fashion -o fashion-pictures --watch -n 40 --guidance 2\nIt "
+      "fetches the "
+      "experts as they are committed, only what has changed, and draws here: nodes do nothing for "
+      "it. A "
+      "picture's number is the mean of the experts' steps. One that is there is not drawn again. "
+      "`skerry -o "
       "json run preview …` prints an object for each.");
-  added->callback(
-      [&command, options] { command.chosen = [&command, options] { return preview(command, *options); }; });
+  added->callback([&command, options] {
+    command.chosen = [&command, options] { return preview(command, *options); };
+  });
 }
 
 }  // namespace skerry::cli

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +24,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-// The run of two experts, at 100 and 60 steps, and an engine whose picture says which steps it was drawn from.
+// The run of two experts, at 100 and 60 steps, and an engine whose picture says
+// which steps it was drawn from.
 class RunPreview : public OfferedEnsemble {
  protected:
   RunPreview() {
@@ -36,7 +38,8 @@ class RunPreview : public OfferedEnsemble {
       *reply.mutable_ensemble()->mutable_run() = shown();
       return Result<pb::AdminReply>(reply);
     };
-    around.coordinator.answers[pb::AdminRequest::kRunShow] = [this](const auto&) -> Result<pb::AdminReply> {
+    around.coordinator.answers[pb::AdminRequest::kRunShow] =
+        [this](const auto&) -> Result<pb::AdminReply> {
       if (away) return fail(ErrorCode::kUnavailable, "nobody there");
       pb::AdminReply reply;
       *reply.mutable_runs()->add_runs() = shown();
@@ -90,15 +93,16 @@ class RunPreview : public OfferedEnsemble {
   }
   std::set<std::string> files() const {
     std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(out)) names.insert(entry.path().filename().string());
+    for (const auto& entry : fs::directory_iterator(out))
+      names.insert(entry.path().filename().string());
     return names;
   }
   // How many chunks of an expert's head have come.
   std::size_t chunks_of(int expert) const {
     const std::string& head = ensemble.experts(expert).checkpoint().manifest();
-    return static_cast<std::size_t>(std::ranges::count_if(around.coordinator.fetched, [&](const auto& each) {
-      return each.first.raw() == head && each.first != each.second;
-    }));
+    return static_cast<std::size_t>(std::ranges::count_if(
+        around.coordinator.fetched,
+        [&](const auto& each) { return each.first.raw() == head && each.first != each.second; }));
   }
   void end(const std::string& state) { ensemble.mutable_run()->set_state(state); }
 
@@ -110,10 +114,11 @@ class RunPreview : public OfferedEnsemble {
 TEST_F(RunPreview, DrawsWhatIsCommittedUnderTheMeanOfTheSteps) {
   ASSERT_EQ(preview({"-n", "9", "--label", "square", "--guidance", "2"}), kExitOk) << around.told();
   EXPECT_EQ(around.printed(), out + "/step-00000080.png\n");
-  EXPECT_THAT(around.ran, ElementsAre(ElementsAre("/bin/skerry-engine", "sample", out + "/.ensemble/model",
-                                                  "-n", "9", "--steps", "50", "--solver", "euler",
-                                                  "--guidance", "2", "--route", "ancestral", "--seed", "0",
-                                                  "-o", out + "/step-00000080.png", "--label", "1")));
+  EXPECT_THAT(around.ran,
+              ElementsAre(ElementsAre("/bin/skerry-engine", "sample", out + "/.ensemble/model",
+                                      "-n", "9", "--steps", "50", "--solver", "euler", "--guidance",
+                                      "2", "--route", "ancestral", "--seed", "0", "-o",
+                                      out + "/step-00000080.png", "--label", "1")));
   EXPECT_EQ(files(), (std::set<std::string>{"latest.png", "preview.json", "step-00000080.png"}));
   EXPECT_EQ(read("step-00000080.png"), "100 60 ");
   EXPECT_EQ(read("latest.png"), "100 60 ");
@@ -148,8 +153,9 @@ TEST_F(RunPreview, EachExpertDrawsItsOwnBesideItAndScriptsReadThePaths) {
   EXPECT_EQ(object["path"], out + "/step-00000080.png");
   EXPECT_EQ(object["step"], 80);
   EXPECT_EQ(object["experts"],
-            Json::parse(text(R"([{"index":0,"step":100,"path":")", out, R"(/step-00000080-expert-0.png"},)",
-                             R"({"index":1,"step":60,"path":")", out, R"(/step-00000080-expert-1.png"}])")));
+            Json::parse(text(
+                R"([{"index":0,"step":100,"path":")", out, R"(/step-00000080-expert-0.png"},)",
+                R"({"index":1,"step":60,"path":")", out, R"(/step-00000080-expert-1.png"}])")));
   EXPECT_EQ(object["drawn"], true);
   EXPECT_TRUE(object["seconds"].is_number());
 }
@@ -197,9 +203,9 @@ TEST_F(RunPreview, ALearnedRouterCountsWhereItIsAsked) {
     out = folder / route;
     end("running");
     ASSERT_EQ(preview({"--watch", "--route", route}), kExitOk) << around.told();
-    EXPECT_EQ(around.printed(), route == "ancestral"
-                                    ? out + "/step-00000080.png\n"
-                                    : text(out, "/step-00000070.png\n", out, "/step-00000080.png\n"));
+    EXPECT_EQ(around.printed(), route == "ancestral" ? out + "/step-00000080.png\n"
+                                                     : text(out, "/step-00000070.png\n", out,
+                                                            "/step-00000080.png\n"));
   }
 }
 
@@ -214,8 +220,8 @@ TEST_F(RunPreview, BearsACoordinatorThatGoesAway) {
   ASSERT_EQ(preview({"--watch"}), kExitOk) << around.told();
   EXPECT_EQ(around.printed(), out + "/step-00000080.png\n");
   EXPECT_THAT(around.told(),
-              AllOf(HasSubstr("no picture this time, trying again"), HasSubstr("the coordinator is away"),
-                    HasSubstr("the coordinator is back")));
+              AllOf(HasSubstr("no picture this time, trying again"),
+                    HasSubstr("the coordinator is away"), HasSubstr("the coordinator is back")));
 }
 
 TEST_F(RunPreview, GoesOnWhereItWasCutOff) {
@@ -243,8 +249,10 @@ TEST_F(RunPreview, SaysWhatIsLacking) {
   fs::remove(out);
   ensemble.mutable_experts(1)->clear_checkpoint();
   EXPECT_EQ(preview(), kExitConflict);
-  EXPECT_THAT(around.told(), HasSubstr("expert 1 has no checkpoint yet: wait for its first commit"));
-  around.coordinator.refuse(pb::AdminRequest::kEnsemble, ErrorCode::kNotFound, "there is no run fashion");
+  EXPECT_THAT(around.told(),
+              HasSubstr("expert 1 has no checkpoint yet: wait for its first commit"));
+  around.coordinator.refuse(pb::AdminRequest::kEnsemble, ErrorCode::kNotFound,
+                            "there is no run fashion");
   EXPECT_EQ(preview({"--watch"}), kExitNotFound);
   EXPECT_THAT(around.ran, IsEmpty());
   around.programs.clear();

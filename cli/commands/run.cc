@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // run … and shard list: trainings of an ensemble.
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -22,8 +23,9 @@ struct CreateOptions {
   bool example = false;
 };
 
-// The weights that the run file names by their folder are checked against the model that the coordinator would train, and
-// uploaded unless this is a dry run.
+// The weights that the run file names by their folder are checked against the
+// model that the coordinator would train, and uploaded unless this is a dry
+// run.
 Result<void> hand_over_weights(Command& command, pb::RunCreate& create) {
   const std::string folder = create.spec().init();
   create.mutable_spec()->clear_init();
@@ -61,7 +63,8 @@ Result<int> create_run(Command& command, const CreateOptions& options) {
   const pb::RunInfo run = described ? reply.runs().runs(0) : pb::RunInfo();
   const bool existed = reply.runs().existed();
   if (command.json()) {
-    Json out = described ? run_show_json(run) : Json{{"name", spec.name()}, {"spec", spec_json(spec)}};
+    Json out =
+        described ? run_show_json(run) : Json{{"name", spec.name()}, {"spec", spec_json(spec)}};
     out["dry_run"] = options.dry_run;
     out["created"] = !options.dry_run && !existed;
     print_object(command.out(), std::move(out));
@@ -69,7 +72,8 @@ Result<int> create_run(Command& command, const CreateOptions& options) {
     command.out() << "the coordinator would start this run:\n" << spec_json(spec).dump(2) << '\n';
   } else {
     const std::string name = text(spec.name(), described ? text(" (", run.id(), ")") : "");
-    command.out() << (existed ? text(name, " is there already: ", run.state()) : text("created ", name))
+    command.out() << (existed ? text(name, " is there already: ", run.state())
+                              : text("created ", name))
                   << '\n';
     command.tell(text("`skerry run watch ", spec.name(), "` follows it"));
   }
@@ -77,15 +81,16 @@ Result<int> create_run(Command& command, const CreateOptions& options) {
 }
 
 Result<int> list_runs(Command& command) {
-  ASSIGN_OR_RETURN(const std::vector<pb::RunInfo> runs,
-                   list_all<pb::RunInfo>(
-                       command, &pb::AdminRequest::mutable_run_list,
-                       [](const pb::AdminReply& reply, std::vector<pb::RunInfo>& items, std::string& next) {
-                         if (!reply.has_runs()) return false;
-                         items.insert(items.end(), reply.runs().runs().begin(), reply.runs().runs().end());
-                         next = reply.runs().next();
-                         return true;
-                       }));
+  ASSIGN_OR_RETURN(
+      const std::vector<pb::RunInfo> runs,
+      list_all<pb::RunInfo>(
+          command, &pb::AdminRequest::mutable_run_list,
+          [](const pb::AdminReply& reply, std::vector<pb::RunInfo>& items, std::string& next) {
+            if (!reply.has_runs()) return false;
+            items.insert(items.end(), reply.runs().runs().begin(), reply.runs().runs().end());
+            next = reply.runs().next();
+            return true;
+          }));
   if (command.json()) {
     Json items = Json::array();
     for (const pb::RunInfo& run : runs) items.push_back(run_json(run));
@@ -98,7 +103,8 @@ Result<int> list_runs(Command& command) {
 }
 
 Result<int> show_run(Command& command, const std::string& name) {
-  ASSIGN_OR_RETURN(const pb::RunInfo run, one_run(command, named(&pb::AdminRequest::mutable_run_show, name)));
+  ASSIGN_OR_RETURN(const pb::RunInfo run,
+                   one_run(command, named(&pb::AdminRequest::mutable_run_show, name)));
   if (command.json()) {
     print_object(command.out(), run_show_json(run));
   } else {
@@ -107,7 +113,8 @@ Result<int> show_run(Command& command, const std::string& name) {
   return kExitOk;
 }
 
-// On a terminal the table is drawn over the last one; elsewhere it is printed where commits or states changed.
+// On a terminal the table is drawn over the last one; elsewhere it is printed
+// where commits or states changed.
 void draw(Command& command, const pb::RunInfo& run, std::string& last) {
   std::ostringstream drawn;
   if (command.json()) {
@@ -117,7 +124,8 @@ void draw(Command& command, const pb::RunInfo& run, std::string& last) {
   }
   const bool redraw = command.around.out_is_terminal() && !command.json();
   std::string key = redraw ? drawn.str() : text(run.state(), run.steps_done());
-  for (const pb::ExpertInfo& expert : run.experts()) key += text(' ', expert.node_id(), ' ', expert.phase());
+  for (const pb::ExpertInfo& expert : run.experts())
+    key += text(' ', expert.node_id(), ' ', expert.phase());
   if (key == last) return;
   if (redraw) command.out() << "\033[H\033[J";
   command.out() << drawn.str() << std::flush;
@@ -132,7 +140,8 @@ Result<int> watch_run(Command& command, const std::string& name) {
   });
 }
 
-Result<int> tell_run(Command& command, Part part, const std::string& name, const std::string& done) {
+Result<int> tell_run(Command& command, Part part, const std::string& name,
+                     const std::string& done) {
   TRY(command.ask(named(part, name)));
   command.tell(text(name, ": ", done));
   return kExitOk;
@@ -147,21 +156,24 @@ Result<int> extend_run(Command& command, const std::string& name, std::uint64_t 
   return kExitOk;
 }
 
-Result<int> change_expert(Command& command, const std::string& name, std::uint32_t expert, bool add) {
+Result<int> change_expert(Command& command, const std::string& name, std::uint32_t expert,
+                          bool add) {
   pb::AdminRequest request;
   request.mutable_run_expert()->set_run(name);
   request.mutable_run_expert()->set_expert(expert);
   request.mutable_run_expert()->set_add(add);
   TRY(command.ask(request));
-  command.tell(text(
-      name, ": expert ", expert,
-      add ? " is of the ensemble: it trains on, and the router knows its partition"
-          : " is removed: it commits and gives its lease back, and the router leaves its partition out"));
+  command.tell(text(name, ": expert ", expert,
+                    add ? " is of the ensemble: it trains on, and the router knows its partition"
+                        : " is removed: it commits and gives its lease back, and the router leaves "
+                          "its partition out"));
   return kExitOk;
 }
 
-// Asks until nothing is missing, or nothing has come for as long as the person waits.
-Result<int> adopt_run(Command& command, const std::string& name, bool partial, std::uint64_t wait_seconds) {
+// Asks until nothing is missing, or nothing has come for as long as the person
+// waits.
+Result<int> adopt_run(Command& command, const std::string& name, bool partial,
+                      std::uint64_t wait_seconds) {
   pb::AdminRequest request;
   request.mutable_run_adopt()->set_run(name);
   std::size_t missing = SIZE_MAX;
@@ -187,10 +199,10 @@ Result<int> adopt_run(Command& command, const std::string& name, bool partial, s
       print_object(command.out(), std::move(out));
     }
     if (!adopted.done()) {
-      command.tell(
-          text(name,
-               " was not adopted: start the nodes that hold what is missing and ask again, or take the "
-               "rest with --partial"));
+      command.tell(text(
+          name,
+          " was not adopted: start the nodes that hold what is missing and ask again, or take the "
+          "rest with --partial"));
       return kExitUnhealthy;
     }
     command.tell(text(name, ": adopted from records, and trains on; `skerry run why ", name,
@@ -200,7 +212,8 @@ Result<int> adopt_run(Command& command, const std::string& name, bool partial, s
 }
 
 Result<int> explain_run(Command& command, const std::string& name) {
-  ASSIGN_OR_RETURN(const pb::AdminReply reply, command.ask(named(&pb::AdminRequest::mutable_run_why, name)));
+  ASSIGN_OR_RETURN(const pb::AdminReply reply,
+                   command.ask(named(&pb::AdminRequest::mutable_run_why, name)));
   if (!reply.has_why()) return unexpected_reply();
   Json reasons = Json::array();
   for (const std::string& reason : reply.why().reasons()) {
@@ -241,8 +254,8 @@ Result<int> list_shards(Command& command, const std::string& name) {
 
 using Action = std::function<Result<int>(const std::string& name)>;
 
-CLI::App* add_named(CLI::App& group, Command& command, const std::string& verb, const std::string& meaning,
-                    const std::string& example, Action action) {
+CLI::App* add_named(CLI::App& group, Command& command, const std::string& verb,
+                    const std::string& meaning, const std::string& example, Action action) {
   CLI::App* added = group.add_subcommand(verb, meaning);
   auto name = std::make_shared<std::string>();
   added->add_option("RUN", *name, "its name or id")->required()->type_name("");
@@ -256,9 +269,10 @@ CLI::App* add_named(CLI::App& group, Command& command, const std::string& verb, 
 void add_expert_command(CLI::App& group, Command& command, const std::string& verb,
                         const std::string& meaning, bool add) {
   auto index = std::make_shared<std::uint32_t>(0);
-  add_named(
-      group, command, verb, meaning, text("skerry run expert ", verb, " fashion 4"),
-      [&command, index, add](const std::string& name) { return change_expert(command, name, *index, add); })
+  add_named(group, command, verb, meaning, text("skerry run expert ", verb, " fashion 4"),
+            [&command, index, add](const std::string& name) {
+              return change_expert(command, name, *index, add);
+            })
       ->add_option("INDEX", *index, "the expert, as `skerry run show` numbers them")
       ->required()
       ->type_name("");
@@ -267,13 +281,16 @@ void add_expert_command(CLI::App& group, Command& command, const std::string& ve
 void add_create(CLI::App& group, Command& command) {
   CLI::App* create = group.add_subcommand("create", "Starts a run from a run file");
   auto options = std::make_shared<CreateOptions>();
-  create->add_option("-f,--file", options->file, "the run file; - reads standard input")->type_name("FILE");
+  create->add_option("-f,--file", options->file, "the run file; - reads standard input")
+      ->type_name("FILE");
   create->add_flag("--dry-run", options->dry_run, "check everything, start nothing");
   create->add_flag("--example", options->example,
                    "print a run file with every key, its default and its meaning");
   create->footer(
-      "Example:\n  skerry run create --example > run.toml\n  skerry run create -f run.toml --dry-run\n"
-      "The same file again changes nothing, and says that the run is there already; another run of that name "
+      "Example:\n  skerry run create --example > run.toml\n  skerry run create -f run.toml "
+      "--dry-run\n"
+      "The same file again changes nothing, and says that the run is there already; another run of "
+      "that name "
       "is "
       "an error.");
   create->callback([&command, options] {
@@ -291,12 +308,14 @@ void add_run_commands(CLI::App& root, Command& command) {
   list->footer("Example:\n  skerry run list -o json");
   list->callback([&command] { command.chosen = [&command] { return list_runs(command); }; });
 
-  add_named(*group, command, "show", "Shows one run and its experts", "skerry run show fashion -o json",
+  add_named(*group, command, "show", "Shows one run and its experts",
+            "skerry run show fashion -o json",
             [&command](const std::string& name) { return show_run(command, name); });
-  add_named(*group, command, "watch",
-            "Shows it until it ends; exit status 0 when it is done, 8 when it failed or was stopped",
-            "skerry run watch fashion && skerry ensemble fetch fashion -o out",
-            [&command](const std::string& name) { return watch_run(command, name); });
+  add_named(
+      *group, command, "watch",
+      "Shows it until it ends; exit status 0 when it is done, 8 when it failed or was stopped",
+      "skerry run watch fashion && skerry ensemble fetch fashion -o out",
+      [&command](const std::string& name) { return watch_run(command, name); });
   add_preview_command(*group, command);
   add_named(*group, command, "pause", "Has its experts commit and give their leases back",
             "skerry run pause fashion", [&command](const std::string& name) {
@@ -307,50 +326,56 @@ void add_run_commands(CLI::App& root, Command& command) {
             [&command](const std::string& name) {
               return tell_run(command, &pb::AdminRequest::mutable_run_resume, name, "resumed");
             });
-  add_named(*group, command, "stop", "Ends it for good; what was committed can still be fetched",
-            "skerry run stop fashion --yes", [&command](const std::string& name) -> Result<int> {
-              TRY(command.confirm(text("End ", name, " for good? It cannot be resumed, only fetched.")));
-              return tell_run(command, &pb::AdminRequest::mutable_run_stop, name, "stopped");
-            });
+  add_named(
+      *group, command, "stop", "Ends it for good; what was committed can still be fetched",
+      "skerry run stop fashion --yes", [&command](const std::string& name) -> Result<int> {
+        TRY(command.confirm(text("End ", name, " for good? It cannot be resumed, only fetched.")));
+        return tell_run(command, &pb::AdminRequest::mutable_run_stop, name, "stopped");
+      });
   auto steps = std::make_shared<std::uint64_t>(0);
-  CLI::App* extend =
-      add_named(*group, command, "extend", "Raises how far each expert trains",
-                "skerry run extend fashion --steps 4000",
-                [&command, steps](const std::string& name) { return extend_run(command, name, *steps); });
+  CLI::App* extend = add_named(
+      *group, command, "extend", "Raises how far each expert trains",
+      "skerry run extend fashion --steps 4000",
+      [&command, steps](const std::string& name) { return extend_run(command, name, *steps); });
   extend->add_option("--steps", *steps, "the new target, higher than the one before")
       ->required()
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}))
       ->type_name("N");
   CLI::App* expert = group->add_subcommand(
-      "expert", "Which experts are of the ensemble: the router follows, and nothing is trained for that");
+      "expert",
+      "Which experts are of the ensemble: the router follows, and nothing is trained for that");
   expert->require_subcommand(1);
-  add_expert_command(*expert, command, "remove",
-                     "Takes an expert out: it is not trained, fetched or routed to; what it committed stays",
-                     false);
+  add_expert_command(
+      *expert, command, "remove",
+      "Takes an expert out: it is not trained, fetched or routed to; what it committed stays",
+      false);
   add_expert_command(*expert, command, "add",
                      "Brings one back, from where it was: an unfinished one trains on", true);
   auto partial = std::make_shared<bool>(false);
   auto wait = std::make_shared<std::uint64_t>(60);
-  CLI::App* adopt = add_named(
-      *group, command, "adopt",
-      "Takes back an orphan, a run that nodes hold and a restored coordinator does not know; exit status 8 "
-      "where a part is missing",
-      "skerry run adopt fashion", [&command, partial, wait](const std::string& name) {
-        return adopt_run(command, name, *partial, *wait);
-      });
-  adopt->add_flag("--partial", *partial,
-                  "do without what is still missing then: its expert goes on from an older checkpoint, "
-                  "or begins anew");
+  CLI::App* adopt =
+      add_named(*group, command, "adopt",
+                "Takes back an orphan, a run that nodes hold and a restored coordinator does not "
+                "know; exit status 8 "
+                "where a part is missing",
+                "skerry run adopt fashion", [&command, partial, wait](const std::string& name) {
+                  return adopt_run(command, name, *partial, *wait);
+                });
+  adopt->add_flag(
+      "--partial", *partial,
+      "do without what is still missing then: its expert goes on from an older checkpoint, "
+      "or begins anew");
   adopt->add_option("--wait", *wait, "how long to wait while nothing more comes from nodes (60)")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{86'400}))
       ->type_name("SECONDS");
-  add_named(
-      *group, command, "delete", "Deletes it with all its checkpoints", "skerry run delete fashion --yes",
-      [&command](const std::string& name) -> Result<int> {
-        TRY(command.confirm(text("Delete ", name, " with all its checkpoints? They cannot be had again.")));
-        return tell_run(command, &pb::AdminRequest::mutable_run_delete, name, "deleted");
-      });
-  add_named(*group, command, "why", "Says why its experts are where they are", "skerry run why fashion",
+  add_named(*group, command, "delete", "Deletes it with all its checkpoints",
+            "skerry run delete fashion --yes", [&command](const std::string& name) -> Result<int> {
+              TRY(command.confirm(
+                  text("Delete ", name, " with all its checkpoints? They cannot be had again.")));
+              return tell_run(command, &pb::AdminRequest::mutable_run_delete, name, "deleted");
+            });
+  add_named(*group, command, "why", "Says why its experts are where they are",
+            "skerry run why fashion",
             [&command](const std::string& name) { return explain_run(command, name); });
 
   CLI::App* shards = root.add_subcommand("shard", "The immutable files of samples");

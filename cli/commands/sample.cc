@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // sample DIR: hands over to the engine, which draws the images.
 #include <unistd.h>
 
@@ -34,7 +35,8 @@ Result<std::vector<std::string>> classes_of(const std::string& folder) {
   const Json index = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   std::vector<std::string> classes;
   if (!index.is_object() || !index.contains("classes") || !index["classes"].is_array()) {
-    return fail(ErrorCode::kCorrupt, text(folder, "/ensemble.json is damaged: fetch the ensemble again"));
+    return fail(ErrorCode::kCorrupt,
+                text(folder, "/ensemble.json is damaged: fetch the ensemble again"));
   }
   for (const Json& name : index["classes"])
     classes.push_back(name.is_string() ? name.get<std::string>() : "");
@@ -75,14 +77,18 @@ void add_sample_command(CLI::App& root, Command& command) {
   added->add_option("-o,--output", options->output, "the picture: a grid of all images")
       ->required()
       ->type_name("FILE.png");
-  added->add_option("--images", options->images, "a folder for the single images")->type_name("DIR");
+  added->add_option("--images", options->images, "a folder for the single images")
+      ->type_name("DIR");
   add_sampling_options(*added, options->sampling);
-  added->add_option("--expert", options->sampling.expert, "this one draws every image, of any class")
+  added
+      ->add_option("--expert", options->sampling.expert, "this one draws every image, of any class")
       ->excludes("--route", "--router")
       ->type_name("INDEX");
-  added->footer("Example:\n  skerry sample fashion-ensemble -n 100 --guidance 2 --label sneaker -o grid.png");
-  added->callback(
-      [&command, options] { command.chosen = [&command, options] { return sample(command, *options); }; });
+  added->footer(
+      "Example:\n  skerry sample fashion-ensemble -n 100 --guidance 2 --label sneaker -o grid.png");
+  added->callback([&command, options] {
+    command.chosen = [&command, options] { return sample(command, *options); };
+  });
 }
 
 }  // namespace skerry::cli

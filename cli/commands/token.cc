@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // token …: what lets a machine or a person in.
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -34,7 +35,8 @@ Json to_json(const pb::TokenInfo& token, std::int64_t now_unix_ms) {
 }
 
 std::string join_command(const std::string& token, pb::Role role) {
-  return role == pb::ROLE_NODE ? text("skerryd join ", token, " --data DIR") : text("skerry login ", token);
+  return role == pb::ROLE_NODE ? text("skerryd join ", token, " --data DIR")
+                               : text("skerry login ", token);
 }
 
 Result<int> create_token(Command& command, const CreateOptions& options) {
@@ -64,23 +66,24 @@ Result<int> create_token(Command& command, const CreateOptions& options) {
     return kExitOk;
   }
   command.out() << token << '\n';
-  command.tell(text("for ", options.uses == 1 ? "one " : text("up to ", options.uses, " "), role_name(role),
-                    options.uses == 1 ? "" : "s", ", until ", utc_time(info.expires_unix_ms()),
-                    "; it is a secret. To use it:\n  ", join));
+  command.tell(text("for ", options.uses == 1 ? "one " : text("up to ", options.uses, " "),
+                    role_name(role), options.uses == 1 ? "" : "s", ", until ",
+                    utc_time(info.expires_unix_ms()), "; it is a secret. To use it:\n  ", join));
   return kExitOk;
 }
 
 Result<int> list_tokens(Command& command) {
-  ASSIGN_OR_RETURN(const std::vector<pb::TokenInfo> tokens,
-                   list_all<pb::TokenInfo>(
-                       command, &pb::AdminRequest::mutable_token_list,
-                       [](const pb::AdminReply& reply, std::vector<pb::TokenInfo>& items, std::string& next) {
-                         if (!reply.has_tokens()) return false;
-                         items.insert(items.end(), reply.tokens().tokens().begin(),
-                                      reply.tokens().tokens().end());
-                         next = reply.tokens().next();
-                         return true;
-                       }));
+  ASSIGN_OR_RETURN(
+      const std::vector<pb::TokenInfo> tokens,
+      list_all<pb::TokenInfo>(
+          command, &pb::AdminRequest::mutable_token_list,
+          [](const pb::AdminReply& reply, std::vector<pb::TokenInfo>& items, std::string& next) {
+            if (!reply.has_tokens()) return false;
+            items.insert(items.end(), reply.tokens().tokens().begin(),
+                         reply.tokens().tokens().end());
+            next = reply.tokens().next();
+            return true;
+          }));
   const std::int64_t now = command.around.unix_ms();
   Json items = Json::array();
   Table table({"ID", "ROLE", "STATE", "USED", "OF", "EXPIRES"});
@@ -126,7 +129,8 @@ void add_token_commands(CLI::App& root, Command& command) {
   list->footer("Example:\n  skerry token list -o json");
   list->callback([&command] { command.chosen = [&command] { return list_tokens(command); }; });
 
-  CLI::App* revoke = group->add_subcommand("revoke", "Makes a token useless; who joined with it stays");
+  CLI::App* revoke =
+      group->add_subcommand("revoke", "Makes a token useless; who joined with it stays");
   auto id = std::make_shared<std::string>();
   revoke->add_option("ID", *id, "as `skerry token list` shows it")->required()->type_name("");
   revoke->footer("Example:\n  skerry token revoke 3f9a0c12be77");

@@ -1,6 +1,9 @@
-// What a command asks of a coordinator. The seam that lets every command be tested without a network: main connects a
-// real one, tests hand in a fake one. Thread rule: one thread at a time. Failure rule: the coordinator's refusals come
-// back with its code and message; a coordinator that cannot be reached is kUnavailable, a silent one kTimeout.
+// SPDX-License-Identifier: Apache-2.0
+// What a command asks of a coordinator. The seam that lets every command be
+// tested without a network: main connects a real one, tests hand in a fake one.
+// Thread rule: one thread at a time. Failure rule: the coordinator's refusals
+// come back with its code and message; a coordinator that cannot be reached is
+// kUnavailable, a silent one kTimeout.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +41,9 @@ class ObjectSource {
 
   virtual ~ObjectSource() = default;
 
-  // Until every object is sealed on the shelf. Each chunk is verified before it is written; what is there already is not
-  // asked for. kUnavailable: nobody has got one of them, or they are away for long.
+  // Until every object is sealed on the shelf. Each chunk is verified before it
+  // is written; what is there already is not asked for. kUnavailable: nobody
+  // has got one of them, or they are away for long.
   virtual Result<void> fetch(const std::vector<WantedObject>& wanted, exchange::Shelf& shelf,
                              const Shown& shown) = 0;
 };
@@ -49,9 +53,11 @@ class AdminClient : public ObjectSource {
   virtual Result<pb::AdminReply> ask(const pb::AdminRequest& request) = 0;
   virtual const Place& place() const = 0;
 
-  // Answers the coordinator's requests from the shelf until `finished` says true; it is asked about twice a second.
-  // Ends at the first read that fails otherwise than by kNotFound.
-  virtual Result<void> serve(exchange::Shelf& shelf, const std::function<Result<bool>()>& finished) = 0;
+  // Answers the coordinator's requests from the shelf until `finished` says
+  // true; it is asked about twice a second. Ends at the first read that fails
+  // otherwise than by kNotFound.
+  virtual Result<void> serve(exchange::Shelf& shelf,
+                             const std::function<Result<bool>()>& finished) = 0;
 };
 
 }  // namespace skerry::cli

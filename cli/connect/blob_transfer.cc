@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/connect/blob_transfer.h"
 
 #include <algorithm>
@@ -51,7 +52,8 @@ void BlobTransfer::on_event(protocol::ClientEvent event) {
     if (message.has_value()) exchange_.received(kCoordinator, std::move(*message), clock_.now());
   } else if (const auto* refused = std::get_if<protocol::Refused>(&event);
              refused != nullptr && refused->own_key) {
-    failure_ = fail(ErrorCode::kUnauthorised, "the coordinator does not accept this context's key any more");
+    failure_ = fail(ErrorCode::kUnauthorised,
+                    "the coordinator does not accept this context's key any more");
   }
   carry_out();
   flush();
@@ -66,7 +68,8 @@ void BlobTransfer::disconnect() {
 void BlobTransfer::carry_out() {
   while (true) {
     exchange::Effects effects = exchange_.take_effects();
-    for (const exchange::Send& send : effects.sends) unsent_.push_back(send.message.SerializeAsString());
+    for (const exchange::Send& send : effects.sends)
+      unsent_.push_back(send.message.SerializeAsString());
     for (const auto& [object, progress] : effects.progress) progress_[object] = progress;
     completed_ += effects.completed.size();
     if (!effects.failed.empty() && !failure_) failure_ = effects.failed.front().error;
@@ -81,7 +84,9 @@ void BlobTransfer::carry_out() {
 
 void BlobTransfer::note_failed_read(const exchange::Answer& answer) {
   const auto* read = std::get_if<exchange::ChunkRead>(&answer);
-  if (read == nullptr || read->bytes.has_value() || read->bytes.error().code == ErrorCode::kNotFound) return;
+  if (read == nullptr || read->bytes.has_value() ||
+      read->bytes.error().code == ErrorCode::kNotFound)
+    return;
   if (!read_failure_) read_failure_ = read->bytes.error();
 }
 

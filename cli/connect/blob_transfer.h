@@ -1,5 +1,7 @@
-// One transfer over a person's connection: an exchange whose only peer is the coordinator and whose disk is a shelf,
-// whose jobs run at once. Lives for one fetch or one upload; one thread.
+// SPDX-License-Identifier: Apache-2.0
+// One transfer over a person's connection: an exchange whose only peer is the
+// coordinator and whose disk is a shelf, whose jobs run at once. Lives for one
+// fetch or one upload; one thread.
 #pragma once
 
 #include <deque>
@@ -23,13 +25,15 @@ class BlobTransfer {
   BlobTransfer(const BlobTransfer&) = delete;
   BlobTransfer& operator=(const BlobTransfer&) = delete;
 
-  void fetch(const Hash& object, std::uint64_t manifest_bytes, const std::vector<std::string>& parts);
+  void fetch(const Hash& object, std::uint64_t manifest_bytes,
+             const std::vector<std::string>& parts);
   // Waits for what comes, at most for `timeout`, and does what follows from it.
   Result<void> turn(Duration timeout);
 
   std::size_t completed() const { return completed_; }
   const std::map<Hash, exchange::Progress>& progress() const { return progress_; }
-  // The first thing that ends the transfer: a fetch that failed, a key that is refused.
+  // The first thing that ends the transfer: a fetch that failed, a key that is
+  // refused.
   const std::optional<Error>& failure() const { return failure_; }
   // The first chunk of ours that could not be read, though we offer its object.
   const std::optional<Error>& read_failure() const { return read_failure_; }

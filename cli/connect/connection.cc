@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/connect/connection.h"
 
 #include <filesystem>
@@ -23,7 +24,10 @@ constexpr std::size_t kObjectsAtOnce = 16;
 class Connection final : public AdminClient {
  public:
   Connection(protocol::Client client, Place place, const Clock& clock)
-      : client_(std::move(client)), place_(std::move(place)), memory_(place_.origin), clock_(clock) {
+      : client_(std::move(client)),
+        place_(std::move(place)),
+        memory_(place_.origin),
+        clock_(clock) {
     if (memory_.is_due(clock_.now())) client_.want_peers();
   }
 
@@ -42,10 +46,11 @@ class Connection final : public AdminClient {
     Error error = reply.error();
     // Silence from one that never spoke is one that cannot be reached.
     if (error.code == ErrorCode::kTimeout && !spoke_) {
-      error = fail(ErrorCode::kUnavailable,
-                   text("cannot reach the coordinator at ", place_.endpoints.enrol, " (its control endpoint ",
-                        place_.endpoints.control, " does not answer; both from ", place_.origin,
-                        "): is it running, and are its ports open?"));
+      error = fail(
+          ErrorCode::kUnavailable,
+          text("cannot reach the coordinator at ", place_.endpoints.enrol,
+               " (its control endpoint ", place_.endpoints.control, " does not answer; both from ",
+               place_.origin, "): is it running, and are its ports open?"));
     }
     return error;
   }
@@ -68,7 +73,8 @@ class Connection final : public AdminClient {
     return {};
   }
 
-  Result<void> serve(exchange::Shelf& shelf, const std::function<Result<bool>()>& finished) override {
+  Result<void> serve(exchange::Shelf& shelf,
+                     const std::function<Result<bool>()>& finished) override {
     BlobTransfer transfer(client_, clock_, shelf);
     while (true) {
       ASSIGN_OR_RETURN(const bool done, finished());
@@ -109,23 +115,28 @@ std::unique_ptr<AdminClient> make_connection(std::unique_ptr<protocol::ClientTra
   return std::make_unique<Connection>(std::move(client), std::move(place), clock);
 }
 
-Result<std::unique_ptr<AdminClient>> open_connection(const std::string& context_path, const Clock& clock) {
+Result<std::unique_ptr<AdminClient>> open_connection(const std::string& context_path,
+                                                     const Clock& clock) {
   ASSIGN_OR_RETURN(const protocol::Context context, protocol::read_context(context_path));
   ASSIGN_OR_RETURN(const protocol::Identity identity, protocol::identity_of(context, context_path));
-  ASSIGN_OR_RETURN(auto transport,
-                   protocol::make_zmq_client(identity, {context.endpoints, context.coordinator_key}));
-  return make_connection(
-      std::move(transport), {context.coordinator_key, context.endpoints, context.role, context_path}, clock,
-      protocol::build_readmission_request(identity, context.coordinator_key, context.certificate, 1));
+  ASSIGN_OR_RETURN(auto transport, protocol::make_zmq_client(
+                                       identity, {context.endpoints, context.coordinator_key}));
+  return make_connection(std::move(transport),
+                         {context.coordinator_key, context.endpoints, context.role, context_path},
+                         clock,
+                         protocol::build_readmission_request(identity, context.coordinator_key,
+                                                             context.certificate, 1));
 }
 
 Result<Surroundings::LoggedIn> enrol_person(const std::string& token_text, const std::string& name,
                                             const std::string& context_path, const Clock& clock) {
-  ASSIGN_OR_RETURN(const protocol::JoinToken token, protocol::parse_token(token_text, clock.now().unix_ms));
+  ASSIGN_OR_RETURN(const protocol::JoinToken token,
+                   protocol::parse_token(token_text, clock.now().unix_ms));
   if (token.role == pb::ROLE_NODE) {
-    return fail(ErrorCode::kInvalid,
-                "this token joins a machine: use `skerryd join TOKEN --data DIR` there. For a person, "
-                "`skerry token create --role viewer` or --role admin makes one");
+    return fail(
+        ErrorCode::kInvalid,
+        "this token joins a machine: use `skerryd join TOKEN --data DIR` there. For a person, "
+        "`skerry token create --role viewer` or --role admin makes one");
   }
   const protocol::Identity identity = protocol::Identity::generate();
   ASSIGN_OR_RETURN(auto transport,

@@ -1,4 +1,6 @@
-// The real connection against a small coordinator in a fake network: questions, fetches, uploads, lost connections.
+// SPDX-License-Identifier: Apache-2.0
+// The real connection against a small coordinator in a fake network: questions,
+// fetches, uploads, lost connections.
 #include "cli/connect/connection.h"
 
 #include <gmock/gmock.h>
@@ -7,15 +9,15 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "cli/connect/fleet.h"
 #include "exchange/exchange.h"
 #include "gossip/gossip.h"
-#include "gossip/testing.h"
-#include "protocol/fake_transport.h"
+#include "gossip/testing/testing.h"
+#include "protocol/testing/fake_transport.h"
 #include "protocol/validate.h"
 #include "storage/layout.h"
-#include "storage/testing.h"
+#include "storage/testing/testing.h"
 
 namespace skerry::cli {
 namespace {
@@ -33,7 +35,8 @@ class VirtualClock final : public Clock {
   const protocol::FakeNetwork& network_;
 };
 
-// Greets, acknowledges, and has an exchange of its own over the folder it is given.
+// Greets, acknowledges, and has an exchange of its own over the folder it is
+// given.
 class Coordinator {
  public:
   explicit Coordinator(const std::string& folder) : shelf(folder) {
@@ -56,8 +59,8 @@ class Coordinator {
 
  private:
   void work() {
-    auto polled =
-        transport_->poll(Duration::zero(), {}, [this](protocol::ServerEvent event) { on(std::move(event)); });
+    auto polled = transport_->poll(Duration::zero(), {},
+                                   [this](protocol::ServerEvent event) { on(std::move(event)); });
     EXPECT_TRUE(polled.has_value());
     exchange.tick(clock.now());
     carry_out();
@@ -172,7 +175,8 @@ TEST_F(ConnectionTest, ACoordinatorThatNeverSpokeIsUnreachableAndOneThatFellSile
   EXPECT_EQ(reply.error().code, ErrorCode::kTimeout);
 }
 
-// What a command leaves of the nodes beside its context, on records that a test has signed.
+// What a command leaves of the nodes beside its context, on records that a test
+// has signed.
 class PeerMemoryTest : public ConnectionTest {
  protected:
   PeerMemoryTest() { tell({&rented}); }
@@ -196,12 +200,13 @@ class PeerMemoryTest : public ConnectionTest {
   // As `--from` finds it.
   Result<NodeAddress> known(const std::string& id_or_name) {
     const Now now = coordinator.clock.now();
-    return parse_node_address(id_or_name, gossip::load_table(read(context + ".peers"), verifier, {}, now),
-                              now);
+    return parse_node_address(id_or_name,
+                              gossip::load_table(read(context + ".peers"), verifier, {}, now), now);
   }
   void age_by(std::chrono::seconds age) {
-    const auto written = std::chrono::file_clock::from_sys(std::chrono::sys_time<std::chrono::milliseconds>(
-        std::chrono::milliseconds(coordinator.clock.now().unix_ms)));
+    const auto written =
+        std::chrono::file_clock::from_sys(std::chrono::sys_time<std::chrono::milliseconds>(
+            std::chrono::milliseconds(coordinator.clock.now().unix_ms)));
     std::filesystem::last_write_time(context + ".peers", written - age);
   }
 
@@ -263,10 +268,11 @@ TEST_F(ConnectionTest, FetchesManyObjectsThroughALostConnection) {
   };
   exchange::FolderShelf shelf(folder / "here");
   std::uint64_t done = 0, total = 0;
-  const auto fetched = client->fetch(wanted, shelf, [&](std::uint64_t now_done, std::uint64_t now_total) {
-    done = now_done;
-    total = now_total;
-  });
+  const auto fetched =
+      client->fetch(wanted, shelf, [&](std::uint64_t now_done, std::uint64_t now_total) {
+        done = now_done;
+        total = now_total;
+      });
   ASSERT_TRUE(fetched.has_value()) << fetched.error().message;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     EXPECT_EQ(read(shelf.path_of(wanted[i].object)), read(folder / names[i]));
@@ -294,7 +300,8 @@ TEST_F(ConnectionTest, ServesUntilTheCoordinatorHasEverything) {
   const auto manifest = make_file("shard", 9'000'000);
   exchange::FolderShelf shelf(folder.path().string());
   storage::value_of(shelf.offer(manifest, folder / "shard"));
-  coordinator.exchange.fetch({manifest.name, manifest.encoded.size(), {}, {}}, coordinator.clock.now());
+  coordinator.exchange.fetch({manifest.name, manifest.encoded.size(), {}, {}},
+                             coordinator.clock.now());
   int asked = 0;
   const auto served = client->serve(shelf, [&]() -> Result<bool> {
     pb::AdminRequest request;
@@ -312,7 +319,8 @@ TEST_F(ConnectionTest, AFileThatChangedWhileItIsServedIsAnErrorNotAHang) {
   exchange::FolderShelf shelf(folder.path().string());
   storage::value_of(shelf.offer(manifest, folder / "shard"));
   std::ofstream(folder / "shard", std::ios::binary) << storage::random_bytes(5'000, 1);
-  coordinator.exchange.fetch({manifest.name, manifest.encoded.size(), {}, {}}, coordinator.clock.now());
+  coordinator.exchange.fetch({manifest.name, manifest.encoded.size(), {}, {}},
+                             coordinator.clock.now());
   const auto served = client->serve(shelf, []() -> Result<bool> { return false; });
   ASSERT_FALSE(served.has_value());
   EXPECT_EQ(served.error().code, ErrorCode::kCorrupt);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/connect/context.h"
 
 #include <filesystem>
@@ -29,10 +30,10 @@ Result<std::string> find_context(const std::string& flag, const Surroundings& ar
   for (const std::string& path : {personal_context_path(around), machine_path}) {
     if (!path.empty() && exists(path)) return path;
   }
-  return fail(
-      ErrorCode::kNotFound,
-      text("no coordinator is known here: use --context FILE or SKERRY_CONTEXT (the coordinator writes "
-           "admin.toml into its data folder), or `skerry login TOKEN`"));
+  return fail(ErrorCode::kNotFound,
+              text("no coordinator is known here: use --context FILE or SKERRY_CONTEXT (the "
+                   "coordinator writes "
+                   "admin.toml into its data folder), or `skerry login TOKEN`"));
 }
 
 }  // namespace skerry::cli

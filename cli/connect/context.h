@@ -1,5 +1,6 @@
-// Where a command finds its coordinator: --context FILE, else SKERRY_CONTEXT, else what `skerry login` wrote, else
-// the machine's /etc/skerry/context.toml.
+// SPDX-License-Identifier: Apache-2.0
+// Where a command finds its coordinator: --context FILE, else SKERRY_CONTEXT,
+// else what `skerry login` wrote, else the machine's /etc/skerry/context.toml.
 #pragma once
 
 #include <string>
@@ -9,11 +10,12 @@
 
 namespace skerry::cli {
 
-// $XDG_CONFIG_HOME/skerry/context.toml, by default under ~/.config; empty where there is no home.
+// $XDG_CONFIG_HOME/skerry/context.toml, by default under ~/.config; empty where
+// there is no home.
 std::string personal_context_path(const Surroundings& around);
 
-// A flag or variable names its file whether it is there or not; the others count where they exist. kNotFound where
-// there is none, with what to do.
+// A flag or variable names its file whether it is there or not; the others
+// count where they exist. kNotFound where there is none, with what to do.
 Result<std::string> find_context(const std::string& flag, const Surroundings& around,
                                  const std::string& machine_path = "/etc/skerry/context.toml");
 

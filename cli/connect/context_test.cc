@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/connect/context.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "cli/testing/testing.h"
 
 namespace skerry::cli {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/connect/fleet.h"
 
 #include <poll.h>
@@ -51,7 +52,8 @@ gossip::Config config_of(const protocol::Context& context, Now now) {
 // Where what comes is thrown away.
 class NoShelf final : public exchange::Shelf {
  public:
-  Result<std::vector<Hash>> open(const storage::NamedManifest&, const std::vector<std::string>&) override {
+  Result<std::vector<Hash>> open(const storage::NamedManifest&,
+                                 const std::vector<std::string>&) override {
     return std::vector<Hash>();
   }
   Result<void> write(const Hash&, const Hash&, std::string_view) override { return {}; }
@@ -65,8 +67,8 @@ class NoShelf final : public exchange::Shelf {
 
 class RealFleet final : public Fleet {
  public:
-  RealFleet(protocol::Identity identity, const protocol::Context& context, const std::string& context_path,
-            std::shared_ptr<void> sockets, const Clock& clock)
+  RealFleet(protocol::Identity identity, const protocol::Context& context,
+            const std::string& context_path, std::shared_ptr<void> sockets, const Clock& clock)
       : identity_(std::move(identity)),
         certificate_(context.certificate),
         clock_(clock),
@@ -90,8 +92,8 @@ class RealFleet final : public Fleet {
       ASSIGN_OR_RETURN(first_, parse_node_address(from, table(), now()));
       return network_.dial(first_->url, first_->key);
     }
-    ASSIGN_OR_RETURN(coordinator_,
-                     protocol::make_zmq_client(identity_, {context.endpoints, context.coordinator_key}));
+    ASSIGN_OR_RETURN(coordinator_, protocol::make_zmq_client(
+                                       identity_, {context.endpoints, context.coordinator_key}));
     coordinator_->dial(Endpoint::kBlob);
     return {};
   }
@@ -122,11 +124,13 @@ class RealFleet final : public Fleet {
         const WantedObject& next = wanted[started++];
         asked[next.object] = seek(next.object);
         if (asked[next.object].empty()) {
-          return fail(ErrorCode::kUnavailable,
-                      text("no node that can be dialled says that it holds ", next.object.short_hex()));
+          return fail(
+              ErrorCode::kUnavailable,
+              text("no node that can be dialled says that it holds ", next.object.short_hex()));
         }
         const std::set<PeerId>& from = asked[next.object];
-        exchange_.fetch({next.object, next.manifest_bytes, {from.begin(), from.end()}, next.parts}, now());
+        exchange_.fetch({next.object, next.manifest_bytes, {from.begin(), from.end()}, next.parts},
+                        now());
       }
       if (now().boot >= seek_at) {
         seek_at = now().boot + kSeekEvery;
@@ -229,7 +233,8 @@ class RealFleet final : public Fleet {
     const std::vector<int> descriptors = network_.descriptors();
     if (coordinator_) {
       const auto polled = coordinator_->poll(
-          timeout, descriptors, [&](protocol::ClientEvent event) { on_coordinator(std::move(event)); });
+          timeout, descriptors,
+          [&](protocol::ClientEvent event) { on_coordinator(std::move(event)); });
       if (!polled) return polled.error();
       return {};
     }
@@ -248,7 +253,8 @@ class RealFleet final : public Fleet {
     } else if (const auto* gone = std::get_if<protocol::PeerGone>(&event)) {
       lost(gone->peer);
     } else {
-      refusal_ = text("the node is not of this coordinator: ", std::get<protocol::PeerTurnedAway>(event).why);
+      refusal_ = text("the node is not of this coordinator: ",
+                      std::get<protocol::PeerTurnedAway>(event).why);
     }
   }
 
@@ -305,7 +311,8 @@ class RealFleet final : public Fleet {
     while (true) {
       exchange::Effects effects = exchange_.take_effects();
       for (exchange::Send& send : effects.sends) {
-        if (send.message.has_hello()) *send.message.mutable_hello()->mutable_certificate() = certificate_;
+        if (send.message.has_hello())
+          *send.message.mutable_hello()->mutable_certificate() = certificate_;
         unsent_.push(send.peer, send.message.SerializeAsString());
       }
       for (const auto& [object, progress] : effects.progress) progress_[object] = progress;
@@ -313,10 +320,11 @@ class RealFleet final : public Fleet {
       if (!effects.failed.empty() && !failure_) failure_ = effects.failed.front().error;
       if (effects.jobs.empty()) return;
       for (const exchange::Job& job : effects.jobs) {
-        exchange_.answered(shelf_ == nullptr
-                               ? exchange::refuse(job, fail(ErrorCode::kNotFound, "nothing is offered here"))
-                               : exchange::perform(*shelf_, job),
-                           now());
+        exchange_.answered(
+            shelf_ == nullptr
+                ? exchange::refuse(job, fail(ErrorCode::kNotFound, "nothing is offered here"))
+                : exchange::perform(*shelf_, job),
+            now());
       }
     }
   }
@@ -354,7 +362,8 @@ bool is_hex(const std::string& text, std::size_t digits) {
   return text.size() == digits && from_hex(text).has_value();
 }
 
-const gossip::Record* find_node(const gossip::Table& known, const std::string& id_or_name, Now now) {
+const gossip::Record* find_node(const gossip::Table& known, const std::string& id_or_name,
+                                Now now) {
   const gossip::Record* found = nullptr;
   known.for_each(now, [&](const gossip::Entry& entry) {
     const gossip::Record& record = *entry.record;
@@ -367,7 +376,8 @@ const gossip::Record* find_node(const gossip::Table& known, const std::string& i
 
 }  // namespace
 
-Result<NodeAddress> parse_node_address(const std::string& words, const gossip::Table& known, Now now) {
+Result<NodeAddress> parse_node_address(const std::string& words, const gossip::Table& known,
+                                       Now now) {
   const std::size_t mark = words.rfind('#');
   const std::string who = mark == std::string::npos ? words : words.substr(mark + 1);
   if (mark != std::string::npos && is_hex(who, kKeyDigits)) {
@@ -376,11 +386,11 @@ Result<NodeAddress> parse_node_address(const std::string& words, const gossip::T
   }
   const gossip::Record* const node = find_node(known, who, now);
   if (node == nullptr) {
-    return fail(
-        ErrorCode::kNotFound,
-        text("no node \"", who.substr(0, kKeyDigits),
-             "\" is remembered here: give HOST:PORT#KEY, as `skerry peer list` ",
-             "prints it, or run `skerry peer list` while the coordinator or another node can be reached"));
+    return fail(ErrorCode::kNotFound,
+                text("no node \"", who.substr(0, kKeyDigits),
+                     "\" is remembered here: give HOST:PORT#KEY, as `skerry peer list` ",
+                     "prints it, or run `skerry peer list` while the coordinator or another node "
+                     "can be reached"));
   }
   const std::string key = gossip::certified(*node).ed25519_key();
   if (mark != std::string::npos) {
@@ -398,8 +408,8 @@ Result<std::unique_ptr<Fleet>> open_fleet(const std::string& context_path, const
   ASSIGN_OR_RETURN(const protocol::Context context, protocol::read_context(context_path));
   ASSIGN_OR_RETURN(protocol::Identity identity, protocol::identity_of(context, context_path));
   ASSIGN_OR_RETURN(auto sockets, protocol::share_zmq_context(protocol::kPeersMost));
-  auto fleet =
-      std::make_unique<RealFleet>(std::move(identity), context, context_path, std::move(sockets), clock);
+  auto fleet = std::make_unique<RealFleet>(std::move(identity), context, context_path,
+                                           std::move(sockets), clock);
   TRY(fleet->start(context, from));
   return std::unique_ptr<Fleet>(std::move(fleet));
 }

@@ -1,14 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
 // Commands that ask the nodes themselves, on records that a test has signed.
 #include "cli/connect/fleet.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "cli/shell/exit_code.h"
 #include "cli/shell/output.h"
 #include "cli/testing/testing.h"
-#include "gossip/testing.h"
+#include "gossip/testing/testing.h"
 
 namespace skerry::cli {
 namespace {
@@ -81,7 +82,8 @@ TEST_F(FleetTest, ANodeIsNamedByItsKeyOrByWhatIsRemembered) {
     EXPECT_EQ(parse(words)->url, "tcp://" + kHost);
     EXPECT_EQ(parse(words)->key, node.identity.ed25519_key());
   }
-  EXPECT_EQ(gossip::node_address(*table.find_node(node.id(), gossip::at({}))->record), kHost + "#" + key);
+  EXPECT_EQ(gossip::node_address(*table.find_node(node.id(), gossip::at({}))->record),
+            kHost + "#" + key);
   hold(node, gossip::node_fact(""));
   EXPECT_EQ(parse("rented").error().code, ErrorCode::kUnavailable);
 }
@@ -105,14 +107,16 @@ TEST_F(FleetTest, PeerListShowsWhatEachHolds) {
   EXPECT_THAT(around.printed(), HasSubstr("3.0 MiB/s"));
 }
 
-// A checkpoint of two parts, of which one chunk is in both, and a file that is damaged.
+// A checkpoint of two parts, of which one chunk is in both, and a file that is
+// damaged.
 class ChunkTest : public FleetTest {
  protected:
   ChunkTest() {
     storage::Manifest manifest;
     manifest.kind = storage::ManifestKind::kFile;
     manifest.name = "shard-0-0.safetensors";
-    manifest.parts.push_back({std::string(storage::kPartFile), {}, {{blake2b("a"), 1}, {blake2b("b"), 1}}});
+    manifest.parts.push_back(
+        {std::string(storage::kPartFile), {}, {{blake2b("a"), 1}, {blake2b("b"), 1}}});
     shard_ = storage::encode_manifest(manifest).value();
     around.coordinator.chunks[shard_.name] = shard_.encoded;
     pb::AdminReply reply;
@@ -120,9 +124,8 @@ class ChunkTest : public FleetTest {
     pb::ObjectInfo& shard = add(reply, shard_.name, "shard");
     shard.mutable_object()->set_name(manifest.name);
     around.coordinator.answer(pb::AdminRequest::kObjectList, reply);
-    around.coordinator.answers[pb::AdminRequest::kObjectVerify] = [this](const pb::AdminRequest& request) {
-      return answer(request.object_verify());
-    };
+    around.coordinator.answers[pb::AdminRequest::kObjectVerify] =
+        [this](const pb::AdminRequest& request) { return answer(request.object_verify()); };
   }
   static pb::ObjectInfo& add(pb::AdminReply& reply, const Hash& manifest, const std::string& kind) {
     pb::ObjectInfo& info = *reply.mutable_objects()->add_objects();
@@ -144,7 +147,8 @@ class ChunkTest : public FleetTest {
     verified.set_done(asked > 2);
     if (asked > 2 && damaged_ && verify.manifest() == shard_.name.raw()) {
       verified.add_damaged(blake2b("b").raw());
-      verified.set_trouble("the file shard-0-0.safetensors of dataset birds is damaged: add it again");
+      verified.set_trouble(
+          "the file shard-0-0.safetensors of dataset birds is damaged: add it again");
     }
     return reply;
   }
@@ -183,7 +187,8 @@ TEST_F(ChunkTest, ListWithoutTheNodesStillLists) {
 
 TEST_F(ChunkTest, ListShowsTheChunksOfOneObject) {
   const std::string start = shard_.name.hex().substr(0, 10);
-  EXPECT_EQ(around({"chunk", "list", "--object", start, "--chunks", "-o", "json"}), kExitOk) << around.told();
+  EXPECT_EQ(around({"chunk", "list", "--object", start, "--chunks", "-o", "json"}), kExitOk)
+      << around.told();
   const Json items = Json::parse(around.printed())["items"];
   ASSERT_EQ(items.size(), 1U);
   ASSERT_EQ(items[0]["chunks"].size(), 2U);
@@ -212,7 +217,8 @@ TEST_F(ChunkTest, VerifyGoesThroughAllAndTellsWhatIsDamaged) {
 }
 
 TEST_F(ChunkTest, VerifyPassesOverWhatIsDroppedMeanwhile) {
-  around.coordinator.refuse(pb::AdminRequest::kObjectVerify, ErrorCode::kNotFound, "not any longer");
+  around.coordinator.refuse(pb::AdminRequest::kObjectVerify, ErrorCode::kNotFound,
+                            "not any longer");
   EXPECT_EQ(around({"chunk", "verify"}), kExitOk);
   EXPECT_THAT(around.printed(), HasSubstr("2 were dropped meanwhile"));
 }
@@ -220,7 +226,8 @@ TEST_F(ChunkTest, VerifyPassesOverWhatIsDroppedMeanwhile) {
 TEST_F(FleetTest, AnEnsembleThatTheNodesDoNotHoldWholeIsNotBegun) {
   const TempFolder folder;
   const auto fetch = [&](const std::string& run) {
-    return around({"ensemble", "fetch", run, "-o", (folder.path() / "out").string(), "--from", "rented"});
+    return around(
+        {"ensemble", "fetch", run, "-o", (folder.path() / "out").string(), "--from", "rented"});
   };
   EXPECT_EQ(fetch("birds"), exit_code(ErrorCode::kNotFound));
   add_run();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/connect/peer_memory.h"
 
 #include <sys/stat.h>
@@ -23,7 +24,8 @@ gossip::SignatureChecks unchecked() {
           .of_certificate = [](const pb::Certificate& certificate, std::string_view,
                                std::int64_t) -> Result<pb::CertificateBody> {
             pb::CertificateBody body;
-            if (!body.ParseFromString(certificate.body())) return fail(ErrorCode::kCorrupt, "no certificate");
+            if (!body.ParseFromString(certificate.body()))
+              return fail(ErrorCode::kCorrupt, "no certificate");
             return body;
           }};
 }

@@ -1,5 +1,8 @@
-// What a person's programs remember of the nodes, so that these are known by name when the coordinator is gone: their signed
-// records, in CONTEXT.peers. A convenience: what cannot be kept is not known next time, and nothing is said. One thread.
+// SPDX-License-Identifier: Apache-2.0
+// What a person's programs remember of the nodes, so that these are known by
+// name when the coordinator is gone: their signed records, in CONTEXT.peers. A
+// convenience: what cannot be kept is not known next time, and nothing is said.
+// One thread.
 #pragma once
 
 #include <string>
@@ -16,10 +19,11 @@ class PeerMemory {
   std::string read() const;
   void write(const std::string& saved) const;
 
-  // Whether a minute has passed since the last write, and there is a folder to write to.
+  // Whether a minute has passed since the last write, and there is a folder to
+  // write to.
   bool is_due(Now now) const;
-  // Adds what a coordinator told (HelloReply.peers) and writes all of it. No signature is checked: who reads it to use it
-  // checks every one.
+  // Adds what a coordinator told (HelloReply.peers) and writes all of it. No
+  // signature is checked: who reads it to use it checks every one.
   void add(const std::string& peers, const std::string& coordinator_key, Now now) const;
 
  private:

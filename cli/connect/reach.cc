@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/connect/reach.h"
 
 #include <netdb.h>
@@ -39,9 +40,11 @@ Result<std::chrono::nanoseconds> reach(const std::string& url, std::chrono::mill
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int unknown = ::getaddrinfo(address.host.c_str(), text(address.ports[0]).c_str(), &wanted, &found);
+  const int unknown =
+      ::getaddrinfo(address.host.c_str(), text(address.ports[0]).c_str(), &wanted, &found);
   if (unknown != 0) {
-    return fail(ErrorCode::kNotFound, text("no address of ", address.host, ": ", ::gai_strerror(unknown)));
+    return fail(ErrorCode::kNotFound,
+                text("no address of ", address.host, ": ", ::gai_strerror(unknown)));
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
   const auto start = std::chrono::steady_clock::now();

@@ -1,4 +1,6 @@
-// Whether a port answers at all: a TCP connection, closed again at once. Needs no key.
+// SPDX-License-Identifier: Apache-2.0
+// Whether a port answers at all: a TCP connection, closed again at once. Needs
+// no key.
 #pragma once
 
 #include <chrono>
@@ -8,7 +10,8 @@
 
 namespace skerry::cli {
 
-// How long a connection to tcp://HOST:PORT took. kNotFound: the name has no address; kTimeout, kUnavailable.
+// How long a connection to tcp://HOST:PORT took. kNotFound: the name has no
+// address; kTimeout, kUnavailable.
 Result<std::chrono::nanoseconds> reach(const std::string& url, std::chrono::milliseconds within);
 
 }  // namespace skerry::cli

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/dataset/dataset_index.h"
 
 #include <algorithm>
@@ -19,18 +20,20 @@ Error damaged(const std::string& path, const std::string& what) {
   return fail(ErrorCode::kCorrupt, text(path, ": ", what, ": ingest the images again"));
 }
 
-Result<DatasetFileEntry> parse_file(const Json& json, const DatasetIndex& index, const std::string& path) {
+Result<DatasetFileEntry> parse_file(const Json& json, const DatasetIndex& index,
+                                    const std::string& path) {
   DatasetFileEntry file{json.at("name").get<std::string>(), json.at("role").get<std::string>(),
-                        json.at("partition").get<std::int32_t>(), json.at("samples").get<std::uint64_t>(),
+                        json.at("partition").get<std::int32_t>(),
+                        json.at("samples").get<std::uint64_t>(),
                         json.at("bytes").get<std::uint64_t>()};
   constexpr std::array<std::string_view, 5> kRoles{"shard", "router", "partition", "fit", "test"};
-  const bool named = !file.name.empty() && file.name.find('/') == std::string::npos && file.name != "." &&
-                     file.name != ".." && printable(file.name) == file.name;
+  const bool named = !file.name.empty() && file.name.find('/') == std::string::npos &&
+                     file.name != "." && file.name != ".." && printable(file.name) == file.name;
   if (!named) return damaged(path, text("'", printable(file.name), "' is no file name"));
   if (std::find(kRoles.begin(), kRoles.end(), file.role) == kRoles.end() || file.partition < -1 ||
       file.partition >= static_cast<std::int32_t>(index.partitions)) {
-    return damaged(path,
-                   text("role ", printable(file.role), " of partition ", file.partition, " makes no sense"));
+    return damaged(path, text("role ", printable(file.role), " of partition ", file.partition,
+                              " makes no sense"));
   }
   std::error_code error;
   const std::uint64_t found = std::filesystem::file_size(index.folder + "/" + file.name, error);
@@ -42,12 +45,14 @@ Result<DatasetFileEntry> parse_file(const Json& json, const DatasetIndex& index,
 }
 
 // nlohmann's exceptions say which key is missing or of another type.
-Result<DatasetIndex> parse_index(const std::string& folder, const std::string& path, std::string bytes) try {
+Result<DatasetIndex> parse_index(const std::string& folder, const std::string& path,
+                                 std::string bytes) try {
   DatasetIndex index;
   const Json json = Json::parse(bytes);
   if (json.at("format").get<int>() != 1) {
-    return fail(ErrorCode::kInvalid, text(path, ": format ", json.at("format").dump(),
-                                          " is not known, expected 1: was it made by another version?"));
+    return fail(ErrorCode::kInvalid,
+                text(path, ": format ", json.at("format").dump(),
+                     " is not known, expected 1: was it made by another version?"));
   }
   index.folder = folder;
   index.partitions = json.at("partitions").get<std::uint32_t>();
@@ -64,16 +69,16 @@ Result<DatasetIndex> parse_index(const std::string& folder, const std::string& p
   }
   if (index.partitions == 0 || index.partitions > protocol::kPartitions ||
       index.partition_samples.size() != index.partitions) {
-    return damaged(path,
-                   text(index.partitions, " partitions, but samples of ", index.partition_samples.size()));
+    return damaged(path, text(index.partitions, " partitions, but samples of ",
+                              index.partition_samples.size()));
   }
   for (const Json& file : json.at("files")) {
     ASSIGN_OR_RETURN(DatasetFileEntry entry, parse_file(file, index, path));
     index.files.push_back(std::move(entry));
   }
   if (index.files.empty() || index.files.size() > protocol::kDatasetFiles) {
-    return damaged(
-        path, text("expected from 1 to ", protocol::kDatasetFiles, " files, found ", index.files.size()));
+    return damaged(path, text("expected from 1 to ", protocol::kDatasetFiles, " files, found ",
+                              index.files.size()));
   }
   index.json = std::move(bytes);
   return index;
@@ -91,11 +96,12 @@ bool is_dataset_folder(const std::string& folder) {
 Result<DatasetIndex> read_dataset_index(const std::string& folder) {
   const std::string path = folder + "/dataset.json";
   std::ifstream file(path, std::ios::binary);
-  if (!file) return fail(ErrorCode::kNotFound, text("cannot read ", path, ": is this an ingested dataset?"));
+  if (!file)
+    return fail(ErrorCode::kNotFound, text("cannot read ", path, ": is this an ingested dataset?"));
   std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (bytes.size() > kIndexBytes) {
-    return damaged(
-        path, text("expected at most ", human_bytes(kIndexBytes), ", found ", human_bytes(bytes.size())));
+    return damaged(path, text("expected at most ", human_bytes(kIndexBytes), ", found ",
+                              human_bytes(bytes.size())));
   }
   return parse_index(folder, path, std::move(bytes));
 }

@@ -1,5 +1,7 @@
-// dataset.json of an ingested dataset: what is in the folder. Bytes from disk: everything is checked before use.
-// Failure rule: kNotFound without the file, kCorrupt for one that contradicts itself or the folder.
+// SPDX-License-Identifier: Apache-2.0
+// dataset.json of an ingested dataset: what is in the folder. Bytes from disk:
+// everything is checked before use. Failure rule: kNotFound without the file,
+// kCorrupt for one that contradicts itself or the folder.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +14,7 @@ namespace skerry::cli {
 
 struct DatasetFileEntry {
   std::string name;
-  std::string role;             // shard, router, partition, fit, test; weights, which no dataset.json names
+  std::string role;  // shard, router, partition, fit, test; weights, which no dataset.json names
   std::int32_t partition = -1;  // −1: of all
   std::uint64_t samples = 0;
   std::uint64_t bytes = 0;

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "cli/dataset/dataset_index.h"
 #include "cli/shell/exit_code.h"
 #include "cli/shell/output.h"
@@ -119,9 +120,10 @@ class DatasetAdd : public testing::Test {
 TEST_F(DatasetAdd, IsAnnouncedAgainToACoordinatorThatStartedAgain) {
   const auto pull = around.coordinator.pull;
   around.coordinator.pull = [this, pull](exchange::Shelf& shelf) {
-    const auto announced = std::ranges::count_if(around.coordinator.asked, [](const pb::AdminRequest& asked) {
-      return asked.body_case() == pb::AdminRequest::kDatasetAdd;
-    });
+    const auto announced =
+        std::ranges::count_if(around.coordinator.asked, [](const pb::AdminRequest& asked) {
+          return asked.body_case() == pb::AdminRequest::kDatasetAdd;
+        });
     if (announced > 1) pull(shelf);
   };
   EXPECT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2"}), kExitOk)
@@ -129,13 +131,14 @@ TEST_F(DatasetAdd, IsAnnouncedAgainToACoordinatorThatStartedAgain) {
 }
 
 TEST_F(DatasetAdd, TellsTheEngineHowLatentsAreScaled) {
-  ASSERT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2", "--latent-scale",
-                    "0.18215", "--latent-shift", "-0.5", "--latents-scaled"}),
+  ASSERT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2",
+                    "--latent-scale", "0.18215", "--latent-shift", "-0.5", "--latents-scaled"}),
             kExitOk)
       << around.told();
   ASSERT_EQ(around.ran.size(), 1U);
-  EXPECT_THAT(std::vector(around.ran[0].begin() + 9, around.ran[0].end()),
-              ElementsAre("--latent-scale", "0.18215", "--latent-shift", "-0.5", "--latents-scaled"));
+  EXPECT_THAT(
+      std::vector(around.ran[0].begin() + 9, around.ran[0].end()),
+      ElementsAre("--latent-scale", "0.18215", "--latent-shift", "-0.5", "--latents-scaled"));
 }
 
 TEST_F(DatasetAdd, LatentsAreAnnouncedAndCalledSo) {
@@ -161,17 +164,17 @@ TEST_F(DatasetAdd, LatentsAreAnnouncedAndCalledSo) {
 }
 
 TEST_F(DatasetAdd, IngestsUploadsAndCleansUp) {
-  ASSERT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2", "--image-size", "8",
-                    "--features", "pca"}),
+  ASSERT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2",
+                    "--image-size", "8", "--features", "pca"}),
             kExitOk)
       << around.told();
   ASSERT_EQ(around.ran.size(), 1U);
   const std::vector<std::string>& words = around.ran[0];
   EXPECT_THAT(std::vector(words.begin(), words.begin() + 4),
               ElementsAre("/bin/skerry-engine", "ingest", folder / "images", "--out"));
-  EXPECT_THAT(
-      std::vector(words.begin() + 5, words.end()),
-      ElementsAre("--partitions", "2", "--progress", "json", "--image-size", "8", "--features", "pca"));
+  EXPECT_THAT(std::vector(words.begin() + 5, words.end()),
+              ElementsAre("--partitions", "2", "--progress", "json", "--image-size", "8",
+                          "--features", "pca"));
   const pb::AdminRequest* add = request(pb::AdminRequest::kDatasetAdd);
   ASSERT_NE(add, nullptr);
   EXPECT_EQ(add->dataset_add().name(), "shapes");
@@ -189,7 +192,8 @@ TEST_F(DatasetAdd, IngestsUploadsAndCleansUp) {
 
 TEST_F(DatasetAdd, AnInterruptedUploadDoesNotIngestAgain) {
   around.coordinator.refuse(pb::AdminRequest::kDatasetAdd, ErrorCode::kUnavailable, "away");
-  const std::vector<std::string> words = {"dataset", "add", "shapes", folder / "images", "--partitions", "2"};
+  const std::vector<std::string> words = {"dataset",         "add",          "shapes",
+                                          folder / "images", "--partitions", "2"};
   EXPECT_EQ(around(words), kExitUnreachable);
   EXPECT_EQ(leftovers(), 1U);
   around.coordinator.answers.erase(pb::AdminRequest::kDatasetAdd);
@@ -207,11 +211,13 @@ TEST_F(DatasetAdd, AnotherPartitioningIsAnotherIngestion) {
 }
 
 TEST_F(DatasetAdd, AFailedIngestionLeavesNothingAndKeepsTheEnginesCode) {
-  around.run = [](const std::vector<std::string>& words, const std::function<void(const std::string&)>&) {
+  around.run = [](const std::vector<std::string>& words,
+                  const std::function<void(const std::string&)>&) {
     fs::create_directories(words[4]);
     return 2;
   };
-  EXPECT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2"}), kExitUsage);
+  EXPECT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2"}),
+            kExitUsage);
   EXPECT_EQ(leftovers(), 0U);
   EXPECT_EQ(request(pb::AdminRequest::kDatasetAdd), nullptr);
 }
@@ -222,13 +228,15 @@ TEST_F(DatasetAdd, AnIngestedFolderIsTakenAsItIsAndStays) {
   EXPECT_TRUE(around.ran.empty());
   EXPECT_THAT(around.told(), HasSubstr("a/broken.png: truncated"));
   EXPECT_TRUE(fs::exists(folder / "ready/dataset.json"));
-  EXPECT_EQ(around({"dataset", "add", "shapes", folder / "ready", "--partitions", "3"}), kExitUsage);
+  EXPECT_EQ(around({"dataset", "add", "shapes", folder / "ready", "--partitions", "3"}),
+            kExitUsage);
   EXPECT_THAT(around.told(), HasSubstr("ingested already, into 2 partitions, not 3"));
 }
 
 TEST_F(DatasetAdd, AViewerIsToldBeforeAnyWork) {
   around.coordinator.place.role = pb::ROLE_VIEWER;
-  EXPECT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2"}), kExitAuth);
+  EXPECT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2"}),
+            kExitAuth);
   EXPECT_TRUE(around.ran.empty());
 }
 
@@ -249,8 +257,10 @@ TEST_F(DatasetAdd, WhileAnotherIngestsTheSameIsAConflict) {
 }
 
 TEST_F(DatasetAdd, ANameTakenByOtherContentKeepsWhatWasIngested) {
-  around.coordinator.refuse(pb::AdminRequest::kDatasetAdd, ErrorCode::kConflict, "exists with other content");
-  EXPECT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2"}), kExitConflict);
+  around.coordinator.refuse(pb::AdminRequest::kDatasetAdd, ErrorCode::kConflict,
+                            "exists with other content");
+  EXPECT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2"}),
+            kExitConflict);
   EXPECT_THAT(around.told(), HasSubstr("`skerry dataset add NAME "));
 }
 
@@ -268,12 +278,15 @@ TEST_F(DatasetAdd, GoesOnWhenTheCoordinatorHasRestarted) {
 }
 
 TEST_F(DatasetAdd, BadInputIsRefusedBeforeAnyWork) {
-  EXPECT_EQ(around({"dataset", "add", "shapes", folder / "nothing", "--partitions", "2"}), kExitNotFound);
+  EXPECT_EQ(around({"dataset", "add", "shapes", folder / "nothing", "--partitions", "2"}),
+            kExitNotFound);
   EXPECT_EQ(around({"dataset", "add", "shapes", folder / "images"}), kExitUsage);
   EXPECT_THAT(around.told(), HasSubstr("--partitions K is missing"));
-  EXPECT_EQ(around({"dataset", "add", "No Name", folder / "images", "--partitions", "2"}), kExitUsage);
+  EXPECT_EQ(around({"dataset", "add", "No Name", folder / "images", "--partitions", "2"}),
+            kExitUsage);
   around.programs.clear();
-  EXPECT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2"}), kExitNotFound);
+  EXPECT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2"}),
+            kExitNotFound);
   EXPECT_TRUE(around.ran.empty());
 }
 

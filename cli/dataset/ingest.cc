@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/dataset/ingest.h"
 
 #include <unistd.h>
@@ -25,22 +26,25 @@ std::vector<std::string> engine_words(const std::string& engine, const IngestOpt
                                     "json"};
   if (options.image_size > 0) words.insert(words.end(), {"--image-size", text(options.image_size)});
   if (!options.features.empty()) words.insert(words.end(), {"--features", options.features});
-  if (!options.latent_scale.empty()) words.insert(words.end(), {"--latent-scale", options.latent_scale});
-  if (!options.latent_shift.empty()) words.insert(words.end(), {"--latent-shift", options.latent_shift});
+  if (!options.latent_scale.empty())
+    words.insert(words.end(), {"--latent-scale", options.latent_scale});
+  if (!options.latent_shift.empty())
+    words.insert(words.end(), {"--latent-shift", options.latent_shift});
   if (options.latents_scaled) words.emplace_back("--latents-scaled");
   if (options.seed) words.insert(words.end(), {"--seed", text(*options.seed)});
   return words;
 }
 
-// {"stage": …, "done": n, "total": n} while it works, {"stage": "done", "ratio": x, …} at its end; anything else is a
-// line for the person.
+// {"stage": …, "done": n, "total": n} while it works, {"stage": "done",
+// "ratio": x, …} at its end; anything else is a line for the person.
 void show_line(const std::string& line, Progress& progress, Surroundings& around) {
   const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) {
     around.err() << printable(line) << std::endl;
     return;
   }
-  const std::string stage = json.value("stage", Json()).is_string() ? json["stage"].get<std::string>() : "";
+  const std::string stage =
+      json.value("stage", Json()).is_string() ? json["stage"].get<std::string>() : "";
   if (stage == "done") {
     const Json ratio = json.value("ratio", Json());
     progress.set_what("");
@@ -66,7 +70,8 @@ std::string ingest_folder(const IngestOptions& options, const Surroundings& arou
   std::string key = text(source.string(), '\n', options.partitions, '\n', options.image_size, '\n',
                          options.features, '\n', options.seed ? text(*options.seed) : "");
   if (!options.latent_scale.empty() || !options.latent_shift.empty() || options.latents_scaled)
-    key += text('\n', options.latent_scale, '\n', options.latent_shift, '\n', options.latents_scaled);
+    key +=
+        text('\n', options.latent_scale, '\n', options.latent_shift, '\n', options.latents_scaled);
   const std::string name = text(".skerry-ingest-", options.name, "-", blake2b(key).short_hex());
   const fs::path beside = source.parent_path();
   if (!beside.empty() && ::access(beside.c_str(), W_OK) == 0) return (beside / name).string();
@@ -83,8 +88,8 @@ Result<std::string> ingest(const IngestOptions& options, Surroundings& around) {
   }
   const std::string folder = ingest_folder(options, around);
   ASSIGN_OR_RETURN(const UniqueFd held,
-                   lock_folder(folder, text("another `skerry dataset add` is ingesting ", options.source,
-                                            " into ", folder, ": wait for it")));
+                   lock_folder(folder, text("another `skerry dataset add` is ingesting ",
+                                            options.source, " into ", folder, ": wait for it")));
   if (is_dataset_folder(folder)) {
     around.err() << "going on with what was ingested before: " << folder << std::endl;
     return folder;
@@ -97,13 +102,14 @@ Result<std::string> ingest(const IngestOptions& options, Surroundings& around) {
   around.err() << "ingesting " << options.source << " into " << options.partitions << " partitions"
                << std::endl;
   Progress progress(around, "ingest", Progress::Unit::kCount);
-  ASSIGN_OR_RETURN(const int status,
-                   around.run_program(engine_words(*engine, options, folder),
-                                      [&](const auto& line) { show_line(line, progress, around); }));
+  ASSIGN_OR_RETURN(const int status, around.run_program(engine_words(*engine, options, folder),
+                                                        [&](const auto& line) {
+                                                          show_line(line, progress, around);
+                                                        }));
   if (status != 0) {
     fs::remove_all(folder, error);
-    return fail(code_of_engine(status), text("ingestion of ", options.source, " failed (status ", status,
-                                             "); the reason stands above"));
+    return fail(code_of_engine(status), text("ingestion of ", options.source, " failed (status ",
+                                             status, "); the reason stands above"));
   }
   return folder;
 }

@@ -1,4 +1,6 @@
-// Turning images or latents into a dataset folder, by the engine, where the CLI runs.
+// SPDX-License-Identifier: Apache-2.0
+// Turning images or latents into a dataset folder, by the engine, where the CLI
+// runs.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +23,12 @@ struct IngestOptions {
   bool latents_scaled = false;
 };
 
-// The folder for this very request: beside the images where one can write there, else in $TMPDIR.
+// The folder for this very request: beside the images where one can write
+// there, else in $TMPDIR.
 std::string ingest_folder(const IngestOptions& options, const Surroundings& around);
 
-// Runs the engine, or finds what an earlier call left complete. Returns the dataset folder.
+// Runs the engine, or finds what an earlier call left complete. Returns the
+// dataset folder.
 Result<std::string> ingest(const IngestOptions& options, Surroundings& around);
 
 }  // namespace skerry::cli

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/dataset/transfer.h"
 
 #include "base/progress.h"
@@ -36,7 +37,8 @@ void describe_file(const DatasetFileEntry& file, const storage::NamedManifest& m
 
 }  // namespace
 
-Result<ServedDataset> open_dataset(const DatasetIndex& index, const std::string& name, Surroundings& around) {
+Result<ServedDataset> open_dataset(const DatasetIndex& index, const std::string& name,
+                                   Surroundings& around) {
   ServedDataset served;
   served.announcement = describe(index, name);
   served.shelf = std::make_unique<exchange::FolderShelf>(index.folder);
@@ -45,15 +47,17 @@ Result<ServedDataset> open_dataset(const DatasetIndex& index, const std::string&
   Progress progress(around, "hashing", Progress::Unit::kBytes);
   for (const DatasetFileEntry& file : index.files) {
     const std::string path = index.folder + "/" + file.name;
-    ASSIGN_OR_RETURN(const storage::NamedManifest manifest, storage::build_file_manifest(path, file.name));
+    ASSIGN_OR_RETURN(const storage::NamedManifest manifest,
+                     storage::build_file_manifest(path, file.name));
     describe_file(file, manifest, *served.announcement.add_files());
     TRY(served.shelf->offer(manifest, path));
     served.bytes += file.bytes;
     progress.show(served.bytes, total);
   }
   if (served.announcement.ByteSizeLong() + kEnvelopeBytes > protocol::kControlMessageBytes) {
-    return fail(ErrorCode::kExhausted, text("the description of ", name, " is too long: it has ",
-                                            index.files.size(), " files; ingest with fewer partitions"));
+    return fail(ErrorCode::kExhausted,
+                text("the description of ", name, " is too long: it has ", index.files.size(),
+                     " files; ingest with fewer partitions"));
   }
   return served;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/dataset/upload.h"
 
 #include <algorithm>
@@ -33,7 +34,8 @@ Result<void> upload(Command& command, const std::string& name, const DatasetInde
   std::uint64_t received = 0;
   int idle_looks = 0;
   return client->serve(*served.shelf, [&]() -> Result<bool> {
-    // A coordinator that started again has forgotten who serves the rest. It may have been away too shortly to be missed.
+    // A coordinator that started again has forgotten who serves the rest. It
+    // may have been away too shortly to be missed.
     if (patience.away() || idle_looks >= kIdleLooks) {
       idle_looks = 0;
       const Result<pb::AdminReply> told = command.ask(request);
@@ -44,8 +46,9 @@ Result<void> upload(Command& command, const std::string& name, const DatasetInde
     if (!shown.has_value() && patience.bears(shown.error())) return false;
     TRY(shown);
     patience.answered();
-    idle_looks =
-        shown->received_bytes() == std::exchange(received, shown->received_bytes()) ? idle_looks + 1 : 0;
+    idle_looks = shown->received_bytes() == std::exchange(received, shown->received_bytes())
+                     ? idle_looks + 1
+                     : 0;
     progress.show(shown->received_bytes(), std::max(shown->bytes(), served.bytes));
     return shown->state() == "ready";
   });

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/ensemble/diffusers_folder.h"
 
 #include <cmath>
@@ -20,8 +21,9 @@ Result<void> write_json(const std::string& path, const Json& json) {
   return write_text_file(path, json.dump(2) + "\n");
 }
 
-// Pixels are drawn by the pipeline of the folder; latents by the stock one, which the user gives an autoencoder. A class
-// of the folder's would take the place of DiTPipeline even where that one is asked for.
+// Pixels are drawn by the pipeline of the folder; latents by the stock one,
+// which the user gives an autoencoder. A class of the folder's would take the
+// place of DiTPipeline even where that one is asked for.
 Json model_index(const std::string& folder, const pb::EnsembleReply& ensemble) {
   const Json pipeline = draws_pixels(folder, ensemble.run().model())
                             ? Json{"pipeline", "SkerryEnsemblePipeline"}
@@ -50,7 +52,8 @@ Json ensemble_config(const pb::EnsembleReply& ensemble) {
           {"sample_size", model.image_size()}};
 }
 
-// Of diffusers' schedulers the multistep ones fit both our velocity and the stock DiTPipeline.
+// Of diffusers' schedulers the multistep ones fit both our velocity and the
+// stock DiTPipeline.
 Json scheduler_config() {
   return {{"_class_name", "UniPCMultistepScheduler"},
           {"_diffusers_version", kVersion},

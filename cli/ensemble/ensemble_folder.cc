@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/ensemble/ensemble_folder.h"
 
 #include <algorithm>
@@ -33,7 +34,8 @@ Result<void> make_folder(const std::string& path) {
   return {};
 }
 
-// Two folders: what an earlier fetch left without the training state is no whole object for a fetch with it.
+// Two folders: what an earlier fetch left without the training state is no
+// whole object for a fetch with it.
 std::string scratch_folder(const std::string& partial, bool with_state) {
   return text(partial, with_state ? kScratchWithState : kScratch);
 }
@@ -56,12 +58,15 @@ Result<WantedObject> wanted(const pb::ObjectRef& object, bool whole, std::uint64
       name, object.manifest_bytes(), {std::string(storage::kPartEma)}, object.bytes() / share};
 }
 
-Result<std::vector<WantedObject>> wanted_objects(const pb::EnsembleReply& ensemble, bool with_state) {
-  // Weights, averages and two moments; in the lean form all but the weights have half the bytes.
+Result<std::vector<WantedObject>> wanted_objects(const pb::EnsembleReply& ensemble,
+                                                 bool with_state) {
+  // Weights, averages and two moments; in the lean form all but the weights
+  // have half the bytes.
   const std::uint64_t share = ensemble.run().spec().train().state() == pb::STATE_FORM_LEAN ? 5 : 4;
   std::vector<WantedObject> objects;
   if (ensemble.has_learned_router()) {
-    ASSIGN_OR_RETURN(WantedObject object, wanted(ensemble.learned_router().checkpoint(), with_state, share));
+    ASSIGN_OR_RETURN(WantedObject object,
+                     wanted(ensemble.learned_router().checkpoint(), with_state, share));
     objects.push_back(std::move(object));
   }
   for (const pb::EnsembleExpert& expert : ensemble.experts()) {
@@ -75,7 +80,8 @@ Result<std::vector<WantedObject>> wanted_objects(const pb::EnsembleReply& ensemb
   return objects;
 }
 
-// An earlier fetch of an unfinished run may have left checkpoints that are not the heads any more.
+// An earlier fetch of an unfinished run may have left checkpoints that are not
+// the heads any more.
 void drop_stale_scratch(const std::string& scratch, const std::vector<WantedObject>& objects) {
   std::set<std::string> kept;
   for (const WantedObject& object : objects)
@@ -86,7 +92,8 @@ void drop_stale_scratch(const std::string& scratch, const std::vector<WantedObje
   }
 }
 
-// bf16 is the upper half of fp32. A block at a time: a tensor is never in memory as a whole.
+// bf16 is the upper half of fp32. A block at a time: a tensor is never in
+// memory as a whole.
 Result<void> append_widened(std::string_view halves, const WeightSource::Append& append) {
   constexpr std::size_t kBlock = 1 << 12;
   std::string wide;
@@ -102,24 +109,30 @@ Result<void> append_widened(std::string_view halves, const WeightSource::Append&
   return {};
 }
 
-// fp32, as diffusers expects what bears no variant's name: also from the averages of a lean checkpoint, which are bf16.
+// fp32, as diffusers expects what bears no variant's name: also from the
+// averages of a lean checkpoint, which are bf16.
 Result<void> export_from(const storage::Safetensors& checkpoint, std::string_view prefix,
-                         const std::string& folder, const pb::ModelSpec& model, const ExportForm& form) {
+                         const std::string& folder, const pb::ModelSpec& model,
+                         const ExportForm& form) {
   WeightSource weights;
   for (const storage::TensorInfo& tensor : checkpoint.header().tensors) {
     if (!tensor.name.starts_with(prefix)) continue;
-    const storage::DType dtype = tensor.dtype == storage::DType::kBF16 ? storage::DType::kF32 : tensor.dtype;
+    const storage::DType dtype =
+        tensor.dtype == storage::DType::kBF16 ? storage::DType::kF32 : tensor.dtype;
     weights.tensors.push_back({tensor.name.substr(prefix.size()), dtype, tensor.shape, {}});
   }
   weights.read = [&](const std::string& name, const WeightSource::Append& append) -> Result<void> {
     ASSIGN_OR_RETURN(const storage::TensorView tensor, checkpoint.tensor(text(prefix, name)));
-    return tensor.dtype == storage::DType::kBF16 ? append_widened(tensor.data, append) : append(tensor.data);
+    return tensor.dtype == storage::DType::kBF16 ? append_widened(tensor.data, append)
+                                                 : append(tensor.data);
   };
   return export_expert(folder, model, weights, form);
 }
 
-// Raw weights and moments as the checkpoint names them: what training goes on from.
-Result<void> write_training_state(const storage::Safetensors& checkpoint, const std::string& folder) {
+// Raw weights and moments as the checkpoint names them: what training goes on
+// from.
+Result<void> write_training_state(const storage::Safetensors& checkpoint,
+                                  const std::string& folder) {
   std::vector<storage::TensorView> tensors;
   for (const storage::TensorInfo& tensor : checkpoint.header().tensors) {
     if (!tensor.name.starts_with(kAveraged)) tensors.push_back(checkpoint.view(tensor));
@@ -154,8 +167,8 @@ Result<void> assemble(const pb::EnsembleReply& ensemble, const std::string& part
   fs::remove_all(partial + "/transformer",
                  error);  // half made by a fetch that was interrupted, with other extras
   for (const pb::EnsembleExpert& expert : ensemble.experts()) {
-    TRY(assemble_expert(scratch_path(scratch, expert.checkpoint()), expert_folder(partial, expert.index()),
-                        ensemble.run().model(), extras));
+    TRY(assemble_expert(scratch_path(scratch, expert.checkpoint()),
+                        expert_folder(partial, expert.index()), ensemble.run().model(), extras));
   }
   TRY(make_folder(router_folder(partial)));
   for (const pb::DatasetFile& file : ensemble.router()) {
@@ -173,7 +186,8 @@ Result<void> assemble(const pb::EnsembleReply& ensemble, const std::string& part
 }
 
 Error already_there(const std::string& folder) {
-  return fail(ErrorCode::kConflict, text(folder, " exists already: choose another with -o, or remove it"));
+  return fail(ErrorCode::kConflict,
+              text(folder, " exists already: choose another with -o, or remove it"));
 }
 
 Result<void> publish(const std::string& partial, const std::string& folder) {
@@ -211,21 +225,24 @@ Result<void> check_ensemble(const pb::EnsembleReply& ensemble, const std::string
                      "show ",
                      ensemble.run().name(), "`)"));
   }
-  // One for each expert, and one that they share. The experts need not be all: some may have been removed from the run.
+  // One for each expert, and one that they share. The experts need not be all:
+  // some may have been removed from the run.
   constexpr std::int32_t kShared = -1;
   std::set<std::int32_t> expected{kShared}, statistics;
   for (const pb::EnsembleExpert& expert : ensemble.experts())
     expected.insert(static_cast<std::int32_t>(expert.index()));
   for (const pb::DatasetFile& file : ensemble.router())
     statistics.insert(file.role() == "router" ? kShared : file.partition());
-  const bool whole =
-      ensemble.experts_size() > 0 && statistics == expected &&
-      static_cast<std::size_t>(ensemble.experts_size()) + 1 == expected.size() &&
-      std::ranges::all_of(ensemble.experts(), [&](const auto& expert) { return expert.index() < count; });
+  const bool whole = ensemble.experts_size() > 0 && statistics == expected &&
+                     static_cast<std::size_t>(ensemble.experts_size()) + 1 == expected.size() &&
+                     std::ranges::all_of(ensemble.experts(), [&](const auto& expert) {
+                       return expert.index() < count;
+                     });
   if (!whole) {
     return fail(ErrorCode::kCorrupt,
                 text("the coordinator's answer is not a whole ensemble: ", ensemble.experts_size(),
-                     " experts and ", statistics.size(), " files of statistics for ", count, " partitions"));
+                     " experts and ", statistics.size(), " files of statistics for ", count,
+                     " partitions"));
   }
   return {};
 }

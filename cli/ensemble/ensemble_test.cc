@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +37,8 @@ TEST_F(EnsembleFetch, BringsALearnedRouterInTheCheckpointsNames) {
   const auto router = storage::Safetensors::open(out + "/router/learned.safetensors");
   ASSERT_TRUE(router.has_value()) << router.error().message;
   EXPECT_EQ(router->header().tensors.size(), checkpoints[2].ema.size());
-  EXPECT_EQ(router->tensor("ema/proj_out_1.weight")->data, checkpoints[2].ema.at("proj_out_1.weight").bytes);
+  EXPECT_EQ(router->tensor("ema/proj_out_1.weight")->data,
+            checkpoints[2].ema.at("proj_out_1.weight").bytes);
   EXPECT_EQ(router->header().metadata.at("format"), "skerry-checkpoint");
   EXPECT_THAT(read("README.md"), HasSubstr("learned.safetensors"));
   EXPECT_THAT(read("SHA256SUMS"), HasSubstr("router/learned.safetensors"));
@@ -50,7 +52,9 @@ TEST_F(EnsembleFetch, WidensTheAveragesOfALeanTraining) {
   add_expert(1, 60);
   commit(*ensemble.mutable_learned_router(), 2, 70);
   answer();
-  ASSERT_EQ(around({"ensemble", "fetch", "fashion", "-o", out, "--training-state", "--raw-weights"}), kExitOk)
+  ASSERT_EQ(
+      around({"ensemble", "fetch", "fashion", "-o", out, "--training-state", "--raw-weights"}),
+      kExitOk)
       << around.told();
   const auto open = [&](const std::string& name) {
     return storage::value_of(storage::Safetensors::open(out + "/" + name));
@@ -59,9 +63,11 @@ TEST_F(EnsembleFetch, WidensTheAveragesOfALeanTraining) {
   for (const storage::TensorInfo& tensor : weights.header().tensors) {
     EXPECT_EQ(tensor.dtype, storage::DType::kF32) << tensor.name;
   }
-  // A small tensor and one of several blocks, number by number: the upper half of each is the bf16.
+  // A small tensor and one of several blocks, number by number: the upper half
+  // of each is the bf16.
   for (const std::string name :
-       {"pos_embed.proj.bias", "transformer_blocks.0.norm1.emb.timestep_embedder.linear_1.weight"}) {
+       {"pos_embed.proj.bias",
+        "transformer_blocks.0.norm1.emb.timestep_embedder.linear_1.weight"}) {
     const std::string_view wide = weights.tensor(name)->data;
     const std::string& halves = checkpoints[1].ema.at(name).bytes;
     ASSERT_EQ(wide.size(), halves.size()) << name;
@@ -71,11 +77,13 @@ TEST_F(EnsembleFetch, WidensTheAveragesOfALeanTraining) {
     }
   }
   const auto raw = open("expert_1/diffusion_pytorch_model.raw.safetensors");
-  EXPECT_EQ(raw.tensor("proj_out_1.weight")->data, checkpoints[1].ema.at("proj_out_1.weight").bytes);
+  EXPECT_EQ(raw.tensor("proj_out_1.weight")->data,
+            checkpoints[1].ema.at("proj_out_1.weight").bytes);
   // What training goes on from, and what the engine reads, stay as they were.
   EXPECT_EQ(open("expert_1/training_state.safetensors").tensor("m/proj_out_1.weight")->dtype,
             storage::DType::kBF16);
-  EXPECT_EQ(open("router/learned.safetensors").tensor("ema/proj_out_1.weight")->dtype, storage::DType::kBF16);
+  EXPECT_EQ(open("router/learned.safetensors").tensor("ema/proj_out_1.weight")->dtype,
+            storage::DType::kBF16);
 }
 
 TEST_F(EnsembleFetch, MakesTheFolderOfTheContract) {
@@ -101,11 +109,12 @@ TEST_F(EnsembleFetch, MakesTheFolderOfTheContract) {
   EXPECT_EQ(index["experts"][1]["manifest"], to_hex(ensemble.experts(1).checkpoint().manifest()));
 
   for (std::size_t k = 0; k < 2; ++k) {
-    const auto weights =
-        storage::Safetensors::open(text(out, "/expert_", k, "/diffusion_pytorch_model.safetensors"));
+    const auto weights = storage::Safetensors::open(
+        text(out, "/expert_", k, "/diffusion_pytorch_model.safetensors"));
     ASSERT_TRUE(weights.has_value());
     EXPECT_EQ(weights->header().tensors.size(), 44U);
-    EXPECT_EQ(weights->tensor("proj_out_1.weight")->data, checkpoints[k].ema.at("proj_out_1.weight").bytes);
+    EXPECT_EQ(weights->tensor("proj_out_1.weight")->data,
+              checkpoints[k].ema.at("proj_out_1.weight").bytes);
     EXPECT_TRUE(fs::exists(text(out, "/expert_", k, "/config.json")));
   }
   EXPECT_EQ(read("router/router.safetensors"), "shared statistics");
@@ -115,17 +124,19 @@ TEST_F(EnsembleFetch, MakesTheFolderOfTheContract) {
   for (const auto& entry : fs::recursive_directory_iterator(out)) {
     if (entry.is_regular_file()) files.insert(fs::relative(entry.path(), out).string());
   }
-  EXPECT_EQ(
-      files,
-      (std::set<std::string>{
-          "README.md", "SHA256SUMS", "ensemble.json", "model_index.json", "pipeline.py",
-          "scheduler/scheduler_config.json", "transformer/config.json", "transformer/expert_0/config.json",
-          "transformer/expert_0/diffusion_pytorch_model.safetensors", "transformer/expert_1/config.json",
-          "transformer/expert_1/diffusion_pytorch_model.safetensors",
-          "transformer/router/partition-0.safetensors", "transformer/router/partition-1.safetensors",
-          "transformer/router/router.safetensors", "transformer/skerry_ensemble.py"}));
+  EXPECT_EQ(files, (std::set<std::string>{
+                       "README.md", "SHA256SUMS", "ensemble.json", "model_index.json",
+                       "pipeline.py", "scheduler/scheduler_config.json", "transformer/config.json",
+                       "transformer/expert_0/config.json",
+                       "transformer/expert_0/diffusion_pytorch_model.safetensors",
+                       "transformer/expert_1/config.json",
+                       "transformer/expert_1/diffusion_pytorch_model.safetensors",
+                       "transformer/router/partition-0.safetensors",
+                       "transformer/router/partition-1.safetensors",
+                       "transformer/router/router.safetensors", "transformer/skerry_ensemble.py"}));
   EXPECT_FALSE(fs::exists(out + ".partial"));
-  EXPECT_EQ(std::system(text("cd '", out, "' && sha256sum --quiet --strict -c SHA256SUMS").c_str()), 0);
+  EXPECT_EQ(std::system(text("cd '", out, "' && sha256sum --quiet --strict -c SHA256SUMS").c_str()),
+            0);
   std::istringstream sums(read("SHA256SUMS"));
   std::size_t lines = 0;
   for (std::string line; std::getline(sums, line); ++lines)
@@ -153,7 +164,8 @@ TEST_F(EnsembleFetch, TheTrainingStateComesWhereItIsAskedForAndIsSummed) {
     ASSERT_TRUE(tensor.has_value()) << kind;
     EXPECT_EQ(tensor->data, checkpoints[1].ema.at("proj_out_1.weight").bytes);
   }
-  const auto weights = storage::Safetensors::open(out + "/expert_1/diffusion_pytorch_model.safetensors");
+  const auto weights =
+      storage::Safetensors::open(out + "/expert_1/diffusion_pytorch_model.safetensors");
   ASSERT_TRUE(weights.has_value());
   EXPECT_EQ(weights->header().tensors.size(), 44U);
   EXPECT_THAT(read("SHA256SUMS"), HasSubstr("  transformer/expert_1/training_state.safetensors\n"));
@@ -222,8 +234,8 @@ TEST_F(EnsembleFetch, LatentsOfThreeChannelsAreNoPixels) {
   const std::vector<storage::TensorView> any{{"any", storage::DType::kU8, {1}, bytes}};
   ensemble.clear_router();
   add_router("router", -1,
-             storage::value_of(
-                 storage::encode_safetensors(any, {{"latent_scale", "0.25"}, {"latent_shift", "-1"}})));
+             storage::value_of(storage::encode_safetensors(
+                 any, {{"latent_scale", "0.25"}, {"latent_shift", "-1"}})));
   add_router("partition", 0, "statistics of 0");
   add_router("partition", 1, "statistics of 1");
   answer();
@@ -244,8 +256,9 @@ TEST_F(EnsembleFetch, TheModelCardSaysWhatIsKnownAndMarksWhatIsNot) {
   ASSERT_EQ(around({"ensemble", "fetch", "fashion", "-o", out}), kExitOk) << around.told();
   const std::string card = read("README.md");
   EXPECT_TRUE(card.starts_with("---\nlibrary_name: diffusers\n"));
-  EXPECT_THAT(card,
-              HasSubstr("- Name: shapes\\|\\<b\\>\n- Images: 1001, 3 × 8 × 8\n- Classes: disc, square\n"));
+  EXPECT_THAT(
+      card,
+      HasSubstr("- Name: shapes\\|\\<b\\>\n- Images: 1001, 3 × 8 × 8\n- Classes: disc, square\n"));
   EXPECT_THAT(card, HasSubstr("| 0 | 500 | 100 | 100 | – |\n| 1 | 501 | 60 | 100 | 0.1235 |\n"));
   EXPECT_THAT(card, HasSubstr("license: unknown\n"));
   EXPECT_THAT(card, HasSubstr("- Licence of the images: **TO BE FILLED IN**"));
@@ -253,11 +266,14 @@ TEST_F(EnsembleFetch, TheModelCardSaysWhatIsKnownAndMarksWhatIsNot) {
 }
 
 TEST_F(EnsembleFetch, RawWeightsComeAsAVariant) {
-  ASSERT_EQ(around({"ensemble", "fetch", "fashion", "-o", out, "--raw-weights"}), kExitOk) << around.told();
-  const auto raw = storage::Safetensors::open(out + "/expert_1/diffusion_pytorch_model.raw.safetensors");
+  ASSERT_EQ(around({"ensemble", "fetch", "fashion", "-o", out, "--raw-weights"}), kExitOk)
+      << around.told();
+  const auto raw =
+      storage::Safetensors::open(out + "/expert_1/diffusion_pytorch_model.raw.safetensors");
   ASSERT_TRUE(raw.has_value());
   EXPECT_EQ(raw->header().tensors.size(), 44U);
-  EXPECT_EQ(raw->tensor("proj_out_1.weight")->data, checkpoints[1].ema.at("proj_out_1.weight").bytes);
+  EXPECT_EQ(raw->tensor("proj_out_1.weight")->data,
+            checkpoints[1].ema.at("proj_out_1.weight").bytes);
   EXPECT_FALSE(fs::exists(out + "/expert_1/training_state.safetensors"));
 }
 
@@ -275,9 +291,11 @@ TEST_F(EnsembleFetch, GoesOnWhereItWasInterrupted) {
     if (chunk.first == chunk.second) continue;  // manifests are asked for again
     EXPECT_EQ(std::count(before.begin(), before.end(), chunk), 0);
   }
-  const auto weights = storage::Safetensors::open(out + "/expert_1/diffusion_pytorch_model.safetensors");
+  const auto weights =
+      storage::Safetensors::open(out + "/expert_1/diffusion_pytorch_model.safetensors");
   ASSERT_TRUE(weights.has_value());
-  EXPECT_EQ(weights->tensor("proj_out_2.bias")->data, checkpoints[1].ema.at("proj_out_2.bias").bytes);
+  EXPECT_EQ(weights->tensor("proj_out_2.bias")->data,
+            checkpoints[1].ema.at("proj_out_2.bias").bytes);
 }
 
 TEST_F(EnsembleFetch, AnExistingFolderIsAConflictAndStays) {
@@ -320,7 +338,9 @@ TEST_F(EnsembleFetch, ACheckpointThatWentMeanwhileIsAskedForAnew) {
   *second.mutable_ensemble() = newer;
   int asked = 0;
   around.coordinator.answers[pb::AdminRequest::kEnsemble] =
-      [&](const pb::AdminRequest&) -> Result<pb::AdminReply> { return ++asked == 1 ? first : second; };
+      [&](const pb::AdminRequest&) -> Result<pb::AdminReply> {
+    return ++asked == 1 ? first : second;
+  };
   ASSERT_EQ(around({"ensemble", "fetch", "fashion", "-o", out}), kExitOk) << around.told();
   EXPECT_EQ(asked, 2);
   EXPECT_EQ(Json::parse(read("ensemble.json"))["experts"][0]["manifest"],

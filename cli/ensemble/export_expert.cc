@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/ensemble/export_expert.h"
 
 #include <algorithm>
@@ -17,7 +18,9 @@ constexpr std::string_view kWeightsName = "diffusion_pytorch_model";
 constexpr std::string_view kEmbedders = ".norm1.emb.";
 using Shape = std::vector<std::uint64_t>;
 
-std::uint64_t classes_of(const pb::ModelSpec& model) { return std::max<std::uint64_t>(1, model.classes()); }
+std::uint64_t classes_of(const pb::ModelSpec& model) {
+  return std::max<std::uint64_t>(1, model.classes());
+}
 
 class Listing {
  public:
@@ -33,7 +36,9 @@ class Listing {
   }
 
  private:
-  void add(const std::string& name, Shape shape) { tensors_.push_back({name, name, std::move(shape)}); }
+  void add(const std::string& name, Shape shape) {
+    tensors_.push_back({name, name, std::move(shape)});
+  }
   void add_with_bias(const std::string& name, const Shape& shape) {
     add(name + ".weight", shape);
     add(name + ".bias", {shape.front()});
@@ -70,10 +75,10 @@ Result<void> check_source(const std::vector<ExportedTensor>& wanted, const Weigh
       return fail(ErrorCode::kCorrupt, text("the checkpoint has no weights ", tensor.from));
     }
     if (found->second->dtype != storage::DType::kF32 || found->second->shape != tensor.shape) {
-      return fail(
-          ErrorCode::kCorrupt,
-          text("the checkpoint's ", tensor.from, " should be F32 ", shape_words(tensor.shape), ", found ",
-               storage::name_of(found->second->dtype), " ", shape_words(found->second->shape)));
+      return fail(ErrorCode::kCorrupt, text("the checkpoint's ", tensor.from, " should be F32 ",
+                                            shape_words(tensor.shape), ", found ",
+                                            storage::name_of(found->second->dtype), " ",
+                                            shape_words(found->second->shape)));
     }
     used.insert(found->first);
   }
@@ -119,15 +124,18 @@ std::string five_digits(std::size_t number) {
 std::string dotted(const std::string& variant) { return variant.empty() ? "" : "." + variant; }
 
 std::string shard_name(const ExportForm& form, std::size_t index, std::size_t count) {
-  const std::string part = count == 1 ? "" : text("-", five_digits(index + 1), "-of-", five_digits(count));
+  const std::string part =
+      count == 1 ? "" : text("-", five_digits(index + 1), "-of-", five_digits(count));
   return text(kWeightsName, dotted(form.variant), part, ".safetensors");
 }
 
-Result<void> write_shard(const std::string& path, const Shard& tensors, const WeightSource& weights) {
+Result<void> write_shard(const std::string& path, const Shard& tensors,
+                         const WeightSource& weights) {
   std::vector<storage::TensorView> views;
   for (const ExportedTensor& tensor : tensors)
     views.push_back({tensor.name, storage::DType::kF32, tensor.shape, {}});
-  ASSIGN_OR_RETURN(const std::string header, storage::safetensors_header(views, {{"format", "pt"}}));
+  ASSIGN_OR_RETURN(const std::string header,
+                   storage::safetensors_header(views, {{"format", "pt"}}));
   ASSIGN_OR_RETURN(storage::PartialFile file, storage::PartialFile::create(path));
   TRY(file.append(header));
   for (const ExportedTensor& tensor : tensors) {
@@ -137,8 +145,9 @@ Result<void> write_shard(const std::string& path, const Shard& tensors, const We
       return file.append(bytes);
     }));
     if (written != bytes_of_shape(tensor.shape)) {
-      return fail(ErrorCode::kCorrupt, text("the checkpoint's ", tensor.from, " should have ",
-                                            bytes_of_shape(tensor.shape), " bytes, found ", written));
+      return fail(ErrorCode::kCorrupt,
+                  text("the checkpoint's ", tensor.from, " should have ",
+                       bytes_of_shape(tensor.shape), " bytes, found ", written));
     }
   }
   return file.commit();
@@ -156,8 +165,9 @@ Result<void> write_shard_index(const std::string& folder, const std::vector<Shar
   }
   const Json index = {{"metadata", {{"total_size", bytes}}}, {"weight_map", std::move(map)}};
   // Only here the variant follows the index: that is how diffusers names it.
-  return write_text_file(text(folder, "/", kWeightsName, ".safetensors.index", dotted(form.variant), ".json"),
-                         index.dump(2) + "\n");
+  return write_text_file(
+      text(folder, "/", kWeightsName, ".safetensors.index", dotted(form.variant), ".json"),
+      index.dump(2) + "\n");
 }
 
 }  // namespace
@@ -168,27 +178,30 @@ std::string shape_words(const Shape& shape) {
   return out + "]";
 }
 
-std::vector<ExportedTensor> exported_tensors(const pb::ModelSpec& model) { return Listing(model).all(); }
+std::vector<ExportedTensor> exported_tensors(const pb::ModelSpec& model) {
+  return Listing(model).all();
+}
 
 std::string diffusers_config(const pb::ModelSpec& model) {
-  const Json config = {{"_class_name", "DiTTransformer2DModel"},
-                       {"_diffusers_version", "0.32.0"},
-                       {"activation_fn", "gelu-approximate"},
-                       {"attention_bias", true},
-                       {"attention_head_dim", model.heads() == 0 ? 0 : model.width() / model.heads()},
-                       {"dropout", 0.0},
-                       {"in_channels", model.channels()},
-                       {"norm_elementwise_affine", false},
-                       {"norm_eps", 1e-6},
-                       {"norm_num_groups", 32},
-                       {"norm_type", "ada_norm_zero"},
-                       {"num_attention_heads", model.heads()},
-                       {"num_embeds_ada_norm", classes_of(model)},
-                       {"num_layers", model.depth()},
-                       {"out_channels", model.channels()},
-                       {"patch_size", model.patch_size()},
-                       {"sample_size", model.image_size()},
-                       {"upcast_attention", false}};
+  const Json config = {
+      {"_class_name", "DiTTransformer2DModel"},
+      {"_diffusers_version", "0.32.0"},
+      {"activation_fn", "gelu-approximate"},
+      {"attention_bias", true},
+      {"attention_head_dim", model.heads() == 0 ? 0 : model.width() / model.heads()},
+      {"dropout", 0.0},
+      {"in_channels", model.channels()},
+      {"norm_elementwise_affine", false},
+      {"norm_eps", 1e-6},
+      {"norm_num_groups", 32},
+      {"norm_type", "ada_norm_zero"},
+      {"num_attention_heads", model.heads()},
+      {"num_embeds_ada_norm", classes_of(model)},
+      {"num_layers", model.depth()},
+      {"out_channels", model.channels()},
+      {"patch_size", model.patch_size()},
+      {"sample_size", model.image_size()},
+      {"upcast_attention", false}};
   return config.dump(2) + "\n";
 }
 
@@ -198,8 +211,8 @@ Result<void> write_text_file(const std::string& path, std::string_view bytes) {
   return file.commit();
 }
 
-Result<void> export_expert(const std::string& folder, const pb::ModelSpec& model, const WeightSource& weights,
-                           const ExportForm& form) {
+Result<void> export_expert(const std::string& folder, const pb::ModelSpec& model,
+                           const WeightSource& weights, const ExportForm& form) {
   const std::vector<ExportedTensor> tensors = exported_tensors(model);
   TRY(check_source(tensors, weights));
   const std::vector<Shard> shards = split(tensors, form.shard_bytes);

@@ -1,7 +1,10 @@
-// An expert's weights, averaged or raw, in the names and shapes of diffusers' DiTTransformer2DModel. A checkpoint's tensors
-// bear those names already, except that the time and label embedders stand there once, under block 0, and diffusers
-// wants a copy in every block. Streams: a tensor is never in memory as a whole. Failure rule: kCorrupt names the
-// tensor that is missing, unknown or of another shape; a failed export leaves no file of the final name.
+// SPDX-License-Identifier: Apache-2.0
+// An expert's weights, averaged or raw, in the names and shapes of diffusers'
+// DiTTransformer2DModel. A checkpoint's tensors bear those names already,
+// except that the time and label embedders stand there once, under block 0, and
+// diffusers wants a copy in every block. Streams: a tensor is never in memory
+// as a whole. Failure rule: kCorrupt names the tensor that is missing, unknown
+// or of another shape; a failed export leaves no file of the final name.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +19,16 @@
 
 namespace skerry::cli {
 
-// Where weights come from: what there is, without "ema/" or "raw/", and the bytes of one tensor in order.
+// Where weights come from: what there is, without "ema/" or "raw/", and the
+// bytes of one tensor in order.
 struct WeightSource {
   using Append = std::function<Result<void>(std::string_view bytes)>;
   std::vector<storage::TensorView> tensors;  // names, types, shapes; data is not read
   std::function<Result<void>(const std::string& name, const Append&)> read;
 };
 
-// One tensor of the exported file and the checkpoint's tensor that it is a copy of.
+// One tensor of the exported file and the checkpoint's tensor that it is a copy
+// of.
 struct ExportedTensor {
   std::string name;
   std::string from;
@@ -38,14 +43,21 @@ std::string shape_words(const std::vector<std::uint64_t>& shape);
 std::string diffusers_config(const pb::ModelSpec& model);
 
 struct ExportForm {
-  std::string variant;  // "raw": diffusers' from_pretrained(…, variant="raw"); empty: what it loads by itself
-  std::uint64_t shard_bytes = 10'000'000'000;  // a file's tensors are no more, but for a tensor that is
+  std::string
+      // "raw": diffusers' from_pretrained(…, variant="raw"); empty: what it
+      // loads by itself
+      variant;
+  std::uint64_t shard_bytes =
+      10'000'000'000;  // a file's tensors are no more, but for a tensor that is
 };
 
-// Writes FOLDER/config.json and FOLDER/diffusion_pytorch_model[.VARIANT].safetensors, or where that would be larger than
-// a shard, diffusion_pytorch_model[.VARIANT]-00001-of-0000N.safetensors and the index of them. FOLDER must be there.
-Result<void> export_expert(const std::string& folder, const pb::ModelSpec& model, const WeightSource& weights,
-                           const ExportForm& form = {});
+// Writes FOLDER/config.json and
+// FOLDER/diffusion_pytorch_model[.VARIANT].safetensors, or where that would be
+// larger than a shard,
+// diffusion_pytorch_model[.VARIANT]-00001-of-0000N.safetensors and the index of
+// them. FOLDER must be there.
+Result<void> export_expert(const std::string& folder, const pb::ModelSpec& model,
+                           const WeightSource& weights, const ExportForm& form = {});
 
 // Writes a whole small file durably.
 Result<void> write_text_file(const std::string& path, std::string_view bytes);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/ensemble/export_expert.h"
 
 #include <gmock/gmock.h>
@@ -8,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "base/text.h"
 #include "cli/shell/output.h"
 #include "cli/testing/synthetic_checkpoint.h"
@@ -25,15 +26,18 @@ std::string read_file(const std::string& path) {
   return out.str();
 }
 
-// The list of names in diffusers' DiTTransformer2DModel, written out for two blocks.
+// The list of names in diffusers' DiTTransformer2DModel, written out for two
+// blocks.
 std::set<std::string> names_of_diffusers() {
-  std::set<std::string> names = {"pos_embed.proj.weight", "pos_embed.proj.bias", "proj_out_1.weight",
-                                 "proj_out_1.bias",       "proj_out_2.weight",   "proj_out_2.bias"};
+  std::set<std::string> names = {"pos_embed.proj.weight", "pos_embed.proj.bias",
+                                 "proj_out_1.weight",     "proj_out_1.bias",
+                                 "proj_out_2.weight",     "proj_out_2.bias"};
   for (const std::string block : {"transformer_blocks.0.", "transformer_blocks.1."}) {
     names.insert(block + "norm1.emb.class_embedder.embedding_table.weight");
     for (const std::string layer :
-         {"norm1.emb.timestep_embedder.linear_1", "norm1.emb.timestep_embedder.linear_2", "norm1.linear",
-          "attn1.to_q", "attn1.to_k", "attn1.to_v", "attn1.to_out.0", "ff.net.0.proj", "ff.net.2"}) {
+         {"norm1.emb.timestep_embedder.linear_1", "norm1.emb.timestep_embedder.linear_2",
+          "norm1.linear", "attn1.to_q", "attn1.to_k", "attn1.to_v", "attn1.to_out.0",
+          "ff.net.0.proj", "ff.net.2"}) {
       names.insert(block + layer + ".weight");
       names.insert(block + layer + ".bias");
     }
@@ -62,8 +66,10 @@ TEST(ExportExpert, NamesShapesAndBytesAreThoseOfDiffusers) {
   using Shape = std::vector<std::uint64_t>;
   const auto shape = [&](const std::string& name) { return file->tensor(name)->shape; };
   EXPECT_EQ(shape("pos_embed.proj.weight"), (Shape{16, 3, 4, 4}));
-  EXPECT_EQ(shape("transformer_blocks.1.norm1.emb.timestep_embedder.linear_1.weight"), (Shape{16, 256}));
-  EXPECT_EQ(shape("transformer_blocks.1.norm1.emb.class_embedder.embedding_table.weight"), (Shape{11, 16}));
+  EXPECT_EQ(shape("transformer_blocks.1.norm1.emb.timestep_embedder.linear_1.weight"),
+            (Shape{16, 256}));
+  EXPECT_EQ(shape("transformer_blocks.1.norm1.emb.class_embedder.embedding_table.weight"),
+            (Shape{11, 16}));
   EXPECT_EQ(shape("transformer_blocks.0.norm1.linear.weight"), (Shape{96, 16}));
   EXPECT_EQ(shape("transformer_blocks.0.ff.net.0.proj.weight"), (Shape{64, 16}));
   EXPECT_EQ(shape("transformer_blocks.0.ff.net.2.weight"), (Shape{16, 64}));
@@ -74,7 +80,8 @@ TEST(ExportExpert, NamesShapesAndBytesAreThoseOfDiffusers) {
   // Every tensor is its own, and the embedders of every block are block 0's.
   for (const auto& tensor : file->header().tensors) {
     std::string from = tensor.name;
-    if (from.find("norm1.emb.") != std::string::npos) from.replace(from.find("blocks.") + 7, 1, "0");
+    if (from.find("norm1.emb.") != std::string::npos)
+      from.replace(from.find("blocks.") + 7, 1, "0");
     EXPECT_EQ(file->view(tensor).data, checkpoint.ema.at(from).bytes) << tensor.name;
   }
 }
@@ -106,8 +113,9 @@ TEST(ExportExpert, UnlabelledDataHasOneUnusedClass) {
   EXPECT_EQ(Json::parse(read_file(folder / "config.json"))["num_embeds_ada_norm"], 1);
   const auto file = storage::Safetensors::open(folder / "diffusion_pytorch_model.safetensors");
   ASSERT_TRUE(file.has_value());
-  EXPECT_EQ(file->tensor("transformer_blocks.0.norm1.emb.class_embedder.embedding_table.weight")->shape,
-            (std::vector<std::uint64_t>{2, 16}));
+  EXPECT_EQ(
+      file->tensor("transformer_blocks.0.norm1.emb.class_embedder.embedding_table.weight")->shape,
+      (std::vector<std::uint64_t>{2, 16}));
 }
 
 TEST(ExportExpert, WhatIsLargerThanAShardIsSplitAndIndexed) {
@@ -117,7 +125,8 @@ TEST(ExportExpert, WhatIsLargerThanAShardIsSplitAndIndexed) {
   const auto done = export_expert(folder.path().string(), model, source_of(checkpoint),
                                   {.variant = "raw", .shard_bytes = 30'000});
   ASSERT_TRUE(done.has_value()) << done.error().message;
-  const Json index = Json::parse(read_file(folder / "diffusion_pytorch_model.safetensors.index.raw.json"));
+  const Json index =
+      Json::parse(read_file(folder / "diffusion_pytorch_model.safetensors.index.raw.json"));
   std::map<std::string, std::uint64_t> bytes_of_file;
   std::uint64_t total = 0;
   for (const ExportedTensor& tensor : exported_tensors(model)) {
@@ -134,8 +143,8 @@ TEST(ExportExpert, WhatIsLargerThanAShardIsSplitAndIndexed) {
   EXPECT_EQ(index["weight_map"].size(), 44U);
   ASSERT_GT(bytes_of_file.size(), 2U);
   for (const auto& [name, bytes] : bytes_of_file) EXPECT_LE(bytes, 30'000U) << name;
-  EXPECT_EQ(bytes_of_file.begin()->first,
-            text("diffusion_pytorch_model.raw-00001-of-0000", bytes_of_file.size(), ".safetensors"));
+  EXPECT_EQ(bytes_of_file.begin()->first, text("diffusion_pytorch_model.raw-00001-of-0000",
+                                               bytes_of_file.size(), ".safetensors"));
   EXPECT_FALSE(std::filesystem::exists(folder / "diffusion_pytorch_model.safetensors"));
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/ensemble/model_card.h"
 
 #include <algorithm>
@@ -26,7 +27,8 @@ std::string escaped(const std::string& name) {
 std::string quoted(const std::string& value) { return Json(printable(value)).dump(); }
 
 std::uint64_t parameters_of(const pb::ModelSpec& model) {
-  std::map<std::string, std::uint64_t> sizes;  // by the trained tensor, which several files' tensors may copy
+  std::map<std::string, std::uint64_t>
+      sizes;  // by the trained tensor, which several files' tensors may copy
   for (const ExportedTensor& tensor : exported_tensors(model)) {
     std::uint64_t size = 1;
     for (const std::uint64_t extent : tensor.shape) size *= extent;
@@ -62,7 +64,8 @@ void write_front_matter(std::ostream& out) {
 }
 
 // Three lines that draw.
-void write_drawing(std::ostream& out, const pb::EnsembleReply& ensemble, const std::string& folder) {
+void write_drawing(std::ostream& out, const pb::EnsembleReply& ensemble,
+                   const std::string& folder) {
   const auto& classes = ensemble.dataset().classes();
   if (!draws_pixels(folder, ensemble.run().model())) {
     out << R"(from diffusers import AutoencoderKL, DiTPipeline
@@ -110,11 +113,12 @@ reads this folder too, and `sha256sum -c SHA256SUMS` checks it.
 
 void write_data(std::ostream& out, const pb::EnsembleReply& ensemble) {
   const pb::DatasetInfo& dataset = ensemble.dataset();
-  out << "## Data\n\n- Name: " << escaped(dataset.name()) << "\n- Images: " << dataset.samples() << ", "
-      << ensemble.run().model().channels() << " × " << ensemble.run().model().image_size() << " × "
-      << ensemble.run().model().image_size() << "\n- Classes: ";
+  out << "## Data\n\n- Name: " << escaped(dataset.name()) << "\n- Images: " << dataset.samples()
+      << ", " << ensemble.run().model().channels() << " × " << ensemble.run().model().image_size()
+      << " × " << ensemble.run().model().image_size() << "\n- Classes: ";
   if (dataset.classes().empty()) out << "none";
-  for (int i = 0; i < dataset.classes_size(); ++i) out << (i == 0 ? "" : ", ") << escaped(dataset.classes(i));
+  for (int i = 0; i < dataset.classes_size(); ++i)
+    out << (i == 0 ? "" : ", ") << escaped(dataset.classes(i));
   out << "\n- Source: **TO BE FILLED IN**\n- Licence of the images: **TO BE FILLED IN**\n\n";
 }
 
@@ -137,10 +141,12 @@ void write_training(std::ostream& out, const pb::EnsembleReply& ensemble) {
   for (const pb::EnsembleExpert& expert : ensemble.experts()) experts.push_back(&expert);
   std::ranges::sort(experts, {}, [](const auto* expert) { return expert->index(); });
   for (const auto* expert : experts) {
-    out << "| " << expert->index() << " | " << expert->partition_samples() << " | " << expert->step() << " | "
-        << expert->steps_target() << " | " << loss_of(run, expert->index()) << " |\n";
+    out << "| " << expert->index() << " | " << expert->partition_samples() << " | "
+        << expert->step() << " | " << expert->steps_target() << " | "
+        << loss_of(run, expert->index()) << " |\n";
   }
-  out << "\nThe analytic router follows in closed form from statistics of the partitions and was not "
+  out << "\nThe analytic router follows in closed form from statistics of the partitions and was "
+         "not "
          "trained.\n";
   if (!ensemble.has_learned_router()) return;
   out << "A learned one lies beside it (`router/learned.safetensors`, step "

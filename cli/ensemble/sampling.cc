@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/ensemble/sampling.h"
 
 #include <CLI/CLI.hpp>
@@ -29,24 +30,27 @@ void add_sampling_options(CLI::App& command, Sampling& sampling) {
       ->capture_default_str()
       ->type_name("SCALE");
   command
-      .add_option("--route", sampling.route, "ancestral (one expert an image), or mixing top1, top2, full")
+      .add_option("--route", sampling.route,
+                  "ancestral (one expert an image), or mixing top1, top2, full")
       ->check(CLI::IsMember({"ancestral", "top1", "top2", "full"}))
       ->capture_default_str()
       ->type_name("NAME");
   command
-      .add_option(
-          "--router", sampling.router,
-          "who is asked by top1, top2 and full: analytic or learned; without it, what the run trained")
+      .add_option("--router", sampling.router,
+                  "who is asked by top1, top2 and full: analytic or learned; without it, what the "
+                  "run trained")
       ->check(CLI::IsMember({"analytic", "learned"}))
       ->type_name("NAME");
   command
-      .add_option(
-          "--vae", sampling.vae,
-          "what decodes latents into images, where those were trained on: the folder of the AutoencoderKL "
-          "that made them, as diffusers saves it (config.json, diffusion_pytorch_model.safetensors), or a "
-          "file of TorchScript from [N,C,s,s] to [N,3,S,S] in [-1,1]")
+      .add_option("--vae", sampling.vae,
+                  "what decodes latents into images, where those were trained on: the folder of "
+                  "the AutoencoderKL "
+                  "that made them, as diffusers saves it (config.json, "
+                  "diffusion_pytorch_model.safetensors), or a "
+                  "file of TorchScript from [N,C,s,s] to [N,3,S,S] in [-1,1]")
       ->type_name("DIR|FILE");
-  command.add_option("--label", sampling.label, "a class by name or number; without it, all in turn")
+  command
+      .add_option("--label", sampling.label, "a class by name or number; without it, all in turn")
       ->type_name("CLASS");
   command.add_option("--seed", sampling.seed, "the same seed draws the same images")
       ->capture_default_str()
@@ -62,7 +66,8 @@ void add_sampling_options(CLI::App& command, Sampling& sampling) {
       ->type_name("N");
 }
 
-Result<std::string> label_number(const std::string& label, const std::vector<std::string>& classes) {
+Result<std::string> label_number(const std::string& label,
+                                 const std::vector<std::string>& classes) {
   for (std::size_t i = 0; i < classes.size(); ++i) {
     if (classes[i] == label) return text(i);
   }
@@ -75,9 +80,10 @@ Result<std::string> label_number(const std::string& label, const std::vector<std
     known += (i == 0 ? "" : ", ") + printable(classes[i]);
   if (classes.size() > 20) known += ", …";
   return fail(ErrorCode::kInvalid,
-              classes.empty() ? std::string("this ensemble was trained without labels: leave --label out")
-                              : text("--label: expected a class or its number below ", classes.size(),
-                                     ", found '", printable(label), "'; the classes are ", known));
+              classes.empty()
+                  ? std::string("this ensemble was trained without labels: leave --label out")
+                  : text("--label: expected a class or its number below ", classes.size(),
+                         ", found '", printable(label), "'; the classes are ", known));
 }
 
 std::vector<std::string> sampling_words(const std::string& engine, const std::string& folder,

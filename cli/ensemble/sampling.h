@@ -1,5 +1,6 @@
-// How pictures are drawn from an ensemble: the options that commands share, and the words by which skerry-engine is
-// asked. Thread rule: one thread.
+// SPDX-License-Identifier: Apache-2.0
+// How pictures are drawn from an ensemble: the options that commands share, and
+// the words by which skerry-engine is asked. Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +31,16 @@ struct Sampling {
   std::optional<std::uint32_t> expert;  // draws every image, in place of the route
 };
 
-// -n, --steps, --solver, … with what `sampling` holds as their defaults. It must outlive `command`.
+// -n, --steps, --solver, … with what `sampling` holds as their defaults. It
+// must outlive `command`.
 void add_sampling_options(CLI::App& command, Sampling& sampling);
 
-// The engine takes a class by its number. `label` is a class or its number; kInvalid for another.
+// The engine takes a class by its number. `label` is a class or its number;
+// kInvalid for another.
 Result<std::string> label_number(const std::string& label, const std::vector<std::string>& classes);
 
-// What draws the grid `output` from the ensemble in `folder`. REQUIRES: the label, where there is one, is a number.
+// What draws the grid `output` from the ensemble in `folder`. REQUIRES: the
+// label, where there is one, is a number.
 std::vector<std::string> sampling_words(const std::string& engine, const std::string& folder,
                                         const Sampling& sampling, const std::string& output);
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/ensemble/sha256.h"
 
 #include <sodium.h>
@@ -37,7 +38,8 @@ Result<void> write_sha256sums(const std::string& folder) {
   namespace fs = std::filesystem;
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+  for (fs::recursive_directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
     if (at->is_regular_file()) names.push_back(fs::relative(at->path(), folder).generic_string());
   }
   if (error) return fail(ErrorCode::kIo, text("cannot list ", folder, ": ", error.message()));
@@ -48,7 +50,8 @@ Result<void> write_sha256sums(const std::string& folder) {
     ASSIGN_OR_RETURN(const std::string sum, sha256_of_file(folder + "/" + name));
     lines += text(sum, "  ", name, "\n");
   }
-  ASSIGN_OR_RETURN(storage::PartialFile file, storage::PartialFile::create(text(folder, "/", kName)));
+  ASSIGN_OR_RETURN(storage::PartialFile file,
+                   storage::PartialFile::create(text(folder, "/", kName)));
   TRY(file.append(lines));
   return file.commit();
 }

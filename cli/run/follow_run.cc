@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/follow_run.h"
 
 #include "base/text.h"
@@ -32,7 +33,8 @@ Result<int> follow_run(Command& command, const std::string& name,
       TRY(seen(*run));
       if (run->state() == "done") return kExitOk;
       if (has_ended(*run)) {
-        command.tell(text(name, " ", run->state(), run->reason().empty() ? "" : ": ", run->reason()));
+        command.tell(
+            text(name, " ", run->state(), run->reason().empty() ? "" : ": ", run->reason()));
         return kExitUnhealthy;
       }
     } else if (!patience.bears(run.error())) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/initial_weights.h"
 
 #include <filesystem>
@@ -34,9 +35,9 @@ Result<void> check_initial_weights(const std::string& folder, const pb::ModelSpe
   ASSIGN_OR_RETURN(const storage::Safetensors file, open_weights(folder));
   const auto other_shape = [&](const std::string& what) {
     return fail(ErrorCode::kInvalid,
-                text("model.init: the weights in ", folder, " are not of this model (width ", model.width(),
-                     ", depth ", model.depth(), ", patch ", model.patch_size(), ", ", model.channels(),
-                     " channels, ", model.classes(), " classes): ", what));
+                text("model.init: the weights in ", folder, " are not of this model (width ",
+                     model.width(), ", depth ", model.depth(), ", patch ", model.patch_size(), ", ",
+                     model.channels(), " channels, ", model.classes(), " classes): ", what));
   };
   std::set<std::string> expected;
   for (const ExportedTensor& tensor : exported_tensors(model)) {
@@ -58,7 +59,8 @@ Result<std::string> upload_initial_weights(Command& command, const std::string& 
                                            const pb::ModelSpec& model) {
   TRY(check_initial_weights(folder, model));
   const std::string path = folder + "/" + kFile;
-  ASSIGN_OR_RETURN(const storage::NamedManifest manifest, storage::build_file_manifest(path, kFile));
+  ASSIGN_OR_RETURN(const storage::NamedManifest manifest,
+                   storage::build_file_manifest(path, kFile));
   const std::string name = text("weights-", manifest.name.hex().substr(0, 16));
   const Result<pb::DatasetInfo> there = one_dataset(command, name);
   if (there.has_value() && there->state() == "ready") return name;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/initial_weights.h"
 
 #include <gmock/gmock.h>
@@ -6,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "cli/shell/exit_code.h"
 #include "cli/testing/synthetic_checkpoint.h"
 #include "cli/testing/testing.h"
@@ -18,12 +19,14 @@ using Body = pb::AdminRequest::BodyCase;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A coordinator that would train small_model(10), and an exported expert of that shape.
+// A coordinator that would train small_model(10), and an exported expert of
+// that shape.
 class InitialWeights : public testing::Test {
  protected:
   InitialWeights() {
     std::filesystem::create_directories(folder / "expert_0");
-    const auto exported = export_expert(folder / "expert_0", model, source_of(SyntheticCheckpoint(model, 1)));
+    const auto exported =
+        export_expert(folder / "expert_0", model, source_of(SyntheticCheckpoint(model, 1)));
     EXPECT_TRUE(exported.has_value());
     std::ofstream(folder / "run.toml")
         << "name = \"birds\"\ndataset = \"shapes\"\n[train]\nsteps = 10\n[model]\ninit = \""
@@ -55,7 +58,8 @@ class InitialWeights : public testing::Test {
   }
   std::vector<Body> kinds() const {
     std::vector<Body> found;
-    for (const pb::AdminRequest& asked : around.coordinator.asked) found.push_back(asked.body_case());
+    for (const pb::AdminRequest& asked : around.coordinator.asked)
+      found.push_back(asked.body_case());
     return found;
   }
 
@@ -96,8 +100,9 @@ TEST_F(InitialWeights, OfADryRunAreCheckedAndShownButNotUploaded) {
 TEST_F(InitialWeights, OfAnotherShapeAreRefusedByName) {
   model.set_width(32);
   EXPECT_EQ(create(), kExitUsage);
-  EXPECT_THAT(around.told(),
-              HasSubstr("pos_embed.proj.weight should be F32 [32, 3, 4, 4], found F32 [16, 3, 4, 4]"));
+  EXPECT_THAT(
+      around.told(),
+      HasSubstr("pos_embed.proj.weight should be F32 [32, 3, 4, 4], found F32 [16, 3, 4, 4]"));
   model = small_model(10);
   model.set_depth(1);
   EXPECT_EQ(create(), kExitUsage);
@@ -111,7 +116,8 @@ TEST_F(InitialWeights, OfAnotherShapeAreRefusedByName) {
 TEST_F(InitialWeights, AFolderWithoutWeightsSaysWhatWasExpected) {
   std::filesystem::remove(folder / "expert_0/diffusion_pytorch_model.safetensors");
   EXPECT_EQ(create(), kExitNotFound);
-  EXPECT_THAT(around.told(), HasSubstr("expected expert_K/ of a folder that `skerry ensemble fetch` wrote"));
+  EXPECT_THAT(around.told(),
+              HasSubstr("expected expert_K/ of a folder that `skerry ensemble fetch` wrote"));
   std::ofstream(folder / "expert_0/diffusion_pytorch_model.safetensors.index.json") << "{}";
   EXPECT_EQ(create(), kExitUsage);
   EXPECT_THAT(around.told(), HasSubstr("spread over several files"));

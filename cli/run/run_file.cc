@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/run_file.h"
 
 #include <algorithm>
@@ -93,9 +94,10 @@ class Reader {
     const std::string_view near = nearest_word(name, here);
     const std::string what = node.is_table() ? text("[", name, "]") : full_name(section, name);
     if (!elsewhere.empty()) return at(where, text("unknown key ", what, elsewhere));
-    if (!near.empty()) return at(where, text("unknown key ", printable(what), ": did you mean ", near, "?"));
-    return at(where,
-              text("unknown key ", printable(what), ": `skerry run create --example` prints every key"));
+    if (!near.empty())
+      return at(where, text("unknown key ", printable(what), ": did you mean ", near, "?"));
+    return at(where, text("unknown key ", printable(what),
+                          ": `skerry run create --example` prints every key"));
   }
 
   static std::string kind_of(const toml::node& node) {
@@ -113,8 +115,8 @@ class Reader {
   }
 
   Error wrong(const RunKey& key, const toml::node& node) const {
-    return at(node.source(),
-              text(full_name(key.section, key.name), ": expected ", key.expected, ", found ", shown(node)));
+    return at(node.source(), text(full_name(key.section, key.name), ": expected ", key.expected,
+                                  ", found ", shown(node)));
   }
 
   Result<void> set(const RunKey& key, const toml::node& node) {
@@ -148,12 +150,13 @@ class Reader {
   }
 
   Result<void> check_complete() const {
-    for (const auto& [section, name] : {std::pair{"", "name"}, {"", "dataset"}, {"train", "steps"}}) {
+    for (const auto& [section, name] :
+         {std::pair{"", "name"}, {"", "dataset"}, {"train", "steps"}}) {
       if (given(section, name)) continue;
       const RunKey& key = *find_run_key(section, name);
       const std::string where = *section == '\0' ? "" : text(" in [", section, "]");
-      return missing(text(name, " is missing", where, ": expected ", key.expected, ", for example ", name,
-                          " = ", key.example));
+      return missing(text(name, " is missing", where, ": expected ", key.expected, ", for example ",
+                          name, " = ", key.example));
     }
     return check_shape();
   }
@@ -164,10 +167,10 @@ class Reader {
     if (given("model", "preset") || std::none_of(kShape.begin(), kShape.end(), is_given)) return {};
     const auto absent = std::find_if_not(kShape.begin(), kShape.end(), is_given);
     if (absent == kShape.end()) return {};
-    return missing(
-        text("model.", *absent,
-             " is missing: [model] needs a preset, such as \"S/2\", or all of width, depth, heads and "
-             "patch_size"));
+    return missing(text(
+        "model.", *absent,
+        " is missing: [model] needs a preset, such as \"S/2\", or all of width, depth, heads and "
+        "patch_size"));
   }
 
   Result<void> check_together(const toml::table& root) const {
@@ -180,26 +183,30 @@ class Reader {
         return at(where("model", name),
                   text("model.", name, " cannot stand beside model.preset: remove one of them"));
       }
-    } else if (spec_.preset().empty() && (spec_.width() % spec_.heads() != 0 || spec_.width() % 4 != 0)) {
+    } else if (spec_.preset().empty() &&
+               (spec_.width() % spec_.heads() != 0 || spec_.width() % 4 != 0)) {
       return at(where("model", "width"),
-                text("model.width must be a multiple of 4 and of model.heads, found ", spec_.width(),
-                     " with ", spec_.heads(), " heads"));
+                text("model.width must be a multiple of 4 and of model.heads, found ",
+                     spec_.width(), " with ", spec_.heads(), " heads"));
     }
     if (given("checkpoint", "round_seconds") && given("checkpoint", "round_steps")) {
       return at(where("checkpoint", "round_steps"),
-                "checkpoint.round_steps cannot stand beside checkpoint.round_seconds: remove one of them");
+                "checkpoint.round_steps cannot stand beside checkpoint.round_seconds: remove one "
+                "of them");
     }
     if (spec_.train().warmup_steps() > spec_.train().steps()) {
       return at(where("train", "warmup_steps"),
-                text("train.warmup_steps: expected at most train.steps = ", spec_.train().steps(), ", found ",
-                     spec_.train().warmup_steps()));
+                text("train.warmup_steps: expected at most train.steps = ", spec_.train().steps(),
+                     ", found ", spec_.train().warmup_steps()));
     }
     const bool cyclic = spec_.train().schedule() == pb::SCHEDULE_CYCLIC;
     if (cyclic && spec_.train().cycle_steps() == 0) {
-      return at(where("train", "schedule"), "train.schedule: \"cyclic\" needs train.cycle_steps as well");
+      return at(where("train", "schedule"),
+                "train.schedule: \"cyclic\" needs train.cycle_steps as well");
     }
     if (!cyclic && given("train", "cycle_steps")) {
-      return at(where("train", "cycle_steps"), "train.cycle_steps is of schedule = \"cyclic\" only");
+      return at(where("train", "cycle_steps"),
+                "train.cycle_steps is of schedule = \"cyclic\" only");
     }
     return {};
   }
@@ -222,22 +229,26 @@ Result<pb::RunSpec> read_run_file(const std::string& path) {
   if (path != "-") {
     file.open(path, std::ios::binary);
     if (!file)
-      return fail(ErrorCode::kNotFound, text("cannot read the run file ", path, ": is the path right?"));
+      return fail(ErrorCode::kNotFound,
+                  text("cannot read the run file ", path, ": is the path right?"));
   }
   std::istream& in = path == "-" ? std::cin : file;
   in.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   if (in.bad()) return fail(ErrorCode::kIo, text("cannot read the run file ", path));
   bytes.resize(static_cast<std::size_t>(in.gcount()));
   if (bytes.size() > kRunFileBytes) {
-    return fail(ErrorCode::kInvalid, text(path, ": a run file has at most ", human_bytes(kRunFileBytes)));
+    return fail(ErrorCode::kInvalid,
+                text(path, ": a run file has at most ", human_bytes(kRunFileBytes)));
   }
   return parse_run_file(bytes, path == "-" ? "stdin" : path);
 }
 
 std::string example_run_file() {
   std::ostringstream out;
-  out << "# A run: one expert for each partition of the dataset. Start it with: skerry run create -f FILE\n"
-         "# Keys that stand behind '#' are optional and show what to write; the others show their default, "
+  out << "# A run: one expert for each partition of the dataset. Start it with: skerry run create "
+         "-f FILE\n"
+         "# Keys that stand behind '#' are optional and show what to write; the others show their "
+         "default, "
          "or what suits most new runs.\n";
   std::string_view section;
   for (const RunKey& key : run_keys()) {

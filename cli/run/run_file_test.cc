@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/run_file.h"
 
 #include <gmock/gmock.h>
@@ -95,7 +96,8 @@ TEST(RunFile, DefaultsAreThoseOfTheExample) {
   auto example = parse(example_run_file());
   ASSERT_TRUE(example.has_value()) << example.error().message << "\n" << example_run_file();
   EXPECT_EQ(example->train().kernels(), pb::KERNELS_FAST);
-  EXPECT_EQ(least->train().kernels(), pb::KERNELS_REFERENCE) << "older files' runs compute what they did";
+  EXPECT_EQ(least->train().kernels(), pb::KERNELS_REFERENCE)
+      << "older files' runs compute what they did";
   example->mutable_train()->set_kernels(least->train().kernels());
   EXPECT_EQ(least->SerializeAsString(), example->SerializeAsString());
   EXPECT_EQ(least->train().batch_size(), 64U);
@@ -111,7 +113,8 @@ TEST(RunFile, WhatItAcceptsTheCoordinatorAccepts) {
   ASSERT_TRUE(spec.has_value());
   const auto checked = protocol::validate_run_spec(*spec);
   EXPECT_TRUE(checked.has_value()) << checked.error().message;
-  const auto shaped = parse(kLeast + "[model]\nwidth=128\ndepth=4\nheads=4\npatch_size=4\n" + kTrain);
+  const auto shaped =
+      parse(kLeast + "[model]\nwidth=128\ndepth=4\nheads=4\npatch_size=4\n" + kTrain);
   ASSERT_TRUE(shaped.has_value()) << shaped.error().message;
   EXPECT_EQ(shaped->preset(), "");
   EXPECT_TRUE(protocol::validate_run_spec(*shaped).has_value());
@@ -119,7 +122,8 @@ TEST(RunFile, WhatItAcceptsTheCoordinatorAccepts) {
 
 TEST(RunFile, EveryKeyIsInTheExampleAndEveryRangeIsTaken) {
   const std::string example = example_run_file();
-  for (const RunKey& key : run_keys()) EXPECT_THAT(example, HasSubstr(std::string(key.name) + " = "));
+  for (const RunKey& key : run_keys())
+    EXPECT_THAT(example, HasSubstr(std::string(key.name) + " = "));
 }
 
 struct Bad {
@@ -142,11 +146,14 @@ INSTANTIATE_TEST_SUITE_P(
     Table, BadRunFile,
     testing::Values(
         Bad{"name = ", ":1:", "not TOML"}, Bad{"name = \"a\"\nname = \"b\"\n", ":2:", "not TOML"},
-        Bad{"", ": ", "name is missing"}, Bad{"name = \"a\"\n" + kModel + kTrain, ": ", "dataset is missing"},
+        Bad{"", ": ", "name is missing"},
+        Bad{"name = \"a\"\n" + kModel + kTrain, ": ", "dataset is missing"},
         Bad{kLeast + kModel, ": ", "steps is missing in [train]"},
         Bad{kLeast + "[model]\ndepth=4\n" + kTrain, ": ", "model.width is missing"},
-        Bad{kLeast + "[model]\nwidth=128\ndepth=4\nheads=4\n" + kTrain, ": ", "model.patch_size is missing"},
-        Bad{kLeast + "[model]\npreset=\"S/2\"\nwidth=128\n" + kTrain, ":5:7", "cannot stand beside"},
+        Bad{kLeast + "[model]\nwidth=128\ndepth=4\nheads=4\n" + kTrain, ": ",
+            "model.patch_size is missing"},
+        Bad{kLeast + "[model]\npreset=\"S/2\"\nwidth=128\n" + kTrain, ":5:7",
+            "cannot stand beside"},
         Bad{kLeast + "[model]\nwidth=130\ndepth=4\nheads=4\npatch_size=4\n" + kTrain, ":4:7",
             "multiple of 4"},
         Bad{kLeast + "colour = 1\n" + kModel + kTrain, ":3:1", "unknown key colour"},
@@ -157,26 +164,37 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{kLeast + "[model]\npreset = \"S/3\"\n" + kTrain, ":4:10", "expected S, B, L or XL"},
         Bad{kLeast + "[model]\ninit = \"\"\n" + kTrain, ":4:8", "model.init: expected a folder"},
         Bad{kLeast + "[model]\npreset = 2\n" + kTrain, ":4:10", "found integer 2"},
-        Bad{kLeast + kModel + "[train]\nsteps = 0\n", ":6:9", "from 1 to 1000000000, found integer 0"},
+        Bad{kLeast + kModel + "[train]\nsteps = 0\n", ":6:9",
+            "from 1 to 1000000000, found integer 0"},
         Bad{kLeast + kModel + "[train]\nsteps = 1.5\n", ":6:9", "expected a whole number"},
         Bad{kLeast + kModel + "[train]\nsteps = \"many\"\n", ":6:9", "found string"},
         Bad{kLeast + kModel + kTrain + "learning_rate = 2\n", ":7:17", "a number from 1e-9 to 1"},
         Bad{kLeast + kModel + kTrain + "learning_rate = nan\n", ":7:17", "a number from 1e-9 to 1"},
         Bad{kLeast + kModel + kTrain + "schedule = \"step\"\n", ":7:12",
             "\"constant\", \"linear\", \"cosine\" or \"cyclic\""},
-        Bad{kLeast + kModel + kTrain + "schedule = \"cyclic\"\n", ":7:12", "needs train.cycle_steps"},
-        Bad{kLeast + kModel + kTrain + "cycle_steps = 5\n", ":7:15", "of schedule = \"cyclic\" only"},
-        Bad{kLeast + kModel + kTrain + "micro_batch = -1\n", ":7:15", "a whole number from 0 to 65536"},
-        Bad{kLeast + kModel + kTrain + "gradient_checkpointing = 1\n", ":7:26", "expected true or false"},
-        Bad{kLeast + kModel + kTrain + "state = \"thin\"\n", ":7:9", "expected \"full\" or \"lean\""},
-        Bad{kLeast + kModel + kTrain + "flip = 1\n", ":7:8", "expected true or false, found integer 1"},
-        Bad{kLeast + kModel + kTrain + "kernels = \"slow\"\n", ":7:11", "\"fast\" or \"reference\""},
+        Bad{kLeast + kModel + kTrain + "schedule = \"cyclic\"\n", ":7:12",
+            "needs train.cycle_steps"},
+        Bad{kLeast + kModel + kTrain + "cycle_steps = 5\n", ":7:15",
+            "of schedule = \"cyclic\" only"},
+        Bad{kLeast + kModel + kTrain + "micro_batch = -1\n", ":7:15",
+            "a whole number from 0 to 65536"},
+        Bad{kLeast + kModel + kTrain + "gradient_checkpointing = 1\n", ":7:26",
+            "expected true or false"},
+        Bad{kLeast + kModel + kTrain + "state = \"thin\"\n", ":7:9",
+            "expected \"full\" or \"lean\""},
+        Bad{kLeast + kModel + kTrain + "flip = 1\n", ":7:8",
+            "expected true or false, found integer 1"},
+        Bad{kLeast + kModel + kTrain + "kernels = \"slow\"\n", ":7:11",
+            "\"fast\" or \"reference\""},
         Bad{kLeast + kModel + kTrain + "t_distribution = \"normal\"\n", ":7:18",
             "\"uniform\" or \"lognormal\""},
-        Bad{kLeast + kModel + kTrain + "warmup_steps = 3000\n", ":7:16", "at most train.steps = 2000"},
-        Bad{kLeast + kModel + kTrain + "precision = \"fp16\"\n", ":7:13", "expected \"fp32\" or \"bf16\""},
+        Bad{kLeast + kModel + kTrain + "warmup_steps = 3000\n", ":7:16",
+            "at most train.steps = 2000"},
+        Bad{kLeast + kModel + kTrain + "precision = \"fp16\"\n", ":7:13",
+            "expected \"fp32\" or \"bf16\""},
         Bad{kLeast + kModel + kTrain + "threads = []\n", ":7:11", "found an array"},
-        Bad{kLeast + kModel + kTrain + "[checkpoint]\ncopies = 17\n", ":8:10", "a whole number from 1 to 16"},
+        Bad{kLeast + kModel + kTrain + "[checkpoint]\ncopies = 17\n", ":8:10",
+            "a whole number from 1 to 16"},
         Bad{kLeast + kModel + kTrain + "[checkpoint]\nround_seconds=5\nround_steps=5\n", ":9:13",
             "remove one of them"},
         Bad{kLeast + kModel + kTrain + "[router]\nkind = \"best\"\n", ":8:8",

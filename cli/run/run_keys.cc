@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/run_keys.h"
 
 #include <algorithm>
@@ -14,12 +15,17 @@ namespace {
 
 constexpr double kMostSteps = protocol::kSteps;
 
-std::uint32_t u32(const Value& value) { return static_cast<std::uint32_t>(std::get<std::int64_t>(value)); }
-std::uint64_t u64(const Value& value) { return static_cast<std::uint64_t>(std::get<std::int64_t>(value)); }
+std::uint32_t u32(const Value& value) {
+  return static_cast<std::uint32_t>(std::get<std::int64_t>(value));
+}
+std::uint64_t u64(const Value& value) {
+  return static_cast<std::uint64_t>(std::get<std::int64_t>(value));
+}
 double number(const Value& value) { return std::get<double>(value); }
 const std::string& words(const Value& value) { return std::get<std::string>(value); }
 
-// The value that a word stands for; an error without words where it stands for none.
+// The value that a word stands for; an error without words where it stands for
+// none.
 template <class Enum, std::size_t N>
 Result<Enum> chosen(const Value& value, const Words<Enum, N>& known) {
   for (const auto& [name, found] : known) {
@@ -66,7 +72,8 @@ Result<void> set_preset(pb::RunSpec& spec, const Value& value) {
 
 Result<void> set_init(pb::RunSpec& spec, const Value& value) {
   constexpr std::size_t kPathBytes = 4096;
-  if (words(value).empty() || words(value).size() > kPathBytes) return fail(ErrorCode::kInvalid, "");
+  if (words(value).empty() || words(value).size() > kPathBytes)
+    return fail(ErrorCode::kInvalid, "");
   spec.set_init(words(value));
   return {};
 }
@@ -117,94 +124,110 @@ const std::array kKeys{
            "the same seed and file give the same weights on the same hardware",
            SET(spec.mutable_train()->set_seed(u64(value)))},
 
-    RunKey{"model", "preset", Kind::kText, "S, B, L or XL with patch size /2, /4 or /8, such as \"S/2\"", 0,
-           0, "\"S/2\"", "", "or the four keys below", set_preset},
+    RunKey{"model", "preset", Kind::kText,
+           "S, B, L or XL with patch size /2, /4 or /8, such as \"S/2\"", 0, 0, "\"S/2\"", "",
+           "or the four keys below", set_preset},
     RunKey{"model", "width", Kind::kWhole, "a whole number from 8 to 8192", 8, 8192, "", "",
            "size of a token; a multiple of 4 and of heads", SET(spec.set_width(u32(value)))},
     RunKey{"model", "depth", Kind::kWhole, "a whole number from 1 to 128", 1, 128, "", "", "blocks",
            SET(spec.set_depth(u32(value)))},
-    RunKey{"model", "heads", Kind::kWhole, "a whole number from 1 to 128", 1, 128, "", "", "attention heads",
-           SET(spec.set_heads(u32(value)))},
+    RunKey{"model", "heads", Kind::kWhole, "a whole number from 1 to 128", 1, 128, "", "",
+           "attention heads", SET(spec.set_heads(u32(value)))},
     RunKey{"model", "patch_size", Kind::kWhole, "a whole number from 1 to 64", 1, 64, "", "",
-           "pixels of a token's side; divides the image size", SET(spec.set_patch_size(u32(value)))},
+           "pixels of a token's side; divides the image size",
+           SET(spec.set_patch_size(u32(value)))},
 
-    RunKey{"model", "init", Kind::kText, "a folder", 0, 0, "", "",
-           "every expert starts from this exported expert of the same shape instead of random weights",
-           set_init},
+    RunKey{
+        "model", "init", Kind::kText, "a folder", 0, 0, "", "",
+        "every expert starts from this exported expert of the same shape instead of random weights",
+        set_init},
 
-    RunKey{"train", "steps", Kind::kWhole, "a whole number from 1 to 1000000000", 1, kMostSteps, "", "2000",
-           "optimiser steps of each expert", SET(spec.mutable_train()->set_steps(u64(value)))},
-    RunKey{"train", "batch_size", Kind::kWhole, "a whole number from 1 to 65536", 1, 65536, "64", "",
-           "samples of one step", SET(spec.mutable_train()->set_batch_size(u32(value)))},
-    RunKey{"train", "micro_batch", Kind::kWhole, "a whole number from 0 to 65536", 0, 65536, "0", "",
-           "samples at a time, whose gradients are summed; 0: the whole batch; part of what makes bits equal",
+    RunKey{"train", "steps", Kind::kWhole, "a whole number from 1 to 1000000000", 1, kMostSteps, "",
+           "2000", "optimiser steps of each expert",
+           SET(spec.mutable_train()->set_steps(u64(value)))},
+    RunKey{"train", "batch_size", Kind::kWhole, "a whole number from 1 to 65536", 1, 65536, "64",
+           "", "samples of one step", SET(spec.mutable_train()->set_batch_size(u32(value)))},
+    RunKey{"train", "micro_batch", Kind::kWhole, "a whole number from 0 to 65536", 0, 65536, "0",
+           "",
+           "samples at a time, whose gradients are summed; 0: the whole batch; part of what makes "
+           "bits equal",
            SET(spec.mutable_train()->set_micro_batch(u32(value)))},
     RunKey{"train", "gradient_checkpointing", Kind::kSwitch, "true or false", 0, 0, "false", "",
            "less memory for about a third more time; the same bits",
            SET(spec.mutable_train()->set_gradient_checkpointing(std::get<bool>(value)))},
-    RunKey{
-        "train", "state", Kind::kText, "\"full\" or \"lean\"", 0, 0, "\"full\"", "",
-        "lean: moments and mean of weights in bf16, 10 bytes a parameter instead of 16, also in checkpoints",
-        set_state},
+    RunKey{"train", "state", Kind::kText, "\"full\" or \"lean\"", 0, 0, "\"full\"", "",
+           "lean: moments and mean of weights in bf16, 10 bytes a parameter instead of 16, also in "
+           "checkpoints",
+           set_state},
     RunKey{"train", "learning_rate", Kind::kNumber, "a number from 1e-9 to 1", 1e-9, 1, "1e-4", "",
            "of AdamW", SET(spec.mutable_train()->set_learning_rate(number(value)))},
-    RunKey{"train", "schedule", Kind::kText, "\"constant\", \"linear\", \"cosine\" or \"cyclic\"", 0, 0,
-           "\"constant\"", "",
-           "of the learning rate after warm-up: constant, linear, cosine (both to 0), cyclic (a cosine each "
+    RunKey{"train", "schedule", Kind::kText, "\"constant\", \"linear\", \"cosine\" or \"cyclic\"",
+           0, 0, "\"constant\"", "",
+           "of the learning rate after warm-up: constant, linear, cosine (both to 0), cyclic (a "
+           "cosine each "
            "cycle)",
            set_schedule},
-    RunKey{"train", "cycle_steps", Kind::kWhole, "a whole number from 1 to 1000000000", 1, kMostSteps, "", "",
-           "steps of one cycle of schedule = \"cyclic\"",
+    RunKey{"train", "cycle_steps", Kind::kWhole, "a whole number from 1 to 1000000000", 1,
+           kMostSteps, "", "", "steps of one cycle of schedule = \"cyclic\"",
            SET(spec.mutable_train()->set_cycle_steps(u64(value)))},
-    RunKey{"train", "warmup_steps", Kind::kWhole, "a whole number from 0 to train.steps", 0, kMostSteps, "0",
-           "", "steps over which the learning rate rises from 0",
+    RunKey{"train", "warmup_steps", Kind::kWhole, "a whole number from 0 to train.steps", 0,
+           kMostSteps, "0", "", "steps over which the learning rate rises from 0",
            SET(spec.mutable_train()->set_warmup_steps(u64(value)))},
     RunKey{"train", "clip", Kind::kNumber, "a number from 0 to 1e9", 0, 1e9, "1.0", "",
-           "limit of the gradient's norm; 0: off", SET(spec.mutable_train()->set_clip(number(value)))},
-    RunKey{"train", "ema", Kind::kNumber, "a number from 0 to 0.9999999", 0, 0.9999999, "0.9999", "",
-           "decay of the averaged weights that are exported",
+           "limit of the gradient's norm; 0: off",
+           SET(spec.mutable_train()->set_clip(number(value)))},
+    RunKey{"train", "ema", Kind::kNumber, "a number from 0 to 0.9999999", 0, 0.9999999, "0.9999",
+           "", "decay of the averaged weights that are exported",
            SET(spec.mutable_train()->set_ema(number(value)))},
     RunKey{"train", "label_dropout", Kind::kNumber, "a number from 0 to 1", 0, 1, "0.1", "",
            "share of samples trained without their label, which guidance needs",
            SET(spec.mutable_train()->set_label_dropout(number(value)))},
-    RunKey{"train", "weight_decay", Kind::kNumber, "a number from 0 to 10", 0, 10, "0.0", "", "of AdamW",
-           SET(spec.mutable_train()->set_weight_decay(number(value)))},
-    RunKey{"train", "t_distribution", Kind::kText, "\"uniform\" or \"lognormal\"", 0, 0, "\"uniform\"", "",
+    RunKey{"train", "weight_decay", Kind::kNumber, "a number from 0 to 10", 0, 10, "0.0", "",
+           "of AdamW", SET(spec.mutable_train()->set_weight_decay(number(value)))},
+    RunKey{"train", "t_distribution", Kind::kText, "\"uniform\" or \"lognormal\"", 0, 0,
+           "\"uniform\"", "",
            "of the noise level t: uniform, or lognormal for the logit-normal of Stable Diffusion 3",
            set_t_distribution},
-    RunKey{"train", "flip", Kind::kSwitch, "true or false", 0, 0, "false", "",
-           "mirrors half of the images left to right (of latents the columns), drawn anew each time",
-           SET(spec.mutable_train()->set_flip(std::get<bool>(value)))},
+    RunKey{
+        "train", "flip", Kind::kSwitch, "true or false", 0, 0, "false", "",
+        "mirrors half of the images left to right (of latents the columns), drawn anew each time",
+        SET(spec.mutable_train()->set_flip(std::get<bool>(value)))},
     RunKey{"train", "weight_norm", Kind::kSwitch, "true or false", 0, 0, "false", "",
-           "holds the rows of attention and MLP at the root mean square of the lengths they are drawn with; "
+           "holds the rows of attention and MLP at the root mean square of the lengths they are "
+           "drawn with; "
            "not with model.init",
            SET(spec.mutable_train()->set_weight_norm(std::get<bool>(value)))},
-    RunKey{"train", "kernels", Kind::kText, "\"fast\" or \"reference\"", 0, 0, "\"reference\"", "\"fast\"",
-           "fast; without the key reference: what PyTorch computes, bit for bit", set_kernels},
+    RunKey{"train", "kernels", Kind::kText, "\"fast\" or \"reference\"", 0, 0, "\"reference\"",
+           "\"fast\"", "fast; without the key reference: what PyTorch computes, bit for bit",
+           set_kernels},
     RunKey{"train", "precision", Kind::kText, "\"fp32\" or \"bf16\"", 0, 0, "\"fp32\"", "",
            "bf16: matrix products in bf16; weights stay fp32", set_precision},
     RunKey{"train", "threads", Kind::kWhole, "a whole number from 1 to 1024", 1, 1024, "1", "",
            "CPU threads of one engine, part of what makes bits equal",
            SET(spec.mutable_train()->set_threads(u32(value)))},
 
-    RunKey{"checkpoint", "round_seconds", Kind::kNumber, "a number from 0.1 to 86400", 0.1, 86400, "60", "",
-           "training time between commits: the most that a lost node costs",
+    RunKey{"checkpoint", "round_seconds", Kind::kNumber, "a number from 0.1 to 86400", 0.1, 86400,
+           "60", "", "training time between commits: the most that a lost node costs",
            SET(spec.set_round_seconds(number(value)))},
-    RunKey{"checkpoint", "round_steps", Kind::kWhole, "a whole number from 1 to 1000000000", 1, kMostSteps,
-           "", "", "takes the place of round_seconds", SET(spec.set_round_steps(u64(value)))},
-    RunKey{"checkpoint", "offline_rounds", Kind::kWhole, "a whole number from 0 to 100000", 0, 1e5, "10", "",
-           "rounds a node trains on while the coordinator is away", SET(spec.set_offline_rounds(u32(value)))},
+    RunKey{"checkpoint", "round_steps", Kind::kWhole, "a whole number from 1 to 1000000000", 1,
+           kMostSteps, "", "", "takes the place of round_seconds",
+           SET(spec.set_round_steps(u64(value)))},
+    RunKey{"checkpoint", "offline_rounds", Kind::kWhole, "a whole number from 0 to 100000", 0, 1e5,
+           "10", "", "rounds a node trains on while the coordinator is away",
+           SET(spec.set_offline_rounds(u32(value)))},
     RunKey{"checkpoint", "copies", Kind::kWhole, "a whole number from 1 to 16", 1, 16, "1", "",
-           "machines that hold a checkpoint before it counts: the coordinator, then nodes other than its own",
+           "machines that hold a checkpoint before it counts: the coordinator, then nodes other "
+           "than its own",
            SET(spec.set_copies(u32(value)))},
     RunKey{"checkpoint", "keep", Kind::kWhole, "a whole number from 1 to 1000", 1, 1000, "2", "",
            "checkpoints kept of each expert", SET(spec.set_keep(u32(value)))},
 
-    RunKey{"schedule", "turn_rounds", Kind::kWhole, "a whole number from 1 to 1000000", 1, 1e6, "5", "",
-           "commits of one turn, where there are fewer nodes than experts",
+    RunKey{"schedule", "turn_rounds", Kind::kWhole, "a whole number from 1 to 1000000", 1, 1e6, "5",
+           "", "commits of one turn, where there are fewer nodes than experts",
            SET(spec.set_turn_rounds(u32(value)))},
     RunKey{"router", "kind", Kind::kText, "\"analytic\" or \"learned\"", 0, 0, "\"analytic\"", "",
-           "from the partition statistics, without training; learned: a small model, one more job of the run",
+           "from the partition statistics, without training; learned: a small model, one more job "
+           "of the run",
            set_router},
 };
 #undef SET
@@ -237,8 +260,8 @@ const RunKey* find_run_key(std::string_view section, std::string_view name) {
 }
 
 bool is_run_section(std::string_view name) {
-  return !name.empty() &&
-         std::any_of(kKeys.begin(), kKeys.end(), [&](const RunKey& key) { return key.section == name; });
+  return !name.empty() && std::any_of(kKeys.begin(), kKeys.end(),
+                                      [&](const RunKey& key) { return key.section == name; });
 }
 
 std::string_view nearest_word(std::string_view found, std::span<const std::string_view> known) {
@@ -246,8 +269,8 @@ std::string_view nearest_word(std::string_view found, std::span<const std::strin
   std::size_t least = std::max<std::size_t>(2, found.size() / 3) + 1;
   for (const std::string_view word : known) {
     // "training" means "train", however much longer it is.
-    const bool begins =
-        found.size() >= 3 && word.size() >= 3 && (found.starts_with(word) || word.starts_with(found));
+    const bool begins = found.size() >= 3 && word.size() >= 3 &&
+                        (found.starts_with(word) || word.starts_with(found));
     const std::size_t away = begins ? 1 : distance(found, word);
     if (away < least) {
       least = away;

@@ -1,4 +1,6 @@
-// The keys of a run file as a table: the parser, the example and the suggestions all read it.
+// SPDX-License-Identifier: Apache-2.0
+// The keys of a run file as a table: the parser, the example and the
+// suggestions all read it.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +35,8 @@ std::span<const RunKey> run_keys();
 const RunKey* find_run_key(std::string_view section, std::string_view name);
 bool is_run_section(std::string_view name);
 
-// The known word that is nearest to `found`, where it is near enough to be meant; else empty.
+// The known word that is nearest to `found`, where it is near enough to be
+// meant; else empty.
 std::string_view nearest_word(std::string_view found, std::span<const std::string_view> words);
 
 }  // namespace skerry::cli

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/run_view.h"
 
 #include <ostream>
@@ -149,11 +150,12 @@ void print_run(std::ostream& out, const pb::RunInfo& run, std::int64_t now_unix_
   out << printable(run.name()) << "  " << run.id() << "  "
       << painted(run.state(), paint_of_state(run.state()), colour);
   if (!run.reason().empty()) out << ": " << printable(run.reason());
-  out << "\ndataset " << printable(run.spec().dataset()) << ", model " << printable(model_words(run)) << "\n"
+  out << "\ndataset " << printable(run.spec().dataset()) << ", model "
+      << printable(model_words(run)) << "\n"
       << share(run.steps_done(), run.steps_target()) << " committed, " << rate_words(run)
       << " samples/s, ETA " << eta_words(run) << "\n\n";
-  Table table({"EXPERT", "PHASE", "STEP", "OF", "LIVE", "LOSS", "NODE", "EPOCH", "CHECKPOINT", "COPIES",
-               "COMMITTED"});
+  Table table({"EXPERT", "PHASE", "STEP", "OF", "LIVE", "LOSS", "NODE", "EPOCH", "CHECKPOINT",
+               "COPIES", "COMMITTED"});
   std::uint64_t unanchored = 0;
   for (const pb::ExpertInfo& expert : run.experts()) {
     const bool committed = !expert.checkpoint().empty();
@@ -172,7 +174,8 @@ void print_run(std::ostream& out, const pb::RunInfo& run, std::int64_t now_unix_
   }
   table.print(out, colour);
   if (unanchored > 0)
-    out << unanchored << " committed steps stand unanchored: the coordinator's disk has not got them whole\n";
+    out << unanchored
+        << " committed steps stand unanchored: the coordinator's disk has not got them whole\n";
 }
 
 }  // namespace skerry::cli

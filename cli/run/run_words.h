@@ -1,4 +1,6 @@
-// The words by which a run file names what the protocol numbers: read and shown from one table.
+// SPDX-License-Identifier: Apache-2.0
+// The words by which a run file names what the protocol numbers: read and shown
+// from one table.
 #pragma once
 
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/shell/app.h"
 
 #include <CLI/CLI.hpp>
@@ -28,7 +29,8 @@ constexpr auto kFooter =
     "\n"
     "The coordinator is found by --context, $SKERRY_CONTEXT, what `skerry login` wrote, or "
     "/etc/skerry/context.toml.\n"
-    "Exit status: 0 ok, 1 error, 2 usage, 3 not found, 4 unreachable, 5 not allowed, 6 conflict, 7 timeout,\n"
+    "Exit status: 0 ok, 1 error, 2 usage, 3 not found, 4 unreachable, 5 not allowed, 6 conflict, 7 "
+    "timeout,\n"
     "8 unhealthy, 130 interrupted.";
 
 void add_root_options(CLI::App& root, Command& command) {
@@ -38,20 +40,24 @@ void add_root_options(CLI::App& root, Command& command) {
   root.add_option("-o,--output", command.format_name, "table or json")
       ->check(CLI::IsMember({"table", "json"}))
       ->type_name("FORMAT");
-  root.add_option("--context", command.context, "the context file that says where the coordinator is")
+  root.add_option("--context", command.context,
+                  "the context file that says where the coordinator is")
       ->type_name("FILE");
   root.add_flag("-y,--yes", command.yes, "do not ask before something is lost");
   root.set_version_flag("--version", own_software(), "print the version");
 }
 
-// Said once at the end of each: options of the root, which no other command's help shows, and where examples are.
+// Said once at the end of each: options of the root, which no other command's
+// help shows, and where examples are.
 void finish_help(CLI::App& app, const std::string& path) {
   for (CLI::App* sub : app.get_subcommands([](CLI::App*) { return true; })) {
     const bool leaf = sub->get_subcommands([](CLI::App*) { return true; }).empty();
     const bool own_output = sub->get_option_no_throw("--output") != nullptr;
-    sub->footer(leaf ? text(sub->get_footer(), "\nEvery command takes ", own_output ? "" : "-o table|json, ",
-                            "--context FILE and --yes as well.")
-                     : text("`", path, " ", sub->get_name(), " COMMAND --help` shows each with an example."));
+    sub->footer(leaf
+                    ? text(sub->get_footer(), "\nEvery command takes ",
+                           own_output ? "" : "-o table|json, ", "--context FILE and --yes as well.")
+                    : text("`", path, " ", sub->get_name(),
+                           " COMMAND --help` shows each with an example."));
     finish_help(*sub, text(path, " ", sub->get_name()));
   }
 }
@@ -124,7 +130,8 @@ std::vector<std::string> bare_words(const std::vector<std::string>& words) {
   return bare;
 }
 
-// The word that stands where a command of `at` should, and what it may have meant; empty where there is none.
+// The word that stands where a command of `at` should, and what it may have
+// meant; empty where there is none.
 std::string unknown_command(const CLI::App& at, const std::vector<std::string>& words) {
   const std::vector<std::string> bare = bare_words(words);
   const std::size_t depth = at.get_parent() == nullptr ? 0 : 1;
@@ -147,8 +154,8 @@ std::string unknown_option(const CLI::App& at, const std::vector<std::string>& w
   return "";
 }
 
-int report_usage(const CLI::App& root, const CLI::ParseError& error, const std::vector<std::string>& words,
-                 Surroundings& around) {
+int report_usage(const CLI::App& root, const CLI::ParseError& error,
+                 const std::vector<std::string>& words, Surroundings& around) {
   const CLI::App& at = named_command(root);
   const bool leaf = command_names(at).empty();
   std::string said = unknown_option(at, words);

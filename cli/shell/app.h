@@ -1,4 +1,6 @@
-// The command line as a whole: parses the words, runs the command, turns its outcome into an exit status.
+// SPDX-License-Identifier: Apache-2.0
+// The command line as a whole: parses the words, runs the command, turns its
+// outcome into an exit status.
 #pragma once
 
 #include <string>
@@ -8,7 +10,8 @@
 
 namespace skerry::cli {
 
-// `words` without the program's name. Returns the exit status; errors are printed to standard error.
+// `words` without the program's name. Returns the exit status; errors are
+// printed to standard error.
 int run_cli(const std::vector<std::string>& words, Surroundings& around);
 
 }  // namespace skerry::cli

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/shell/command.h"
 
 #include <istream>
@@ -27,7 +28,8 @@ Result<void> Command::confirm(const std::string& question) {
   std::string answer;
   std::getline(around.in(), answer);
   if (answer == "y" || answer == "Y" || answer == "yes") return {};
-  return fail(ErrorCode::kConflict, "not done: the answer was not yes (--yes goes on without asking)");
+  return fail(ErrorCode::kConflict,
+              "not done: the answer was not yes (--yes goes on without asking)");
 }
 
 pb::AdminRequest named(pb::Named* (pb::AdminRequest::*part)(), const std::string& name) {
@@ -37,9 +39,9 @@ pb::AdminRequest named(pb::Named* (pb::AdminRequest::*part)(), const std::string
 }
 
 Error unexpected_reply() {
-  return fail(
-      ErrorCode::kCorrupt,
-      "the coordinator's answer does not fit the question: is it of another version? `skerry doctor` tells");
+  return fail(ErrorCode::kCorrupt,
+              "the coordinator's answer does not fit the question: is it of another version? "
+              "`skerry doctor` tells");
 }
 
 }  // namespace skerry::cli

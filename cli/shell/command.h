@@ -1,5 +1,7 @@
-// What every command has at hand: the options that stand before or after any of them, the connection, made at its
-// first use, and the way to talk to a person. A command is chosen by the parser and runs after it.
+// SPDX-License-Identifier: Apache-2.0
+// What every command has at hand: the options that stand before or after any of
+// them, the connection, made at its first use, and the way to talk to a person.
+// A command is chosen by the parser and runs after it.
 #pragma once
 
 #include <functional>
@@ -29,7 +31,8 @@ class Command {
   std::ostream& out() { return around.out(); }
   void tell(const std::string& words);  // a line for a person, on standard error
 
-  // Asks on a terminal unless --yes was given; kConflict where the answer is no. Scripts are not asked.
+  // Asks on a terminal unless --yes was given; kConflict where the answer is
+  // no. Scripts are not asked.
   Result<void> confirm(const std::string& question);
 
   Surroundings& around;
@@ -42,10 +45,12 @@ class Command {
   std::unique_ptr<AdminClient> client_;
 };
 
-// A request with one name in it: named(&pb::AdminRequest::mutable_node_show, "host-3").
+// A request with one name in it: named(&pb::AdminRequest::mutable_node_show,
+// "host-3").
 pb::AdminRequest named(pb::Named* (pb::AdminRequest::*part)(), const std::string& name);
 
-// The part of a reply that was asked for, or kCorrupt: the coordinator answered something else.
+// The part of a reply that was asked for, or kCorrupt: the coordinator answered
+// something else.
 Error unexpected_reply();
 
 // Every page of a list, `after` being the name that the last page ended with.

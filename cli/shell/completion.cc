@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/shell/completion.h"
 
 #include <CLI/CLI.hpp>
@@ -32,7 +33,8 @@ std::string words_of(const CLI::App& app, const CLI::App& root) {
   return words;
 }
 
-void add_cases(const CLI::App& app, const CLI::App& root, const std::string& path, std::ostream& out) {
+void add_cases(const CLI::App& app, const CLI::App& root, const std::string& path,
+               std::ostream& out) {
   out << "    '" << path << "') words=\"" << words_of(app, root) << "\" ;;\n";
   for (const CLI::App* sub : commands_of(app)) {
     add_cases(*sub, root, path.empty() ? sub->get_name() : path + " " + sub->get_name(), out);
@@ -49,7 +51,8 @@ std::string fish_quoted(const std::string& words) {
   return out + "'";
 }
 
-// What fish is told for one command, which is the one being typed where `when` holds.
+// What fish is told for one command, which is the one being typed where `when`
+// holds.
 void add_fish(const CLI::App& app, const std::string& when, std::ostream& out) {
   const std::string line = "complete -c skerry -n " + fish_quoted(when);
   for (const CLI::Option* option : app.get_options()) {
@@ -71,7 +74,8 @@ void add_fish(const CLI::App& app, const std::string& when, std::ostream& out) {
 
 }  // namespace
 
-// Also read by zsh, whose arrays have no such slices and whose `path` is its search path.
+// Also read by zsh, whose arrays have no such slices and whose `path` is its
+// search path.
 std::string bash_completion(const CLI::App& root) {
   std::ostringstream out;
   out << "_skerry() {\n"

@@ -1,4 +1,6 @@
-// Shell completion, made from the parser's own tree so that it never lags behind it.
+// SPDX-License-Identifier: Apache-2.0
+// Shell completion, made from the parser's own tree so that it never lags
+// behind it.
 #pragma once
 
 #include <string>

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Asks each shell that is installed what it would offer, as if someone had pressed tab: bash always, zsh and fish where there are any."""
+
 import pathlib
 import shutil
 import subprocess
@@ -9,15 +11,19 @@ import unittest
 
 SKERRY = pathlib.Path(sys.argv.pop(1))
 BASH = 'source "$1/completion"; COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); _skerry; printf "%s\\n" "${COMPREPLY[@]}"'
-ZSH = ('autoload -Uz compinit; compinit -u -d "$1/dump"; source "$1/completion"; '
-       'words=("${@:2}"); COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); compgen -F _skerry -- "${@[-1]}"')
+ZSH = (
+    'autoload -Uz compinit; compinit -u -d "$1/dump"; source "$1/completion"; '
+    'words=("${@:2}"); COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); compgen -F _skerry -- "${@[-1]}"'
+)
 
 
 class Completion(unittest.TestCase):
     def offered(self, shell, line):
         if shutil.which(shell) is None:
             self.skipTest(f"{shell} is not installed")
-        script = subprocess.run([SKERRY, "completion", shell], capture_output=True, text=True, check=True).stdout
+        script = subprocess.run(
+            [SKERRY, "completion", shell], capture_output=True, text=True, check=True
+        ).stdout
         with tempfile.TemporaryDirectory() as folder:
             (pathlib.Path(folder) / "completion").write_text(script)
             words = line.split(" ")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/shell/output.h"
 
 #include <algorithm>
@@ -77,16 +78,22 @@ Json versioned(Json object) {
   return out;
 }
 
-void print_object(std::ostream& out, Json object) { out << versioned(std::move(object)).dump(2) << '\n'; }
+void print_object(std::ostream& out, Json object) {
+  out << versioned(std::move(object)).dump(2) << '\n';
+}
 
 void print_items(std::ostream& out, Json items) {
   if (items.is_null()) items = Json::array();
   print_object(out, {{"items", std::move(items)}});
 }
 
-void print_line(std::ostream& out, Json object) { out << versioned(std::move(object)).dump() << std::endl; }
+void print_line(std::ostream& out, Json object) {
+  out << versioned(std::move(object)).dump() << std::endl;
+}
 
-Json text_or_null(const std::string& value) { return value.empty() ? Json() : Json(printable(value)); }
+Json text_or_null(const std::string& value) {
+  return value.empty() ? Json() : Json(printable(value));
+}
 Json time_or_null(std::int64_t unix_ms) { return unix_ms == 0 ? Json() : Json(utc_time(unix_ms)); }
 Json hex_or_null(std::string_view bytes) { return bytes.empty() ? Json() : Json(to_hex(bytes)); }
 std::string or_dash(const std::string& value) { return value.empty() ? "-" : value; }

@@ -1,5 +1,7 @@
-// How answers are printed: a table for people or JSON for scripts. Each JSON object carries "api_version"; a list is
-// {"api_version", "items": […]}. Colours only on a terminal and without NO_COLOR.
+// SPDX-License-Identifier: Apache-2.0
+// How answers are printed: a table for people or JSON for scripts. Each JSON
+// object carries "api_version"; a list is {"api_version", "items": […]}.
+// Colours only on a terminal and without NO_COLOR.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +26,15 @@ Result<Format> parse_format(const std::string& name);
 enum class Paint { kPlain, kGood, kWarning, kBad, kFaint };
 
 struct Cell {
-  Cell(std::string shown, Paint colour = Paint::kPlain) : words(std::move(shown)), paint(colour) {}  // NOLINT
-  Cell(const char* shown) : words(shown) {}                                                          // NOLINT
+  Cell(std::string shown, Paint colour = Paint::kPlain)
+      : words(std::move(shown)), paint(colour) {}  // NOLINT
+  Cell(const char* shown) : words(shown) {}        // NOLINT
   std::string words;
   Paint paint = Paint::kPlain;
 };
 
-// Columns as wide as their widest cell, two spaces between them; control characters in cells are shown as '?'.
+// Columns as wide as their widest cell, two spaces between them; control
+// characters in cells are shown as '?'.
 class Table {
  public:
   explicit Table(std::vector<std::string> headings) : headings_(std::move(headings)) {}

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/shell/output.h"
 
 #include <gmock/gmock.h>
@@ -55,7 +56,8 @@ TEST(ExitCode, EachCodeOfTheContract) {
   EXPECT_EQ(exit_code(ErrorCode::kUnauthorised), 5);
   EXPECT_EQ(exit_code(ErrorCode::kConflict), 6);
   EXPECT_EQ(exit_code(ErrorCode::kTimeout), 7);
-  for (const auto other : {ErrorCode::kFenced, ErrorCode::kExhausted, ErrorCode::kCorrupt, ErrorCode::kIo}) {
+  for (const auto other :
+       {ErrorCode::kFenced, ErrorCode::kExhausted, ErrorCode::kCorrupt, ErrorCode::kIo}) {
     EXPECT_EQ(exit_code(other), 1);
   }
 }

@@ -1,5 +1,7 @@
-// What a command that follows something does while the coordinator is away, for a restart or a broken link: it asks
-// again, and says so once. A coordinator that was never there is an error at once.
+// SPDX-License-Identifier: Apache-2.0
+// What a command that follows something does while the coordinator is away, for
+// a restart or a broken link: it asks again, and says so once. A coordinator
+// that was never there is an error at once.
 #pragma once
 
 #include "base/result.h"
@@ -7,7 +9,8 @@
 
 namespace skerry::cli {
 
-// Whether the same request may succeed later: a coordinator that is away comes back.
+// Whether the same request may succeed later: a coordinator that is away comes
+// back.
 bool may_pass(const Error& error);
 
 class Patience {

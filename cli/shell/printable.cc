@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/shell/printable.h"
 
 #include <algorithm>
@@ -31,7 +32,8 @@ std::string printable(std::string_view bytes) {
     const std::size_t length = sequence_length(bytes);
     const auto first = static_cast<unsigned char>(bytes.front());
     const bool control = length == 1 && (first < 0x20 || first == 0x7f);
-    const bool control_c1 = length == 2 && first == 0xc2 && static_cast<unsigned char>(bytes[1]) < 0xa0;
+    const bool control_c1 =
+        length == 2 && first == 0xc2 && static_cast<unsigned char>(bytes[1]) < 0xa0;
     if (length == 0 || control || control_c1) {
       out += '?';
     } else {

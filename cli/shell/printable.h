@@ -1,4 +1,6 @@
-// Bytes from others as text that a terminal and JSON can bear: invalid UTF-8 and control characters become '?'.
+// SPDX-License-Identifier: Apache-2.0
+// Bytes from others as text that a terminal and JSON can bear: invalid UTF-8
+// and control characters become '?'.
 #pragma once
 
 #include <string>

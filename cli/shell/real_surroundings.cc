@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/shell/real_surroundings.h"
 
 #include <pwd.h>
@@ -44,11 +45,12 @@ std::string account_name() {
 std::string roster_name(std::string name) {
   for (char& c : name) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+    const bool plain =
+        (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
     if (!plain) c = '-';
   }
-  const auto first =
-      std::find_if(name.begin(), name.end(), [](char c) { return c != '-' && c != '_' && c != '.'; });
+  const auto first = std::find_if(name.begin(), name.end(),
+                                  [](char c) { return c != '-' && c != '_' && c != '.'; });
   name.erase(name.begin(), first);
   return name.empty() ? "someone" : name.substr(0, 63);
 }
@@ -76,7 +78,8 @@ class RealSurroundings final : public Surroundings {
     return open_connection(path, clock_);
   }
 
-  Result<std::unique_ptr<Fleet>> connect_fleet(const std::string& flag, const std::string& from) override {
+  Result<std::unique_ptr<Fleet>> connect_fleet(const std::string& flag,
+                                               const std::string& from) override {
     ASSIGN_OR_RETURN(const std::string path, find_context(flag, *this));
     return open_fleet(path, from, clock_);
   }
@@ -95,7 +98,8 @@ class RealSurroundings final : public Surroundings {
       const std::string chosen = environment("SKERRY_ENGINE").value_or("");
       if (!chosen.empty()) {
         if (::access(chosen.c_str(), X_OK) == 0) return chosen;
-        return fail(ErrorCode::kNotFound, text("SKERRY_ENGINE names ", chosen, ", which cannot be run"));
+        return fail(ErrorCode::kNotFound,
+                    text("SKERRY_ENGINE names ", chosen, ", which cannot be run"));
       }
     }
     return find_executable(name, environment("PATH").value_or(""));

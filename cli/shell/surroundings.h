@@ -1,5 +1,7 @@
-// Everything outside the program that a command may touch, handed in by main or by a test: streams, terminal, time,
-// environment, other programs and the connection. Thread rule: one thread.
+// SPDX-License-Identifier: Apache-2.0
+// Everything outside the program that a command may touch, handed in by main or
+// by a test: streams, terminal, time, environment, other programs and the
+// connection. Thread rule: one thread.
 #pragma once
 
 #include <chrono>
@@ -32,11 +34,15 @@ class Surroundings : public Terminal {
   virtual std::int64_t unix_ms() const = 0;
   virtual void wait(std::chrono::milliseconds duration) = 0;
 
-  // Connects with the context file `flag`, or where it is empty, the one that the search finds (context.h).
+  // Connects with the context file `flag`, or where it is empty, the one that
+  // the search finds (context.h).
   virtual Result<std::unique_ptr<AdminClient>> connect(const std::string& flag) = 0;
-  // Connects to the nodes themselves (fleet.h): `from` names one, or is empty: the coordinator hands on what they say.
-  virtual Result<std::unique_ptr<Fleet>> connect_fleet(const std::string& flag, const std::string& from) = 0;
-  // Enrols this person with a token and writes the context file; returns its path and the role that was granted.
+  // Connects to the nodes themselves (fleet.h): `from` names one, or is empty:
+  // the coordinator hands on what they say.
+  virtual Result<std::unique_ptr<Fleet>> connect_fleet(const std::string& flag,
+                                                       const std::string& from) = 0;
+  // Enrols this person with a token and writes the context file; returns its
+  // path and the role that was granted.
   struct LoggedIn {
     std::string path;
     std::string role;
@@ -50,19 +56,22 @@ class Surroundings : public Terminal {
 
   // The full path of a program: beside this one first, then in PATH. kNotFound.
   virtual Result<std::string> find_program(const std::string& name) const = 0;
-  // Runs a program to its end, handing over each line of its standard output; its standard error goes to ours.
+  // Runs a program to its end, handing over each line of its standard output;
+  // its standard error goes to ours.
   virtual Result<int> run_program(const std::vector<std::string>& words, const OnLine& on_line,
                                   const RunOptions& options) = 0;
   Result<int> run_program(const std::vector<std::string>& words, const OnLine& on_line) {
     return run_program(words, on_line, {});
   }
-  // The cards that CUDA shows here, and the version of their driver (base/cards.h).
+  // The cards that CUDA shows here, and the version of their driver
+  // (base/cards.h).
   virtual Result<std::vector<Card>> cards() = 0;
   virtual std::string driver() const = 0;
   // Becomes the program; returns only on failure.
   virtual Result<int> become_program(const std::vector<std::string>& words) = 0;
 
-  // Printed to standard error if the person interrupts from now on; empty: nothing.
+  // Printed to standard error if the person interrupts from now on; empty:
+  // nothing.
   virtual void set_parting_words(const std::string& words) = 0;
 };
 

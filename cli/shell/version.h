@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How this program names itself, in Hello and to people.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/shell/words.h"
 
 #include <charconv>
@@ -18,9 +19,11 @@ Result<std::chrono::seconds> parse_duration(const std::string& words) {
                              : unit == "d"               ? 86400
                                                          : 0;
   std::int64_t seconds = 0;
-  if (error != std::errc{} || scale == 0 || number <= 0 || __builtin_mul_overflow(number, scale, &seconds)) {
-    return fail(ErrorCode::kInvalid,
-                text("expected a duration such as 90s, 15m, 24h or 7d, found '", printable(words), "'"));
+  if (error != std::errc{} || scale == 0 || number <= 0 ||
+      __builtin_mul_overflow(number, scale, &seconds)) {
+    return fail(
+        ErrorCode::kInvalid,
+        text("expected a duration such as 90s, 15m, 24h or 7d, found '", printable(words), "'"));
   }
   return std::chrono::seconds(seconds);
 }

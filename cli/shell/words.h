@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Small readings of what people write and of what messages carry.
 #pragma once
 

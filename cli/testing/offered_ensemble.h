@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For tests of what fetches an ensemble.
 #pragma once
 
@@ -8,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "base/text.h"
 #include "cli/testing/synthetic_checkpoint.h"
 #include "cli/testing/testing.h"
@@ -53,19 +54,23 @@ class OfferedEnsemble : public testing::Test {
     return object;
   }
 
-  void add_expert(std::uint32_t index, std::uint64_t step) { commit(*ensemble.add_experts(), index, step); }
+  void add_expert(std::uint32_t index, std::uint64_t step) {
+    commit(*ensemble.add_experts(), index, step);
+  }
 
   void commit(pb::EnsembleExpert& expert, std::uint32_t index, std::uint64_t step) {
     checkpoints.emplace_back(small_model(2), index + 1);
-    const auto snapshot = storage::value_of(storage::Safetensors::parse(checkpoints.back().snapshot(lean)));
+    const auto snapshot =
+        storage::value_of(storage::Safetensors::parse(checkpoints.back().snapshot(lean)));
     storage::Manifest facts = storage::checkpoint_facts(step);
     facts.expert = index;
     const auto manifest = storage::value_of(storage::build_checkpoint_manifest(snapshot, facts));
-    storage::value_of(storage::for_each_chunk(
-        manifest.manifest, snapshot, [this](const Hash& hash, std::string_view bytes) -> Result<void> {
-          around.coordinator.chunks[hash] = bytes;
-          return {};
-        }));
+    storage::value_of(
+        storage::for_each_chunk(manifest.manifest, snapshot,
+                                [this](const Hash& hash, std::string_view bytes) -> Result<void> {
+                                  around.coordinator.chunks[hash] = bytes;
+                                  return {};
+                                }));
     expert.set_index(index);
     expert.set_step(step);
     expert.set_steps_target(100);

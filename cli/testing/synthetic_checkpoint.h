@@ -1,4 +1,6 @@
-// A small expert for tests: weights as a checkpoint has them, each embedder once, and all bytes different.
+// SPDX-License-Identifier: Apache-2.0
+// A small expert for tests: weights as a checkpoint has them, each embedder
+// once, and all bytes different.
 #pragma once
 
 #include <map>
@@ -8,7 +10,7 @@
 #include "base/random.h"
 #include "cli/ensemble/export_expert.h"
 #include "protocol/skerry.pb.h"
-#include "storage/testing.h"
+#include "storage/testing/testing.h"
 
 namespace skerry::cli {
 
@@ -32,7 +34,8 @@ struct SyntheticCheckpoint {
   std::map<std::string, Tensor> ema;  // by the model's own parameter names
 
   SyntheticCheckpoint(const pb::ModelSpec& model, std::uint64_t seed) : seed_(seed) {
-    const std::uint64_t h = model.width(), p = model.patch_size(), classes = std::max(1U, model.classes());
+    const std::uint64_t h = model.width(), p = model.patch_size(),
+                        classes = std::max(1U, model.classes());
     linear("pos_embed.proj", {h, model.channels(), p, p});
     const std::string embedder = "transformer_blocks.0.norm1.emb.";
     linear(embedder + "timestep_embedder.linear_1", {h, 256});
@@ -50,19 +53,20 @@ struct SyntheticCheckpoint {
     linear("proj_out_2", {p * p * model.channels(), h});
   }
 
-  // As a snapshot: ema/ and the state that an ensemble does not need. Of a lean training all but raw/ is bf16, and is here
-  // the first half of the bytes.
+  // As a snapshot: ema/ and the state that an ensemble does not need. Of a lean
+  // training all but raw/ is bf16, and is here the first half of the bytes.
   std::string snapshot(bool lean = false) const {
     std::vector<storage::TensorView> tensors;
     for (const auto& [name, tensor] : ema) {
       for (const std::string kind : {"raw/", "ema/", "m/", "v/"}) {
         const bool halves = lean && kind != "raw/";
         const std::string_view bytes = tensor.bytes;
-        tensors.push_back({kind + name, halves ? storage::DType::kBF16 : storage::DType::kF32, tensor.shape,
-                           bytes.substr(0, bytes.size() / (halves ? 2 : 1))});
+        tensors.push_back({kind + name, halves ? storage::DType::kBF16 : storage::DType::kF32,
+                           tensor.shape, bytes.substr(0, bytes.size() / (halves ? 2 : 1))});
       }
     }
-    return storage::value_of(storage::encode_safetensors(tensors, {{"format", "skerry-checkpoint"}}));
+    return storage::value_of(
+        storage::encode_safetensors(tensors, {{"format", "skerry-checkpoint"}}));
   }
 
  private:
@@ -83,7 +87,8 @@ inline WeightSource source_of(const SyntheticCheckpoint& checkpoint) {
   for (const auto& [name, tensor] : checkpoint.ema) {
     weights.tensors.push_back({name, storage::DType::kF32, tensor.shape, {}});
   }
-  weights.read = [&checkpoint](const std::string& name, const WeightSource::Append& append) -> Result<void> {
+  weights.read = [&checkpoint](const std::string& name,
+                               const WeightSource::Append& append) -> Result<void> {
     const std::string& bytes = checkpoint.ema.at(name).bytes;
     TRY(append(std::string_view(bytes).substr(0, bytes.size() / 2)));
     return append(std::string_view(bytes).substr(bytes.size() / 2));

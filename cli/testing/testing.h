@@ -1,5 +1,7 @@
-// Surroundings and a coordinator for tests of commands: what is asked is recorded, answers are told beforehand,
-// chunks come from a map, time passes only while a command waits.
+// SPDX-License-Identifier: Apache-2.0
+// Surroundings and a coordinator for tests of commands: what is asked is
+// recorded, answers are told beforehand, chunks come from a map, time passes
+// only while a command waits.
 #pragma once
 
 #include <algorithm>
@@ -64,7 +66,8 @@ class FakeClient final : public AdminClient {
     shown(1, 1);
     return {};
   }
-  Result<void> serve(exchange::Shelf& shelf, const std::function<Result<bool>()>& finished) override {
+  Result<void> serve(exchange::Shelf& shelf,
+                     const std::function<Result<bool>()>& finished) override {
     while (true) {
       ASSIGN_OR_RETURN(const bool done, finished());
       if (done) return {};
@@ -84,7 +87,8 @@ class FakeClient final : public AdminClient {
   }
   Result<void> fetch_one(const WantedObject& object, exchange::Shelf& shelf) {
     ASSIGN_OR_RETURN(std::string encoded, chunk(object.object, object.object));
-    ASSIGN_OR_RETURN(const storage::NamedManifest manifest, storage::decode_manifest(std::move(encoded)));
+    ASSIGN_OR_RETURN(const storage::NamedManifest manifest,
+                     storage::decode_manifest(std::move(encoded)));
     ASSIGN_OR_RETURN(const std::vector<Hash> present, shelf.open(manifest, object.parts));
     for (const storage::Chunk& wanted : storage::distinct_chunks(manifest.manifest, object.parts)) {
       if (std::find(present.begin(), present.end(), wanted.hash) != present.end()) continue;
@@ -122,7 +126,8 @@ class FakeSurroundings final : public Surroundings {
     if (unreachable) return fail(ErrorCode::kUnavailable, "nobody there");
     return std::unique_ptr<AdminClient>(std::make_unique<FakeClient>(coordinator));
   }
-  Result<std::unique_ptr<Fleet>> connect_fleet(const std::string&, const std::string& from) override {
+  Result<std::unique_ptr<Fleet>> connect_fleet(const std::string&,
+                                               const std::string& from) override {
     fleets.push_back(from);
     if (!make_fleet) return fail(ErrorCode::kUnavailable, "nobody there");
     return make_fleet();
@@ -133,7 +138,8 @@ class FakeSurroundings final : public Surroundings {
     return LoggedIn{path, "viewer", name.empty() ? "someone" : name};
   }
   Result<std::chrono::nanoseconds> reach(const std::string& url) override {
-    if (closed_ports.contains(url)) return fail(ErrorCode::kUnavailable, "no connection: Connection refused");
+    if (closed_ports.contains(url))
+      return fail(ErrorCode::kUnavailable, "no connection: Connection refused");
     return std::chrono::milliseconds(3);
   }
   Result<std::string> find_program(const std::string& name) const override {
@@ -185,7 +191,9 @@ class FakeSurroundings final : public Surroundings {
   std::vector<std::string> run_environment;  // of the last of them
   Result<std::vector<Card>> found_cards;
   std::string driver_version = "580.95.05";
-  std::function<int(const std::vector<std::string>&, const std::function<void(const std::string&)>&)> run;
+  std::function<int(const std::vector<std::string>&,
+                    const std::function<void(const std::string&)>&)>
+      run;
   std::string parting_words;
 
  private:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/data/algebra.h"
 
 #include <torch/torch.h>
@@ -21,13 +22,16 @@ constexpr std::size_t kOversample = 8;
 constexpr int kSubspacePasses = 4;
 constexpr float kLeastResidual = 1e-6F;  // keeps log-densities finite for images that are all alike
 
-// body(x) for block after block of x − mean, [b, d]. The block is one buffer, used again: body must not keep it.
+// body(x) for block after block of x − mean, [b, d]. The block is one buffer,
+// used again: body must not keep it.
 template <class Body>
-void for_blocks(const PixelView& pixels, std::span<const std::uint32_t> rows, const std::vector<float>& mean,
-                const Body& body) {
+void for_blocks(const PixelView& pixels, std::span<const std::uint32_t> rows,
+                const std::vector<float>& mean, const Body& body) {
   const std::size_t d = pixels.dimensions();
-  const std::size_t block = std::min(rows.size(), std::max<std::size_t>(kMinBlockRows, kBlockFloats / d));
-  const torch::Tensor buffer = torch::empty({static_cast<std::int64_t>(block), static_cast<std::int64_t>(d)});
+  const std::size_t block =
+      std::min(rows.size(), std::max<std::size_t>(kMinBlockRows, kBlockFloats / d));
+  const torch::Tensor buffer =
+      torch::empty({static_cast<std::int64_t>(block), static_cast<std::int64_t>(d)});
   for (std::size_t begin = 0; begin < rows.size(); begin += block) {
     const std::size_t n = std::min(block, rows.size() - begin);
     float* out = buffer.data_ptr<float>();
@@ -52,7 +56,8 @@ torch::Tensor as_matrix(const std::vector<float>& values, std::size_t columns) {
 }
 
 torch::Tensor random_start(std::size_t d, std::size_t columns, std::uint64_t seed) {
-  torch::Tensor start = torch::empty({static_cast<std::int64_t>(d), static_cast<std::int64_t>(columns)});
+  torch::Tensor start =
+      torch::empty({static_cast<std::int64_t>(d), static_cast<std::int64_t>(columns)});
   Stream stream(Position{.seed = seed, .step = 2, .purpose = Purpose::kCluster});
   stream.fill_normal({start.data_ptr<float>(), d * columns});
   return start;
@@ -63,11 +68,13 @@ torch::Tensor relative_distances(const torch::Tensor& points, const torch::Tenso
   return torch::addmm(centroids.square().sum(1).unsqueeze(0), points, centroids.t(), 1, -2);
 }
 
-torch::Tensor seed_centroids(const torch::Tensor& points, std::size_t clusters, std::uint64_t seed) {
+torch::Tensor seed_centroids(const torch::Tensor& points, std::size_t clusters,
+                             std::uint64_t seed) {
   // A sixteenfold sample is enough to draw seeds from.
   const std::int64_t stride =
       std::max<std::int64_t>(1, points.size(0) / static_cast<std::int64_t>(clusters * 16));
-  const torch::Tensor pool = points.slice(0, 0, c10::nullopt, stride).contiguous();  // [s, features]
+  const torch::Tensor pool =
+      points.slice(0, 0, c10::nullopt, stride).contiguous();  // [s, features]
   const torch::Tensor lengths = pool.square().sum(1);
   const auto size = static_cast<std::size_t>(pool.size(0));
   Stream stream(Position{.seed = seed, .purpose = Purpose::kCluster});
@@ -109,7 +116,8 @@ void recentre(std::vector<float>& centroids, const std::vector<float>& points,
   for (std::size_t j = 0; j < count.size(); ++j) {
     if (count[j] == 0) continue;
     for (std::size_t f = 0; f < features; ++f) {
-      centroids[j * features + f] = static_cast<float>(sum[j * features + f] / static_cast<double>(count[j]));
+      centroids[j * features + f] =
+          static_cast<float>(sum[j * features + f] / static_cast<double>(count[j]));
     }
   }
 }
@@ -135,7 +143,8 @@ FineClusters drop_empty(std::vector<float> centroids, std::vector<std::uint32_t>
 }  // namespace
 
 void set_algebra_threads(int threads) {
-  SKERRY_CHECK(open_device(-1, static_cast<std::uint32_t>(threads)).has_value(), "a CPU has threads");
+  SKERRY_CHECK(open_device(-1, static_cast<std::uint32_t>(threads)).has_value(),
+               "a CPU has threads");
 }
 
 GaussianStatistics fit_gaussian(const PixelView& pixels, std::span<const std::uint32_t> rows,
@@ -150,8 +159,10 @@ GaussianStatistics fit_gaussian(const PixelView& pixels, std::span<const std::ui
   torch::Tensor q = std::get<0>(torch::linalg_qr(random_start(d, columns, seed)));  // [d, columns]
   for (int pass = 0; pass < kSubspacePasses; ++pass) {
     torch::Tensor y = torch::zeros_like(q);
-    for_blocks(pixels, rows, mean, [&](const torch::Tensor& x) { y.addmm_(x.t(), torch::mm(x, q)); });
-    // A hint of the start keeps the columns independent where the images span fewer dimensions.
+    for_blocks(pixels, rows, mean,
+               [&](const torch::Tensor& x) { y.addmm_(x.t(), torch::mm(x, q)); });
+    // A hint of the start keeps the columns independent where the images span
+    // fewer dimensions.
     q = std::get<0>(torch::linalg_qr(y / static_cast<double>(rows.size()) + 1e-7 * q));
   }
   torch::Tensor scatter = torch::zeros({q.size(1), q.size(1)}, torch::kF64);
@@ -159,10 +170,12 @@ GaussianStatistics fit_gaussian(const PixelView& pixels, std::span<const std::ui
     const torch::Tensor z = torch::mm(x, q).to(torch::kF64);
     scatter.addmm_(z.t(), z);
   });
-  const auto [values, vectors] = torch::linalg_eigh(scatter / static_cast<double>(rows.size()), "L");
+  const auto [values, vectors] =
+      torch::linalg_eigh(scatter / static_cast<double>(rows.size()), "L");
   const auto r = static_cast<std::int64_t>(rank);
   const torch::Tensor variances = values.flip(0).slice(0, 0, r).clamp_min(0);
-  const torch::Tensor components = torch::mm(q, vectors.flip(1).slice(1, 0, r).to(torch::kF32));  // [d, r]
+  const torch::Tensor components =
+      torch::mm(q, vectors.flip(1).slice(1, 0, r).to(torch::kF32));  // [d, r]
   const double all = std::accumulate(moments.variance.begin(), moments.variance.end(), 0.0);
   const double rest = all - variances.sum().item<double>();
   return {mean, to_vector(components), to_vector(variances),
@@ -187,31 +200,35 @@ std::vector<float> image_features(const PixelView& pixels, std::span<const std::
 }
 
 std::vector<std::uint32_t> nearest_centroids(const std::vector<float>& points,
-                                             const std::vector<float>& centroids, std::size_t features) {
+                                             const std::vector<float>& centroids,
+                                             std::size_t features) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor all = as_matrix(points, features), centres = as_matrix(centroids, features);
-  const auto block =
-      static_cast<std::int64_t>(std::max<std::size_t>(1, kBlockFloats * features / centroids.size()));
+  const auto block = static_cast<std::int64_t>(
+      std::max<std::size_t>(1, kBlockFloats * features / centroids.size()));
   std::vector<std::uint32_t> out;
   out.reserve(points.size() / features);
   for (std::int64_t begin = 0; begin < all.size(0); begin += block) {
     const torch::Tensor part = all.slice(0, begin, std::min(begin + block, all.size(0)));
     const torch::Tensor nearest = relative_distances(part, centres).argmin(1);
     const auto* index = nearest.data_ptr<std::int64_t>();
-    for (std::int64_t i = 0; i < nearest.numel(); ++i) out.push_back(static_cast<std::uint32_t>(index[i]));
+    for (std::int64_t i = 0; i < nearest.numel(); ++i)
+      out.push_back(static_cast<std::uint32_t>(index[i]));
   }
   return out;
 }
 
-FineClusters fine_clusters(const std::vector<float>& points, std::size_t features, std::size_t clusters,
-                           std::uint64_t seed, const ProgressFn& progress) {
+FineClusters fine_clusters(const std::vector<float>& points, std::size_t features,
+                           std::size_t clusters, std::uint64_t seed, const ProgressFn& progress) {
   constexpr std::uint64_t kIterations = 12;
-  constexpr std::size_t kPointsPerCluster = 256;  // more points do not place centroids better, only slower
+  constexpr std::size_t kPointsPerCluster =
+      256;  // more points do not place centroids better, only slower
   const torch::NoGradGuard no_grad;
   const torch::Tensor all = as_matrix(points, features);
-  const std::int64_t stride =
-      std::max<std::int64_t>(1, all.size(0) / static_cast<std::int64_t>(clusters * kPointsPerCluster));
-  const std::vector<float> sample = stride == 1 ? points : to_vector(all.slice(0, 0, c10::nullopt, stride));
+  const std::int64_t stride = std::max<std::int64_t>(
+      1, all.size(0) / static_cast<std::int64_t>(clusters * kPointsPerCluster));
+  const std::vector<float> sample =
+      stride == 1 ? points : to_vector(all.slice(0, 0, c10::nullopt, stride));
   std::vector<float> centroids = to_vector(seed_centroids(all, clusters, seed));
   std::vector<std::uint32_t> nearest;
   for (std::uint64_t i = 0; i < kIterations; ++i) {

@@ -1,6 +1,8 @@
-// Linear algebra over a set of images, behind plain values: principal components, features, fine k-means.
-// Pixels are taken as x = u8 / 127.5 − 1, latents as they are, and streamed in blocks. Same input, seed and
-// threads: same bytes. Any one thread.
+// SPDX-License-Identifier: Apache-2.0
+// Linear algebra over a set of images, behind plain values: principal
+// components, features, fine k-means. Pixels are taken as x = u8 / 127.5 − 1,
+// latents as they are, and streamed in blocks. Same input, seed and threads:
+// same bytes. Any one thread.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +15,14 @@
 
 namespace skerry::diffusion {
 
-// Threads of matrix products, and what open_device() sets beside, for the whole process.
+// Threads of matrix products, and what open_device() sets beside, for the whole
+// process.
 void set_algebra_threads(int threads);
 
-// Mean, the leading `rank` principal components (fewer where rows or dimensions are fewer) and the mean
-// variance of the rest, of the images `rows`. Subspace iteration: Halko, Martinsson & Tropp, "Finding
-// structure with randomness", 2011. REQUIRES: rows not empty, at least 2 dimensions.
+// Mean, the leading `rank` principal components (fewer where rows or dimensions
+// are fewer) and the mean variance of the rest, of the images `rows`. Subspace
+// iteration: Halko, Martinsson & Tropp, "Finding structure with randomness",
+// 2011. REQUIRES: rows not empty, at least 2 dimensions.
 GaussianStatistics fit_gaussian(const PixelView& pixels, std::span<const std::uint32_t> rows,
                                 std::size_t rank, std::uint64_t seed);
 
@@ -31,13 +35,15 @@ struct FineClusters {
   std::vector<std::uint64_t> counts;   // [F] points nearest to each, none zero
   std::vector<std::uint32_t> nearest;  // [points]
 };
-// k-means from k-means++-like seeds (Arthur & Vassilvitskii, 2007). F is `clusters` or fewer: points that
-// coincide share one, and an empty cluster is dropped.
-FineClusters fine_clusters(const std::vector<float>& points, std::size_t features, std::size_t clusters,
-                           std::uint64_t seed, const ProgressFn& progress);
+// k-means from k-means++-like seeds (Arthur & Vassilvitskii, 2007). F is
+// `clusters` or fewer: points that coincide share one, and an empty cluster is
+// dropped.
+FineClusters fine_clusters(const std::vector<float>& points, std::size_t features,
+                           std::size_t clusters, std::uint64_t seed, const ProgressFn& progress);
 
 // Index of the nearest centroid for each point, the lowest on a tie.
 std::vector<std::uint32_t> nearest_centroids(const std::vector<float>& points,
-                                             const std::vector<float>& centroids, std::size_t features);
+                                             const std::vector<float>& centroids,
+                                             std::size_t features);
 
 }  // namespace skerry::diffusion

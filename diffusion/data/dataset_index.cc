@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/data/dataset_index.h"
 
 #include <fcntl.h>
@@ -13,7 +14,8 @@ namespace skerry::diffusion {
 namespace {
 
 Error errno_failure(const std::string& path) {
-  const ErrorCode code = errno == ENOSPC || errno == EDQUOT ? ErrorCode::kExhausted : ErrorCode::kIo;
+  const ErrorCode code =
+      errno == ENOSPC || errno == EDQUOT ? ErrorCode::kExhausted : ErrorCode::kIo;
   return fail(code, text(path, ": ", std::strerror(errno)));
 }
 
@@ -56,7 +58,8 @@ std::string to_json(const DatasetIndex& index) {
             {"skipped", index.skipped},
             {"skipped_examples", Json::array()},
             {"files", Json::array()}};
-  if (index.latents) json["latents"] = {{"scale", index.latents->scale}, {"shift", index.latents->shift}};
+  if (index.latents)
+    json["latents"] = {{"scale", index.latents->scale}, {"shift", index.latents->shift}};
   for (const SkippedImage& image : index.skipped_examples) {
     json["skipped_examples"].push_back({{"path", image.path}, {"reason", image.reason}});
   }

@@ -1,4 +1,6 @@
-// dataset.json: what a dataset folder holds. Plain values; the JSON library stays in the .cc.
+// SPDX-License-Identifier: Apache-2.0
+// dataset.json: what a dataset folder holds. Plain values; the JSON library
+// stays in the .cc.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/data/dataset_writer.h"
 
 #include <filesystem>
@@ -14,7 +15,8 @@ std::string_view bytes_of_values(std::span<const T> values) {
 }
 
 Result<void> write_samples(const std::string& path, const ImageSet& images,
-                           std::span<const std::uint32_t> rows, const std::vector<std::int32_t>* partitions) {
+                           std::span<const std::uint32_t> rows,
+                           const std::vector<std::int32_t>* partitions) {
   const PixelView& view = images.pixels;
   std::vector<std::uint8_t> pixels;
   pixels.reserve(rows.size() * view.image_bytes());
@@ -33,7 +35,8 @@ Result<void> write_samples(const std::string& path, const ImageSet& images,
        bytes_of_values<std::uint8_t>(pixels)},
       {"labels", storage::DType::kI32, {n}, bytes_of_values<std::int32_t>(labels)}};
   if (partitions != nullptr) {
-    tensors.push_back({"partitions", storage::DType::kI32, {n}, bytes_of_values<std::int32_t>(*partitions)});
+    tensors.push_back(
+        {"partitions", storage::DType::kI32, {n}, bytes_of_values<std::int32_t>(*partitions)});
   }
   return storage::write_safetensors(path, tensors, {});
 }
@@ -51,7 +54,8 @@ Result<DatasetFile> file_entry(const std::string& folder, std::string name, std:
 Result<void> write_shards(const std::string& folder, const ImageSet& images, std::int32_t partition,
                           std::span<const std::uint32_t> rows, std::vector<DatasetFile>& files) {
   const std::uint64_t total = rows.size() * images.pixels.image_bytes();
-  const std::size_t shards = std::max<std::size_t>(1, (total + kMaxShardBytes - 1) / kMaxShardBytes);
+  const std::size_t shards =
+      std::max<std::size_t>(1, (total + kMaxShardBytes - 1) / kMaxShardBytes);
   for (std::size_t i = 0; i < shards; ++i) {
     const std::size_t begin = rows.size() * i / shards, end = rows.size() * (i + 1) / shards;
     const std::string name = text("shard-", partition, '-', i, ".safetensors");
@@ -62,8 +66,9 @@ Result<void> write_shards(const std::string& folder, const ImageSet& images, std
   return {};
 }
 
-Result<void> write_held_back(const std::string& folder, const std::string& role, const ImageSet& images,
-                             std::span<const std::uint32_t> rows, std::span<const std::int32_t> partitions,
+Result<void> write_held_back(const std::string& folder, const std::string& role,
+                             const ImageSet& images, std::span<const std::uint32_t> rows,
+                             std::span<const std::int32_t> partitions,
                              std::vector<DatasetFile>& files) {
   const std::vector<std::int32_t> column(partitions.begin(), partitions.end());
   const std::string name = role + ".safetensors";

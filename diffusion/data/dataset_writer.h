@@ -1,4 +1,6 @@
-// Writes the sample files of a dataset folder: the shards of each partition and the held-back halves.
+// SPDX-License-Identifier: Apache-2.0
+// Writes the sample files of a dataset folder: the shards of each partition and
+// the held-back halves.
 #pragma once
 
 #include <span>
@@ -12,14 +14,15 @@ namespace skerry::diffusion {
 
 constexpr std::uint64_t kMaxShardBytes = 64U << 20;  // of pixels or latents
 
-// shard-<partition>-<i>.safetensors of the images `rows`, in that order, as few as kMaxShardBytes allow and
-// of about equal size. Appends to `files`.
+// shard-<partition>-<i>.safetensors of the images `rows`, in that order, as few
+// as kMaxShardBytes allow and of about equal size. Appends to `files`.
 Result<void> write_shards(const std::string& folder, const ImageSet& images, std::int32_t partition,
                           std::span<const std::uint32_t> rows, std::vector<DatasetFile>& files);
 
 // `role`.safetensors (fit or test) with the partition of each image.
-Result<void> write_held_back(const std::string& folder, const std::string& role, const ImageSet& images,
-                             std::span<const std::uint32_t> rows, std::span<const std::int32_t> partitions,
+Result<void> write_held_back(const std::string& folder, const std::string& role,
+                             const ImageSet& images, std::span<const std::uint32_t> rows,
+                             std::span<const std::int32_t> partitions,
                              std::vector<DatasetFile>& files);
 
 // The entry of a file that is already there.

@@ -1,4 +1,6 @@
-// The promises on real images, on Debian's dataset-fashion-mnist: skipped where it is not installed.
+// SPDX-License-Identifier: Apache-2.0
+// The promises on real images, on Debian's dataset-fashion-mnist: skipped where
+// it is not installed.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -22,8 +24,8 @@ class FashionMnist : public ::testing::Test {
     if (!std::filesystem::exists(kImages)) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
   }
   IngestSummary ingest_into(std::uint32_t partitions) {
-    const auto summary =
-        ingest({.input = kImages, .output = dataset(), .partitions = partitions}, [](const Progress&) {});
+    const auto summary = ingest({.input = kImages, .output = dataset(), .partitions = partitions},
+                                [](const Progress&) {});
     EXPECT_TRUE(summary.has_value()) << summary.error().message;
     return summary.has_value() ? *summary : IngestSummary{};
   }
@@ -56,8 +58,8 @@ TEST_F(FashionMnist, VelocityErrorFallsBelowTheLinearPredictor) {
   ASSERT_TRUE(measured.has_value()) << measured.error().message;
   for (const VelocityLevel& level : measured->levels) {
     EXPECT_LT(level.full, level.linear) << "t = " << level.t;
-    std::printf("t %.1f: linear %.4f, ensemble %.4f, top-1 %.4f, own expert %.4f\n", level.t, level.linear,
-                level.full, level.top1, level.own);
+    std::printf("t %.1f: linear %.4f, ensemble %.4f, top-1 %.4f, own expert %.4f\n", level.t,
+                level.linear, level.full, level.top1, level.own);
   }
 }
 

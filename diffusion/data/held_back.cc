@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/data/held_back.h"
 
 #include <algorithm>
@@ -9,8 +10,9 @@
 namespace skerry::diffusion {
 namespace {
 
-Result<std::vector<std::int32_t>> read_column(const storage::Safetensors& file, const std::string& path,
-                                              std::string_view name, std::uint64_t rows) {
+Result<std::vector<std::int32_t>> read_column(const storage::Safetensors& file,
+                                              const std::string& path, std::string_view name,
+                                              std::uint64_t rows) {
   ASSIGN_OR_RETURN(const storage::TensorView tensor, file.tensor(name));
   if (tensor.dtype != storage::DType::kI32 || tensor.shape != std::vector<std::uint64_t>{rows}) {
     return fail(ErrorCode::kCorrupt, text(path, ": ", name, " is not I32 [", rows, "]"));
@@ -29,10 +31,12 @@ Result<HeldBack> read_held_back(const std::string& path) {
   const auto& shape = images.shape;
   const bool square = images.dtype == (latents ? storage::DType::kF16 : storage::DType::kU8) &&
                       shape.size() == 4 && shape[2] == shape[3] && shape[1] >= 1 &&
-                      shape[1] <= (latents ? kMaxLatentChannels : 3) && shape[2] >= 1 && shape[2] <= 65536;
+                      shape[1] <= (latents ? kMaxLatentChannels : 3) && shape[2] >= 1 &&
+                      shape[2] <= 65536;
   if (!square) {
-    return fail(ErrorCode::kCorrupt, text(path, ": ", latents ? "latents is not F16" : "images is not U8",
-                                          " [n, channels, size, size]"));
+    return fail(ErrorCode::kCorrupt,
+                text(path, ": ", latents ? "latents is not F16" : "images is not U8",
+                     " [n, channels, size, size]"));
   }
   HeldBack out;
   out.pixels = {reinterpret_cast<const std::uint8_t*>(images.data.data()),

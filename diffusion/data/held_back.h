@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A held-back half (fit.safetensors, test.safetensors), memory-mapped.
 #pragma once
 

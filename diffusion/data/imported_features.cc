@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/data/imported_features.h"
 
 #include "base/text.h"
@@ -11,15 +12,18 @@ Error named(const std::string& path, const Error& error) {
 
 Result<FeatureMatrix> matrix_in(const storage::Safetensors& file) {
   const auto& tensors = file.header().tensors;
-  const storage::TensorInfo* found = tensors.size() == 1 ? tensors.data() : file.header().find("features");
+  const storage::TensorInfo* found =
+      tensors.size() == 1 ? tensors.data() : file.header().find("features");
   if (found == nullptr) {
     return fail(ErrorCode::kInvalid,
-                text("expected a tensor `features`, or one tensor alone; found ", tensors.size(), " others"));
+                text("expected a tensor `features`, or one tensor alone; found ", tensors.size(),
+                     " others"));
   }
-  const bool floats = found->dtype == storage::DType::kF16 || found->dtype == storage::DType::kF32 ||
-                      found->dtype == storage::DType::kF64;
+  const bool floats = found->dtype == storage::DType::kF16 ||
+                      found->dtype == storage::DType::kF32 || found->dtype == storage::DType::kF64;
   if (!floats || found->shape.size() != 2) {
-    return fail(ErrorCode::kInvalid, "expected F16, F32 or F64 of two dimensions, a row for each sample");
+    return fail(ErrorCode::kInvalid,
+                "expected F16, F32 or F64 of two dimensions, a row for each sample");
   }
   TRY(check_feature_shape(found->shape[0], found->shape[1]));
   return FeatureMatrix{found->shape[0], found->shape[1], storage::bytes_of(found->dtype),
@@ -30,7 +34,8 @@ Result<FeatureMatrix> matrix_in(const storage::Safetensors& file) {
 
 Result<ImportedFeatures> ImportedFeatures::open(const std::string& path) {
   ImportedFeatures features;
-  Result<FeatureMatrix> matrix = fail(ErrorCode::kInvalid, "expected a .npy or a .safetensors file");
+  Result<FeatureMatrix> matrix =
+      fail(ErrorCode::kInvalid, "expected a .npy or a .safetensors file");
   if (path.ends_with(".npy")) {
     ASSIGN_OR_RETURN(features.npy_, storage::MappedFile::open(path));
     matrix = parse_npy(features.npy_.bytes());

@@ -1,5 +1,7 @@
-// A file of features beside the images: .npy, or .safetensors with a tensor `features` or with one tensor. No LibTorch
-// shows here. Failure rule: every error names the file.
+// SPDX-License-Identifier: Apache-2.0
+// A file of features beside the images: .npy, or .safetensors with a tensor
+// `features` or with one tensor. No LibTorch shows here. Failure rule: every
+// error names the file.
 #pragma once
 
 #include <string>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/data/ingest.h"
 
 #include <algorithm>
@@ -27,7 +28,8 @@ constexpr std::size_t kMaxFine = 1024;
 constexpr std::size_t kSamplesPerFine = 20;
 constexpr std::size_t kFinePerExpert = 16;  // fewer leave the table nothing to move
 
-// The folder while it is being written; it and all in it go unless commit() was reached.
+// The folder while it is being written; it and all in it go unless commit() was
+// reached.
 class PartialFolder {
  public:
   static Result<PartialFolder> create(const std::string& output) {
@@ -78,8 +80,10 @@ struct Partitioned {
 
 Result<void> check_enough(const ImageSet& images, std::uint32_t partitions) {
   const std::uint64_t n = images.pixels.count;
-  if (n < 3) return fail(ErrorCode::kInvalid, text(n, " images are too few: at least 3 are needed"));
-  if (n > UINT32_MAX) return fail(ErrorCode::kInvalid, text(n, " images are too many for one dataset"));
+  if (n < 3)
+    return fail(ErrorCode::kInvalid, text(n, " images are too few: at least 3 are needed"));
+  if (n > UINT32_MAX)
+    return fail(ErrorCode::kInvalid, text(n, " images are too many for one dataset"));
   const std::uint64_t training = split_samples(static_cast<std::uint32_t>(n), 0).train.size();
   if (training >= partitions) return {};
   return fail(ErrorCode::kInvalid,
@@ -98,7 +102,9 @@ class Features {
   Features(const ImageSet& images, const RouterStatistics& shared, const FeatureMatrix* imported)
       : images_(images), shared_(shared), imported_(imported) {}
 
-  std::size_t count() const { return imported_ == nullptr ? shared_.feature_count : imported_->columns; }
+  std::size_t count() const {
+    return imported_ == nullptr ? shared_.feature_count : imported_->columns;
+  }
   // Unit-length features [rows, count] of images.
   Result<std::vector<float>> of(const std::vector<std::uint32_t>& rows) const {
     if (imported_ == nullptr)
@@ -120,7 +126,8 @@ struct Rule {
 };
 
 Result<std::vector<std::int32_t>> partitions_of(const Features& features,
-                                                const std::vector<std::uint32_t>& rows, const Rule& rule) {
+                                                const std::vector<std::uint32_t>& rows,
+                                                const Rule& rule) {
   ASSIGN_OR_RETURN(const std::vector<float> points, features.of(rows));
   std::vector<std::int32_t> out;
   for (const std::uint32_t j : nearest_centroids(points, rule.centroids, features.count())) {
@@ -129,9 +136,11 @@ Result<std::vector<std::int32_t>> partitions_of(const Features& features,
   return out;
 }
 
-// Fine centroids of each partition's images by their pixels, for a router that cannot compute imported features.
+// Fine centroids of each partition's images by their pixels, for a router that
+// cannot compute imported features.
 void describe_by_pixels(const ImageSet& images, std::uint64_t seed,
-                        const std::vector<std::vector<std::uint32_t>>& rows, RouterStatistics& shared) {
+                        const std::vector<std::vector<std::uint32_t>>& rows,
+                        RouterStatistics& shared) {
   std::size_t samples = 0;
   for (const auto& of_one : rows) samples += of_one.size();
   const std::size_t fine = fine_count(samples, rows.size());
@@ -141,7 +150,8 @@ void describe_by_pixels(const ImageSet& images, std::uint64_t seed,
     const std::size_t share = std::max<std::size_t>(1, fine * rows[k].size() / samples);
     const FineClusters found =
         fine_clusters(points, shared.feature_count, share, seed, [](const Progress&) {});
-    shared.fine_centroids.insert(shared.fine_centroids.end(), found.centroids.begin(), found.centroids.end());
+    shared.fine_centroids.insert(shared.fine_centroids.end(), found.centroids.begin(),
+                                 found.centroids.end());
     shared.table.insert(shared.table.end(), found.counts.size(), static_cast<std::int32_t>(k));
   }
 }
@@ -160,11 +170,12 @@ Result<Partitioned> partition(const ImageSet& images, const IngestOptions& optio
   progress({"components", 1, 1});
 
   FineClusters fine =
-      fine_clusters(points, features.count(), fine_count(out.split.train.size(), options.partitions),
-                    options.seed, progress);
+      fine_clusters(points, features.count(),
+                    fine_count(out.split.train.size(), options.partitions), options.seed, progress);
   if (fine.counts.size() < options.partitions) {
-    return fail(ErrorCode::kInvalid, text("--partitions ", options.partitions, " is more than the ",
-                                          fine.counts.size(), " groups of images that can be told apart"));
+    return fail(ErrorCode::kInvalid,
+                text("--partitions ", options.partitions, " is more than the ", fine.counts.size(),
+                     " groups of images that can be told apart"));
   }
   PartitionTable table =
       build_table(fine.centroids, features.count(), fine.counts, options.partitions, options.seed);
@@ -186,7 +197,8 @@ Result<Partitioned> partition(const ImageSet& images, const IngestOptions& optio
   return out;
 }
 
-std::vector<std::int64_t> count_labels(const ImageSet& images, const std::vector<std::uint32_t>& rows) {
+std::vector<std::int64_t> count_labels(const ImageSet& images,
+                                       const std::vector<std::uint32_t>& rows) {
   std::vector<std::int64_t> counts(images.classes.size() + 1);
   for (const std::uint32_t row : rows) {
     const std::int32_t label = images.labels[row];
@@ -222,8 +234,9 @@ Result<void> write_files(const std::string& folder, const ImageSet& images, cons
   for (std::size_t k = 0; k < data.rows.size(); ++k) {
     const std::string name = text("partition-", k, ".safetensors");
     TRY(write_partition_statistics(folder + "/" + name, data.statistics.partitions[k]));
-    ASSIGN_OR_RETURN(DatasetFile entry, file_entry(folder, name, "partition", static_cast<std::int32_t>(k),
-                                                   data.rows[k].size()));
+    ASSIGN_OR_RETURN(
+        DatasetFile entry,
+        file_entry(folder, name, "partition", static_cast<std::int32_t>(k), data.rows[k].size()));
     files.push_back(std::move(entry));
   }
   TRY(write_held_back(folder, "fit", images, data.split.fit, data.fit, files));
@@ -250,21 +263,23 @@ Result<void> check_options(const IngestOptions& options) {
     return fail(ErrorCode::kInvalid,
                 text("--partitions must be 1 to ", kMaxPartitions, ", not ", options.partitions));
   }
-  if (options.image_size != 0 && (options.image_size < kMinImageSize || options.image_size > kMaxImageSize)) {
-    return fail(ErrorCode::kInvalid, text("--image-size must be ", kMinImageSize, " to ", kMaxImageSize,
-                                          ", not ", options.image_size));
+  if (options.image_size != 0 &&
+      (options.image_size < kMinImageSize || options.image_size > kMaxImageSize)) {
+    return fail(ErrorCode::kInvalid, text("--image-size must be ", kMinImageSize, " to ",
+                                          kMaxImageSize, ", not ", options.image_size));
   }
   return {};
 }
 
-Result<void> check_rows(const FeatureMatrix& features, const ImageSet& images, const std::string& path) {
+Result<void> check_rows(const FeatureMatrix& features, const ImageSet& images,
+                        const std::string& path) {
   const std::uint64_t samples = images.pixels.count + images.skipped;
   if (features.rows == samples) return {};
-  return fail(
-      ErrorCode::kInvalid,
-      text(path, " has ", features.rows, " rows, but there are ", samples, " images (", images.skipped,
-           " of them skipped): expected a row for each, "
-           "in the order in which they are read (a folder's files by their path)"));
+  return fail(ErrorCode::kInvalid,
+              text(path, " has ", features.rows, " rows, but there are ", samples, " images (",
+                   images.skipped,
+                   " of them skipped): expected a row for each, "
+                   "in the order in which they are read (a folder's files by their path)"));
 }
 
 }  // namespace
@@ -287,12 +302,13 @@ Result<IngestSummary> ingest(const IngestOptions& options, const ProgressFn& pro
   if (matrix != nullptr) TRY(check_rows(*matrix, *images, options.features));
   ASSIGN_OR_RETURN(Partitioned data, partition(*images, options, matrix, progress));
   add_statistics(*images, options, data, progress);
-  IngestSummary summary{.index = index_of(*images, data),
-                        .fit = data.fit.size(),
-                        .test = data.test.size(),
-                        .fine_centroids = static_cast<std::uint32_t>(data.statistics.shared.table.size()),
-                        .ratio = data.ratio,
-                        .within_caps = data.within_caps};
+  IngestSummary summary{
+      .index = index_of(*images, data),
+      .fit = data.fit.size(),
+      .test = data.test.size(),
+      .fine_centroids = static_cast<std::uint32_t>(data.statistics.shared.table.size()),
+      .ratio = data.ratio,
+      .within_caps = data.within_caps};
   TRY(write_files(folder.path(), *images, data, summary.index.files, progress));
   TRY(write_dataset_index(folder.path(), summary.index));
   TRY(folder.commit());

@@ -1,4 +1,6 @@
-// Ingestion from end to end, on tiny images: what the folder holds, that it is the same every time, and bad input.
+// SPDX-License-Identifier: Apache-2.0
+// Ingestion from end to end, on tiny images: what the folder holds, that it is
+// the same every time, and bad input.
 #include "diffusion/data/ingest.h"
 
 #include <gmock/gmock.h>
@@ -45,7 +47,8 @@ std::multiset<std::string> images_in(const std::string& path) {
   std::multiset<std::string> out;
   const auto images = file->tensor("images");
   const std::size_t bytes = images->data.size() / images->shape[0];
-  for (std::size_t i = 0; i < images->shape[0]; ++i) out.emplace(images->data.substr(i * bytes, bytes));
+  for (std::size_t i = 0; i < images->shape[0]; ++i)
+    out.emplace(images->data.substr(i * bytes, bytes));
   return out;
 }
 
@@ -116,14 +119,16 @@ TEST(Ingest, KindsThatDifferClearlyBecomePartitions) {
   const auto statistics = read_router_folder(folder.path("out"));
   ASSERT_TRUE(statistics.has_value()) << statistics.error().message;
   for (const PartitionStatistics& partition : statistics->partitions) {
-    const auto largest = *std::max_element(partition.label_counts.begin(), partition.label_counts.end());
+    const auto largest =
+        *std::max_element(partition.label_counts.begin(), partition.label_counts.end());
     EXPECT_GT(largest, partition.samples * 8 / 10);
     EXPECT_EQ(partition.label_counts.back(), 0);
   }
   const auto measured = measure_router(folder.path("out"), folder.path("out"), {.1, 1.0}, 1000);
   ASSERT_TRUE(measured.has_value());
   EXPECT_GT(measured->levels[0].accuracy, 0.8);
-  EXPECT_NEAR(measured->levels[1].cross_entropy, std::log(4.0), 0.1);  // pure noise: only the shares
+  EXPECT_NEAR(measured->levels[1].cross_entropy, std::log(4.0),
+              0.1);  // pure noise: only the shares
 }
 
 // As an ensemble has it from which an expert was removed.
@@ -214,10 +219,12 @@ TEST(Ingest, ImportedFeaturesDecideThePartitions) {
   const TemporaryFolder folder;
   for (int i = 0; i < 200; ++i) {
     const auto name = text("in/", 1000 + i, ".png");
-    folder.write(name, i == 7 ? "broken" : png_bytes(picture(8, 8, 1, static_cast<std::uint32_t>(i))));
+    folder.write(name,
+                 i == 7 ? "broken" : png_bytes(picture(8, 8, 1, static_cast<std::uint32_t>(i))));
   }
   const std::vector<float> values = halves(200);
-  const std::string_view raw(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  const std::string_view raw(reinterpret_cast<const char*>(values.data()),
+                             values.size() * sizeof(float));
   const storage::TensorView tensor{"features", storage::DType::kF32, {200, 3}, raw};
   ASSERT_TRUE(storage::write_safetensors(folder.path("f.safetensors"), {tensor}, {}).has_value());
   folder.write("f.npy", npy_bytes(200, 3, values));
@@ -234,14 +241,17 @@ TEST(Ingest, ImportedFeaturesDecideThePartitions) {
     std::set<bool> halves_seen;
     for (const int k : {0, 1}) {
       std::size_t of_first = 0;
-      const auto images = images_in(folder.path(text("out-", kind, "/shard-", k, "-0.safetensors")));
+      const auto images =
+          images_in(folder.path(text("out-", kind, "/shard-", k, "-0.safetensors")));
       for (const std::string& image : images) of_first += first.contains(image) ? 1 : 0;
-      EXPECT_TRUE(of_first == 0 || of_first == images.size()) << of_first << " of " << images.size();
+      EXPECT_TRUE(of_first == 0 || of_first == images.size())
+          << of_first << " of " << images.size();
       halves_seen.insert(of_first == 0);
     }
     EXPECT_EQ(halves_seen.size(), 2U);
-    EXPECT_TRUE(measure_router(folder.path(text("out-", kind)), folder.path(text("out-", kind)), {.1}, 100)
-                    .has_value());
+    EXPECT_TRUE(
+        measure_router(folder.path(text("out-", kind)), folder.path(text("out-", kind)), {.1}, 100)
+            .has_value());
   }
   EXPECT_EQ(contents(folder.path("out-f.npy")), contents(folder.path("out-f.safetensors")));
 }
@@ -258,13 +268,15 @@ TEST(Ingest, ImportedFeaturesThatDoNotFitAreRefused) {
   };
   EXPECT_THAT(refusal("f.npy", npy_bytes(19, 3, std::vector<float>(57, 1))),
               HasSubstr("f.npy has 19 rows, but there are 20 images (0 of them skipped)"));
-  EXPECT_THAT(refusal("f.npy", npy_bytes(20, 1, std::vector<float>(20, NAN))), HasSubstr("not finite"));
+  EXPECT_THAT(refusal("f.npy", npy_bytes(20, 1, std::vector<float>(20, NAN))),
+              HasSubstr("not finite"));
   EXPECT_THAT(refusal("f.npy", "x"), HasSubstr("f.npy: npy: not a NumPy file"));
   EXPECT_THAT(refusal("f.csv", "x"), HasSubstr("expected a .npy or a .safetensors file"));
   const std::string four(16, '\0');
-  EXPECT_THAT(refusal("f.safetensors",
-                      storage::encode_safetensors({{"x", storage::DType::kF32, {4}, four}}, {}).value()),
-              HasSubstr("two dimensions"));
+  EXPECT_THAT(
+      refusal("f.safetensors",
+              storage::encode_safetensors({{"x", storage::DType::kF32, {4}, four}}, {}).value()),
+      HasSubstr("two dimensions"));
 }
 
 // `kinds` clearly different ones in turn, of [4,8,8].
@@ -296,7 +308,8 @@ TEST(Ingest, LatentsBecomeShardsOfHalvesAndTheirScaleIsNoted) {
   EXPECT_EQ(json["channels"], 4);
   EXPECT_EQ(json["image_size"], 8);
   EXPECT_EQ(json["latents"], (nlohmann::json{{"scale", 0.18215}, {"shift", 0.1}}));
-  EXPECT_EQ(read_router_statistics(folder.path("out/router.safetensors"))->latents, with.latents.scaling);
+  EXPECT_EQ(read_router_statistics(folder.path("out/router.safetensors"))->latents,
+            with.latents.scaling);
 
   // Every latent is in one place, as a half of what it is scaled to.
   std::multiset<std::string> expected, found;
@@ -309,16 +322,19 @@ TEST(Ingest, LatentsBecomeShardsOfHalvesAndTheirScaleIsNoted) {
     expected.insert(std::move(halves));
   }
   for (const auto& [name, bytes] : contents(folder.path("out"))) {
-    if (!name.starts_with("shard-") && name != "fit.safetensors" && name != "test.safetensors") continue;
+    if (!name.starts_with("shard-") && name != "fit.safetensors" && name != "test.safetensors")
+      continue;
     const auto file = storage::Safetensors::open(folder.path("out/" + name));
     const auto latents = file->tensor("latents");
     ASSERT_TRUE(latents.has_value()) << name;
     EXPECT_EQ(latents->dtype, storage::DType::kF16);
-    for (std::size_t i = 0; i < latents->shape[0]; ++i) found.emplace(latents->data.substr(i * 512, 512));
+    for (std::size_t i = 0; i < latents->shape[0]; ++i)
+      found.emplace(latents->data.substr(i * 512, 512));
   }
   EXPECT_EQ(found, expected);
 
-  // Kinds become partitions, the router tells them apart, and the Gaussians are of the scaled values.
+  // Kinds become partitions, the router tells them apart, and the Gaussians are
+  // of the scaled values.
   const auto statistics = read_router_folder(folder.path("out")).value();
   EXPECT_LT(*std::ranges::max_element(statistics.shared.whole.mean), 1.2F);
   for (const PartitionStatistics& partition : statistics.partitions)
@@ -350,8 +366,8 @@ TEST(Ingest, LinearBaselineOfLatentsHasTheirMoments) {
     variance += (squares / static_cast<double>(n) - mean * mean) / static_cast<double>(d);
   }
   const double t = kLinearTimes[1], alpha = 1 - t;
-  EXPECT_NEAR(statistics.shared.linear_a[1], (t - alpha * variance) / (alpha * alpha * variance + t * t),
-              1e-4);
+  EXPECT_NEAR(statistics.shared.linear_a[1],
+              (t - alpha * variance) / (alpha * alpha * variance + t * t), 1e-4);
 }
 
 TEST(Ingest, SkippedImagesAreCountedAndNamed) {
@@ -376,7 +392,8 @@ TEST(Ingest, LinearBaselineIsTheLeastSquaresSolution) {
   const auto pixel = [&](std::size_t i, std::size_t p) {
     return static_cast<unsigned char>(images->data[i * d + p]) / 127.5 - 1;
   };
-  // The expected error of a·x_t + b over the noise, as a function of a and b; at the optimum its slopes are zero.
+  // The expected error of a·x_t + b over the noise, as a function of a and b;
+  // at the optimum its slopes are zero.
   for (std::size_t level = 0; level < 3; ++level) {
     const double t = kLinearTimes[level], alpha = 1 - t, a = statistics->shared.linear_a[level];
     double slope_a = 0;
@@ -384,7 +401,8 @@ TEST(Ingest, LinearBaselineIsTheLeastSquaresSolution) {
       const double b = statistics->shared.linear_b[level * d + p];
       double slope_b = 0;
       for (std::size_t i = 0; i < n; ++i) {
-        const double x0 = pixel(i, p), residual = (a * alpha + 1) * x0 + b;  // of the part without noise
+        const double x0 = pixel(i, p),
+                     residual = (a * alpha + 1) * x0 + b;  // of the part without noise
         slope_b += residual;
         slope_a += residual * alpha * x0 + (a * t - 1) * t;
       }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/data/linear_baseline.h"
 
 #include <numeric>
@@ -17,7 +18,8 @@ void fit_linear_baseline(const PixelView& pixels, std::span<const std::uint32_t>
     const double alpha = 1 - t;
     const double a = (t - alpha * variance) / (alpha * alpha * variance + t * t);
     shared.linear_a.push_back(static_cast<float>(a));
-    for (const double m : moments.mean) shared.linear_b.push_back(static_cast<float>(-(1 + a * alpha) * m));
+    for (const double m : moments.mean)
+      shared.linear_b.push_back(static_cast<float>(-(1 + a * alpha) * m));
   }
 }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -28,7 +29,8 @@ constexpr Layout kCifar10{"CIFAR-10", 1, 10, "batches.meta.txt"};
 constexpr Layout kCifar100{"CIFAR-100", 2, 100, "fine_label_names.txt"};
 
 const Layout& layout_of(const std::string& path) {
-  return fs::path(path).filename().string().find("batch") != std::string::npos ? kCifar10 : kCifar100;
+  return fs::path(path).filename().string().find("batch") != std::string::npos ? kCifar10
+                                                                               : kCifar100;
 }
 
 // A name a line; empty where the file is not there or lists too few.
@@ -75,8 +77,8 @@ class CifarSource final : public Source {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(record.data());
     const std::size_t label = bytes[layout_.labels - 1];
     if (label >= layout_.classes && !planted("label_of_no_class")) {
-      return fail(ErrorCode::kCorrupt, text(path_, '[', row_, "]: label ", label, ", but ", layout_.name,
-                                            " has ", layout_.classes, " classes"));
+      return fail(ErrorCode::kCorrupt, text(path_, '[', row_, "]: label ", label, ", but ",
+                                            layout_.name, " has ", layout_.classes, " classes"));
     }
     Image image{kSide, kSide, kChannels, {}};
     image.pixels.reserve(kChannels * kPlane);
@@ -109,8 +111,9 @@ Result<std::unique_ptr<Source>> open_cifar_source(std::vector<std::string> files
     const std::uint64_t bytes = fs::file_size(file, error);
     if (error) return fail(ErrorCode::kIo, text(file, ": ", error.message()));
     if (bytes % layout.bytes() != 0) {
-      return fail(ErrorCode::kCorrupt, text(file, ": expected a ", layout.name, " file, whole images of ",
-                                            layout.bytes(), " bytes; found ", bytes, " bytes"));
+      return fail(ErrorCode::kCorrupt,
+                  text(file, ": expected a ", layout.name, " file, whole images of ",
+                       layout.bytes(), " bytes; found ", bytes, " bytes"));
     }
     samples += bytes / layout.bytes();
   }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
 
 #include "diffusion/formats/source.h"
@@ -30,9 +31,9 @@ class FolderSource final : public Source {
   Result<Image> decode_file(const std::string& relative) const {
     if (is_unreadable_image_name(relative))
       return fail(ErrorCode::kInvalid, "only JPEG, PNG and WebP images are read");
-    ASSIGN_OR_RETURN(
-        const std::string bytes,
-        read_whole_file((std::filesystem::path(folder_) / relative).string(), kMaxEncodedImageBytes));
+    ASSIGN_OR_RETURN(const std::string bytes,
+                     read_whole_file((std::filesystem::path(folder_) / relative).string(),
+                                     kMaxEncodedImageBytes));
     return decode_image(bytes);
   }
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every input format, whole, odd and broken.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +25,8 @@ Result<ImageSet> read(const TemporaryFolder& folder, const std::string& path, in
 
 std::vector<std::uint8_t> plane(const Image& image, std::size_t channel) {
   std::vector<std::uint8_t> out;
-  for (std::size_t i = channel; i < image.pixels.size(); i += static_cast<std::size_t>(image.channels)) {
+  for (std::size_t i = channel; i < image.pixels.size();
+       i += static_cast<std::size_t>(image.channels)) {
     out.push_back(image.pixels[i]);
   }
   return out;
@@ -68,12 +70,13 @@ TEST(Codec, WebpComesBackBitForBitAndTransparencyIsLaidOnWhite) {
 }
 
 TEST(Codec, TruncatedAndForeignBytesAreCorrupt) {
-  const std::string png = png_bytes(picture(32, 32, 3, 1)), jpeg = jpeg_bytes(picture(32, 32, 3, 1)),
+  const std::string png = png_bytes(picture(32, 32, 3, 1)),
+                    jpeg = jpeg_bytes(picture(32, 32, 3, 1)),
                     webp = webp_bytes(picture(32, 32, 3, 1));
   for (const std::string& bytes :
-       {png.substr(0, png.size() / 2), png.substr(0, 20), jpeg.substr(0, jpeg.size() / 2), jpeg.substr(0, 12),
-        webp.substr(0, webp.size() / 2), webp.substr(0, 16), webp.substr(0, 10), std::string(),
-        std::string("GIF89a…")}) {
+       {png.substr(0, png.size() / 2), png.substr(0, 20), jpeg.substr(0, jpeg.size() / 2),
+        jpeg.substr(0, 12), webp.substr(0, webp.size() / 2), webp.substr(0, 16), webp.substr(0, 10),
+        std::string(), std::string("GIF89a…")}) {
     const auto decoded = decode_image(bytes);
     ASSERT_FALSE(decoded.has_value());
     EXPECT_EQ(decoded.error().code, ErrorCode::kCorrupt);
@@ -148,7 +151,8 @@ TEST(Folder, OneColouredImageMakesAllRgb) {
   ASSERT_TRUE(set.has_value());
   EXPECT_EQ(set->pixels.channels, 3);
   for (std::size_t c = 0; c < 3; ++c) {
-    EXPECT_THAT(grey.pixels, ::testing::ElementsAreArray(set->pixels.image(0).subspan(c * 144, 144)));
+    EXPECT_THAT(grey.pixels,
+                ::testing::ElementsAreArray(set->pixels.image(0).subspan(c * 144, 144)));
   }
 }
 
@@ -159,8 +163,10 @@ TEST(Folder, EmptyUnknownAndMissingSayWhatWasFound) {
   folder.write("other/b.csv", "1");
   folder.write("bad/a.png", "x");
   const std::string file = folder.write("file.bin", "hello");
-  EXPECT_THAT(read(folder, folder.path("empty")).error().message, HasSubstr("is empty; accepted are"));
-  EXPECT_THAT(read(folder, folder.path("other")).error().message, HasSubstr("only 2 × .csv; accepted are"));
+  EXPECT_THAT(read(folder, folder.path("empty")).error().message,
+              HasSubstr("is empty; accepted are"));
+  EXPECT_THAT(read(folder, folder.path("other")).error().message,
+              HasSubstr("only 2 × .csv; accepted are"));
   EXPECT_THAT(read(folder, file).error().message, HasSubstr("format is not known; accepted are"));
   EXPECT_EQ(read(folder, folder.path("nowhere")).error().code, ErrorCode::kNotFound);
   EXPECT_THAT(read(folder, folder.path("bad")).error().message, HasSubstr("a.png"));
@@ -225,9 +231,11 @@ TEST(Cifar, TenIsReadFromItsFolderWithoutTheTestHalf) {
   EXPECT_EQ(set->pixels.channels, 3);
   EXPECT_EQ(set->pixels.size, 32);
   for (std::size_t c = 0; c < 3; ++c) {
-    EXPECT_THAT(plane(second, c), ::testing::ElementsAreArray(set->pixels.image(2).subspan(c * 1024, 1024)));
+    EXPECT_THAT(plane(second, c),
+                ::testing::ElementsAreArray(set->pixels.image(2).subspan(c * 1024, 1024)));
   }
-  folder.write("in/batches.meta.txt", "air\nauto\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n\n");
+  folder.write("in/batches.meta.txt",
+               "air\nauto\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n\n");
   const auto named = read(folder, folder.path("in/data_batch_1.bin"));
   ASSERT_TRUE(named.has_value()) << named.error().message;
   EXPECT_THAT(named->classes, ElementsAre("air", "cat"));
@@ -249,13 +257,16 @@ TEST(Cifar, BrokenFilesAreErrors) {
   const TemporaryFolder folder;
   const std::string record = cifar_record({3}, picture(32, 32, 3, 1));
   const std::string path = folder.write("data_batch_1.bin", record + record.substr(1));
-  EXPECT_THAT(read(folder, path).error().message, HasSubstr("whole images of 3073 bytes; found 6145 bytes"));
+  EXPECT_THAT(read(folder, path).error().message,
+              HasSubstr("whole images of 3073 bytes; found 6145 bytes"));
   folder.write("data_batch_1.bin", record + cifar_record({10}, picture(32, 32, 3, 1)));
-  EXPECT_THAT(read(folder, path).error().message, HasSubstr("[1]: label 10, but CIFAR-10 has 10 classes"));
+  EXPECT_THAT(read(folder, path).error().message,
+              HasSubstr("[1]: label 10, but CIFAR-10 has 10 classes"));
   EXPECT_EQ(read(folder, path).error().code, ErrorCode::kCorrupt);
   folder.write("data_batch_1.bin", record);
   folder.write("train.bin", cifar_record({1, 3}, picture(32, 32, 3, 1)));
-  EXPECT_THAT(read(folder, folder.path()).error().message, HasSubstr("of CIFAR-10 and of CIFAR-100"));
+  EXPECT_THAT(read(folder, folder.path()).error().message,
+              HasSubstr("of CIFAR-10 and of CIFAR-100"));
 }
 
 TEST(Npy, RowsComeBackAtLengthOne) {
@@ -268,7 +279,8 @@ TEST(Npy, RowsComeBackAtLengthOne) {
   EXPECT_THAT(unit_rows(*matrix, order).value(), ElementsAre(-1, 0, 0.6F, 0.8F, 0, 0));
 }
 
-// What numpy.save writes of np.array([[1, -2, 65504], [2**-24, 0, .5]], np.float16).
+// What numpy.save writes of np.array([[1, -2, 65504], [2**-24, 0, .5]],
+// np.float16).
 TEST(Npy, HalvesAreReadExactly) {
   std::string bytes = npy_bytes(2, 3, {});
   bytes.replace(bytes.find("<f4"), 3, "<f2");
@@ -332,8 +344,8 @@ TEST(Tar, LabelsComeFromClsThenJsonThenFolder) {
   ASSERT_TRUE(set.has_value()) << set.error().message;
   EXPECT_THAT(set->classes, ElementsAre("0", "1", "2", "3"));
   EXPECT_THAT(set->labels, ElementsAre(3, 1, 0, -1));
-  const auto tree =
-      read(folder, folder.write("tree.tar", tar_bytes({{"cat/x.1.png", png}, {"dog/x.1.png", png}})));
+  const auto tree = read(
+      folder, folder.write("tree.tar", tar_bytes({{"cat/x.1.png", png}, {"dog/x.1.png", png}})));
   ASSERT_TRUE(tree.has_value());
   EXPECT_THAT(tree->classes, ElementsAre("cat", "dog"));
 }
@@ -351,14 +363,16 @@ TEST(Tar, OnlyConsecutiveMembersBelongTogether) {
                                                     {".hidden.png", png},
                                                     {"nofield", "x"}})));
   ASSERT_TRUE(set.has_value()) << set.error().message;
-  EXPECT_THAT(set->labels, ElementsAre(1, -1));  // the later 0.png is a sample of its own, without a label
+  EXPECT_THAT(set->labels,
+              ElementsAre(1, -1));  // the later 0.png is a sample of its own, without a label
   EXPECT_THAT(set->classes, ElementsAre("0", "1")) << "1 is a number: 0 comes before it";
 }
 
 TEST(Tar, TruncatedAndForeignArchivesAreErrors) {
   const TemporaryFolder folder;
   const std::string tar = tar_bytes({{"0.png", png_bytes(picture(64, 64, 3, 1))}});
-  for (const std::string& bytes : {tar.substr(0, 700), std::string("not a tar at all, not a bit of one")}) {
+  for (const std::string& bytes :
+       {tar.substr(0, 700), std::string("not a tar at all, not a bit of one")}) {
     const auto set = read(folder, folder.write("a.tar", bytes));
     ASSERT_FALSE(set.has_value());
     EXPECT_EQ(set.error().code, ErrorCode::kCorrupt) << set.error().message;

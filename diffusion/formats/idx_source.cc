@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <zlib.h>
 
 #include <array>
@@ -15,7 +16,8 @@ namespace fs = std::filesystem;
 constexpr std::uint32_t kImagesMagic = 0x00000803;  // unsigned bytes, three dimensions
 constexpr std::uint32_t kLabelsMagic = 0x00000801;  // unsigned bytes, one dimension
 
-// A plain or gzip file read from front to back. Every read is whole or an error.
+// A plain or gzip file read from front to back. Every read is whole or an
+// error.
 class GzReader {
  public:
   static Result<GzReader> open(const std::string& path) {
@@ -62,10 +64,12 @@ class GzReader {
 Result<std::vector<std::uint8_t>> read_labels(const std::string& path) {
   ASSIGN_OR_RETURN(GzReader in, GzReader::open(path));
   ASSIGN_OR_RETURN(const std::uint32_t magic, in.big_endian());
-  if (magic != kLabelsMagic) return fail(ErrorCode::kCorrupt, text(path, ": not an IDX file of labels"));
+  if (magic != kLabelsMagic)
+    return fail(ErrorCode::kCorrupt, text(path, ": not an IDX file of labels"));
   ASSIGN_OR_RETURN(const std::uint32_t count, in.big_endian());
   std::vector<std::uint8_t> labels;
-  constexpr std::size_t kStep = 1U << 20;  // grows with what is there, not with what the header claims
+  constexpr std::size_t kStep = 1U
+                                << 20;  // grows with what is there, not with what the header claims
   while (labels.size() < count) {
     const std::size_t step = std::min<std::size_t>(kStep, count - labels.size());
     labels.resize(labels.size() + step);
@@ -75,15 +79,16 @@ Result<std::vector<std::uint8_t>> read_labels(const std::string& path) {
   return labels;
 }
 
-// The labels' file by MNIST's naming: images → labels, idx3 → idx1, with or without .gz. Empty where there is
-// none.
+// The labels' file by MNIST's naming: images → labels, idx3 → idx1, with or
+// without .gz. Empty where there is none.
 std::string labels_beside(const std::string& images_path) {
   const fs::path path(images_path);
   std::string name = path.filename().string();
   const std::size_t images = name.rfind("images");
   if (images == std::string::npos) return "";
   name.replace(images, 6, "labels");
-  if (const std::size_t idx = name.rfind("idx3"); idx != std::string::npos) name.replace(idx, 4, "idx1");
+  if (const std::size_t idx = name.rfind("idx3"); idx != std::string::npos)
+    name.replace(idx, 4, "idx1");
   std::string other = name.ends_with(".gz") ? name.substr(0, name.size() - 3) : name + ".gz";
   for (const std::string& candidate : {name, other}) {
     const fs::path labels = path.parent_path() / candidate;
@@ -135,26 +140,28 @@ Result<std::unique_ptr<Source>> open_idx_source(const std::string& images_path) 
   ASSIGN_OR_RETURN(GzReader in, GzReader::open(images_path));
   ASSIGN_OR_RETURN(const std::uint32_t magic, in.big_endian());
   if (magic != kImagesMagic) {
-    return fail(ErrorCode::kInvalid,
-                text(images_path, ": not an IDX file of images (unsigned bytes, three dimensions)"));
+    return fail(
+        ErrorCode::kInvalid,
+        text(images_path, ": not an IDX file of images (unsigned bytes, three dimensions)"));
   }
   ASSIGN_OR_RETURN(const std::uint32_t count, in.big_endian());
   ASSIGN_OR_RETURN(const std::uint32_t height, in.big_endian());
   ASSIGN_OR_RETURN(const std::uint32_t width, in.big_endian());
   if (height == 0 || width == 0 || height > 16384 || width > 16384) {
-    return fail(ErrorCode::kCorrupt, text(images_path, ": images of ", height, "x", width, " pixels"));
+    return fail(ErrorCode::kCorrupt,
+                text(images_path, ": images of ", height, "x", width, " pixels"));
   }
   std::optional<std::vector<std::uint8_t>> labels;
   if (const std::string path = labels_beside(images_path); !path.empty()) {
     ASSIGN_OR_RETURN(labels, read_labels(path));
     if (labels->size() != count && !planted("labels_not_counted")) {
-      return fail(ErrorCode::kInvalid, text(images_path, " holds ", count, " images, but ", path, " holds ",
-                                            labels->size(), " labels"));
+      return fail(ErrorCode::kInvalid, text(images_path, " holds ", count, " images, but ", path,
+                                            " holds ", labels->size(), " labels"));
     }
   }
-  return std::unique_ptr<Source>(std::make_unique<IdxSource>(images_path, std::move(in), count,
-                                                             static_cast<int>(height),
-                                                             static_cast<int>(width), std::move(labels)));
+  return std::unique_ptr<Source>(
+      std::make_unique<IdxSource>(images_path, std::move(in), count, static_cast<int>(height),
+                                  static_cast<int>(width), std::move(labels)));
 }
 
 }  // namespace skerry::diffusion

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/formats/image.h"
 
 #include <algorithm>
@@ -22,8 +23,8 @@ struct Taps {
   std::vector<float> weights;
 };
 
-// Triangle filter over `span` input pixels from `offset`, spread over `count` outputs. Shrinking widens the
-// triangle.
+// Triangle filter over `span` input pixels from `offset`, spread over `count`
+// outputs. Shrinking widens the triangle.
 std::vector<Taps> triangle_taps(int input, double offset, double span, int count) {
   std::vector<Taps> taps(static_cast<std::size_t>(count));
   const double scale = span / count;
@@ -51,8 +52,8 @@ Result<Image> decode_image(std::string_view bytes, std::int64_t max_pixels) {
   if (bytes.starts_with(kPngMagic)) return decode_png(bytes, max_pixels);
   if (bytes.starts_with(kJpegMagic)) return decode_jpeg(bytes, max_pixels);
   if (is_webp(bytes)) return decode_webp(bytes, max_pixels);
-  return fail(ErrorCode::kCorrupt,
-              bytes.empty() ? "the file is empty" : "neither JPEG, PNG nor WebP by its first bytes");
+  return fail(ErrorCode::kCorrupt, bytes.empty() ? "the file is empty"
+                                                 : "neither JPEG, PNG nor WebP by its first bytes");
 }
 
 Image centre_square(const Image& image, int size) {
@@ -64,9 +65,11 @@ Image centre_square(const Image& image, int size) {
   const std::size_t channels = static_cast<std::size_t>(image.channels);
   const std::size_t line = static_cast<std::size_t>(size) * channels;
 
-  std::vector<float> narrow(static_cast<std::size_t>(image.height) * line);  // [height, size, channels]
+  std::vector<float> narrow(static_cast<std::size_t>(image.height) *
+                            line);  // [height, size, channels]
   for (std::size_t y = 0; y < static_cast<std::size_t>(image.height); ++y) {
-    const std::uint8_t* source = image.pixels.data() + y * static_cast<std::size_t>(image.width) * channels;
+    const std::uint8_t* source =
+        image.pixels.data() + y * static_cast<std::size_t>(image.width) * channels;
     for (std::size_t x = 0; x < static_cast<std::size_t>(size); ++x) {
       const Taps& tap = columns[x];
       for (std::size_t j = 0; j < tap.weights.size(); ++j) {
@@ -76,7 +79,8 @@ Image centre_square(const Image& image, int size) {
       }
     }
   }
-  Image out{size, size, image.channels, std::vector<std::uint8_t>(static_cast<std::size_t>(size) * line)};
+  Image out{size, size, image.channels,
+            std::vector<std::uint8_t>(static_cast<std::size_t>(size) * line)};
   std::vector<float> sum(line);
   for (std::size_t y = 0; y < static_cast<std::size_t>(size); ++y) {
     std::fill(sum.begin(), sum.end(), 0.F);
@@ -95,7 +99,8 @@ Image centre_square(const Image& image, int size) {
 bool is_grey(const Image& image) {
   if (image.channels == 1) return true;
   for (std::size_t i = 0; i + 2 < image.pixels.size(); i += 3) {
-    if (image.pixels[i] != image.pixels[i + 1] || image.pixels[i] != image.pixels[i + 2]) return false;
+    if (image.pixels[i] != image.pixels[i + 1] || image.pixels[i] != image.pixels[i + 2])
+      return false;
   }
   return true;
 }

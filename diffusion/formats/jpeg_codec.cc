@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <csetjmp>
 #include <cstddef>
 #include <cstdio>
@@ -15,8 +16,9 @@
 namespace skerry::diffusion {
 namespace {
 
-// libjpeg reports by calling back and must not return from a fatal error, hence the jump. Nothing with a
-// destructor is born between setjmp and the jump: all of it lives in this struct.
+// libjpeg reports by calling back and must not return from a fatal error, hence
+// the jump. Nothing with a destructor is born between setjmp and the jump: all
+// of it lives in this struct.
 struct Decoder {
   jpeg_error_mgr errors{};
   jpeg_decompress_struct jpeg{};
@@ -32,7 +34,8 @@ void on_error(j_common_ptr common) {
   std::longjmp(decoder->escape, 1);
 }
 
-// Warnings about missing data mean half an image of grey; other warnings are harmless and common.
+// Warnings about missing data mean half an image of grey; other warnings are
+// harmless and common.
 void on_message(j_common_ptr common, int level) {
   if (level >= 0) return;
   auto* decoder = static_cast<Decoder*>(common->client_data);
@@ -62,7 +65,8 @@ bool decode(Decoder& decoder, std::string_view bytes, std::int64_t max_pixels) {
   decoder.image.channels = 3;
   decoder.image.pixels.resize(std::size_t{jpeg.output_width} * jpeg.output_height * 3);
   while (jpeg.output_scanline < jpeg.output_height) {
-    JSAMPROW row = decoder.image.pixels.data() + std::size_t{jpeg.output_scanline} * jpeg.output_width * 3;
+    JSAMPROW row =
+        decoder.image.pixels.data() + std::size_t{jpeg.output_scanline} * jpeg.output_width * 3;
     jpeg_read_scanlines(&jpeg, &row, 1);
   }
   jpeg_finish_decompress(&jpeg);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
 
 #include "base/text.h"
@@ -21,8 +22,9 @@ Result<NumberArray> array_of(const storage::TensorView& tensor) {
   const bool whole = tensor.dtype == DType::kI8 || tensor.dtype == DType::kI16 ||
                      tensor.dtype == DType::kI32 || tensor.dtype == DType::kI64;
   if (!floats && !whole && tensor.dtype != DType::kU8) {
-    return fail(ErrorCode::kInvalid, text("expected `", tensor.name, "` as F16, F32 or whole numbers, found ",
-                                          storage::name_of(tensor.dtype)));
+    return fail(ErrorCode::kInvalid,
+                text("expected `", tensor.name, "` as F16, F32 or whole numbers, found ",
+                     storage::name_of(tensor.dtype)));
   }
   return NumberArray{tensor.shape,
                      floats  ? 'f'
@@ -93,7 +95,9 @@ class LatentSource final : public Source {
     return std::optional<SourceSample>(std::move(sample));
   }
 
-  std::uint64_t expected_samples() const override { return files_.size() == 1 ? file_.latents.count : 0; }
+  std::uint64_t expected_samples() const override {
+    return files_.size() == 1 ? file_.latents.count : 0;
+  }
 
  private:
   Result<void> open(const std::string& relative) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/formats/latents.h"
 
 #include <cmath>
@@ -19,7 +20,8 @@ std::string shape_text(const std::vector<std::uint64_t>& shape) {
 }  // namespace
 
 Result<void> validate(const LatentScaling& scaling) {
-  const bool sane = std::isfinite(scaling.scale) && scaling.scale > 0 && std::isfinite(scaling.shift);
+  const bool sane =
+      std::isfinite(scaling.scale) && scaling.scale > 0 && std::isfinite(scaling.shift);
   if (sane) return {};
   return fail(ErrorCode::kInvalid,
               text("latents are scaled by a number above 0 and shifted by a finite one, found ",
@@ -44,23 +46,25 @@ Result<LatentBlock> latents_of(const NumberArray& array) {
   std::vector<std::uint64_t> shape = array.shape;
   if (shape.size() == 3) shape.insert(shape.begin(), 1);
   const bool sane = shape.size() == 4 && shape[0] >= 1 && shape[0] <= UINT32_MAX && shape[1] >= 1 &&
-                    shape[1] <= kMaxLatentChannels && shape[2] == shape[3] && shape[2] >= kMinLatentSize &&
-                    shape[2] <= kMaxLatentSize;
+                    shape[1] <= kMaxLatentChannels && shape[2] == shape[3] &&
+                    shape[2] >= kMinLatentSize && shape[2] <= kMaxLatentSize;
   if (!sane) {
-    return fail(ErrorCode::kInvalid,
-                text("expected latents of the shape [N,C,S,S], with 1 to ", kMaxLatentChannels,
-                     " channels and squares of ", kMinLatentSize, " to ", kMaxLatentSize, ", found ",
-                     shape_text(array.shape), ": reshape, transpose or crop them to that"));
+    return fail(
+        ErrorCode::kInvalid,
+        text("expected latents of the shape [N,C,S,S], with 1 to ", kMaxLatentChannels,
+             " channels and squares of ", kMinLatentSize, " to ", kMaxLatentSize, ", found ",
+             shape_text(array.shape), ": reshape, transpose or crop them to that"));
   }
-  return LatentBlock{shape[0], static_cast<int>(shape[1]), static_cast<int>(shape[2]), array.number_bytes,
-                     array.data};
+  return LatentBlock{shape[0], static_cast<int>(shape[1]), static_cast<int>(shape[2]),
+                     array.number_bytes, array.data};
 }
 
 Result<std::vector<std::int32_t>> labels_of(const NumberArray& array, std::uint64_t count) {
   if (array.kind == 'f' || array.shape != std::vector<std::uint64_t>{count}) {
-    return fail(ErrorCode::kInvalid, text("expected labels as whole numbers, one for each of ", count,
-                                          " latents, found ", array.kind == 'f' ? "floats" : "whole numbers",
-                                          " of the shape ", shape_text(array.shape)));
+    return fail(ErrorCode::kInvalid,
+                text("expected labels as whole numbers, one for each of ", count,
+                     " latents, found ", array.kind == 'f' ? "floats" : "whole numbers",
+                     " of the shape ", shape_text(array.shape)));
   }
   std::vector<std::int32_t> labels;
   for (std::uint64_t i = 0; i < count; ++i) {

@@ -1,6 +1,9 @@
-// Latents that the encoder of an autoencoder made beforehand, on their way to the training set. Bytes from outside: bounded,
-// and nothing is read beyond them. Plain values, no state: any thread. Failure rule: kCorrupt for bytes that break the
-// format, kInvalid for what are no latents; both say what was expected and found.
+// SPDX-License-Identifier: Apache-2.0
+// Latents that the encoder of an autoencoder made beforehand, on their way to
+// the training set. Bytes from outside: bounded, and nothing is read beyond
+// them. Plain values, no state: any thread. Failure rule: kCorrupt for bytes
+// that break the format, kInvalid for what are no latents; both say what was
+// expected and found.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +21,8 @@ constexpr std::uint64_t kMaxLatentChannels = 64;
 constexpr int kMinLatentSize = 4;
 constexpr int kMaxLatentSize = 1024;
 
-// What latents are trained on, as diffusers has it: z' = (z − shift) · scale. Decoding undoes it.
+// What latents are trained on, as diffusers has it: z' = (z − shift) · scale.
+// Decoding undoes it.
 struct LatentScaling {
   double scale = 1;
   double shift = 0;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Latents from every kind of file, scaled and not, and what is refused.
 #include "diffusion/formats/latents.h"
 
@@ -62,14 +63,15 @@ Result<ImageSet> read(const TemporaryFolder& folder, const std::string& path,
   return read_images(*source, folder.path(), size, options, [](const Progress&) {});
 }
 
-std::string refusal(const TemporaryFolder& folder, const std::string& path, const LatentOptions& options = {},
-                    int size = 0) {
+std::string refusal(const TemporaryFolder& folder, const std::string& path,
+                    const LatentOptions& options = {}, int size = 0) {
   const auto set = read(folder, path, options, size);
   return set.has_value() ? "accepted" : set.error().message;
 }
 
 // They are latents 0, 1, … of value(), scaled like this.
-void expect_in_order(const Result<ImageSet>& set, std::uint64_t count, double scale = 1, double shift = 0) {
+void expect_in_order(const Result<ImageSet>& set, std::uint64_t count, double scale = 1,
+                     double shift = 0) {
   ASSERT_TRUE(set.has_value()) << set.error().message;
   ASSERT_EQ(set->pixels.count, count);
   EXPECT_TRUE(set->pixels.latents);
@@ -79,7 +81,8 @@ void expect_in_order(const Result<ImageSet>& set, std::uint64_t count, double sc
   for (std::uint64_t n = 0; n < count; ++n) {
     set->pixels.read(n, found);
     for (std::uint64_t i = 0; i < kEach; ++i)
-      EXPECT_NEAR(found[i], (value(n, i) - shift) * scale, 1e-3 * std::abs(found[i])) << n << ' ' << i;
+      EXPECT_NEAR(found[i], (value(n, i) - shift) * scale, 1e-3 * std::abs(found[i]))
+          << n << ' ' << i;
   }
 }
 
@@ -115,7 +118,8 @@ TEST(Latents, OfOneNumPyFileWithItsLabelsBeside) {
   }
   folder.write("in/train-labels.npy", npy_file("|u1", {3}, std::string("\2\1\0", 3)));
   EXPECT_THAT(read(folder, path)->labels, ElementsAre(2, 1, 0));
-  folder.write("in/train-latents.npy", npy_file("<f2", {3, kChannels, kSide, kSide}, as_halves(some(0, 3))));
+  folder.write("in/train-latents.npy",
+               npy_file("<f2", {3, kChannels, kSide, kSide}, as_halves(some(0, 3))));
   expect_in_order(read(folder, path), 3);
 }
 
@@ -166,8 +170,9 @@ TEST(Latents, AnArrayBesideAnImageIsNone) {
   const std::string png = png_bytes(picture(8, 8, 3, 1));
   const auto set =
       read(folder,
-           folder.write("a.tar",
-                        tar_bytes({{"0.npy", "anything"}, {"0.png", png}, {"1.png", png}, {"1.npy", "x"}})));
+           folder.write(
+               "a.tar",
+               tar_bytes({{"0.npy", "anything"}, {"0.png", png}, {"1.png", png}, {"1.npy", "x"}})));
   ASSERT_TRUE(set.has_value()) << set.error().message;
   EXPECT_EQ(set->pixels.count, 2U);
   EXPECT_FALSE(set->pixels.latents);
@@ -241,17 +246,20 @@ TEST(Latents, AreAllOfOneShapeAndNotMixedWithImages) {
   EXPECT_THAT(refusal(folder, folder.path("in")),
               HasSubstr("1.npy[0]: expected a latent of [2,4,4], as before it, found [1,4,4]"));
   const std::string png = png_bytes(picture(8, 8, 3, 1));
-  EXPECT_THAT(refusal(folder, folder.write("a.tar", tar_bytes({{"0.npy", one_npy(0)}, {"1.png", png}}))),
-              HasSubstr("1.png: expected latents, as before it, found an image"));
   EXPECT_THAT(
-      refusal(folder, folder.write("a.tar", tar_bytes({{"0.a.npy", one_npy(0)}, {"0.b.npy", one_npy(0)}}))),
+      refusal(folder, folder.write("a.tar", tar_bytes({{"0.npy", one_npy(0)}, {"1.png", png}}))),
+      HasSubstr("1.png: expected latents, as before it, found an image"));
+  EXPECT_THAT(
+      refusal(folder,
+              folder.write("a.tar", tar_bytes({{"0.a.npy", one_npy(0)}, {"0.b.npy", one_npy(0)}}))),
       HasSubstr("expected one .npy in a sample, found 0.b.npy too"));
   EXPECT_THAT(refusal(folder, folder.write("a.tar", tar_bytes({{"0.npy", latents_npy(0, 2)}}))),
               HasSubstr("0.npy: expected one latent [C,S,S] in a sample, found 2"));
-  EXPECT_THAT(
-      refusal(folder, folder.write("a.tar", tar_bytes({{"0.png", png}})), {.scaling = LatentScaling{}}),
-      HasSubstr("0.png: expected latents"));
-  EXPECT_THAT(refusal(folder, folder.path("in/0.npy"), {.scaled = true}), HasSubstr("needs --latent-scale"));
+  EXPECT_THAT(refusal(folder, folder.write("a.tar", tar_bytes({{"0.png", png}})),
+                      {.scaling = LatentScaling{}}),
+              HasSubstr("0.png: expected latents"));
+  EXPECT_THAT(refusal(folder, folder.path("in/0.npy"), {.scaled = true}),
+              HasSubstr("needs --latent-scale"));
 }
 
 // As where a sample has an embedding beside its image, and the image was lost.
@@ -260,7 +268,8 @@ TEST(Latents, OfASetOfImagesAreNone) {
   const std::string png = png_bytes(picture(8, 8, 3, 1));
   const auto set =
       read(folder,
-           folder.write("a.tar", tar_bytes({{"0.png", png}, {"1.npy", "no array"}, {"2.npy", one_npy(0)}})));
+           folder.write("a.tar",
+                        tar_bytes({{"0.png", png}, {"1.npy", "no array"}, {"2.npy", one_npy(0)}})));
   ASSERT_TRUE(set.has_value()) << set.error().message;
   EXPECT_EQ(set->pixels.count, 1U);
   EXPECT_FALSE(set->latents);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/formats/npy.h"
 
 #include <algorithm>
@@ -27,7 +28,8 @@ struct Header {
   std::optional<std::vector<std::uint64_t>> shape;
 };
 
-// Python's literal of a dict, as far as NumPy writes it: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
+// Python's literal of a dict, as far as NumPy writes it: {'descr': '<f4',
+// 'fortran_order': False, 'shape': (3, 4), }
 class HeaderReader {
  public:
   explicit HeaderReader(std::string_view text) : rest_(text) {}
@@ -112,7 +114,8 @@ Result<NumberArray> open_array(std::string_view file) {
   if (!file.starts_with(kMagic)) return corrupt("not a NumPy file by its first bytes");
   if (file.size() < kMagic.size() + 2) return corrupt("the file is truncated");
   const auto version = static_cast<unsigned char>(file[kMagic.size()]);
-  if (version < 1 || version > 3) return corrupt(text("format ", unsigned{version}, ", expected 1 to 3"));
+  if (version < 1 || version > 3)
+    return corrupt(text("format ", unsigned{version}, ", expected 1 to 3"));
   const std::size_t length_bytes = version == 1 ? 2 : 4, length_at = kMagic.size() + 2;
   if (file.size() < length_at + length_bytes) return corrupt("the file is truncated");
   const std::uint64_t length = little_endian(file.substr(length_at, length_bytes));
@@ -140,9 +143,11 @@ Result<NumberArray> open_array(std::string_view file) {
 Result<void> check_bytes(const NumberArray& array) {
   std::uint64_t expected = array.number_bytes;
   for (const std::uint64_t extent : array.shape) {
-    if (__builtin_mul_overflow(expected, extent, &expected)) return corrupt("a shape beyond all memory");
+    if (__builtin_mul_overflow(expected, extent, &expected))
+      return corrupt("a shape beyond all memory");
   }
-  if (array.data.size() < expected || (array.data.size() > expected && !planted("numbers_left_over"))) {
+  if (array.data.size() < expected ||
+      (array.data.size() > expected && !planted("numbers_left_over"))) {
     return corrupt(text("expected ", expected, " bytes of numbers, found ", array.data.size()));
   }
   return {};
@@ -178,9 +183,11 @@ std::int64_t integer_at(const NumberArray& array, std::uint64_t index) {
   const bool sign = array.kind == 'i';
   switch (array.number_bytes) {
     case 1:
-      return sign ? number_at<std::int8_t>(array.data, index) : number_at<std::uint8_t>(array.data, index);
+      return sign ? number_at<std::int8_t>(array.data, index)
+                  : number_at<std::uint8_t>(array.data, index);
     case 2:
-      return sign ? number_at<std::int16_t>(array.data, index) : number_at<std::uint16_t>(array.data, index);
+      return sign ? number_at<std::int16_t>(array.data, index)
+                  : number_at<std::uint16_t>(array.data, index);
     case 4:
       return sign ? number_at<std::int32_t>(array.data, index)
                   : std::int64_t{number_at<std::uint32_t>(array.data, index)};
@@ -208,7 +215,8 @@ Result<FeatureMatrix> parse_npy(std::string_view file) {
   return FeatureMatrix{array.shape[0], array.shape[1], array.number_bytes, array.data};
 }
 
-Result<std::vector<float>> unit_rows(const FeatureMatrix& matrix, std::span<const std::uint32_t> rows) {
+Result<std::vector<float>> unit_rows(const FeatureMatrix& matrix,
+                                     std::span<const std::uint32_t> rows) {
   std::vector<float> out;
   out.reserve(rows.size() * matrix.columns);
   for (const std::uint32_t row : rows) {
@@ -219,12 +227,15 @@ Result<std::vector<float>> unit_rows(const FeatureMatrix& matrix, std::span<cons
       squares += value * value;
     }
     if (!std::isfinite(squares)) {
-      return fail(ErrorCode::kInvalid,
-                  text("row ", row, " of the features holds a number that is not finite, or too large"));
+      return fail(
+          ErrorCode::kInvalid,
+          text("row ", row, " of the features holds a number that is not finite, or too large"));
     }
-    const double inverse = squares >= std::numeric_limits<double>::min() ? 1 / std::sqrt(squares) : 0;
+    const double inverse =
+        squares >= std::numeric_limits<double>::min() ? 1 / std::sqrt(squares) : 0;
     for (std::uint64_t i = 0; i < matrix.columns; ++i) {
-      out.push_back(static_cast<float>(float_at(matrix.data, matrix.number_bytes, first + i) * inverse));
+      out.push_back(
+          static_cast<float>(float_at(matrix.data, matrix.number_bytes, first + i) * inverse));
     }
   }
   return out;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The split and the partition table: pure functions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +20,8 @@ TEST(Split, HalvesAreDisjointAndWhatIsLeftTrains) {
     for (const auto* part : {&split.train, &split.fit, &split.test}) {
       EXPECT_FALSE(part->empty());
       EXPECT_TRUE(std::is_sorted(part->begin(), part->end()));
-      for (const std::uint32_t row : *part) EXPECT_TRUE(all.insert(row).second) << row << " is in two parts";
+      for (const std::uint32_t row : *part)
+        EXPECT_TRUE(all.insert(row).second) << row << " is in two parts";
     }
     EXPECT_EQ(all.size(), count);
     EXPECT_EQ(*all.rbegin(), count - 1);
@@ -39,7 +41,8 @@ struct Cloud {
   std::vector<std::uint64_t> counts;
 };
 
-// Fine centroids in a few blobs of very unequal weight: nearest coarse centroid alone would be far from balanced.
+// Fine centroids in a few blobs of very unequal weight: nearest coarse centroid
+// alone would be far from balanced.
 Cloud lopsided_cloud(std::size_t fine, std::size_t features, std::uint64_t seed) {
   Stream stream(Position{.seed = seed, .purpose = Purpose::kSimulation});
   Cloud cloud;
@@ -58,8 +61,8 @@ TEST(Table, LoadsStayWithinBothCaps) {
     for (std::uint64_t seed = 0; seed < 5; ++seed) {
       const Cloud cloud = lopsided_cloud(512, 6, seed);
       const PartitionTable table = build_table(cloud.centroids, 6, cloud.counts, experts, seed);
-      const double total =
-          static_cast<double>(std::accumulate(cloud.counts.begin(), cloud.counts.end(), std::uint64_t{0}));
+      const double total = static_cast<double>(
+          std::accumulate(cloud.counts.begin(), cloud.counts.end(), std::uint64_t{0}));
       std::vector<std::uint64_t> load(experts);
       for (std::size_t j = 0; j < cloud.counts.size(); ++j)
         load.at(static_cast<std::size_t>(table.expert[j])) += cloud.counts[j];

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/formats/pixels.h"
 
 #include <fcntl.h>
@@ -18,7 +19,8 @@ namespace {
 constexpr std::size_t kBufferBytes = 4U << 20;
 
 Error errno_failure(std::string_view doing) {
-  const ErrorCode code = errno == ENOSPC || errno == EDQUOT ? ErrorCode::kExhausted : ErrorCode::kIo;
+  const ErrorCode code =
+      errno == ENOSPC || errno == EDQUOT ? ErrorCode::kExhausted : ErrorCode::kIo;
   return fail(code, text(doing, ": ", std::strerror(errno)));
 }
 
@@ -27,7 +29,8 @@ Error errno_failure(std::string_view doing) {
 void PixelView::read(std::uint64_t index, std::span<float> out) const {
   const std::uint8_t* const from = data + index * stride;
   if (!latents) {
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(from[i]) / 127.5F - 1.F;
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = static_cast<float>(from[i]) / 127.5F - 1.F;
     return;
   }
   for (std::size_t i = 0; i < out.size(); ++i) {
@@ -85,7 +88,8 @@ Result<PixelStore> PixelStore::create(const std::string& folder, int planes, int
   return store;
 }
 
-Result<PixelStore> PixelStore::create_for_latents(const std::string& folder, int channels, int size) {
+Result<PixelStore> PixelStore::create_for_latents(const std::string& folder, int channels,
+                                                  int size) {
   ASSIGN_OR_RETURN(PixelStore store, create(folder, channels, size));
   store.impl_->latents = true;
   return store;
@@ -94,11 +98,13 @@ Result<PixelStore> PixelStore::create_for_latents(const std::string& folder, int
 Result<void> PixelStore::append(const Image& image) {
   Impl& impl = *impl_;
   SKERRY_CHECK(image.width == impl.size && image.height == impl.size, "image of another size");
-  const std::size_t area = static_cast<std::size_t>(impl.size) * static_cast<std::size_t>(impl.size);
+  const std::size_t area =
+      static_cast<std::size_t>(impl.size) * static_cast<std::size_t>(impl.size);
   const auto channels = static_cast<std::size_t>(image.channels);
   for (std::size_t plane = 0; plane < static_cast<std::size_t>(impl.planes); ++plane) {
     const std::size_t channel = channels == 1 ? 0 : plane;
-    for (std::size_t i = 0; i < area; ++i) impl.buffer.push_back(image.pixels[i * channels + channel]);
+    for (std::size_t i = 0; i < area; ++i)
+      impl.buffer.push_back(image.pixels[i * channels + channel]);
   }
   return impl.added();
 }
@@ -117,16 +123,22 @@ Result<PixelView> PixelStore::map(int channels) {
   Impl& impl = *impl_;
   SKERRY_CHECK(channels >= 1 && channels <= impl.planes, "more channels than planes");
   TRY(impl.flush());
-  const std::uint64_t area = static_cast<std::uint64_t>(impl.size) * static_cast<std::uint64_t>(impl.size);
-  const std::uint64_t stride = area * static_cast<std::uint64_t>(impl.planes) * (impl.latents ? 2 : 1);
+  const std::uint64_t area =
+      static_cast<std::uint64_t>(impl.size) * static_cast<std::uint64_t>(impl.size);
+  const std::uint64_t stride =
+      area * static_cast<std::uint64_t>(impl.planes) * (impl.latents ? 2 : 1);
   if (impl.mapped == nullptr && impl.count > 0) {
     impl.mapped_bytes = impl.count * stride;
     void* mapped = mmap(nullptr, impl.mapped_bytes, PROT_READ, MAP_SHARED, impl.descriptor, 0);
     if (mapped == MAP_FAILED) return errno_failure("mapping decoded images");
     impl.mapped = mapped;
   }
-  return PixelView{
-      static_cast<const std::uint8_t*>(impl.mapped), impl.count, stride, channels, impl.size, impl.latents};
+  return PixelView{static_cast<const std::uint8_t*>(impl.mapped),
+                   impl.count,
+                   stride,
+                   channels,
+                   impl.size,
+                   impl.latents};
 }
 
 std::uint64_t PixelStore::count() const { return impl_->count; }

@@ -1,5 +1,7 @@
-// The decoded pixels of a dataset, or its latents, of any size: written in order to a scratch file, then mapped, so that
-// memory holds only what is being looked at. The file has no name once it is open and goes with the object.
+// SPDX-License-Identifier: Apache-2.0
+// The decoded pixels of a dataset, or its latents, of any size: written in
+// order to a scratch file, then mapped, so that memory holds only what is being
+// looked at. The file has no name once it is open and goes with the object.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +14,8 @@
 
 namespace skerry::diffusion {
 
-// `count` images [channels, size, size], one every `stride` bytes: pixels as bytes, or latents as halves, little-endian. A
-// view: the store owns them.
+// `count` images [channels, size, size], one every `stride` bytes: pixels as
+// bytes, or latents as halves, little-endian. A view: the store owns them.
 struct PixelView {
   const std::uint8_t* data = nullptr;
   std::uint64_t count = 0;
@@ -29,18 +31,20 @@ struct PixelView {
   std::span<const std::uint8_t> image(std::uint64_t index) const {
     return {data + index * stride, image_bytes()};
   }
-  // As the model sees it: of a pixel x = u8 / 127.5 − 1, a latent as it is. REQUIRES: out has dimensions() values.
+  // As the model sees it: of a pixel x = u8 / 127.5 − 1, a latent as it is.
+  // REQUIRES: out has dimensions() values.
   void read(std::uint64_t index, std::span<float> out) const;
 };
 
 class PixelStore {
  public:
-  // `planes` a sample (1 or 3) of size × size bytes each. The scratch file is made in `folder`.
+  // `planes` a sample (1 or 3) of size × size bytes each. The scratch file is
+  // made in `folder`.
   static Result<PixelStore> create(const std::string& folder, int planes, int size);
   // The same for latents of so many channels, which map() then names.
   static Result<PixelStore> create_for_latents(const std::string& folder, int channels, int size);
-  // `image` is size × size; grey is repeated into three planes where the store has three. kExhausted: disk
-  // full.
+  // `image` is size × size; grey is repeated into three planes where the store
+  // has three. kExhausted: disk full.
   Result<void> append(const Image& image);
   Result<void> append(std::span<const std::uint16_t> halves);  // of a whole latent
   // Ends the writing. With channels = 1 only the first plane shows.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <png.h>
 
 #include <cstring>
@@ -16,7 +17,8 @@ Result<Image> decode_png(std::string_view bytes, std::int64_t max_pixels) {
   }
   if (std::int64_t{png.width} * png.height > max_pixels) {
     png_image_free(&png);
-    return fail(ErrorCode::kCorrupt, text("PNG of ", png.width, "x", png.height, " pixels is too large"));
+    return fail(ErrorCode::kCorrupt,
+                text("PNG of ", png.width, "x", png.height, " pixels is too large"));
   }
   png.format = PNG_FORMAT_RGB;
   Image image{static_cast<int>(png.width), static_cast<int>(png.height), 3, {}};

@@ -1,5 +1,6 @@
-// How far a long piece of work is. Called on the working thread, at most about ten times a second's worth of
-// work.
+// SPDX-License-Identifier: Apache-2.0
+// How far a long piece of work is. Called on the working thread, at most about
+// ten times a second's worth of work.
 #pragma once
 
 #include <cstdint>

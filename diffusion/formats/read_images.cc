@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/formats/read_images.h"
 
 #include <algorithm>
@@ -38,15 +39,17 @@ void skip(ImageSet& set, SourceSample sample) {
 // The set as it grows. What the first sample is, images or latents, all are.
 class Reading {
  public:
-  Reading(ImageSet& set, const std::string& scratch_folder, int image_size, const LatentOptions& latents)
+  Reading(ImageSet& set, const std::string& scratch_folder, int image_size,
+          const LatentOptions& latents)
       : set_(set), scratch_folder_(scratch_folder), asked_(image_size), options_(latents) {}
 
   Result<void> add(const SourceSample& sample) {
     if (size_ == 0) TRY(begin(sample));
     if (sample.latent.has_value() != set_.latents.has_value()) {
-      return fail(ErrorCode::kInvalid, text(sample.path, ": expected ", set_.latents ? "latents" : "images",
-                                            ", as before it, found ", set_.latents ? "an image" : "latents",
-                                            ": make a dataset of each"));
+      return fail(ErrorCode::kInvalid,
+                  text(sample.path, ": expected ", set_.latents ? "latents" : "images",
+                       ", as before it, found ", set_.latents ? "an image" : "latents",
+                       ": make a dataset of each"));
     }
     return sample.latent ? add_latent(*sample.latent, sample.path) : add_image(*sample.image);
   }
@@ -56,26 +59,29 @@ class Reading {
   Result<void> begin(const SourceSample& sample) {
     if (!sample.latent) {
       if (options_.scaling || options_.scaled) {
-        return fail(ErrorCode::kInvalid, text(sample.path,
-                                              ": expected latents, which --latent-scale and its like are "
-                                              "for, found an image"));
+        return fail(ErrorCode::kInvalid,
+                    text(sample.path,
+                         ": expected latents, which --latent-scale and its like are "
+                         "for, found an image"));
       }
       size_ = size_for(*sample.image, asked_);
-      ASSIGN_OR_RETURN(set_.store, PixelStore::create(scratch_folder_, sample.image->channels, size_));
+      ASSIGN_OR_RETURN(set_.store,
+                       PixelStore::create(scratch_folder_, sample.image->channels, size_));
       return {};
     }
     if (options_.scaled && !options_.scaling) {
-      return fail(
-          ErrorCode::kInvalid,
-          "--latents-scaled needs --latent-scale, by which they were scaled, so that decoding can undo it");
+      return fail(ErrorCode::kInvalid,
+                  "--latents-scaled needs --latent-scale, by which they were scaled, so that "
+                  "decoding can undo it");
     }
     set_.latents = options_.scaling.value_or(LatentScaling{});
     TRY(validate(*set_.latents));
     size_ = sample.latent->size;
     channels_ = sample.latent->channels;
     if (asked_ > 0 && asked_ != size_) {
-      return fail(ErrorCode::kInvalid, text("latents are not resized: leave --image-size out, expected ",
-                                            asked_, ", found ", size_, " in ", sample.path));
+      return fail(ErrorCode::kInvalid,
+                  text("latents are not resized: leave --image-size out, expected ", asked_,
+                       ", found ", size_, " in ", sample.path));
     }
     ASSIGN_OR_RETURN(set_.store, PixelStore::create_for_latents(scratch_folder_, channels_, size_));
     return {};
@@ -90,8 +96,8 @@ class Reading {
     if (latent.channels != channels_ || latent.size != size_) {
       return fail(ErrorCode::kInvalid,
                   text(path, ": expected a latent of [", channels_, ',', size_, ',', size_,
-                       "], as before it, found [", latent.channels, ',', latent.size, ',', latent.size,
-                       "]: make a dataset of each shape"));
+                       "], as before it, found [", latent.channels, ',', latent.size, ',',
+                       latent.size, "]: make a dataset of each shape"));
     }
     halves_.clear();
     for (const float value : latent.values) {
@@ -99,7 +105,8 @@ class Reading {
         return fail(ErrorCode::kInvalid,
                     text(path, ": expected finite numbers, found ", value, ": encode it again"));
       }
-      const double scaled = options_.scaled ? value : (value - set_.latents->shift) * set_.latents->scale;
+      const double scaled =
+          options_.scaled ? value : (value - set_.latents->shift) * set_.latents->scale;
       halves_.push_back(to_half(static_cast<float>(scaled)));
       if (!std::isfinite(from_half(halves_.back()))) {
         return fail(ErrorCode::kInvalid,
@@ -121,8 +128,9 @@ class Reading {
 Error nothing_read(const ImageSet& set) {
   if (set.skipped == 0) return fail(ErrorCode::kInvalid, "there is not one image in it");
   const SkippedImage& first = set.skipped_examples.front();
-  return fail(ErrorCode::kInvalid, text("not one image could be used; ", set.skipped,
-                                        " were skipped, the first, ", first.path, ": ", first.reason));
+  return fail(ErrorCode::kInvalid,
+              text("not one image could be used; ", set.skipped, " were skipped, the first, ",
+                   first.path, ": ", first.reason));
 }
 
 }  // namespace
@@ -148,7 +156,8 @@ Classes number_classes(const std::vector<std::optional<std::string>>& labels) {
     for (const std::uint32_t number : numbers) names.push_back(std::to_string(number));
   }
   std::map<std::string, std::int32_t> index;
-  for (const std::string& name : names) index.emplace(name, static_cast<std::int32_t>(index.size()));
+  for (const std::string& name : names)
+    index.emplace(name, static_cast<std::int32_t>(index.size()));
   Classes classes{std::move(names), {}};
   for (const auto& label : labels) classes.labels.push_back(label ? index.at(*label) : -1);
   return classes;

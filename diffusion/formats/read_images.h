@@ -1,5 +1,7 @@
-// From a source to a set of equal squares with class numbers: decodes, resizes, counts what had to be
-// skipped. Latents are neither resized nor skipped: they are scaled and checked.
+// SPDX-License-Identifier: Apache-2.0
+// From a source to a set of equal squares with class numbers: decodes, resizes,
+// counts what had to be skipped. Latents are neither resized nor skipped: they
+// are scaled and checked.
 #pragma once
 
 #include <optional>
@@ -37,15 +39,18 @@ struct LatentOptions {
   bool scaled = false;                   // they are scaled so already
 };
 
-// Of latents every one must be as large as the first, and as `image_size` if that is not 0; kInvalid names one
-// that is not, that is not finite, or that is beyond what 16 bits hold. Of images `image_size` 0: the size of
-// the first image if that is a square of at most kDefaultImageSize, else kDefaultImageSize. kInvalid where not
-// one image could be used; its message names the first that could not, and why.
+// Of latents every one must be as large as the first, and as `image_size` if
+// that is not 0; kInvalid names one that is not, that is not finite, or that is
+// beyond what 16 bits hold. Of images `image_size` 0: the size of the first
+// image if that is a square of at most kDefaultImageSize, else
+// kDefaultImageSize. kInvalid where not one image could be used; its message
+// names the first that could not, and why.
 Result<ImageSet> read_images(Source& source, const std::string& scratch_folder, int image_size,
                              const LatentOptions& latents, const ProgressFn& progress);
 
-// Class numbers for label names. Whole numbers that fill their range keep their value ("0" … "9"), others are
-// sorted (numerically if all are numbers). Labels with no value become −1.
+// Class numbers for label names. Whole numbers that fill their range keep their
+// value ("0" … "9"), others are sorted (numerically if all are numbers). Labels
+// with no value become −1.
 struct Classes {
   std::vector<std::string> names;
   std::vector<std::int32_t> labels;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/formats/source.h"
 
 #include <algorithm>
@@ -15,14 +16,19 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kAccepted =
-    "accepted are: a folder of .jpg/.jpeg/.png/.webp images (one folder per class, or flat), IDX files "
-    "(train-images-idx3-ubyte[.gz] or the folder that holds it), CIFAR-10 and CIFAR-100 in binary form "
-    "(data_batch_1.bin …, train.bin, or their folder), WebDataset tars (one .tar or a folder of them), "
-    "latents [N,C,S,S] in .npy or .safetensors (one file or a folder of them) or as .npy in a WebDataset";
+    "accepted are: a folder of .jpg/.jpeg/.png/.webp images (one folder per class, or flat), IDX "
+    "files "
+    "(train-images-idx3-ubyte[.gz] or the folder that holds it), CIFAR-10 and CIFAR-100 in binary "
+    "form "
+    "(data_batch_1.bin …, train.bin, or their folder), WebDataset tars (one .tar or a folder of "
+    "them), "
+    "latents [N,C,S,S] in .npy or .safetensors (one file or a folder of them) or as .npy in a "
+    "WebDataset";
 constexpr int kMaxFolderDepth = 16;
 
 bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> endings) {
-  return std::any_of(endings.begin(), endings.end(), [&](std::string_view e) { return name.ends_with(e); });
+  return std::any_of(endings.begin(), endings.end(),
+                     [&](std::string_view e) { return name.ends_with(e); });
 }
 
 std::string lower(std::string_view name) {
@@ -63,7 +69,8 @@ void sort_into(Listing& listing, const std::string& relative, bool at_top) {
 Result<Listing> list_folder(const fs::path& folder) {
   Listing listing;
   std::error_code error;
-  fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink, error);
+  fs::recursive_directory_iterator entry(folder, fs::directory_options::follow_directory_symlink,
+                                         error);
   if (error) return fail(ErrorCode::kIo, text(folder.string(), ": ", error.message()));
   while (entry != fs::recursive_directory_iterator()) {
     const std::string name = entry->path().filename().string();
@@ -111,7 +118,8 @@ std::vector<std::string> training_files(const std::vector<std::string>& names) {
   return training.empty() ? names : training;
 }
 
-std::vector<std::string> in_folder(const std::string& folder, const std::vector<std::string>& names) {
+std::vector<std::string> in_folder(const std::string& folder,
+                                   const std::vector<std::string>& names) {
   std::vector<std::string> paths;
   for (const std::string& name : names) paths.push_back((fs::path(folder) / name).string());
   return paths;
@@ -120,7 +128,9 @@ std::vector<std::string> in_folder(const std::string& folder, const std::vector<
 Result<std::unique_ptr<Source>> open_cifar_of_folder(const std::string& folder,
                                                      const std::vector<std::string>& names) {
   const std::vector<std::string> training = training_files(names);
-  const auto is_ten = [](const std::string& name) { return name.find("batch") != std::string::npos; };
+  const auto is_ten = [](const std::string& name) {
+    return name.find("batch") != std::string::npos;
+  };
   if (std::any_of(training.begin(), training.end(), is_ten) &&
       !std::all_of(training.begin(), training.end(), is_ten)) {
     return fail(ErrorCode::kInvalid,
@@ -133,8 +143,8 @@ Result<std::unique_ptr<Source>> open_idx_of_folder(const std::string& folder,
                                                    const std::vector<std::string>& names) {
   const std::vector<std::string> training = training_files(names);
   if (training.size() > 1) {
-    return fail(ErrorCode::kInvalid, text(folder, " holds several IDX image files (", training[0], ", ",
-                                          training[1], " …): name the one to read"));
+    return fail(ErrorCode::kInvalid, text(folder, " holds several IDX image files (", training[0],
+                                          ", ", training[1], " …): name the one to read"));
   }
   return open_idx_source((fs::path(folder) / training[0]).string());
 }
@@ -146,7 +156,8 @@ Result<std::unique_ptr<Source>> open_directory(const std::string& path) {
   if (!listing.tars.empty()) return open_tar_source(in_folder(path, listing.tars));
   if (listing.has_readable_image) return open_folder_source(path, listing.images);
   if (!listing.latents.empty()) return open_latent_source(path, listing.latents);
-  return fail(ErrorCode::kInvalid, text(path, ": the folder ", describe_others(listing), "; ", kAccepted));
+  return fail(ErrorCode::kInvalid,
+              text(path, ": the folder ", describe_others(listing), "; ", kAccepted));
 }
 
 bool looks_like_idx(const std::string& path) {
@@ -171,13 +182,17 @@ bool is_readable_image_name(std::string_view name) {
 }
 
 bool is_unreadable_image_name(std::string_view name) {
-  return ends_with_any(lower_extension(name), {".gif", ".bmp", ".tif", ".tiff", ".heic", ".avif", ".jp2"});
+  return ends_with_any(lower_extension(name),
+                       {".gif", ".bmp", ".tif", ".tiff", ".heic", ".avif", ".jp2"});
 }
 
-bool is_tar_name(std::string_view name) { return ends_with_any(lower(name), {".tar", ".tar.gz", ".tgz"}); }
+bool is_tar_name(std::string_view name) {
+  return ends_with_any(lower(name), {".tar", ".tar.gz", ".tgz"});
+}
 
 bool is_cifar_name(std::string_view file_name) {
-  if (file_name == "test_batch.bin" || file_name == "train.bin" || file_name == "test.bin") return true;
+  if (file_name == "test_batch.bin" || file_name == "train.bin" || file_name == "test.bin")
+    return true;
   return file_name.starts_with("data_batch_") && file_name.ends_with(".bin");
 }
 
@@ -210,7 +225,8 @@ Result<std::unique_ptr<Source>> open_source(const std::string& path) {
   if (is_tar_name(name)) return open_tar_source({path});
   if (is_cifar_name(name)) return open_cifar_source({path});
   if (is_idx_images_name(name) || looks_like_idx(path)) return open_idx_source(path);
-  if (is_latents_name(name)) return open_latent_source(fs::path(path).parent_path().string(), {name});
+  if (is_latents_name(name))
+    return open_latent_source(fs::path(path).parent_path().string(), {name});
   return fail(ErrorCode::kInvalid, text(path, ": the file's format is not known; ", kAccepted));
 }
 

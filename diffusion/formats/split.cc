@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/formats/split.h"
 
 #include <algorithm>
@@ -17,7 +18,8 @@ Split split_samples(std::uint32_t count, std::uint64_t seed) {
   Stream stream(Position{.seed = seed, .purpose = Purpose::kSplit});
   for (std::uint32_t i = 0; i < held; ++i) std::swap(order[i], order[i + stream.below(count - i)]);
   const auto first = order.begin();
-  Split split{{first + held, order.end()}, {first, first + held / 2}, {first + held / 2, first + held}};
+  Split split{
+      {first + held, order.end()}, {first, first + held / 2}, {first + held / 2, first + held}};
   for (auto* part : {&split.train, &split.fit, &split.test}) std::sort(part->begin(), part->end());
   return split;
 }

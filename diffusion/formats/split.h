@@ -1,4 +1,6 @@
-// Which samples are held back from training. A function of the count and the seed alone.
+// SPDX-License-Identifier: Apache-2.0
+// Which samples are held back from training. A function of the count and the
+// seed alone.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +15,8 @@ struct Split {
 };
 constexpr std::uint32_t kMaxHeldBack = 10'000;
 
-// 5 % are held back, at least 2 and at most kMaxHeldBack, in two halves. REQUIRES: count >= 3.
+// 5 % are held back, at least 2 and at most kMaxHeldBack, in two halves.
+// REQUIRES: count >= 3.
 Split split_samples(std::uint32_t count, std::uint64_t seed);
 
 }  // namespace skerry::diffusion

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/formats/table.h"
 
 #include <algorithm>
@@ -42,13 +43,15 @@ Matrix distances(const Problem& p, const Matrix& coarse) {  // [fine, experts]
   return out;
 }
 
-// Seeds far from each other: each is drawn by weight times squared distance to the nearest so far.
+// Seeds far from each other: each is drawn by weight times squared distance to
+// the nearest so far.
 Matrix seed_coarse(const Problem& p, Stream& stream) {
   Matrix coarse;
   std::vector<double> nearest(p.fine(), 1.0);
   for (std::size_t k = 0; k < p.experts; ++k) {
     double total = 0;
-    for (std::size_t j = 0; j < p.fine(); ++j) total += nearest[j] * static_cast<double>(p.counts[j]);
+    for (std::size_t j = 0; j < p.fine(); ++j)
+      total += nearest[j] * static_cast<double>(p.counts[j]);
     double left = stream.uniform() * total;
     std::size_t chosen = 0;
     for (std::size_t j = 0; j < p.fine(); ++j) {
@@ -60,7 +63,8 @@ Matrix seed_coarse(const Problem& p, Stream& stream) {
     const float* row = &p.centroids[chosen * p.features];
     coarse.insert(coarse.end(), row, row + p.features);
     for (std::size_t j = 0; j < p.fine(); ++j) {
-      const double d = squared_distance(&p.centroids[j * p.features], &coarse[k * p.features], p.features);
+      const double d =
+          squared_distance(&p.centroids[j * p.features], &coarse[k * p.features], p.features);
       nearest[j] = k == 0 ? d : std::min(nearest[j], d);
     }
   }
@@ -122,14 +126,16 @@ struct Caps {
   double high;
 };
 
-// How far a load is outside the caps. An empty expert is worse than any imbalance.
+// How far a load is outside the caps. An empty expert is worse than any
+// imbalance.
 double violation(double load, const Caps& caps, double total) {
   if (load <= 0) return 2 * total;
   return std::max(0.0, caps.low - load) + std::max(0.0, load - caps.high);
 }
 
 void fill(const Problem& p, const Matrix& d, double cap, PartitionTable& table) {
-  std::vector<double> margin(p.fine());  // nearest minus second nearest: the most negative is the clearest
+  std::vector<double> margin(
+      p.fine());  // nearest minus second nearest: the most negative is the clearest
   for (std::size_t j = 0; j < p.fine(); ++j) {
     std::vector<double> row(d.begin() + static_cast<std::ptrdiff_t>(j * p.experts),
                             d.begin() + static_cast<std::ptrdiff_t>((j + 1) * p.experts));
@@ -155,8 +161,10 @@ void fill(const Problem& p, const Matrix& d, double cap, PartitionTable& table) 
   }
 }
 
-// One move: the least added distance for what it repairs. False where no single move repairs anything.
-bool move_one(const Problem& p, const Matrix& d, const Caps& caps, double total, PartitionTable& table) {
+// One move: the least added distance for what it repairs. False where no single
+// move repairs anything.
+bool move_one(const Problem& p, const Matrix& d, const Caps& caps, double total,
+              PartitionTable& table) {
   double best_price = std::numeric_limits<double>::infinity();
   std::size_t best_fine = 0;
   std::size_t best_expert = 0;
@@ -171,7 +179,8 @@ bool move_one(const Problem& p, const Matrix& d, const Caps& caps, double total,
       const auto to_load = static_cast<double>(table.load[k]);
       const double gain = -(left + badness(to_load + count) - badness(to_load));
       if (gain <= 0) continue;
-      const double price = std::max(0.0, d[j * p.experts + k] - d[j * p.experts + from]) * count / gain;
+      const double price =
+          std::max(0.0, d[j * p.experts + k] - d[j * p.experts + from]) * count / gain;
       if (price < best_price) {
         best_price = price;
         best_fine = j;
@@ -202,7 +211,8 @@ PartitionTable build_table(const std::vector<float>& centroids, std::size_t feat
   SKERRY_CHECK(experts >= 1 && p.fine() >= experts, "fewer fine centroids than experts");
   SKERRY_CHECK(centroids.size() == p.fine() * features, "centroids and counts disagree");
   PartitionTable table{std::vector<std::int32_t>(p.fine()), std::vector<std::uint64_t>(experts)};
-  const auto total = static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}));
+  const auto total =
+      static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}));
   const double mean = total / static_cast<double>(experts);
   const Caps caps{kLowCap * mean, kHighCap * mean};
   if (experts == 1) {

@@ -1,8 +1,11 @@
-// The partition rule: a table from fine centroid to expert, filled so that experts learn about equally much.
+// SPDX-License-Identifier: Apache-2.0
+// The partition rule: a table from fine centroid to expert, filled so that
+// experts learn about equally much.
 //
-// Fine centroids are grouped around K coarse ones (k-means of the fine centroids, weighted by their samples).
-// The clearest cases are placed first under a cap, then fine centroids move, cheapest first, until every
-// expert's load lies in [0.92, 1.08] · N/K or no single move helps.
+// Fine centroids are grouped around K coarse ones (k-means of the fine
+// centroids, weighted by their samples). The clearest cases are placed first
+// under a cap, then fine centroids move, cheapest first, until every expert's
+// load lies in [0.92, 1.08] · N/K or no single move helps.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +22,10 @@ struct PartitionTable {
 constexpr double kLowCap = 0.92;
 constexpr double kHighCap = 1.08;
 
-// `centroids` [fine, features], `counts` [fine] samples nearest to each. REQUIRES: fine >= experts >= 1, no
-// count zero.
+// `centroids` [fine, features], `counts` [fine] samples nearest to each.
+// REQUIRES: fine >= experts >= 1, no count zero.
 PartitionTable build_table(const std::vector<float>& centroids, std::size_t features,
-                           const std::vector<std::uint64_t>& counts, std::size_t experts, std::uint64_t seed);
+                           const std::vector<std::uint64_t>& counts, std::size_t experts,
+                           std::uint64_t seed);
 
 }  // namespace skerry::diffusion

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <archive.h>
 #include <archive_entry.h>
 
@@ -34,7 +35,8 @@ std::optional<Member> split_name(std::string path) {
   return Member{path.substr(0, dot), std::move(field), path};
 }
 
-// A field may carry a prefix ("0.jpg" of "name.0.jpg"): its last part says what it is.
+// A field may carry a prefix ("0.jpg" of "name.0.jpg"): its last part says what
+// it is.
 bool is_image_field(const std::string& field) { return is_readable_image_name("." + field); }
 bool is_latent_field(const std::string& field) { return lower_extension("." + field) == ".npy"; }
 
@@ -66,7 +68,8 @@ Result<Latent> latent_in(const std::string& npy) {
   ASSIGN_OR_RETURN(const NumberArray array, parse_npy_array(npy));
   ASSIGN_OR_RETURN(const LatentBlock block, latents_of(array));
   if (block.count == 1) return block.at(0);
-  return fail(ErrorCode::kInvalid, text("expected one latent [C,S,S] in a sample, found ", block.count));
+  return fail(ErrorCode::kInvalid,
+              text("expected one latent [C,S,S] in a sample, found ", block.count));
 }
 
 class TarReader {
@@ -76,7 +79,8 @@ class TarReader {
     archive* handle = reader.archive_.get();
     archive_read_support_format_tar(handle);
     archive_read_support_filter_gzip(handle);
-    if (archive_read_open_filename(handle, path.c_str(), 1U << 16) != ARCHIVE_OK) return reader.failure();
+    if (archive_read_open_filename(handle, path.c_str(), 1U << 16) != ARCHIVE_OK)
+      return reader.failure();
     return reader;
   }
 
@@ -91,7 +95,8 @@ class TarReader {
       if (archive_entry_filetype(entry) != AE_IFREG || name == nullptr) continue;
       std::optional<Member> member = split_name(name);
       if (!member) continue;
-      member->bytes = static_cast<std::uint64_t>(std::max<la_int64_t>(0, archive_entry_size(entry)));
+      member->bytes =
+          static_cast<std::uint64_t>(std::max<la_int64_t>(0, archive_entry_size(entry)));
       return member;
     }
   }
@@ -100,10 +105,12 @@ class TarReader {
     std::string bytes(member.bytes, '\0');
     std::size_t have = 0;
     while (have < bytes.size()) {
-      const la_ssize_t got = archive_read_data(archive_.get(), bytes.data() + have, bytes.size() - have);
+      const la_ssize_t got =
+          archive_read_data(archive_.get(), bytes.data() + have, bytes.size() - have);
       if (got < 0) return failure();
       if (got == 0)
-        return fail(ErrorCode::kCorrupt, text(path_, ": the archive is truncated in ", member.path));
+        return fail(ErrorCode::kCorrupt,
+                    text(path_, ": the archive is truncated in ", member.path));
       have += static_cast<std::size_t>(got);
     }
     return bytes;
@@ -213,13 +220,14 @@ class TarSource final : public Source {
 
   Result<void> take_latent(const Member& member) {
     if (gathering_->latent) {
-      gathering_->latent =
-          fail(ErrorCode::kInvalid, text("expected one .npy in a sample, found ", member.path, " too"));
+      gathering_->latent = fail(ErrorCode::kInvalid,
+                                text("expected one .npy in a sample, found ", member.path, " too"));
       return {};
     }
     if (member.bytes > kMaxLatentBytes) {
-      gathering_->latent = fail(ErrorCode::kInvalid, text(human_bytes(member.bytes),
-                                                          " are too many for one latent: a sample has one"));
+      gathering_->latent =
+          fail(ErrorCode::kInvalid,
+               text(human_bytes(member.bytes), " are too many for one latent: a sample has one"));
       return {};
     }
     gathering_->path = member.path;

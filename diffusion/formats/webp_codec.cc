@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <webp/decode.h>
 
 #include "base/text.h"
@@ -15,7 +16,8 @@ std::vector<std::uint8_t> on_white(const std::vector<std::uint8_t>& pixels) {
   for (std::size_t i = 0; i < pixels.size(); i += 4) {
     const unsigned alpha = pixels[i + 3];
     for (std::size_t c = 0; c < 3; ++c) {
-      out.push_back(static_cast<std::uint8_t>((pixels[i + c] * alpha + 255 * (255 - alpha) + 127) / 255));
+      out.push_back(
+          static_cast<std::uint8_t>((pixels[i + c] * alpha + 255 * (255 - alpha) + 127) / 255));
     }
   }
   return out;
@@ -26,7 +28,8 @@ std::vector<std::uint8_t> on_white(const std::vector<std::uint8_t>& pixels) {
 Result<Image> decode_webp(std::string_view bytes, std::int64_t max_pixels) {
   const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
   WebPBitstreamFeatures found{};
-  if (WebPGetFeatures(data, bytes.size(), &found) != VP8_STATUS_OK) return broken("the header is damaged");
+  if (WebPGetFeatures(data, bytes.size(), &found) != VP8_STATUS_OK)
+    return broken("the header is damaged");
   if (found.has_animation != 0) return broken("an animation, not one image");
   if (std::int64_t{found.width} * found.height > max_pixels) {
     return broken(text(found.width, "x", found.height, " pixels are too many"));

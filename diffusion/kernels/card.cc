@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/kernels/card.h"
 
 #include <dlfcn.h>
@@ -12,8 +13,9 @@
 namespace skerry::diffusion {
 namespace {
 
-// The few functions of NVRTC and of the driver that this needs, by their documented C interfaces: their headers come with a
-// CUDA toolkit. Both return 0 for success.
+// The few functions of NVRTC and of the driver that this needs, by their
+// documented C interfaces: their headers come with a CUDA toolkit. Both return
+// 0 for success.
 using Program = struct ProgramTag*;
 using Context = struct ContextTag*;
 using Module = struct ModuleTag*;
@@ -32,7 +34,8 @@ constexpr int kComputeMajor = 75, kComputeMinor = 76;  // CU_DEVICE_ATTRIBUTE_CO
 class CudaCard : public Card {
  public:
   static Result<std::unique_ptr<Card>> open(int index) {
-    // LibTorch's own way to NVRTC and the driver; it knows where its package keeps them.
+    // LibTorch's own way to NVRTC and the driver; it knows where its package
+    // keeps them.
     void* const library = ::dlopen("libcaffe2_nvrtc.so", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) return fail(ErrorCode::kUnavailable, ::dlerror());
     auto card = std::make_unique<CudaCard>();
@@ -77,12 +80,14 @@ class CudaCard : public Card {
     ASSIGN_OR_RETURN(set_current_, find<int(Context)>(library, "cuCtxSetCurrent"));
     ASSIGN_OR_RETURN(get_current_, find<int(Context*)>(library, "cuCtxGetCurrent"));
     ASSIGN_OR_RETURN(load_, find<int(Module*, const void*)>(library, "cuModuleLoadData"));
-    ASSIGN_OR_RETURN(function_, find<int(Function*, Module, const char*)>(library, "cuModuleGetFunction"));
+    ASSIGN_OR_RETURN(function_,
+                     find<int(Function*, Module, const char*)>(library, "cuModuleGetFunction"));
     ASSIGN_OR_RETURN(launch_, find<LaunchKernel>(library, "cuLaunchKernel"));
     return {};
   }
 
-  // The context that LibTorch computes in, on a thread that may not have met CUDA yet.
+  // The context that LibTorch computes in, on a thread that may not have met
+  // CUDA yet.
   Result<void> enter() {
     Context current = nullptr;
     TRY(expect(get_current_(&current), "cuCtxGetCurrent"));
@@ -106,8 +111,8 @@ class CudaCard : public Card {
                 text(call, ": ", name == nullptr ? text("error ", status) : std::string(name)));
   }
 
-  using LaunchKernel = int(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                           Stream, void**, void**);
+  using LaunchKernel = int(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                           unsigned, Stream, void**, void**);
   int (*error_name_)(int, const char**) = nullptr;
   int (*driver_version_)(int*) = nullptr;
   int (*device_get_)(int*, int) = nullptr;
@@ -146,9 +151,9 @@ Result<std::string> architecture_for(void* library, int capability) {
   if (known.empty()) return text("sm_", capability);
   if (above == known.begin()) {
     return fail(ErrorCode::kUnavailable,
-                text("expected a card of compute capability ", known.front() / 10, ".", known.front() % 10,
-                     " or newer, as this LibTorch's NVRTC compiles for, found ", capability / 10, ".",
-                     capability % 10, "; use a LibTorch of an older CUDA"));
+                text("expected a card of compute capability ", known.front() / 10, ".",
+                     known.front() % 10, " or newer, as this LibTorch's NVRTC compiles for, found ",
+                     capability / 10, ".", capability % 10, "; use a LibTorch of an older CUDA"));
   }
   const int newest = *std::prev(above);
   return text(newest == capability ? "sm_" : kPtx, newest);
@@ -168,7 +173,8 @@ Result<std::string> compile_kernels(void* library, const std::string& architectu
   ASSIGN_OR_RETURN(const auto log_size, find<Size>(library, "nvrtcGetProgramLogSize"));
   ASSIGN_OR_RETURN(const auto log, find<Text>(library, "nvrtcGetProgramLog"));
   const bool ptx = architecture.starts_with(kPtx);
-  ASSIGN_OR_RETURN(const auto code_size, find<Size>(library, ptx ? "nvrtcGetPTXSize" : "nvrtcGetCUBINSize"));
+  ASSIGN_OR_RETURN(const auto code_size,
+                   find<Size>(library, ptx ? "nvrtcGetPTXSize" : "nvrtcGetCUBINSize"));
   ASSIGN_OR_RETURN(const auto code, find<Text>(library, ptx ? "nvrtcGetPTX" : "nvrtcGetCUBIN"));
 
   const auto read = [](Size* size_of, Text* text_of, Program program) {
@@ -193,8 +199,9 @@ Result<std::string> compile_kernels(void* library, const std::string& architectu
     destroy(&program);
   }
   if (!compiled.empty()) return compiled;
-  return fail(ErrorCode::kUnavailable, text("the kernels do not compile for ", architecture, ": ",
-                                            words_of(status), complaint.empty() ? "" : ": ", complaint));
+  return fail(ErrorCode::kUnavailable,
+              text("the kernels do not compile for ", architecture, ": ", words_of(status),
+                   complaint.empty() ? "" : ": ", complaint));
 }
 
 Result<std::unique_ptr<Card>> open_card(int index) { return CudaCard::open(index); }

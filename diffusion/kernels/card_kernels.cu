@@ -1,10 +1,15 @@
-// What a training step does between its matrix products on a card, each in one pass over memory. NVRTC compiles this file
-// for the card at hand when an engine starts (card.cc); card_test.cc compiles it as C++ and runs it thread by thread, so it
-// includes nothing. Nothing here sums in an order that may vary: equal inputs give equal bits. kernels.h says what each
-// function is, and has its composition of LibTorch's operators beside it in card_test.cc.
+// SPDX-License-Identifier: Apache-2.0
+// What a training step does between its matrix products on a card, each in one
+// pass over memory. NVRTC compiles this file for the card at hand when an
+// engine starts (card.cc); card_test.cc compiles it as C++ and runs it thread
+// by thread, so it includes nothing. Nothing here sums in an order that may
+// vary: equal inputs give equal bits. kernels.h says what each function is, and
+// has its composition of LibTorch's operators beside it in card_test.cc.
 //
-// Samples, and rows of all of them, are counted by blockIdx.x: CUDA bounds it at 2³¹ − 1, and blockIdx.y at 65,535.
-// Hidden states are fp32. P is the type of what comes from products and goes into them: bf16 under autocast, else float.
+// Samples, and rows of all of them, are counted by blockIdx.x: CUDA bounds it
+// at 2³¹ − 1, and blockIdx.y at 65,535. Hidden states are fp32. P is the type
+// of what comes from products and goes into them: bf16 under autocast, else
+// float.
 
 struct bf16 {
   unsigned short bits;
@@ -27,12 +32,15 @@ struct Four<bf16> {
 };
 
 __device__ inline float wide(float x) { return x; }
-__device__ inline float wide(bf16 x) { return __uint_as_float(static_cast<unsigned>(x.bits) << 16); }
+__device__ inline float wide(bf16 x) {
+  return __uint_as_float(static_cast<unsigned>(x.bits) << 16);
+}
 __device__ inline void narrow(float x, float& out) { out = x; }
 // To the nearest, of two as near to the even one, as LibTorch rounds.
 __device__ inline void narrow(float x, bf16& out) {
   const unsigned bits = __float_as_uint(x);
-  out.bits = static_cast<unsigned short>(x != x ? 0x7FC0U : (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
+  out.bits =
+      static_cast<unsigned short>(x != x ? 0x7FC0U : (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
 }
 
 // A thread holds the columns threadIdx.x, threadIdx.x + blockDim.x, … of a row.
@@ -60,12 +68,13 @@ __device__ inline Pair block_sum(Pair x) {
   return sum;
 }
 
-// A block for each row of [B,T,width]. `stride`: from a sample's shift, scale and gate to the next's. kGated: x + y · gate
-// goes to `summed` and is what is normalised.
+// A block for each row of [B,T,width]. `stride`: from a sample's shift, scale
+// and gate to the next's. kGated: x + y · gate goes to `summed` and is what is
+// normalised.
 template <class P, bool kGated>
 __device__ inline void modulate(int tokens, int width, long long stride, const float* x, const P* y,
-                                const P* gate, const P* shift, const P* scale, float* summed, P* out,
-                                float* moments) {
+                                const P* gate, const P* shift, const P* scale, float* summed,
+                                P* out, float* moments) {
   const long long row = blockIdx.x, sample = row / tokens;
   float values[kColumns];
   Pair sums{0, 0};
@@ -91,7 +100,8 @@ __device__ inline void modulate(int tokens, int width, long long stride, const f
     const int column = static_cast<int>(threadIdx.x + k * blockDim.x);
     if (column >= width) continue;
     const long long at = sample * stride + column;
-    narrow((values[k] - mean) * factor * (1 + wide(scale[at])) + wide(shift[at]), out[row * width + column]);
+    narrow((values[k] - mean) * factor * (1 + wide(scale[at])) + wide(shift[at]),
+           out[row * width + column]);
   }
   if (threadIdx.x == 0) {
     moments[2 * row] = mean;
@@ -99,14 +109,16 @@ __device__ inline void modulate(int tokens, int width, long long stride, const f
   }
 }
 
-// A block for each `together` rows (blockIdx.y) of each sample (blockIdx.x). x is what was normalised. for_x: the gradient of
-// the normalised, plus `of_summed`, what comes to it from elsewhere. The gradients of shift, scale and gate are sums over a
-// sample's rows: `parts` [B, gridDim.y, kGated ? 3 : 2, width] has those of each block.
+// A block for each `together` rows (blockIdx.y) of each sample (blockIdx.x). x
+// is what was normalised. for_x: the gradient of the normalised, plus
+// `of_summed`, what comes to it from elsewhere. The gradients of shift, scale
+// and gate are sums over a sample's rows: `parts` [B, gridDim.y, kGated ? 3 :
+// 2, width] has those of each block.
 template <class P, bool kGated>
 __device__ inline void modulate_backward(int tokens, int width, int together, long long stride,
                                          const P* gradient, const float* of_summed, const float* x,
-                                         const float* moments, const P* scale, const P* y, const P* gate,
-                                         float* for_x, P* for_y, float* parts) {
+                                         const float* moments, const P* scale, const P* y,
+                                         const P* gate, float* for_x, P* for_y, float* parts) {
   const long long sample = blockIdx.x;
   const int first = static_cast<int>(blockIdx.y) * together;
   const int end = first + together < tokens ? first + together : tokens;
@@ -153,11 +165,11 @@ __device__ inline void modulate_backward(int tokens, int width, int together, lo
   }
 }
 
-// Four columns a thread. A column of blocks for each sample (blockIdx.x), as many as there may be, goes through its tokens ·
-// width / 4.
+// Four columns a thread. A column of blocks for each sample (blockIdx.x), as
+// many as there may be, goes through its tokens · width / 4.
 template <class P>
-__device__ inline void add_gated(int tokens, int width, long long stride, const float* x, const P* y,
-                                 const P* gate, float* out) {
+__device__ inline void add_gated(int tokens, int width, long long stride, const float* x,
+                                 const P* y, const P* gate, float* out) {
   using Fours = typename Four<P>::Type;
   const long long sample = blockIdx.x, quarter = width / 4;
   const long long together = static_cast<long long>(gridDim.y) * blockDim.x;
@@ -172,11 +184,12 @@ __device__ inline void add_gated(int tokens, int width, long long stride, const 
   }
 }
 
-// Blocks as in modulate_backward; `parts` [B, gridDim.y, width] has the sums for gate.
+// Blocks as in modulate_backward; `parts` [B, gridDim.y, width] has the sums
+// for gate.
 template <class P>
 __device__ inline void add_gated_backward(int tokens, int width, int together, long long stride,
-                                          const float* gradient, const P* y, const P* gate, P* for_y,
-                                          float* parts) {
+                                          const float* gradient, const P* y, const P* gate,
+                                          P* for_y, float* parts) {
   const long long sample = blockIdx.x;
   const int first = static_cast<int>(blockIdx.y) * together;
   const int end = first + together < tokens ? first + together : tokens;
@@ -210,8 +223,8 @@ __device__ inline float gelu_slope(float x) {
 
 // Four columns a thread (blockIdx.y), `together` rows a block (blockIdx.x).
 template <class P>
-__device__ inline void bias_gelu(long long rows, int width, int together, const P* x, const float* bias,
-                                 P* out) {
+__device__ inline void bias_gelu(long long rows, int width, int together, const P* x,
+                                 const float* bias, P* out) {
   using Fours = typename Four<P>::Type;
   const long long quarter = width / 4;
   const long long column = static_cast<long long>(blockIdx.y) * blockDim.x + threadIdx.x;
@@ -228,8 +241,9 @@ __device__ inline void bias_gelu(long long rows, int width, int together, const 
 
 // The same blocks; `parts` [gridDim.x, width] has the sums for bias.
 template <class P>
-__device__ inline void bias_gelu_backward(long long rows, int width, int together, const P* gradient,
-                                          const P* x, const float* bias, P* for_x, float* parts) {
+__device__ inline void bias_gelu_backward(long long rows, int width, int together,
+                                          const P* gradient, const P* x, const float* bias,
+                                          P* for_x, float* parts) {
   using Fours = typename Four<P>::Type;
   const long long quarter = width / 4;
   const long long column = static_cast<long long>(blockIdx.y) * blockDim.x + threadIdx.x;
@@ -251,49 +265,51 @@ __device__ inline void bias_gelu_backward(long long rows, int width, int togethe
   reinterpret_cast<FourFloats*>(parts)[blockIdx.x * quarter + column] = sums;
 }
 
-// A block of as many threads as hold the widest row has the registers that it needs.
+// A block of as many threads as hold the widest row has the registers that it
+// needs.
 #define SKERRY_KERNEL extern "C" __global__ void __launch_bounds__(512)
 
 // What is launched, by name.
-#define SKERRY_KERNELS(P)                                                                                    \
-  SKERRY_KERNEL modulate_##P(int tokens, int width, long long stride, const float* x, const P* shift,        \
-                             const P* scale, P* out, float* moments) {                                       \
-    modulate<P, false>(tokens, width, stride, x, nullptr, nullptr, shift, scale, nullptr, out, moments);     \
-  }                                                                                                          \
-  SKERRY_KERNEL modulate_backward_##P(int tokens, int width, int together, long long stride,                 \
-                                      const P* gradient, const float* x, const float* moments,               \
-                                      const P* scale, float* for_x, float* parts) {                          \
-    modulate_backward<P, false>(tokens, width, together, stride, gradient, nullptr, x, moments, scale,       \
-                                nullptr, nullptr, for_x, nullptr, parts);                                    \
-  }                                                                                                          \
-  SKERRY_KERNEL gated_modulate_##P(int tokens, int width, long long stride, const float* x, const P* y,      \
-                                   const P* gate, const P* shift, const P* scale, float* summed, P* out,     \
-                                   float* moments) {                                                         \
-    modulate<P, true>(tokens, width, stride, x, y, gate, shift, scale, summed, out, moments);                \
-  }                                                                                                          \
-  SKERRY_KERNEL gated_modulate_backward_##P(int tokens, int width, int together, long long stride,           \
-                                            const P* gradient, const float* of_summed, const float* x,       \
-                                            const float* moments, const P* scale, const P* y, const P* gate, \
-                                            float* for_x, P* for_y, float* parts) {                          \
-    modulate_backward<P, true>(tokens, width, together, stride, gradient, of_summed, x, moments, scale, y,   \
-                               gate, for_x, for_y, parts);                                                   \
-  }                                                                                                          \
-  SKERRY_KERNEL add_gated_##P(int tokens, int width, long long stride, const float* x, const P* y,           \
-                              const P* gate, float* out) {                                                   \
-    add_gated<P>(tokens, width, stride, x, y, gate, out);                                                    \
-  }                                                                                                          \
-  SKERRY_KERNEL add_gated_backward_##P(int tokens, int width, int together, long long stride,                \
-                                       const float* gradient, const P* y, const P* gate, P* for_y,           \
-                                       float* parts) {                                                       \
-    add_gated_backward<P>(tokens, width, together, stride, gradient, y, gate, for_y, parts);                 \
-  }                                                                                                          \
-  SKERRY_KERNEL bias_gelu_##P(long long rows, int width, int together, const P* x, const float* bias,        \
-                              P* out) {                                                                      \
-    bias_gelu<P>(rows, width, together, x, bias, out);                                                       \
-  }                                                                                                          \
-  SKERRY_KERNEL bias_gelu_backward_##P(long long rows, int width, int together, const P* gradient,           \
-                                       const P* x, const float* bias, P* for_x, float* parts) {              \
-    bias_gelu_backward<P>(rows, width, together, gradient, x, bias, for_x, parts);                           \
+#define SKERRY_KERNELS(P)                                                                          \
+  SKERRY_KERNEL modulate_##P(int tokens, int width, long long stride, const float* x,              \
+                             const P* shift, const P* scale, P* out, float* moments) {             \
+    modulate<P, false>(tokens, width, stride, x, nullptr, nullptr, shift, scale, nullptr, out,     \
+                       moments);                                                                   \
+  }                                                                                                \
+  SKERRY_KERNEL modulate_backward_##P(int tokens, int width, int together, long long stride,       \
+                                      const P* gradient, const float* x, const float* moments,     \
+                                      const P* scale, float* for_x, float* parts) {                \
+    modulate_backward<P, false>(tokens, width, together, stride, gradient, nullptr, x, moments,    \
+                                scale, nullptr, nullptr, for_x, nullptr, parts);                   \
+  }                                                                                                \
+  SKERRY_KERNEL gated_modulate_##P(int tokens, int width, long long stride, const float* x,        \
+                                   const P* y, const P* gate, const P* shift, const P* scale,      \
+                                   float* summed, P* out, float* moments) {                        \
+    modulate<P, true>(tokens, width, stride, x, y, gate, shift, scale, summed, out, moments);      \
+  }                                                                                                \
+  SKERRY_KERNEL gated_modulate_backward_##P(                                                       \
+      int tokens, int width, int together, long long stride, const P* gradient,                    \
+      const float* of_summed, const float* x, const float* moments, const P* scale, const P* y,    \
+      const P* gate, float* for_x, P* for_y, float* parts) {                                       \
+    modulate_backward<P, true>(tokens, width, together, stride, gradient, of_summed, x, moments,   \
+                               scale, y, gate, for_x, for_y, parts);                               \
+  }                                                                                                \
+  SKERRY_KERNEL add_gated_##P(int tokens, int width, long long stride, const float* x, const P* y, \
+                              const P* gate, float* out) {                                         \
+    add_gated<P>(tokens, width, stride, x, y, gate, out);                                          \
+  }                                                                                                \
+  SKERRY_KERNEL add_gated_backward_##P(int tokens, int width, int together, long long stride,      \
+                                       const float* gradient, const P* y, const P* gate, P* for_y, \
+                                       float* parts) {                                             \
+    add_gated_backward<P>(tokens, width, together, stride, gradient, y, gate, for_y, parts);       \
+  }                                                                                                \
+  SKERRY_KERNEL bias_gelu_##P(long long rows, int width, int together, const P* x,                 \
+                              const float* bias, P* out) {                                         \
+    bias_gelu<P>(rows, width, together, x, bias, out);                                             \
+  }                                                                                                \
+  SKERRY_KERNEL bias_gelu_backward_##P(long long rows, int width, int together, const P* gradient, \
+                                       const P* x, const float* bias, P* for_x, float* parts) {    \
+    bias_gelu_backward<P>(rows, width, together, gradient, x, bias, for_x, parts);                 \
   }
 
 SKERRY_KERNELS(float)

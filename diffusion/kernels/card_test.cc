@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/kernels/card.h"
 
 #include <dlfcn.h>
@@ -14,7 +15,8 @@ namespace {
 
 using emulated::EmulatedCard;
 
-// Two blocks' worth of warps, and a width that fills neither its last warp nor its last column.
+// Two blocks' worth of warps, and a width that fills neither its last warp nor
+// its last column.
 constexpr std::int64_t kWidth = 268;
 
 TEST(CardKernels, ComputeWhatLibTorchComputes) {
@@ -46,7 +48,8 @@ TEST(CardKernels, AnyOneThatIsWrongIsFound) {
   }
 }
 
-// What comes out of one product is taken where it lies, and of a row of parameters only part.
+// What comes out of one product is taken where it lies, and of a row of
+// parameters only part.
 TEST(CardKernels, TakePartsOfAWiderRow) {
   const auto kernels = cuda_kernels(std::make_shared<EmulatedCard>());
   at::manual_seed(2);
@@ -59,7 +62,8 @@ TEST(CardKernels, TakePartsOfAWiderRow) {
   const at::Tensor normal = at::layer_norm(expected, {64}, {}, {}, 1e-6);
   EXPECT_TRUE(at::allclose(both.second, normal * (1 + parts[4]) + parts[3], 1e-4, 1e-5));
   // Rows that lie unlike each other.
-  const auto mixed = kernels->add_gated_and_modulate(x, y, parts[2], parts[3], parts[4].contiguous());
+  const auto mixed =
+      kernels->add_gated_and_modulate(x, y, parts[2], parts[3], parts[4].contiguous());
   EXPECT_TRUE(at::equal(mixed.second, both.second));
 }
 
@@ -67,8 +71,8 @@ TEST(CardKernels, TakePartsOfAWiderRow) {
 TEST(CardKernels, AGatedSumGoesThroughMoreThanItHasThreads) {
   EmulatedCard card;
   at::manual_seed(3);
-  const at::Tensor x = at::randn({2, 9, 64}), y = at::randn({2, 9, 64}), gate = at::randn({2, 1, 64}),
-                   out = at::full_like(x, NAN);
+  const at::Tensor x = at::randn({2, 9, 64}), y = at::randn({2, 9, 64}),
+                   gate = at::randn({2, 1, 64}), out = at::full_like(x, NAN);
   int tokens = 9, width = 64;
   long long stride = 64;
   void *from = x.data_ptr(), *part = y.data_ptr(), *gates = gate.data_ptr(), *to = out.data_ptr();
@@ -86,9 +90,11 @@ void* open_nvrtc() {
     if (!fs::is_directory(folder)) continue;
     for (const auto& file : fs::directory_iterator(folder)) {
       const std::string name = file.path().filename();
-      const bool is_it = name.starts_with("libnvrtc") && name.find("builtins") == std::string::npos &&
+      const bool is_it = name.starts_with("libnvrtc") &&
+                         name.find("builtins") == std::string::npos &&
                          name.find(".alt") == std::string::npos;
-      if (is_it && library == nullptr) library = ::dlopen(file.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (is_it && library == nullptr)
+        library = ::dlopen(file.path().c_str(), RTLD_NOW | RTLD_LOCAL);
     }
   }
   return library;
@@ -98,14 +104,16 @@ TEST(CardKernels, CompileForEachGenerationOfCards) {
   void* const library = open_nvrtc();
   if (library == nullptr) GTEST_SKIP() << "this LibTorch brings no NVRTC";
   const EmulatedCard emulated;
-  for (const char* architecture : {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
+  for (const char* architecture :
+       {"sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"}) {
     const auto code = compile_kernels(library, architecture);
     ASSERT_TRUE(code) << code.error().message;
     EXPECT_TRUE(
         code->starts_with("\x7F"
                           "ELF"));
     for (const auto& [kernel, body] : emulated.kernels()) {
-      EXPECT_NE(code->find(".text." + kernel), std::string::npos) << kernel << " for " << architecture;
+      EXPECT_NE(code->find(".text." + kernel), std::string::npos)
+          << kernel << " for " << architecture;
     }
   }
   const auto unknown = compile_kernels(library, "sm_1");
@@ -136,8 +144,8 @@ TEST(CardKernels, AGraphHoldsItsCard) {
   const at::Tensor y = at::ones({1, 2, 8}).set_requires_grad(true);
   const at::Tensor out = cuda_kernels(std::make_shared<EmulatedCard>())
                              ->add_gated(at::zeros({1, 2, 8}), y, at::full({1, 1, 8}, 2.0F));
-  EXPECT_TRUE(
-      at::equal(torch::autograd::grad({out}, {y}, {at::ones_like(out)})[0], at::full({1, 2, 8}, 2.0F)));
+  EXPECT_TRUE(at::equal(torch::autograd::grad({out}, {y}, {at::ones_like(out)})[0],
+                        at::full({1, 2, 8}, 2.0F)));
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 
@@ -18,7 +19,8 @@ using torch::autograd::variable_list;
 
 at::Tensor wide(const at::Tensor& tensor) { return tensor.to(at::kFloat).contiguous(); }
 
-// body(sample, its size) for every sample of [B,T,W]; at least `together` of them on one thread.
+// body(sample, its size) for every sample of [B,T,W]; at least `together` of
+// them on one thread.
 template <class Body>
 void each_sample(const at::Tensor& tensor, const Body& body, std::int64_t together = 1) {
   const pointwise::Rows size{static_cast<std::size_t>(tensor.size(1)),
@@ -70,8 +72,9 @@ struct Modulate : torch::autograd::Function<Modulate> {
                for_scale = at::empty_like(scale);
     in_type_of(gradient, [&]<class P>(P) {
       each_sample(x, [&](std::int64_t i, pointwise::Rows size) {
-        pointwise::modulate_backward(size, at_sample<P>(gradient, i), at_sample(x, i), at_sample(scale, i),
-                                     at_sample(moments, i), at_sample(for_x, i), at_sample(for_shift, i),
+        pointwise::modulate_backward(size, at_sample<P>(gradient, i), at_sample(x, i),
+                                     at_sample(scale, i), at_sample(moments, i),
+                                     at_sample(for_x, i), at_sample(for_shift, i),
                                      at_sample(for_scale, i));
       });
     });
@@ -99,8 +102,9 @@ struct AddGated : torch::autograd::Function<AddGated> {
     at::Tensor for_y = at::empty_like(y), for_gate = at::empty_like(gate);
     in_type_of(y, [&]<class P>(P) {
       each_sample(y, [&](std::int64_t i, pointwise::Rows size) {
-        pointwise::add_gated_backward(size, at_sample(gradient, i), at_sample<P>(y, i), at_sample(gate, i),
-                                      at_sample<P>(for_y, i), at_sample(for_gate, i));
+        pointwise::add_gated_backward(size, at_sample(gradient, i), at_sample<P>(y, i),
+                                      at_sample(gate, i), at_sample<P>(for_y, i),
+                                      at_sample(for_gate, i));
       });
     });
     return {gradient, for_y, for_gate};
@@ -124,8 +128,8 @@ struct Gelu : torch::autograd::Function<Gelu> {
     at::Tensor for_x = at::empty_like(x);
     in_type_of(x, [&]<class P>(P) {
       each_sample(x, [&](std::int64_t i, pointwise::Rows size) {
-        pointwise::gelu_backward(size.rows * size.width, at_sample<P>(gradient, i), at_sample<P>(x, i),
-                                 at_sample<P>(for_x, i));
+        pointwise::gelu_backward(size.rows * size.width, at_sample<P>(gradient, i),
+                                 at_sample<P>(x, i), at_sample<P>(for_x, i));
       });
     });
     return {for_x};
@@ -170,7 +174,8 @@ struct Attention : torch::autograd::Function<Attention> {
                                     at_sample<P>(for_scores, i));
       });
     });
-    at::Tensor for_rows = at::empty({gradient.size(0), gradient.size(1), 3 * width}, gradient.options());
+    at::Tensor for_rows =
+        at::empty({gradient.size(0), gradient.size(1), 3 * width}, gradient.options());
     scatter(at::bmm(for_scores, parts[1]), heads, for_rows, 0);
     scatter(at::bmm(for_scores.transpose(1, 2), parts[0]), heads, for_rows, width);
     scatter(at::bmm(weights.transpose(1, 2), for_mixed), heads, for_rows, 2 * width);
@@ -178,22 +183,29 @@ struct Attention : torch::autograd::Function<Attention> {
   }
 
  private:
-  static float factor(const at::Tensor& parts) { return 1.0F / std::sqrt(static_cast<float>(parts.size(3))); }
-  // Columns [first, first + width) of tokens [B,T,…] into heads [B·heads,T,width / heads], and back.
-  static void gather(const at::Tensor& tokens, std::int64_t first, std::int64_t heads, at::Tensor& into) {
+  static float factor(const at::Tensor& parts) {
+    return 1.0F / std::sqrt(static_cast<float>(parts.size(3)));
+  }
+  // Columns [first, first + width) of tokens [B,T,…] into heads
+  // [B·heads,T,width / heads], and back.
+  static void gather(const at::Tensor& tokens, std::int64_t first, std::int64_t heads,
+                     at::Tensor& into) {
     in_type_of(tokens, [&]<class P>(P) {
       const auto one = [&](std::int64_t i, pointwise::Rows size) {
         const P* from = at_sample<P>(tokens, i / heads) + first + (i % heads) * into.size(2);
-        pointwise::gather(size, from, static_cast<std::size_t>(tokens.stride(1)), at_sample<P>(into, i));
+        pointwise::gather(size, from, static_cast<std::size_t>(tokens.stride(1)),
+                          at_sample<P>(into, i));
       };
       each_sample(into, one, heads);
     });
   }
-  static void scatter(const at::Tensor& from, std::int64_t heads, at::Tensor& tokens, std::int64_t first) {
+  static void scatter(const at::Tensor& from, std::int64_t heads, at::Tensor& tokens,
+                      std::int64_t first) {
     in_type_of(tokens, [&]<class P>(P) {
       const auto one = [&](std::int64_t i, pointwise::Rows size) {
         P* into = at_sample<P>(tokens, i / heads) + first + (i % heads) * from.size(2);
-        pointwise::scatter(size, at_sample<P>(from, i), into, static_cast<std::size_t>(tokens.stride(1)));
+        pointwise::scatter(size, at_sample<P>(from, i), into,
+                           static_cast<std::size_t>(tokens.stride(1)));
       };
       each_sample(from, one, heads);
     });
@@ -201,7 +213,9 @@ struct Attention : torch::autograd::Function<Attention> {
 };
 
 // bf16 stays bf16.
-at::Tensor plain(const at::Tensor& tensor) { return tensor.to(type_of_product(tensor)).contiguous(); }
+at::Tensor plain(const at::Tensor& tensor) {
+  return tensor.to(type_of_product(tensor)).contiguous();
+}
 
 class CpuKernels : public Kernels {
  public:
@@ -217,15 +231,18 @@ class CpuKernels : public Kernels {
     return Gelu::apply(plain(linear(input, weight, bias)));
   }
 
-  at::Tensor modulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale) const override {
+  at::Tensor modulate(const at::Tensor& x, const at::Tensor& shift,
+                      const at::Tensor& scale) const override {
     return Modulate::apply(wide(x), wide(shift), wide(scale), type_of_product(shift));
   }
 
-  at::Tensor add_gated(const at::Tensor& x, const at::Tensor& y, const at::Tensor& gate) const override {
+  at::Tensor add_gated(const at::Tensor& x, const at::Tensor& y,
+                       const at::Tensor& gate) const override {
     return AddGated::apply(wide(x), plain(y), wide(gate));
   }
 
-  // The three projections are one product. Under autocast products are taken in bf16 where the CPU has it, else in fp32.
+  // The three projections are one product. Under autocast products are taken in
+  // bf16 where the CPU has it, else in fp32.
   at::Tensor attention(const at::Tensor& input, const Projections& projections,
                        std::int64_t heads) const override {
     const at::Tensor rows =

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
 #include "base/text.h"
@@ -25,14 +26,16 @@ unsigned parts_of(std::int64_t whole, std::int64_t part) {
 // Of a block that holds a row.
 unsigned threads_for(std::int64_t width) { return parts_of(width, kColumns * 32) * 32; }
 
-// Launches with any number of arguments; a tensor stands for where its numbers begin.
+// Launches with any number of arguments; a tensor stands for where its numbers
+// begin.
 template <class Argument>
 Argument raw(const Argument& argument) {
   return argument;
 }
 inline void* raw(const at::Tensor& tensor) { return tensor.data_ptr(); }
 
-// A card in the memory of an autograd node: the backward pass may come after all else that held the card.
+// A card in the memory of an autograd node: the backward pass may come after
+// all else that held the card.
 struct Held : torch::CustomClassHolder {
   explicit Held(std::shared_ptr<Card> held) : card(std::move(held)) {}
   std::shared_ptr<Card> card;
@@ -54,19 +57,20 @@ void launch(const CardPtr& card, const char* kernel, const at::Tensor& like, Car
   std::apply(
       [&](auto&... each) {
         void* pointers[] = {static_cast<void*>(&each)...};
-        card->card->launch(text(kernel, like.scalar_type() == at::kBFloat16 ? "_bf16" : "_float"), grid,
-                           current_stream(like.device()), pointers);
+        card->card->launch(text(kernel, like.scalar_type() == at::kBFloat16 ? "_bf16" : "_float"),
+                           grid, current_stream(like.device()), pointers);
       },
       values);
 }
 
-// Parameters of each sample, [B,1,W], with as many numbers from a sample to the next in each. Parts of a wider row are taken
-// where they lie.
+// Parameters of each sample, [B,1,W], with as many numbers from a sample to the
+// next in each. Parts of a wider row are taken where they lie.
 variable_list of_samples(variable_list parameters, at::ScalarType type) {
   for (at::Tensor& parameter : parameters) parameter = parameter.to(type);
-  const bool alike = std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) {
-    return parameter.stride(2) == 1 && parameter.stride(0) == parameters[0].stride(0);
-  });
+  const bool alike =
+      std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) {
+        return parameter.stride(2) == 1 && parameter.stride(0) == parameters[0].stride(0);
+      });
   if (!alike) {
     for (at::Tensor& parameter : parameters) parameter = parameter.contiguous();
   }
@@ -90,7 +94,8 @@ struct Size {
 // A sum over parts [B,parts,n,W] as gradients [B,1,W] of n parameters.
 variable_list gradients_of(const at::Tensor& parts, at::ScalarType type) {
   variable_list gradients;
-  for (const at::Tensor& each : parts.sum(1).to(type).unbind(1)) gradients.push_back(each.unsqueeze(1));
+  for (const at::Tensor& each : parts.sum(1).to(type).unbind(1))
+    gradients.push_back(each.unsqueeze(1));
   return gradients;
 }
 
@@ -112,8 +117,9 @@ struct Modulate : torch::autograd::Function<Modulate> {
     const Size size(x);
     const at::Tensor gradient = gradients[0].contiguous(), for_x = at::empty_like(x);
     const at::Tensor parts = at::empty({size.samples, size.parts(), 2, size.width}, x.options());
-    launch(card_in(context), "modulate_backward", scale, size.each_part(), size.tokens, size.width, kTogether,
-           static_cast<long long>(scale.stride(0)), gradient, x, moments, scale, for_x, parts);
+    launch(card_in(context), "modulate_backward", scale, size.each_part(), size.tokens, size.width,
+           kTogether, static_cast<long long>(scale.stride(0)), gradient, x, moments, scale, for_x,
+           parts);
     const variable_list found = gradients_of(parts, scale.scalar_type());
     return {at::Tensor(), for_x, found[0], found[1]};
   }
@@ -139,10 +145,11 @@ struct GatedModulate : torch::autograd::Function<GatedModulate> {
     const Size size(summed);
     const at::Tensor of_summed = gradients[0].contiguous(), gradient = gradients[1].contiguous();
     const at::Tensor for_x = at::empty_like(summed), for_y = at::empty_like(y);
-    const at::Tensor parts = at::empty({size.samples, size.parts(), 3, size.width}, summed.options());
-    launch(card_in(context), "gated_modulate_backward", scale, size.each_part(), size.tokens, size.width,
-           kTogether, static_cast<long long>(scale.stride(0)), gradient, of_summed, summed, moments, scale, y,
-           gate, for_x, for_y, parts);
+    const at::Tensor parts =
+        at::empty({size.samples, size.parts(), 3, size.width}, summed.options());
+    launch(card_in(context), "gated_modulate_backward", scale, size.each_part(), size.tokens,
+           size.width, kTogether, static_cast<long long>(scale.stride(0)), gradient, of_summed,
+           summed, moments, scale, y, gate, for_x, for_y, parts);
     const variable_list found = gradients_of(parts, scale.scalar_type());
     return {at::Tensor(), for_x, for_y, found[2], found[0], found[1]};
   }
@@ -156,7 +163,8 @@ struct AddGated : torch::autograd::Function<AddGated> {
     constexpr unsigned kThreads = 256;
     const std::int64_t fours = std::int64_t{size.tokens} * size.width / 4;
     launch(card, "add_gated", gate,
-           {static_cast<unsigned>(size.samples), std::min(kMostRows, parts_of(fours, kThreads)), kThreads},
+           {static_cast<unsigned>(size.samples), std::min(kMostRows, parts_of(fours, kThreads)),
+            kThreads},
            size.tokens, size.width, static_cast<long long>(gate.stride(0)), x, y, gate, out);
     context->save_for_backward({y, gate});
     keep(context, card);
@@ -167,9 +175,10 @@ struct AddGated : torch::autograd::Function<AddGated> {
     const at::Tensor &y = saved[0], &gate = saved[1];
     const Size size(y);
     const at::Tensor gradient = gradients[0].contiguous(), for_y = at::empty_like(y);
-    const at::Tensor parts = at::empty({size.samples, size.parts(), 1, size.width}, gradient.options());
-    launch(card_in(context), "add_gated_backward", gate, size.each_part(), size.tokens, size.width, kTogether,
-           static_cast<long long>(gate.stride(0)), gradient, y, gate, for_y, parts);
+    const at::Tensor parts =
+        at::empty({size.samples, size.parts(), 1, size.width}, gradient.options());
+    launch(card_in(context), "add_gated_backward", gate, size.each_part(), size.tokens, size.width,
+           kTogether, static_cast<long long>(gate.stride(0)), gradient, y, gate, for_y, parts);
     return {at::Tensor(), gradient, for_y, gradients_of(parts, gate.scalar_type())[0]};
   }
 };
@@ -178,8 +187,8 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
   static at::Tensor forward(AutogradContext* context, const CardPtr& card, const at::Tensor& x,
                             const at::Tensor& bias) {
     const at::Tensor out = at::empty_like(x);
-    launch(card, "bias_gelu", x, grid_of(x), rows_of(x), static_cast<int>(bias.size(0)), kGeluTogether, x,
-           bias, out);
+    launch(card, "bias_gelu", x, grid_of(x), rows_of(x), static_cast<int>(bias.size(0)),
+           kGeluTogether, x, bias, out);
     context->save_for_backward({x, bias});
     keep(context, card);
     return out;
@@ -190,21 +199,23 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
     const at::Tensor gradient = gradients[0].contiguous(), for_x = at::empty_like(x);
     const Card::Grid grid = grid_of(x);
     const at::Tensor parts = at::empty({grid.columns, bias.size(0)}, bias.options());
-    launch(card_in(context), "bias_gelu_backward", x, grid, rows_of(x), static_cast<int>(bias.size(0)),
-           kGeluTogether, gradient, x, bias, for_x, parts);
+    launch(card_in(context), "bias_gelu_backward", x, grid, rows_of(x),
+           static_cast<int>(bias.size(0)), kGeluTogether, gradient, x, bias, for_x, parts);
     return {at::Tensor(), for_x, parts.sum(0)};
   }
 
  private:
   static long long rows_of(const at::Tensor& x) { return x.numel() / x.size(-1); }
   static Card::Grid grid_of(const at::Tensor& x) {
-    return {parts_of(rows_of(x), kGeluTogether), parts_of(x.size(-1) / 4, kGeluThreads), kGeluThreads};
+    return {parts_of(rows_of(x), kGeluTogether), parts_of(x.size(-1) / 4, kGeluThreads),
+            kGeluThreads};
   }
 };
 
 class CudaKernels : public Kernels {
  public:
-  explicit CudaKernels(std::shared_ptr<Card> card) : card_(c10::make_intrusive<Held>(std::move(card))) {}
+  explicit CudaKernels(std::shared_ptr<Card> card)
+      : card_(c10::make_intrusive<Held>(std::move(card))) {}
 
   std::string fingerprint() const override {
     const std::string translator = card_->card->translator();
@@ -223,28 +234,32 @@ class CudaKernels : public Kernels {
                            bias.to(at::kFloat).contiguous());
   }
 
-  at::Tensor modulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale) const override {
+  at::Tensor modulate(const at::Tensor& x, const at::Tensor& shift,
+                      const at::Tensor& scale) const override {
     const variable_list in = of_samples({shift, scale}, type_of_product(shift));
     return Modulate::apply(card_, x.to(at::kFloat).contiguous(), in[0], in[1]);
   }
 
-  at::Tensor add_gated(const at::Tensor& x, const at::Tensor& y, const at::Tensor& gate) const override {
+  at::Tensor add_gated(const at::Tensor& x, const at::Tensor& y,
+                       const at::Tensor& gate) const override {
     const at::ScalarType type = type_of_product(y);
     return AddGated::apply(card_, x.to(at::kFloat).contiguous(), y.to(type).contiguous(),
                            of_samples({gate}, type)[0]);
   }
 
   std::pair<at::Tensor, at::Tensor> add_gated_and_modulate(const at::Tensor& x, const at::Tensor& y,
-                                                           const at::Tensor& gate, const at::Tensor& shift,
+                                                           const at::Tensor& gate,
+                                                           const at::Tensor& shift,
                                                            const at::Tensor& scale) const override {
     const at::ScalarType type = type_of_product(y);
     const variable_list in = of_samples({gate, shift, scale}, type);
-    const auto both = GatedModulate::apply(card_, x.to(at::kFloat).contiguous(), y.to(type).contiguous(),
-                                           in[0], in[1], in[2]);
+    const auto both = GatedModulate::apply(card_, x.to(at::kFloat).contiguous(),
+                                           y.to(type).contiguous(), in[0], in[1], in[2]);
     return {both[0], both[1]};
   }
 
-  // The three projections are one product, and the rest is LibTorch's own kernel.
+  // The three projections are one product, and the rest is LibTorch's own
+  // kernel.
   at::Tensor attention(const at::Tensor& input, const Projections& projections,
                        std::int64_t heads) const override {
     const std::int64_t batch = input.size(0), tokens = input.size(1);

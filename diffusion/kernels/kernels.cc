@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/kernels/kernels.h"
 
 #include <functional>
@@ -21,14 +22,16 @@ at::Tensor some_numbers(at::IntArrayRef shape, double phase, at::TensorOptions o
   return (at::arange(count, at::kDouble) * 0.7 + phase).sin().mul(1.5).view(shape).to(options);
 }
 
-// Equal up to the rounding of `found`, which is that of its type, and of fp32 sums.
+// Equal up to the rounding of `found`, which is that of its type, and of fp32
+// sums.
 bool is_near(const at::Tensor& found, const at::Tensor& expected) {
   const double rounding = found.scalar_type() == at::kBFloat16 ? 0x1p-8 : 0;
   const at::Tensor allowed = expected.abs() * rounding + 2e-5 * (1 + expected.abs().max());
   return ((found.to(at::kFloat) - expected).abs() <= allowed).all().item<bool>();
 }
 
-// Forward, and backward under gradients that are not the same everywhere, against the reference in fp32.
+// Forward, and backward under gradients that are not the same everywhere,
+// against the reference in fp32.
 Result<void> compare(const std::string& name, const Kernels& kernels, const variable_list& operands,
                      const Part& part) {
   variable_list wide;
@@ -39,7 +42,8 @@ Result<void> compare(const std::string& name, const Kernels& kernels, const vari
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (!is_near(found[i], expected[i]))
       return fail(ErrorCode::kCorrupt, text(name, ": result ", i, " is wrong"));
-    slopes.push_back(some_numbers(found[i].sizes(), 0.3 + static_cast<double>(i), found[i].options()));
+    slopes.push_back(
+        some_numbers(found[i].sizes(), 0.3 + static_cast<double>(i), found[i].options()));
     wide_slopes.push_back(slopes.back().to(at::kFloat));
   }
   const variable_list found_gradients = torch::autograd::grad(found, operands, slopes);
@@ -51,15 +55,17 @@ Result<void> compare(const std::string& name, const Kernels& kernels, const vari
   return {};
 }
 
-Result<void> check_in(const Kernels& kernels, torch::Device device, at::ScalarType type, std::int64_t width) {
-  // More than one part of the rows that a block of a card sums over, and the last part not whole.
+Result<void> check_in(const Kernels& kernels, torch::Device device, at::ScalarType type,
+                      std::int64_t width) {
+  // More than one part of the rows that a block of a card sums over, and the
+  // last part not whole.
   constexpr std::int64_t kSamples = 2, kTokens = 40;
   const auto make = [&](std::int64_t tokens, double phase, at::ScalarType as) {
     return some_numbers({kSamples, tokens, width}, phase, at::TensorOptions(device).dtype(as))
         .set_requires_grad(true);
   };
-  const at::Tensor x = make(kTokens, 1, at::kFloat), y = make(kTokens, 2, type), gate = make(1, 3, type),
-                   shift = make(1, 4, type), scale = make(1, 5, type);
+  const at::Tensor x = make(kTokens, 1, at::kFloat), y = make(kTokens, 2, type),
+                   gate = make(1, 3, type), shift = make(1, 4, type), scale = make(1, 5, type);
   // Numbers that both types have.
   const at::Tensor bias = some_numbers({width}, 6, at::TensorOptions(device).dtype(at::kBFloat16))
                               .to(at::kFloat)
@@ -76,7 +82,8 @@ Result<void> check_in(const Kernels& kernels, torch::Device device, at::ScalarTy
                 const auto both = by.add_gated_and_modulate(in[0], in[1], in[2], in[3], in[4]);
                 return variable_list{both.first, both.second};
               }));
-  // By the identity: a product by it is exact, and what remains is the sum with the bias and its GELU.
+  // By the identity: a product by it is exact, and what remains is the sum with
+  // the bias and its GELU.
   return compare(named("linear_gelu"), kernels, {y, bias}, [](const Kernels& by, const auto& in) {
     const at::Tensor identity = at::eye(in[1].size(0), in[0].options());
     return variable_list{by.linear_gelu(in[0], identity, in[1])};
@@ -85,8 +92,8 @@ Result<void> check_in(const Kernels& kernels, torch::Device device, at::ScalarTy
 
 }  // namespace
 
-Result<void> check_against_reference(const Kernels& kernels, torch::Device device, std::int64_t width,
-                                     const std::vector<at::ScalarType>& types) {
+Result<void> check_against_reference(const Kernels& kernels, torch::Device device,
+                                     std::int64_t width, const std::vector<at::ScalarType>& types) {
   const c10::InferenceMode no_inference(false);
   const at::AutoGradMode with_gradients(true);
   return guarded([&]() -> Result<void> {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/kernels/kernels.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +11,8 @@
 #include "diffusion/testing/emulated_card.h"
 #include "diffusion/testing/near_reference.h"
 
-// One suite for every implementation of Kernels. The card is emulated: its kernels are compiled for the CPU.
+// One suite for every implementation of Kernels. The card is emulated: its
+// kernels are compiled for the CPU.
 namespace skerry::diffusion {
 namespace {
 
@@ -48,7 +50,8 @@ class KernelsTest : public ::testing::TestWithParam<Kind> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(All, KernelsTest,
-                         ::testing::Values(Kind{"reference", &reference_kernels}, Kind{"cpu", &cpu_kernels},
+                         ::testing::Values(Kind{"reference", &reference_kernels},
+                                           Kind{"cpu", &cpu_kernels},
                                            Kind{"card", &emulated_kernels}),
                          [](const auto& made) { return std::string(made.param.name); });
 
@@ -58,7 +61,8 @@ constexpr std::int64_t kWidths[] = {36, 64};
 std::vector<at::Tensor> random(const std::vector<std::vector<std::int64_t>>& shapes) {
   at::manual_seed(5);
   std::vector<at::Tensor> tensors;
-  for (const auto& shape : shapes) tensors.push_back((at::randn(shape) * 1.5).set_requires_grad(true));
+  for (const auto& shape : shapes)
+    tensors.push_back((at::randn(shape) * 1.5).set_requires_grad(true));
   return tensors;
 }
 
@@ -67,7 +71,8 @@ double distance(const at::Tensor& found, const at::Tensor& expected) {
 }
 
 // Forward and backward, under a gradient that is not the same everywhere.
-void expect_same(const std::vector<at::Tensor>& operands, const Function& fused, const Function& composed) {
+void expect_same(const std::vector<at::Tensor>& operands, const Function& fused,
+                 const Function& composed) {
   const at::Tensor found = fused(operands), expected = composed(operands);
   ASSERT_EQ(found.sizes(), expected.sizes());
   EXPECT_LT(distance(found, expected), 2e-6 * (1 + expected.abs().max().item<double>()));
@@ -85,7 +90,9 @@ TEST_P(KernelsTest, ModulateIsLayerNormScaledAndShifted) {
     expect_same(
         random({{3, 5, width}, {3, 1, width}, {3, 1, width}}),
         [this](const auto& in) { return by().modulate(in[0], in[1], in[2]); },
-        [&](const auto& in) { return at::layer_norm(in[0], {width}, {}, {}, 1e-6) * (1 + in[2]) + in[1]; });
+        [&](const auto& in) {
+          return at::layer_norm(in[0], {width}, {}, {}, 1e-6) * (1 + in[2]) + in[1];
+        });
   }
 }
 
@@ -114,13 +121,15 @@ TEST_P(KernelsTest, GeluAndItsSlopeHoldFarOut) {
                      .set_requires_grad(true);
   const auto out = gelu(x);
   EXPECT_TRUE(at::allclose(out, at::relu(x), 0, 1e-6));
-  const auto slope = torch::autograd::grad({out.sum()}, {x})[0].slice(1, 1, 6).select(2, 0).flatten();
+  const auto slope =
+      torch::autograd::grad({out.sum()}, {x})[0].slice(1, 1, 6).select(2, 0).flatten();
   EXPECT_TRUE(at::allclose(slope, torch::tensor({0.0F, 0.0F, 0.5F, 1.0F, 1.0F}), 0, 1e-6));
   EXPECT_TRUE(gelu(at::full({1, 1, 4}, NAN)).isnan().all().item<bool>());
 }
 
-// What comes from a product under autocast is read and written as it is: the composition in fp32, rounded once. `rounding`:
-// of a result or a gradient, beside its own.
+// What comes from a product under autocast is read and written as it is: the
+// composition in fp32, rounded once. `rounding`: of a result or a gradient,
+// beside its own.
 void expect_rounded(std::vector<at::Tensor> operands, const std::vector<std::size_t>& in_bf16,
                     const Function& fused, const Function& composed, double rounding = 0) {
   std::vector<at::Tensor> wide;
@@ -129,7 +138,8 @@ void expect_rounded(std::vector<at::Tensor> operands, const std::vector<std::siz
   for (const at::Tensor& operand : operands) {
     wide.push_back(operand.detach().to(at::kFloat).set_requires_grad(true));
   }
-  const auto expect_near = [&](const at::Tensor& found, const at::Tensor& expected, const char* what) {
+  const auto expect_near = [&](const at::Tensor& found, const at::Tensor& expected,
+                               const char* what) {
     const double own = found.scalar_type() == at::kBFloat16 ? 0x1p-8 : 0;
     const auto allowed = expected.abs() * own + (rounding + 1e-5) * (1 + expected.abs().max());
     EXPECT_TRUE(((found.to(at::kFloat) - expected).abs() <= allowed).all().item<bool>())
@@ -153,7 +163,9 @@ TEST_P(KernelsTest, Bf16IsRoundedOnce) {
           EXPECT_EQ(out.scalar_type(), at::kBFloat16);
           return out;
         },
-        [&](const auto& in) { return at::layer_norm(in[0], {width}, {}, {}, 1e-6) * (1 + in[2]) + in[1]; });
+        [&](const auto& in) {
+          return at::layer_norm(in[0], {width}, {}, {}, 1e-6) * (1 + in[2]) + in[1];
+        });
     expect_rounded(
         random({{3, 5, width}, {3, 5, width}, {3, 1, width}}), {1, 2},
         [this](const auto& in) { return by().add_gated(in[0], in[1], in[2]); },
@@ -169,15 +181,18 @@ TEST_P(KernelsTest, Bf16IsRoundedOnce) {
   auto y = at::zeros({1, 1, 8}, at::kBFloat16).set_requires_grad(true);
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const auto out = by().add_gated(at::zeros({1, 1, 8}), y, at::ones({1, 1, 8}, type));
-    EXPECT_TRUE(at::allclose(torch::autograd::grad({out}, {y}, {x})[0], x.to(at::kBFloat16), 0, 0, true));
+    EXPECT_TRUE(
+        at::allclose(torch::autograd::grad({out}, {y}, {x})[0], x.to(at::kBFloat16), 0, 0, true));
   }
 }
 
 at::Tensor composed_attention(const at::Tensor& rows, std::int64_t heads) {
   const auto parts = rows.view({rows.size(0), rows.size(1), 3, heads, -1}).permute({2, 0, 3, 1, 4});
-  const auto scores =
-      at::matmul(parts[0], parts[1].transpose(2, 3)) / std::sqrt(static_cast<double>(parts.size(4)));
-  return at::matmul(scores.softmax(-1), parts[2]).transpose(1, 2).reshape({rows.size(0), rows.size(1), -1});
+  const auto scores = at::matmul(parts[0], parts[1].transpose(2, 3)) /
+                      std::sqrt(static_cast<double>(parts.size(4)));
+  return at::matmul(scores.softmax(-1), parts[2])
+      .transpose(1, 2)
+      .reshape({rows.size(0), rows.size(1), -1});
 }
 
 TEST_P(KernelsTest, AttentionIsASoftmaxBetweenTwoProducts) {

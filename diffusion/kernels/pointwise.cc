@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/kernels/pointwise.h"
 
 #include <algorithm>
@@ -6,13 +7,15 @@
 #include <cstdint>
 #include <cstring>
 
-// Compiled once for each of these; the loader takes the best that the processor has.
+// Compiled once for each of these; the loader takes the best that the processor
+// has.
 #if defined(__x86_64__) && !defined(__clang__) && __GNUC__ >= 12
 #define EVERY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define EVERY_CPU
 #endif
-// Before a loop over lanes that chooses: GCC 12 takes them at once only where it does not unroll them first.
+// Before a loop over lanes that chooses: GCC 12 takes them at once only where
+// it does not unroll them first.
 #if defined(__GNUC__) && !defined(__clang__)
 #define LANES_AT_ONCE _Pragma("GCC unroll 1")
 #else
@@ -26,7 +29,8 @@ namespace {
 
 constexpr std::size_t kLanes = 16;
 constexpr float kNormEpsilon = 1e-6F;
-// GELU's tanh form: √(2/π) · (x + 0.044715 x³), doubled, because (1 + tanh u) / 2 = 1 / (1 + e^−2u).
+// GELU's tanh form: √(2/π) · (x + 0.044715 x³), doubled, because (1 + tanh u) /
+// 2 = 1 / (1 + e^−2u).
 constexpr float kGeluFactor = 2 * 0.7978845608028654F;
 constexpr float kGeluCube = 0.044715F;
 
@@ -52,12 +56,14 @@ INLINE float sum_of(std::size_t count, const Term& term) {
   return sum.total();
 }
 
-// e^x to two units in the last place for x in [−87, 88], clamped outside: 2^n · e^r with |r| ≤ ln 2 / 2. No table and no
-// branch, so that a compiler takes many at once.
+// e^x to two units in the last place for x in [−87, 88], clamped outside: 2^n ·
+// e^r with |r| ≤ ln 2 / 2. No table and no branch, so that a compiler takes
+// many at once.
 INLINE float exponential(float x) {
   x = x < -87.0F ? -87.0F : x;
   x = x > 88.0F ? 88.0F : x;
-  constexpr float kRound = 12582912.0F;  // 1.5 · 2^23: adding it leaves a whole number in the low bits
+  constexpr float kRound =
+      12582912.0F;  // 1.5 · 2^23: adding it leaves a whole number in the low bits
   const float shifted = x * 1.44269504F + kRound;
   const float n = shifted - kRound;
   const float r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
@@ -91,7 +97,8 @@ template <class P>
 INLINE void modulate_as(Rows size, const float* x, const float* shift, const float* scale, P* out,
                         float* moments) {
   const auto width = static_cast<float>(size.width);
-  for (std::size_t row = 0; row < size.rows; ++row, x += size.width, out += size.width, moments += 2) {
+  for (std::size_t row = 0; row < size.rows;
+       ++row, x += size.width, out += size.width, moments += 2) {
     const float* __restrict in = x;
     P* __restrict to = out;
     const float mean = sum_of(size.width, [&](std::size_t i) { return in[i]; }) / width;
@@ -108,7 +115,8 @@ INLINE void modulate_as(Rows size, const float* x, const float* shift, const flo
 
 template <class P>
 INLINE void modulate_backward_as(Rows size, const P* gradient, const float* x, const float* scale,
-                                 const float* moments, float* for_x, float* for_shift, float* for_scale) {
+                                 const float* moments, float* for_x, float* for_shift,
+                                 float* for_scale) {
   const auto width = static_cast<float>(size.width);
   std::fill_n(for_shift, size.width, 0.0F);
   std::fill_n(for_scale, size.width, 0.0F);
@@ -127,7 +135,8 @@ INLINE void modulate_backward_as(Rows size, const P* gradient, const float* x, c
     }
     const float even = sum_of(size.width, [&](std::size_t i) { return to[i]; }) / width;
     const float along =
-        sum_of(size.width, [&](std::size_t i) { return to[i] * ((in[i] - mean) * inverse); }) / width;
+        sum_of(size.width, [&](std::size_t i) { return to[i] * ((in[i] - mean) * inverse); }) /
+        width;
     for (std::size_t i = 0; i < size.width; ++i) {
       to[i] = inverse * (to[i] - even - (in[i] - mean) * inverse * along);
     }
@@ -145,8 +154,8 @@ INLINE void add_gated_as(Rows size, const float* x, const P* y, const float* gat
 }
 
 template <class P>
-INLINE void add_gated_backward_as(Rows size, const float* gradient, const P* y, const float* gate, P* for_y,
-                                  float* for_gate) {
+INLINE void add_gated_backward_as(Rows size, const float* gradient, const P* y, const float* gate,
+                                  P* for_y, float* for_gate) {
   std::fill_n(for_gate, size.width, 0.0F);
   for (std::size_t row = 0; row < size.rows; ++row) {
     const float* __restrict g = gradient + row * size.width;
@@ -195,7 +204,8 @@ INLINE void softmax_as(Rows size, float factor, P* scores, float* __restrict roo
     }
     for (std::size_t i = whole; i < size.width; ++i) largest[0] = std::max(largest[0], wide(at[i]));
     const float most = *std::max_element(largest, largest + kLanes);
-    for (std::size_t i = 0; i < size.width; ++i) room[i] = exponential(factor * (wide(at[i]) - most));
+    for (std::size_t i = 0; i < size.width; ++i)
+      room[i] = exponential(factor * (wide(at[i]) - most));
     const float inverse = 1.0F / sum_of(size.width, [&](std::size_t i) { return room[i]; });
     for (std::size_t i = 0; i < size.width; ++i) narrow(room[i] * inverse, at[i]);
   }
@@ -207,7 +217,8 @@ INLINE void softmax_backward_as(Rows size, float factor, const P* probabilities,
     const P* __restrict p = probabilities + row * size.width;
     P* __restrict g = gradient + row * size.width;
     const float mean = sum_of(size.width, [&](std::size_t i) { return wide(p[i]) * wide(g[i]); });
-    for (std::size_t i = 0; i < size.width; ++i) narrow(factor * wide(p[i]) * (wide(g[i]) - mean), g[i]);
+    for (std::size_t i = 0; i < size.width; ++i)
+      narrow(factor * wide(p[i]) * (wide(g[i]) - mean), g[i]);
   }
 }
 
@@ -227,20 +238,22 @@ void scatter_as(Rows size, const P* rows, P* tokens, std::size_t stride) {
 
 }  // namespace
 
-EVERY_CPU void modulate(Rows size, const float* x, const float* shift, const float* scale, float* out,
-                        float* moments) {
+EVERY_CPU void modulate(Rows size, const float* x, const float* shift, const float* scale,
+                        float* out, float* moments) {
   modulate_as(size, x, shift, scale, out, moments);
 }
-EVERY_CPU void modulate(Rows size, const float* x, const float* shift, const float* scale, Bf16* out,
-                        float* moments) {
+EVERY_CPU void modulate(Rows size, const float* x, const float* shift, const float* scale,
+                        Bf16* out, float* moments) {
   modulate_as(size, x, shift, scale, out, moments);
 }
-EVERY_CPU void modulate_backward(Rows size, const float* gradient, const float* x, const float* scale,
-                                 const float* moments, float* for_x, float* for_shift, float* for_scale) {
+EVERY_CPU void modulate_backward(Rows size, const float* gradient, const float* x,
+                                 const float* scale, const float* moments, float* for_x,
+                                 float* for_shift, float* for_scale) {
   modulate_backward_as(size, gradient, x, scale, moments, for_x, for_shift, for_scale);
 }
-EVERY_CPU void modulate_backward(Rows size, const Bf16* gradient, const float* x, const float* scale,
-                                 const float* moments, float* for_x, float* for_shift, float* for_scale) {
+EVERY_CPU void modulate_backward(Rows size, const Bf16* gradient, const float* x,
+                                 const float* scale, const float* moments, float* for_x,
+                                 float* for_shift, float* for_scale) {
   modulate_backward_as(size, gradient, x, scale, moments, for_x, for_shift, for_scale);
 }
 EVERY_CPU void add_gated(Rows size, const float* x, const float* y, const float* gate, float* out) {
@@ -249,17 +262,18 @@ EVERY_CPU void add_gated(Rows size, const float* x, const float* y, const float*
 EVERY_CPU void add_gated(Rows size, const float* x, const Bf16* y, const float* gate, float* out) {
   add_gated_as(size, x, y, gate, out);
 }
-EVERY_CPU void add_gated_backward(Rows size, const float* gradient, const float* y, const float* gate,
-                                  float* for_y, float* for_gate) {
+EVERY_CPU void add_gated_backward(Rows size, const float* gradient, const float* y,
+                                  const float* gate, float* for_y, float* for_gate) {
   add_gated_backward_as(size, gradient, y, gate, for_y, for_gate);
 }
-EVERY_CPU void add_gated_backward(Rows size, const float* gradient, const Bf16* y, const float* gate,
-                                  Bf16* for_y, float* for_gate) {
+EVERY_CPU void add_gated_backward(Rows size, const float* gradient, const Bf16* y,
+                                  const float* gate, Bf16* for_y, float* for_gate) {
   add_gated_backward_as(size, gradient, y, gate, for_y, for_gate);
 }
 EVERY_CPU void gelu(std::size_t count, const float* x, float* out) { gelu_as(count, x, out); }
 EVERY_CPU void gelu(std::size_t count, const Bf16* x, Bf16* out) { gelu_as(count, x, out); }
-EVERY_CPU void gelu_backward(std::size_t count, const float* gradient, const float* x, float* for_x) {
+EVERY_CPU void gelu_backward(std::size_t count, const float* gradient, const float* x,
+                             float* for_x) {
   gelu_backward_as(count, gradient, x, for_x);
 }
 EVERY_CPU void gelu_backward(std::size_t count, const Bf16* gradient, const Bf16* x, Bf16* for_x) {
@@ -271,15 +285,18 @@ EVERY_CPU void softmax(Rows size, float factor, float* scores, float* room) {
 EVERY_CPU void softmax(Rows size, float factor, Bf16* scores, float* room) {
   softmax_as(size, factor, scores, room);
 }
-EVERY_CPU void softmax_backward(Rows size, float factor, const float* probabilities, float* gradient) {
+EVERY_CPU void softmax_backward(Rows size, float factor, const float* probabilities,
+                                float* gradient) {
   softmax_backward_as(size, factor, probabilities, gradient);
 }
-EVERY_CPU void softmax_backward(Rows size, float factor, const Bf16* probabilities, Bf16* gradient) {
+EVERY_CPU void softmax_backward(Rows size, float factor, const Bf16* probabilities,
+                                Bf16* gradient) {
   softmax_backward_as(size, factor, probabilities, gradient);
 }
 
-// Adding up to 0xFFFF carries into the upper half as often as the lower half is large. Two rounds of multiply and fold
-// ("lowbias32" of C. Wellons's hash prospector) with the key at both ends.
+// Adding up to 0xFFFF carries into the upper half as often as the lower half is
+// large. Two rounds of multiply and fold ("lowbias32" of C. Wellons's hash
+// prospector) with the key at both ends.
 EVERY_CPU void round_to_bf16(std::size_t count, RoundingKey key, std::uint32_t place,
                              const float* __restrict x, std::uint16_t* __restrict out) {
   const std::uint32_t first = place + key.first;

@@ -1,7 +1,10 @@
-// What a training step does between its matrix products on the CPU, each in one pass over memory where a composition of
-// LibTorch's operators takes several. Plain loops over rows, compiled for several instruction sets; no LibTorch shows
-// here. Every function handles the rows of one sample, so that no sum crosses a thread. Pointers may not overlap unless
-// said. Each has its composition of LibTorch's operators beside it in kernels_test.cc.
+// SPDX-License-Identifier: Apache-2.0
+// What a training step does between its matrix products on the CPU, each in one
+// pass over memory where a composition of LibTorch's operators takes several.
+// Plain loops over rows, compiled for several instruction sets; no LibTorch
+// shows here. Every function handles the rows of one sample, so that no sum
+// crosses a thread. Pointers may not overlap unless said. Each has its
+// composition of LibTorch's operators beside it in kernels_test.cc.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +22,16 @@ struct Bf16 {
   std::uint16_t bits;
 };
 
-// What comes from matrix products and goes into them is fp32, or bf16 that is widened where it is read and rounded to the
-// nearest where it is written; sums are fp32.
+// What comes from matrix products and goes into them is fp32, or bf16 that is
+// widened where it is read and rounded to the nearest where it is written; sums
+// are fp32.
 
-// out = (x − mean) / √(variance + 1e-6) · (1 + scale) + shift; shift and scale [width]. Keeps mean and 1/√… of each row
-// in `moments` [rows, 2].
-void modulate(Rows size, const float* x, const float* shift, const float* scale, float* out, float* moments);
-void modulate(Rows size, const float* x, const float* shift, const float* scale, Bf16* out, float* moments);
+// out = (x − mean) / √(variance + 1e-6) · (1 + scale) + shift; shift and scale
+// [width]. Keeps mean and 1/√… of each row in `moments` [rows, 2].
+void modulate(Rows size, const float* x, const float* shift, const float* scale, float* out,
+              float* moments);
+void modulate(Rows size, const float* x, const float* shift, const float* scale, Bf16* out,
+              float* moments);
 // From the gradient of out, writes those of x, shift and scale.
 void modulate_backward(Rows size, const float* gradient, const float* x, const float* scale,
                        const float* moments, float* for_x, float* for_shift, float* for_scale);
@@ -36,10 +42,10 @@ void modulate_backward(Rows size, const Bf16* gradient, const float* x, const fl
 void add_gated(Rows size, const float* x, const float* y, const float* gate, float* out);
 void add_gated(Rows size, const float* x, const Bf16* y, const float* gate, float* out);
 // The gradient of x is that of out.
-void add_gated_backward(Rows size, const float* gradient, const float* y, const float* gate, float* for_y,
-                        float* for_gate);
-void add_gated_backward(Rows size, const float* gradient, const Bf16* y, const float* gate, Bf16* for_y,
-                        float* for_gate);
+void add_gated_backward(Rows size, const float* gradient, const float* y, const float* gate,
+                        float* for_y, float* for_gate);
+void add_gated_backward(Rows size, const float* gradient, const Bf16* y, const float* gate,
+                        Bf16* for_y, float* for_gate);
 
 // GELU in the form with tanh; `count` numbers. out may be x.
 void gelu(std::size_t count, const float* x, float* out);
@@ -47,7 +53,8 @@ void gelu(std::size_t count, const Bf16* x, Bf16* out);
 void gelu_backward(std::size_t count, const float* gradient, const float* x, float* for_x);
 void gelu_backward(std::size_t count, const Bf16* gradient, const Bf16* x, Bf16* for_x);
 
-// Each row becomes softmax(factor · row), in place. `room` [width] is written over.
+// Each row becomes softmax(factor · row), in place. `room` [width] is written
+// over.
 void softmax(Rows size, float factor, float* scores, float* room);
 void softmax(Rows size, float factor, Bf16* scores, float* room);
 // `gradient` of the probabilities becomes that of the scores, in place.
@@ -61,12 +68,13 @@ struct RoundingKey {
 // Of the hash of a number's place: its low half is what is drawn (lean.h).
 inline constexpr std::uint32_t kRoundingFactors[] = {0x7FEB352D, 0x846CA68B};
 inline constexpr std::uint16_t kQuietNan = 0x7FC0;
-// Each number to the bf16 on either side of it, to the nearer the more often: the mean over all keys is the number. x[0]
-// stands at `place` in its tensor.
+// Each number to the bf16 on either side of it, to the nearer the more often:
+// the mean over all keys is the number. x[0] stands at `place` in its tensor.
 void round_to_bf16(std::size_t count, RoundingKey key, std::uint32_t place, const float* x,
                    std::uint16_t* out);
 
-// The tokens of one head as rows of their own, and back: `stride` numbers from a token to the next in `tokens`.
+// The tokens of one head as rows of their own, and back: `stride` numbers from
+// a token to the next in `tokens`.
 void gather(Rows size, const float* tokens, std::size_t stride, float* rows);
 void gather(Rows size, const Bf16* tokens, std::size_t stride, Bf16* rows);
 void scatter(Rows size, const float* rows, float* tokens, std::size_t stride);

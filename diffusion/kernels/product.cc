@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/kernels/product.h"
 
 #include <ATen/Version.h>
@@ -7,8 +8,9 @@
 namespace skerry::diffusion {
 namespace {
 
-using PointwiseLinear = at::Tensor(const at::Tensor&, const at::Tensor&, const std::optional<at::Tensor>&,
-                                   c10::string_view, c10::List<std::optional<at::Scalar>>,
+using PointwiseLinear = at::Tensor(const at::Tensor&, const at::Tensor&,
+                                   const std::optional<at::Tensor>&, c10::string_view,
+                                   c10::List<std::optional<at::Scalar>>,
                                    std::optional<c10::string_view>);
 
 std::optional<c10::TypedOperatorHandle<PointwiseLinear>> find_one_dnn() {
@@ -23,7 +25,8 @@ const std::optional<c10::TypedOperatorHandle<PointwiseLinear>>& one_dnn() {
 }
 
 bool ask_for_bf16() {
-  const auto found = c10::Dispatcher::singleton().findSchema({"mkldnn::_is_mkldnn_bf16_supported", ""});
+  const auto found =
+      c10::Dispatcher::singleton().findSchema({"mkldnn::_is_mkldnn_bf16_supported", ""});
   return at::globalContext().hasMKLDNN() && found && found->typed<bool()>().call();
 }
 
@@ -38,7 +41,8 @@ bool rounds(const at::Tensor& input) {
 }
 
 // input [n, in] · weight [out, in]ᵀ + bias.
-at::Tensor product(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+at::Tensor product(const at::Tensor& input, const at::Tensor& weight,
+                   const std::optional<at::Tensor>& bias) {
   if (input.scalar_type() == at::kBFloat16) {
     const auto wide_bias = bias ? std::optional(bias->to(at::kFloat)) : std::nullopt;
     return product(input.to(at::kFloat), weight.to(at::kFloat), wide_bias).to(at::kBFloat16);
@@ -67,9 +71,11 @@ struct OneDnnLinear : torch::autograd::Function<OneDnnLinear> {
  private:
   static at::Tensor for_weight(const at::Tensor& rows, const at::Tensor& gradient, bool by_mkl) {
     if (by_mkl) {
-      return at::mm(gradient.to(at::kFloat).t(), rows.to(at::kFloat)).to(rows.scalar_type());  // [out, in]
+      return at::mm(gradient.to(at::kFloat).t(), rows.to(at::kFloat))
+          .to(rows.scalar_type());  // [out, in]
     }
-    // inputᵀ · gradient is [in, out]: oneDNN is faster at this than at its transpose.
+    // inputᵀ · gradient is [in, out]: oneDNN is faster at this than at its
+    // transpose.
     return product(rows.t(), gradient.t(), std::nullopt).t().contiguous();
   }
 };
@@ -78,19 +84,22 @@ struct OneDnnLinear : torch::autograd::Function<OneDnnLinear> {
 
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                   WeightGradient gradient) {
-  if (!input.is_cpu() || !one_dnn() || multiplies_bf16_now()) return at::linear(input, weight, bias);
+  if (!input.is_cpu() || !one_dnn() || multiplies_bf16_now())
+    return at::linear(input, weight, bias);
   std::vector<std::int64_t> shape(input.sizes().begin(), input.sizes().end());
   shape.back() = weight.size(0);
   const auto type = rounds(input) ? at::kBFloat16 : input.scalar_type();
-  return OneDnnLinear::apply(input.reshape({-1, input.size(-1)}).to(type), weight.to(type), bias.to(type),
-                             gradient == WeightGradient::kFastest && !has_avx512())
+  return OneDnnLinear::apply(input.reshape({-1, input.size(-1)}).to(type), weight.to(type),
+                             bias.to(type), gradient == WeightGradient::kFastest && !has_avx512())
       .view(shape);
 }
 
 at::Tensor bmm(const at::Tensor& left, const at::Tensor& right) {
   if (!rounds(left)) return at::bmm(left, right);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast_dispatch_keyset);
-  const auto rounded = [](const at::Tensor& operand) { return operand.to(at::kBFloat16).to(at::kFloat); };
+  const auto rounded = [](const at::Tensor& operand) {
+    return operand.to(at::kBFloat16).to(at::kFloat);
+  };
   return at::bmm(rounded(left), rounded(right)).to(at::kBFloat16);
 }
 
@@ -105,6 +114,8 @@ bool cpu_multiplies_bf16() {
   return found;
 }
 
-bool multiplies_bf16_now() { return at::autocast::is_autocast_enabled(at::kCPU) && cpu_multiplies_bf16(); }
+bool multiplies_bf16_now() {
+  return at::autocast::is_autocast_enabled(at::kCPU) && cpu_multiplies_bf16();
+}
 
 }  // namespace skerry::diffusion

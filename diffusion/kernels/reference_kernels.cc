@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
 #include "diffusion/kernels/kernels.h"
@@ -22,12 +23,14 @@ class ReferenceKernels : public Kernels {
     return at::gelu(linear(input, weight, bias), "tanh");
   }
 
-  at::Tensor modulate(const at::Tensor& x, const at::Tensor& shift, const at::Tensor& scale) const override {
+  at::Tensor modulate(const at::Tensor& x, const at::Tensor& shift,
+                      const at::Tensor& scale) const override {
     const auto normal = at::layer_norm(x, {x.size(-1)}, {}, {}, kNormEpsilon);
     return at::addcmul(shift, normal, scale + 1);
   }
 
-  at::Tensor add_gated(const at::Tensor& x, const at::Tensor& y, const at::Tensor& gate) const override {
+  at::Tensor add_gated(const at::Tensor& x, const at::Tensor& y,
+                       const at::Tensor& gate) const override {
     return at::addcmul(x, y, gate);
   }
 
@@ -44,15 +47,18 @@ class ReferenceKernels : public Kernels {
     };
     const auto query = split(0) * (1.0 / std::sqrt(static_cast<double>(head)));
     const auto key = split(1), value = split(2);
-    const auto weights = at::softmax(diffusion::bmm(query, key.transpose(1, 2)), -1);  // [B·heads,T,T]
-    const auto mixed = diffusion::bmm(weights, value).view({batch, heads, tokens, head}).transpose(1, 2);
+    const auto weights =
+        at::softmax(diffusion::bmm(query, key.transpose(1, 2)), -1);  // [B·heads,T,T]
+    const auto mixed =
+        diffusion::bmm(weights, value).view({batch, heads, tokens, head}).transpose(1, 2);
     return mixed.reshape({batch, tokens, width});
   }
 };
 
 }  // namespace
 
-std::pair<at::Tensor, at::Tensor> Kernels::add_gated_and_modulate(const at::Tensor& x, const at::Tensor& y,
+std::pair<at::Tensor, at::Tensor> Kernels::add_gated_and_modulate(const at::Tensor& x,
+                                                                  const at::Tensor& y,
                                                                   const at::Tensor& gate,
                                                                   const at::Tensor& shift,
                                                                   const at::Tensor& scale) const {

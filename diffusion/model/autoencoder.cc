@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/model/autoencoder.h"
 
 #include <torch/csrc/jit/serialization/import.h>
@@ -47,13 +48,17 @@ Result<at::Tensor> read_tensor(const storage::Safetensors& file, const storage::
                      storage::name_of(info.dtype), " ", at::IntArrayRef(found)));
   }
   const std::string_view data = file.view(info).data;
-  return at::from_blob(const_cast<char*>(data.data()), shape, *type).to(at::kFloat, false, /*copy=*/true);
+  return at::from_blob(const_cast<char*>(data.data()), shape, *type)
+      .to(at::kFloat, false, /*copy=*/true);
 }
 
 // As folders of older versions of diffusers name it.
 std::string older_name(std::string name) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
-      {".to_q.", ".query."}, {".to_k.", ".key."}, {".to_v.", ".value."}, {".to_out.0.", ".proj_attn."}};
+      {".to_q.", ".query."},
+      {".to_k.", ".key."},
+      {".to_v.", ".value."},
+      {".to_out.0.", ".proj_attn."}};
   for (const auto& [now, before] : kNames) {
     if (const auto found = name.find(now); found != std::string::npos)
       return name.replace(found, now.size(), before);
@@ -63,7 +68,8 @@ std::string older_name(std::string name) {
 
 class KlDecoder final : public Autoencoder::Decoder {
  public:
-  static Result<std::unique_ptr<Autoencoder::Decoder>> open(const std::string& folder, torch::Device device) {
+  static Result<std::unique_ptr<Autoencoder::Decoder>> open(const std::string& folder,
+                                                            torch::Device device) {
     auto decoder = std::make_unique<KlDecoder>();
     ASSIGN_OR_RETURN(decoder->config_, read_autoencoder_config(folder));
     const std::string path = folder + "/diffusion_pytorch_model.safetensors";
@@ -106,11 +112,12 @@ class KlDecoder final : public Autoencoder::Decoder {
   // At the borders zeros: the image keeps its size.
   at::Tensor convolution(const std::string& name, const at::Tensor& x) const {
     const at::Tensor& kernel = weight(name + ".weight");
-    return at::conv2d(x, kernel, weight(name + ".bias"), /*stride=*/1, /*padding=*/kernel.size(2) / 2);
+    return at::conv2d(x, kernel, weight(name + ".bias"), /*stride=*/1,
+                      /*padding=*/kernel.size(2) / 2);
   }
   at::Tensor norm(const std::string& name, const at::Tensor& x) const {
-    return at::group_norm(x, config_.norm_num_groups, weight(name + ".weight"), weight(name + ".bias"),
-                          kEpsilon);
+    return at::group_norm(x, config_.norm_num_groups, weight(name + ".weight"),
+                          weight(name + ".bias"), kEpsilon);
   }
   at::Tensor linear(const std::string& name, const at::Tensor& x) const {
     return at::linear(x, weight(name + ".weight"), weight(name + ".bias"));
@@ -118,16 +125,20 @@ class KlDecoder final : public Autoencoder::Decoder {
   at::Tensor residual(const std::string& name, const at::Tensor& x) const {
     const at::Tensor inner = convolution(name + ".conv1", at::silu(norm(name + ".norm1", x)));
     const at::Tensor out = convolution(name + ".conv2", at::silu(norm(name + ".norm2", inner)));
-    return (weights_.contains(name + ".conv_shortcut.weight") ? convolution(name + ".conv_shortcut", x) : x) +
+    return (weights_.contains(name + ".conv_shortcut.weight")
+                ? convolution(name + ".conv_shortcut", x)
+                : x) +
            out;
   }
   // One head, over all places.
   at::Tensor attention(const std::string& name, const at::Tensor& x) const {
-    const at::Tensor places = norm(name + ".group_norm", x).flatten(2).transpose(1, 2);  // [n,s·s,c]
-    const at::Tensor mixed = at::scaled_dot_product_attention(linear(name + ".to_q", places).unsqueeze(1),
-                                                              linear(name + ".to_k", places).unsqueeze(1),
-                                                              linear(name + ".to_v", places).unsqueeze(1))
-                                 .squeeze(1);
+    const at::Tensor places =
+        norm(name + ".group_norm", x).flatten(2).transpose(1, 2);  // [n,s·s,c]
+    const at::Tensor mixed =
+        at::scaled_dot_product_attention(linear(name + ".to_q", places).unsqueeze(1),
+                                         linear(name + ".to_k", places).unsqueeze(1),
+                                         linear(name + ".to_v", places).unsqueeze(1))
+            .squeeze(1);
     return x + linear(name + ".to_out.0", mixed).transpose(1, 2).reshape(x.sizes());
   }
 
@@ -137,7 +148,8 @@ class KlDecoder final : public Autoencoder::Decoder {
 
 class ScriptDecoder final : public Autoencoder::Decoder {
  public:
-  ScriptDecoder(const std::string& path, torch::Device device) : module_(torch::jit::load(path, device)) {
+  ScriptDecoder(const std::string& path, torch::Device device)
+      : module_(torch::jit::load(path, device)) {
     module_.eval();
   }
   at::Tensor decode(const at::Tensor& latents) override {
@@ -149,12 +161,14 @@ class ScriptDecoder final : public Autoencoder::Decoder {
   torch::jit::Module module_;
 };
 
-Result<std::unique_ptr<Autoencoder::Decoder>> open_script(const std::string& path, torch::Device device) try {
+Result<std::unique_ptr<Autoencoder::Decoder>> open_script(const std::string& path,
+                                                          torch::Device device) try {
   return std::make_unique<ScriptDecoder>(path, device);
 } catch (const std::exception& error) {
   const std::string_view why = error.what();
-  return fail(ErrorCode::kCorrupt, text(path, ": expected TorchScript, or the folder of an AutoencoderKL: ",
-                                        why.substr(0, why.find('\n'))));
+  return fail(ErrorCode::kCorrupt,
+              text(path, ": expected TorchScript, or the folder of an AutoencoderKL: ",
+                   why.substr(0, why.find('\n'))));
 }
 
 bool is_images(const at::Tensor& images, std::int64_t count) {
@@ -175,7 +189,8 @@ Result<Autoencoder> Autoencoder::open(const std::string& path, torch::Device dev
   if (!fs::exists(path, error)) {
     return fail(
         ErrorCode::kNotFound,
-        text(path, " is not there: expected the folder of an AutoencoderKL, or a file of TorchScript"));
+        text(path,
+             " is not there: expected the folder of an AutoencoderKL, or a file of TorchScript"));
   }
   return guarded([&]() -> Result<Autoencoder> {
     const at::NoGradGuard no_grad;
@@ -197,20 +212,22 @@ Result<at::Tensor> Autoencoder::decode(const at::Tensor& latents) const {
     const std::int64_t end = std::min(begin + rows, latents.size(0));
     try {
       parts.push_back(decoder_->decode(latents.slice(0, begin, end)));
-    } catch (const std::exception& error) {  // what TorchScript throws is of no type of LibTorch's own
+    } catch (
+        const std::exception& error) {  // what TorchScript throws is of no type of LibTorch's own
       const bool is_full = is_out_of_memory(error);
       if (is_full && rows > 1) {
         rows = (rows + 1) / 2;
         continue;
       }
-      return fail(is_full ? ErrorCode::kExhausted : ErrorCode::kInvalid,
-                  text("the autoencoder cannot decode latents ", latents.sizes(), ": ", error.what()));
+      return fail(
+          is_full ? ErrorCode::kExhausted : ErrorCode::kInvalid,
+          text("the autoencoder cannot decode latents ", latents.sizes(), ": ", error.what()));
     }
     if (!is_images(parts.back(), end - begin)) {
-      return fail(
-          ErrorCode::kInvalid,
-          text("the autoencoder: expected ", end - begin, " images [n,3,S,S] of latents ", latents.sizes(),
-               ", found ", parts.back().defined() ? text(parts.back().sizes()) : "no tensor"));
+      return fail(ErrorCode::kInvalid,
+                  text("the autoencoder: expected ", end - begin, " images [n,3,S,S] of latents ",
+                       latents.sizes(), ", found ",
+                       parts.back().defined() ? text(parts.back().sizes()) : "no tensor"));
     }
     begin = end;
   }

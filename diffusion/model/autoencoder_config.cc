@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/model/autoencoder_config.h"
 
 #include <algorithm>
@@ -15,9 +16,11 @@ constexpr std::uint32_t kMostChannels = 8192;
 constexpr std::uint32_t kMostBlocks = 8;
 constexpr std::uint32_t kMostLayers = 16;
 
-Error unknown(const std::string& path, std::string_view key, std::string_view expected, const Json& found) {
-  return fail(ErrorCode::kInvalid, text(path, ": ", key, ": expected ", expected, ", found ", found.dump(),
-                                        ": export the decoder as TorchScript, which --vae takes too"));
+Error unknown(const std::string& path, std::string_view key, std::string_view expected,
+              const Json& found) {
+  return fail(ErrorCode::kInvalid,
+              text(path, ": ", key, ": expected ", expected, ", found ", found.dump(),
+                   ": export the decoder as TorchScript, which --vae takes too"));
 }
 
 // Null and nothing are the default, as diffusers has it.
@@ -32,32 +35,38 @@ Result<void> check_kind(const std::string& path, const Json& json) {
     return unknown(path, "_class_name", "\"AutoencoderKL\"", json.value("_class_name", Json()));
   const auto act = value_of<std::string>(json, "act_fn", "silu");
   if (act != "silu" && act != "swish") return unknown(path, "act_fn", "\"silu\"", act);
-  const auto blocks = value_of<std::vector<std::string>>(json, "up_block_types", {"UpDecoderBlock2D"});
-  const bool plain = std::ranges::all_of(blocks, [](const auto& type) { return type == "UpDecoderBlock2D"; });
+  const auto blocks =
+      value_of<std::vector<std::string>>(json, "up_block_types", {"UpDecoderBlock2D"});
+  const bool plain =
+      std::ranges::all_of(blocks, [](const auto& type) { return type == "UpDecoderBlock2D"; });
   const auto channels = value_of<std::vector<std::uint32_t>>(json, "block_out_channels", {64});
   if (!plain || blocks.size() != channels.size()) {
-    return unknown(path, "up_block_types", text("\"UpDecoderBlock2D\" ", channels.size(), " times"), blocks);
+    return unknown(path, "up_block_types", text("\"UpDecoderBlock2D\" ", channels.size(), " times"),
+                   blocks);
   }
   return {};
 }
 
 Result<void> check_sizes(const std::string& path, const AutoencoderConfig& config) {
-  const auto within = [](std::uint32_t value, std::uint32_t most) { return value >= 1 && value <= most; };
+  const auto within = [](std::uint32_t value, std::uint32_t most) {
+    return value >= 1 && value <= most;
+  };
   const auto divides = [&](std::uint32_t channels) {
     return within(channels, kMostChannels) && channels % config.norm_num_groups == 0;
   };
-  const bool sane = within(config.latent_channels, kMaxLatentChannels) &&
-                    (config.out_channels == 1 || config.out_channels == 3) &&
-                    within(static_cast<std::uint32_t>(config.block_out_channels.size()), kMostBlocks) &&
-                    within(config.layers_per_block, kMostLayers) &&
-                    within(config.norm_num_groups, kMostChannels) &&
-                    std::ranges::all_of(config.block_out_channels, divides) && validate(config.scaling);
+  const bool sane =
+      within(config.latent_channels, kMaxLatentChannels) &&
+      (config.out_channels == 1 || config.out_channels == 3) &&
+      within(static_cast<std::uint32_t>(config.block_out_channels.size()), kMostBlocks) &&
+      within(config.layers_per_block, kMostLayers) &&
+      within(config.norm_num_groups, kMostChannels) &&
+      std::ranges::all_of(config.block_out_channels, divides) && validate(config.scaling);
   if (sane) return {};
-  return fail(
-      ErrorCode::kCorrupt,
-      text(path, ": expected 1 to ", kMaxLatentChannels, " latent_channels, 1 or 3 out_channels, 1 to ",
-           kMostBlocks, " block_out_channels that norm_num_groups divides, 1 to ", kMostLayers,
-           " layers_per_block and a scaling_factor above 0: one of them is not so"));
+  return fail(ErrorCode::kCorrupt,
+              text(path, ": expected 1 to ", kMaxLatentChannels,
+                   " latent_channels, 1 or 3 out_channels, 1 to ", kMostBlocks,
+                   " block_out_channels that norm_num_groups divides, 1 to ", kMostLayers,
+                   " layers_per_block and a scaling_factor above 0: one of them is not so"));
 }
 
 // nlohmann's own exceptions say which key is of another type.
@@ -66,7 +75,8 @@ Result<AutoencoderConfig> parse(const std::string& path, const Json& json) try {
   AutoencoderConfig config;
   config.latent_channels = value_of(json, "latent_channels", 4U);
   config.out_channels = value_of(json, "out_channels", 3U);
-  config.block_out_channels = value_of<std::vector<std::uint32_t>>(json, "block_out_channels", {64});
+  config.block_out_channels =
+      value_of<std::vector<std::uint32_t>>(json, "block_out_channels", {64});
   config.layers_per_block = value_of(json, "layers_per_block", 1U);
   config.norm_num_groups = value_of(json, "norm_num_groups", 32U);
   config.use_post_quant_conv = value_of(json, "use_post_quant_conv", true);
@@ -84,7 +94,8 @@ class Tensors {
  public:
   std::vector<AutoencoderTensor> all;
 
-  void convolution(const std::string& name, std::uint32_t from, std::uint32_t to, std::uint32_t side) {
+  void convolution(const std::string& name, std::uint32_t from, std::uint32_t to,
+                   std::uint32_t side) {
     add(name, {to, from, side, side}, to);
   }
   void linear(const std::string& name, std::uint32_t width) { add(name, {width, width}, width); }
@@ -114,9 +125,10 @@ Result<AutoencoderConfig> read_autoencoder_config(const std::string& folder) {
   const std::string path = folder + "/config.json";
   std::ifstream file(path);
   if (!file) {
-    return fail(ErrorCode::kNotFound,
-                text("cannot read ", path,
-                     ": expected the folder of an AutoencoderKL, as its save_pretrained writes it"));
+    return fail(
+        ErrorCode::kNotFound,
+        text("cannot read ", path,
+             ": expected the folder of an AutoencoderKL, as its save_pretrained writes it"));
   }
   const Json json = Json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return fail(ErrorCode::kCorrupt, text(path, " is not a JSON object"));
@@ -131,7 +143,8 @@ std::vector<AutoencoderTensor> decoder_tensors(const AutoencoderConfig& config) 
   std::ranges::reverse(channels);
   tensors.convolution("decoder.conv_in", config.latent_channels, channels.front(), 3);
   tensors.residual("decoder.mid_block.resnets.0", channels.front(), channels.front());
-  if (config.mid_block_add_attention) tensors.attention("decoder.mid_block.attentions.0", channels.front());
+  if (config.mid_block_add_attention)
+    tensors.attention("decoder.mid_block.attentions.0", channels.front());
   tensors.residual("decoder.mid_block.resnets.1", channels.front(), channels.front());
   std::uint32_t from = channels.front();
   for (std::size_t i = 0; i < channels.size(); ++i) {

@@ -1,6 +1,8 @@
-// What a diffusers folder of an AutoencoderKL says about its decoder, without LibTorch: config.json, and the tensors that
-// follow from it. Failure rule: kNotFound for a missing file, kCorrupt for one that contradicts itself, kInvalid for a
-// decoder that is not built here; the message names the file.
+// SPDX-License-Identifier: Apache-2.0
+// What a diffusers folder of an AutoencoderKL says about its decoder, without
+// LibTorch: config.json, and the tensors that follow from it. Failure rule:
+// kNotFound for a missing file, kCorrupt for one that contradicts itself,
+// kInvalid for a decoder that is not built here; the message names the file.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/model/autoencoder_config.h"
 
 #include <algorithm>
 #include <fstream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "diffusion/testing/testing.h"
 
 namespace skerry::diffusion {

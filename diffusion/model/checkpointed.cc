@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/model/checkpointed.h"
 
 #include <ATen/autocast_mode.h>
@@ -31,11 +32,13 @@ struct Checkpointed : torch::autograd::Function<Checkpointed> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto recipe = c10::static_intrusive_pointer_cast<Recipe>(context->saved_data["recipe"].toCapsule());
+    const auto recipe =
+        c10::static_intrusive_pointer_cast<Recipe>(context->saved_data["recipe"].toCapsule());
     variable_list inputs = context->get_saved_variables();
     const auto end = inputs.begin() + static_cast<std::ptrdiff_t>(recipe->operands);
     for (auto operand = inputs.begin(); operand != end; ++operand) {
-      *operand = operand->detach().set_requires_grad(true);  // the graph that is made here begins at them
+      *operand =
+          operand->detach().set_requires_grad(true);  // the graph that is made here begins at them
     }
     const at::AutoGradMode with_gradients(true);
     const at::Tensor out = [&] {

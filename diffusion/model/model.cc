@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/model/model.h"
 
 #include <cmath>
@@ -13,9 +14,11 @@ namespace {
 
 constexpr std::size_t kBlockTensors = 14;
 constexpr const char* kFirstWeight = "pos_embed.proj.weight";
-// DiT draws its embedders with deviation 0.02 at width 1152. The time embedder keeps that gain at any width. Labels are
-// drawn as PyTorch draws a table: from 0.02, a small model that trains for minutes hardly follows them. Both together,
-// 1,000 steps of 32 on a quarter of Fashion-MNIST: .70 of the samples show the label asked for, against .42.
+// DiT draws its embedders with deviation 0.02 at width 1152. The time embedder
+// keeps that gain at any width. Labels are drawn as PyTorch draws a table: from
+// 0.02, a small model that trains for minutes hardly follows them. Both
+// together, 1,000 steps of 32 on a quarter of Fashion-MNIST: .70 of the samples
+// show the label asked for, against .42.
 constexpr double kTimeDeviation = 0.02;
 constexpr double kTimeDeviationWidth = 1152;
 constexpr double kLabelDeviation = 1;
@@ -37,14 +40,15 @@ void visit_block(const Visit& visit, const std::string& prefix, std::int64_t wid
   visit_linear(visit, prefix + "ff.net.2", width, 4 * width);
 }
 
-// Width first, as diffusers has it: the first half of the features encodes the column, the second the row.
+// Width first, as diffusers has it: the first half of the features encodes the
+// column, the second the row.
 at::Tensor sin_cos_positions(std::int64_t grid, std::int64_t width) {
   const auto doubles = at::TensorOptions().dtype(at::kDouble);
   const std::int64_t quarter = width / 4;
-  const auto omega =
-      at::pow(10000.0, -(at::arange(quarter, doubles) / static_cast<double>(quarter)));  // [width/4]
-  const auto axis = at::outer(at::arange(grid, doubles), omega);                         // [grid, width/4]
-  const auto encoded = at::cat({at::sin(axis), at::cos(axis)}, 1);                       // [grid, width/2]
+  const auto omega = at::pow(
+      10000.0, -(at::arange(quarter, doubles) / static_cast<double>(quarter)));  // [width/4]
+  const auto axis = at::outer(at::arange(grid, doubles), omega);                 // [grid, width/4]
+  const auto encoded = at::cat({at::sin(axis), at::cos(axis)}, 1);               // [grid, width/2]
   const auto columns = encoded.unsqueeze(0).expand({grid, grid, width / 2});
   const auto rows = encoded.unsqueeze(1).expand({grid, grid, width / 2});
   return at::cat({columns, rows}, 2).reshape({1, grid * grid, width}).to(at::kFloat);
@@ -59,8 +63,8 @@ double xavier_bound(std::int64_t in, std::int64_t out) {
   return std::sqrt(6.0 / static_cast<double>(in + out));
 }
 
-void fill_initial(const std::string& name, std::span<float> values, const std::vector<std::int64_t>& shape,
-                  Stream& stream) {
+void fill_initial(const std::string& name, std::span<float> values,
+                  const std::vector<std::int64_t>& shape, Stream& stream) {
   if (name.starts_with(kEmbedder)) {
     const bool labels = name.find("class_embedder") != std::string::npos;
     const double gain = std::sqrt(kTimeDeviationWidth / static_cast<double>(shape[0]));
@@ -92,13 +96,14 @@ std::vector<ParameterShape> parameter_shapes(const ModelSpec& model) {
     visit_block(visit, text("transformer_blocks.", i, "."), width);
   visit_linear(visit, "proj_out_1", 2 * width, width);
   const bool is_router = model.router_experts > 0;
-  visit_linear(visit, "proj_out_2", is_router ? model.router_experts : patch * patch * channels, width);
+  visit_linear(visit, "proj_out_2", is_router ? model.router_experts : patch * patch * channels,
+               width);
   if (is_router) visit("class_token", {width, 1});
   return shapes;
 }
 
-std::vector<at::Tensor> initial_weights(const ModelSpec& model, std::uint64_t seed, std::uint32_t expert,
-                                        std::uint32_t attempt) {
+std::vector<at::Tensor> initial_weights(const ModelSpec& model, std::uint64_t seed,
+                                        std::uint32_t expert, std::uint32_t attempt) {
   std::vector<at::Tensor> weights;
   for (const ParameterShape& parameter : parameter_shapes(model)) {
     const auto index = static_cast<std::uint32_t>(weights.size());
@@ -110,7 +115,8 @@ std::vector<at::Tensor> initial_weights(const ModelSpec& model, std::uint64_t se
                      .step = 0,
                      .sample = index,
                      .purpose = Purpose::kInit});
-      fill_initial(parameter.name, {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())},
+      fill_initial(parameter.name,
+                   {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())},
                    parameter.shape, stream);
     }
     weights.push_back(std::move(tensor));
@@ -121,9 +127,9 @@ std::vector<at::Tensor> initial_weights(const ModelSpec& model, std::uint64_t se
 std::vector<double> held_lengths(const ModelSpec& model) {
   std::vector<double> lengths;
   for (const ParameterShape& parameter : parameter_shapes(model)) {
-    const bool held =
-        parameter.name.ends_with(".weight") && (parameter.name.find(".attn1.") != std::string::npos ||
-                                                parameter.name.find(".ff.") != std::string::npos);
+    const bool held = parameter.name.ends_with(".weight") &&
+                      (parameter.name.find(".attn1.") != std::string::npos ||
+                       parameter.name.find(".ff.") != std::string::npos);
     // Of `in` numbers, uniform within the bound.
     lengths.push_back(held ? xavier_bound(parameter.shape[1], parameter.shape[0]) *
                                  std::sqrt(static_cast<double>(parameter.shape[1]) / 3)
@@ -132,8 +138,8 @@ std::vector<double> held_lengths(const ModelSpec& model) {
   return lengths;
 }
 
-Result<std::vector<at::Tensor>> load_weights(const storage::Safetensors& file, const std::string& prefix,
-                                             const ModelSpec& model) {
+Result<std::vector<at::Tensor>> load_weights(const storage::Safetensors& file,
+                                             const std::string& prefix, const ModelSpec& model) {
   return load_weights(std::vector{file}, prefix, model);
 }
 
@@ -142,17 +148,18 @@ Result<std::vector<at::Tensor>> load_weights(const std::vector<storage::Safetens
   std::vector<at::Tensor> weights;
   for (const ParameterShape& parameter : parameter_shapes(model)) {
     const std::string name = prefix + parameter.name;
-    const auto holder = std::find_if(files.begin(), files.end() - 1, [&](const storage::Safetensors& file) {
-      return file.header().find(name) != nullptr;
-    });  // the last one, where none has it, says so
+    const auto holder =
+        std::find_if(files.begin(), files.end() - 1, [&](const storage::Safetensors& file) {
+          return file.header().find(name) != nullptr;
+        });  // the last one, where none has it, says so
     ASSIGN_OR_RETURN(const storage::TensorView view, holder->tensor(name));
     const std::vector<std::int64_t> found(view.shape.begin(), view.shape.end());
     const bool halves = view.dtype == storage::DType::kBF16;
     if ((view.dtype != storage::DType::kF32 && !halves) || found != parameter.shape) {
       return fail(ErrorCode::kCorrupt,
                   text("tensor ", view.name, " does not have the type and shape of the model: ",
-                       storage::name_of(view.dtype), " ", at::IntArrayRef(found), " where F32 or BF16 ",
-                       at::IntArrayRef(parameter.shape), " is expected"));
+                       storage::name_of(view.dtype), " ", at::IntArrayRef(found),
+                       " where F32 or BF16 ", at::IntArrayRef(parameter.shape), " is expected"));
     }
     const auto tensor = at::empty(parameter.shape, halves ? at::kBFloat16 : at::kFloat);
     std::memcpy(tensor.data_ptr(), view.data.data(), view.data.size());
@@ -161,12 +168,16 @@ Result<std::vector<at::Tensor>> load_weights(const std::vector<storage::Safetens
   return weights;
 }
 
-bool holds_weights(const storage::Safetensors& file) { return file.header().find(kFirstWeight) != nullptr; }
+bool holds_weights(const storage::Safetensors& file) {
+  return file.header().find(kFirstWeight) != nullptr;
+}
 
-Result<std::vector<at::Tensor>> exported_weights(const storage::Safetensors& file, const ModelSpec& model) {
+Result<std::vector<at::Tensor>> exported_weights(const storage::Safetensors& file,
+                                                 const ModelSpec& model) {
   const std::string beyond = text("transformer_blocks.", model.depth, ".norm1.linear.weight");
   if (file.header().find(beyond) != nullptr) {
-    return fail(ErrorCode::kCorrupt, text("the weights have more blocks than the model's ", model.depth));
+    return fail(ErrorCode::kCorrupt,
+                text("the weights have more blocks than the model's ", model.depth));
   }
   return load_weights(file, "", model);
 }
@@ -193,9 +204,11 @@ Dit::Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device 
   class_token_ = after_blocks + 4;
   positions_ = sin_cos_positions(model.image_size / model.patch_size, model.width).to(device);
   const std::int64_t half = kTimeFeatures / 2;
-  // Divided by half − 1, not by half: diffusers' form, which the exported model computes.
+  // Divided by half − 1, not by half: diffusers' form, which the exported model
+  // computes.
   frequencies_ =
-      at::exp(at::arange(half, at::kFloat) * (-std::log(10000.0)) / static_cast<double>(half - 1)).to(device);
+      at::exp(at::arange(half, at::kFloat) * (-std::log(10000.0)) / static_cast<double>(half - 1))
+          .to(device);
 }
 
 at::Tensor Dit::linear(const at::Tensor& input, Linear layer) const {
@@ -218,12 +231,15 @@ at::Tensor Dit::attention(const at::Tensor& input, const Block& block) const {
   return linear(kernels_->attention(input, projections, spec_.heads), block.to_out);
 }
 
-at::Tensor Dit::run_block(const at::Tensor& hidden, const at::Tensor& activated, const Block& block) const {
-  const auto parts = linear(activated, block.modulation).unsqueeze(1).chunk(6, 2);  // six of [B,1,width]
+at::Tensor Dit::run_block(const at::Tensor& hidden, const at::Tensor& activated,
+                          const Block& block) const {
+  const auto parts =
+      linear(activated, block.modulation).unsqueeze(1).chunk(6, 2);  // six of [B,1,width]
   const auto mixed = attention(kernels_->modulate(hidden, parts[0], parts[1]), block);
-  const auto [sum, inner] = kernels_->add_gated_and_modulate(hidden, mixed, parts[2], parts[3], parts[4]);
-  const auto wide =
-      kernels_->linear_gelu(inner, weights_[block.mlp_in.weight], weights_[block.mlp_in.weight + 1]);
+  const auto [sum, inner] =
+      kernels_->add_gated_and_modulate(hidden, mixed, parts[2], parts[3], parts[4]);
+  const auto wide = kernels_->linear_gelu(inner, weights_[block.mlp_in.weight],
+                                          weights_[block.mlp_in.weight + 1]);
   return kernels_->add_gated(sum, linear(wide, block.mlp_out), parts[5]);
 }
 
@@ -259,7 +275,8 @@ at::Tensor Dit::embed(const at::Tensor& x_t) const {
 at::Tensor Dit::run_blocks(at::Tensor hidden, const at::Tensor& activated) const {
   const bool checkpointing = checkpointing_ && at::GradMode::is_enabled();
   for (const Block& block : blocks_) {
-    hidden = checkpointing ? run_checkpointed(hidden, activated, block) : run_block(hidden, activated, block);
+    hidden = checkpointing ? run_checkpointed(hidden, activated, block)
+                           : run_block(hidden, activated, block);
   }
   return hidden;
 }
@@ -269,7 +286,8 @@ at::Tensor Dit::head(const at::Tensor& hidden, const at::Tensor& activated) cons
   return linear(kernels_->modulate(hidden, parts[0], parts[1]), final_);
 }
 
-at::Tensor Dit::forward(const at::Tensor& x_t, const at::Tensor& t, const at::Tensor& labels) const {
+at::Tensor Dit::forward(const at::Tensor& x_t, const at::Tensor& t,
+                        const at::Tensor& labels) const {
   SKERRY_CHECK(spec_.router_experts == 0, "a router has no velocity");
   const auto activated = at::silu(condition(t, labels));
   return unpatchify(head(run_blocks(embed(x_t), activated), activated));
@@ -279,7 +297,8 @@ at::Tensor Dit::forward(const at::Tensor& x_t, const at::Tensor& t, const at::Te
 at::Tensor Dit::logits(const at::Tensor& x_t, const at::Tensor& t) const {
   SKERRY_CHECK(spec_.router_experts > 0, "an expert has no logits");
   const std::int64_t batch = x_t.size(0), width = spec_.width;
-  const auto labels = at::full({batch}, std::int64_t{spec_.null_label()}, t.options().dtype(at::kLong));
+  const auto labels =
+      at::full({batch}, std::int64_t{spec_.null_label()}, t.options().dtype(at::kLong));
   const auto activated = at::silu(condition(t, labels));
   const auto token = weights_[class_token_].view({1, 1, width}).expand({batch, 1, width});
   const auto hidden = run_blocks(at::cat({token, embed(x_t)}, 1), activated);  // [B,1+T,width]

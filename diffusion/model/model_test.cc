@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/model/model.h"
 
 #include <ATen/autocast_mode.h>
@@ -82,7 +83,8 @@ TEST(Dit, EveryParameterMatters) {
   const auto gradients = torch::autograd::grad({out.square().sum()}, model.weights());
   const auto shapes = parameter_shapes(spec);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    // A key's bias adds the same to every score of a query: softmax does not see it.
+    // A key's bias adds the same to every score of a query: softmax does not
+    // see it.
     if (shapes[i].name.ends_with("to_k.bias")) continue;
     EXPECT_GT(gradients[i].abs().max().item<float>(), 0) << shapes[i].name;
   }
@@ -124,16 +126,20 @@ TEST(Dit, Bf16IsNearFp32ForwardAndBackward) {
 TEST(Product, Bf16RoundsOperandsAndResult) {
   const auto left = at::randn({2, 3, 64}), right = at::randn({2, 64, 5});
   const auto weight = right[0].t().contiguous(), bias = at::randn({5});
-  const auto bf16 = [](const at::Tensor& tensor) { return tensor.to(at::kBFloat16).to(at::kFloat); };
+  const auto bf16 = [](const at::Tensor& tensor) {
+    return tensor.to(at::kBFloat16).to(at::kFloat);
+  };
   const Autocast autocast(kCpu, true);
   const auto products = diffusion::bmm(left, right), rows = diffusion::linear(left, weight, bias);
   ASSERT_EQ(products.scalar_type(), at::kBFloat16);
   ASSERT_EQ(rows.scalar_type(), at::kBFloat16);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast_dispatch_keyset);
-  // One unit in the last place of bf16 apart at most, where sums were taken in another order.
-  EXPECT_TRUE(at::allclose(products.to(at::kFloat), bf16(at::bmm(bf16(left), bf16(right))), 0.008, 1e-3));
+  // One unit in the last place of bf16 apart at most, where sums were taken in
+  // another order.
   EXPECT_TRUE(
-      at::allclose(rows.to(at::kFloat), bf16(at::linear(bf16(left), bf16(weight), bf16(bias))), 0.008, 1e-3));
+      at::allclose(products.to(at::kFloat), bf16(at::bmm(bf16(left), bf16(right))), 0.008, 1e-3));
+  EXPECT_TRUE(at::allclose(rows.to(at::kFloat),
+                           bf16(at::linear(bf16(left), bf16(weight), bf16(bias))), 0.008, 1e-3));
 }
 
 TEST(Dit, RowsOfABatchDoNotMeet) {
@@ -146,8 +152,9 @@ TEST(Dit, RowsOfABatchDoNotMeet) {
   EXPECT_LT((all.slice(0, 1, 2) - one).abs().max().item<float>(), 1e-5);
 }
 
-// With every path but the last projection shut, its bias is what the picture shows: rows of the projection
-// are ordered (row in patch, column in patch, channel).
+// With every path but the last projection shut, its bias is what the picture
+// shows: rows of the projection are ordered (row in patch, column in patch,
+// channel).
 TEST(Dit, UnpatchifiesRowColumnChannel) {
   ModelSpec spec = tiny_model();
   spec.channels = 2;
@@ -170,9 +177,9 @@ TEST(Dit, WeightsOfAnotherShapeAreRefusedByName) {
   ASSERT_FALSE(missing);
   EXPECT_NE(missing.error().message.find("pos_embed.proj.weight"), std::string::npos);
   const std::string four(16, '\0');
-  const auto bytes =
-      storage::encode_safetensors({{"ema/pos_embed.proj.weight", storage::DType::kF32, {4}, four}}, {})
-          .value();
+  const auto bytes = storage::encode_safetensors(
+                         {{"ema/pos_embed.proj.weight", storage::DType::kF32, {4}, four}}, {})
+                         .value();
   const auto wrong = load_weights(storage::Safetensors::parse(bytes).value(), "ema/", spec);
   ASSERT_FALSE(wrong);
   EXPECT_EQ(wrong.error().code, ErrorCode::kCorrupt);

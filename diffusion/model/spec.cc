@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/model/spec.h"
 
 #include <algorithm>
@@ -14,8 +15,8 @@ struct Preset {
   std::string_view name;
   std::uint32_t width, depth, heads;
 };
-constexpr std::array kPresets{Preset{"S", 384, 12, 6}, Preset{"B", 768, 12, 12}, Preset{"L", 1024, 24, 16},
-                              Preset{"XL", 1152, 28, 16}};
+constexpr std::array kPresets{Preset{"S", 384, 12, 6}, Preset{"B", 768, 12, 12},
+                              Preset{"L", 1024, 24, 16}, Preset{"XL", 1152, 28, 16}};
 
 constexpr std::uint32_t kLargestImage = 4096;
 constexpr std::uint32_t kLargestWidth = 16384;
@@ -26,7 +27,8 @@ constexpr std::uint32_t kMostExperts = 1024;
 constexpr std::uint32_t kMostThreads = 1024;
 
 Error out_of_range(std::string_view name, double found, double low, double high) {
-  return fail(ErrorCode::kInvalid, text(name, " must be between ", low, " and ", high, ", found ", found));
+  return fail(ErrorCode::kInvalid,
+              text(name, " must be between ", low, " and ", high, ", found ", found));
 }
 
 Result<void> check(std::string_view name, double value, double low, double high) {
@@ -35,7 +37,8 @@ Result<void> check(std::string_view name, double value, double low, double high)
 }
 
 template <class Enum>
-Result<Enum> parse_name(std::string_view expected, std::string_view name, std::initializer_list<Enum> known) {
+Result<Enum> parse_name(std::string_view expected, std::string_view name,
+                        std::initializer_list<Enum> known) {
   for (const Enum value : known) {
     if (name == to_string(value)) return value;
   }
@@ -48,7 +51,8 @@ Result<ModelSpec> model_preset(std::string_view name) {
   const auto slash = name.find('/');
   const std::string_view patch = slash == std::string_view::npos ? "" : name.substr(slash + 1);
   for (const Preset& preset : kPresets) {
-    if (name.substr(0, slash) != preset.name || (patch != "2" && patch != "4" && patch != "8")) continue;
+    if (name.substr(0, slash) != preset.name || (patch != "2" && patch != "4" && patch != "8"))
+      continue;
     ModelSpec model;
     model.width = preset.width;
     model.depth = preset.depth;
@@ -56,9 +60,10 @@ Result<ModelSpec> model_preset(std::string_view name) {
     model.patch_size = static_cast<std::uint32_t>(patch[0] - '0');
     return model;
   }
-  return fail(ErrorCode::kInvalid,
-              text("expected a model preset S, B, L or XL with patch size 2, 4 or 8, such as S/2, found '",
-                   name, "'"));
+  return fail(
+      ErrorCode::kInvalid,
+      text("expected a model preset S, B, L or XL with patch size 2, 4 or 8, such as S/2, found '",
+           name, "'"));
 }
 
 Result<void> validate(const ModelSpec& model) {
@@ -71,12 +76,13 @@ Result<void> validate(const ModelSpec& model) {
   TRY(check("classes", model.classes, 0, kMostClasses));
   TRY(check("router_experts", model.router_experts, 0, kMostExperts));
   if (model.image_size % model.patch_size != 0) {
-    return fail(ErrorCode::kInvalid, text("patch_size must divide image_size, found ", model.patch_size,
-                                          " and ", model.image_size));
+    return fail(ErrorCode::kInvalid, text("patch_size must divide image_size, found ",
+                                          model.patch_size, " and ", model.image_size));
   }
   if (model.width % model.heads != 0 || model.width % 4 != 0) {
-    return fail(ErrorCode::kInvalid, text("width must be a multiple of heads and of 4, found width ",
-                                          model.width, " and heads ", model.heads));
+    return fail(ErrorCode::kInvalid,
+                text("width must be a multiple of heads and of 4, found width ", model.width,
+                     " and heads ", model.heads));
   }
   return {};
 }
@@ -110,10 +116,13 @@ const char* to_string(TimeDistribution distribution) {
 }
 
 Result<KernelChoice> parse_kernel_choice(std::string_view name) {
-  return parse_name("kernels reference or fast", name, {KernelChoice::kReference, KernelChoice::kFast});
+  return parse_name("kernels reference or fast", name,
+                    {KernelChoice::kReference, KernelChoice::kFast});
 }
 
-const char* to_string(KernelChoice kernels) { return kernels == KernelChoice::kFast ? "fast" : "reference"; }
+const char* to_string(KernelChoice kernels) {
+  return kernels == KernelChoice::kFast ? "fast" : "reference";
+}
 
 Result<StateForm> parse_state_form(std::string_view name) {
   return parse_name("a state full or lean", name, {StateForm::kFull, StateForm::kLean});
@@ -126,7 +135,8 @@ Result<void> validate(const TrainSpec& train) {
   TRY(check("batch_size", train.batch_size, 1, kLargestBatch));
   TRY(check("micro_batch", train.micro_batch, 0, kLargestBatch));
   TRY(check("learning_rate", train.learning_rate, 1e-9, 1));
-  TRY(check("warmup_steps", static_cast<double>(train.warmup_steps), 0, static_cast<double>(train.steps)));
+  TRY(check("warmup_steps", static_cast<double>(train.warmup_steps), 0,
+            static_cast<double>(train.steps)));
   if (train.schedule == Schedule::kCyclic) {
     TRY(check("cycle_steps", static_cast<double>(train.cycle_steps), 1, 1e9));
   }
@@ -136,7 +146,8 @@ Result<void> validate(const TrainSpec& train) {
   TRY(check("weight_decay", train.weight_decay, 0, 10));
   TRY(check("threads", train.threads, 1, kMostThreads));
   if (train.precision != "fp32" && train.precision != "bf16") {
-    return fail(ErrorCode::kInvalid, text("precision must be fp32 or bf16, found '", train.precision, "'"));
+    return fail(ErrorCode::kInvalid,
+                text("precision must be fp32 or bf16, found '", train.precision, "'"));
   }
   return {};
 }
@@ -147,13 +158,17 @@ std::uint32_t rows_at_a_time(const TrainSpec& train) {
 
 double learning_rate_at(const TrainSpec& train, std::uint64_t step) {
   if (step < train.warmup_steps) {
-    return train.learning_rate * static_cast<double>(step + 1) / static_cast<double>(train.warmup_steps);
+    return train.learning_rate * static_cast<double>(step + 1) /
+           static_cast<double>(train.warmup_steps);
   }
-  if (train.schedule == Schedule::kConstant || train.steps <= train.warmup_steps) return train.learning_rate;
+  if (train.schedule == Schedule::kConstant || train.steps <= train.warmup_steps)
+    return train.learning_rate;
   const bool cyclic = train.schedule == Schedule::kCyclic;
   const std::uint64_t after = step - train.warmup_steps;
-  const double span = static_cast<double>(cyclic ? train.cycle_steps : train.steps - train.warmup_steps);
-  const double done = std::min(1.0, static_cast<double>(cyclic ? after % train.cycle_steps : after) / span);
+  const double span =
+      static_cast<double>(cyclic ? train.cycle_steps : train.steps - train.warmup_steps);
+  const double done =
+      std::min(1.0, static_cast<double>(cyclic ? after % train.cycle_steps : after) / span);
   if (train.schedule == Schedule::kLinear) return train.learning_rate * (1 - done);
   return train.learning_rate * 0.5 * (1 + std::cos(std::numbers::pi * done));
 }

@@ -1,6 +1,7 @@
-// What is trained and how: the shape of a model and the recipe of its training, as plain values.
-// Everything here is checked by validate() before a tensor exists; nothing else in the folder checks it
-// again.
+// SPDX-License-Identifier: Apache-2.0
+// What is trained and how: the shape of a model and the recipe of its training,
+// as plain values. Everything here is checked by validate() before a tensor
+// exists; nothing else in the folder checks it again.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@
 
 namespace skerry::diffusion {
 
-// The shape of a DiT (Peebles & Xie, "Scalable Diffusion Models with Transformers"). No LibTorch shows here.
+// The shape of a DiT (Peebles & Xie, "Scalable Diffusion Models with
+// Transformers"). No LibTorch shows here.
 struct ModelSpec {
   std::uint32_t image_size = 28;
   std::uint32_t channels = 1;
@@ -20,19 +22,22 @@ struct ModelSpec {
   std::uint32_t width = 128;
   std::uint32_t depth = 4;
   std::uint32_t heads = 4;
-  std::uint32_t classes = 0;         // 0: unlabelled
-  std::uint32_t router_experts = 0;  // > 0: a router, which answers so many logits instead of a velocity
+  std::uint32_t classes = 0;  // 0: unlabelled
+  std::uint32_t router_experts =
+      0;  // > 0: a router, which answers so many logits instead of a velocity
 
   bool operator==(const ModelSpec&) const = default;
 
-  // Unlabelled models keep one unused class, because the exported model must name at least one.
+  // Unlabelled models keep one unused class, because the exported model must
+  // name at least one.
   std::uint32_t table_classes() const { return classes == 0 ? 1 : classes; }
   std::uint32_t null_label() const { return table_classes(); }  // the last row of the label table
   std::uint32_t tokens() const { return (image_size / patch_size) * (image_size / patch_size); }
   std::uint64_t pixels() const { return std::uint64_t{channels} * image_size * image_size; }
 };
 
-// "S/2" … "XL/8": width, depth, heads and patch size of the paper; the other fields keep their defaults.
+// "S/2" … "XL/8": width, depth, heads and patch size of the paper; the other
+// fields keep their defaults.
 Result<ModelSpec> model_preset(std::string_view name);
 Result<void> validate(const ModelSpec& model);
 
@@ -40,20 +45,23 @@ enum class Schedule { kConstant, kLinear, kCosine, kCyclic };
 Result<Schedule> parse_schedule(std::string_view name);  // constant, linear, cosine, cyclic
 const char* to_string(Schedule schedule);
 
-// Of the noise level t: uniform in [0,1), or t = 1 / (1 + e^−n) with n normal, which Stable Diffusion 3 trains with
-// (arXiv 2403.03206, "rf/lognorm(0.00, 1.00)"): fewer samples near the ends.
+// Of the noise level t: uniform in [0,1), or t = 1 / (1 + e^−n) with n normal,
+// which Stable Diffusion 3 trains with (arXiv 2403.03206, "rf/lognorm(0.00,
+// 1.00)"): fewer samples near the ends.
 enum class TimeDistribution { kUniform, kLogNormal };
 Result<TimeDistribution> parse_time_distribution(std::string_view name);  // uniform, lognormal
 const char* to_string(TimeDistribution distribution);
 
-// What computes a training step. The reference is a composition of LibTorch's operators that a small PyTorch program
-// repeats bit for bit (tests/oracle); the fast kernels are the same mathematics with other roundings.
+// What computes a training step. The reference is a composition of LibTorch's
+// operators that a small PyTorch program repeats bit for bit (tests/oracle);
+// the fast kernels are the same mathematics with other roundings.
 enum class KernelChoice { kReference, kFast };
 Result<KernelChoice> parse_kernel_choice(std::string_view name);  // reference, fast
 const char* to_string(KernelChoice kernels);
 
-// What AdamW's moments and the mean of weights are between steps, in memory and in checkpoints: fp32, or bf16 that is rounded
-// after every step (lean.h). The weights are fp32 in both.
+// What AdamW's moments and the mean of weights are between steps, in memory and
+// in checkpoints: fp32, or bf16 that is rounded after every step (lean.h). The
+// weights are fp32 in both.
 enum class StateForm { kFull, kLean };
 Result<StateForm> parse_state_form(std::string_view name);  // full, lean
 const char* to_string(StateForm state);
@@ -80,9 +88,11 @@ struct TrainSpec {
   KernelChoice kernels = KernelChoice::kReference;
   bool gradient_checkpointing = false;  // less memory for more time; the same bits
   StateForm state = StateForm::kFull;
-  std::uint32_t micro_batch = 0;  // samples at a time, whose gradients are summed; 0: the whole batch
-  std::vector<std::uint32_t> shard_partitions;  // a router's training: of each shard, in their order
-  int device = 0;                               // CUDA device where there is one; −1: the CPU
+  std::uint32_t micro_batch =
+      0;  // samples at a time, whose gradients are summed; 0: the whole batch
+  std::vector<std::uint32_t>
+      shard_partitions;  // a router's training: of each shard, in their order
+  int device = 0;        // CUDA device where there is one; −1: the CPU
 };
 
 Result<void> validate(const TrainSpec& train);
@@ -90,11 +100,12 @@ Result<void> validate(const TrainSpec& train);
 // Samples that go through the model at a time: at most micro_batch.
 std::uint32_t rows_at_a_time(const TrainSpec& train);
 
-// The rate of step `step` (0 is the first): linear warm-up, then constant, or down to 0 at `steps`,
-// or down by a cosine in each cycle_steps after the warm-up, from the top anew.
+// The rate of step `step` (0 is the first): linear warm-up, then constant, or
+// down to 0 at `steps`, or down by a cosine in each cycle_steps after the
+// warm-up, from the top anew.
 double learning_rate_at(const TrainSpec& train, std::uint64_t step);
-// The EMA's decay at step `step` (0 is the first): min(ema, (1+s)/(10+s)), so that the initial weights are
-// forgotten.
+// The EMA's decay at step `step` (0 is the first): min(ema, (1+s)/(10+s)), so
+// that the initial weights are forgotten.
 double ema_decay_at(const TrainSpec& train, std::uint64_t step);
 
 }  // namespace skerry::diffusion

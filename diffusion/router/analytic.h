@@ -1,7 +1,10 @@
-// The router that needs no training: p(k | x_t, t, y) in closed form from partition statistics. Two views of
-// x_t, weighted by two curves of t that belong to the dataset: a Gaussian of each partition, and the distance
-// of the denoised estimate's features to the nearest fine centroid of each expert's set. Includes LibTorch:
-// for this folder only. Thread rule: one thread at a time.
+// SPDX-License-Identifier: Apache-2.0
+// The router that needs no training: p(k | x_t, t, y) in closed form from
+// partition statistics. Two views of x_t, weighted by two curves of t that
+// belong to the dataset: a Gaussian of each partition, and the distance of the
+// denoised estimate's features to the nearest fine centroid of each expert's
+// set. Includes LibTorch: for this folder only. Thread rule: one thread at a
+// time.
 #pragma once
 
 #include <torch/torch.h>
@@ -21,11 +24,12 @@ class AnalyticRouter final : public Router {
  public:
   explicit AnalyticRouter(const RouterFolder& statistics);
 
-  // As Router. A label below 0, one that no expert has seen, or any label of a set without classes counts as
-  // none. Computes where x_t is.
+  // As Router. A label below 0, one that no expert has seen, or any label of a
+  // set without classes counts as none. Computes where x_t is.
   at::Tensor log_probabilities(const at::Tensor& x_t, double t, const at::Tensor& labels) override;
 
-  // [B, K] each: log N(x_t; α μ_k, α² Σ_k + σ² I) and −(squared feature distance); α = 1 − t, σ = t.
+  // [B, K] each: log N(x_t; α μ_k, α² Σ_k + σ² I) and −(squared feature
+  // distance); α = 1 − t, σ = t.
   struct Views {
     at::Tensor gaussian;
     at::Tensor feature;
@@ -35,16 +39,16 @@ class AnalyticRouter final : public Router {
 
  private:
   void move_to(const at::Device& device);
-  at::Tensor gaussian_view(const at::Tensor& squares, const at::Tensor& along_means, const at::Tensor& along,
-                           double t) const;
+  at::Tensor gaussian_view(const at::Tensor& squares, const at::Tensor& along_means,
+                           const at::Tensor& along, double t) const;
   at::Tensor feature_view(const at::Tensor& coordinates, double t) const;
   double curve(const std::vector<float>& values, double t) const;
 
   at::Device device_{at::kCPU};
   std::int64_t experts_ = 0, rank_ = 0;  // K; r, the largest of a partition's
   at::Tensor mean_;                      // [d] of the whole set, what all below is relative to
-  at::Tensor directions_;           // [d, features + K + K·r]: principal axes, partitions' means, components
-  at::Tensor variances_;            // [features] along the principal axes
+  at::Tensor directions_;  // [d, features + K + K·r]: principal axes, partitions' means, components
+  at::Tensor variances_;   // [features] along the principal axes
   at::Tensor mean_squares_;         // [K] |μ_k|²
   at::Tensor mean_along_;           // [K, r] μ_k along its own components
   at::Tensor expert_variances_;     // [K, r]; of a partition of lower rank the residual at the end
@@ -55,7 +59,8 @@ class AnalyticRouter final : public Router {
   std::vector<float> levels_, curve_gaussian_, curve_feature_;
 };
 
-// Reads router.safetensors and the partition files of a dataset folder or an ensemble's router/.
+// Reads router.safetensors and the partition files of a dataset folder or an
+// ensemble's router/.
 Result<std::unique_ptr<Router>> load_analytic_router(const std::string& folder);
 
 }  // namespace skerry::diffusion

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The analytic router against dense linear algebra, and what it owes to labels.
 #include "diffusion/router/analytic.h"
 
@@ -30,10 +31,12 @@ GaussianStatistics gaussian(std::int64_t rank, std::uint32_t which) {
   const at::Tensor q = std::get<0>(torch::linalg_qr(random_tensor({kDimensions, rank}, which)));
   std::vector<float> variances;
   for (std::int64_t i = 0; i < rank; ++i) variances.push_back(2.F / static_cast<float>(i + 1));
-  return {values_of(0.5 * random_tensor({kDimensions}, which + 100)), values_of(q), variances, 0.05F};
+  return {values_of(0.5 * random_tensor({kDimensions}, which + 100)), values_of(q), variances,
+          0.05F};
 }
 
-// Three experts, two classes; expert 2 has never seen class 1, and nobody has seen class 2.
+// Three experts, two classes; expert 2 has never seen class 1, and nobody has
+// seen class 2.
 RouterFolder folder() {
   RouterFolder f;
   f.shared.whole = gaussian(5, 1);
@@ -56,7 +59,9 @@ at::Tensor matrix(const std::vector<float>& values, std::int64_t columns) {
   return torch::tensor(values, torch::kF64).view({-1, columns});
 }
 
-at::Tensor labels(std::int64_t n, std::int64_t label) { return torch::full({n}, label, torch::kI64); }
+at::Tensor labels(std::int64_t n, std::int64_t label) {
+  return torch::full({n}, label, torch::kI64);
+}
 
 // The same density with the whole covariance written out.
 at::Tensor dense_log_density(const GaussianStatistics& g, const at::Tensor& x, double t) {
@@ -90,8 +95,8 @@ TEST(AnalyticRouter, FeatureViewEqualsTheDenseDenoiser) {
   const at::Tensor x = random_tensor({6, 1, 3, 3}, 43);
   const GaussianStatistics& g = f.shared.whole;
   const at::Tensor u = matrix(g.components, 5), eye = torch::eye(kDimensions, torch::kF64);
-  const at::Tensor sigma =
-      u.mm(torch::diag(torch::tensor(g.variances, torch::kF64))).mm(u.t()) + g.residual * (eye - u.mm(u.t()));
+  const at::Tensor sigma = u.mm(torch::diag(torch::tensor(g.variances, torch::kF64))).mm(u.t()) +
+                           g.residual * (eye - u.mm(u.t()));
   const at::Tensor mean = torch::tensor(g.mean, torch::kF64);
   const at::Tensor fine = matrix(f.shared.fine_centroids, kFeatures);
   for (const double t : {0.1, 0.6}) {
@@ -101,10 +106,12 @@ TEST(AnalyticRouter, FeatureViewEqualsTheDenseDenoiser) {
     const at::Tensor x0 = mean + (x.flatten(1).to(torch::kF64) - a * mean).mm(gain.t());
     at::Tensor feature = (x0 - mean).mm(u.slice(1, 0, kFeatures));
     feature = feature / feature.norm(2, 1, true);
-    const at::Tensor distance = (feature.unsqueeze(1) - fine.unsqueeze(0)).square().sum(2);  // [B, F]
+    const at::Tensor distance =
+        (feature.unsqueeze(1) - fine.unsqueeze(0)).square().sum(2);  // [B, F]
     const at::Tensor view = router.views(x, t).feature;
     for (std::int64_t k = 0; k < 3; ++k) {
-      const at::Tensor own = std::get<0>(distance.slice(1, k, 12, 3).min(1));  // the table is j mod 3
+      const at::Tensor own =
+          std::get<0>(distance.slice(1, k, 12, 3).min(1));  // the table is j mod 3
       EXPECT_TRUE(torch::allclose(view.select(1, k).to(torch::kF64), -own, 1e-4, 1e-4));
     }
   }
@@ -117,7 +124,8 @@ TEST(AnalyticRouter, IsTheWeightedSumOfItsViewsAndThePrior) {
   const double t = 0.3;  // halfway between the first two levels
   const auto views = router.views(x, t);
   const at::Tensor shares = torch::tensor({.25, .25, .5}).log();
-  const at::Tensor expected = torch::log_softmax(0.75 * views.gaussian + 3.0 * views.feature + shares, 1);
+  const at::Tensor expected =
+      torch::log_softmax(0.75 * views.gaussian + 3.0 * views.feature + shares, 1);
   EXPECT_TRUE(torch::allclose(router.log_probabilities(x, t, labels(4, -1)), expected, 1e-4, 1e-4));
 }
 
@@ -128,7 +136,8 @@ TEST(AnalyticRouter, ProbabilitiesSumToOneAtEveryTimeEvenOutsideTheLevels) {
     for (const std::int64_t label : {-1, 0, 1, 2, 99}) {
       const at::Tensor p = router.log_probabilities(x, t, labels(5, label)).exp();
       EXPECT_TRUE(torch::isfinite(p).all().item<bool>());
-      EXPECT_TRUE(torch::allclose(p.sum(1), torch::ones({5}), 1e-4, 1e-5)) << "t " << t << " label " << label;
+      EXPECT_TRUE(torch::allclose(p.sum(1), torch::ones({5}), 1e-4, 1e-5))
+          << "t " << t << " label " << label;
     }
   }
 }
@@ -140,9 +149,11 @@ TEST(AnalyticRouter, PureNoiseGivesTheSharesOfTheLabel) {
     return router.log_probabilities(x, 1.0, labels(1, label)).exp().squeeze(0);
   };
   EXPECT_TRUE(torch::allclose(p(-1), torch::tensor({.25F, .25F, .5F}), 1e-5, 1e-6));
-  EXPECT_TRUE(torch::allclose(p(0), torch::tensor({60 / 270.F, 10 / 270.F, 200 / 270.F}), 1e-5, 1e-6));
+  EXPECT_TRUE(
+      torch::allclose(p(0), torch::tensor({60 / 270.F, 10 / 270.F, 200 / 270.F}), 1e-5, 1e-6));
   EXPECT_TRUE(torch::allclose(p(1), torch::tensor({20 / 110.F, 90 / 110.F, 0.F}), 1e-5, 1e-6));
-  EXPECT_TRUE(torch::allclose(p(2), p(-1), 1e-5, 1e-6)) << "a label that nobody has seen says nothing";
+  EXPECT_TRUE(torch::allclose(p(2), p(-1), 1e-5, 1e-6))
+      << "a label that nobody has seen says nothing";
 }
 
 TEST(AnalyticRouter, AnExpertThatNeverSawTheLabelGetsNothingWhateverItsEvidence) {
@@ -153,8 +164,8 @@ TEST(AnalyticRouter, AnExpertThatNeverSawTheLabelGetsNothingWhateverItsEvidence)
   const at::Tensor y = torch::tensor({std::int64_t{1}});
   EXPECT_EQ(router.log_probabilities(x, 0.1, y)[0][2].item<float>(), -INFINITY);
   // Rows of one batch may have different labels.
-  const at::Tensor both = router.log_probabilities(x.repeat({2, 1, 1, 1}), 0.1,
-                                                   torch::tensor({std::int64_t{1}, std::int64_t{0}}));
+  const at::Tensor both = router.log_probabilities(
+      x.repeat({2, 1, 1, 1}), 0.1, torch::tensor({std::int64_t{1}, std::int64_t{0}}));
   EXPECT_EQ(both[0][2].item<float>(), -INFINITY);
   EXPECT_GT(both[1][2].item<float>(), -20.F);
 }
@@ -164,7 +175,8 @@ TEST(AnalyticRouter, OneExpertIsCertain) {
   f.partitions.resize(1);
   f.shared.table.assign(12, 0);
   AnalyticRouter router(f);
-  const at::Tensor log_p = router.log_probabilities(random_tensor({3, 1, 3, 3}, 47), 0.4, labels(3, 0));
+  const at::Tensor log_p =
+      router.log_probabilities(random_tensor({3, 1, 3, 3}, 47), 0.4, labels(3, 0));
   EXPECT_TRUE(torch::equal(log_p, torch::zeros({3, 1})));
 }
 
@@ -172,9 +184,10 @@ TEST(AnalyticRouter, AnExpertWithoutFineCentroidsStaysInPlay) {
   RouterFolder f = folder();
   for (auto& k : f.shared.table) k = k == 1 ? 0 : k;
   AnalyticRouter router(f);
-  EXPECT_TRUE(torch::isfinite(router.log_probabilities(random_tensor({3, 1, 3, 3}, 48), 0.4, labels(3, -1)))
-                  .all()
-                  .item<bool>());
+  EXPECT_TRUE(
+      torch::isfinite(router.log_probabilities(random_tensor({3, 1, 3, 3}, 48), 0.4, labels(3, -1)))
+          .all()
+          .item<bool>());
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/router/curve_fit.h"
 
 #include <algorithm>
@@ -32,7 +33,8 @@ Sums accumulate(const ViewScores& s, const CurvePoint& point) {
     const double of_truth = p[truth];
     double total = 0;
     for (double& value : p) total += value = std::exp(value - top);
-    double mg = 0, mf = 0, gg = 0, gf = 0, ff = 0;  // centred on the truth, which cancels in the curvature
+    double mg = 0, mf = 0, gg = 0, gf = 0,
+           ff = 0;  // centred on the truth, which cancels in the curvature
     for (std::size_t k = 0; k < s.experts; ++k) {
       const double share = p[k] / total, dg = double{g[k]} - g[truth], df = double{f[k]} - f[truth];
       mg += share * dg;
@@ -57,7 +59,8 @@ double spread(const std::vector<float>& values, std::size_t experts) {
     double mean = 0, square = 0;
     for (std::size_t k = 0; k < experts; ++k) mean += values[i + k];
     mean /= static_cast<double>(experts);
-    for (std::size_t k = 0; k < experts; ++k) square += (values[i + k] - mean) * (values[i + k] - mean);
+    for (std::size_t k = 0; k < experts; ++k)
+      square += (values[i + k] - mean) * (values[i + k] - mean);
     sum += square;
   }
   return std::sqrt(sum / static_cast<double>(std::max<std::size_t>(1, values.size())));
@@ -73,7 +76,8 @@ double cross_entropy(const ViewScores& scores, const CurvePoint& point) {
 CurvePoint fit_curve_point(const ViewScores& scores) {
   const double scale = std::max(1e-9, spread(scores.gaussian, scores.experts));
   const CurvePoint prior{kPriorGaussian / scale, kPriorFeature};
-  // As much pull as one sample: one spread of the Gaussian view, one prior weight of the other.
+  // As much pull as one sample: one spread of the Gaussian view, one prior
+  // weight of the other.
   const double pull[2] = {scale * scale, 1.0 / (kPriorFeature * kPriorFeature)};
   const auto penalised = [&](const Sums& sums, const CurvePoint& at) {
     const double da = at.gaussian - prior.gaussian, db = at.feature - prior.feature;
@@ -84,9 +88,11 @@ CurvePoint fit_curve_point(const ViewScores& scores) {
   for (int i = 0; i < kMaxIterations; ++i) {
     const double ga = sums.gradient[0] + pull[0] * (point.gaussian - prior.gaussian);
     const double gb = sums.gradient[1] + pull[1] * (point.feature - prior.feature);
-    const double aa = sums.curvature[0] + pull[0], ab = sums.curvature[1], bb = sums.curvature[2] + pull[1];
+    const double aa = sums.curvature[0] + pull[0], ab = sums.curvature[1],
+                 bb = sums.curvature[2] + pull[1];
     const double determinant = aa * bb - ab * ab;
-    const double step_a = (bb * ga - ab * gb) / determinant, step_b = (aa * gb - ab * ga) / determinant;
+    const double step_a = (bb * ga - ab * gb) / determinant,
+                 step_b = (aa * gb - ab * ga) / determinant;
     const double decrease = ga * step_a + gb * step_b;
     if (!(decrease > 1e-10 * (1 + sums.loss))) break;
     bool improved = false;

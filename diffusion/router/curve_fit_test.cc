@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/router/curve_fit.h"
 
 #include <gtest/gtest.h>

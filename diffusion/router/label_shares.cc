@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/router/label_shares.h"
 
 #include "base/check.h"
@@ -5,7 +6,8 @@
 namespace skerry::diffusion {
 namespace {
 
-// [classes + 1, K] from label counts: π(k | y), and π(k) for labels without a sample and in the last row.
+// [classes + 1, K] from label counts: π(k | y), and π(k) for labels without a
+// sample and in the last row.
 at::Tensor label_shares(const std::vector<PartitionStatistics>& partitions) {
   const auto experts = static_cast<std::int64_t>(partitions.size());
   const auto classes = static_cast<std::int64_t>(partitions[0].label_counts.size()) - 1;
@@ -37,7 +39,8 @@ void LabelShares::move_to(const at::Device& device) {
 at::Tensor LabelShares::log_given(const at::Tensor& labels) const {
   const std::int64_t blind = log_given_.size(0) - 1;
   const at::Tensor y = labels.to(log_given_.device(), torch::kI64);
-  const at::Tensor row = torch::where((y < 0).logical_or(y >= blind), torch::full_like(y, blind), y);
+  const at::Tensor row =
+      torch::where((y < 0).logical_or(y >= blind), torch::full_like(y, blind), y);
   return log_given_.index_select(0, row);
 }
 

@@ -1,4 +1,6 @@
-// The router that is trained: it learns, resumes to the same bytes, respects labels, and is asked by sampling.
+// SPDX-License-Identifier: Apache-2.0
+// The router that is trained: it learns, resumes to the same bytes, respects
+// labels, and is asked by sampling.
 #include "diffusion/router/learned.h"
 
 #include <gtest/gtest.h>
@@ -24,8 +26,8 @@ class LearnedRouterTest : public ::testing::Test {
  protected:
   void SetUp() override {
     write_image_folder(folder_, "in", 400, 2, 8, 1);
-    const auto done =
-        ingest({.input = folder_.path("in"), .output = dataset_, .partitions = 2}, [](const Progress&) {});
+    const auto done = ingest({.input = folder_.path("in"), .output = dataset_, .partitions = 2},
+                             [](const Progress&) {});
     ASSERT_TRUE(done.has_value()) << done.error().message;
     const auto index = nlohmann::json::parse(std::ifstream(dataset_ + "/dataset.json"));
     model_.classes = static_cast<std::uint32_t>(index["classes"].size());
@@ -81,7 +83,8 @@ class LearnedRouterTest : public ::testing::Test {
 TEST_F(LearnedRouterTest, KnowsNothingAtFirstAndThePartitionsOnceTrained) {
   Trainer trainer = fresh();
   const RouterMeasurement before = measured(saved(trainer, "before"));
-  for (const RouterLevel& level : before.levels) EXPECT_NEAR(level.cross_entropy, std::log(2), 1e-6);
+  for (const RouterLevel& level : before.levels)
+    EXPECT_NEAR(level.cross_entropy, std::log(2), 1e-6);
   run(trainer, 200);
   const RouterMeasurement after = measured(saved(trainer, "after"));
   ASSERT_EQ(after.levels.size(), 3U);
@@ -140,11 +143,14 @@ TEST_F(LearnedRouterTest, TheLabelComesInByItsShares) {
   LearnedRouter router(Dit(model_, load_weights(file, "ema/", model_).value(), torch::kCPU),
                        LabelShares(partitions));
   const at::Tensor x = torch::randn({3, 1, 8, 8});
-  const at::Tensor blind = router.log_probabilities(x, 0.4, torch::full({3}, -1, torch::kI64)).exp();
+  const at::Tensor blind =
+      router.log_probabilities(x, 0.4, torch::full({3}, -1, torch::kI64)).exp();
   EXPECT_TRUE(at::allclose(blind.sum(1), torch::ones({3})));
   const at::Tensor first = router.log_probabilities(x, 0.4, torch::full({3}, 0, torch::kI64)).exp();
-  EXPECT_TRUE(at::allclose(first.select(1, 0), torch::ones({3})));  // the other has never seen label 0
-  const at::Tensor second = router.log_probabilities(x, 0.4, torch::full({3}, 1, torch::kI64)).exp();
+  EXPECT_TRUE(
+      at::allclose(first.select(1, 0), torch::ones({3})));  // the other has never seen label 0
+  const at::Tensor second =
+      router.log_probabilities(x, 0.4, torch::full({3}, 1, torch::kI64)).exp();
   const at::Tensor weighted = blind * torch::tensor({(1. / 7) / .4, (6. / 7) / .6}, torch::kF32);
   EXPECT_TRUE(at::allclose(second, weighted / weighted.sum(1, true), 1e-4, 1e-5));
   EXPECT_TRUE(at::allclose(

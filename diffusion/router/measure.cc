@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/router/measure.h"
 
 #include <torch/torch.h>
@@ -20,7 +21,8 @@ constexpr std::size_t kFitImages = 4000;  // enough for two scalars
 constexpr std::size_t kFitPixels = std::size_t{6}
                                    << 20;  // fewer images where they are large, but not below …
 constexpr std::size_t kLeastFitImages = 500;
-constexpr float kFitLevels[] = {.01F, .02F, .05F, .1F, .2F, .3F, .4F, .5F, .6F, .7F, .8F, .9F, .95F, .98F};
+constexpr float kFitLevels[] = {.01F, .02F, .05F, .1F, .2F, .3F,  .4F,
+                                .5F,  .6F,  .7F,  .8F, .9F, .95F, .98F};
 constexpr std::uint64_t kMeasureSeed = 1;
 
 void append(std::vector<float>& out, const at::Tensor& tensor) {
@@ -57,7 +59,8 @@ RouterLevel measure_level(Router& router, const RoutedImages& images, double t, 
 void fit_curves(RouterFolder& statistics, const RoutedImages& all_images, std::uint64_t seed) {
   RouterStatistics& shared = statistics.shared;
   const std::size_t affordable = kFitPixels / all_images.pixels.dimensions();
-  const RoutedImages images = thinned(all_images, std::clamp(affordable, kLeastFitImages, kFitImages));
+  const RoutedImages images =
+      thinned(all_images, std::clamp(affordable, kLeastFitImages, kFitImages));
   AnalyticRouter router(statistics);
   ViewScores scores{.experts = statistics.partitions.size(), .partitions = images.partitions};
   append(scores.prior, router.log_shares());
@@ -95,7 +98,8 @@ Result<RoutedImages> test_images(const std::string& dataset_folder, const HeldBa
                                  const RouterFolder& statistics) {
   const std::string path = dataset_folder + "/test.safetensors";
   if (test.pixels.dimensions() != statistics.shared.whole.dimensions()) {
-    return fail(ErrorCode::kInvalid, text(path, ": its images are of another size than the router's"));
+    return fail(ErrorCode::kInvalid,
+                text(path, ": its images are of another size than the router's"));
   }
   RoutedImages images{test.pixels, {}, {}, test.labels};
   for (std::uint32_t i = 0; i < test.partitions.size(); ++i) {
@@ -114,8 +118,8 @@ Result<RoutedImages> test_images(const std::string& dataset_folder, const HeldBa
 namespace {
 
 Result<RouterMeasurement> measure_with(Router& router, const std::string& dataset_folder,
-                                       const RouterFolder& statistics, const std::vector<double>& levels,
-                                       std::uint64_t limit) {
+                                       const RouterFolder& statistics,
+                                       const std::vector<double>& levels, std::uint64_t limit) {
   ASSIGN_OR_RETURN(const HeldBack test, read_held_back(dataset_folder + "/test.safetensors"));
   ASSIGN_OR_RETURN(RoutedImages images, test_images(dataset_folder, test, statistics));
   images = thinned(images, limit);
@@ -130,7 +134,8 @@ Result<RouterMeasurement> measure_with(Router& router, const std::string& datase
 
 }  // namespace
 
-Result<RouterMeasurement> measure_router(const std::string& dataset_folder, const std::string& router_folder,
+Result<RouterMeasurement> measure_router(const std::string& dataset_folder,
+                                         const std::string& router_folder,
                                          const std::vector<double>& levels, std::uint64_t limit) {
   ASSIGN_OR_RETURN(const RouterFolder statistics, read_router_folder(router_folder));
   AnalyticRouter router(statistics);
@@ -139,8 +144,8 @@ Result<RouterMeasurement> measure_router(const std::string& dataset_folder, cons
 
 Result<RouterMeasurement> measure_learned_router(const std::string& dataset_folder,
                                                  const std::string& weights,
-                                                 const std::vector<double>& levels, std::uint64_t limit,
-                                                 int device) {
+                                                 const std::vector<double>& levels,
+                                                 std::uint64_t limit, int device) {
   return guarded([&]() -> Result<RouterMeasurement> {
     ASSIGN_OR_RETURN(const torch::Device on,
                      open_device(device, static_cast<std::uint32_t>(at::get_num_threads())));

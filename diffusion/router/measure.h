@@ -1,4 +1,6 @@
-// Fitting the router's curves on held-back images, and measuring it on others. No LibTorch shows here.
+// SPDX-License-Identifier: Apache-2.0
+// Fitting the router's curves on held-back images, and measuring it on others.
+// No LibTorch shows here.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +21,18 @@ struct RoutedImages {
   std::vector<std::int32_t> partitions;  // [rows] by their place in the router; −1: none of its
   std::vector<std::int32_t> labels;      // [rows], or empty
 };
-// All images of a test half, checked against the router's size and number of experts. Views into `test`.
+// All images of a test half, checked against the router's size and number of
+// experts. Views into `test`.
 Result<RoutedImages> test_images(const std::string& dataset_folder, const HeldBack& test,
                                  const RouterFolder& statistics);
 
-// Fills levels, curve_gaussian and curve_feature of `statistics.shared`. With no images the curves are a mild
-// guess.
+// Fills levels, curve_gaussian and curve_feature of `statistics.shared`. With
+// no images the curves are a mild guess.
 void fit_curves(RouterFolder& statistics, const RoutedImages& images, std::uint64_t seed);
 
 struct RouterLevel {
   double t = 0;
-  double accuracy = 0;       // of all images; who belongs to no expert of the router counts as wrong
+  double accuracy = 0;  // of all images; who belongs to no expert of the router counts as wrong
   double cross_entropy = 0;  // of those that belong to one
 };
 struct RouterMeasurement {
@@ -38,15 +41,17 @@ struct RouterMeasurement {
   double microseconds = 0;  // that an answer takes, of the time that passes, per image
   double mean_cross_entropy() const;
 };
-// Label-blind, on at most `limit` images of the dataset's test.safetensors, spread evenly, with the statistics of
-// `router_folder`: the dataset folder itself, or an ensemble's router/. The same images and noise for every router.
-Result<RouterMeasurement> measure_router(const std::string& dataset_folder, const std::string& router_folder,
+// Label-blind, on at most `limit` images of the dataset's test.safetensors,
+// spread evenly, with the statistics of `router_folder`: the dataset folder
+// itself, or an ensemble's router/. The same images and noise for every router.
+Result<RouterMeasurement> measure_router(const std::string& dataset_folder,
+                                         const std::string& router_folder,
                                          const std::vector<double>& levels, std::uint64_t limit);
 // The learned router whose weights are in this file. `device` as in TrainSpec.
 Result<RouterMeasurement> measure_learned_router(const std::string& dataset_folder,
                                                  const std::string& weights,
-                                                 const std::vector<double>& levels, std::uint64_t limit,
-                                                 int device);
+                                                 const std::vector<double>& levels,
+                                                 std::uint64_t limit, int device);
 // The levels that ddm.md's tables show.
 std::vector<double> usual_levels();
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/router/noised.h"
 
 #include "base/random.h"
@@ -12,8 +13,10 @@ NoisedImages noised(const RoutedImages& images, std::size_t begin, std::size_t e
   float* epsilon = noise.data_ptr<float>();
   float* value = x0.data_ptr<float>();
   for (std::size_t i = begin; i < end; ++i) {
-    Stream stream(Position{
-        .seed = seed, .step = draw, .sample = static_cast<std::uint32_t>(i), .purpose = Purpose::kNoise});
+    Stream stream(Position{.seed = seed,
+                           .step = draw,
+                           .sample = static_cast<std::uint32_t>(i),
+                           .purpose = Purpose::kNoise});
     stream.fill_normal({epsilon, images.pixels.dimensions()});
     epsilon += d;
     images.pixels.read(images.rows[i], {value, images.pixels.dimensions()});

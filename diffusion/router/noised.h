@@ -1,4 +1,6 @@
-// Held-back images at a noise level, for fitting and measuring. Includes LibTorch: for this folder only.
+// SPDX-License-Identifier: Apache-2.0
+// Held-back images at a noise level, for fitting and measuring. Includes
+// LibTorch: for this folder only.
 #pragma once
 
 #include <torch/torch.h>
@@ -16,7 +18,8 @@ struct NoisedImages {
   at::Tensor velocity;  // [b, d] = ε − x0
 };
 
-// Images begin … end − 1 of `images`. The noise of an image depends on (seed, draw, its place) alone.
+// Images begin … end − 1 of `images`. The noise of an image depends on (seed,
+// draw, its place) alone.
 NoisedImages noised(const RoutedImages& images, std::size_t begin, std::size_t end, double t,
                     std::uint64_t seed, std::uint64_t draw);
 
@@ -30,7 +33,8 @@ template <class Body>
 void for_noised(const RoutedImages& images, double t, std::uint64_t seed, std::uint64_t draw,
                 const Body& body) {
   for (std::size_t begin = 0; begin < images.rows.size(); begin += kNoisedBlockRows) {
-    body(begin, noised(images, begin, std::min(images.rows.size(), begin + kNoisedBlockRows), t, seed, draw));
+    body(begin, noised(images, begin, std::min(images.rows.size(), begin + kNoisedBlockRows), t,
+                       seed, draw));
   }
 }
 

@@ -1,4 +1,6 @@
-# The routers and their measurement. What the statistics are, and fitting two scalars, needs no LibTorch.
+# SPDX-License-Identifier: Apache-2.0
+# The routers and their measurement. What the statistics are, and fitting two
+# scalars, needs no LibTorch.
 list(APPEND DIFFUSION_SOURCES ${CMAKE_CURRENT_LIST_DIR}/analytic.cc ${CMAKE_CURRENT_LIST_DIR}/label_shares.cc
   ${CMAKE_CURRENT_LIST_DIR}/learned.cc ${CMAKE_CURRENT_LIST_DIR}/measure.cc
   ${CMAKE_CURRENT_LIST_DIR}/noised.cc ${CMAKE_CURRENT_LIST_DIR}/velocity.cc)

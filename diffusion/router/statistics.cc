@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/router/statistics.h"
 
 #include <algorithm>
@@ -24,8 +25,9 @@ using Shape = std::vector<std::uint64_t>;
 
 template <class T>
 TensorView view_of(std::string name, DType dtype, Shape shape, const std::vector<T>& values) {
-  return {std::move(name), dtype, std::move(shape),
-          std::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))};
+  return {
+      std::move(name), dtype, std::move(shape),
+      std::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))};
 }
 
 Error broken(const std::string& path, std::string_view what) {
@@ -33,8 +35,9 @@ Error broken(const std::string& path, std::string_view what) {
 }
 
 template <class T>
-Result<std::vector<T>> read_tensor(const Safetensors& file, const std::string& path, std::string_view name,
-                                   DType dtype, std::optional<Shape> shape = std::nullopt) {
+Result<std::vector<T>> read_tensor(const Safetensors& file, const std::string& path,
+                                   std::string_view name, DType dtype,
+                                   std::optional<Shape> shape = std::nullopt) {
   const auto tensor = file.tensor(name);
   if (!tensor.has_value()) return broken(path, text("tensor ", name, " is missing"));
   if (tensor->dtype != dtype)
@@ -55,19 +58,23 @@ Result<GaussianStatistics> read_gaussian(const Safetensors& file, const std::str
   GaussianStatistics out;
   ASSIGN_OR_RETURN(out.mean, read_tensor<float>(file, path, "mean", DType::kF32));
   ASSIGN_OR_RETURN(out.variances, read_tensor<float>(file, path, "variances", DType::kF32));
-  ASSIGN_OR_RETURN(out.components, read_tensor<float>(file, path, basis, DType::kF32,
-                                                      Shape{out.mean.size(), out.variances.size()}));
-  ASSIGN_OR_RETURN(const auto residual, read_tensor<float>(file, path, "residual", DType::kF32, Shape{1}));
+  ASSIGN_OR_RETURN(out.components,
+                   read_tensor<float>(file, path, basis, DType::kF32,
+                                      Shape{out.mean.size(), out.variances.size()}));
+  ASSIGN_OR_RETURN(const auto residual,
+                   read_tensor<float>(file, path, "residual", DType::kF32, Shape{1}));
   out.residual = residual[0];
-  const bool sane = !out.mean.empty() && out.rank() < out.dimensions() && all_finite(out.mean) &&
-                    all_finite(out.components) && all_finite(out.variances) && out.residual > 0 &&
-                    std::isfinite(out.residual) &&
-                    std::all_of(out.variances.begin(), out.variances.end(), [](float v) { return v >= 0; });
+  const bool sane =
+      !out.mean.empty() && out.rank() < out.dimensions() && all_finite(out.mean) &&
+      all_finite(out.components) && all_finite(out.variances) && out.residual > 0 &&
+      std::isfinite(out.residual) &&
+      std::all_of(out.variances.begin(), out.variances.end(), [](float v) { return v >= 0; });
   if (!sane) return broken(path, "not the statistics of a Gaussian");
   return out;
 }
 
-Result<std::int64_t> read_number(const Safetensors& file, const std::string& path, const std::string& key) {
+Result<std::int64_t> read_number(const Safetensors& file, const std::string& path,
+                                 const std::string& key) {
   const auto value = storage::number_in<std::int64_t>(file.header().metadata, key);
   if (!value || *value < 0) return broken(path, text("metadata ", key, " is missing or no number"));
   return *value;
@@ -80,7 +87,8 @@ std::string exact_text(double value) {
 
 Result<void> check(const RouterStatistics& s, const std::string& path) {
   const std::size_t features = s.feature_count;
-  if (features == 0 || features > s.whole.rank()) return broken(path, "more features than components");
+  if (features == 0 || features > s.whole.rank())
+    return broken(path, "more features than components");
   if (s.table.empty() || s.fine_centroids.size() != s.table.size() * features) {
     return broken(path, "fine centroids and table disagree");
   }
@@ -90,8 +98,9 @@ Result<void> check(const RouterStatistics& s, const std::string& path) {
   if (s.levels.empty() || !std::is_sorted(s.levels.begin(), s.levels.end())) {
     return broken(path, "the levels of the curves are not ascending");
   }
-  const bool finite = all_finite(s.fine_centroids) && all_finite(s.levels) && all_finite(s.curve_gaussian) &&
-                      all_finite(s.curve_feature) && all_finite(s.linear_a) && all_finite(s.linear_b);
+  const bool finite = all_finite(s.fine_centroids) && all_finite(s.levels) &&
+                      all_finite(s.curve_gaussian) && all_finite(s.curve_feature) &&
+                      all_finite(s.linear_a) && all_finite(s.linear_b);
   if (!finite) return broken(path, "a value is not finite");
   return {};
 }
@@ -145,10 +154,13 @@ Result<RouterStatistics> read_router_statistics(const std::string& path) {
                                                         Shape{s.table.size(), s.feature_count}));
   ASSIGN_OR_RETURN(s.levels, read_tensor<float>(file, path, "levels", DType::kF32));
   const Shape levels{s.levels.size()};
-  ASSIGN_OR_RETURN(s.curve_gaussian, read_tensor<float>(file, path, "curve_gaussian", DType::kF32, levels));
-  ASSIGN_OR_RETURN(s.curve_feature, read_tensor<float>(file, path, "curve_feature", DType::kF32, levels));
+  ASSIGN_OR_RETURN(s.curve_gaussian,
+                   read_tensor<float>(file, path, "curve_gaussian", DType::kF32, levels));
+  ASSIGN_OR_RETURN(s.curve_feature,
+                   read_tensor<float>(file, path, "curve_feature", DType::kF32, levels));
   constexpr std::uint64_t kTimes = std::size(kLinearTimes);
-  ASSIGN_OR_RETURN(s.linear_a, read_tensor<float>(file, path, "linear_a", DType::kF32, Shape{kTimes}));
+  ASSIGN_OR_RETURN(s.linear_a,
+                   read_tensor<float>(file, path, "linear_a", DType::kF32, Shape{kTimes}));
   ASSIGN_OR_RETURN(s.linear_b, read_tensor<float>(file, path, "linear_b", DType::kF32,
                                                   Shape{kTimes, s.whole.dimensions()}));
   ASSIGN_OR_RETURN(s.latents, latent_scaling_in(file, path));
@@ -156,14 +168,16 @@ Result<RouterStatistics> read_router_statistics(const std::string& path) {
   return s;
 }
 
-Result<std::optional<LatentScaling>> latent_scaling_in(const Safetensors& file, const std::string& path) {
+Result<std::optional<LatentScaling>> latent_scaling_in(const Safetensors& file,
+                                                       const std::string& path) {
   const auto& metadata = file.header().metadata;
   if (!metadata.contains(kLatentScale) && !metadata.contains(kLatentShift)) return std::nullopt;
   const auto scale = storage::number_in<double>(metadata, kLatentScale),
              shift = storage::number_in<double>(metadata, kLatentShift);
   const LatentScaling scaling{.scale = scale.value_or(0), .shift = shift.value_or(0)};
   if (!scale || !shift || !validate(scaling))
-    return broken(path, text("metadata ", kLatentScale, " and ", kLatentShift, " are not two numbers"));
+    return broken(path,
+                  text("metadata ", kLatentScale, " and ", kLatentShift, " are not two numbers"));
   return scaling;
 }
 
@@ -171,7 +185,8 @@ Result<PartitionStatistics> read_partition_statistics(const std::string& path) {
   ASSIGN_OR_RETURN(const Safetensors file, Safetensors::open(path));
   PartitionStatistics s;
   ASSIGN_OR_RETURN(s.gaussian, read_gaussian(file, path, "components"));
-  ASSIGN_OR_RETURN(s.label_counts, read_tensor<std::int64_t>(file, path, "label_counts", DType::kI64));
+  ASSIGN_OR_RETURN(s.label_counts,
+                   read_tensor<std::int64_t>(file, path, "label_counts", DType::kI64));
   ASSIGN_OR_RETURN(s.samples, read_number(file, path, "samples"));
   std::int64_t sum = 0;
   for (const std::int64_t count : s.label_counts) {
@@ -184,8 +199,9 @@ Result<PartitionStatistics> read_partition_statistics(const std::string& path) {
 
 std::int32_t RouterFolder::place_of(std::int32_t partition) const {
   const auto found = std::ranges::lower_bound(indices, partition);
-  return found != indices.end() && *found == partition ? static_cast<std::int32_t>(found - indices.begin())
-                                                       : -1;
+  return found != indices.end() && *found == partition
+             ? static_cast<std::int32_t>(found - indices.begin())
+             : -1;
 }
 
 Result<RouterFolder> read_router_folder(const std::string& folder) {
@@ -199,7 +215,8 @@ Result<RouterFolder> read_router_folder(const std::string& folder) {
     if (partition.gaussian.dimensions() != out.shared.whole.dimensions()) {
       return broken(path, "its images are of another size than router.safetensors says");
     }
-    if (!out.partitions.empty() && partition.label_counts.size() != out.partitions[0].label_counts.size()) {
+    if (!out.partitions.empty() &&
+        partition.label_counts.size() != out.partitions[0].label_counts.size()) {
       return broken(path, text("another number of classes than partition ", out.indices[0]));
     }
     out.partitions.push_back(std::move(partition));
@@ -209,7 +226,8 @@ Result<RouterFolder> read_router_folder(const std::string& folder) {
     return fail(ErrorCode::kNotFound,
                 text(folder, ": no statistics of a partition, such as partition-0.safetensors"));
   out.whole_count =
-      static_cast<std::size_t>(std::max(out.indices.back(), std::ranges::max(out.shared.table))) + 1;
+      static_cast<std::size_t>(std::max(out.indices.back(), std::ranges::max(out.shared.table))) +
+      1;
   for (std::int32_t& expert : out.shared.table) expert = out.place_of(expert);
   return out;
 }

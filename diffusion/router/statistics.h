@@ -1,7 +1,9 @@
-// What the analytic router knows, as plain values: the statistics of the whole set, shared by all experts,
-// and of each partition. An expert can join or leave with nothing but its own PartitionStatistics. No
-// LibTorch shows here. Failure rule: a file whose tensors are missing, of another type or contradict each
-// other is kCorrupt and named.
+// SPDX-License-Identifier: Apache-2.0
+// What the analytic router knows, as plain values: the statistics of the whole
+// set, shared by all experts, and of each partition. An expert can join or
+// leave with nothing but its own PartitionStatistics. No LibTorch shows here.
+// Failure rule: a file whose tensors are missing, of another type or contradict
+// each other is kCorrupt and named.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +17,8 @@
 
 namespace skerry::diffusion {
 
-// N(mean, U·diag(variances)·Uᵀ + residual·(I − UUᵀ)): the leading principal components, and one variance for
-// the rest.
+// N(mean, U·diag(variances)·Uᵀ + residual·(I − UUᵀ)): the leading principal
+// components, and one variance for the rest.
 struct GaussianStatistics {
   std::vector<float> mean;        // [d]
   std::vector<float> components;  // U [d, r], orthonormal columns, by falling variance
@@ -27,21 +29,23 @@ struct GaussianStatistics {
 };
 
 struct RouterStatistics {
-  // A feature is the first `feature_count` coordinates of (x − mean) in the basis, scaled to length 1.
+  // A feature is the first `feature_count` coordinates of (x − mean) in the
+  // basis, scaled to length 1.
   GaussianStatistics whole;
   std::size_t feature_count = 0;
   std::vector<float> fine_centroids;  // [F, feature_count]
   std::vector<std::int32_t> table;    // [F] expert of each fine centroid
-  // log p(k | x_t, t) = log π_k + a(t)·Gaussian view + b(t)·feature view + const, a and b by levels of t,
-  // ascending.
+  // log p(k | x_t, t) = log π_k + a(t)·Gaussian view + b(t)·feature view +
+  // const, a and b by levels of t, ascending.
   std::vector<float> levels;
   std::vector<float> curve_gaussian;
   std::vector<float> curve_feature;
-  // The best predictor a·x_t + b of the velocity at t = kLinearTimes: a scalar a, one b a pixel.
+  // The best predictor a·x_t + b of the velocity at t = kLinearTimes: a scalar
+  // a, one b a pixel.
   std::vector<float> linear_a;  // [3]
   std::vector<float> linear_b;  // [3, d]
-  // Of a dataset of latents: how they were scaled, so that what is drawn can be decoded. It is here because
-  // this file goes wherever an ensemble goes.
+  // Of a dataset of latents: how they were scaled, so that what is drawn can be
+  // decoded. It is here because this file goes wherever an ensemble goes.
   std::optional<LatentScaling> latents;
 };
 inline constexpr double kLinearTimes[] = {.2, .5, .8};
@@ -53,7 +57,8 @@ struct PartitionStatistics {
 };
 
 Result<void> write_router_statistics(const std::string& path, const RouterStatistics& statistics);
-Result<void> write_partition_statistics(const std::string& path, const PartitionStatistics& statistics);
+Result<void> write_partition_statistics(const std::string& path,
+                                        const PartitionStatistics& statistics);
 Result<RouterStatistics> read_router_statistics(const std::string& path);
 // Its `latents` alone, of that file open; `path` is for the message.
 Result<std::optional<LatentScaling>> latent_scaling_in(const storage::Safetensors& file,
@@ -62,14 +67,17 @@ Result<PartitionStatistics> read_partition_statistics(const std::string& path);
 
 struct RouterFolder {
   RouterStatistics
-      shared;  // its table names experts by their place in `partitions`; −1: of one that is not there
+      // its table names experts by their place in `partitions`; −1: of one that
+      // is not there
+      shared;
   std::vector<PartitionStatistics> partitions;  // [K]
   std::vector<std::int32_t> indices;            // [K] of the partitions, growing
-  std::size_t whole_count = 0;                  // of the dataset's partitions, also those that are not there
+  std::size_t whole_count = 0;  // of the dataset's partitions, also those that are not there
 
   std::int32_t place_of(std::int32_t partition) const;  // in `partitions`; −1: it is not there
 };
-// router.safetensors and each partition-<k>.safetensors of a dataset folder or an ensemble's router/.
+// router.safetensors and each partition-<k>.safetensors of a dataset folder or
+// an ensemble's router/.
 Result<RouterFolder> read_router_folder(const std::string& folder);
 
 }  // namespace skerry::diffusion

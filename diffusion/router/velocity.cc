@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/router/velocity.h"
 
 #include <torch/torch.h>
@@ -21,7 +22,9 @@ struct Errors {
   double linear = 0, full = 0, top1 = 0, own = 0;
 };
 
-double squared(const at::Tensor& difference) { return difference.square().sum(torch::kF64).item<double>(); }
+double squared(const at::Tensor& difference) {
+  return difference.square().sum(torch::kF64).item<double>();
+}
 
 at::Tensor column(const std::vector<std::int32_t>& values, std::size_t begin, std::int64_t count) {
   const auto first = values.begin() + static_cast<std::ptrdiff_t>(begin);
@@ -37,9 +40,11 @@ class Judge {
   VelocityLevel at_level(std::size_t level) {
     const double t = kLinearTimes[level];
     Errors errors;
-    for_noised(images_, t, kMeasureSeed, level,
-               [&](std::size_t begin, const NoisedImages& noisy) { add_block(level, begin, noisy, errors); });
-    const double scale = 1.0 / static_cast<double>(images_.rows.size() * images_.pixels.dimensions());
+    for_noised(images_, t, kMeasureSeed, level, [&](std::size_t begin, const NoisedImages& noisy) {
+      add_block(level, begin, noisy, errors);
+    });
+    const double scale =
+        1.0 / static_cast<double>(images_.rows.size() * images_.pixels.dimensions());
     return {t, errors.linear * scale, errors.full * scale, errors.top1 * scale, errors.own * scale};
   }
 
@@ -48,13 +53,14 @@ class Judge {
     const double t = kLinearTimes[level];
     const std::int64_t n = noisy.x_t.size(0), size = images_.pixels.size;
     const auto d = static_cast<std::int64_t>(images_.pixels.dimensions());
-    const at::Tensor b =
-        torch::tensor(shared_.linear_b, torch::kF32).view({-1, d})[static_cast<std::int64_t>(level)];
+    const at::Tensor b = torch::tensor(shared_.linear_b, torch::kF32)
+                             .view({-1, d})[static_cast<std::int64_t>(level)];
     errors.linear += squared(shared_.linear_a[level] * noisy.x_t + b - noisy.velocity);
 
     // The rest is computed where the ensemble is.
     const torch::Device on = ensemble_.device();
-    const at::Tensor x_t = noisy.x_t.view({n, -1, size, size}).to(on), velocity = noisy.velocity.to(on);
+    const at::Tensor x_t = noisy.x_t.view({n, -1, size, size}).to(on),
+                     velocity = noisy.velocity.to(on);
     const at::Tensor labels = column(images_.labels, begin, n).to(on);
     std::vector<at::Tensor> outputs;
     for (std::size_t k = 0; k < ensemble_.experts(); ++k) {
@@ -77,16 +83,18 @@ class Judge {
   const RoutedImages& images_;
 };
 
-Result<VelocityMeasurement> measure(const std::string& ensemble_folder, const std::string& dataset_folder,
-                                    std::uint64_t limit, int device, const std::string& precision) {
-  ASSIGN_OR_RETURN(Ensemble ensemble, Ensemble::load(ensemble_folder, device, /*resident=*/0, precision));
+Result<VelocityMeasurement> measure(const std::string& ensemble_folder,
+                                    const std::string& dataset_folder, std::uint64_t limit,
+                                    int device, const std::string& precision) {
+  ASSIGN_OR_RETURN(Ensemble ensemble,
+                   Ensemble::load(ensemble_folder, device, /*resident=*/0, precision));
   ASSIGN_OR_RETURN(const RouterFolder statistics, read_router_folder(ensemble_folder + "/router"));
   ASSIGN_OR_RETURN(const HeldBack test, read_held_back(dataset_folder + "/test.safetensors"));
   ASSIGN_OR_RETURN(RoutedImages images, test_images(dataset_folder, test, statistics));
   if (statistics.indices != ensemble.index().indices) {
-    return fail(
-        ErrorCode::kInvalid,
-        text(ensemble_folder, ": the router's partitions are not those of the experts in ensemble.json"));
+    return fail(ErrorCode::kInvalid,
+                text(ensemble_folder,
+                     ": the router's partitions are not those of the experts in ensemble.json"));
   }
   images = thinned(images, limit);
   AnalyticRouter router(statistics);
@@ -100,14 +108,16 @@ Result<VelocityMeasurement> measure(const std::string& ensemble_folder, const st
 }  // namespace
 
 bool VelocityMeasurement::below_linear() const {
-  return std::all_of(levels.begin(), levels.end(), [](const VelocityLevel& l) { return l.full < l.linear; });
+  return std::all_of(levels.begin(), levels.end(),
+                     [](const VelocityLevel& l) { return l.full < l.linear; });
 }
 
 Result<VelocityMeasurement> measure_velocity(const std::string& ensemble_folder,
                                              const std::string& dataset_folder, std::uint64_t limit,
                                              int device, const std::string& precision) {
   const torch::NoGradGuard no_grad;
-  return guarded([&] { return measure(ensemble_folder, dataset_folder, limit, device, precision); });
+  return guarded(
+      [&] { return measure(ensemble_folder, dataset_folder, limit, device, precision); });
 }
 
 }  // namespace skerry::diffusion

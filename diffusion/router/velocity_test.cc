@@ -1,4 +1,6 @@
-// It learns: a trained ensemble's velocity error on images it has never seen, beside the best linear predictor's.
+// SPDX-License-Identifier: Apache-2.0
+// It learns: a trained ensemble's velocity error on images it has never seen,
+// beside the best linear predictor's.
 #include "diffusion/router/velocity.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +58,8 @@ TEST_F(Learning, ADatasetOfAnotherShapeIsRefused) {
                      [](const Progress&) {})
                   .has_value());
   after(1);
-  const auto measured = measure_velocity(folder_.path("ensemble-1"), other.path("dataset"), 100, -1);
+  const auto measured =
+      measure_velocity(folder_.path("ensemble-1"), other.path("dataset"), 100, -1);
   ASSERT_FALSE(measured.has_value());
   EXPECT_EQ(measured.error().code, ErrorCode::kInvalid);
 }

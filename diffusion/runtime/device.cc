@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/runtime/device.h"
 
 #include <ATen/Context.h>
@@ -24,8 +25,8 @@
 namespace skerry::diffusion {
 namespace {
 
-// A training step frees and takes the same blocks again and again; giving them back to the system between costs a sixth
-// of the step in page faults.
+// A training step frees and takes the same blocks again and again; giving them
+// back to the system between costs a sixth of the step in page faults.
 void keep_freed_memory() {
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
   ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
@@ -41,19 +42,22 @@ void pin_threads(std::uint32_t threads) {
   at::set_num_threads(static_cast<int>(threads));
 }
 
-// Blocks of a card's memory that grow: else memory that is free in pieces serves no large tensor. LibTorch reads the first of
-// these variables that is set, the second since 2.9, when it first asks a card for memory.
+// Blocks of a card's memory that grow: else memory that is free in pieces
+// serves no large tensor. LibTorch reads the first of these variables that is
+// set, the second since 2.9, when it first asks a card for memory.
 void grow_segments(bool cards_can) {
-  const bool user_chose =
-      std::getenv("PYTORCH_CUDA_ALLOC_CONF") != nullptr || std::getenv("PYTORCH_ALLOC_CONF") != nullptr;
+  const bool user_chose = std::getenv("PYTORCH_CUDA_ALLOC_CONF") != nullptr ||
+                          std::getenv("PYTORCH_ALLOC_CONF") != nullptr;
   if (!user_chose && cards_can) ::setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", 0);
 }
 
-// Some virtual cards cannot map memory, and WSL2 (/dev/dxg) says that it can and fails: an allocation fails there at once.
+// Some virtual cards cannot map memory, and WSL2 (/dev/dxg) says that it can
+// and fails: an allocation fails there at once.
 bool cards_map_memory() {
   constexpr int kMapsMemory = 102;  // CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
   if (::access("/dev/dxg", F_OK) == 0) return false;
-  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // stays: LibTorch needs it too
+  void* const driver =
+      ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // stays: LibTorch needs it too
   if (driver == nullptr) return true;
   const auto begin = reinterpret_cast<int (*)(unsigned)>(::dlsym(driver, "cuInit"));
   const auto count_of = reinterpret_cast<int (*)(int*)>(::dlsym(driver, "cuDeviceGetCount"));
@@ -71,7 +75,8 @@ bool cards_map_memory() {
   return true;
 }
 
-// An image may ask for fp32 products in TF32: NVIDIA's set TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1. cuDNN has them unless told.
+// An image may ask for fp32 products in TF32: NVIDIA's set
+// TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1. cuDNN has them unless told.
 void forbid_tf32() {
   at::globalContext().setFloat32MatmulPrecision("highest");
   at::globalContext().setAllowTF32CuDNN(false);
@@ -80,7 +85,8 @@ void forbid_tf32() {
 constexpr const char* kWorkspaces = "CUBLAS_WORKSPACE_CONFIG";
 constexpr const char* kOurWorkspaces = ":4096:8";
 
-// A function of a library that LibTorch has loaded, whose headers come with a CUDA toolkit; nullptr: it is not there.
+// A function of a library that LibTorch has loaded, whose headers come with a
+// CUDA toolkit; nullptr: it is not there.
 template <class Signature>
 Signature* find_loaded(const char* name) {
   return reinterpret_cast<Signature*>(::dlsym(RTLD_DEFAULT, name));
@@ -88,7 +94,8 @@ Signature* find_loaded(const char* name) {
 
 // " · CUDA 13.0 · cuBLAS 13.1.0 · cuDNN 9.19.0"
 std::string library_words() {
-  const long cuda = at::detail::getCUDAHooks().hasCUDART() ? at::detail::getCUDAHooks().versionCUDART() : 0;
+  const long cuda =
+      at::detail::getCUDAHooks().hasCUDART() ? at::detail::getCUDAHooks().versionCUDART() : 0;
   std::string words = text(" · CUDA ", cuda / 1000, ".", cuda % 1000 / 10);
   std::array<int, 3> blas{};  // major, minor, patch: cuBLAS numbers its properties so
   if (const auto property = find_loaded<int(int, int*)>("cublasGetProperty")) {
@@ -102,7 +109,8 @@ std::string library_words() {
   return words;
 }
 
-// What these libraries, or LibTorch for them, read of the environment and what changes bits; empty: nothing is set.
+// What these libraries, or LibTorch for them, read of the environment and what
+// changes bits; empty: nothing is set.
 std::string environment_words() {
   constexpr std::size_t kMostBytes = 32;  // of a value
   std::string words;
@@ -111,18 +119,21 @@ std::string environment_words() {
         "CUBLASLT_WORKSPACE_SIZE", "CUBLAS_EMULATE_SINGLE_PRECISION", "CUBLAS_EMULATION_STRATEGY",
         "TORCH_CUBLASLT_UNIFIED_WORKSPACE", "TORCH_CUDNN_SDPA_DEPRIORITIZED"}) {
     const char* const value = std::getenv(name);
-    if (value == nullptr || (name == kWorkspaces && std::string_view(value) == kOurWorkspaces)) continue;
+    if (value == nullptr || (name == kWorkspaces && std::string_view(value) == kOurWorkspaces))
+      continue;
     words += text(" · ", name, "=", std::string_view(value).substr(0, kMostBytes));
   }
   return words;
 }
 
-// Asked of the driver, which LibTorch has loaded by now: its headers for this need a CUDA toolkit. Empty: not known.
+// Asked of the driver, which LibTorch has loaded by now: its headers for this
+// need a CUDA toolkit. Empty: not known.
 std::string card_name(int index) {
   void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (driver == nullptr) return "";
   const auto device_of = reinterpret_cast<int (*)(int*, int)>(::dlsym(driver, "cuDeviceGet"));
-  const auto name_of = reinterpret_cast<int (*)(char*, int, int)>(::dlsym(driver, "cuDeviceGetName"));
+  const auto name_of =
+      reinterpret_cast<int (*)(char*, int, int)>(::dlsym(driver, "cuDeviceGetName"));
   int device = 0;
   std::array<char, 128> name{};
   const bool known = device_of && name_of && device_of(&device, index) == 0 &&
@@ -131,7 +142,8 @@ std::string card_name(int index) {
   return known ? name.data() : "";
 }
 
-// "for CUDA 13.0" or "without CUDA": what LibTorch was built with, whatever this machine has.
+// "for CUDA 13.0" or "without CUDA": what LibTorch was built with, whatever
+// this machine has.
 std::string cuda_words() {
   const at::CUDAHooksInterface& hooks = at::detail::getCUDAHooks();
   if (!hooks.hasCUDART()) return "without CUDA";
@@ -139,7 +151,8 @@ std::string cuda_words() {
   return text("for CUDA ", version / 1000, ".", version % 1000 / 10);
 }
 
-// The line of what CUDA or a library of it said that tells of a card or driver that failed; empty: none does.
+// The line of what CUDA or a library of it said that tells of a card or driver
+// that failed; empty: none does.
 std::string_view card_fault_in(std::string_view words) {
   constexpr std::array<std::string_view, 16> kFaults{"CUDA error",
                                                      "CUDA driver error",
@@ -168,7 +181,9 @@ std::string_view card_fault_in(std::string_view words) {
 
 }  // namespace
 
-int card_count() { return torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 0; }
+int card_count() {
+  return torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 0;
+}
 
 Result<torch::Device> open_device(int index, std::uint32_t threads) {
   pin_threads(threads);
@@ -187,7 +202,8 @@ Result<torch::Device> open_device(int index, std::uint32_t threads) {
 }
 
 void wait_for(torch::Device device) {
-  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+  if (!device.is_cpu())
+    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
 void* current_stream(torch::Device device) {
@@ -198,7 +214,8 @@ void* current_stream(torch::Device device) {
 #else  // the C interface of compiled models tells it
   const auto current = find_loaded<int(std::int32_t, void**)>("aoti_torch_get_current_cuda_stream");
   void* handle = nullptr;
-  TORCH_CHECK(current != nullptr && current(device.index(), &handle) == 0, "the current stream is not known");
+  TORCH_CHECK(current != nullptr && current(device.index(), &handle) == 0,
+              "the current stream is not known");
   return handle;
 #endif
 }
@@ -215,7 +232,8 @@ std::shared_ptr<void> pin(void* begin, std::uint64_t bytes, torch::Device device
     static std::once_flag once;
     std::call_once(once, [] {
       log_warning(
-          "the driver does not pin a snapshot's memory: snapshots stop the card for longer; raise the limit "
+          "the driver does not pin a snapshot's memory: snapshots stop the card for longer; raise "
+          "the limit "
           "of "
           "locked memory (ulimit -l)");
     });
@@ -231,16 +249,23 @@ SnapshotDevice snapshot_device(torch::Device device) {
           .pin = [device](void* begin, std::uint64_t bytes) { return pin(begin, bytes, device); }};
 }
 
-// LibTorch's host allocator throws its general error, and TorchScript another for all that it runs: only the words tell.
+// LibTorch's host allocator throws its general error, and TorchScript another
+// for all that it runs: only the words tell.
 bool is_out_of_memory(const std::exception& error) {
   const std::string_view words = error.what();
-  const auto says = [words](std::string_view what) { return words.find(what) != std::string_view::npos; };
+  const auto says = [words](std::string_view what) {
+    return words.find(what) != std::string_view::npos;
+  };
   // Of the host, a card, pinned memory and a launch.
-  constexpr std::array kAllocators{
-      "DefaultCPUAllocator: can't allocate memory", "CUDA out of memory",       "CUDA error: out of memory",
-      "CUDA driver error: out of memory",           "CUDA_ERROR_OUT_OF_MEMORY", "_STATUS_ALLOC_FAILED"};
-  // A library makes its handle in memory of the card; cuDNN says which memory; LibTorch asks NVML who holds the memory once
-  // there is none left, and fails if NVML does.
+  constexpr std::array kAllocators{"DefaultCPUAllocator: can't allocate memory",
+                                   "CUDA out of memory",
+                                   "CUDA error: out of memory",
+                                   "CUDA driver error: out of memory",
+                                   "CUDA_ERROR_OUT_OF_MEMORY",
+                                   "_STATUS_ALLOC_FAILED"};
+  // A library makes its handle in memory of the card; cuDNN says which memory;
+  // LibTorch asks NVML who holds the memory once there is none left, and fails
+  // if NVML does.
   constexpr std::array<std::array<std::string_view, 2>, 4> kInNoMemory{
       {{"CUBLAS_STATUS_NOT_INITIALIZED", "cublasCreate("},
        {"CUBLAS_STATUS_NOT_INITIALIZED", "cublasLtCreate("},
@@ -262,7 +287,8 @@ Error error_of(const std::exception& error) {
     return fail(ErrorCode::kExhausted, "out of memory on the host");
   }
   const auto* const torch_error = dynamic_cast<const c10::Error*>(&error);
-  const std::string words = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+  const std::string words =
+      torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
   if (is_out_of_memory(error)) return fail(ErrorCode::kExhausted, words);
   if (const std::string_view fault = card_fault_in(words); !fault.empty()) {
     return fail(ErrorCode::kCard,
@@ -294,14 +320,15 @@ std::string card_words(torch::Device device) {
 
 }  // namespace
 
-std::string engine_fingerprint(torch::Device device, const std::string& kernels, const TrainSpec& train) {
+std::string engine_fingerprint(torch::Device device, const std::string& kernels,
+                               const TrainSpec& train) {
   const std::uint32_t rows = rows_at_a_time(train);
   const bool rounded = train.precision == "bf16" && device.is_cpu() && !cpu_multiplies_bf16();
   return text("torch ", TORCH_VERSION, " · ", device_name(device), card_words(device), " · ",
               at::get_cpu_capability(), " ", cpu_linear_name(), " · threads ", train.threads, " · ",
-              train.precision, rounded ? " rounded" : "", train.state == StateForm::kLean ? " · lean" : "",
-              kernels.empty() ? "" : " · ", kernels,
-              rows < train.batch_size ? text(" · micro-batch ", rows) : "");
+              train.precision, rounded ? " rounded" : "",
+              train.state == StateForm::kLean ? " · lean" : "", kernels.empty() ? "" : " · ",
+              kernels, rows < train.batch_size ? text(" · micro-batch ", rows) : "");
 }
 
 }  // namespace skerry::diffusion

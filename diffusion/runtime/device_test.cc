@@ -1,5 +1,7 @@
-// What the exceptions of a card mean, and what a process sets before it computes. The words are those of LibTorch 2.11 with
-// CUDA 13, cuBLAS 13 and cuDNN 9.
+// SPDX-License-Identifier: Apache-2.0
+// What the exceptions of a card mean, and what a process sets before it
+// computes. The words are those of LibTorch 2.11 with CUDA 13, cuBLAS 13 and
+// cuDNN 9.
 #include "diffusion/runtime/device.h"
 
 #include <ATen/Version.h>
@@ -22,9 +24,11 @@ namespace {
 // As c10::cuda::c10_cuda_check_implementation writes it.
 std::string cuda_words(const std::string& what) {
   return "CUDA error: " + what +
-         "\nSearch for `cudaErrorUnknown' in https://docs.nvidia.com for more information.\nCUDA kernel "
+         "\nSearch for `cudaErrorUnknown' in https://docs.nvidia.com for more information.\nCUDA "
+         "kernel "
          "errors "
-         "might be asynchronously reported at some other API call, so the stacktrace below might be "
+         "might be asynchronously reported at some other API call, so the stacktrace below might "
+         "be "
          "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n";
 }
 
@@ -37,28 +41,32 @@ Error thrown(const std::string& words) {
 
 TEST(CardFault, IsNoFaultOfTheInput) {
   for (const std::string& words :
-       {cuda_words("an illegal memory access was encountered"), cuda_words("device-side assert triggered"),
-        cuda_words("unspecified launch failure"), cuda_words("uncorrectable ECC error encountered"),
-        cuda_words("unknown error"), cuda_words("CUDA-capable device(s) is/are busy or unavailable"),
+       {cuda_words("an illegal memory access was encountered"),
+        cuda_words("device-side assert triggered"), cuda_words("unspecified launch failure"),
+        cuda_words("uncorrectable ECC error encountered"), cuda_words("unknown error"),
+        cuda_words("CUDA-capable device(s) is/are busy or unavailable"),
         cuda_words("no kernel image is available for execution on the device"),
         std::string("CUDA driver error: invalid device ordinal"),
-        std::string(
-            "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, opa, opb)`"),
-        std::string(
-            "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasSetStream(handle, stream)`"),
+        std::string("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, "
+                    "opa, opb)`"),
+        std::string("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling "
+                    "`cublasSetStream(handle, stream)`"),
         std::string("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"),
         std::string("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR"),
+        std::string("NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, "
+                    "unhandled cuda error"),
         std::string(
-            "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:93, unhandled cuda error"),
-        std::string("Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before"),
+            "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before"),
         std::string("kernel modulate_bf16: cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS"),
-        std::string("Expected mha_graph.execute(handle, variant_pack, workspace_ptr.get()).is_good() to be "
-                    "true, but got false."),
+        std::string(
+            "Expected mha_graph.execute(handle, variant_pack, workspace_ptr.get()).is_good() to be "
+            "true, but got false."),
         std::string("GET was unable to find an engine to execute this computation"),
         std::string("GPU has fallen off the bus")}) {
     EXPECT_EQ(thrown(words).code, ErrorCode::kCard) << words;
   }
-  EXPECT_EQ(thrown("mat1 and mat2 shapes cannot be multiplied (4x8 and 16x2)").code, ErrorCode::kInvalid);
+  EXPECT_EQ(thrown("mat1 and mat2 shapes cannot be multiplied (4x8 and 16x2)").code,
+            ErrorCode::kInvalid);
   EXPECT_EQ(thrown("PytorchStreamReader failed reading zip archive").code, ErrorCode::kInvalid);
 }
 
@@ -67,12 +75,14 @@ TEST(CardFault, IsSaidInTheLineThatTellsOfIt) {
       thrown("The following operation failed in the TorchScript interpreter.\nRuntimeError: " +
              cuda_words("an illegal memory access was encountered"))
           .message,
-      "the card failed: RuntimeError: CUDA error: an illegal memory access was encountered; look for Xid in "
+      "the card failed: RuntimeError: CUDA error: an illegal memory access was encountered; look "
+      "for Xid in "
       "the driver's log (dmesg)");
 }
 
 TEST(CardFault, IsNeitherMemoryNorThrownByTorchAlone) {
-  const auto plain = guarded([]() -> Result<void> { throw std::runtime_error(cuda_words("unknown error")); });
+  const auto plain =
+      guarded([]() -> Result<void> { throw std::runtime_error(cuda_words("unknown error")); });
   EXPECT_EQ(plain.error().code, ErrorCode::kCard);
   const auto host = guarded([]() -> Result<void> { throw std::bad_alloc(); });
   EXPECT_EQ(host.error().code, ErrorCode::kExhausted);
@@ -80,19 +90,23 @@ TEST(CardFault, IsNeitherMemoryNorThrownByTorchAlone) {
 }
 
 TEST(FullCard, IsOutOfMemoryWhoeverSaysIt) {
-  for (const std::string& words :
-       {cuda_words("out of memory"), std::string("CUDA driver error: out of memory"),
-        std::string("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-        std::string("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasGemmEx( handle, opa, opb)`"),
-        std::string("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
-        std::string("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasLtCreate(handle)`"),
-        std::string("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
-        std::string("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
-        std::string("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"),
-        std::string("cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`"),
-        std::string(
-            "NVML_SUCCESS == r INTERNAL ASSERT FAILED at "
-            "\"/pytorch/c10/cuda/CUDACachingAllocator.cpp\":1165, please report a bug to PyTorch. ")}) {
+  for (
+      const std::string& words :
+      {cuda_words("out of memory"), std::string("CUDA driver error: out of memory"),
+       std::string("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+       std::string(
+           "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasGemmEx( handle, opa, opb)`"),
+       std::string("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
+       std::string(
+           "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasLtCreate(handle)`"),
+       std::string("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+       std::string("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+       std::string("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"),
+       std::string(
+           "cusolver error: CUSOLVER_STATUS_ALLOC_FAILED, when calling `cusolverDnCreate(handle)`"),
+       std::string("NVML_SUCCESS == r INTERNAL ASSERT FAILED at "
+                   "\"/pytorch/c10/cuda/CUDACachingAllocator.cpp\":1165, please report a bug to "
+                   "PyTorch. ")}) {
     EXPECT_TRUE(is_out_of_memory(std::runtime_error(words))) << words;
     EXPECT_EQ(thrown(words).code, ErrorCode::kExhausted) << words;
   }
@@ -129,7 +143,8 @@ TEST_F(AllocatorSettings, SegmentsGrowUnlessTheUserChose) {
 #endif
 }
 
-// As an image of NVIDIA's does by its environment, before the engine opens its device.
+// As an image of NVIDIA's does by its environment, before the engine opens its
+// device.
 TEST(Tf32, IsOffWhateverTheEnvironmentAsksFor) {
   at::globalContext().setFloat32MatmulPrecision("high");
   ASSERT_TRUE(at::globalContext().allowTF32CuBLAS());
@@ -162,13 +177,15 @@ TEST_F(Fingerprint, OfACardNamesItsLibrariesAndWhatTheEnvironmentTellsThem) {
   ::setenv("TORCH_BLAS_PREFER_CUBLASLT", "1", 1);
   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8", 1);
   const std::string told = of(card);
-  EXPECT_TRUE(
-      names(told, " · NVIDIA_TF32_OVERRIDE=1 · TORCH_BLAS_PREFER_CUBLASLT=1 · CUBLAS_WORKSPACE_CONFIG=:16:8"))
+  EXPECT_TRUE(names(
+      told,
+      " · NVIDIA_TF32_OVERRIDE=1 · TORCH_BLAS_PREFER_CUBLASLT=1 · CUBLAS_WORKSPACE_CONFIG=:16:8"))
       << told;
   const std::string cpu = of(torch::kCPU);
   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 1);
   EXPECT_FALSE(names(of(card), "CUBLAS_WORKSPACE_CONFIG"));  // what the engine sets itself
-  for (const char* name : {"NVIDIA_TF32_OVERRIDE", "TORCH_BLAS_PREFER_CUBLASLT", "CUBLAS_WORKSPACE_CONFIG"}) {
+  for (const char* name :
+       {"NVIDIA_TF32_OVERRIDE", "TORCH_BLAS_PREFER_CUBLASLT", "CUBLAS_WORKSPACE_CONFIG"}) {
     ::unsetenv(name);
   }
   EXPECT_EQ(of(card), plain);
@@ -176,8 +193,8 @@ TEST_F(Fingerprint, OfACardNamesItsLibrariesAndWhatTheEnvironmentTellsThem) {
 }
 
 TEST_F(Fingerprint, OfTheCpuIsWhatItWas) {
-  EXPECT_EQ(of(torch::kCPU), text("torch ", TORCH_VERSION, " · cpu · ", at::get_cpu_capability(), " ",
-                                  cpu_linear_name(), " · threads 1 · fp32"));
+  EXPECT_EQ(of(torch::kCPU), text("torch ", TORCH_VERSION, " · cpu · ", at::get_cpu_capability(),
+                                  " ", cpu_linear_name(), " · threads 1 · fp32"));
 }
 
 using testing::PretendedCard;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/runtime/memory_meter.h"
 
 #include <c10/core/Allocator.h>
@@ -8,7 +9,8 @@
 namespace skerry::diffusion {
 namespace {
 
-// What LibTorch's allocator tells a profiler. What was born before the profiler came is not told when it goes.
+// What LibTorch's allocator tells a profiler. What was born before the profiler
+// came is not told when it goes.
 struct Account : c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void* /*address*/, std::int64_t bytes, std::size_t /*allocated*/,
                          std::size_t /*reserved*/, c10::Device device) override {
@@ -33,6 +35,8 @@ MemoryMeter::MemoryMeter(bool on_card) : impl_(std::make_unique<Impl>()) {
 }
 MemoryMeter::~MemoryMeter() = default;
 
-std::uint64_t MemoryMeter::peak_bytes() const { return static_cast<std::uint64_t>(impl_->account->peak); }
+std::uint64_t MemoryMeter::peak_bytes() const {
+  return static_cast<std::uint64_t>(impl_->account->peak);
+}
 
 }  // namespace skerry::diffusion

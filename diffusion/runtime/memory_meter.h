@@ -1,5 +1,7 @@
-// Counts the bytes of tensors in the memory of the host, or of a card: for benchmarks and tests. No LibTorch shows here. Thread
-// rule: it counts what the thread that made it allocates, and what autograd allocates for it.
+// SPDX-License-Identifier: Apache-2.0
+// Counts the bytes of tensors in the memory of the host, or of a card: for
+// benchmarks and tests. No LibTorch shows here. Thread rule: it counts what the
+// thread that made it allocates, and what autograd allocates for it.
 #pragma once
 
 #include <cstdint>

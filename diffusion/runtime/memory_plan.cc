@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/runtime/memory_plan.h"
 
 #include <algorithm>
@@ -26,13 +27,15 @@ struct Extents {
   double wide, scores;
 };
 
-// What a block keeps from its forward pass for its backward, operator by operator (model.cc).
+// What a block keeps from its forward pass for its backward, operator by
+// operator (model.cc).
 double block_bytes(const Extents& size, bool bf16, bool fast) {
   const double product = bf16 ? 2 : kFloat;  // bytes of what a product takes and gives
   // Modulated twice, query key value, mixed, GELU's in and out.
   const double operands = (2 + 3 + 1 + 4 + 4) * product;
   if (fast) {
-    const double sums = 2 * kFloat;  // hidden states before and after attention, which both norms are made of
+    const double sums =
+        2 * kFloat;  // hidden states before and after attention, which both norms are made of
     const double parts = 2 * product;  // what attention and MLP add, before their gates
     return size.wide * (sums + parts + operands);
   }
@@ -42,8 +45,9 @@ double block_bytes(const Extents& size, bool bf16, bool fast) {
   return size.wide * (norms + parts + operands) + size.scores * weights;
 }
 
-// What the backward pass of a block holds beside that: the gradients on both sides of GELU; or later, when what the MLP
-// kept is gone, those on both sides of the softmax.
+// What the backward pass of a block holds beside that: the gradients on both
+// sides of GELU; or later, when what the MLP kept is gone, those on both sides
+// of the softmax.
 double passing_bytes(const Extents& size, bool fast) {
   return kFloat * (fast ? 7 * size.wide : std::max(7 * size.wide, 2 * size.scores - 7 * size.wide));
 }
@@ -63,12 +67,14 @@ MemoryPlan plan_memory(const ModelSpec& model, const TrainSpec& train) {
   }
   const double cast = bf16 ? 2 : 0;  // autocast keeps the weights that it has cast
   const bool lean = train.state == StateForm::kLean;
-  plan.checkpoint_bytes = plan.parameters * static_cast<std::uint64_t>(kFloat + kKept * (lean ? 2 : kFloat));
+  plan.checkpoint_bytes =
+      plan.parameters * static_cast<std::uint64_t>(kFloat + kKept * (lean ? 2 : kFloat));
   plan.state_bytes = plan.checkpoint_bytes +
                      whole(static_cast<double>(plan.parameters) * (kGradientBytes + cast)) +
                      (lean ? LeanScratch::card_bytes(static_cast<std::int64_t>(largest)) : 0);
   const bool fast = train.kernels == KernelChoice::kFast && card_kernels_serve(model);
-  // Query, key and value as the one matrix that their product keeps; in bf16 it is what autocast keeps.
+  // Query, key and value as the one matrix that their product keeps; in bf16 it
+  // is what autocast keeps.
   const double joined = fast && !bf16 ? 3.0 * model.width * model.width * kFloat : 0;
   plan.state_bytes += whole(joined * (train.gradient_checkpointing ? 1 : model.depth));
   const double block = block_bytes(size, bf16, fast);
@@ -80,8 +86,8 @@ MemoryPlan plan_memory(const ModelSpec& model, const TrainSpec& train) {
 }
 
 std::uint64_t rows_that_fit(const MemoryPlan& plan, std::uint64_t card_bytes) {
-  const double room =
-      static_cast<double>(card_bytes) * kUsableShare - kContextBytes - static_cast<double>(plan.state_bytes);
+  const double room = static_cast<double>(card_bytes) * kUsableShare - kContextBytes -
+                      static_cast<double>(plan.state_bytes);
   return room <= 0 ? 0 : static_cast<std::uint64_t>(room / static_cast<double>(plan.sample_bytes));
 }
 

@@ -1,4 +1,6 @@
-// What a training step allocates: less with gradient checkpointing, and what the plan says.
+// SPDX-License-Identifier: Apache-2.0
+// What a training step allocates: less with gradient checkpointing, and what
+// the plan says.
 #include "diffusion/model/model.h"
 #include "diffusion/runtime/memory_meter.h"
 #include "diffusion/runtime/memory_plan.h"
@@ -65,7 +67,8 @@ TEST_F(MemoryTest, ThePlanIsWhatAStepAllocates) {
       train.batch_size = 56;
       const auto many = static_cast<double>(step_bytes(model, train));
       const MemoryPlan plan = plan_memory(model, train);
-      EXPECT_NEAR((many - few) / 16, static_cast<double>(plan.sample_bytes), 0.15 * plan.sample_bytes)
+      EXPECT_NEAR((many - few) / 16, static_cast<double>(plan.sample_bytes),
+                  0.15 * plan.sample_bytes)
           << (checkpointing ? "checkpointed, " : "plain, ") << heads << " heads";
     }
   }
@@ -73,8 +76,8 @@ TEST_F(MemoryTest, ThePlanIsWhatAStepAllocates) {
 
 // Takes the place of a card where only what is allocated counts.
 class IdleCard : public Card {
-  void launch(const std::string& /*kernel*/, Grid /*grid*/, void* /*stream*/, void** /*arguments*/) override {
-  }
+  void launch(const std::string& /*kernel*/, Grid /*grid*/, void* /*stream*/,
+              void** /*arguments*/) override {}
 };
 
 TEST_F(MemoryTest, ThePlanIsWhatAModelOnACardAllocates) {
@@ -87,11 +90,13 @@ TEST_F(MemoryTest, ThePlanIsWhatAModelOnACardAllocates) {
       train.gradient_checkpointing = checkpointing;
       std::vector<at::Tensor> weights = initial_weights(model, 1, 0, 0);
       for (at::Tensor& weight : weights) weight.set_requires_grad(true);
-      const Dit dit(model, weights, torch::kCPU, cuda_kernels(std::make_shared<IdleCard>()), checkpointing);
+      const Dit dit(model, weights, torch::kCPU, cuda_kernels(std::make_shared<IdleCard>()),
+                    checkpointing);
       const auto pass_bytes = [&](std::int64_t batch) {
         const MemoryMeter meter;
         const at::Tensor x = at::zeros({batch, model.channels, model.image_size, model.image_size});
-        const at::Tensor velocity = dit.forward(x, at::zeros({batch}), at::zeros({batch}, at::kLong));
+        const at::Tensor velocity =
+            dit.forward(x, at::zeros({batch}), at::zeros({batch}, at::kLong));
         torch::autograd::grad({at::mse_loss(velocity, at::zeros_like(x))}, weights);
         return static_cast<double>(meter.peak_bytes());
       };
@@ -132,7 +137,8 @@ TEST(MemoryPlanTest, CountsTheParametersOfThePaper) {
     model.image_size = 32;
     model.channels = 4;
     model.classes = 1000;
-    EXPECT_NEAR(static_cast<double>(plan_memory(model, {}).parameters) / 1e6, millions, 0.02 * millions)
+    EXPECT_NEAR(static_cast<double>(plan_memory(model, {}).parameters) / 1e6, millions,
+                0.02 * millions)
         << name;
   }
 }
@@ -142,7 +148,8 @@ TEST(MemoryPlanTest, AWidthThatOurKernelsDoNotServeIsPlannedByTheReference) {
   TrainSpec fast, reference;
   fast.kernels = KernelChoice::kFast;
   EXPECT_LT(plan_memory(model, fast).sample_bytes, plan_memory(model, reference).sample_bytes);
-  // As one matrix, which their product keeps, query, key and value count once more.
+  // As one matrix, which their product keeps, query, key and value count once
+  // more.
   EXPECT_EQ(plan_memory(model, fast).state_bytes - plan_memory(model, reference).state_bytes,
             std::uint64_t{28} * 3 * 1152 * 1152 * 4);
   model.width = 8192;

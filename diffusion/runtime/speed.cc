@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/runtime/speed.h"
 
 #include <ATen/record_function.h>
@@ -20,7 +21,8 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::int64_t kProductSide = 1024;
 constexpr int kProductTries = 8;
 
-// LibTorch calls plain functions, so the account is where its own profilers have theirs: in the thread's debug info.
+// LibTorch calls plain functions, so the account is where its own profilers
+// have theirs: in the thread's debug info.
 struct Account : c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void* /*address*/, std::int64_t /*bytes*/, std::size_t /*allocated*/,
                          std::size_t /*reserved*/, c10::Device /*device*/) override {}
@@ -68,7 +70,8 @@ struct PhaseClock::Impl {
       at::RecordFunctionCallback(on_begin, on_end).scopes({at::RecordScope::USER_SCOPE}));
 };
 
-PhaseClock::PhaseClock(std::function<void()> wait) : impl_(std::make_unique<Impl>(std::move(wait))) {}
+PhaseClock::PhaseClock(std::function<void()> wait)
+    : impl_(std::make_unique<Impl>(std::move(wait))) {}
 PhaseClock::~PhaseClock() = default;
 
 std::array<double, kPhases.size()> PhaseClock::seconds() const { return impl_->account->seconds; }
@@ -98,7 +101,8 @@ Result<double> measure_cpu_product(const TrainSpec& train) {
       const auto begin = SteadyClock::now();
       const at::Tensor product = bf16 ? at::mm(left, right.t()) : linear(left, right, bias);
       const double seconds = std::chrono::duration<double>(SteadyClock::now() - begin).count();
-      fastest = std::max(fastest, 2.0 * kProductSide * kProductSide * kProductSide / std::max(seconds, 1e-9));
+      fastest = std::max(
+          fastest, 2.0 * kProductSide * kProductSide * kProductSide / std::max(seconds, 1e-9));
     }
     return fastest;
   });
@@ -111,47 +115,55 @@ struct Peaks {
   double bf16, fp32;
 };
 
-// GeForce cards under the whole name that follows "NVIDIA ": their Ti, SUPER, D and laptop variants are other chips. NVIDIA's
-// "RTX Blackwell GPU Architecture" (v1.1), "Ada GPU Architecture" and "Ampere GA102 GPU Architecture", FP16 and BF16 tensor
-// with FP32 accumulate, without sparsity. The 4090 D by its 1,177 AI TOPS, eight times what it has here, as the 4090's 1,321.
+// GeForce cards under the whole name that follows "NVIDIA ": their Ti, SUPER, D
+// and laptop variants are other chips. NVIDIA's "RTX Blackwell GPU
+// Architecture" (v1.1), "Ada GPU Architecture" and "Ampere GA102 GPU
+// Architecture", FP16 and BF16 tensor with FP32 accumulate, without sparsity.
+// The 4090 D by its 1,177 AI TOPS, eight times what it has here, as the 4090's
+// 1,321.
 constexpr std::array kGeForce{
     Peaks{"GeForce RTX 5090", 209.5e12, 104.8e12}, Peaks{"GeForce RTX 5080", 112.6e12, 56.3e12},
     Peaks{"GeForce RTX 4090", 165.2e12, 82.6e12}, Peaks{"GeForce RTX 4090 D", 147.1e12, 73.5e12},
     Peaks{"GeForce RTX 3090", 71e12, 35.6e12}};
 
-// Other cards by words within their names, of which the more special comes first. From their data sheets, without sparsity:
-// "NVIDIA HGX B200" (an eighth of its 36 PFLOPS with sparsity, and of its 600 TFLOPS) and "GB200 NVL72" (a 72nd), "H200", "H100",
-// "A100", "A40", "A30", "A10", "L40S", "L40", "L4", "RTX PRO 6000 Blackwell" (each edition), "RTX 6000 Ada", "RTX A6000"; the
-// A10G by AWS, H20 and L20 by the tables that NVIDIA gave to resellers.
-constexpr std::array kCards{Peaks{"GB200", 2500e12, 80e12},
-                            Peaks{"B200", 2250e12, 75e12},
-                            Peaks{"GH200", 989.4e12, 66.9e12},
-                            Peaks{"H200", 989.4e12, 66.9e12},
-                            Peaks{"H100 PCIe", 756e12, 51e12},
-                            Peaks{"H100 NVL", 835e12, 60e12},
-                            Peaks{"H100", 989.4e12, 66.9e12},
-                            Peaks{"H20", 148e12, 44e12},
-                            Peaks{"A100", 312e12, 19.5e12},
-                            Peaks{"A40", 149.7e12, 37.4e12},
-                            Peaks{"A30", 165e12, 10.3e12},
-                            Peaks{"A10G", 70e12, 31.5e12},
-                            Peaks{"A10", 125e12, 31.2e12},
-                            Peaks{"L40S", 362e12, 91.6e12},
-                            Peaks{"L40", 181e12, 90.5e12},
-                            Peaks{"L20", 119.5e12, 59.8e12},
-                            Peaks{"L4", 121e12, 30.3e12},
-                            Peaks{"RTX PRO 6000 Blackwell Max-Q Workstation Edition", 438.9e12, 109.7e12},
-                            Peaks{"RTX PRO 6000 Blackwell Workstation Edition", 503.8e12, 126e12},
-                            Peaks{"RTX PRO 6000 Blackwell Server Edition", 480e12, 120e12},
-                            Peaks{"RTX 6000 Ada", 364.2e12, 91.1e12},
-                            Peaks{"RTX A6000", 154.8e12, 38.7e12}};
+// Other cards by words within their names, of which the more special comes
+// first. From their data sheets, without sparsity: "NVIDIA HGX B200" (an eighth
+// of its 36 PFLOPS with sparsity, and of its 600 TFLOPS) and "GB200 NVL72" (a
+// 72nd), "H200", "H100", "A100", "A40", "A30", "A10", "L40S", "L40", "L4", "RTX
+// PRO 6000 Blackwell" (each edition), "RTX 6000 Ada", "RTX A6000"; the A10G by
+// AWS, H20 and L20 by the tables that NVIDIA gave to resellers.
+constexpr std::array kCards{
+    Peaks{"GB200", 2500e12, 80e12},
+    Peaks{"B200", 2250e12, 75e12},
+    Peaks{"GH200", 989.4e12, 66.9e12},
+    Peaks{"H200", 989.4e12, 66.9e12},
+    Peaks{"H100 PCIe", 756e12, 51e12},
+    Peaks{"H100 NVL", 835e12, 60e12},
+    Peaks{"H100", 989.4e12, 66.9e12},
+    Peaks{"H20", 148e12, 44e12},
+    Peaks{"A100", 312e12, 19.5e12},
+    Peaks{"A40", 149.7e12, 37.4e12},
+    Peaks{"A30", 165e12, 10.3e12},
+    Peaks{"A10G", 70e12, 31.5e12},
+    Peaks{"A10", 125e12, 31.2e12},
+    Peaks{"L40S", 362e12, 91.6e12},
+    Peaks{"L40", 181e12, 90.5e12},
+    Peaks{"L20", 119.5e12, 59.8e12},
+    Peaks{"L4", 121e12, 30.3e12},
+    Peaks{"RTX PRO 6000 Blackwell Max-Q Workstation Edition", 438.9e12, 109.7e12},
+    Peaks{"RTX PRO 6000 Blackwell Workstation Edition", 503.8e12, 126e12},
+    Peaks{"RTX PRO 6000 Blackwell Server Edition", 480e12, 120e12},
+    Peaks{"RTX 6000 Ada", 364.2e12, 91.1e12},
+    Peaks{"RTX A6000", 154.8e12, 38.7e12}};
 
 // Whole words: A10 is not within A100, nor B200 within GB200.
 bool has_words(std::string_view name, std::string_view words) {
   const auto is_part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
-  for (std::size_t at = name.find(words); at != std::string_view::npos; at = name.find(words, at + 1)) {
+  for (std::size_t at = name.find(words); at != std::string_view::npos;
+       at = name.find(words, at + 1)) {
     const std::size_t end = at + words.size();
-    if ((at == 0 || !is_part(name[at - 1])) && (end == name.size() || !is_part(name[end]))) return true;
+    if ((at == 0 || !is_part(name[at - 1])) && (end == name.size() || !is_part(name[end])))
+      return true;
   }
   return false;
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/runtime/speed.h"
 
 #include <chrono>
@@ -15,8 +16,8 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Peebles & Xie, table 1 and appendix: Gflops at latents of 32² with 4 channels, counting a multiplication and an addition
-// as one.
+// Peebles & Xie, table 1 and appendix: Gflops at latents of 32² with 4
+// channels, counting a multiplication and an addition as one.
 TEST(ForwardFlops, AreWhatThePaperOfDitCounts) {
   const std::pair<const char*, double> expected[] = {
       {"S/2", 6.06}, {"B/2", 23.01}, {"L/2", 80.71}, {"XL/2", 118.64}, {"XL/4", 29.05}};
@@ -39,7 +40,8 @@ TEST(PublishedPeak, KnowsCardsByTheNamesOfTheirDriver) {
   EXPECT_EQ(published_peak("NVIDIA GeForce RTX 5080", "fp32"), 56.3e12);
   EXPECT_EQ(published_peak("NVIDIA B200", "bf16"), 2250e12);
   EXPECT_EQ(published_peak("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "bf16"), 503.8e12);
-  EXPECT_EQ(published_peak("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "bf16"), 438.9e12);
+  EXPECT_EQ(published_peak("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "bf16"),
+            438.9e12);
   EXPECT_EQ(published_peak("NVIDIA A10", "bf16"), 125e12);
   EXPECT_EQ(published_peak("NVIDIA A40", "bf16"), 149.7e12);
   EXPECT_EQ(published_peak("NVIDIA A30", "fp32"), 10.3e12);
@@ -60,8 +62,8 @@ TEST(PublishedPeak, TellsCardsApartWhoseNamesBeginAlike) {
 
 TEST(PhaseClock, SeesEachPhaseOfItsStepsAndNothingElse) {
   const TempFolder folder;
-  auto trainer =
-      Trainer::create(tiny_model(), tiny_training(), {write_shard(folder / "shard", tiny_model(), 20)});
+  auto trainer = Trainer::create(tiny_model(), tiny_training(),
+                                 {write_shard(folder / "shard", tiny_model(), 20)});
   ASSERT_TRUE(trainer);
   ASSERT_TRUE(trainer->step());
   const double begin = seconds_now();
@@ -77,8 +79,8 @@ TEST(PhaseClock, SeesEachPhaseOfItsStepsAndNothingElse) {
 
 TEST(PhaseClock, CountsNoMoreOnceItIsGone) {
   const TempFolder folder;
-  auto trainer =
-      Trainer::create(tiny_model(), tiny_training(), {write_shard(folder / "shard", tiny_model(), 20)});
+  auto trainer = Trainer::create(tiny_model(), tiny_training(),
+                                 {write_shard(folder / "shard", tiny_model(), 20)});
   ASSERT_TRUE(trainer);
   { const PhaseClock clock; }
   EXPECT_TRUE(trainer->step());  // whose phases nobody listens to

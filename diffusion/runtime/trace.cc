@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/runtime/trace.h"
 
 #include <torch/csrc/autograd/profiler_kineto.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/runtime/trace.h"
 
 #include <filesystem>
@@ -17,8 +18,8 @@ using namespace testing;
 class TraceTest : public ::testing::Test {
  protected:
   Trainer trainer() {
-    auto made =
-        Trainer::create(tiny_model(), tiny_training(), {write_shard(folder_ / "shard", tiny_model(), 20)});
+    auto made = Trainer::create(tiny_model(), tiny_training(),
+                                {write_shard(folder_ / "shard", tiny_model(), 20)});
     EXPECT_TRUE(made) << (made ? "" : made.error().message);
     return std::move(*made);
   }

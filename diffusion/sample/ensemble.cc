@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/sample/ensemble.h"
 
 #include <algorithm>
@@ -23,10 +24,12 @@ auto with_room(const Body& body, const MakeRoom& make_room) {
 
 Result<Computing> computing(int device, const std::string& precision, const ModelSpec& model) {
   Computing by;
-  ASSIGN_OR_RETURN(by.device, open_device(device, static_cast<std::uint32_t>(at::get_num_threads())));
+  ASSIGN_OR_RETURN(by.device,
+                   open_device(device, static_cast<std::uint32_t>(at::get_num_threads())));
   by.bf16 = precision == "bf16";
   const bool fast = by.bf16 || !by.device.is_cpu();
-  by.kernels = make_kernels(fast ? KernelChoice::kFast : KernelChoice::kReference, by.device, model);
+  by.kernels =
+      make_kernels(fast ? KernelChoice::kFast : KernelChoice::kReference, by.device, model);
   return by;
 }
 
@@ -40,7 +43,8 @@ Result<Ensemble> Ensemble::load(const std::string& folder, int device, std::size
   return load(folder, *by, resident);
 }
 
-Result<Ensemble> Ensemble::load(const std::string& folder, const Computing& by, std::size_t resident) {
+Result<Ensemble> Ensemble::load(const std::string& folder, const Computing& by,
+                                std::size_t resident) {
   ASSIGN_OR_RETURN(EnsembleIndex index, read_ensemble_index(folder));
   return guarded([&]() -> Result<Ensemble> {
     Ensemble ensemble(std::move(index), by, resident);
@@ -87,7 +91,8 @@ bool Ensemble::drop_oldest(std::size_t kept) {
   return true;
 }
 
-at::Tensor Ensemble::velocity(std::size_t expert, const at::Tensor& x_t, double t, const at::Tensor& labels) {
+at::Tensor Ensemble::velocity(std::size_t expert, const at::Tensor& x_t, double t,
+                              const at::Tensor& labels) {
   return velocity(expert, x_t, at::full({x_t.size(0)}, t, x_t.options().dtype(at::kFloat)), labels);
 }
 
@@ -95,14 +100,16 @@ at::Tensor Ensemble::velocity(std::size_t expert, const at::Tensor& x_t, const a
                               const at::Tensor& labels) {
   const at::NoGradGuard no_grad;
   const Result<void> here = bring_in(expert);
-  SKERRY_CHECK(here.has_value(),
-               "weights that were whole are not any more: ", here.has_value() ? "" : here.error().message);
+  SKERRY_CHECK(here.has_value(), "weights that were whole are not any more: ",
+               here.has_value() ? "" : here.error().message);
   const auto null_label = static_cast<std::int64_t>(index_.model.null_label());
   const auto rows = at::where(labels < 0, at::full_like(labels, null_label), labels);
   const auto answer = [&] {
     const torch::Device on = by_.device;
     const Autocast autocast(on, by_.bf16);
-    return places_[expert].model->forward(x_t.to(on), t.to(on, at::kFloat), rows.to(on)).to(at::kFloat);
+    return places_[expert]
+        .model->forward(x_t.to(on), t.to(on, at::kFloat), rows.to(on))
+        .to(at::kFloat);
   };
   return with_room(answer, [&] { return drop_oldest(expert); });
 }

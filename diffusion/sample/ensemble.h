@@ -1,5 +1,7 @@
-// An ensemble folder in memory: its experts as models, and how often each has seen each label.
-// Includes LibTorch: for this folder only. Thread rule: one thread at a time.
+// SPDX-License-Identifier: Apache-2.0
+// An ensemble folder in memory: its experts as models, and how often each has
+// seen each label. Includes LibTorch: for this folder only. Thread rule: one
+// thread at a time.
 #pragma once
 
 #include <torch/torch.h>
@@ -23,13 +25,16 @@ struct Computing {
 
 class Ensemble {
  public:
-  // Reads ensemble.json, every expert's weights and the label counts of router/. `device` as in TrainSpec, `precision` fp32 or
-  // bf16. At most `resident` experts stay on the device, 0 meaning all that fit: the one that was asked longest ago makes
-  // room for the next, which is read again from the files. A card computes by our kernels where it has them, the CPU the
+  // Reads ensemble.json, every expert's weights and the label counts of
+  // router/. `device` as in TrainSpec, `precision` fp32 or bf16. At most
+  // `resident` experts stay on the device, 0 meaning all that fit: the one that
+  // was asked longest ago makes room for the next, which is read again from the
+  // files. A card computes by our kernels where it has them, the CPU the
   // reference in fp32 and by the fast loops in bf16.
   static Result<Ensemble> load(const std::string& folder, int device, std::size_t resident = 0,
                                const std::string& precision = "fp32");
-  static Result<Ensemble> load(const std::string& folder, const Computing& by, std::size_t resident = 0);
+  static Result<Ensemble> load(const std::string& folder, const Computing& by,
+                               std::size_t resident = 0);
 
   const EnsembleIndex& index() const { return index_; }
   std::size_t experts() const { return places_.size(); }
@@ -37,9 +42,10 @@ class Ensemble {
   // How often an expert was brought onto the device.
   std::uint64_t loads() const { return loads_; }
 
-  // Expert k's velocity, fp32, at x_t [B,C,S,S] and time t, for labels [B] i64 with −1 = none. What is on the device already is
-  // not moved.
-  at::Tensor velocity(std::size_t expert, const at::Tensor& x_t, double t, const at::Tensor& labels);
+  // Expert k's velocity, fp32, at x_t [B,C,S,S] and time t, for labels [B] i64
+  // with −1 = none. What is on the device already is not moved.
+  at::Tensor velocity(std::size_t expert, const at::Tensor& x_t, double t,
+                      const at::Tensor& labels);
   // The same at times t [B].
   at::Tensor velocity(std::size_t expert, const at::Tensor& x_t, const at::Tensor& t,
                       const at::Tensor& labels);

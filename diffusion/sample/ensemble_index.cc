@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/sample/ensemble_index.h"
 
 #include <algorithm>
@@ -20,7 +21,8 @@ constexpr std::size_t kMostExperts = 1024;
 
 Result<nlohmann::json> read_json(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return fail(ErrorCode::kNotFound, text("cannot read ", path, ": is this an ensemble folder?"));
+  if (!file)
+    return fail(ErrorCode::kNotFound, text("cannot read ", path, ": is this an ensemble folder?"));
   auto parsed = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   if (!parsed.is_object()) return fail(ErrorCode::kCorrupt, text(path, " is not a JSON object"));
   return parsed;
@@ -47,10 +49,13 @@ Result<EnsembleIndex> parse_index(const std::string& path, const nlohmann::json&
   if (experts.empty() || experts.size() > kMostExperts) {
     return fail(ErrorCode::kCorrupt, text(path, " lists ", experts.size(), " experts"));
   }
-  for (const auto& expert : experts) index.indices.push_back(expert.at("index").get<std::int32_t>());
-  const bool grows = std::ranges::adjacent_find(index.indices, std::greater_equal<>()) == index.indices.end();
+  for (const auto& expert : experts)
+    index.indices.push_back(expert.at("index").get<std::int32_t>());
+  const bool grows =
+      std::ranges::adjacent_find(index.indices, std::greater_equal<>()) == index.indices.end();
   if (!grows || index.indices.front() < 0) {
-    return fail(ErrorCode::kCorrupt, text(path, ": the experts' indices must be 0 or more, and grow"));
+    return fail(ErrorCode::kCorrupt,
+                text(path, ": the experts' indices must be 0 or more, and grow"));
   }
   return index;
 } catch (const nlohmann::json::exception& error) {
@@ -71,16 +76,19 @@ Result<std::vector<std::int64_t>> read_label_counts(const std::string& path, std
   return counts;
 }
 
-// Its own link, or where that was lost on the way, the place in the model's folder that it pointed to.
+// Its own link, or where that was lost on the way, the place in the model's
+// folder that it pointed to.
 std::string part_of(const std::string& folder, const std::string& name) {
   std::error_code error;
   const std::string linked = text(folder, "/", name);
   return fs::exists(linked, error) ? linked : text(folder, "/transformer/", name);
 }
 
-Result<std::vector<std::string>> shards_of(const std::string& index, const nlohmann::json& json) try {
+Result<std::vector<std::string>> shards_of(const std::string& index,
+                                           const nlohmann::json& json) try {
   std::set<std::string> names;
-  for (const auto& [tensor, name] : json.at("weight_map").items()) names.insert(name.get<std::string>());
+  for (const auto& [tensor, name] : json.at("weight_map").items())
+    names.insert(name.get<std::string>());
   std::vector<std::string> paths;
   for (const std::string& name : names) {
     if (fs::path(name).filename() != name)
@@ -96,8 +104,8 @@ Result<std::vector<std::string>> shards_of(const std::string& index, const nlohm
 }  // namespace
 
 Result<std::vector<std::string>> EnsembleIndex::weights_paths(std::size_t expert) const {
-  const std::string whole =
-      text(part_of(folder, text("expert_", indices[expert])), "/diffusion_pytorch_model.safetensors");
+  const std::string whole = text(part_of(folder, text("expert_", indices[expert])),
+                                 "/diffusion_pytorch_model.safetensors");
   const std::string index = whole + ".index.json";
   std::error_code error;
   if (fs::exists(whole, error) || !fs::exists(index, error)) return std::vector{whole};
@@ -120,7 +128,8 @@ Result<std::vector<double>> EnsembleIndex::expert_shares(std::int32_t label) con
     shares.push_back(share);
     total += share;
   }
-  if (total <= 0) return fail(ErrorCode::kInvalid, text("no expert has seen a sample of label ", label));
+  if (total <= 0)
+    return fail(ErrorCode::kInvalid, text("no expert has seen a sample of label ", label));
   for (double& share : shares) share /= total;
   return shares;
 }
@@ -132,13 +141,16 @@ Result<EnsembleIndex> read_ensemble_index(const std::string& folder) {
   TRY(validate(index.model));
   index.folder = folder;
   const std::string shared = index.router_folder() + "/router.safetensors";
-  // Whoever asks the router hears of a file that does not open: plain generation needs none of it.
+  // Whoever asks the router hears of a file that does not open: plain
+  // generation needs none of it.
   if (const auto file = storage::Safetensors::open(shared)) {
     ASSIGN_OR_RETURN(index.latents, latent_scaling_in(*file, shared));
   }
   for (const std::int32_t expert : index.indices) {
-    const std::string statistics = text(index.router_folder(), "/partition-", expert, ".safetensors");
-    ASSIGN_OR_RETURN(std::vector<std::int64_t> counts, read_label_counts(statistics, index.classes.size()));
+    const std::string statistics =
+        text(index.router_folder(), "/partition-", expert, ".safetensors");
+    ASSIGN_OR_RETURN(std::vector<std::int64_t> counts,
+                     read_label_counts(statistics, index.classes.size()));
     index.label_counts.push_back(std::move(counts));
   }
   return index;

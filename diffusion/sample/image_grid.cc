@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/sample/image_grid.h"
 
 #include <png.h>
@@ -15,7 +16,8 @@ namespace {
 
 constexpr std::uint8_t kGapColour = 255;
 
-void blit(const Picture& from, Picture& to, std::uint32_t left, std::uint32_t top, std::uint32_t scale) {
+void blit(const Picture& from, Picture& to, std::uint32_t left, std::uint32_t top,
+          std::uint32_t scale) {
   for (std::uint32_t y = 0; y < from.height * scale; ++y) {
     for (std::uint32_t x = 0; x < from.width * scale; ++x) {
       const std::size_t source = (std::size_t{y / scale} * from.width + x / scale) * from.channels;
@@ -42,7 +44,8 @@ Picture picture_of(std::span<const std::uint8_t> images, std::uint32_t channels,
   return picture;
 }
 
-Picture make_grid(const std::vector<Picture>& pictures, std::uint32_t columns, std::uint32_t scale) {
+Picture make_grid(const std::vector<Picture>& pictures, std::uint32_t columns,
+                  std::uint32_t scale) {
   SKERRY_CHECK(!pictures.empty() && columns > 0 && scale > 0, "a grid of nothing");
   const Picture& first = pictures.front();
   const auto count = static_cast<std::uint32_t>(pictures.size());

@@ -1,4 +1,6 @@
-// Pictures for people: samples as PNG files, alone or in a grid. No LibTorch shows here.
+// SPDX-License-Identifier: Apache-2.0
+// Pictures for people: samples as PNG files, alone or in a grid. No LibTorch
+// shows here.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +18,13 @@ struct Picture {
   std::vector<std::uint8_t> pixels;  // [height, width, channels]
 };
 
-// Image `index` of [n,C,S,S] bytes. More than three channels show the first three, two show the first.
+// Image `index` of [n,C,S,S] bytes. More than three channels show the first
+// three, two show the first.
 Picture picture_of(std::span<const std::uint8_t> images, std::uint32_t channels, std::uint32_t size,
                    std::size_t index);
 
-// `columns` pictures of one shape in a row, `scale` pixels for one, a light gap between. REQUIRES: pictures
-// not empty.
+// `columns` pictures of one shape in a row, `scale` pixels for one, a light gap
+// between. REQUIRES: pictures not empty.
 Picture make_grid(const std::vector<Picture>& pictures, std::uint32_t columns, std::uint32_t scale);
 
 // Through PATH.partial, so that a failure leaves no half picture.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/sample/image_grid.h"
 
 #include <png.h>
@@ -14,7 +15,8 @@ Picture read_back(const std::string& path, bool colour) {
   image.version = PNG_IMAGE_VERSION;
   EXPECT_NE(png_image_begin_read_from_file(&image, path.c_str()), 0) << image.message;
   image.format = colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
-  Picture picture{.width = image.width, .height = image.height, .channels = colour ? 3U : 1U, .pixels = {}};
+  Picture picture{
+      .width = image.width, .height = image.height, .channels = colour ? 3U : 1U, .pixels = {}};
   picture.pixels.resize(PNG_IMAGE_SIZE(image));
   EXPECT_NE(png_image_finish_read(&image, nullptr, picture.pixels.data(), 0, nullptr), 0);
   return picture;
@@ -42,8 +44,9 @@ TEST(ImageGrid, PlanesBecomePixels) {
   const auto images = ramp(3 * 4);
   const Picture picture = picture_of(images, 3, 2, 0);
   EXPECT_EQ(picture.pixels,
-            (std::vector<std::uint8_t>{images[0], images[4], images[8], images[1], images[5], images[9],
-                                       images[2], images[6], images[10], images[3], images[7], images[11]}));
+            (std::vector<std::uint8_t>{images[0], images[4], images[8], images[1], images[5],
+                                       images[9], images[2], images[6], images[10], images[3],
+                                       images[7], images[11]}));
 }
 
 TEST(ImageGrid, LaysPicturesRowByRowWithAGap) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/sample/sample.h"
 
 #include <algorithm>
@@ -28,17 +29,20 @@ Stream stream_of(const SampleSpec& spec, std::size_t image, Purpose purpose) {
                  .purpose = purpose});
 }
 
-Result<std::vector<std::int32_t>> assign_labels(const SampleSpec& spec, const EnsembleIndex& index) {
+Result<std::vector<std::int32_t>> assign_labels(const SampleSpec& spec,
+                                                const EnsembleIndex& index) {
   const auto classes = static_cast<std::int32_t>(index.classes.size());
   std::vector<std::int32_t> labels(spec.count, -1);
   if (spec.label) {
     if (*spec.label < -1 || *spec.label >= classes) {
-      return fail(ErrorCode::kInvalid, text("label ", *spec.label, " is not one of the ensemble's ", classes,
-                                            " classes (0 to ", classes - 1, ", or −1 for none)"));
+      return fail(ErrorCode::kInvalid,
+                  text("label ", *spec.label, " is not one of the ensemble's ", classes,
+                       " classes (0 to ", classes - 1, ", or −1 for none)"));
     }
     std::fill(labels.begin(), labels.end(), *spec.label);
   } else if (classes > 0) {
-    for (std::size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<std::int32_t>(i) % classes;
+    for (std::size_t i = 0; i < labels.size(); ++i)
+      labels[i] = static_cast<std::int32_t>(i) % classes;
   }
   return labels;
 }
@@ -74,17 +78,23 @@ Result<std::int32_t> place_of(std::int32_t expert, const EnsembleIndex& index) {
 Result<std::unique_ptr<Router>> load_router(const SampleSpec& spec, const Ensemble& ensemble) {
   const EnsembleIndex& index = ensemble.index();
   const std::string folder = index.router_folder();
-  const bool learned = spec.router ? *spec.router == RouterKind::kLearned : index.has_learned_router;
+  const bool learned =
+      spec.router ? *spec.router == RouterKind::kLearned : index.has_learned_router;
   return learned ? load_learned_router(folder + "/learned.safetensors", folder, ensemble.device())
                  : load_analytic_router(folder);
 }
 
 class Sampler {
  public:
-  // No router: each image keeps its expert. No autoencoder: what is drawn is not decoded.
-  Sampler(const SampleSpec& spec, Ensemble& ensemble, Router* router, const Autoencoder* autoencoder,
-          const SampleProgress& progress)
-      : spec_(spec), ensemble_(ensemble), router_(router), autoencoder_(autoencoder), progress_(progress) {}
+  // No router: each image keeps its expert. No autoencoder: what is drawn is
+  // not decoded.
+  Sampler(const SampleSpec& spec, Ensemble& ensemble, Router* router,
+          const Autoencoder* autoencoder, const SampleProgress& progress)
+      : spec_(spec),
+        ensemble_(ensemble),
+        router_(router),
+        autoencoder_(autoencoder),
+        progress_(progress) {}
 
   Result<void> draw_all(Samples& samples);
 
@@ -98,7 +108,8 @@ class Sampler {
     if (progress_) progress_(++steps_done_, steps_total_);
   }
   Result<void> make_room(const at::Tensor& images, Samples& samples) const;
-  at::Tensor guided(std::size_t expert, const at::Tensor& x, double t, const at::Tensor& labels) const;
+  at::Tensor guided(std::size_t expert, const at::Tensor& x, double t,
+                    const at::Tensor& labels) const;
   at::Tensor mixed(const at::Tensor& x, double t, const at::Tensor& labels) const;
 
   const SampleSpec& spec_;
@@ -133,7 +144,8 @@ at::Tensor Sampler::initial_noise(const Rows& rows) const {
       at::empty({static_cast<std::int64_t>(rows.size()), model.channels, size, size}, at::kFloat);
   const std::size_t pixels = static_cast<std::size_t>(noise.numel()) / rows.size();
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    stream_of(spec_, rows[i], Purpose::kSample).fill_normal({noise.data_ptr<float>() + i * pixels, pixels});
+    stream_of(spec_, rows[i], Purpose::kSample)
+        .fill_normal({noise.data_ptr<float>() + i * pixels, pixels});
   }
   return noise;
 }
@@ -148,7 +160,8 @@ at::Tensor Sampler::guided(std::size_t expert, const at::Tensor& x, double t,
   return guide(halves[0], halves[1], spec_.guidance);
 }
 
-// The same experts and weights, those of the label, serve both branches of the guidance.
+// The same experts and weights, those of the label, serve both branches of the
+// guidance.
 at::Tensor Sampler::mixed(const at::Tensor& x, double t, const at::Tensor& labels) const {
   const auto experts = static_cast<std::int64_t>(ensemble_.experts());
   const std::int64_t keep = spec_.route == Route::kTop1   ? 1
@@ -156,7 +169,8 @@ at::Tensor Sampler::mixed(const at::Tensor& x, double t, const at::Tensor& label
                                                           : experts;
   const auto log_p = router_->log_probabilities(x, t, labels).to(at::kFloat);  // [B,K]
   const auto best = at::topk(log_p, keep, 1);
-  const auto kept = at::full_like(log_p, -INFINITY).scatter(1, std::get<1>(best), std::get<0>(best));
+  const auto kept =
+      at::full_like(log_p, -INFINITY).scatter(1, std::get<1>(best), std::get<0>(best));
   const auto weights = at::softmax(kept, 1);  // [B,K], zero for the experts left out
   const auto known = weights.to(at::kCPU);    // which waits for a card, once a step
   std::vector<at::Tensor> chosen;             // [b] each
@@ -170,20 +184,22 @@ at::Tensor Sampler::mixed(const at::Tensor& x, double t, const at::Tensor& label
   for (std::int64_t k = 0; k < experts; ++k) {
     const at::Tensor& rows = chosen[static_cast<std::size_t>(k)];
     if (rows.numel() == 0) continue;
-    const auto part =
-        guided(static_cast<std::size_t>(k), x.index_select(0, rows), t, labels.index_select(0, rows));
+    const auto part = guided(static_cast<std::size_t>(k), x.index_select(0, rows), t,
+                             labels.index_select(0, rows));
     const auto share = weights.select(1, k).index_select(0, rows).view({-1, 1, 1, 1});
     velocity.index_add_(0, rows, part * share);
   }
   return velocity;
 }
 
-// A few at a time: an image takes far more memory than its latent. [n,C,s,s] → [n,3,S,S]
+// A few at a time: an image takes far more memory than its latent. [n,C,s,s] →
+// [n,3,S,S]
 Result<at::Tensor> Sampler::decoded(const at::Tensor& latents) {
   const LatentScaling& scaling = *ensemble_.index().latents;
   std::vector<at::Tensor> images;
   for (const at::Tensor& part : latents.split(kDecodedAtOnce)) {
-    ASSIGN_OR_RETURN(const at::Tensor decoded, autoencoder_->decode(part / scaling.scale + scaling.shift));
+    ASSIGN_OR_RETURN(const at::Tensor decoded,
+                     autoencoder_->decode(part / scaling.scale + scaling.shift));
     images.push_back(decoded.to(at::kCPU));
     step_done();
   }
@@ -192,19 +208,22 @@ Result<at::Tensor> Sampler::decoded(const at::Tensor& latents) {
 
 Result<void> Sampler::draw_batch(const Rows& rows, Samples& samples) {
   auto labels = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
-  for (std::size_t i = 0; i < rows.size(); ++i) labels.data_ptr<std::int64_t>()[i] = samples.labels[rows[i]];
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    labels.data_ptr<std::int64_t>()[i] = samples.labels[rows[i]];
   labels = labels.to(ensemble_.device());
   const VelocityField field = [&](const at::Tensor& x, double t) {
     if (router_ != nullptr) return mixed(x, t, labels);
     return guided(static_cast<std::size_t>(samples.experts[rows[0]]), x, t, labels);
   };
-  at::Tensor images = integrate(spec_.solver, spec_.steps, initial_noise(rows).to(ensemble_.device()), field,
-                                [&](std::uint32_t) { step_done(); });
+  at::Tensor images =
+      integrate(spec_.solver, spec_.steps, initial_noise(rows).to(ensemble_.device()), field,
+                [&](std::uint32_t) { step_done(); });
   if (autoencoder_ != nullptr) {
     ASSIGN_OR_RETURN(images, decoded(images));
   }
   TRY(make_room(images, samples));
-  const auto bytes = at::clamp(at::round((images + 1) * 127.5), 0, 255).to(at::kCPU, at::kByte).contiguous();
+  const auto bytes =
+      at::clamp(at::round((images + 1) * 127.5), 0, 255).to(at::kCPU, at::kByte).contiguous();
   const std::size_t pixels = static_cast<std::size_t>(bytes.numel()) / rows.size();
   for (std::size_t i = 0; i < rows.size(); ++i) {
     std::copy_n(bytes.data_ptr<std::uint8_t>() + i * pixels, pixels,
@@ -213,7 +232,8 @@ Result<void> Sampler::draw_batch(const Rows& rows, Samples& samples) {
   if (samples.values.empty()) return {};
   const auto values = images.to(at::kCPU).contiguous();
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    std::copy_n(values.data_ptr<float>() + i * pixels, pixels, samples.values.data() + rows[i] * pixels);
+    std::copy_n(values.data_ptr<float>() + i * pixels, pixels,
+                samples.values.data() + rows[i] * pixels);
   }
   return {};
 }
@@ -222,8 +242,9 @@ Result<void> Sampler::draw_batch(const Rows& rows, Samples& samples) {
 Result<void> Sampler::make_room(const at::Tensor& images, Samples& samples) const {
   if (!samples.pixels.empty()) {
     if (images.size(1) == samples.channels && images.size(2) == samples.image_size) return {};
-    return fail(ErrorCode::kInvalid, text(spec_.autoencoder, ": expected images as large as the first, ",
-                                          samples.image_size, ", found ", images.size(2)));
+    return fail(ErrorCode::kInvalid,
+                text(spec_.autoencoder, ": expected images as large as the first, ",
+                     samples.image_size, ", found ", images.size(2)));
   }
   samples.channels = static_cast<std::uint32_t>(images.size(1));
   samples.image_size = static_cast<std::uint32_t>(images.size(2));
@@ -237,15 +258,19 @@ Result<void> Sampler::draw_all(Samples& samples) {
   const std::vector<Rows> all = batches(samples);
   for (const Rows& rows : all) {
     steps_total_ += spec_.steps;
-    if (autoencoder_ != nullptr) steps_total_ += (rows.size() + kDecodedAtOnce - 1) / kDecodedAtOnce;
+    if (autoencoder_ != nullptr)
+      steps_total_ += (rows.size() + kDecodedAtOnce - 1) / kDecodedAtOnce;
   }
   for (const Rows& rows : all) TRY(draw_batch(rows, samples));
   return {};
 }
 
-bool differ(double a, double b) { return std::abs(a - b) > 1e-4 * std::max(std::abs(a), std::abs(b)); }
+bool differ(double a, double b) {
+  return std::abs(a - b) > 1e-4 * std::max(std::abs(a), std::abs(b));
+}
 
-Result<std::optional<Autoencoder>> open_autoencoder(const SampleSpec& spec, const Ensemble& ensemble) {
+Result<std::optional<Autoencoder>> open_autoencoder(const SampleSpec& spec,
+                                                    const Ensemble& ensemble) {
   if (spec.autoencoder.empty()) return std::nullopt;
   const EnsembleIndex& index = ensemble.index();
   if (!index.latents) {
@@ -254,15 +279,17 @@ Result<std::optional<Autoencoder>> open_autoencoder(const SampleSpec& spec, cons
   }
   ASSIGN_OR_RETURN(Autoencoder autoencoder, Autoencoder::open(spec.autoencoder, ensemble.device()));
   if (const auto channels = autoencoder.channels(); channels && *channels != index.model.channels) {
-    return fail(ErrorCode::kInvalid,
-                text(spec.autoencoder, ": expected an autoencoder of latents with ", index.model.channels,
-                     " channels, as ", index.folder, " draws them, found ", *channels));
+    return fail(
+        ErrorCode::kInvalid,
+        text(spec.autoencoder, ": expected an autoencoder of latents with ", index.model.channels,
+             " channels, as ", index.folder, " draws them, found ", *channels));
   }
   const auto theirs = autoencoder.scaling();
-  if (theirs &&
-      (differ(theirs->scale, index.latents->scale) || differ(theirs->shift, index.latents->shift))) {
+  if (theirs && (differ(theirs->scale, index.latents->scale) ||
+                 differ(theirs->shift, index.latents->shift))) {
     log_warning(
-        "the dataset's latents were scaled otherwise than this autoencoder's config says: is it theirs?",
+        "the dataset's latents were scaled otherwise than this autoencoder's config says: is it "
+        "theirs?",
         {{"scale", index.latents->scale},
          {"shift", index.latents->shift},
          {"scaling_factor", theirs->scale},
@@ -273,14 +300,15 @@ Result<std::optional<Autoencoder>> open_autoencoder(const SampleSpec& spec, cons
 
 }  // namespace
 
-Result<Samples> draw_samples(Ensemble& ensemble, const SampleSpec& spec, const SampleProgress& progress,
-                             Router* router) {
+Result<Samples> draw_samples(Ensemble& ensemble, const SampleSpec& spec,
+                             const SampleProgress& progress, Router* router) {
   TRY(validate(spec));
   return guarded([&]() -> Result<Samples> {
     const EnsembleIndex& index = ensemble.index();
     Samples samples;
     samples.classes = index.classes;
-    ASSIGN_OR_RETURN(const std::optional<Autoencoder> autoencoder, open_autoencoder(spec, ensemble));
+    ASSIGN_OR_RETURN(const std::optional<Autoencoder> autoencoder,
+                     open_autoencoder(spec, ensemble));
     ASSIGN_OR_RETURN(samples.labels, assign_labels(spec, index));
     std::unique_ptr<Router> own;
     const bool mixes = !spec.expert && spec.route != Route::kAncestral;
@@ -297,7 +325,8 @@ Result<Samples> draw_samples(Ensemble& ensemble, const SampleSpec& spec, const S
       for (const std::int32_t label : samples.labels) TRY(index.expert_shares(label));
       samples.experts.assign(spec.count, -1);
     }
-    TRY(Sampler(spec, ensemble, mixes ? router : nullptr, autoencoder ? &*autoencoder : nullptr, progress)
+    TRY(Sampler(spec, ensemble, mixes ? router : nullptr, autoencoder ? &*autoencoder : nullptr,
+                progress)
             .draw_all(samples));
     for (std::int32_t& expert : samples.experts) {
       if (expert >= 0) expert = index.indices[static_cast<std::size_t>(expert)];
@@ -311,7 +340,8 @@ Result<Samples> sample_ensemble(const std::string& folder, const SampleSpec& spe
   TRY(validate(spec));
   return guarded([&]() -> Result<Samples> {
     TRY(open_device(spec.device, spec.threads));
-    ASSIGN_OR_RETURN(Ensemble ensemble, Ensemble::load(folder, spec.device, spec.resident, spec.precision));
+    ASSIGN_OR_RETURN(Ensemble ensemble,
+                     Ensemble::load(folder, spec.device, spec.resident, spec.precision));
     return draw_samples(ensemble, spec, progress);
   });
 }

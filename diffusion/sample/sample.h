@@ -1,6 +1,7 @@
-// Images from an ensemble folder. No LibTorch shows here. Image i depends on (seed, i) and the settings, not
-// on how many others are drawn. Failure rule: a folder that is incomplete or inconsistent is an error that
-// names the file.
+// SPDX-License-Identifier: Apache-2.0
+// Images from an ensemble folder. No LibTorch shows here. Image i depends on
+// (seed, i) and the settings, not on how many others are drawn. Failure rule: a
+// folder that is incomplete or inconsistent is an error that names the file.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +16,9 @@
 namespace skerry::diffusion {
 
 enum class Solver { kEuler, kHeun, kAdams };
-// Ancestral: the expert of an image is drawn once from π(k | label) and kept: the exact mixture at the cost
-// of one expert. The others ask the router at each step and mix the velocities of the best experts,
-// renormalised.
+// Ancestral: the expert of an image is drawn once from π(k | label) and kept:
+// the exact mixture at the cost of one expert. The others ask the router at
+// each step and mix the velocities of the best experts, renormalised.
 enum class Route { kAncestral, kTop1, kTop2, kFull };
 enum class RouterKind { kAnalytic, kLearned };
 Result<Solver> parse_solver(std::string_view name);      // euler, heun, adams
@@ -32,7 +33,8 @@ struct SampleSpec {
   double guidance = 1;  // v = v_null + guidance·(v_label − v_null); 1: no null branch
   Route route = Route::kAncestral;
   std::optional<RouterKind> router;  // none: the ensemble's
-  // By its index in the run: it alone draws every image, whatever the route, of labels too that it has not seen.
+  // By its index in the run: it alone draws every image, whatever the route, of
+  // labels too that it has not seen.
   std::optional<std::int32_t> expert;
   std::optional<std::int32_t> label;  // none: image i has label i mod classes; −1: no label at all
   std::uint32_t batch_size = 64;
@@ -41,9 +43,11 @@ struct SampleSpec {
   std::string precision = "fp32";  // or bf16: matrix products of the experts in it
   bool keep_values = false;        // fills Samples::values
   std::uint32_t resident = 0;      // experts on the device at a time; 0: as many as fit
-  std::string autoencoder;  // what decodes latents (autoencoder.h); empty: they stay latents, in `values`
+  std::string
+      autoencoder;  // what decodes latents (autoencoder.h); empty: they stay latents, in `values`
 };
-// kInvalid too for Adams where the expert may change between steps (top1, top2): there the velocity jumps.
+// kInvalid too for Adams where the expert may change between steps (top1,
+// top2): there the velocity jumps.
 Result<void> validate(const SampleSpec& spec);
 
 struct Samples {
@@ -51,12 +55,14 @@ struct Samples {
   std::vector<std::string> classes;
   std::vector<std::int32_t> labels;   // [n], −1 = none
   std::vector<std::int32_t> experts;  // [n] by their index in the run, −1 where they were mixed
-  std::vector<std::uint8_t> pixels;   // [n,C,S,S]; of latents that were not decoded nothing to look at
-  std::vector<float> values;          // [n,C,S,S] before rounding; empty unless asked for
+  std::vector<std::uint8_t>
+      pixels;                 // [n,C,S,S]; of latents that were not decoded nothing to look at
+  std::vector<float> values;  // [n,C,S,S] before rounding; empty unless asked for
 };
 
-// `progress` is called with (steps done, steps in all), decoding included. kInvalid for an autoencoder where the ensemble draws
-// pixels, or one of latents with other channels.
+// `progress` is called with (steps done, steps in all), decoding included.
+// kInvalid for an autoencoder where the ensemble draws pixels, or one of
+// latents with other channels.
 using SampleProgress = std::function<void(std::uint64_t, std::uint64_t)>;
 Result<Samples> sample_ensemble(const std::string& folder, const SampleSpec& spec,
                                 const SampleProgress& progress);
@@ -68,8 +74,9 @@ struct LabelAgreement {
     return labelled == 0 ? 0 : static_cast<double>(agree) / static_cast<double>(labelled);
   }
 };
-// Compares each sample with the first `limit` images of a shard (squared distance of pixels).
-Result<LabelAgreement> nearest_label_agreement(const Samples& samples, const std::string& shard_path,
-                                               std::uint64_t limit);
+// Compares each sample with the first `limit` images of a shard (squared
+// distance of pixels).
+Result<LabelAgreement> nearest_label_agreement(const Samples& samples,
+                                               const std::string& shard_path, std::uint64_t limit);
 
 }  // namespace skerry::diffusion

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/sample/sample.h"
 
 #include <algorithm>
@@ -17,7 +18,8 @@ namespace {
 
 using namespace testing;
 
-// N(0, s²) data: v = (t − (1−t)·s²)/(t² + (1−t)²s²) · x carries N(0,1) at t = 1 to N(0,s²), so x(0) = s·x(1).
+// N(0, s²) data: v = (t − (1−t)·s²)/(t² + (1−t)²s²) · x carries N(0,1) at t = 1
+// to N(0,s²), so x(0) = s·x(1).
 double gaussian_error(Solver solver, std::uint32_t steps) {
   constexpr double kDeviation = 0.3;
   const auto start = at::linspace(-2, 2, 9, at::kDouble);
@@ -54,8 +56,8 @@ TEST(Guidance, ExtrapolatesFromNullToLabel) {
   EXPECT_EQ(guide(label, null, 2.5).item<double>(), 6);
 }
 
-// Two experts: the first has seen labels 0 and 1, the second labels 1 and 2, where it has three times as many
-// of 1.
+// Two experts: the first has seen labels 0 and 1, the second labels 1 and 2,
+// where it has three times as many of 1.
 class EnsembleTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -69,9 +71,9 @@ class EnsembleTest : public ::testing::Test {
   }
   void write_counts(int expert, const std::vector<std::int64_t>& counts) {
     const std::string_view bytes(reinterpret_cast<const char*>(counts.data()), counts.size() * 8);
-    ASSERT_TRUE(storage::write_safetensors(folder_ / text("router/partition-", expert, ".safetensors"),
-                                           {{"label_counts", storage::DType::kI64, {counts.size()}, bytes}},
-                                           {}));
+    ASSERT_TRUE(storage::write_safetensors(
+        folder_ / text("router/partition-", expert, ".safetensors"),
+        {{"label_counts", storage::DType::kI64, {counts.size()}, bytes}}, {}));
   }
   void write_expert(std::uint32_t expert) {
     std::filesystem::create_directories(folder_ / text("expert_", expert));
@@ -80,14 +82,15 @@ class EnsembleTest : public ::testing::Test {
     std::vector<at::Tensor> weights;
     for (const auto& parameter : parameter_shapes(tiny_model())) {
       weights.push_back(at::randn(parameter.shape) * 0.1);
-      views.push_back({parameter.name,
-                       storage::DType::kF32,
-                       {parameter.shape.begin(), parameter.shape.end()},
-                       {static_cast<const char*>(weights.back().data_ptr()), weights.back().nbytes()}});
+      views.push_back(
+          {parameter.name,
+           storage::DType::kF32,
+           {parameter.shape.begin(), parameter.shape.end()},
+           {static_cast<const char*>(weights.back().data_ptr()), weights.back().nbytes()}});
     }
-    ASSERT_TRUE(
-        storage::write_safetensors(folder_ / text("expert_", expert, "/diffusion_pytorch_model.safetensors"),
-                                   views, {{"format", "pt"}}));
+    ASSERT_TRUE(storage::write_safetensors(
+        folder_ / text("expert_", expert, "/diffusion_pytorch_model.safetensors"), views,
+        {{"format", "pt"}}));
   }
   Samples draw(const SampleSpec& spec) {
     auto samples = sample_ensemble(folder_.path(), spec, nullptr);
@@ -132,7 +135,8 @@ struct TestRouter : Router {
   torch::Device on;
 };
 
-// Routes, labels and times stay on the card: of a step the router's weights come to the host, and rows go back.
+// Routes, labels and times stay on the card: of a step the router's weights
+// come to the host, and rows go back.
 TEST_F(EnsembleTest, ACardDrawsWhatTheCpuDrawsAndIsWaitedForTwiceAStep) {
   const torch::Device card = PretendedCard::device();
   for (const Route route : {Route::kTop1, Route::kTop2, Route::kFull}) {
@@ -147,7 +151,8 @@ TEST_F(EnsembleTest, ACardDrawsWhatTheCpuDrawsAndIsWaitedForTwiceAStep) {
       return draw_samples(ensemble, asked, nullptr, &router).value();
     };
     const Samples here = drawn(torch::kCPU), there = drawn(card);
-    for (std::size_t i = 0; i < here.values.size(); ++i) ASSERT_NEAR(here.values[i], there.values[i], 1e-4);
+    for (std::size_t i = 0; i < here.values.size(); ++i)
+      ASSERT_NEAR(here.values[i], there.values[i], 1e-4);
     const auto waits = [&] {
       const CardCounts& counts = PretendedCard::counts();
       return counts.waited_copies + counts.queued_copies + counts.numbers_read;
@@ -164,7 +169,8 @@ TEST_F(EnsembleTest, AnImageOfOneExpertKeepsNoCardWaiting) {
   asked.guidance = 2;
   const auto waits = [&](std::uint32_t steps) {
     asked.steps = steps;
-    Ensemble ensemble = Ensemble::load(folder_.path(), Computing{.device = PretendedCard::device()}).value();
+    Ensemble ensemble =
+        Ensemble::load(folder_.path(), Computing{.device = PretendedCard::device()}).value();
     PretendedCard::forget();
     EXPECT_EQ(draw_samples(ensemble, asked, nullptr).value().pixels, draw(asked).pixels);
     return PretendedCard::counts().waited_copies + PretendedCard::counts().numbers_read;
@@ -174,7 +180,8 @@ TEST_F(EnsembleTest, AnImageOfOneExpertKeepsNoCardWaiting) {
 
 TEST_F(EnsembleTest, ACardDrawsByItsOwnKernels) {
   struct CountingCard : Card {
-    void launch(const std::string& kernel, Grid /*grid*/, void* /*stream*/, void** /*arguments*/) override {
+    void launch(const std::string& kernel, Grid /*grid*/, void* /*stream*/,
+                void** /*arguments*/) override {
       launched.insert(kernel);
     }
     std::set<std::string> launched;
@@ -183,7 +190,8 @@ TEST_F(EnsembleTest, ACardDrawsByItsOwnKernels) {
   for (const bool bf16 : {false, true}) {
     card->launched.clear();
     Ensemble ensemble =
-        Ensemble::load(folder_.path(), Computing{.kernels = cuda_kernels(card), .bf16 = bf16}).value();
+        Ensemble::load(folder_.path(), Computing{.kernels = cuda_kernels(card), .bf16 = bf16})
+            .value();
     ASSERT_TRUE(draw_samples(ensemble, spec(), nullptr));
     std::set<std::string> expected;
     for (const char* kernel : {"add_gated", "bias_gelu", "gated_modulate", "modulate"}) {
@@ -200,14 +208,16 @@ TEST_F(EnsembleTest, Bf16IsForWhoAsksForIt) {
   asked.precision = "bf16";
   const Samples rounded = draw(asked);
   EXPECT_NE(plain.values, rounded.values);
-  for (std::size_t i = 0; i < plain.values.size(); ++i) ASSERT_NEAR(plain.values[i], rounded.values[i], 0.1);
+  for (std::size_t i = 0; i < plain.values.size(); ++i)
+    ASSERT_NEAR(plain.values[i], rounded.values[i], 0.1);
   asked.precision = "fp8";
   const auto unknown = sample_ensemble(folder_.path(), asked, nullptr);
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().message, "expected a precision fp32 or bf16, found 'fp8'");
 }
 
-// The second expert was removed from a run of three: its label is unknown, and the third keeps its number.
+// The second expert was removed from a run of three: its label is unknown, and
+// the third keeps its number.
 TEST_F(EnsembleTest, ExpertsKeepTheirNumbersWhereOneIsMissing) {
   std::filesystem::rename(folder_ / "router/partition-1.safetensors",
                           folder_ / "router/partition-2.safetensors");
@@ -252,7 +262,8 @@ TEST_F(EnsembleTest, AnImageDependsOnItsNumberAndSeedOnly) {
   smaller.batch_size = 2;
   const Samples few = draw(smaller);
   ASSERT_EQ(few.pixels.size(), 5U * 64);
-  for (std::size_t i = 0; i < few.pixels.size(); ++i) EXPECT_NEAR(few.pixels[i], all.pixels[i], 1) << i;
+  for (std::size_t i = 0; i < few.pixels.size(); ++i)
+    EXPECT_NEAR(few.pixels[i], all.pixels[i], 1) << i;
   SampleSpec reseeded = spec();
   ++reseeded.seed;
   EXPECT_NE(draw(reseeded).pixels, all.pixels);
@@ -298,11 +309,13 @@ TEST_F(EnsembleTest, ValuesAreWhatPixelsWereRoundedFrom) {
   const Samples samples = draw(kept);
   ASSERT_EQ(samples.values.size(), samples.pixels.size());
   for (std::size_t i = 0; i < samples.pixels.size(); ++i) {
-    EXPECT_NEAR(std::clamp((samples.values[i] + 1) * 127.5F, 0.F, 255.F), samples.pixels[i], 0.51) << i;
+    EXPECT_NEAR(std::clamp((samples.values[i] + 1) * 127.5F, 0.F, 255.F), samples.pixels[i], 0.51)
+        << i;
   }
 }
 
-// Two shards, and an index that says which tensor is where, in place of expert 1's one file.
+// Two shards, and an index that says which tensor is where, in place of expert
+// 1's one file.
 TEST_F(EnsembleTest, ReadsShardsWhereAnExpertHasThem) {
   const std::vector<std::uint8_t> whole = draw(spec()).pixels;
   const std::string weights = folder_ / "expert_1/diffusion_pytorch_model.safetensors";
@@ -317,7 +330,8 @@ TEST_F(EnsembleTest, ReadsShardsWhereAnExpertHasThem) {
       index["weight_map"][info.name] = names[half];
     }
     for (const std::size_t half : {0U, 1U})
-      ASSERT_TRUE(storage::write_safetensors(folder_ / ("expert_1/" + names[half]), halves[half], {}));
+      ASSERT_TRUE(
+          storage::write_safetensors(folder_ / ("expert_1/" + names[half]), halves[half], {}));
   }
   std::filesystem::remove(weights);
   std::ofstream(weights + ".index.json") << index;
@@ -346,7 +360,8 @@ TEST_F(EnsembleTest, GuidanceOfOneIsTheLabelAndZeroTheNull) {
   SampleSpec guided = labelled;
   guided.guidance = 1 + 1e-12;
   const Samples same = draw(guided);
-  for (std::size_t i = 0; i < plain.pixels.size(); ++i) EXPECT_NEAR(plain.pixels[i], same.pixels[i], 1);
+  for (std::size_t i = 0; i < plain.pixels.size(); ++i)
+    EXPECT_NEAR(plain.pixels[i], same.pixels[i], 1);
   guided.guidance = 5;
   EXPECT_NE(draw(guided).pixels, plain.pixels);
 }
@@ -415,10 +430,11 @@ TEST_F(LatentTest, AreDecodedAsTheirEncoderMadeThem) {
   SampleSpec decoded = raw;
   decoded.autoencoder = script("z.repeat(1, 3, 2, 2)");
   std::uint64_t last = 0, all = 0;
-  const auto samples = sample_ensemble(folder_.path(), decoded, [&](std::uint64_t done, std::uint64_t total) {
-    EXPECT_EQ(done, ++last);
-    all = total;
-  });
+  const auto samples =
+      sample_ensemble(folder_.path(), decoded, [&](std::uint64_t done, std::uint64_t total) {
+        EXPECT_EQ(done, ++last);
+        all = total;
+      });
   ASSERT_TRUE(samples) << samples.error().message;
   EXPECT_EQ(samples->channels, 3U);
   EXPECT_EQ(samples->image_size, 16U);
@@ -427,13 +443,16 @@ TEST_F(LatentTest, AreDecodedAsTheirEncoderMadeThem) {
   EXPECT_TRUE(at::allclose(images, (latents / 0.5 + 0.25).repeat({1, 3, 2, 2}), 1e-4, 1e-4));
   ASSERT_EQ(samples->pixels.size(), 12U * 3 * 16 * 16);
   for (std::size_t i = 0; i < samples->pixels.size(); ++i)
-    EXPECT_NEAR(std::clamp((samples->values[i] + 1) * 127.5F, 0.F, 255.F), samples->pixels[i], 0.51) << i;
+    EXPECT_NEAR(std::clamp((samples->values[i] + 1) * 127.5F, 0.F, 255.F), samples->pixels[i], 0.51)
+        << i;
 }
 
 TEST_F(LatentTest, WhatIsNoDecoderIsRefused) {
-  EXPECT_NE(refusal(script("z.repeat(1, 2, 1, 1)")).find("expected 4 images [n,3,S,S]"), std::string::npos);
+  EXPECT_NE(refusal(script("z.repeat(1, 2, 1, 1)")).find("expected 4 images [n,3,S,S]"),
+            std::string::npos);
   EXPECT_NE(refusal(script("(z, z)")).find("found no tensor"), std::string::npos);
-  EXPECT_NE(refusal(script("z.view([1, 1])")).find("cannot decode latents [4, 1, 8, 8]"), std::string::npos);
+  EXPECT_NE(refusal(script("z.view([1, 1])")).find("cannot decode latents [4, 1, 8, 8]"),
+            std::string::npos);
   EXPECT_NE(refusal(folder_ / "nothing").find("is not there"), std::string::npos);
   EXPECT_NE(refusal(folder_ / "ensemble.json").find("expected TorchScript"), std::string::npos);
   const std::string decoder = script("z.repeat(1, 3, 2, 2)");

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/testing/emulated_card.h"
 
 #include <barrier>
@@ -51,7 +52,9 @@ namespace {
 template <class... Arguments>
 Kernel kernel(void (*function)(Arguments...)) {
   return [function](void** arguments) {
-    [&]<std::size_t... i>(std::index_sequence<i...>) { function(*static_cast<Arguments*>(arguments[i])...); }
+    [&]<std::size_t... i>(std::index_sequence<i...>) {
+      function(*static_cast<Arguments*>(arguments[i])...);
+    }
     (std::index_sequence_for<Arguments...>());
   };
 }

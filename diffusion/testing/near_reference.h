@@ -1,4 +1,6 @@
-// For the tests of kernels: a whole model by them against the reference. LibTorch's headers must come first.
+// SPDX-License-Identifier: Apache-2.0
+// For the tests of kernels: a whole model by them against the reference.
+// LibTorch's headers must come first.
 #pragma once
 
 #include <gtest/gtest.h>

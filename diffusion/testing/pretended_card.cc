@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/testing/pretended_card.h"
 
 #include <ATen/EmptyTensor.h>
@@ -54,7 +55,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   c10::Device getDevice() const override { return {kType, state().current}; }
   void setDevice(c10::Device device) const override { state().current = device.index(); }
-  void uncheckedSetDevice(c10::Device device) const noexcept override { state().current = device.index(); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    state().current = device.index();
+  }
   c10::Stream getStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::UNSAFE, device, static_cast<c10::StreamId>(state().stream));
   }
@@ -63,7 +66,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 11
-  void* getStreamNativeHandle(const c10::Stream /*stream*/) const override { return state().handle; }
+  void* getStreamNativeHandle(const c10::Stream /*stream*/) const override {
+    return state().handle;
+  }
 #endif
   c10::DeviceIndex deviceCount() const noexcept override { return 2; }
   void record(void** event, const c10::Stream& /*stream*/, const c10::DeviceIndex /*index*/,
@@ -73,7 +78,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
   bool queryEvent(void* /*event*/) const override { return true; }
   void destroyEvent(void* /*event*/, const c10::DeviceIndex /*index*/) const noexcept override {}
-  void synchronizeDevice(const c10::DeviceIndex index) const override { ++state().counts.waits[index]; }
+  void synchronizeDevice(const c10::DeviceIndex index) const override {
+    ++state().counts.waits[index];
+  }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
@@ -95,29 +102,32 @@ at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> type,
                  std::optional<at::Layout> /*layout*/, std::optional<at::Device> device,
                  std::optional<bool> /*pin*/, std::optional<at::MemoryFormat> format) {
   const c10::DeviceGuard guard(device.value_or(c10::Device(kType, state().current)));
-  return at::detail::empty_generic(size, &memory(), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+  return at::detail::empty_generic(size, &memory(),
+                                   c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                    c10::dtype_or_default(type), format);
 }
-at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<at::ScalarType> type,
-                         std::optional<at::Layout> /*layout*/, std::optional<at::Device> device,
-                         std::optional<bool> /*pin*/) {
+at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
+                         std::optional<at::ScalarType> type, std::optional<at::Layout> /*layout*/,
+                         std::optional<at::Device> device, std::optional<bool> /*pin*/) {
   const c10::DeviceGuard guard(device.value_or(c10::Device(kType, state().current)));
   return at::detail::empty_strided_generic(size, stride, &memory(),
                                            c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                            c10::dtype_or_default(type));
 }
-at::Tensor as_strided(const at::Tensor& tensor, c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
-                      std::optional<c10::SymInt> offset) {
-  return at::native::as_strided_tensorimpl(tensor, C10_AS_INTARRAYREF_SLOW(size),
-                                           C10_AS_INTARRAYREF_SLOW(stride),
-                                           offset ? std::optional(offset->expect_int()) : std::nullopt);
+at::Tensor as_strided(const at::Tensor& tensor, c10::SymIntArrayRef size,
+                      c10::SymIntArrayRef stride, std::optional<c10::SymInt> offset) {
+  return at::native::as_strided_tensorimpl(
+      tensor, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
+      offset ? std::optional(offset->expect_int()) : std::nullopt);
 }
 const at::Tensor& resize(const at::Tensor& tensor, c10::SymIntArrayRef size,
                          std::optional<at::MemoryFormat> format) {
   return at::native::resize_(tensor, C10_AS_INTARRAYREF_SLOW(size), format);
 }
-at::Tensor reshape_alias(const at::Tensor& tensor, c10::SymIntArrayRef size, c10::SymIntArrayRef stride) {
-  return at::native::_reshape_alias(tensor, C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride));
+at::Tensor reshape_alias(const at::Tensor& tensor, c10::SymIntArrayRef size,
+                         c10::SymIntArrayRef stride) {
+  return at::native::_reshape_alias(tensor, C10_AS_INTARRAYREF_SLOW(size),
+                                    C10_AS_INTARRAYREF_SLOW(stride));
 }
 at::Tensor view(const at::Tensor& tensor, c10::SymIntArrayRef size) {
   return at::native::view(tensor, C10_AS_INTARRAYREF_SLOW(size));
@@ -139,7 +149,8 @@ at::Scalar read_number(const at::Tensor& tensor) {
   ++state().counts.numbers_read;
   return at::native::_local_scalar_dense_cpu(on_host(tensor));
 }
-// It copies what it computes with to the host and back: those copies are none of the program's.
+// It copies what it computes with to the host and back: those copies are none
+// of the program's.
 void compute_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const CardCounts before = state().counts;
   at::native::cpu_fallback(op, stack);
@@ -168,7 +179,8 @@ torch::Device PretendedCard::device(int index) {
   static std::once_flag once;
   std::call_once(once, [] {
     c10::register_privateuse1_backend("pretended");
-    at::RegisterPrivateUse1HooksInterface(new Hooks);  // LibTorch keeps it for the life of the process
+    at::RegisterPrivateUse1HooksInterface(
+        new Hooks);  // LibTorch keeps it for the life of the process
     c10::SetAllocator(kType, &memory());
   });
   return {kType, static_cast<c10::DeviceIndex>(index)};

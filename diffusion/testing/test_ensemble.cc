@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/testing/test_ensemble.h"
 
 #include <filesystem>
@@ -15,7 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-std::vector<std::string> shards_of(const Json& index, const std::string& dataset, std::uint32_t expert) {
+std::vector<std::string> shards_of(const Json& index, const std::string& dataset,
+                                   std::uint32_t expert) {
   std::vector<std::string> out;
   for (const Json& file : index["files"]) {
     if (file["role"] == "shard" && file["partition"] == expert)
@@ -40,8 +42,8 @@ Result<void> export_weights(const std::string& checkpoint, const std::string& fo
 
 }  // namespace
 
-Result<void> train_ensemble(const std::string& dataset, const std::string& ensemble, ModelSpec model,
-                            TrainSpec train) {
+Result<void> train_ensemble(const std::string& dataset, const std::string& ensemble,
+                            ModelSpec model, TrainSpec train) {
   const Json index = Json::parse(std::ifstream(dataset + "/dataset.json"));
   model.image_size = index["image_size"];
   model.channels = index["channels"];
@@ -52,7 +54,8 @@ Result<void> train_ensemble(const std::string& dataset, const std::string& ensem
     train.expert = k;
     ASSIGN_OR_RETURN(Trainer trainer, Trainer::create(model, train, shards_of(index, dataset, k)));
     while (trainer.steps_done() < train.steps) TRY(trainer.step());
-    const std::string folder = text(ensemble, "/expert_", k), checkpoint = text(ensemble, "/checkpoint-", k);
+    const std::string folder = text(ensemble, "/expert_", k),
+                      checkpoint = text(ensemble, "/checkpoint-", k);
     TRY(trainer.write_checkpoint(checkpoint));
     TRY(export_weights(checkpoint, folder));
     const std::string partition = text("/partition-", k, ".safetensors");

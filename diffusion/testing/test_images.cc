@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/testing/test_images.h"
 
 #include <archive.h>
@@ -25,7 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 
 void put_big_endian(std::string& out, std::uint32_t value) {
-  for (int shift = 24; shift >= 0; shift -= 8) out.push_back(static_cast<char>(value >> shift & 0xff));
+  for (int shift = 24; shift >= 0; shift -= 8)
+    out.push_back(static_cast<char>(value >> shift & 0xff));
 }
 
 }  // namespace
@@ -44,7 +46,8 @@ std::string read_file(const std::string& path) {
 Image picture(int width, int height, int channels, std::uint32_t variant) {
   Image image{width, height, channels, {}};
   Stream stream(Position{.seed = variant, .purpose = Purpose::kSimulation});
-  const double fx = 1 + 4 * stream.uniform(), fy = 1 + 4 * stream.uniform(), phase = 6 * stream.uniform();
+  const double fx = 1 + 4 * stream.uniform(), fy = 1 + 4 * stream.uniform(),
+               phase = 6 * stream.uniform();
   for (int y = 0; y < height; ++y) {
     for (int x = 0; x < width; ++x) {
       for (int c = 0; c < channels; ++c) {
@@ -86,7 +89,8 @@ std::string jpeg_bytes(const Image& image) {
   jpeg_set_defaults(&jpeg);
   jpeg_set_quality(&jpeg, 95, TRUE);
   jpeg_start_compress(&jpeg, TRUE);
-  const std::size_t line = static_cast<std::size_t>(image.width) * static_cast<std::size_t>(image.channels);
+  const std::size_t line =
+      static_cast<std::size_t>(image.width) * static_cast<std::size_t>(image.channels);
   while (jpeg.next_scanline < jpeg.image_height) {
     JSAMPROW row = const_cast<JSAMPROW>(image.pixels.data()) + line * jpeg.next_scanline;
     jpeg_write_scanlines(&jpeg, &row, 1);
@@ -118,7 +122,8 @@ std::string npy_file(const std::string& type, const std::vector<std::uint64_t>& 
   std::string extents;
   for (const std::uint64_t extent : shape) extents += text(extents.empty() ? "" : " ", extent, ',');
   if (shape.size() > 1) extents.pop_back();  // as NumPy has it
-  std::string header = text("{'descr': '", type, "', 'fortran_order': False, 'shape': (", extents, "), }");
+  std::string header =
+      text("{'descr': '", type, "', 'fortran_order': False, 'shape': (", extents, "), }");
   header.resize((header.size() + 11 + 63) / 64 * 64 - 11, ' ');
   header += '\n';
   std::string out("\x93NUMPY\x01\0", 8);
@@ -208,7 +213,8 @@ void write_image_folder(const TemporaryFolder& folder, const std::string& name, 
     for (std::size_t p = 0; p < image.pixels.size(); ++p) {
       image.pixels[p] = static_cast<std::uint8_t>((7 * image.pixels[p] + other.pixels[p]) / 8);
     }
-    folder.write(name + "/kind-" + std::to_string(kind) + "/" + std::to_string(i) + ".png", png_bytes(image));
+    folder.write(name + "/kind-" + std::to_string(kind) + "/" + std::to_string(i) + ".png",
+                 png_bytes(image));
   }
 }
 

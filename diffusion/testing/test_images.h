@@ -1,4 +1,6 @@
-// Builders of small inputs for tests: images in each format, in a folder that goes with the object.
+// SPDX-License-Identifier: Apache-2.0
+// Builders of small inputs for tests: images in each format, in a folder that
+// goes with the object.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "diffusion/formats/image.h"
 
 namespace skerry::diffusion::testing {
@@ -16,7 +18,8 @@ class TemporaryFolder {
   std::string path(const std::string& name = "") const {
     return name.empty() ? folder_.path().string() : folder_ / name;
   }
-  // Writes a file below the folder, making the folders between; returns its path.
+  // Writes a file below the folder, making the folders between; returns its
+  // path.
   std::string write(const std::string& name, const std::string& bytes) const;
 
  private:
@@ -44,10 +47,12 @@ std::string npy_bytes(std::size_t rows, std::size_t columns, const std::vector<f
 std::string cifar_record(const std::vector<std::uint8_t>& labels, const Image& image);
 std::string gzipped(const std::string& bytes);
 
-using TarMembers = std::vector<std::pair<std::string, std::string>>;  // name ending in '/': a folder
+using TarMembers =
+    std::vector<std::pair<std::string, std::string>>;  // name ending in '/': a folder
 std::string tar_bytes(const TarMembers& members);
 
-// `count` pictures of `kinds` clearly different kinds, in folders named after the kind: "kind-0" …
+// `count` pictures of `kinds` clearly different kinds, in folders named after
+// the kind: "kind-0" …
 void write_image_folder(const TemporaryFolder& folder, const std::string& name, std::uint32_t count,
                         std::uint32_t kinds, int size, int channels);
 

@@ -1,4 +1,6 @@
-// A small shard, for tests and benchmarks. No LibTorch and no test framework shows here.
+// SPDX-License-Identifier: Apache-2.0
+// A small shard, for tests and benchmarks. No LibTorch and no test framework
+// shows here.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +15,8 @@
 namespace skerry::diffusion::testing {
 
 // The same shape as latents: about 2 in every other channel and −2 in the rest.
-inline Result<void> write_test_latents(const std::string& path, const ModelSpec& model, std::uint32_t count) {
+inline Result<void> write_test_latents(const std::string& path, const ModelSpec& model,
+                                       std::uint32_t count) {
   std::vector<float> values(count * model.pixels());
   Stream({.seed = count, .purpose = Purpose::kSimulation}).fill_normal(values);
   std::vector<std::uint16_t> halves;
@@ -24,16 +27,20 @@ inline Result<void> write_test_latents(const std::string& path, const ModelSpec&
   for (std::uint32_t i = 0; i < count; ++i)
     labels[i] = model.classes == 0 ? -1 : static_cast<std::int32_t>(i % model.classes);
   const std::string_view bytes(reinterpret_cast<const char*>(halves.data()), halves.size() * 2);
-  const std::string_view label_bytes(reinterpret_cast<const char*>(labels.data()), labels.size() * 4);
-  return storage::write_safetensors(
-      path,
-      {{"latents", storage::DType::kF16, {count, model.channels, model.image_size, model.image_size}, bytes},
-       {"labels", storage::DType::kI32, {count}, label_bytes}},
-      {});
+  const std::string_view label_bytes(reinterpret_cast<const char*>(labels.data()),
+                                     labels.size() * 4);
+  return storage::write_safetensors(path,
+                                    {{"latents",
+                                      storage::DType::kF16,
+                                      {count, model.channels, model.image_size, model.image_size},
+                                      bytes},
+                                     {"labels", storage::DType::kI32, {count}, label_bytes}},
+                                    {});
 }
 
 // Label y has its left columns bright, y·2+1 of them; a little noise.
-inline Result<void> write_test_shard(const std::string& path, const ModelSpec& model, std::uint32_t count) {
+inline Result<void> write_test_shard(const std::string& path, const ModelSpec& model,
+                                     std::uint32_t count) {
   Stream stream({.seed = count, .purpose = Purpose::kSimulation});
   std::string images(count * model.pixels(), '\0');
   std::vector<std::int32_t> labels(count);
@@ -44,12 +51,15 @@ inline Result<void> write_test_shard(const std::string& path, const ModelSpec& m
       images[i * model.pixels() + p] = static_cast<char>((bright ? 200 : 20) + stream.below(40));
     }
   }
-  const std::string_view label_bytes(reinterpret_cast<const char*>(labels.data()), labels.size() * 4);
-  return storage::write_safetensors(
-      path,
-      {{"images", storage::DType::kU8, {count, model.channels, model.image_size, model.image_size}, images},
-       {"labels", storage::DType::kI32, {count}, label_bytes}},
-      {});
+  const std::string_view label_bytes(reinterpret_cast<const char*>(labels.data()),
+                                     labels.size() * 4);
+  return storage::write_safetensors(path,
+                                    {{"images",
+                                      storage::DType::kU8,
+                                      {count, model.channels, model.image_size, model.image_size},
+                                      images},
+                                     {"labels", storage::DType::kI32, {count}, label_bytes}},
+                                    {});
 }
 
 }  // namespace skerry::diffusion::testing

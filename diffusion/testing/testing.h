@@ -1,4 +1,6 @@
-// Small shards, models and folders for the tests of this folder. No LibTorch shows here.
+// SPDX-License-Identifier: Apache-2.0
+// Small shards, models and folders for the tests of this folder. No LibTorch
+// shows here.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "base/text.h"
 #include "diffusion/model/spec.h"
 #include "diffusion/testing/test_shard.h"
@@ -14,7 +16,13 @@
 namespace skerry::diffusion::testing {
 
 inline ModelSpec tiny_model() {
-  return {.image_size = 8, .channels = 1, .patch_size = 4, .width = 16, .depth = 2, .heads = 2, .classes = 3};
+  return {.image_size = 8,
+          .channels = 1,
+          .patch_size = 4,
+          .width = 16,
+          .depth = 2,
+          .heads = 2,
+          .classes = 3};
 }
 
 inline TrainSpec tiny_training() {
@@ -30,14 +38,16 @@ inline TrainSpec tiny_training() {
 }
 
 // A shard of write_test_shard; returns its path.
-inline std::string write_shard(const std::string& path, const ModelSpec& model, std::uint32_t count) {
+inline std::string write_shard(const std::string& path, const ModelSpec& model,
+                               std::uint32_t count) {
   const Result<void> written = write_test_shard(path, model, count);
   EXPECT_TRUE(written) << (written ? "" : written.error().message);
   return path;
 }
 
 // One of write_test_latents.
-inline std::string write_latents(const std::string& path, const ModelSpec& model, std::uint32_t count) {
+inline std::string write_latents(const std::string& path, const ModelSpec& model,
+                                 std::uint32_t count) {
   const Result<void> written = write_test_latents(path, model, count);
   EXPECT_TRUE(written) << (written ? "" : written.error().message);
   return path;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/train/batch_loader.h"
 
 #include <algorithm>
@@ -5,7 +6,8 @@
 
 namespace skerry::diffusion {
 
-BatchLoader::BatchLoader(const TrainingSet& set, const ModelSpec& model, const TrainSpec& train, bool pinned)
+BatchLoader::BatchLoader(const TrainingSet& set, const ModelSpec& model, const TrainSpec& train,
+                         bool pinned)
     : set_(set), model_(model), train_(train), pinned_(pinned), order_(train, set.size()) {}
 
 Batch BatchLoader::draw(const Part& part) {
@@ -13,8 +15,8 @@ Batch BatchLoader::draw(const Part& part) {
   return make_batch(set_, order_, model_, train_, part.step, part.first, rows, pinned_);
 }
 
-// What was drawn ahead, if it is this part. Where that failed, for want of memory while a step held its most, it may not
-// fail again.
+// What was drawn ahead, if it is this part. Where that failed, for want of
+// memory while a step held its most, it may not fail again.
 std::optional<Batch> BatchLoader::drawn_ahead(const Part& part) {
   std::future<Batch> drawn = std::exchange(drawn_, {});
   if (!drawn.valid()) return std::nullopt;

@@ -1,6 +1,8 @@
-// Draws the next part of a batch on a thread of its own while a step computes, so that no step waits for noise or for
-// images to be read. What it gives is what make_batch() gives. Includes LibTorch: for this folder only. Thread rule: one
-// thread at a time.
+// SPDX-License-Identifier: Apache-2.0
+// Draws the next part of a batch on a thread of its own while a step computes,
+// so that no step waits for noise or for images to be read. What it gives is
+// what make_batch() gives. Includes LibTorch: for this folder only. Thread
+// rule: one thread at a time.
 #pragma once
 
 #include <compare>
@@ -13,11 +15,14 @@ namespace skerry::diffusion {
 
 class BatchLoader {
  public:
-  // `set` must outlive this. For a card the batches lie in pinned memory, which it copies from while the host goes on.
+  // `set` must outlive this. For a card the batches lie in pinned memory, which
+  // it copies from while the host goes on.
   BatchLoader(const TrainingSet& set, const ModelSpec& model, const TrainSpec& train, bool pinned);
 
-  // Rows [first, first + rows) of the batch of `step`, as many as the batch has; then draws ahead what follows in parts of
-  // as many rows. Any part may be asked for: what was drawn ahead in vain is dropped. Throws what make_batch() throws.
+  // Rows [first, first + rows) of the batch of `step`, as many as the batch
+  // has; then draws ahead what follows in parts of as many rows. Any part may
+  // be asked for: what was drawn ahead in vain is dropped. Throws what
+  // make_batch() throws.
   Batch take(std::uint64_t step, std::uint32_t first, std::uint32_t rows);
 
  private:

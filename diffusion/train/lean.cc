@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/train/lean.h"
 
 #include <ATen/Parallel.h>
@@ -13,7 +14,8 @@ constexpr std::int64_t kCardSlice = 1 << 22;
 constexpr std::int64_t kTogether = 1 << 14;  // on one thread
 constexpr std::int64_t kLow = 0xFFFFFFFF;
 
-// x · by modulo 2^32, of x in [0, 2^32). The factor counts as signed, so that no product leaves 64 bits.
+// x · by modulo 2^32, of x in [0, 2^32). The factor counts as signed, so that
+// no product leaves 64 bits.
 void multiply(at::Tensor& x, std::uint32_t by) {
   x.mul_(std::int64_t{static_cast<std::int32_t>(by)}).bitwise_and_(kLow);
 }
@@ -49,8 +51,11 @@ void round_at_random(const at::Tensor& exact, pointwise::RoundingKey key, std::i
 
 void round_by_operators(const at::Tensor& exact, pointwise::RoundingKey key, std::int64_t place,
                         LeanScratch& scratch, const at::Tensor& out) {
-  const auto first = [n = exact.numel()](const at::Tensor& tensor) { return tensor.narrow(0, 0, n); };
-  at::Tensor x = first(scratch.draws), shifted = first(scratch.shifted), strange = first(scratch.strange);
+  const auto first = [n = exact.numel()](const at::Tensor& tensor) {
+    return tensor.narrow(0, 0, n);
+  };
+  at::Tensor x = first(scratch.draws), shifted = first(scratch.shifted),
+             strange = first(scratch.strange);
   const auto fold = [&](std::int64_t bits) {
     at::bitwise_right_shift_out(shifted, x, bits);
     x.bitwise_xor_(shifted);

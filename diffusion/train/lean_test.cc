@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/train/lean.h"
 
 #include <cmath>
@@ -37,9 +38,10 @@ at::Tensor many() {
 
 TEST(Rounding, OperatorsRoundToTheSameBits) {
   const at::Tensor exact = many();
-  for (const std::int64_t place : {std::int64_t{0}, std::int64_t{1} << 22, (std::int64_t{1} << 32) - 7}) {
-    EXPECT_TRUE(
-        at::equal(bits_of(rounded(exact, kKey, place, false)), bits_of(rounded(exact, kKey, place, true))))
+  for (const std::int64_t place :
+       {std::int64_t{0}, std::int64_t{1} << 22, (std::int64_t{1} << 32) - 7}) {
+    EXPECT_TRUE(at::equal(bits_of(rounded(exact, kKey, place, false)),
+                          bits_of(rounded(exact, kKey, place, true))))
         << "from place " << place;
   }
 }
@@ -52,7 +54,8 @@ TEST(Rounding, IsToOneOfTheNeighboursAndNoNumberIsLostForAnother) {
                            exact.view(at::kInt).bitwise_right_shift(16).bitwise_and(0xFFFF);
   EXPECT_TRUE((exact.isnan() | (below == 0) | (below == 1)).all().item<bool>());
   const at::Tensor halves = exact.to(at::kBFloat16).nan_to_num(1);
-  EXPECT_TRUE(at::equal(rounded(halves.to(at::kFloat), kKey, 0, false), halves)) << "one that is bf16 stays";
+  EXPECT_TRUE(at::equal(rounded(halves.to(at::kFloat), kKey, 0, false), halves))
+      << "one that is bf16 stays";
 }
 
 TEST(Rounding, DependsOnThePlaceAndNotOnWhatElseIsRounded) {
@@ -74,11 +77,13 @@ TEST(Rounding, HasTheNumberAsItsMean) {
     const double deviation = std::sqrt(share * (1 - share) / kCount);
     EXPECT_NEAR(up.to(at::kDouble).mean().item<double>(), share, 5 * deviation);
     // Neighbours, and the same place under the next key, are drawn apart.
-    const at::Tensor other =
-        rounded(at::full({kCount}, 1 + share * unit), {kKey.first ^ 1, kKey.second ^ 1}, 0, false) > 1;
+    const at::Tensor other = rounded(at::full({kCount}, 1 + share * unit),
+                                     {kKey.first ^ 1, kKey.second ^ 1}, 0, false) > 1;
     const double both = (up & other).to(at::kDouble).mean().item<double>();
-    const double next =
-        (up.narrow(0, 0, kCount - 1) & up.narrow(0, 1, kCount - 1)).to(at::kDouble).mean().item<double>();
+    const double next = (up.narrow(0, 0, kCount - 1) & up.narrow(0, 1, kCount - 1))
+                            .to(at::kDouble)
+                            .mean()
+                            .item<double>();
     EXPECT_NEAR(both, share * share, 5 * std::sqrt(share * share / kCount) + 1e-5);
     EXPECT_NEAR(next, share * share, 5 * std::sqrt(share * share / kCount) + 1e-5);
   }
@@ -89,7 +94,8 @@ TrainSpec lean(TrainSpec train) {
   return train;
 }
 
-// Rounded to the nearest, neither would have moved from where its steps fell below half a unit in the last place.
+// Rounded to the nearest, neither would have moved from where its steps fell
+// below half a unit in the last place.
 TEST(LeanUpdate, MeanAndMomentsGetToWhereTheyAreHeaded) {
   ASSERT_TRUE(open_device(-1, 1));
   constexpr int kSteps = 3000;
@@ -106,7 +112,9 @@ TEST(LeanUpdate, MeanAndMomentsGetToWhereTheyAreHeaded) {
     apply_gradients(state, gradients, train);
   }
   const double left = std::pow(0.999, kSteps);  // of the way, for the mean and for v alike
-  const auto mean = [](const at::Tensor& tensor) { return tensor.to(at::kDouble).mean().item<double>(); };
+  const auto mean = [](const at::Tensor& tensor) {
+    return tensor.to(at::kDouble).mean().item<double>();
+  };
   EXPECT_NEAR(mean(state.ema[0]), 1 - 0.5 * left, 2e-3);
   EXPECT_NEAR(mean(state.v[0]) / (kGradient * kGradient), 1 - left, 5e-3);
   EXPECT_NEAR(mean(state.m[0]) / kGradient, 1, 5e-3);
@@ -150,7 +158,8 @@ TEST(LeanUpdate, OfALargeTensorIsThatOfTheFullFormBeforeItIsRounded) {
     apply_gradients(*state, gradients, spec);
   }
   EXPECT_TRUE(at::equal(full.raw[0], small.raw[0]));
-  // The mean is of weights that were rounded before, and may be near zero where they are not.
+  // The mean is of weights that were rounded before, and may be near zero where
+  // they are not.
   for (const auto& [exact, kept, near] :
        {std::tuple{full.m, small.m, 0.0}, {full.v, small.v, 0.0}, {full.ema, small.ema, 0.1}}) {
     const at::Tensor off = (kept[0].to(at::kFloat) - exact[0]).abs() / (exact[0].abs() + near);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/train/snapshot.h"
 
 #include <fcntl.h>
@@ -24,7 +25,8 @@ Result<std::string> header_of(const std::vector<SnapshotTensor>& tensors,
   std::vector<storage::TensorView> views;
   views.reserve(tensors.size());
   for (const SnapshotTensor& tensor : tensors) {
-    views.push_back({.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .data = {}});
+    views.push_back(
+        {.name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .data = {}});
   }
   return storage::safetensors_header(views, metadata);
 }
@@ -35,7 +37,8 @@ std::uint64_t image_bytes(const std::string& header, const std::vector<SnapshotT
   return bytes;
 }
 
-// Space is reserved before the mapping is written, so that a full disk is an error and not a SIGBUS.
+// Space is reserved before the mapping is written, so that a full disk is an
+// error and not a SIGBUS.
 Result<void> reserve(int descriptor, std::uint64_t bytes) {
   if (::ftruncate(descriptor, static_cast<off_t>(bytes)) != 0)
     return system_error("resize", "the snapshot", errno);
@@ -77,7 +80,8 @@ Result<void> SnapshotWriter::map(int descriptor, std::uint64_t bytes) {
   return {};
 }
 
-Result<std::uint64_t> SnapshotWriter::write(int descriptor, const std::vector<SnapshotTensor>& tensors,
+Result<std::uint64_t> SnapshotWriter::write(int descriptor,
+                                            const std::vector<SnapshotTensor>& tensors,
                                             const std::map<std::string, std::string>& metadata) {
   ASSIGN_OR_RETURN(const std::string header, header_of(tensors, metadata));
   const std::uint64_t bytes = image_bytes(header, tensors);
@@ -92,12 +96,15 @@ Result<std::uint64_t> SnapshotWriter::write(int descriptor, const std::vector<Sn
   return bytes;
 }
 
-Result<void> write_snapshot_file(const std::string& path, const std::vector<SnapshotTensor>& tensors,
-                                 const std::map<std::string, std::string>& metadata, SnapshotDevice device) {
+Result<void> write_snapshot_file(const std::string& path,
+                                 const std::vector<SnapshotTensor>& tensors,
+                                 const std::map<std::string, std::string>& metadata,
+                                 SnapshotDevice device) {
   const std::string partial = path + ".partial";
   const int descriptor = ::open(partial.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor < 0) return system_error("create", partial, errno);
-  Result<std::uint64_t> written = SnapshotWriter(std::move(device)).write(descriptor, tensors, metadata);
+  Result<std::uint64_t> written =
+      SnapshotWriter(std::move(device)).write(descriptor, tensors, metadata);
   if (written && ::fsync(descriptor) != 0) written = system_error("sync", partial, errno);
   ::close(descriptor);
   if (written && ::rename(partial.c_str(), path.c_str()) != 0)

@@ -1,5 +1,6 @@
-// The state of a training as one safetensors image, written in place through a mapping: a memfd that the
-// daemon reads, or a file. No LibTorch shows here.
+// SPDX-License-Identifier: Apache-2.0
+// The state of a training as one safetensors image, written in place through a
+// mapping: a memfd that the daemon reads, or a file. No LibTorch shows here.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +20,31 @@ struct SnapshotTensor {
   std::string name;
   storage::DType dtype = storage::DType::kF32;
   std::vector<std::uint64_t> shape;
-  // Writes exactly the tensor's bytes, at the latest when SnapshotDevice::wait returns.
+  // Writes exactly the tensor's bytes, at the latest when SnapshotDevice::wait
+  // returns.
   std::function<void(char* destination)> copy;
 };
 
 // How a device takes part; what is empty is not called.
 struct SnapshotDevice {
   std::function<void()> wait;  // until all copies that were begun are done
-  // While the result lives, the device may copy to these bytes by itself; nullptr: it cannot.
+  // While the result lives, the device may copy to these bytes by itself;
+  // nullptr: it cannot.
   std::function<std::shared_ptr<void>(void* begin, std::uint64_t bytes)> pin;
 };
 
-// Writes images into a descriptor that stays the same, through one mapping as long as their size stays: a card's driver
-// takes long to pin its pages. THREADS: one at a time.
+// Writes images into a descriptor that stays the same, through one mapping as
+// long as their size stays: a card's driver takes long to pin its pages.
+// THREADS: one at a time.
 class SnapshotWriter {
  public:
   explicit SnapshotWriter(SnapshotDevice device = {}) : device_(std::move(device)) {}
   SnapshotWriter(SnapshotWriter&&) = delete;
   ~SnapshotWriter() { unmap(); }
 
-  // Resizes the descriptor and fills it. RETURNS: its size. ON FAILURE: kExhausted if memory or disk is full; what the
-  // descriptor holds is undefined.
+  // Resizes the descriptor and fills it. RETURNS: its size. ON FAILURE:
+  // kExhausted if memory or disk is full; what the descriptor holds is
+  // undefined.
   Result<std::uint64_t> write(int descriptor, const std::vector<SnapshotTensor>& tensors,
                               const std::map<std::string, std::string>& metadata);
 
@@ -57,7 +62,8 @@ class SnapshotWriter {
 Result<std::uint64_t> snapshot_image_bytes(const std::vector<SnapshotTensor>& tensors,
                                            const std::map<std::string, std::string>& metadata);
 // The same into PATH.partial, synced and renamed.
-Result<void> write_snapshot_file(const std::string& path, const std::vector<SnapshotTensor>& tensors,
+Result<void> write_snapshot_file(const std::string& path,
+                                 const std::vector<SnapshotTensor>& tensors,
                                  const std::map<std::string, std::string>& metadata,
                                  SnapshotDevice device = {});
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/train/train.h"
 
 #include <ATen/record_function.h>
@@ -16,7 +17,8 @@
 namespace skerry::diffusion {
 namespace {
 
-// Runs a part of the step under its name, for who listens: a PhaseClock or a Trace.
+// Runs a part of the step under its name, for who listens: a PhaseClock or a
+// Trace.
 template <class Body>
 auto in_phase(Phase phase, const Body& body) {
   RECORD_USER_SCOPE(name_of(phase));
@@ -66,22 +68,26 @@ at::Tensor Trainer::Impl::loss_of(const Batch& batch) const {
     return tensor.to(tensor.options().device(on), /*non_blocking=*/true);
   };
   if (model.router_experts > 0) {
-    return at::cross_entropy_loss(dit.logits(there(batch.x_t), there(batch.t)), there(batch.partitions));
+    return at::cross_entropy_loss(dit.logits(there(batch.x_t), there(batch.t)),
+                                  there(batch.partitions));
   }
   const at::Tensor velocity = dit.forward(there(batch.x_t), there(batch.t), there(batch.labels));
   return at::mse_loss(velocity, there(batch.target));
 }
 
-// A part counts by its share of the batch. The whole batch at once has no share: its numbers are of no sum.
+// A part counts by its share of the batch. The whole batch at once has no
+// share: its numbers are of no sum.
 at::Tensor Trainer::Impl::differentiate(std::vector<at::Tensor>& gradients) {
   const std::uint32_t rows = rows_at_a_time(train);
   at::Tensor mean;
   for (std::uint32_t first = 0; first < train.batch_size; first += rows) {
     const std::uint32_t count = std::min(rows, train.batch_size - first);
-    const Batch batch = in_phase(Phase::kData, [&] { return loader.take(state.step, first, rows); });
+    const Batch batch =
+        in_phase(Phase::kData, [&] { return loader.take(state.step, first, rows); });
     const at::Tensor loss = in_phase(Phase::kForward, [&] {
       const at::Tensor whole = loss_of(batch);
-      return count < train.batch_size ? whole * (static_cast<double>(count) / train.batch_size) : whole;
+      return count < train.batch_size ? whole * (static_cast<double>(count) / train.batch_size)
+                                      : whole;
     });
     in_phase(Phase::kBackward, [&] {
       std::vector<at::Tensor> found = torch::autograd::grad({loss}, state.raw);
@@ -158,8 +164,9 @@ Result<Trainer> Trainer::make(const ModelSpec& model, const TrainSpec& train,
     }
     ASSIGN_OR_RETURN(TrainingSet set, TrainingSet::open(shards, model, train.shard_partitions));
     if (initial && train.weight_norm) {
-      return fail(ErrorCode::kInvalid,
-                  "weight normalisation with weights to start from: their rows have lengths of their own");
+      return fail(
+          ErrorCode::kInvalid,
+          "weight normalisation with weights to start from: their rows have lengths of their own");
     }
     begin("loading the weights");
     TrainState state;
@@ -177,7 +184,8 @@ Result<Trainer> Trainer::make(const ModelSpec& model, const TrainSpec& train,
 }
 
 Result<Trainer> Trainer::create(const ModelSpec& model, const TrainSpec& train,
-                                const std::vector<std::string>& shard_paths, const Progress& progress) {
+                                const std::vector<std::string>& shard_paths,
+                                const Progress& progress) {
   return make(model, train, shard_paths, nullptr, progress);
 }
 
@@ -224,15 +232,16 @@ Result<void> Trainer::write_checkpoint(const std::string& path) const {
 }
 
 std::uint64_t Trainer::snapshot_bytes() const {
-  const Result<std::uint64_t> bytes =
-      snapshot_image_bytes(snapshot_tensors(impl_->state, impl_->model),
-                           snapshot_metadata(impl_->state, impl_->model, impl_->train, impl_->fingerprint));
+  const Result<std::uint64_t> bytes = snapshot_image_bytes(
+      snapshot_tensors(impl_->state, impl_->model),
+      snapshot_metadata(impl_->state, impl_->model, impl_->train, impl_->fingerprint));
   return bytes.value_or(0);
 }
 
 std::uint64_t Trainer::parameter_count() const {
   std::uint64_t count = 0;
-  for (const at::Tensor& weight : impl_->state.raw) count += static_cast<std::uint64_t>(weight.numel());
+  for (const at::Tensor& weight : impl_->state.raw)
+    count += static_cast<std::uint64_t>(weight.numel());
   return count;
 }
 

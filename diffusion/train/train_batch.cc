@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/train/train_batch.h"
 
 #include <cmath>
@@ -16,15 +17,17 @@ Stream stream_at(const TrainSpec& train, std::uint64_t step, std::uint32_t row, 
                  .purpose = purpose});
 }
 
-std::int64_t draw_label(const ModelSpec& model, const TrainSpec& train, std::uint64_t step, std::uint32_t row,
-                        std::int32_t label) {
-  const bool dropped = stream_at(train, step, row, Purpose::kLabelDropout).uniform() < train.label_dropout;
+std::int64_t draw_label(const ModelSpec& model, const TrainSpec& train, std::uint64_t step,
+                        std::uint32_t row, std::int32_t label) {
+  const bool dropped =
+      stream_at(train, step, row, Purpose::kLabelDropout).uniform() < train.label_dropout;
   return dropped || label < 0 ? std::int64_t{model.null_label()} : std::int64_t{label};
 }
 
 float draw_time(const TrainSpec& train, std::uint64_t step, std::uint32_t row) {
   Stream stream = stream_at(train, step, row, Purpose::kTime);
-  if (train.t_distribution == TimeDistribution::kUniform) return static_cast<float>(stream.uniform());
+  if (train.t_distribution == TimeDistribution::kUniform)
+    return static_cast<float>(stream.uniform());
   return static_cast<float>(1 / (1 + std::exp(-stream.normal())));
 }
 
@@ -32,9 +35,10 @@ bool draw_flip(const TrainSpec& train, std::uint64_t step, std::uint32_t row) {
   return train.flip && stream_at(train, step, row, Purpose::kFlip).uniform() < 0.5;
 }
 
-// `width` values a line, each line backwards where `flipped`. ε is drawn into `x_t` and mixed in place.
-void fill_row(std::span<const float> image, std::size_t width, bool flipped, float t, std::span<float> x_t,
-              std::span<float> target, Stream noise) {
+// `width` values a line, each line backwards where `flipped`. ε is drawn into
+// `x_t` and mixed in place.
+void fill_row(std::span<const float> image, std::size_t width, bool flipped, float t,
+              std::span<float> x_t, std::span<float> target, Stream noise) {
   noise.fill_normal(x_t);
   for (std::size_t line = 0; line < x_t.size(); line += width) {
     for (std::size_t column = 0; column < width; ++column) {
@@ -49,8 +53,9 @@ void fill_row(std::span<const float> image, std::size_t width, bool flipped, flo
 
 }  // namespace
 
-Batch make_batch(const TrainingSet& set, SampleOrder& order, const ModelSpec& model, const TrainSpec& train,
-                 std::uint64_t step, std::uint32_t first, std::uint32_t rows, bool pinned) {
+Batch make_batch(const TrainingSet& set, SampleOrder& order, const ModelSpec& model,
+                 const TrainSpec& train, std::uint64_t step, std::uint32_t first,
+                 std::uint32_t rows, bool pinned) {
   const std::int64_t size = model.image_size;
   Batch batch;
   const at::TensorOptions floats = at::TensorOptions(at::kFloat).pinned_memory(pinned);
@@ -67,8 +72,10 @@ Batch make_batch(const TrainingSet& set, SampleOrder& order, const ModelSpec& mo
     const std::uint64_t index = order.at(step * train.batch_size + row);
     const float t = draw_time(train, step, row);
     batch.t.data_ptr<float>()[i] = t;
-    batch.labels.data_ptr<std::int64_t>()[i] = draw_label(model, train, step, row, set.label(index));
-    if (model.router_experts > 0) batch.partitions.data_ptr<std::int64_t>()[i] = set.partition(index);
+    batch.labels.data_ptr<std::int64_t>()[i] =
+        draw_label(model, train, step, row, set.label(index));
+    if (model.router_experts > 0)
+      batch.partitions.data_ptr<std::int64_t>()[i] = set.partition(index);
     set.read(index, image);
     fill_row(image, model.image_size, draw_flip(train, step, row), t,
              {batch.x_t.data_ptr<float>() + i * pixels, pixels},

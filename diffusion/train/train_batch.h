@@ -1,5 +1,6 @@
-// One training batch, drawn on the host: the same numbers on every device, whatever the batch is split into.
-// Includes LibTorch: for this folder only.
+// SPDX-License-Identifier: Apache-2.0
+// One training batch, drawn on the host: the same numbers on every device,
+// whatever the batch is split into. Includes LibTorch: for this folder only.
 #pragma once
 
 #include <torch/torch.h>
@@ -17,9 +18,10 @@ struct Batch {
   at::Tensor partitions;  // [B] i64, for a router
 };
 
-// Rows [first, first + rows) of the batch of `step`, on the host; pinned: where a card copies from by itself, which takes a
-// LibTorch and a machine with CUDA.
-Batch make_batch(const TrainingSet& set, SampleOrder& order, const ModelSpec& model, const TrainSpec& train,
-                 std::uint64_t step, std::uint32_t first, std::uint32_t rows, bool pinned = false);
+// Rows [first, first + rows) of the batch of `step`, on the host; pinned: where
+// a card copies from by itself, which takes a LibTorch and a machine with CUDA.
+Batch make_batch(const TrainingSet& set, SampleOrder& order, const ModelSpec& model,
+                 const TrainSpec& train, std::uint64_t step, std::uint32_t first,
+                 std::uint32_t rows, bool pinned = false);
 
 }  // namespace skerry::diffusion

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/train/train_state.h"
 
 #include <algorithm>
@@ -18,7 +19,9 @@ const std::string kFormat = "skerry-checkpoint";
 using Tensors = std::vector<at::Tensor>;
 
 // Of the moments and the mean.
-at::ScalarType kept_in(StateForm form) { return form == StateForm::kLean ? at::kBFloat16 : at::kFloat; }
+at::ScalarType kept_in(StateForm form) {
+  return form == StateForm::kLean ? at::kBFloat16 : at::kFloat;
+}
 
 void move_to(Tensors& tensors, torch::Device device, at::ScalarType type) {
   for (at::Tensor& tensor : tensors) tensor = tensor.to(device, type);
@@ -47,14 +50,14 @@ std::map<std::string, std::string> identity(const ModelSpec& model, const TrainS
   return out;
 }
 
-Result<void> check_identity(const std::map<std::string, std::string>& metadata, const ModelSpec& model,
-                            const TrainSpec& train) {
+Result<void> check_identity(const std::map<std::string, std::string>& metadata,
+                            const ModelSpec& model, const TrainSpec& train) {
   for (const auto& [key, expected] : identity(model, train)) {
     const auto found = metadata.find(key);
     if (found != metadata.end() && found->second == expected) continue;
     return fail(ErrorCode::kInvalid, text("the checkpoint is not of this training: ", key, " is ",
-                                          found == metadata.end() ? "missing" : found->second, " where ",
-                                          expected, " is expected"));
+                                          found == metadata.end() ? "missing" : found->second,
+                                          " where ", expected, " is expected"));
   }
   return {};
 }
@@ -77,15 +80,16 @@ struct Rates {
 
 void adamw(Tensors& raw, const Tensors& gradients, Tensors& m, Tensors& v, const Rates& rates) {
   const Tensors counts(raw.size(), rates.count);
-  at::_fused_adamw_(raw, gradients, m, v, {}, counts, rates.learning_rate, kBeta1, kBeta2, rates.weight_decay,
-                    kEpsilon, /*amsgrad=*/false, /*maximize=*/false);
+  at::_fused_adamw_(raw, gradients, m, v, {}, counts, rates.learning_rate, kBeta1, kBeta2,
+                    rates.weight_decay, kEpsilon, /*amsgrad=*/false, /*maximize=*/false);
 }
 
 void average(Tensors& ema, const Tensors& raw, const Rates& rates) {
   at::_foreach_lerp_(ema, raw, 1 - rates.ema_decay);
 }
 
-// By tensors alone: an operand that is a number would be a tensor that is made for it.
+// By tensors alone: an operand that is a number would be a tensor that is made
+// for it.
 void back_to_length(TrainState& state, std::size_t i) {
   if (state.held.empty() || !state.held[i].length.defined()) return;
   HeldRows& rows = state.held[i];
@@ -100,9 +104,10 @@ void update(TrainState& state, const Tensors& gradients, const Rates& rates) {
   average(state.ema, state.raw, rates);
 }
 
-// The same, a slice at a time through the scratch: widened, changed, rounded. REQUIRES: contiguous gradients.
-void update_lean(TrainState& state, const Tensors& gradients, const TrainSpec& train, std::uint64_t step,
-                 const Rates& rates) {
+// The same, a slice at a time through the scratch: widened, changed, rounded.
+// REQUIRES: contiguous gradients.
+void update_lean(TrainState& state, const Tensors& gradients, const TrainSpec& train,
+                 std::uint64_t step, const Rates& rates) {
   LeanScratch& scratch = *state.lean;
   for (std::size_t i = 0; i < state.raw.size(); ++i) {
     Stream draws({.seed = train.seed,
@@ -114,11 +119,14 @@ void update_lean(TrainState& state, const Tensors& gradients, const TrainSpec& t
     std::array<pointwise::RoundingKey, 3> keys;
     for (pointwise::RoundingKey& key : keys) key = {draws.u32(), draws.u32()};
     const std::array kept{&state.m[i], &state.v[i], &state.ema[i]};
-    // Numbers of kept[first] to kept[last − 1], with the same places of other tensors.
+    // Numbers of kept[first] to kept[last − 1], with the same places of other
+    // tensors.
     const auto in_slices = [&](std::size_t first, std::size_t last, const auto& change) {
       for (std::int64_t begin = 0; begin < state.raw[i].numel(); begin += scratch.slice) {
         const std::int64_t count = std::min(scratch.slice, state.raw[i].numel() - begin);
-        const auto part = [&](const at::Tensor& whole) { return whole.view(-1).narrow(0, begin, count); };
+        const auto part = [&](const at::Tensor& whole) {
+          return whole.view(-1).narrow(0, begin, count);
+        };
         std::array<Tensors, 3> exact;
         for (std::size_t k = first; k < last; ++k) {
           exact[k] = {scratch.exact[k].narrow(0, 0, count)};
@@ -135,7 +143,9 @@ void update_lean(TrainState& state, const Tensors& gradients, const TrainSpec& t
       adamw(raw, {part(gradients[i])}, exact[0], exact[1], rates);
     });
     back_to_length(state, i);
-    in_slices(2, 3, [&](auto& exact, const auto& part) { average(exact[2], {part(state.raw[i])}, rates); });
+    in_slices(2, 3, [&](auto& exact, const auto& part) {
+      average(exact[2], {part(state.raw[i])}, rates);
+    });
   }
 }
 
@@ -152,7 +162,8 @@ TrainState state_of(Tensors weights, const TrainSpec& train, torch::Device devic
   const at::ScalarType kept = kept_in(train.state);
   for (const at::Tensor& weight : state.raw) {
     state.ema.push_back(weight.to(kept, /*non_blocking=*/false, /*copy=*/true));
-    for (Tensors* moments : {&state.m, &state.v}) moments->push_back(at::zeros_like(state.ema.back()));
+    for (Tensors* moments : {&state.m, &state.v})
+      moments->push_back(at::zeros_like(state.ema.back()));
   }
   take_scratch(state, train.state);
   return state;
@@ -164,8 +175,9 @@ Result<TrainState> load_state(const storage::Safetensors& checkpoint, const Mode
   TRY(check_identity(metadata, model, train));
   TrainState state;
   ASSIGN_OR_RETURN(state.step, number_of<std::uint64_t>(metadata, "step"));
-  for (const auto& [prefix, tensors] : {std::pair{"ema/", &state.ema}, std::pair{"raw/", &state.raw},
-                                        std::pair{"m/", &state.m}, std::pair{"v/", &state.v}}) {
+  for (const auto& [prefix, tensors] :
+       {std::pair{"ema/", &state.ema}, std::pair{"raw/", &state.raw}, std::pair{"m/", &state.m},
+        std::pair{"v/", &state.v}}) {
     ASSIGN_OR_RETURN(*tensors, load_weights(checkpoint, prefix, model));
     move_to(*tensors, device, tensors == &state.raw ? at::kFloat : kept_in(train.state));
   }
@@ -198,9 +210,10 @@ Result<ModelSpec> model_of(const std::map<std::string, std::string>& metadata) {
 std::vector<SnapshotTensor> snapshot_tensors(const TrainState& state, const ModelSpec& model) {
   const std::vector<ParameterShape> shapes = parameter_shapes(model);
   std::vector<SnapshotTensor> tensors;
-  std::array parts{std::pair{"ema/", &state.ema}, std::pair{"raw/", &state.raw}, std::pair{"m/", &state.m},
-                   std::pair{"v/", &state.v}};
-  if (state.lean) std::swap(parts[0], parts[1]);  // so that every number stands at a multiple of its size
+  std::array parts{std::pair{"ema/", &state.ema}, std::pair{"raw/", &state.raw},
+                   std::pair{"m/", &state.m}, std::pair{"v/", &state.v}};
+  if (state.lean)
+    std::swap(parts[0], parts[1]);  // so that every number stands at a multiple of its size
   for (const auto& [prefix, values] : parts) {
     for (std::size_t i = 0; i < shapes.size(); ++i) {
       const at::Tensor& tensor = (*values)[i];
@@ -217,8 +230,9 @@ std::vector<SnapshotTensor> snapshot_tensors(const TrainState& state, const Mode
   return tensors;
 }
 
-std::map<std::string, std::string> snapshot_metadata(const TrainState& state, const ModelSpec& model,
-                                                     const TrainSpec& train, const std::string& fingerprint) {
+std::map<std::string, std::string> snapshot_metadata(const TrainState& state,
+                                                     const ModelSpec& model, const TrainSpec& train,
+                                                     const std::string& fingerprint) {
   auto metadata = identity(model, train);
   metadata["step"] = text(state.step);
   metadata["attempt"] = text(train.attempt);
@@ -228,7 +242,8 @@ std::map<std::string, std::string> snapshot_metadata(const TrainState& state, co
 
 namespace {
 
-// The largest magnitude of each tensor is finite if all of its numbers are: one number is read, which waits for a card once.
+// The largest magnitude of each tensor is finite if all of its numbers are: one
+// number is read, which waits for a card once.
 bool all_finite(const TrainState& state) {
   Tensors largest;
   for (const Tensors* tensors : {&state.raw, &state.m, &state.v, &state.ema}) {
@@ -254,16 +269,17 @@ std::optional<std::string> first_non_finite(const TrainState& state, const Model
 double apply_gradients(TrainState& state, Tensors& gradients, const TrainSpec& train) {
   const at::NoGradGuard no_grad;
   const at::Tensor norm = global_norm(gradients);
-  if (train.clip > 0) at::_foreach_mul_(gradients, at::clamp_max(train.clip / (norm + kClipEpsilon), 1.0));
+  if (train.clip > 0)
+    at::_foreach_mul_(gradients, at::clamp_max(train.clip / (norm + kClipEpsilon), 1.0));
   if (state.lean) {
     for (at::Tensor& gradient : gradients) gradient = gradient.contiguous();
   }
   const std::uint64_t step = state.step;
-  const Rates rates{
-      .count = at::full({}, static_cast<double>(step + 1), state.raw[0].options().requires_grad(false)),
-      .learning_rate = learning_rate_at(train, step),
-      .weight_decay = train.weight_decay,
-      .ema_decay = ema_decay_at(train, step)};
+  const Rates rates{.count = at::full({}, static_cast<double>(step + 1),
+                                      state.raw[0].options().requires_grad(false)),
+                    .learning_rate = learning_rate_at(train, step),
+                    .weight_decay = train.weight_decay,
+                    .ema_decay = ema_decay_at(train, step)};
   ++state.step;
   if (state.lean) {
     update_lean(state, gradients, train, step, rates);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/train/train.h"
 
 #include <ATen/record_function.h>
@@ -110,8 +111,9 @@ TrainSpec checkpointed(TrainSpec train) {
 }
 INSTANTIATE_TEST_SUITE_P(Recipes, ResumeTest,
                          ::testing::Values(tiny_training(), tiny_bf16(), fast(tiny_training()),
-                                           fast(tiny_bf16()), with_every_key(), in_parts(with_every_key(), 4),
-                                           lean(tiny_training()), lean(in_parts(fast(tiny_bf16()), 4)),
+                                           fast(tiny_bf16()), with_every_key(),
+                                           in_parts(with_every_key(), 4), lean(tiny_training()),
+                                           lean(in_parts(fast(tiny_bf16()), 4)),
                                            held(tiny_training()), held(lean(tiny_training()))));
 
 class CheckpointingTest : public TrainTest, public ::testing::WithParamInterface<TrainSpec> {};
@@ -126,8 +128,9 @@ INSTANTIATE_TEST_SUITE_P(Recipes, CheckpointingTest,
                          ::testing::Values(tiny_training(), tiny_bf16(), fast(tiny_training()),
                                            fast(tiny_bf16()), in_parts(tiny_training(), 4)));
 
-// While it lives, LibTorch's memory for the host can end: within a step's optimiser phase, or for whatever is large. It fails
-// as it does for a size that no machine has. It outlives the trainers, whose threads draw batches.
+// While it lives, LibTorch's memory for the host can end: within a step's
+// optimiser phase, or for whatever is large. It fails as it does for a size
+// that no machine has. It outlives the trainers, whose threads draw batches.
 class EndingMemory : public at::Allocator {
  public:
   EndingMemory() {
@@ -149,8 +152,9 @@ class EndingMemory : public at::Allocator {
   at::DataPtr allocate(std::size_t bytes) override {
     const bool steps = std::this_thread::get_id() == stepping_;
     const bool ends = steps && in_phase_ && left_ != kEnough && left_-- == 0;
-    return real_->allocate(
-        ends || bytes > (steps ? largest_ : std::min(largest_, elsewhere_)) ? std::size_t{1} << 60 : bytes);
+    return real_->allocate(ends || bytes > (steps ? largest_ : std::min(largest_, elsewhere_))
+                               ? std::size_t{1} << 60
+                               : bytes);
   }
   at::DeleterFnPtr raw_deleter() const override { return real_->raw_deleter(); }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
@@ -198,7 +202,8 @@ TEST_P(EndingMemoryTest, NeverLeavesHalfAnUpdate) {
     ASSERT_NE(stepped, memory.has_ended());
     if (stepped) continue;
     EXPECT_EQ(step.error().code, ErrorCode::kExhausted);
-    ASSERT_TRUE(snapshot(trainer).file() == before.file()) << "after " << failures << " allocations";
+    ASSERT_TRUE(snapshot(trainer).file() == before.file())
+        << "after " << failures << " allocations";
   }
   EXPECT_GT(failures, 1U) << "nothing was allocated";
   EXPECT_EQ(snapshot(trainer).file(), snapshot(unbroken).file());
@@ -217,7 +222,8 @@ TEST_P(EndingMemoryTest, TakesTheStepAgainInSmallerParts) {
   EXPECT_EQ(snapshot(trainer).file(), snapshot(parts).file());
 }
 INSTANTIATE_TEST_SUITE_P(Forms, EndingMemoryTest,
-                         ::testing::Values(tiny_training(), lean(tiny_training()), held(tiny_training())));
+                         ::testing::Values(tiny_training(), lean(tiny_training()),
+                                           held(tiny_training())));
 
 TEST_F(TrainTest, GoesOnInSmallerPartsWhereMemoryEnds) {
   TrainSpec train = tiny_training();
@@ -229,7 +235,8 @@ TEST_F(TrainTest, GoesOnInSmallerPartsWhereMemoryEnds) {
   memory.end_above(20'000);  // above the largest weight
   const auto stepped = trainer.step();
   ASSERT_TRUE(stepped) << stepped.error().message;
-  EXPECT_NE(trainer.fingerprint().find("micro-batch 16"), std::string::npos) << trainer.fingerprint();
+  EXPECT_NE(trainer.fingerprint().find("micro-batch 16"), std::string::npos)
+      << trainer.fingerprint();
   EXPECT_EQ(snapshot(trainer).file(), snapshot(parts).file());
 }
 
@@ -254,10 +261,11 @@ TEST_F(TrainTest, ABatchThatCannotBeDrawnAheadIsDrawnWhenItIsTaken) {
 
 TEST(OutOfMemory, IsToldByItsWords) {
   EXPECT_TRUE(is_out_of_memory(std::bad_alloc()));
-  EXPECT_TRUE(is_out_of_memory(std::runtime_error("could not create a primitive")));      // oneDNN's
-  EXPECT_TRUE(is_out_of_memory(std::runtime_error("CUDA error: out of memory\nCUDA…")));  // pinned memory's
+  EXPECT_TRUE(is_out_of_memory(std::runtime_error("could not create a primitive")));  // oneDNN's
   EXPECT_TRUE(
-      is_out_of_memory(std::runtime_error("kernel modulate_bf16: cuLaunchKernel: CUDA_ERROR_OUT_OF_MEMORY")));
+      is_out_of_memory(std::runtime_error("CUDA error: out of memory\nCUDA…")));  // pinned memory's
+  EXPECT_TRUE(is_out_of_memory(
+      std::runtime_error("kernel modulate_bf16: cuLaunchKernel: CUDA_ERROR_OUT_OF_MEMORY")));
   EXPECT_FALSE(is_out_of_memory(
       std::runtime_error("could not create a primitive descriptor for the matmul primitive")));
   EXPECT_FALSE(is_out_of_memory(std::runtime_error("mat1 and mat2 shapes cannot be multiplied")));
@@ -450,7 +458,8 @@ TEST_F(TrainTest, WhatIsNotFiniteIsFound) {
   EXPECT_TRUE(exploding.non_finite().value());
 }
 
-// A card is waited for once, whatever number of tensors there are: a copy that waits stops it each time.
+// A card is waited for once, whatever number of tensors there are: a copy that
+// waits stops it each time.
 TEST_F(TrainTest, ASnapshotOfACardWaitsOnceAndHasTheBytesOfTheCpus) {
   for (const StateForm form : {StateForm::kFull, StateForm::kLean}) {
     TrainSpec train = tiny_training();
@@ -463,7 +472,8 @@ TEST_F(TrainTest, ASnapshotOfACardWaitsOnceAndHasTheBytesOfTheCpus) {
       return std::shared_ptr<void>(begin, [&](void*) { ++pins; });
     };
     SnapshotWriter writer(device);
-    const int memory = ::memfd_create("snapshot", MFD_CLOEXEC), other = ::memfd_create("other", MFD_CLOEXEC);
+    const int memory = ::memfd_create("snapshot", MFD_CLOEXEC),
+              other = ::memfd_create("other", MFD_CLOEXEC);
     PretendedCard::forget();
     const auto bytes = writer.write(memory, snapshot_tensors(there, model_), {{"step", "0"}});
     ASSERT_TRUE(bytes);
@@ -472,7 +482,9 @@ TEST_F(TrainTest, ASnapshotOfACardWaitsOnceAndHasTheBytesOfTheCpus) {
     EXPECT_EQ(counts.queued_copies, static_cast<long>(4 * there.raw.size()));
     EXPECT_EQ(counts.numbers_read, 0);
     EXPECT_EQ(counts.waits, (std::map<int, long>{{0, 1}}));
-    ASSERT_EQ(SnapshotWriter().write(other, snapshot_tensors(here, model_), {{"step", "0"}}).value(), *bytes);
+    ASSERT_EQ(
+        SnapshotWriter().write(other, snapshot_tensors(here, model_), {{"step", "0"}}).value(),
+        *bytes);
     std::string found(*bytes, '\0'), expected(*bytes, '\0');
     ASSERT_EQ(::pread(memory, found.data(), *bytes, 0), static_cast<ssize_t>(*bytes));
     ASSERT_EQ(::pread(other, expected.data(), *bytes, 0), static_cast<ssize_t>(*bytes));
@@ -480,7 +492,8 @@ TEST_F(TrainTest, ASnapshotOfACardWaitsOnceAndHasTheBytesOfTheCpus) {
     // The pages stay pinned until the size changes.
     ASSERT_TRUE(writer.write(memory, snapshot_tensors(there, model_), {{"step", "1"}}));
     EXPECT_EQ(pins, 0);
-    ASSERT_TRUE(writer.write(memory, snapshot_tensors(there, model_), {{"step", std::string(50, '1')}}));
+    ASSERT_TRUE(
+        writer.write(memory, snapshot_tensors(there, model_), {{"step", std::string(50, '1')}}));
     EXPECT_EQ(pins, 1);
     ::close(memory);
     ::close(other);
@@ -521,7 +534,8 @@ TEST_F(BatchTest, IsTheSameInParts) {
 
 TEST_F(BatchTest, ALoaderGivesTheSameWhateverIsAskedForNext) {
   BatchLoader loader(set_, model_, train_, /*pinned=*/false);
-  const auto expect = [&](std::uint64_t step, std::uint32_t first, std::uint32_t rows, std::uint32_t count) {
+  const auto expect = [&](std::uint64_t step, std::uint32_t first, std::uint32_t rows,
+                          std::uint32_t count) {
     const Batch given = loader.take(step, first, rows), made = batch(step, count, first);
     for (const auto member : {&Batch::x_t, &Batch::t, &Batch::labels, &Batch::target}) {
       EXPECT_TRUE(at::equal(given.*member, made.*member)) << "step " << step << ", row " << first;
@@ -551,7 +565,8 @@ TEST_F(TrainTest, WeightNormalisationHoldsRowsAtTheLengthTheyAreDrawnWith) {
   const auto freed = snapshot(free), kept = snapshot(trainer);
   const auto rows_of = [](const storage::Safetensors& file, const ParameterShape& parameter) {
     const auto view = file.tensor("raw/" + parameter.name).value();
-    return at::from_blob(const_cast<char*>(view.data.data()), parameter.shape, at::kFloat).norm(2, 1);
+    return at::from_blob(const_cast<char*>(view.data.data()), parameter.shape, at::kFloat)
+        .norm(2, 1);
   };
   int count = 0;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
@@ -561,13 +576,15 @@ TEST_F(TrainTest, WeightNormalisationHoldsRowsAtTheLengthTheyAreDrawnWith) {
         << shapes[i].name;
     EXPECT_TRUE(at::allclose(rows_of(kept, shapes[i]), at::full({shapes[i].shape[0]}, lengths[i])))
         << shapes[i].name;
-    EXPECT_FALSE(at::allclose(rows_of(freed, shapes[i]), at::full({shapes[i].shape[0]}, lengths[i]), 0.1))
+    EXPECT_FALSE(
+        at::allclose(rows_of(freed, shapes[i]), at::full({shapes[i].shape[0]}, lengths[i]), 0.1))
         << shapes[i].name;
   }
   EXPECT_EQ(count, 6 * static_cast<int>(model_.depth));
 }
 
-// And the mean is of rows that were held: with a mean of the last step alone it is they.
+// And the mean is of rows that were held: with a mean of the last step alone it
+// is they.
 TEST_F(TrainTest, WeightNormalisationComesBeforeTheMean) {
   for (const bool is_lean : {false, true}) {
     TrainSpec train = held(is_lean ? lean(tiny_training()) : tiny_training());
@@ -586,9 +603,10 @@ TEST_F(TrainTest, WeightNormalisationComesBeforeTheMean) {
 
 TEST_F(TrainTest, WeightNormalisationIsRefusedBesideWeightsToStartFrom) {
   const std::string four(16, '\0');
-  std::ofstream(folder_ / "weights") << storage::encode_safetensors(
-                                            {{"pos_embed.proj.weight", storage::DType::kF32, {4}, four}}, {})
-                                            .value();
+  std::ofstream(folder_ / "weights")
+      << storage::encode_safetensors({{"pos_embed.proj.weight", storage::DType::kF32, {4}, four}},
+                                     {})
+             .value();
   shards_.push_back(folder_ / "weights");
   const auto refused = Trainer::create(model_, held(tiny_training()), shards_);
   ASSERT_FALSE(refused);
@@ -650,8 +668,11 @@ TEST_F(TrainTest, LearnsFromLatentsByEitherKernelsAndOnFromASnapshot) {
 TEST_F(BatchTest, TimeIsUniformUnlessAskedOtherwise) {
   const Batch uniform = batch(3, 500);
   for (std::uint32_t row = 0; row < 500; ++row) {
-    Stream stream(
-        {.seed = train_.seed, .expert = train_.expert, .step = 3, .sample = row, .purpose = Purpose::kTime});
+    Stream stream({.seed = train_.seed,
+                   .expert = train_.expert,
+                   .step = 3,
+                   .sample = row,
+                   .purpose = Purpose::kTime});
     EXPECT_EQ(uniform.t[row].item<float>(), static_cast<float>(stream.uniform()));
   }
   train_.t_distribution = TimeDistribution::kLogNormal;
@@ -662,7 +683,9 @@ TEST_F(BatchTest, TimeIsUniformUnlessAskedOtherwise) {
 }
 
 TEST_F(BatchTest, HalfOfTheImagesAreMirroredWhereAsked) {
-  const auto images = [](const Batch& made) { return made.x_t - made.t.view({-1, 1, 1, 1}) * made.target; };
+  const auto images = [](const Batch& made) {
+    return made.x_t - made.t.view({-1, 1, 1, 1}) * made.target;
+  };
   const Batch plain = batch(0, 300);
   train_.flip = true;
   const Batch mixed = batch(0, 300);
@@ -738,7 +761,8 @@ TEST_F(TrainTest, WeightsOfAnotherShapeAreRefused) {
   };
   ModelSpec other = model_;
   --other.depth;
-  EXPECT_NE(refusal(other).find("more blocks than the model's 1"), std::string::npos) << refusal(other);
+  EXPECT_NE(refusal(other).find("more blocks than the model's 1"), std::string::npos)
+      << refusal(other);
   other.depth = 3;
   EXPECT_NE(refusal(other).find("transformer_blocks.2"), std::string::npos) << refusal(other);
   other = model_;

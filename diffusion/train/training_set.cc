@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/train/training_set.h"
 
 #include <algorithm>
@@ -10,20 +11,25 @@
 
 namespace skerry::diffusion {
 
-Result<TrainingSet::Shard> TrainingSet::open_shard(const std::string& path, const ModelSpec& model) {
+Result<TrainingSet::Shard> TrainingSet::open_shard(const std::string& path,
+                                                   const ModelSpec& model) {
   ASSIGN_OR_RETURN(storage::Safetensors file, storage::Safetensors::open(path));
   const bool latents = file.header().find("latents") != nullptr;
   ASSIGN_OR_RETURN(const storage::TensorView images, file.tensor(latents ? "latents" : "images"));
   ASSIGN_OR_RETURN(const storage::TensorView labels, file.tensor("labels"));
   const std::uint64_t count = images.shape.empty() ? 0 : images.shape[0];
-  const std::vector<std::uint64_t> expected{count, model.channels, model.image_size, model.image_size};
-  if (images.dtype != (latents ? storage::DType::kF16 : storage::DType::kU8) || images.shape != expected) {
-    return fail(ErrorCode::kInvalid,
-                text(path, latents ? ": latents must be F16" : ": images must be U8", " [n,", model.channels,
-                     ",", model.image_size, ",", model.image_size, "], as the model is"));
+  const std::vector<std::uint64_t> expected{count, model.channels, model.image_size,
+                                            model.image_size};
+  if (images.dtype != (latents ? storage::DType::kF16 : storage::DType::kU8) ||
+      images.shape != expected) {
+    return fail(
+        ErrorCode::kInvalid,
+        text(path, latents ? ": latents must be F16" : ": images must be U8", " [n,",
+             model.channels, ",", model.image_size, ",", model.image_size, "], as the model is"));
   }
   if (labels.dtype != storage::DType::kI32 || labels.shape != std::vector<std::uint64_t>{count}) {
-    return fail(ErrorCode::kInvalid, text(path, ": labels must be I32 [", count, "], one for each image"));
+    return fail(ErrorCode::kInvalid,
+                text(path, ": labels must be I32 [", count, "], one for each image"));
   }
   Shard shard;
   shard.images = {reinterpret_cast<const std::uint8_t*>(images.data.data()),
@@ -64,7 +70,8 @@ Result<TrainingSet> TrainingSet::open(const std::vector<std::string>& paths, con
   for (const std::string& path : paths) {
     ASSIGN_OR_RETURN(Shard shard, open_shard(path, model));
     if (!set.shards_.empty() && shard.images.latents != set.shards_.front().images.latents)
-      return fail(ErrorCode::kInvalid, text(path, ": latents beside images: expected shards of one dataset"));
+      return fail(ErrorCode::kInvalid,
+                  text(path, ": latents beside images: expected shards of one dataset"));
     if (!partitions.empty()) shard.partition = partitions[set.shards_.size()];
     const std::uint64_t count = shard.begin;
     shard.begin = set.total_;
@@ -73,20 +80,22 @@ Result<TrainingSet> TrainingSet::open(const std::vector<std::string>& paths, con
     for (std::uint64_t i = set.total_ - count; i < set.total_; ++i) {
       const std::int32_t label = set.label(i);
       if (label >= -1 && label < static_cast<std::int32_t>(model.classes)) continue;
-      return fail(ErrorCode::kInvalid,
-                  text(path, ": label ", label, " is outside the model's ", model.classes, " classes"));
+      return fail(ErrorCode::kInvalid, text(path, ": label ", label, " is outside the model's ",
+                                            model.classes, " classes"));
     }
   }
   if (set.total_ == 0)
     return fail(ErrorCode::kInvalid, "no samples to train on: the shards given are empty or none");
-  if (set.total_ > UINT32_MAX) return fail(ErrorCode::kInvalid, "more than 2^32 samples in one partition");
+  if (set.total_ > UINT32_MAX)
+    return fail(ErrorCode::kInvalid, "more than 2^32 samples in one partition");
   return set;
 }
 
 const TrainingSet::Shard& TrainingSet::shard_of(std::uint64_t index) const {
   SKERRY_CHECK(index < total_, index, " of ", total_);
-  const auto after = std::upper_bound(shards_.begin(), shards_.end(), index,
-                                      [](std::uint64_t i, const Shard& shard) { return i < shard.begin; });
+  const auto after =
+      std::upper_bound(shards_.begin(), shards_.end(), index,
+                       [](std::uint64_t i, const Shard& shard) { return i < shard.begin; });
   return *std::prev(after);
 }
 

@@ -1,6 +1,8 @@
-// The shards of one partition, or for a router of all, memory-mapped, and the order in which training reads
-// them. No LibTorch shows here. Shards: `images` u8 [n,C,S,S] or `latents` f16 of that shape, `labels` i32 [n]
-// with −1 = unlabelled. Thread rule: one thread at a time.
+// SPDX-License-Identifier: Apache-2.0
+// The shards of one partition, or for a router of all, memory-mapped, and the
+// order in which training reads them. No LibTorch shows here. Shards: `images`
+// u8 [n,C,S,S] or `latents` f16 of that shape, `labels` i32 [n] with −1 =
+// unlabelled. Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +19,15 @@ namespace skerry::diffusion {
 
 class TrainingSet {
  public:
-  // Opens and checks every shard: shapes as the model's, labels below its classes. kInvalid names the shard. A router's
-  // are of one partition each, `partitions` in the order of `paths`.
+  // Opens and checks every shard: shapes as the model's, labels below its
+  // classes. kInvalid names the shard. A router's are of one partition each,
+  // `partitions` in the order of `paths`.
   static Result<TrainingSet> open(const std::vector<std::string>& paths, const ModelSpec& model,
                                   const std::vector<std::uint32_t>& partitions = {});
 
   std::uint64_t size() const { return total_; }
-  // C·S·S values as the model sees them, which is what `out` holds: of a pixel u8 / 127.5 − 1, a latent as it is.
+  // C·S·S values as the model sees them, which is what `out` holds: of a pixel
+  // u8 / 127.5 − 1, a latent as it is.
   void read(std::uint64_t index, std::span<float> out) const;
   const unsigned char* image(std::uint64_t index) const;  // its bytes, valid as long as the set
   bool holds_latents() const { return shards_.front().images.latents; }  // as all shards or none
@@ -45,8 +49,9 @@ class TrainingSet {
   std::uint64_t total_ = 0;
 };
 
-// Sample number i of the training (i = step · batch + row) is a permutation of the set for each pass over the
-// data: every sample once a pass, in an order that depends on (seed, expert, attempt, pass) only.
+// Sample number i of the training (i = step · batch + row) is a permutation of
+// the set for each pass over the data: every sample once a pass, in an order
+// that depends on (seed, expert, attempt, pass) only.
 class SampleOrder {
  public:
   SampleOrder(const TrainSpec& train, std::uint64_t samples);

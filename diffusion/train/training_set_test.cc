@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/train/training_set.h"
 
 #include <cstring>
@@ -44,7 +45,8 @@ TEST(TrainingSet, ReadsPixelsInTheModelsRangeAndLatentsAsTheyAre) {
   ASSERT_TRUE(TrainingSet::open({alike}, tiny_model()));
   const auto mixed = TrainingSet::open({folder / "images", alike}, tiny_model());
   ASSERT_FALSE(mixed);
-  EXPECT_NE(mixed.error().message.find("latents beside images"), std::string::npos) << mixed.error().message;
+  EXPECT_NE(mixed.error().message.find("latents beside images"), std::string::npos)
+      << mixed.error().message;
   const auto file = storage::Safetensors::open(path).value();
   const auto halves = file.tensor("latents").value().data;
   found.resize(model.pixels());
@@ -61,8 +63,9 @@ TEST(TrainingSet, ReadsPixelsInTheModelsRangeAndLatentsAsTheyAre) {
 TEST(TrainingSet, RefusesLatentsThatAreNoHalves) {
   const TempFolder folder;
   const std::string bytes(4 * 64, '\0'), label(4, '\0');
-  const std::vector<storage::TensorView> tensors{{"latents", storage::DType::kF32, {1, 1, 8, 8}, bytes},
-                                                 {"labels", storage::DType::kI32, {1}, label}};
+  const std::vector<storage::TensorView> tensors{
+      {"latents", storage::DType::kF32, {1, 1, 8, 8}, bytes},
+      {"labels", storage::DType::kI32, {1}, label}};
   ASSERT_TRUE(storage::write_safetensors(folder / "floats", tensors, {}));
   const auto set = TrainingSet::open({folder / "floats"}, tiny_model());
   ASSERT_FALSE(set);
@@ -96,7 +99,8 @@ TEST(SampleOrder, EveryPassSeesEverySampleOnce) {
   std::vector<std::uint64_t> first;
   for (int pass = 0; pass < 3; ++pass) {
     std::set<std::uint64_t> seen;
-    for (std::uint64_t i = 0; i < 23; ++i) seen.insert(order.at(static_cast<std::uint64_t>(pass) * 23 + i));
+    for (std::uint64_t i = 0; i < 23; ++i)
+      seen.insert(order.at(static_cast<std::uint64_t>(pass) * 23 + i));
     EXPECT_EQ(seen.size(), 23U);
     EXPECT_EQ(*seen.rbegin(), 22U);
   }

@@ -1,5 +1,6 @@
-// What the crash writer writes and the crash test expects: checkpoint `number` is a family of 8 chunks and a
-// key.
+// SPDX-License-Identifier: Apache-2.0
+// What the crash writer writes and the crash test expects: checkpoint `number`
+// is a family of 8 chunks and a key.
 #pragma once
 
 #include <string>
@@ -10,7 +11,9 @@ namespace skerry::storage {
 
 inline constexpr unsigned kScriptedChunks = 8;
 
-inline FamilyName scripted_family(unsigned number) { return FamilyName("ckpt-" + std::to_string(number)); }
+inline FamilyName scripted_family(unsigned number) {
+  return FamilyName("ckpt-" + std::to_string(number));
+}
 inline std::string scripted_key(unsigned number) { return "manifest/" + std::to_string(number); }
 inline std::string scripted_chunk(unsigned number, unsigned chunk) {
   std::string bytes = std::to_string(number) + ":" + std::to_string(chunk) + " ";

@@ -1,4 +1,6 @@
-// S4, S6, S7 on a real disk: a writer is killed at drawn moments; what it acknowledged is whole afterwards.
+// SPDX-License-Identifier: Apache-2.0
+// S4, S6, S7 on a real disk: a writer is killed at drawn moments; what it
+// acknowledged is whole afterwards.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
@@ -8,16 +10,18 @@
 #include <cstdio>
 
 #include "base/random.h"
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "storage/rocksdb/crash_script.h"
 #include "storage/rocksdb/rocksdb_store.h"
 
 namespace skerry::storage {
 namespace {
 
-// Runs the writer until it has acknowledged `lines` checkpoints and then a drawn moment more; returns the
-// last number it acknowledged, read to the end of the pipe.
-unsigned write_until_killed(const std::string& folder, unsigned first, unsigned lines, std::uint64_t spins) {
+// Runs the writer until it has acknowledged `lines` checkpoints and then a
+// drawn moment more; returns the last number it acknowledged, read to the end
+// of the pipe.
+unsigned write_until_killed(const std::string& folder, unsigned first, unsigned lines,
+                            std::uint64_t spins) {
   int pipe_ends[2];
   EXPECT_EQ(::pipe(pipe_ends), 0);
   posix_spawn_file_actions_t actions;
@@ -48,7 +52,8 @@ unsigned write_until_killed(const std::string& folder, unsigned first, unsigned 
 void expect_whole(const Store& store, unsigned number) {
   for (unsigned chunk = 0; chunk < kScriptedChunks; ++chunk) {
     const std::string bytes = scripted_chunk(number, chunk);
-    EXPECT_EQ(store.get_chunk(scripted_family(number), blake2b(bytes)), bytes) << number << ":" << chunk;
+    EXPECT_EQ(store.get_chunk(scripted_family(number), blake2b(bytes)), bytes)
+        << number << ":" << chunk;
   }
 }
 

@@ -1,5 +1,7 @@
-// Writes checkpoints for ever and says on stdout which ones are acknowledged, one number a line, until it is
-// killed. Usage: storage_crash_writer FOLDER FIRST
+// SPDX-License-Identifier: Apache-2.0
+// Writes checkpoints for ever and says on stdout which ones are acknowledged,
+// one number a line, until it is killed. Usage: storage_crash_writer FOLDER
+// FIRST
 #include <unistd.h>
 
 #include <cstdlib>
@@ -21,7 +23,8 @@ int main(int argc, char** argv) {
     const auto outcome = write_scripted_checkpoint(**store, number);
     SKERRY_CHECK(outcome.has_value(), outcome.has_value() ? "" : outcome.error().message);
     const std::string line = std::to_string(number) + "\n";
-    SKERRY_CHECK(::write(STDOUT_FILENO, line.data(), line.size()) == static_cast<ssize_t>(line.size()),
-                 "stdout is closed");
+    SKERRY_CHECK(
+        ::write(STDOUT_FILENO, line.data(), line.size()) == static_cast<ssize_t>(line.size()),
+        "stdout is closed");
   }
 }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/rocksdb/folder.h"
 
 #include <fcntl.h>
@@ -53,10 +54,11 @@ Result<void> StoreFolder::check_version() const {
   const std::string_view found(buffer, static_cast<std::size_t>(count));
   if (found == kVersionLine) return {};
   if (!found.empty() || std::filesystem::exists(database())) {
-    return fail(ErrorCode::kInvalid, text(path_, " was written by another version: expected \"",
-                                          kVersionLine.substr(0, kVersionLine.size() - 1),
-                                          "\" in VERSION, found \"", found.substr(0, found.find('\n')),
-                                          "\"; use the program that wrote it, or another folder"));
+    return fail(ErrorCode::kInvalid,
+                text(path_, " was written by another version: expected \"",
+                     kVersionLine.substr(0, kVersionLine.size() - 1), "\" in VERSION, found \"",
+                     found.substr(0, found.find('\n')),
+                     "\"; use the program that wrote it, or another folder"));
   }
   // New, or a first start that was cut short before anything was stored.
   TRY(write_at(descriptor_, 0, kVersionLine, path_ + "/VERSION"));

@@ -1,4 +1,6 @@
-// The store's folder before RocksDB sees it: there, ours, of this format, and locked.
+// SPDX-License-Identifier: Apache-2.0
+// The store's folder before RocksDB sees it: there, ours, of this format, and
+// locked.
 #pragma once
 
 #include <string>
@@ -11,7 +13,8 @@ namespace skerry::storage {
 // Holds the lock on PATH/VERSION until destroyed, where it was claimed.
 class StoreFolder {
  public:
-  // Creates the folder and its version file where there is none. Errors as open_rocksdb_store().
+  // Creates the folder and its version file where there is none. Errors as
+  // open_rocksdb_store().
   static Result<StoreFolder> claim(const std::string& path);
   // Only looks, also at one that is in use. kNotFound where there is none.
   static Result<StoreFolder> visit(const std::string& path);

@@ -1,5 +1,7 @@
-// The format: blocks of 32 KiB; records of crc32c (masked, u32), length (u16), type (u8) and payload, none across a block's
-// end; a longer entry is a First, Middles and a Last.
+// SPDX-License-Identifier: Apache-2.0
+// The format: blocks of 32 KiB; records of crc32c (masked, u32), length (u16),
+// type (u8) and payload, none across a block's end; a longer entry is a First,
+// Middles and a Last.
 #include "storage/rocksdb/log_tail.h"
 
 #include <fcntl.h>
@@ -27,19 +29,23 @@ std::uint32_t crc32c(std::string_view bytes, std::uint32_t crc = 0) {
     std::array<std::uint32_t, 256> made{};
     for (std::uint32_t i = 0; i < 256; ++i) {
       std::uint32_t value = i;
-      for (int bit = 0; bit < 8; ++bit) value = (value & 1) != 0 ? value >> 1 ^ 0x82f63b78U : value >> 1;
+      for (int bit = 0; bit < 8; ++bit)
+        value = (value & 1) != 0 ? value >> 1 ^ 0x82f63b78U : value >> 1;
       made[i] = value;
     }
     return made;
   }();
   crc = ~crc;
-  for (const char each : bytes) crc = crc >> 8 ^ table[(crc ^ static_cast<unsigned char>(each)) & 0xff];
+  for (const char each : bytes)
+    crc = crc >> 8 ^ table[(crc ^ static_cast<unsigned char>(each)) & 0xff];
   return ~crc;
 }
 
 std::uint32_t masked(std::uint32_t crc) { return (crc >> 15 | crc << 17) + 0xa282ead8U; }
 
-unsigned byte_at(std::string_view bytes, std::size_t at) { return static_cast<unsigned char>(bytes[at]); }
+unsigned byte_at(std::string_view bytes, std::size_t at) {
+  return static_cast<unsigned char>(bytes[at]);
+}
 
 std::size_t length_at(std::string_view log, std::size_t at) {
   return byte_at(log, at + 4) | byte_at(log, at + 5) << 8;
@@ -58,8 +64,8 @@ bool is_record(std::string_view log, std::size_t at, std::size_t length) {
          checksum_at(log, at) == masked(crc32c(log.substr(at + 6, 1 + length)));
 }
 
-// A torn record is the last thing in its log. Whole records after it, or a checksum that fits what is there, show that
-// the length was damaged later.
+// A torn record is the last thing in its log. Whole records after it, or a
+// checksum that fits what is there, show that the length was damaged later.
 bool is_last_and_short(std::string_view log, std::size_t at) {
   const std::size_t rest = log.size() - at;
   if (rest >= kHeader) {
@@ -73,9 +79,12 @@ bool is_last_and_short(std::string_view log, std::size_t at) {
   return true;
 }
 
-bool is_zero(std::string_view bytes) { return bytes.find_first_not_of('\0') == std::string_view::npos; }
+bool is_zero(std::string_view bytes) {
+  return bytes.find_first_not_of('\0') == std::string_view::npos;
+}
 
-// Whether the record at `at` has its checksum with other last bytes than these few.
+// Whether the record at `at` has its checksum with other last bytes than these
+// few.
 bool fits_with_another_tail(std::string_view log, std::size_t at, std::size_t tail) {
   const std::uint32_t before = crc32c(log.substr(at + 6, tail - at - 6));
   std::string bytes(log.size() - tail, '\0');
@@ -86,15 +95,18 @@ bool fits_with_another_tail(std::string_view log, std::size_t at, std::size_t ta
   return false;
 }
 
-// A power loss can leave zeros where the last record's bytes never reached the disk: from any byte to the end, or in whole
-// sectors. A record of a later entry shows that this one was synced. So do zeros that end before or begin after it.
+// A power loss can leave zeros where the last record's bytes never reached the
+// disk: from any byte to the end, or in whole sectors. A record of a later
+// entry shows that this one was synced. So do zeros that end before or begin
+// after it.
 bool is_last_and_zeroed(std::string_view log, std::size_t at) {
   const std::size_t end =
       std::min(at + kHeader + (log.size() - at < kHeader ? 0 : length_at(log, at)), log.size());
   for (std::size_t next = at + 1; next + kHeader <= log.size(); ++next) {
     const unsigned type = byte_at(log, next + 6);
     const bool begins_entry = type == kFull || type == kFirst;
-    if (begins_entry && length_at(log, next) > 0 && is_record(log, next, length_at(log, next))) return false;
+    if (begins_entry && length_at(log, next) > 0 && is_record(log, next, length_at(log, next)))
+      return false;
   }
   const std::size_t last = log.find_last_not_of('\0');
   const std::size_t tail = std::max(at, last == std::string_view::npos ? 0 : last + 1);
@@ -105,7 +117,8 @@ bool is_last_and_zeroed(std::string_view log, std::size_t at) {
     if (bytes.size() >= kTellingZeros && is_zero(bytes)) return true;
   }
   // So few zeros may be the record's own.
-  return tail < end && tail >= at + kHeader && end == log.size() && fits_with_another_tail(log, at, tail);
+  return tail < end && tail >= at + kHeader && end == log.size() &&
+         fits_with_another_tail(log, at, tail);
 }
 
 }  // namespace
@@ -140,7 +153,8 @@ Result<bool> cut_torn_tail(const std::string& database) {
   for (const auto& file : std::filesystem::directory_iterator(database, error)) {
     // Numbers of six digits or more: the longer, the newer.
     const std::string path = file.path().string();
-    const bool newer = path.size() > newest.size() || (path.size() == newest.size() && path > newest);
+    const bool newer =
+        path.size() > newest.size() || (path.size() == newest.size() && path > newest);
     if (file.path().extension() == ".log" && newer) newest = path;
   }
   if (error) return system_error("list", database, error.value());
@@ -155,7 +169,8 @@ Result<bool> cut_torn_tail(const std::string& database) {
               {{"log", newest}, {"at", *cut}});
   const int descriptor = ::open(newest.c_str(), O_WRONLY | O_CLOEXEC);
   if (descriptor < 0) return system_error("open", newest, errno);
-  const bool is_cut = ::ftruncate(descriptor, static_cast<off_t>(*cut)) == 0 && ::fsync(descriptor) == 0;
+  const bool is_cut =
+      ::ftruncate(descriptor, static_cast<off_t>(*cut)) == 0 && ::fsync(descriptor) == 0;
   const int error_number = errno;
   ::close(descriptor);
   if (!is_cut) return system_error("cut", newest, error_number);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/rocksdb/options.h"
 
 #include <rocksdb/cache.h>
@@ -14,11 +15,12 @@ constexpr int kNoLimit = 1 << 30;
 rocksdb::DBOptions database_options() {
   rocksdb::DBOptions options;
   options.create_if_missing = true;
-  // The default recovery mode cuts the log silently at the first damaged record, and so forgets acknowledged
-  // writes.
+  // The default recovery mode cuts the log silently at the first damaged
+  // record, and so forgets acknowledged writes.
   options.wal_recovery_mode = rocksdb::WALRecoveryMode::kAbsoluteConsistency;
   options.track_and_verify_wals_in_manifest = true;
-  options.wal_compression = rocksdb::kNoCompression;  // with it on, this version drops synced writes
+  options.wal_compression =
+      rocksdb::kNoCompression;           // with it on, this version drops synced writes
   options.max_total_wal_size = 8 << 20;  // an old log must not be kept by a family that writes none
   options.max_bgerror_resume_count = 0;  // a failed flush stays failed: the process ends
   options.max_background_jobs = 2;
@@ -46,7 +48,8 @@ rocksdb::ColumnFamilyOptions chunk_options(const RocksDbOptions& chosen) {
   rocksdb::ColumnFamilyOptions options;
   rocksdb::BlockBasedTableOptions table;
   table.no_block_cache = true;
-  // A lookup must not read a 4 MiB block of each file to learn that the chunk is in another one.
+  // A lookup must not read a 4 MiB block of each file to learn that the chunk
+  // is in another one.
   table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(16));
   options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
   options.write_buffer_size = chosen.write_buffer_bytes;

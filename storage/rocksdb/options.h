@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How RocksDB is told to behave; private to this folder.
 #pragma once
 

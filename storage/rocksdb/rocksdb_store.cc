@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/rocksdb/rocksdb_store.h"
 
 #include <rocksdb/db.h>
@@ -40,7 +41,8 @@ rocksdb::Slice slice_of(std::string_view bytes) { return {bytes.data(), bytes.si
 
 class RocksDbStore final : public Store {
  public:
-  // A reader may hold a family while another thread drops it; the handle goes back when the last one lets go.
+  // A reader may hold a family while another thread drops it; the handle goes
+  // back when the last one lets go.
   using Family = std::shared_ptr<rocksdb::ColumnFamilyHandle>;
 
   RocksDbStore(StoreFolder folder, const RocksDbOptions& options, rocksdb::DB* database,
@@ -66,9 +68,10 @@ class RocksDbStore final : public Store {
     ASSIGN_OR_RETURN(const std::uint64_t free, free_bytes(folder_.path()));
     const std::uint64_t kept = metadata ? options_.reserve_bytes / 4 : options_.reserve_bytes;
     if (free >= kept && free - kept >= bytes) return {};
-    return fail(ErrorCode::kExhausted, text("the disk of ", folder_.path(), " is full: ", human_bytes(free),
-                                            " free, ", human_bytes(kept), " are kept in reserve, ",
-                                            human_bytes(bytes), " more are needed; make room"));
+    return fail(ErrorCode::kExhausted,
+                text("the disk of ", folder_.path(), " is full: ", human_bytes(free), " free, ",
+                     human_bytes(kept), " are kept in reserve, ", human_bytes(bytes),
+                     " more are needed; make room"));
   }
 
  private:
@@ -88,7 +91,8 @@ class RocksDbStore final : public Store {
   Result<void> do_write(std::span<const Write> batch) override {
     rocksdb::WriteBatch writes;
     for (const Write& each : batch) {
-      const rocksdb::Status status = each.value ? writes.Put(each.key, *each.value) : writes.Delete(each.key);
+      const rocksdb::Status status =
+          each.value ? writes.Put(each.key, *each.value) : writes.Delete(each.key);
       TRY(result_of("prepare a write", status));
     }
     rocksdb::WriteOptions synced;
@@ -107,7 +111,8 @@ class RocksDbStore final : public Store {
   Result<std::vector<Entry>> do_scan(std::string_view prefix) const override {
     std::vector<Entry> entries;
     const std::unique_ptr<rocksdb::Iterator> at(database_->NewIterator({}, metadata_.get()));
-    for (at->Seek(slice_of(prefix)); at->Valid() && at->key().starts_with(slice_of(prefix)); at->Next()) {
+    for (at->Seek(slice_of(prefix)); at->Valid() && at->key().starts_with(slice_of(prefix));
+         at->Next()) {
       entries.push_back({at->key().ToString(), at->value().ToString()});
     }
     if (!at->status().ok()) return error_of("read from storage", at->status());
@@ -116,7 +121,8 @@ class RocksDbStore final : public Store {
 
   Result<void> do_create_family(const FamilyName& family) override {
     const std::lock_guard lock(mutex_);
-    if (families_.contains(family)) return fail(ErrorCode::kConflict, text("family ", family, " exists"));
+    if (families_.contains(family))
+      return fail(ErrorCode::kConflict, text("family ", family, " exists"));
     rocksdb::ColumnFamilyHandle* handle = nullptr;
     TRY(result_of("create a family",
                   database_->CreateColumnFamily(chunk_options(options_), family.str(), &handle)));
@@ -124,11 +130,13 @@ class RocksDbStore final : public Store {
     return {};
   }
 
-  Result<void> do_put_chunk(const FamilyName& family, const Hash& hash, std::string_view bytes) override {
+  Result<void> do_put_chunk(const FamilyName& family, const Hash& hash,
+                            std::string_view bytes) override {
     ASSIGN_OR_RETURN(const Family handle, find(family));
     rocksdb::WriteOptions unlogged;
     unlogged.disableWAL = true;
-    return result_of("write a chunk", database_->Put(unlogged, handle.get(), key_of(hash), slice_of(bytes)));
+    return result_of("write a chunk",
+                     database_->Put(unlogged, handle.get(), key_of(hash), slice_of(bytes)));
   }
 
   Result<void> do_flush(const FamilyName& family) override {
@@ -143,7 +151,8 @@ class RocksDbStore final : public Store {
     if (status.IsNotFound()) {
       return fail(ErrorCode::kNotFound, text("no chunk ", hash.short_hex(), " in ", family));
     }
-    if (!status.ok()) return error_of(text("read chunk ", hash.short_hex(), " of ", family), status);
+    if (!status.ok())
+      return error_of(text("read chunk ", hash.short_hex(), " of ", family), status);
     return bytes;
   }
 
@@ -153,12 +162,14 @@ class RocksDbStore final : public Store {
     const std::unique_ptr<rocksdb::Iterator> at(database_->NewIterator({}, handle.get()));
     for (at->SeekToFirst(); at->Valid(); at->Next()) {
       const auto hash = Hash::from_raw({at->key().data(), at->key().size()});
-      if (hash && blake2b({at->value().data(), at->value().size()}) == *hash) intact.push_back(*hash);
+      if (hash && blake2b({at->value().data(), at->value().size()}) == *hash)
+        intact.push_back(*hash);
     }
-    // Past a damaged block the iterator goes no further. What was not seen is fetched and put again, which
-    // wins.
+    // Past a damaged block the iterator goes no further. What was not seen is
+    // fetched and put again, which wins.
     if (!at->status().ok()) {
-      log_warning("damaged chunks on disk", {{"family", family}, {"status", at->status().ToString()}});
+      log_warning("damaged chunks on disk",
+                  {{"family", family}, {"status", at->status().ToString()}});
     }
     return intact;
   }
@@ -197,13 +208,15 @@ bool holds_data(const std::string& database) {
   return false;
 }
 
-// RocksDB 7.8 ends the process by an assertion when it cannot write its log while it opens.
+// RocksDB 7.8 ends the process by an assertion when it cannot write its log
+// while it opens.
 // https://github.com/facebook/rocksdb/pull/12448
 Result<void> has_room_to_open(const StoreFolder& folder) {
   std::uint64_t wanted = 1 << 20;  // a manifest and the options
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder.database(), error)) {
-    if (entry.path().extension() == ".log") wanted += entry.file_size(error);  // written anew as a table
+    if (entry.path().extension() == ".log")
+      wanted += entry.file_size(error);  // written anew as a table
   }
   ASSIGN_OR_RETURN(const std::uint64_t free, free_bytes(folder.path()));
   if (free >= wanted) return {};
@@ -215,10 +228,12 @@ Result<void> has_room_to_open(const StoreFolder& folder) {
 Result<std::vector<rocksdb::ColumnFamilyDescriptor>> known_families(const std::string& database,
                                                                     const RocksDbOptions& options) {
   std::vector<std::string> names;
-  const rocksdb::Status status = rocksdb::DB::ListColumnFamilies(database_options(), database, &names);
+  const rocksdb::Status status =
+      rocksdb::DB::ListColumnFamilies(database_options(), database, &names);
   if (!status.ok() && !status.IsPathNotFound()) return error_of(text("open ", database), status);
   if (!status.ok() && holds_data(database)) {
-    return fail(ErrorCode::kCorrupt, text(database, " has lost its CURRENT file; restore it from a backup"));
+    return fail(ErrorCode::kCorrupt,
+                text(database, " has lost its CURRENT file; restore it from a backup"));
   }
   // A database that is not there yet has nothing to list; Open creates it.
   if (names.empty()) names.push_back(rocksdb::kDefaultColumnFamilyName);
@@ -232,7 +247,8 @@ Result<std::vector<rocksdb::ColumnFamilyDescriptor>> known_families(const std::s
 
 }  // namespace
 
-Result<std::unique_ptr<Store>> open_rocksdb_store(const std::string& path, const RocksDbOptions& options) {
+Result<std::unique_ptr<Store>> open_rocksdb_store(const std::string& path,
+                                                  const RocksDbOptions& options) {
   ASSIGN_OR_RETURN(StoreFolder folder, StoreFolder::claim(path));
   TRY(has_room_to_open(folder));
   ASSIGN_OR_RETURN(const auto families, known_families(folder.database(), options));
@@ -256,7 +272,8 @@ Result<std::unique_ptr<Store>> open_rocksdb_store(const std::string& path, const
       std::make_unique<RocksDbStore>(std::move(folder), options, database, handles));
 }
 
-Result<std::unique_ptr<Store>> view_rocksdb_store(const std::string& path, const std::string& scratch) {
+Result<std::unique_ptr<Store>> view_rocksdb_store(const std::string& path,
+                                                  const std::string& scratch) {
   ASSIGN_OR_RETURN(StoreFolder folder, StoreFolder::visit(path));
   ASSIGN_OR_RETURN(const auto families, known_families(folder.database(), {}));
   rocksdb::DBOptions options = database_options();
@@ -264,8 +281,8 @@ Result<std::unique_ptr<Store>> view_rocksdb_store(const std::string& path, const
   options.max_open_files = -1;  // what its owner drops from here on stays readable
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* database = nullptr;
-  const rocksdb::Status status =
-      rocksdb::DB::OpenAsSecondary(options, folder.database(), scratch, families, &handles, &database);
+  const rocksdb::Status status = rocksdb::DB::OpenAsSecondary(options, folder.database(), scratch,
+                                                              families, &handles, &database);
   if (!status.ok()) return error_of(text("read ", path), status);
   return std::unique_ptr<Store>(
       std::make_unique<RocksDbStore>(std::move(folder), RocksDbOptions{}, database, handles));

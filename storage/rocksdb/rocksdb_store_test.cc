@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/rocksdb/rocksdb_store.h"
 
 #include <gmock/gmock.h>
@@ -9,9 +10,9 @@
 #include <csignal>
 #include <fstream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "storage/rocksdb/log_tail.h"
-#include "storage/store_conformance.h"
+#include "storage/testing/store_conformance.h"
 
 namespace skerry::storage {
 namespace {
@@ -37,8 +38,8 @@ class RocksDbHolder final : public StoreHolder {
 };
 
 INSTANTIATE_TEST_SUITE_P(RocksDb, StoreConformance,
-                         testing::Values(StoreVersion{"rocksdb",
-                                                      [] { return std::make_unique<RocksDbHolder>(); }}),
+                         testing::Values(StoreVersion{
+                             "rocksdb", [] { return std::make_unique<RocksDbHolder>(); }}),
                          [](const auto& version) { return version.param.name; });
 
 // Incompressible, so that a flipped byte is a flipped byte of a value.
@@ -64,7 +65,8 @@ class RocksDbStoreTest : public testing::Test {
     std::filesystem::path found;
     for (const auto& entry : std::filesystem::directory_iterator(folder_ / "db")) {
       if (entry.path().extension() != extension) continue;
-      if (found.empty() || entry.file_size() > std::filesystem::file_size(found)) found = entry.path();
+      if (found.empty() || entry.file_size() > std::filesystem::file_size(found))
+        found = entry.path();
     }
     return found;
   }
@@ -156,8 +158,8 @@ TEST_F(RocksDbStoreTest, a_database_without_a_version_is_not_ours) {
 TEST_F(RocksDbStoreTest, a_folder_without_permission_is_named) {
   const std::string locked = folder_ / "locked";
   std::filesystem::create_directory(locked);
-  std::filesystem::permissions(folder_.path(),
-                               std::filesystem::perms::owner_all | std::filesystem::perms::others_exec);
+  std::filesystem::permissions(
+      folder_.path(), std::filesystem::perms::owner_all | std::filesystem::perms::others_exec);
   std::filesystem::permissions(locked, std::filesystem::perms::none);
   // Root may write anywhere: be nobody for a moment.
   const bool is_root = ::geteuid() == 0;
@@ -212,7 +214,8 @@ TEST_F(RocksDbStoreTest, a_damaged_log_is_not_cut_silently) {
   EXPECT_THAT(error.message, HasSubstr("backup"));
 }
 
-// A write cut short by a crash, at every length that it could have: what came before it is there, and it is not.
+// A write cut short by a crash, at every length that it could have: what came
+// before it is there, and it is not.
 TEST_F(RocksDbStoreTest, a_write_cut_short_is_dropped_and_all_before_it_kept) {
   for (const std::size_t value_bytes : {5UL, 100'000UL}) {
     const TempFolder folder;
@@ -248,13 +251,15 @@ TEST_F(RocksDbStoreTest, a_write_cut_short_is_dropped_and_all_before_it_kept) {
   }
 }
 
-// Every byte of an acknowledged log, flipped in turn: never taken for a torn tail.
+// Every byte of an acknowledged log, flipped in turn: never taken for a torn
+// tail.
 TEST_F(RocksDbStoreTest, damage_is_never_taken_for_a_write_cut_short) {
   {
     const auto store = open_or_die(folder_.path());
     for (int i = 0; i < 4; ++i) {
-      ASSERT_TRUE(store->write({{"key/" + std::to_string(i), bytes_of_size(60, static_cast<unsigned>(i))}})
-                      .has_value());
+      ASSERT_TRUE(
+          store->write({{"key/" + std::to_string(i), bytes_of_size(60, static_cast<unsigned>(i))}})
+              .has_value());
     }
   }
   std::ifstream file(largest(".log"), std::ios::binary);
@@ -283,7 +288,8 @@ TEST_F(RocksDbStoreTest, a_full_disk_refuses_chunks_first_and_recovers_by_itself
     bool metadata;
   };
   const std::uint64_t free = std::filesystem::space(folder_.path()).available;
-  for (const Room& room : {Room{free * 2, false, true}, Room{free * 8, false, false}, Room{0, true, true}}) {
+  for (const Room& room :
+       {Room{free * 2, false, true}, Room{free * 8, false, false}, Room{0, true, true}}) {
     const auto store = open_or_die(folder_.path(), {.reserve_bytes = room.reserve_bytes});
     if (!store->has_family(kFamily) && room.metadata) {
       ASSERT_TRUE(store->create_family(kFamily).has_value());
@@ -303,7 +309,8 @@ TEST_F(RocksDbStoreTest, a_full_disk_refuses_chunks_first_and_recovers_by_itself
   }
 }
 
-// Files may not grow past a limit for as long as this lives: write(2) fails with EFBIG.
+// Files may not grow past a limit for as long as this lives: write(2) fails
+// with EFBIG.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {

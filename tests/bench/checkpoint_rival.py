@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """checkpoint_rival.py FOLDER: what storage_bench stores, by torch.save and a sync, and by plain writes of the same number of
 bytes. Answers a line with seconds: write, read (of what was written last), raw, raw read, clear."""
+
 import json
 import os
 import pathlib
@@ -17,7 +19,9 @@ tensors = {}
 for name, tensor in json.loads(data[8:first]).items():
     if name != "__metadata__":
         begin, end = tensor["data_offsets"]
-        tensors[name] = torch.frombuffer(bytearray(data[first + begin:first + end]), dtype=torch.uint8)
+        tensors[name] = torch.frombuffer(
+            bytearray(data[first + begin : first + end]), dtype=torch.uint8
+        )
 saved, plain = folder / "saved.pt", folder / "plain"
 
 

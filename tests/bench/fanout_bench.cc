@@ -1,9 +1,12 @@
-// One object to many, on a virtual network and clock: copies that the coordinator sends, and how much longer sixteen take than
-// one. Every party's upload is limited, by the exchange itself; disks are memory. The last line is JSON.
+// SPDX-License-Identifier: Apache-2.0
+// One object to many, on a virtual network and clock: copies that the
+// coordinator sends, and how much longer sixteen take than one. Every party's
+// upload is limited, by the exchange itself; disks are memory. The last line is
+// JSON.
 #include <cstdio>
 #include <set>
 
-#include "exchange/testing.h"
+#include "exchange/testing/testing.h"
 
 namespace skerry::exchange {
 namespace {
@@ -34,7 +37,8 @@ Library make_library() {
 class LibraryShelf final : public Shelf {
  public:
   LibraryShelf(const Library& library, bool is_whole) : library_(library), is_whole_(is_whole) {}
-  Result<std::vector<Hash>> open(const storage::NamedManifest&, const std::vector<std::string>&) override {
+  Result<std::vector<Hash>> open(const storage::NamedManifest&,
+                                 const std::vector<std::string>&) override {
     is_open_ = true;
     return std::vector<Hash>(has_.begin(), has_.end());
   }
@@ -86,7 +90,8 @@ Figures measure(const Library& library, unsigned number) {
     nodes.push_back(&node);
   }
   for (Party* node : nodes) {
-    node->exchange->fetch({.object = library.object.name, .last_resort = {coordinator.name}}, world.now());
+    node->exchange->fetch({.object = library.object.name, .last_resort = {coordinator.name}},
+                          world.now());
     world.settle(*node);
   }
   const bool done = world.run([&] {
@@ -102,11 +107,12 @@ Figures measure(const Library& library, unsigned number) {
 
 void run() {
   const Library library = make_library();
-  std::printf("virtual network: every line as fast as its upload limit of 16 MB/s, up to 20 ms each way\n");
+  std::printf(
+      "virtual network: every line as fast as its upload limit of 16 MB/s, up to 20 ms each way\n");
   const Figures one = measure(library, 1);
   const Figures all = measure(library, 16);
-  std::printf("1 node: %.2f s, %.2f copies; 16 nodes: %.2f s, %.2f copies\n", one.seconds, one.copies,
-              all.seconds, all.copies);
+  std::printf("1 node: %.2f s, %.2f copies; 16 nodes: %.2f s, %.2f copies\n", one.seconds,
+              one.copies, all.seconds, all.copies);
   std::printf("{\"network\": \"virtual\", \"coordinator_copies\": %.2f, \"ratio_16_to_1\": %.2f}\n",
               all.copies, all.seconds / one.seconds);
 }

@@ -1,5 +1,7 @@
-// A part of a fleet: many nodes of one process, each with its key and its CURVE connection, that beat once a second.
-// Only their conversation is here, no work. Driven by bench.py, line by line:
+// SPDX-License-Identifier: Apache-2.0
+// A part of a fleet: many nodes of one process, each with its key and its CURVE
+// connection, that beat once a second. Only their conversation is here, no
+// work. Driven by bench.py, line by line:
 //   in   "measure SECONDS"  → out  a JSON list of the microseconds from each heartbeat to its answer
 //   in   "killed"           → out  "served NANOSECONDS": the monotonic time at which each has had an answer to a heartbeat
 //                                  sent since
@@ -32,8 +34,10 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr Duration kBeat = seconds(1);
-constexpr Duration kSweep = milliseconds(20);  // how often those without a connection are looked at, at most
-constexpr int kSweepShare = 4;      // which takes a quarter of the time at most: others need the processor
+constexpr Duration kSweep =
+    milliseconds(20);  // how often those without a connection are looked at, at most
+constexpr int kSweepShare =
+    4;  // which takes a quarter of the time at most: others need the processor
 constexpr std::size_t kDials = 16;  // at a time, of one process
 constexpr Duration kRetry = seconds(2);
 constexpr Duration kEnrolLimit = seconds(120);
@@ -42,7 +46,8 @@ Duration monotonic() { return std::chrono::steady_clock::now().time_since_epoch(
 
 class Node {
  public:
-  explicit Node(std::unique_ptr<protocol::ClientTransport> transport) : transport_(std::move(transport)) {}
+  explicit Node(std::unique_ptr<protocol::ClientTransport> transport)
+      : transport_(std::move(transport)) {}
 
   void dial(Duration now) {
     transport_->dial(Endpoint::kControl);
@@ -103,7 +108,8 @@ class Node {
     hello.add_slots()->set_device("cpu");
     is_greeted_ = false;
     hello_at_ = monotonic();
-    [[maybe_unused]] const auto sent = transport_->send(Endpoint::kControl, request.SerializeAsString());
+    [[maybe_unused]] const auto sent =
+        transport_->send(Endpoint::kControl, request.SerializeAsString());
   }
 
   std::optional<Duration> answer(const std::string& bytes) {
@@ -138,19 +144,22 @@ class Fleet {
     const SystemClock clock;
     for (std::size_t i = 0; i < count; ++i) {
       const auto identity = protocol::Identity::generate();
-      ASSIGN_OR_RETURN(auto transport, protocol::make_zmq_client(
-                                           identity, {token.endpoints, token.coordinator_key, context}));
-      TRY(protocol::enrol(*transport, clock, token, identity, text("fleet-", first + i), kEnrolLimit));
+      ASSIGN_OR_RETURN(
+          auto transport,
+          protocol::make_zmq_client(identity, {token.endpoints, token.coordinator_key, context}));
+      TRY(protocol::enrol(*transport, clock, token, identity, text("fleet-", first + i),
+                          kEnrolLimit));
       nodes_.push_back(std::make_unique<Node>(std::move(transport)));
     }
     return {};
   }
 
-  // A few at a time: where all dial at once, the handshakes of a machine that is too small for them time out, and begin again.
+  // A few at a time: where all dial at once, the handshakes of a machine that
+  // is too small for them time out, and begin again.
   void dial() {
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       Duration due = monotonic();
-      for (; unsettled() >= kDials; due = monotonic()) turn();
+      for (; must_reschedule() >= kDials; due = monotonic()) turn();
       nodes_[i]->dial(due);
       order_.push_back(i);
     }
@@ -177,9 +186,9 @@ class Fleet {
     listen();
   }
 
-  std::size_t unsettled() const {
-    return static_cast<std::size_t>(
-        std::count_if(order_.begin(), order_.end(), [&](std::size_t i) { return !nodes_[i]->is_settled(); }));
+  std::size_t must_reschedule() const {
+    return static_cast<std::size_t>(std::count_if(
+        order_.begin(), order_.end(), [&](std::size_t i) { return !nodes_[i]->is_settled(); }));
   }
 
   void sweep(Duration now) {
@@ -277,5 +286,6 @@ int main(int argc, char** argv) {
     std::cerr << "usage: fleet_bench TOKEN FIRST COUNT\n";
     return 2;
   }
-  return skerry::run(argv[1], std::strtoul(argv[2], nullptr, 10), std::strtoul(argv[3], nullptr, 10));
+  return skerry::run(argv[1], std::strtoul(argv[2], nullptr, 10),
+                     std::strtoul(argv[3], nullptr, 10));
 }

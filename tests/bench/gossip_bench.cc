@@ -1,6 +1,8 @@
-// gossip_bench [NODES] [SEED]: a warm fleet of simulated nodes, half of them behind NAT, 30 % of the messages lost, no coordinator.
-// First what an idle node sends and receives, then how many rounds 100 fresh records need to be everywhere. Prints; the last
-// line is JSON.
+// SPDX-License-Identifier: Apache-2.0
+// gossip_bench [NODES] [SEED]: a warm fleet of simulated nodes, half of them
+// behind NAT, 30 % of the messages lost, no coordinator. First what an idle
+// node sends and receives, then how many rounds 100 fresh records need to be
+// everywhere. Prints; the last line is JSON.
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -8,7 +10,7 @@
 #include <unordered_set>
 
 #include "base/text.h"
-#include "gossip/testing.h"
+#include "gossip/testing/testing.h"
 #include "tests/simulation/gossip_fleet.h"
 
 namespace skerry::simulation {
@@ -21,29 +23,34 @@ constexpr int kMostRounds = 40;
 constexpr int kFreshChange = -1;
 
 pb::RecordBody fact_of(const Member& member, int change = 0) {
-  const std::string address =
-      member.only_dials ? "" : text("tcp://10.0.", member.number / 256, '.', member.number % 256, ":7610");
-  return gossip::node_fact(
-      address, {text("checkpoint ", member.number % 8, '/', change), text("shard ", member.number % 8)});
+  const std::string address = member.only_dials ? ""
+                                                : text("tcp://10.0.", member.number / 256, '.',
+                                                       member.number % 256, ":7610");
+  return gossip::node_fact(address, {text("checkpoint ", member.number % 8, '/', change),
+                                     text("shard ", member.number % 8)});
 }
 
-// An idle node signs anew after a quarter of its record's lifetime, or up to a quarter of that earlier.
+// An idle node signs anew after a quarter of its record's lifetime, or up to a
+// quarter of that earlier.
 Duration between_renewals(const gossip::Config& config) { return config.node_lifetime / 4 * 7 / 8; }
 
-// Everyone's node record, none so old that its author signs it anew by itself: idle() decides who does.
+// Everyone's node record, none so old that its author signs it anew by itself:
+// idle() decides who does.
 gossip::Table warm_table(Fleet& fleet, const gossip::Config& config, Dice& dice) {
   gossip::Table table = fleet.empty_table();
   for (std::size_t i = 1; i < fleet.size(); ++i) {
     Member& member = fleet.member(i);
     const Duration age = dice.duration(0s, config.node_lifetime / 4 * 5 / 8);
     gossip::Author author(i);
-    const pb::SignedRecord wire = author.sign(fact_of(member), 1, gossip::at(-age), config.node_lifetime, 1);
+    const pb::SignedRecord wire =
+        author.sign(fact_of(member), 1, gossip::at(-age), config.node_lifetime, 1);
     table.put(gossip::genuine(*member.verifier, wire), age, fleet.now(member));
   }
   return table;
 }
 
-// Lets rounds pass, in which as many random nodes sign anew as in a fleet whose starts are long past.
+// Lets rounds pass, in which as many random nodes sign anew as in a fleet whose
+// starts are long past.
 void idle(Fleet& fleet, const gossip::Config& config, int rounds, int& changes, Dice& dice) {
   const std::size_t nodes = fleet.size() - 1;
   const double each_round = static_cast<double>(nodes) * static_cast<double>(config.round.count()) /
@@ -116,12 +123,14 @@ nlohmann::json measure(std::size_t nodes, std::uint64_t seed) {
   std::optional<Duration> most, every;
   for (int i = 1; i <= kMostRounds && !every; ++i) {
     fleet.run(said + i * round, [&] {
-      if (!most && static_cast<double>(arrived) >= 0.9999 * static_cast<double>(all)) most = fleet.time();
+      if (!most && static_cast<double>(arrived) >= 0.9999 * static_cast<double>(all))
+        most = fleet.time();
       if (!every && arrived >= all) every = fleet.time();
       return every.has_value();
     });
-    std::cout << "round " << i << ": " << 100.0 * static_cast<double>(arrived) / static_cast<double>(all)
-              << " %" << std::endl;
+    std::cout << "round " << i << ": "
+              << 100.0 * static_cast<double>(arrived) / static_cast<double>(all) << " %"
+              << std::endl;
   }
   const auto rounds = [&](std::optional<Duration> when) {
     return when ? std::ceil(std::chrono::duration<double>(*when - said) / round) : -1.0;

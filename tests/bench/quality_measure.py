@@ -1,5 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
 """What sets of images are compared by in ./dev bench quality: the features of a small fixed classifier, the Fréchet distance of
-two sets in them, and how far each image of a set is from its nearest in another. Images are uint8 [n, channels, size, size]."""
+two sets in them, and how far each image of a set is from its nearest in another. Images are uint8 [n, channels, size, size].
+"""
+
 import gzip
 import io
 import json
@@ -20,7 +23,7 @@ HELD_OUT_TAR = "train-000004.tar"
 def read_idx(folder, name):
     (path,) = folder.glob(name + "*")
     data = (gzip.open if path.suffix == ".gz" else open)(path, "rb").read()
-    shape = [int.from_bytes(data[4 * i:4 * i + 4], "big") for i in range(1, 1 + data[3])]
+    shape = [int.from_bytes(data[4 * i : 4 * i + 4], "big") for i in range(1, 1 + data[3])]
     return np.frombuffer(data, np.uint8, offset=4 + 4 * data[3]).reshape(shape)
 
 
@@ -55,7 +58,9 @@ def read_images(dataset, folder, held_out):
     if dataset == "cifar-10":
         return read_tars([folder / HELD_OUT_TAR] if held_out else training_tars(folder))
     part = "t10k" if held_out else "train"
-    return read_idx(folder, part + "-images-idx3-ubyte")[:, None], read_idx(folder, part + "-labels-idx1-ubyte")
+    return read_idx(folder, part + "-images-idx3-ubyte")[:, None], read_idx(
+        folder, part + "-labels-idx1-ubyte"
+    )
 
 
 def write_unlabelled(dataset, folder, out):
@@ -81,8 +86,14 @@ def network(channels, size, classes, widths):
     for before, after in zip((channels, *widths), widths):
         layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
         size //= 2
-    return nn.Sequential(*layers, nn.Flatten(), nn.Dropout(0.25), nn.Linear(widths[-1] * size * size, FEATURES), nn.ReLU(),
-                         nn.Linear(FEATURES, classes))
+    return nn.Sequential(
+        *layers,
+        nn.Flatten(),
+        nn.Dropout(0.25),
+        nn.Linear(widths[-1] * size * size, FEATURES),
+        nn.ReLU(),
+        nn.Linear(FEATURES, classes)
+    )
 
 
 def scaled(images, device="cpu"):
@@ -94,7 +105,11 @@ class Classifier:
 
     def __init__(self, path, device="cpu"):
         with np.load(path) as file:
-            weights = {name: torch.from_numpy(file[name].astype(np.float32)) for name in file.files if name != "about"}
+            weights = {
+                name: torch.from_numpy(file[name].astype(np.float32))
+                for name in file.files
+                if name != "about"
+            }
             self.about = json.loads(str(file["about"]))
         self.device = device
         self.net = network(*(self.about[key] for key in ("channels", "size", "classes", "widths")))
@@ -103,7 +118,12 @@ class Classifier:
 
     @torch.no_grad()
     def _through(self, net, images):
-        return torch.cat([net(scaled(block, self.device)).cpu() for block in np.array_split(images, len(images) // 500 + 1)])
+        return torch.cat(
+            [
+                net(scaled(block, self.device)).cpu()
+                for block in np.array_split(images, len(images) // 500 + 1)
+            ]
+        )
 
     def features(self, images):
         return self._through(self.net[:-2], images).double().numpy()
@@ -123,7 +143,12 @@ def frechet(a, b):
     difference = a.mean(0) - b.mean(0)
     cov_a, cov_b = (np.atleast_2d(np.cov(each, rowvar=False)) for each in (a, b))
     root_a = root(cov_a)
-    return float(difference @ difference + np.trace(cov_a) + np.trace(cov_b) - 2 * np.trace(root(root_a @ cov_b @ root_a)))
+    return float(
+        difference @ difference
+        + np.trace(cov_a)
+        + np.trace(cov_b)
+        - 2 * np.trace(root(root_a @ cov_b @ root_a))
+    )
 
 
 @torch.no_grad()
@@ -133,7 +158,7 @@ def nearest(images, among, device="cpu", block=500):
     squares = others.square().sum(1)
     found = []
     for begin in range(0, len(images), block):
-        some = scaled(images[begin:begin + block], device).flatten(1)
+        some = scaled(images[begin : begin + block], device).flatten(1)
         best = (squares - 2 * some @ others.T).argmin(1)
         found.append((some - others[best]).square().mean(1).sqrt().cpu() * 127.5)
     return torch.cat(found).numpy()

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What ./dev bench quality measures with, and one tiny comparison from images to the table.
 
 usage: quality_test.py FOLDER_OF_PROGRAMS
 Exit code 77, which ctest counts as skipped, where what it reads pictures with is not installed: ./dev setup installs it.
 """
+
 import io
 import json
 import pathlib
@@ -21,7 +23,15 @@ from quality_comparison import forward_cost, split_arm  # noqa: E402
 import numpy as np  # noqa: E402
 from PIL import Image  # noqa: E402
 from safetensors.numpy import load_file  # noqa: E402
-from quality_measure import CLASSIFIERS, FEATURES, Classifier, frechet, nearest, read_images, write_unlabelled  # noqa: E402
+from quality_measure import (
+    CLASSIFIERS,
+    FEATURES,
+    Classifier,
+    frechet,
+    nearest,
+    read_images,
+    write_unlabelled,
+)  # noqa: E402
 
 FASHION = pathlib.Path(IMAGES["fashion-mnist"])
 
@@ -40,8 +50,10 @@ class Distances(unittest.TestCase):
         self.assertAlmostEqual(frechet(rows, rows), 0, places=9)
 
     def test_frechet_of_independent_features(self):
-        a, b = with_moments([0, 0, 1], np.diag([1., 4, 9])), with_moments([3, 4, 1], np.diag([4., 4, 1]), seed=1)
-        self.assertAlmostEqual(frechet(a, b), 3**2 + 4**2 + (1 - 2)**2 + (3 - 1)**2, places=6)
+        a, b = with_moments([0, 0, 1], np.diag([1.0, 4, 9])), with_moments(
+            [3, 4, 1], np.diag([4.0, 4, 1]), seed=1
+        )
+        self.assertAlmostEqual(frechet(a, b), 3**2 + 4**2 + (1 - 2) ** 2 + (3 - 1) ** 2, places=6)
 
     def test_frechet_of_covariances_that_do_not_commute(self):
         one, other = [[2, 1], [1, 3]], [[4, -1], [-1, 1]]
@@ -78,7 +90,11 @@ class Classifiers(unittest.TestCase):
     def test_accuracy_is_what_the_file_says(self):
         it = Classifier(CLASSIFIERS / "fashion-mnist.npz")
         self.assertGreater(it.about["accuracy"], 0.88)
-        self.assertAlmostEqual(it.accuracy(*read_images("fashion-mnist", FASHION, held_out=True)), it.about["accuracy"], delta=0.002)
+        self.assertAlmostEqual(
+            it.accuracy(*read_images("fashion-mnist", FASHION, held_out=True)),
+            it.about["accuracy"],
+            delta=0.002,
+        )
 
 
 class Tars(unittest.TestCase):
@@ -87,12 +103,19 @@ class Tars(unittest.TestCase):
         self.addCleanup(made.cleanup)
         self.folder = pathlib.Path(made.name)
         self.images = np.random.default_rng(0).integers(0, 256, (6, 3, 8, 8), np.uint8)
-        for part, rows in {"train-000000": [0, 1], "train-000001": [2, 3], "train-000004": [4, 5]}.items():
+        for part, rows in {
+            "train-000000": [0, 1],
+            "train-000001": [2, 3],
+            "train-000004": [4, 5],
+        }.items():
             with tarfile.open(self.folder / f"{part}.tar", "w") as tar:
                 for row in rows:
                     picture = io.BytesIO()
                     Image.fromarray(self.images[row].transpose(1, 2, 0)).save(picture, "PNG")
-                    for name, data in ((f"{row}.cls", str(row).encode()), (f"{row}.png", picture.getvalue())):
+                    for name, data in (
+                        (f"{row}.cls", str(row).encode()),
+                        (f"{row}.png", picture.getvalue()),
+                    ):
                         member = tarfile.TarInfo(name)
                         member.size = len(data)
                         tar.addfile(member, io.BytesIO(data))
@@ -106,12 +129,27 @@ class Tars(unittest.TestCase):
     def test_what_is_trained_on_has_no_labels_and_none_that_is_held_out(self):
         out = self.folder / "out"
         write_unlabelled("cifar-10", self.folder, out)
-        self.assertEqual(sorted(path.name for path in out.iterdir()), ["train-000000.tar", "train-000001.tar"])
-        engine = subprocess.run([BIN / "skerry-engine", "ingest", out, "--out", self.folder / "dataset", "--partitions", "1"],
-                                capture_output=True, text=True)
+        self.assertEqual(
+            sorted(path.name for path in out.iterdir()), ["train-000000.tar", "train-000001.tar"]
+        )
+        engine = subprocess.run(
+            [
+                BIN / "skerry-engine",
+                "ingest",
+                out,
+                "--out",
+                self.folder / "dataset",
+                "--partitions",
+                "1",
+            ],
+            capture_output=True,
+            text=True,
+        )
         self.assertEqual(engine.returncode, 0, engine.stderr)
         index = json.loads((self.folder / "dataset" / "dataset.json").read_text())
-        self.assertEqual((index["samples"], index["channels"], index["classes"]), (2, 3, []))  # and two are held back
+        self.assertEqual(
+            (index["samples"], index["channels"], index["classes"]), (2, 3, [])
+        )  # and two are held back
 
 
 class Plan(unittest.TestCase):
@@ -139,10 +177,45 @@ class Whole(unittest.TestCase):
 
     def compare(self, *more, fails=False):
         ran = subprocess.run(
-            [sys.executable, "-B", pathlib.Path(__file__).parent / "quality.py", "--bin", BIN, "--work", self.top / "work",
-             "--images", self.top / "images", "--partitions", "2", "--arms", ",".join(self.ARMS), "--seeds", "0", "--model", "tiny",
-             "--patch-size", "7", "--steps", "4", "--batch-size", "8", "--rates", "1e-3,2e-3", "--points", "2", "--samples", "20",
-             "--solver-steps", "2", "--device", "-1", *more], capture_output=True, text=True)
+            [
+                sys.executable,
+                "-B",
+                pathlib.Path(__file__).parent / "quality.py",
+                "--bin",
+                BIN,
+                "--work",
+                self.top / "work",
+                "--images",
+                self.top / "images",
+                "--partitions",
+                "2",
+                "--arms",
+                ",".join(self.ARMS),
+                "--seeds",
+                "0",
+                "--model",
+                "tiny",
+                "--patch-size",
+                "7",
+                "--steps",
+                "4",
+                "--batch-size",
+                "8",
+                "--rates",
+                "1e-3,2e-3",
+                "--points",
+                "2",
+                "--samples",
+                "20",
+                "--solver-steps",
+                "2",
+                "--device",
+                "-1",
+                *more,
+            ],
+            capture_output=True,
+            text=True,
+        )
         self.assertEqual(ran.returncode != 0, fails, ran.stdout + ran.stderr)
         return ran.stdout, ran.stderr
 
@@ -161,21 +234,29 @@ class Whole(unittest.TestCase):
             self.assertGreater(arm["nearest_median"], told["floor"]["nearest_median"])
         self.assertEqual(told["ratio"], {"2": told["arms"]["2/ancestral"]["ratio"]})
         self.assertEqual(list(told["arms"]["monolith"]["velocity"]), ["0.2", "0.5", "0.8"])
-        self.assertEqual([error > 0 for error in told["router_cross_entropy"]["2"]["learned"]], [True, True])
+        self.assertEqual(
+            [error > 0 for error in told["router_cross_entropy"]["2"]["learned"]], [True, True]
+        )
 
         work = self.top / "work"
-        self.assertEqual(len(list(work.glob("seed-0/clusters-2-*/point-*/expert_*/*.safetensors"))), 4)
+        self.assertEqual(
+            len(list(work.glob("seed-0/clusters-2-*/point-*/expert_*/*.safetensors"))), 4
+        )
         (work / "seed-0" / "measured" / f"clusters-2-{rate}-top2-2.json").unlink()
         picture = self.top / "curves.png"
         again, _ = self.compare("--curves", picture)
         with Image.open(picture) as drawn:
             self.assertGreater(drawn.size[0], 1000)
-        self.assertEqual([line.split("] ")[1] for line in again.splitlines() if line.startswith("[")],
-                         [f"seed 0: sample clusters-2-{rate}, top2, 2 of 2"])
+        self.assertEqual(
+            [line.split("] ")[1] for line in again.splitlines() if line.startswith("[")],
+            [f"seed 0: sample clusters-2-{rate}, top2, 2 of 2"],
+        )
         self.assertEqual(without_times(again), without_times(out))
 
     def test_a_lean_state(self):
-        out, _ = self.compare("--state", "lean", "--arms", "ancestral", "--rates", "1e-3", "--points", "1")
+        out, _ = self.compare(
+            "--state", "lean", "--arms", "ancestral", "--rates", "1e-3", "--points", "1"
+        )
         self.assertGreater(json.loads(out.splitlines()[-1])["arms"]["monolith"]["frechet"], 0)
 
     def test_weight_normalisation(self):
@@ -183,7 +264,9 @@ class Whole(unittest.TestCase):
         states = list((self.top / "work" / "seed-0").glob("*/expert-0.state"))
         self.assertEqual(len(states), 2)
         for state in states:
-            rows = np.linalg.norm(load_file(state)["raw/transformer_blocks.0.attn1.to_q.weight"], axis=1)
+            rows = np.linalg.norm(
+                load_file(state)["raw/transformer_blocks.0.attn1.to_q.weight"], axis=1
+            )
             self.assertLess(np.ptp(rows), 1e-4 * rows[0], state)
 
     def test_results_of_other_settings_are_not_mixed_in(self):

@@ -1,9 +1,13 @@
-// storage_bench FOLDER [MIB]: one checkpoint of about 500 MB through the object store, as the daemon stores a snapshot: from
-// shared memory, hashed, written, sealed; read back and dropped. Prints; the last line is JSON.
+// SPDX-License-Identifier: Apache-2.0
+// storage_bench FOLDER [MIB]: one checkpoint of about 500 MB through the object
+// store, as the daemon stores a snapshot: from shared memory, hashed, written,
+// sealed; read back and dropped. Prints; the last line is JSON.
 //
-// storage_bench FOLDER MIB node|coordinator: the same, asked for on standard input: "write" stores the checkpoint, durable, as
-// one or the other does, "read" has every byte of it mapped (a node, for its engine) or in memory (a coordinator, chunk by
-// chunk, for whoever asks), every chunk checked, "drop" removes it; each is answered by its seconds. The tensors lie in
+// storage_bench FOLDER MIB node|coordinator: the same, asked for on standard
+// input: "write" stores the checkpoint, durable, as one or the other does,
+// "read" has every byte of it mapped (a node, for its engine) or in memory (a
+// coordinator, chunk by chunk, for whoever asks), every chunk checked, "drop"
+// removes it; each is answered by its seconds. The tensors lie in
 // FOLDER/tensors.safetensors for whoever competes.
 #include <sys/mman.h>
 #include <unistd.h>
@@ -124,7 +128,8 @@ class Turns {
   void write() { name_ = value_of(objects_->store_checkpoint(tensors_, facts_)).name; }
   void read() {
     value_of(objects_->check(name_));
-    if (checkpoints_ == Checkpoints::kAsFiles) value_of(MappedFile::open(value_of(objects_->path_of(name_))));
+    if (checkpoints_ == Checkpoints::kAsFiles)
+      value_of(MappedFile::open(value_of(objects_->path_of(name_))));
   }
   void drop() { value_of(objects_->drop(name_)); }
 
@@ -143,14 +148,16 @@ int run(const std::string& folder, std::uint64_t mib) {
   const int descriptor = make_snapshot(mib, bytes);
   const Peak peak;
   const auto store = value_of(open_rocksdb_store(folder + "/store"));
-  const auto objects = value_of(ObjectStore::open(*store, folder + "/files", Checkpoints::kInStore));
+  const auto objects =
+      value_of(ObjectStore::open(*store, folder + "/files", Checkpoints::kInStore));
   const double idle_mib = anonymous_mib();
   const Safetensors tensors = value_of(Safetensors::map(descriptor, bytes));
   Manifest facts;
   facts.run = RunId("r-bench");
   facts.step = 100;
   NamedManifest named;
-  const double hash_s = seconds_of([&] { named = value_of(build_checkpoint_manifest(tensors, facts)); });
+  const double hash_s =
+      seconds_of([&] { named = value_of(build_checkpoint_manifest(tensors, facts)); });
   const double write_s = seconds_of([&] {
     value_of(objects->begin(named));
     value_of(for_each_chunk(named.manifest, tensors, [&](const Hash& hash, std::string_view chunk) {
@@ -163,10 +170,11 @@ int run(const std::string& folder, std::uint64_t mib) {
   const double drop_s = seconds_of([&] { value_of(objects->drop(named.name)); });
   ::close(descriptor);
   const double megabytes = static_cast<double>(bytes) / 1e6;
-  std::cout << "checkpoint " << megabytes << " MB: hash " << megabytes / hash_s << " MB/s, write and seal "
-            << megabytes / write_s << " MB/s, read and verify " << megabytes / read_s << " MB/s, drop "
-            << drop_s << " s\nanonymous memory: idle " << idle_mib << " MiB, peak " << peak.mib()
-            << " MiB (writing " << write_peak_mib << ")\n"
+  std::cout << "checkpoint " << megabytes << " MB: hash " << megabytes / hash_s
+            << " MB/s, write and seal " << megabytes / write_s << " MB/s, read and verify "
+            << megabytes / read_s << " MB/s, drop " << drop_s << " s\nanonymous memory: idle "
+            << idle_mib << " MiB, peak " << peak.mib() << " MiB (writing " << write_peak_mib
+            << ")\n"
             << text("{\"bytes\":", bytes, ",\"hash_mb_s\":", megabytes / hash_s,
                     ",\"seal_mb_s\":", megabytes / write_s, ",\"read_mb_s\":", megabytes / read_s,
                     ",\"drop_seconds\":", drop_s, ",\"idle_anon_mib\":", idle_mib,
@@ -186,7 +194,8 @@ int main(int argc, char** argv) {
   if (argc > 3) {
     using skerry::storage::Checkpoints;
     const bool is_node = std::string_view(argv[3]) == "node";
-    skerry::storage::Turns(argv[1], mib, is_node ? Checkpoints::kAsFiles : Checkpoints::kInStore).serve();
+    skerry::storage::Turns(argv[1], mib, is_node ? Checkpoints::kAsFiles : Checkpoints::kInStore)
+        .serve();
     return 0;
   }
   return skerry::storage::run(argv[1], mib);

@@ -1,8 +1,12 @@
-// The engine's training step for tests/bench/train_rival.py to be measured against: for every number of steps read from
-// standard input it prints the processor seconds that they took, in which its neighbours on the machine do not count; for
-// "memory", the bytes that tensors held at most during one more step beside weights, moments and mean. For stalls: "wall N",
-// the seconds on the clock that N steps took; "data N", those of drawing N batches; "snapshot", those of writing one into the
-// same memory again, as at a round's end; "bytes", its size.
+// SPDX-License-Identifier: Apache-2.0
+// The engine's training step for tests/bench/train_rival.py to be measured
+// against: for every number of steps read from standard input it prints the
+// processor seconds that they took, in which its neighbours on the machine do
+// not count; for "memory", the bytes that tensors held at most during one more
+// step beside weights, moments and mean. For stalls: "wall N", the seconds on
+// the clock that N steps took; "data N", those of drawing N batches;
+// "snapshot", those of writing one into the same memory again, as at a round's
+// end; "bytes", its size.
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -12,7 +16,7 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "base/unique_fd.h"
 #include "diffusion/runtime/memory_meter.h"
 #include "diffusion/testing/test_shard.h"

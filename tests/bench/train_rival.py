@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The training step that tests/bench/train_bench.cc times, as one writes it in PyTorch: the same model, batch, loss,
 clipping, AdamW and mean of weights, by the fastest of what PyTorch offers for each (fused AdamW, foreach elsewhere).
 
@@ -8,6 +9,7 @@ Reads lines "ARM STEPS" and answers each with the processor seconds that the ste
 first named. ARM is eager/ATTENTION or compile/ATTENTION; ATTENTION is sdpa (PyTorch's own choice), math (its plain
 backend) or bmm (two products and a softmax).
 """
+
 import contextlib
 import json
 import math
@@ -20,7 +22,9 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 SPEC = json.loads(sys.argv[1])
-WIDTH, HEADS, PATCH, SIZE, CHANNELS = (SPEC[k] for k in ("width", "heads", "patch_size", "image_size", "channels"))
+WIDTH, HEADS, PATCH, SIZE, CHANNELS = (
+    SPEC[k] for k in ("width", "heads", "patch_size", "image_size", "channels")
+)
 BATCH, CLASSES, GRID = SPEC["batch_size"], SPEC["classes"], SPEC["image_size"] // SPEC["patch_size"]
 BF16 = SPEC["precision"] == "bf16"
 
@@ -48,7 +52,9 @@ class Block(nn.Module):
         return self.out(mixed.transpose(1, 2).reshape(b, n, WIDTH))
 
     def forward(self, x, activated):
-        shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = self.modulation(activated)[:, None].chunk(6, 2)
+        shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = self.modulation(activated)[
+            :, None
+        ].chunk(6, 2)
         x = x + gate_a * self.attend(modulate(x, shift_a, scale_a))
         inner = F.gelu(self.mlp_in(modulate(x, shift_m, scale_m)), approximate="tanh")
         return x + gate_m * self.mlp_out(inner)
@@ -66,8 +72,11 @@ class Dit(nn.Module):
         self.final = nn.Linear(WIDTH, PATCH * PATCH * CHANNELS)
 
     def forward(self, x, t, labels):
-        rows = x.view(-1, CHANNELS, GRID, PATCH, GRID, PATCH).permute(0, 2, 4, 1, 3, 5).reshape(-1, GRID * GRID,
-                                                                                               CHANNELS * PATCH * PATCH)
+        rows = (
+            x.view(-1, CHANNELS, GRID, PATCH, GRID, PATCH)
+            .permute(0, 2, 4, 1, 3, 5)
+            .reshape(-1, GRID * GRID, CHANNELS * PATCH * PATCH)
+        )
         angle = 1000 * t[:, None] * torch.exp(-math.log(10000.0) * torch.arange(128) / 127)
         features = torch.cat([angle.cos(), angle.sin()], 1)
         activated = F.silu(self.time_out(F.silu(self.time_in(features))) + self.labels(labels))
@@ -96,7 +105,9 @@ class Arm:
             return F.mse_loss(self.model(x_t, t, labels), target)
 
     def backend(self):
-        return sdpa_kernel(SDPBackend.MATH) if self.attention == "math" else contextlib.nullcontext()
+        return (
+            sdpa_kernel(SDPBackend.MATH) if self.attention == "math" else contextlib.nullcontext()
+        )
 
     def step(self):
         x0 = self.images[torch.randint(0, 256, (BATCH,))].float() / 127.5 - 1

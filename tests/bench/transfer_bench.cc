@@ -1,6 +1,9 @@
-// Four peers to one over CURVE on loopback: the exchange on the project's transport against bare ZeroMQ connections of the same
-// number and message size, whose receiver hashes and keeps every message too. Sink in memory, in turns; then the exchange into
-// a folder. Source and all parties are one process, so its CPU time covers both ends. The last line is JSON.
+// SPDX-License-Identifier: Apache-2.0
+// Four peers to one over CURVE on loopback: the exchange on the project's
+// transport against bare ZeroMQ connections of the same number and message
+// size, whose receiver hashes and keeps every message too. Sink in memory, in
+// turns; then the exchange into a folder. Source and all parties are one
+// process, so its CPU time covers both ends. The last line is JSON.
 #include <sys/resource.h>
 #include <zmq.h>
 
@@ -13,12 +16,12 @@
 #include <thread>
 
 #include "base/check.h"
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "exchange/exchange.h"
 #include "exchange/shelf.h"
 #include "protocol/validate.h"
 #include "protocol/zmq_transport.h"
-#include "storage/testing.h"
+#include "storage/testing/testing.h"
 
 namespace skerry::exchange {
 namespace {
@@ -55,13 +58,15 @@ Library make_library() {
 class SourceShelf final : public Shelf {
  public:
   explicit SourceShelf(const Library& library) : library_(library) {}
-  Result<std::vector<Hash>> open(const storage::NamedManifest&, const std::vector<std::string>&) override {
+  Result<std::vector<Hash>> open(const storage::NamedManifest&,
+                                 const std::vector<std::string>&) override {
     return fail(ErrorCode::kInvalid, "only gives");
   }
   Result<void> write(const Hash&, const Hash&, std::string_view) override { return {}; }
   Result<void> seal(const Hash&) override { return {}; }
   Result<std::string> read(const Hash& object, const Hash& chunk) override {
-    return chunk == object ? library_.object.encoded : library_.chunks.at(library_.by_hash.at(chunk));
+    return chunk == object ? library_.object.encoded
+                           : library_.chunks.at(library_.by_hash.at(chunk));
   }
   Result<void> find(const Hash&) override { return {}; }
 
@@ -71,7 +76,8 @@ class SourceShelf final : public Shelf {
 
 class MemoryShelf final : public Shelf {
  public:
-  Result<std::vector<Hash>> open(const storage::NamedManifest&, const std::vector<std::string>&) override {
+  Result<std::vector<Hash>> open(const storage::NamedManifest&,
+                                 const std::vector<std::string>&) override {
     return std::vector<Hash>();
   }
   Result<void> write(const Hash&, const Hash&, std::string_view bytes) override {
@@ -79,7 +85,9 @@ class MemoryShelf final : public Shelf {
     return {};
   }
   Result<void> seal(const Hash&) override { return {}; }
-  Result<std::string> read(const Hash&, const Hash&) override { return fail(ErrorCode::kNotFound, ""); }
+  Result<std::string> read(const Hash&, const Hash&) override {
+    return fail(ErrorCode::kNotFound, "");
+  }
   Result<void> find(const Hash&) override { return fail(ErrorCode::kNotFound, ""); }
 
  private:
@@ -163,7 +171,8 @@ Figures measure_bare(const Library& library) {
     zmq_msg_t message;
     zmq_msg_init(&message);
     SKERRY_CHECK(zmq_msg_recv(&message, sink, 0) >= 0, "a message");
-    const std::string_view bytes(static_cast<const char*>(zmq_msg_data(&message)), zmq_msg_size(&message));
+    const std::string_view bytes(static_cast<const char*>(zmq_msg_data(&message)),
+                                 zmq_msg_size(&message));
     SKERRY_CHECK(library.by_hash.contains(blake2b(bytes)), "the right bytes");
     kept.emplace_back(bytes);
     zmq_msg_close(&message);
@@ -177,7 +186,8 @@ Figures measure_bare(const Library& library) {
 
 // ---- The exchange ----
 
-// One end: an exchange, where its chunks lie, and how a message is sent (false: the queue is full).
+// One end: an exchange, where its chunks lie, and how a message is sent (false:
+// the queue is full).
 class End {
  public:
   using SendOne = std::function<bool(const PeerId&, const std::string&)>;
@@ -191,7 +201,8 @@ class End {
   void carry_out() {
     while (true) {
       Effects effects = exchange.take_effects();
-      for (Send& send : effects.sends) unsent_.emplace_back(send.peer, send.message.SerializeAsString());
+      for (Send& send : effects.sends)
+        unsent_.emplace_back(send.peer, send.message.SerializeAsString());
       SKERRY_CHECK(effects.failed.empty() && effects.misbehaved.empty(), "the exchange works");
       is_done = is_done || !effects.completed.empty();
       flush();
@@ -203,7 +214,8 @@ class End {
     exchange.tick(clock.now());
     carry_out();
     Duration wait = unsent_.empty() ? std::chrono::milliseconds(20) : std::chrono::milliseconds(1);
-    if (const auto wake = exchange.wake_at()) wait = std::clamp(*wake - clock.now().boot, Duration{}, wait);
+    if (const auto wake = exchange.wake_at())
+      wait = std::clamp(*wake - clock.now().boot, Duration{}, wait);
     return wait;
   }
 
@@ -213,7 +225,8 @@ class End {
 
  private:
   void flush() {
-    while (!unsent_.empty() && send_(unsent_.front().first, unsent_.front().second)) unsent_.pop_front();
+    while (!unsent_.empty() && send_(unsent_.front().first, unsent_.front().second))
+      unsent_.pop_front();
   }
 
   Shelf& shelf_;
@@ -264,14 +277,16 @@ Figures measure_exchange(const Library& library, Shelf& shelf) {
       auto* got = std::get_if<protocol::Incoming>(&event);
       if (got == nullptr) return;
       const PeerId peer(got->public_key);
-      if (connections.emplace(peer, got->connection).second) end.exchange.connected(peer, end.clock.now());
+      if (connections.emplace(peer, got->connection).second)
+        end.exchange.connected(peer, end.clock.now());
       end.received(peer, got->bytes);
     }));
   };
   while (connections.size() < kGivers) poll();
   const Watch watch;
-  end.exchange.fetch({.object = library.object.name, .manifest_bytes = library.object.encoded.size()},
-                     end.clock.now());
+  end.exchange.fetch(
+      {.object = library.object.name, .manifest_bytes = library.object.encoded.size()},
+      end.clock.now());
   while (!end.is_done) poll();
   const Figures figures = watch.stop();
   stop = true;
@@ -297,7 +312,8 @@ void run() {
     our_cpu.push_back(exchanged.cpu_seconds_per_gib);
     ratio.push_back(ours.back() / bare.back());
     std::printf("bare %.0f MB/s, %.2f s of CPU a GiB; exchange %.0f MB/s, %.2f s; ratio %.2f\n",
-                bare.back() / 1e6, bare_cpu.back(), ours.back() / 1e6, our_cpu.back(), ratio.back());
+                bare.back() / 1e6, bare_cpu.back(), ours.back() / 1e6, our_cpu.back(),
+                ratio.back());
     std::fflush(stdout);
   }
   for (int round = 0; round < 3; ++round) {
@@ -308,7 +324,8 @@ void run() {
   }
   std::printf(
       "{\"bytes_per_second\": %.0f, \"ratio_to_bare\": %.3f, \"cpu_seconds_per_gib\": %.2f, "
-      "\"bare_bytes_per_second\": %.0f, \"bare_cpu_seconds_per_gib\": %.2f, \"to_disk_bytes_per_second\": "
+      "\"bare_bytes_per_second\": %.0f, \"bare_cpu_seconds_per_gib\": %.2f, "
+      "\"to_disk_bytes_per_second\": "
       "%.0f}\n",
       median(ours), median(ratio), median(our_cpu), median(bare), median(bare_cpu), median(disk));
 }

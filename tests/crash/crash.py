@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """./dev crash --minutes M: kills the real programs again and again, and looks for what is lost. The last line is JSON.
 ./dev crash --stops: stops them (SIGSTOP), continues them and cuts them off, and kills none: no program may end.
 ./dev crash --planted: kills a coordinator that acknowledges what is not durable, which must be found.
@@ -8,6 +9,7 @@ SIGKILL at drawn moments, SIGSTOP, failing and full disks, resets, delays and lo
 step that a daemon was told is committed must be in the coordinator's events and whole on its disk, with the weights
 that an unbroken run has, and every expert must go on. Verdicts depend on no time but the hang limit.
 """
+
 import argparse
 import json
 import os
@@ -37,8 +39,19 @@ class Tools:
         self.bin = pathlib.Path(args.bin).resolve()
         self.story = PlantedStory if args.planted else StopsStory if args.stops else Story
         self.real_story = RealStops if args.stops else RealStory
-        self.coordinator = pathlib.Path(args.coordinator or self.bin / "skerry-coordinator").resolve()
-        programs = [self.bin / name for name in ("skerry", "skerryd", "skerry-engine", "skerry-fake-engine", "skerry-inspect-store")]
+        self.coordinator = pathlib.Path(
+            args.coordinator or self.bin / "skerry-coordinator"
+        ).resolve()
+        programs = [
+            self.bin / name
+            for name in (
+                "skerry",
+                "skerryd",
+                "skerry-engine",
+                "skerry-fake-engine",
+                "skerry-inspect-store",
+            )
+        ]
         for program in [self.coordinator, *programs]:
             if not program.exists():
                 sys.exit(f"{program} is missing: ./dev build")
@@ -53,8 +66,19 @@ class Tools:
         self.loop = proxy.Loop()
         self.dataset = self.root / "dataset"
         write_idx(self.root / "images", 200)
-        subprocess.run([self.bin / "skerry-engine", "ingest", self.root / "images", "--out", self.dataset,
-                        "--partitions", str(EXPERTS)], check=True, capture_output=True)
+        subprocess.run(
+            [
+                self.bin / "skerry-engine",
+                "ingest",
+                self.root / "images",
+                "--out",
+                self.dataset,
+                "--partitions",
+                str(EXPERTS),
+            ],
+            check=True,
+            capture_output=True,
+        )
 
 
 class Soak:
@@ -85,11 +109,22 @@ class Soak:
         while time.monotonic() < self.until and not self.stop.is_set():
             with self.lock:
                 seed, self.next_seed = self.next_seed, self.next_seed + 1
-            self.tell(lambda seed=seed: self.tools.story(seed, self.tools, self.tally, self.args.hang_seconds), seed,
-                      min(self.until, time.monotonic() + self.tools.story.seconds))
+            self.tell(
+                lambda seed=seed: self.tools.story(
+                    seed, self.tools, self.tally, self.args.hang_seconds
+                ),
+                seed,
+                min(self.until, time.monotonic() + self.tools.story.seconds),
+            )
 
     def tell_real_story(self):
-        self.tell(lambda: self.tools.real_story(self.args.seed, self.tools, self.tally, self.args.real_steps), self.args.seed, self.until)
+        self.tell(
+            lambda: self.tools.real_story(
+                self.args.seed, self.tools, self.tally, self.args.real_steps
+            ),
+            self.args.seed,
+            self.until,
+        )
 
     def tell(self, make, seed, until):
         story = None
@@ -105,46 +140,112 @@ class Soak:
                 self.tell_failure(story, seed, error)
 
     def tell_failure(self, story, seed, error):
-        kind = "lost" if isinstance(error, Lost) else "stuck" if isinstance(error, Stuck) else "failed"
+        kind = (
+            "lost" if isinstance(error, Lost) else "stuck" if isinstance(error, Stuck) else "failed"
+        )
         self.tally.add(kind)
         expected = isinstance(error, Failure)
-        print(f"\n*** {kind}: story {seed}: {error if expected else traceback.format_exc()}", file=sys.stderr)
+        print(
+            f"\n*** {kind}: story {seed}: {error if expected else traceback.format_exc()}",
+            file=sys.stderr,
+        )
         if story is None or (self.args.planted and kind == "lost"):  # the latter is as it should be
             return
-        transcript = (story.root / "transcript").read_text().splitlines() if (story.root / "transcript").exists() else []
-        print("\n".join(transcript[-25:]),
-              f"\nEverything it left is in {story.root}: transcript (what was done, when), coordinator.log, d*.log (lines carry the "
-              f"time), and the data folders;\nskerry-inspect-store {story.root}/coordinator coordinator 7 reads what is on a disk.\n"
-              f"The same faults in the same order, at other moments: ./dev crash {'--stops ' * self.args.stops}--seed {seed} --clusters 1 --minutes 1",
-              file=sys.stderr, flush=True)
+        transcript = (
+            (story.root / "transcript").read_text().splitlines()
+            if (story.root / "transcript").exists()
+            else []
+        )
+        print(
+            "\n".join(transcript[-25:]),
+            f"\nEverything it left is in {story.root}: transcript (what was done, when), coordinator.log, d*.log (lines carry the "
+            f"time), and the data folders;\nskerry-inspect-store {story.root}/coordinator coordinator 7 reads what is on a disk.\n"
+            f"The same faults in the same order, at other moments: ./dev crash {'--stops ' * self.args.stops}--seed {seed} --clusters 1 --minutes 1",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def result(self):
         counts = self.tally.counts
         kills = max(1, counts["coordinator_kills"] + counts["daemon_kills"])
-        return {"crash": "planted" if self.args.planted else "stops" if self.args.stops else "soak", "minutes": self.args.minutes, "seed": self.args.seed,
-                **{name: counts[name] for name in ("coordinator_kills", "daemon_kills", "acknowledged", "lost", "stuck", "failed")},
-                "in_flight_share": round(counts["kills_in_flight"] / kills, 2),
-                **{name: counts[name] for name in ("stories", "examinations", "stops", "cut_offs", "disk_failures", "disks_filled",
-                                                   "connections_reset", "delays", "holds", "packet_losses", "real_kills", "real_runs", "libzmq_aborts")},
-                "skipped": self.tools.machine.skipped}
+        return {
+            "crash": "planted" if self.args.planted else "stops" if self.args.stops else "soak",
+            "minutes": self.args.minutes,
+            "seed": self.args.seed,
+            **{
+                name: counts[name]
+                for name in (
+                    "coordinator_kills",
+                    "daemon_kills",
+                    "acknowledged",
+                    "lost",
+                    "stuck",
+                    "failed",
+                )
+            },
+            "in_flight_share": round(counts["kills_in_flight"] / kills, 2),
+            **{
+                name: counts[name]
+                for name in (
+                    "stories",
+                    "examinations",
+                    "stops",
+                    "cut_offs",
+                    "disk_failures",
+                    "disks_filled",
+                    "connections_reset",
+                    "delays",
+                    "holds",
+                    "packet_losses",
+                    "real_kills",
+                    "real_runs",
+                    "libzmq_aborts",
+                )
+            },
+            "skipped": self.tools.machine.skipped,
+        }
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./dev crash", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="./dev crash",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--bin", default="build/bin")
     parser.add_argument("--minutes", type=float, default=2)
-    parser.add_argument("--seed", type=int, default=1, help="of the first story; the others count on from it")
-    parser.add_argument("--clusters", type=int, default=3, help="that live side by side; 0 with --real: it alone")
-    parser.add_argument("--real", action=argparse.BooleanOptionalAction, default=None,
-                        help="also one run of the real engine, its weights compared (in ten minutes or more)")
-    parser.add_argument("--real-steps", type=int, default=STEPS, help="that it trains each expert; fewer where a step is slow")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="of the first story; the others count on from it"
+    )
+    parser.add_argument(
+        "--clusters", type=int, default=3, help="that live side by side; 0 with --real: it alone"
+    )
+    parser.add_argument(
+        "--real",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="also one run of the real engine, its weights compared (in ten minutes or more)",
+    )
+    parser.add_argument(
+        "--real-steps",
+        type=int,
+        default=STEPS,
+        help="that it trains each expert; fewer where a step is slow",
+    )
     parser.add_argument("--hang-seconds", type=float, default=HANG_LIMIT)
     kinds = parser.add_mutually_exclusive_group()
-    kinds.add_argument("--stops", action="store_true", help="stop, continue and cut off; no program may end")
-    kinds.add_argument("--planted", action="store_true",
-                       help=f"with a coordinator of a planted build: it has the bug {PLANTED_BUG}, and must lose something")
+    kinds.add_argument(
+        "--stops", action="store_true", help="stop, continue and cut off; no program may end"
+    )
+    kinds.add_argument(
+        "--planted",
+        action="store_true",
+        help=f"with a coordinator of a planted build: it has the bug {PLANTED_BUG}, and must lose something",
+    )
     parser.add_argument("--coordinator", help=argparse.SUPPRESS)  # of a planted build
-    parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)  # of ./dev: whether the options are right
+    parser.add_argument(
+        "--dry-run", action="store_true", help=argparse.SUPPRESS
+    )  # of ./dev: whether the options are right
     args = parser.parse_args()
     if args.dry_run:
         return
@@ -158,7 +259,11 @@ def main():
         print(f"skipped here: {skipped}", file=sys.stderr)
     soak = Soak(args, tools)
     result = soak.run()
-    as_it_should = (result["lost"] > 0 and not result["stuck"] and not result["failed"]) if args.planted else not soak.failures
+    as_it_should = (
+        (result["lost"] > 0 and not result["stuck"] and not result["failed"])
+        if args.planted
+        else not soak.failures
+    )
     if as_it_should:
         shutil.rmtree(tools.root, ignore_errors=True)
     print(json.dumps(result))

@@ -1,4 +1,6 @@
-// LD_PRELOAD for one program: a write or a sync of a file below a folder fails, once, as disks fail.
+// SPDX-License-Identifier: Apache-2.0
+// LD_PRELOAD for one program: a write or a sync of a file below a folder fails,
+// once, as disks fail.
 //
 //   SKERRY_FAIL_FOLDER   the folder
 //   SKERRY_FAIL_WHAT     write: nothing is written, EIO · torn: half is written, then EIO · space: ENOSPC
@@ -6,7 +8,8 @@
 //                        file has its size already, the bytes that stood there come back
 //   SKERRY_FAIL_AT       which one of its kind fails, from 1
 //
-// Everything after it succeeds again: a program that retries would believe itself safe.
+// Everything after it succeeds again: a program that retries would believe
+// itself safe.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -59,7 +62,8 @@ std::mutex mutex;
 // What a failed sync leaves of a file.
 struct Durable {
   off_t size = 0;
-  std::vector<std::pair<off_t, std::string>> before;  // what stood where later writes went, in their order
+  std::vector<std::pair<off_t, std::string>>
+      before;  // what stood where later writes went, in their order
 };
 std::map<Inode, Durable>& durable() {
   static auto* const files = new std::map<Inode, Durable>;  // outlives every thread that writes
@@ -68,8 +72,9 @@ std::map<Inode, Durable>& durable() {
 
 // REQUIRES: the mutex is held.
 void remember(int fd, const struct stat& status, off_t at, size_t count) {
-  Durable& file =
-      durable().try_emplace({status.st_dev, status.st_ino}, Durable{status.st_size, {}}).first->second;
+  Durable& file = durable()
+                      .try_emplace({status.st_dev, status.st_ino}, Durable{status.st_size, {}})
+                      .first->second;
   if (plan().what != "sync" || at >= file.size) return;
   std::string bytes(std::min(count, static_cast<size_t>(file.size - at)), '\0');
   const int reader = ::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDONLY | O_CLOEXEC);
@@ -101,7 +106,8 @@ bool is_ours(int fd, struct stat& status) {
   char path[PATH_MAX];
   const std::string link = "/proc/self/fd/" + std::to_string(fd);
   const ssize_t length = ::readlink(link.c_str(), path, sizeof path);
-  return length > 0 && std::string_view(path, static_cast<std::size_t>(length)).starts_with(plan().folder);
+  return length > 0 &&
+         std::string_view(path, static_cast<std::size_t>(length)).starts_with(plan().folder);
 }
 
 void say(const char* what) {
@@ -124,7 +130,8 @@ ssize_t write_some(int fd, size_t count, off_t at, const Proceed& proceed) {
     errno = EIO;
     return -1;
   }
-  const bool writes_fail = planned.what == "write" || planned.what == "torn" || planned.what == "space";
+  const bool writes_fail =
+      planned.what == "write" || planned.what == "torn" || planned.what == "space";
   if (!writes_fail || ++writes != planned.at) return proceed(count);
   say(planned.what.c_str());
   if (planned.what == "torn" && count > 1) {
@@ -160,7 +167,8 @@ extern "C" {
 
 ssize_t write(int fd, const void* bytes, size_t count) {
   static const auto next = real<ssize_t (*)(int, const void*, size_t)>("write");
-  return write_some(fd, count, ::lseek(fd, 0, SEEK_CUR), [&](size_t some) { return next(fd, bytes, some); });
+  return write_some(fd, count, ::lseek(fd, 0, SEEK_CUR),
+                    [&](size_t some) { return next(fd, bytes, some); });
 }
 
 ssize_t pwrite(int fd, const void* bytes, size_t count, off_t at) {

@@ -1,14 +1,17 @@
-// Keeps objects on a disk that fails, and tries each change again as a careless host would. Prints "durable HASH" for each
-// object that the store calls durable. Usage: skerry-fail-disk-probe FOLDER
+// SPDX-License-Identifier: Apache-2.0
+// Keeps objects on a disk that fails, and tries each change again as a careless
+// host would. Prints "durable HASH" for each object that the store calls
+// durable. Usage: skerry-fail-disk-probe FOLDER
 //
-// Exits with status 1 if a change fails, though there was room, and the store does not say that it has failed.
+// Exits with status 1 if a change fails, though there was room, and the store
+// does not say that it has failed.
 #include <iostream>
 #include <unordered_set>
 
 #include "storage/layout.h"
 #include "storage/object_store.h"
 #include "storage/rocksdb/rocksdb_store.h"
-#include "storage/testing.h"
+#include "storage/testing/testing.h"
 
 namespace {
 
@@ -31,7 +34,8 @@ bool succeeds(Store& store, const Change& change) {
   return false;
 }
 
-void receive(Store& store, ObjectStore& objects, const NamedManifest& named, const std::string& bytes) {
+void receive(Store& store, ObjectStore& objects, const NamedManifest& named,
+             const std::string& bytes) {
   const Layout layout = value_of(layout_of(named.manifest));
   const auto begun = [&]() -> Result<void> {
     TRY(objects.begin(named));
@@ -53,14 +57,16 @@ void receive(Store& store, ObjectStore& objects, const NamedManifest& named, con
 int main(int count, char** words) {
   if (count != 2) return 2;
   const std::string folder = words[1];
-  const Result<std::unique_ptr<Store>> store = open_rocksdb_store(folder + "/store", {.reserve_bytes = 0});
+  const Result<std::unique_ptr<Store>> store =
+      open_rocksdb_store(folder + "/store", {.reserve_bytes = 0});
   if (!store) return 0;  // the disk failed before anything was promised
   const Result<std::unique_ptr<ObjectStore>> objects =
       ObjectStore::open(**store, folder + "/objects", Checkpoints::kAsFiles);
   if (!objects) return 0;
   const std::string bytes = snapshot_bytes(1);
   const Safetensors tensors = snapshot(1);
-  receive(**store, **objects, value_of(build_checkpoint_manifest(tensors, checkpoint_facts(200))), bytes);
+  receive(**store, **objects, value_of(build_checkpoint_manifest(tensors, checkpoint_facts(200))),
+          bytes);
   NamedManifest stored;
   const auto kept = [&]() -> Result<void> {
     ASSIGN_OR_RETURN(stored, (*objects)->store_checkpoint(tensors, checkpoint_facts(100)));

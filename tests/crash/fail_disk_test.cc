@@ -1,5 +1,7 @@
-// Each sync of a program that keeps objects fails in turn, and every third write. What the program calls durable is whole at the next
-// start (S4, S7), and the store knows of each failure.
+// SPDX-License-Identifier: Apache-2.0
+// Each sync of a program that keeps objects fails in turn, and every third
+// write. What the program calls durable is whole at the next start (S4, S7),
+// and the store knows of each failure.
 #include <gtest/gtest.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -9,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "storage/object_store.h"
 #include "storage/rocksdb/rocksdb_store.h"
-#include "storage/testing.h"
+#include "storage/testing/testing.h"
 
 namespace skerry::storage {
 namespace {
@@ -41,7 +43,8 @@ Outcome run_probe(const std::string& folder, const std::string& what, int at) {
   std::string path = folder;
   char* arguments[] = {program.data(), path.data(), nullptr};
   pid_t child = 0;
-  EXPECT_EQ(posix_spawn(&child, program.c_str(), &actions, nullptr, arguments, environment.data()), 0);
+  EXPECT_EQ(posix_spawn(&child, program.c_str(), &actions, nullptr, arguments, environment.data()),
+            0);
   posix_spawn_file_actions_destroy(&actions);
   ::close(ends[1]);
   Outcome outcome;
@@ -69,7 +72,8 @@ TEST_P(FailDisk, what_is_called_durable_is_whole_at_the_next_start) {
     const TempFolder folder;
     const Outcome outcome = run_probe(folder.path(), GetParam(), at);
     fired = outcome.fired;
-    // RocksDB aborts where it cannot write while it opens: nothing is promised then.
+    // RocksDB aborts where it cannot write while it opens: nothing is promised
+    // then.
     EXPECT_TRUE(outcome.status == 0 || (WIFSIGNALED(outcome.status) && outcome.durable.empty()))
         << GetParam() << " " << at << ": status " << outcome.status;
     if (!fired) {
@@ -78,10 +82,12 @@ TEST_P(FailDisk, what_is_called_durable_is_whole_at_the_next_start) {
     if (outcome.durable.empty()) continue;
     const auto store = open_rocksdb_store(folder / "store", {.reserve_bytes = 0});
     ASSERT_TRUE(store.has_value()) << at << ": " << store.error().message;
-    const auto objects = value_of(ObjectStore::open(**store, folder / "objects", Checkpoints::kAsFiles));
+    const auto objects =
+        value_of(ObjectStore::open(**store, folder / "objects", Checkpoints::kAsFiles));
     for (const Hash& name : outcome.durable) {
       ASSERT_TRUE(objects->has(name)) << GetParam() << " " << at;
-      EXPECT_TRUE(objects->check(name).has_value()) << GetParam() << " " << at << ": it was called durable";
+      EXPECT_TRUE(objects->check(name).has_value())
+          << GetParam() << " " << at << ": it was called durable";
     }
   }
   EXPECT_GT(at, 10) << "it failed hardly anything";

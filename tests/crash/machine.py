@@ -1,4 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a machine must allow for some faults: a network and mounts of our own, in which nothing outside is touched."""
+
 import contextlib
 import os
 import pathlib
@@ -12,7 +14,12 @@ UNSHARE = ["unshare", "--user", "--map-root-user", "--net", "--mount"]
 
 def works(*command):
     try:
-        return subprocess.run([str(c) for c in command], capture_output=True, stdin=subprocess.DEVNULL).returncode == 0
+        return (
+            subprocess.run(
+                [str(c) for c in command], capture_output=True, stdin=subprocess.DEVNULL
+            ).returncode
+            == 0
+        )
     except OSError:
         return False
 
@@ -22,7 +29,18 @@ def isolate():
     if ISOLATED in os.environ or not works(*UNSHARE, "ip", "link", "set", "lo", "up"):
         return
     os.environ[ISOLATED] = "1"
-    os.execvp(UNSHARE[0], [*UNSHARE, "sh", "-c", 'ip link set lo up && exec "$0" "$@"', sys.executable, "-B", *sys.argv])
+    os.execvp(
+        UNSHARE[0],
+        [
+            *UNSHARE,
+            "sh",
+            "-c",
+            'ip link set lo up && exec "$0" "$@"',
+            sys.executable,
+            "-B",
+            *sys.argv,
+        ],
+    )
 
 
 class Machine:
@@ -30,7 +48,10 @@ class Machine:
         self.skipped = []
         self.disks = self.packets = False
         if ISOLATED not in os.environ:
-            self.skipped += ["full disks (no mount namespace)", "lost packets (no network namespace)"]
+            self.skipped += [
+                "full disks (no mount namespace)",
+                "lost packets (no network namespace)",
+            ]
             return
         probe = pathlib.Path(folder) / "probe"
         probe.mkdir()
@@ -39,7 +60,9 @@ class Machine:
             subprocess.run(["umount", probe], check=True)
         else:
             self.skipped.append("full disks (tmpfs cannot be mounted)")
-        self.packets = shutil.which("nft") is not None and works("nft", "add", "table", "inet", "probe")
+        self.packets = shutil.which("nft") is not None and works(
+            "nft", "add", "table", "inet", "probe"
+        )
         if not self.packets:
             self.skipped.append("lost packets (nft is missing or not allowed)")
 
@@ -55,13 +78,20 @@ class Packets:
         some = "" if percent >= 100 else f"numgen random mod 100 < {percent}"
         rules = "\n".join(f"tcp {side} {self.ports} {some} drop" for side in sides)
         self.clear()
-        subprocess.run(["nft", "-f", "-"], check=True, capture_output=True, text=True,
-                       input=f"table inet {self.table} {{\nchain lossy {{\ntype filter hook input priority 0\n{rules}\n}}\n}}\n")
+        subprocess.run(
+            ["nft", "-f", "-"],
+            check=True,
+            capture_output=True,
+            text=True,
+            input=f"table inet {self.table} {{\nchain lossy {{\ntype filter hook input priority 0\n{rules}\n}}\n}}\n",
+        )
         self.on = True
 
     def clear(self):
         if self.on:
-            subprocess.run(["nft", "delete", "table", "inet", self.table], check=True, capture_output=True)
+            subprocess.run(
+                ["nft", "delete", "table", "inet", self.table], check=True, capture_output=True
+            )
         self.on = False
 
 
@@ -72,7 +102,10 @@ class Disk:
         self.folder, self.filler = pathlib.Path(folder), pathlib.Path(folder) / "filler"
         self.filled = False
         self.folder.mkdir(mode=0o700)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m,mode=0700", "tmpfs", folder], check=True)
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m,mode=0700", "tmpfs", folder],
+            check=True,
+        )
 
     def fill(self, leave):
         """All but `leave` bytes."""
@@ -80,7 +113,9 @@ class Disk:
         at = os.statvfs(self.folder)
         with open(self.filler, "wb") as out:
             if (most := at.f_bavail * at.f_frsize - leave) > 0:
-                with contextlib.suppress(OSError):  # a program took some of it meanwhile: full all the same
+                with contextlib.suppress(
+                    OSError
+                ):  # a program took some of it meanwhile: full all the same
                     os.posix_fallocate(out.fileno(), 0, most)
 
     def free(self):

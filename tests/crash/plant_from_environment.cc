@@ -1,4 +1,6 @@
-// Linked into the coordinator of a planted build alone: SKERRY_PLANTED_BUG names the bug of base/planted.h that is turned on.
+// SPDX-License-Identifier: Apache-2.0
+// Linked into the coordinator of a planted build alone: SKERRY_PLANTED_BUG
+// names the bug of base/planted.h that is turned on.
 #include <cstdlib>
 #include <string_view>
 

@@ -1,4 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
 """A TCP proxy that stands between daemons and a coordinator: it delays, holds everything back, or resets every connection."""
+
 import asyncio
 import random
 import socket
@@ -31,8 +33,13 @@ class Proxy:
         self.moving = asyncio.Event()
         self.moving.set()
         for i in range(self.count):
-            self.servers.append(await asyncio.start_server(lambda r, w, i=i: self._serve(r, w, self.target + i),
-                                                           "127.0.0.1", self.first + i))
+            self.servers.append(
+                await asyncio.start_server(
+                    lambda r, w, i=i: self._serve(r, w, self.target + i),
+                    "127.0.0.1",
+                    self.first + i,
+                )
+            )
 
     async def _serve(self, reader, writer, port):
         try:
@@ -41,7 +48,10 @@ class Proxy:
             self._reset(writer)
             return
         self.writers |= {writer, far_writer}
-        ways = [asyncio.ensure_future(self._pass(reader, far_writer)), asyncio.ensure_future(self._pass(far_reader, writer))]
+        ways = [
+            asyncio.ensure_future(self._pass(reader, far_writer)),
+            asyncio.ensure_future(self._pass(far_reader, writer)),
+        ]
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         for way in ways:
             way.cancel()
@@ -63,7 +73,9 @@ class Proxy:
     @staticmethod
     def _reset(writer):
         # No farewell: RST, as a NAT that forgot the connection.
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
         writer.transport.abort()
 
     def set_delay(self, seconds):
@@ -76,6 +88,7 @@ class Proxy:
         def reset():
             for writer in list(self.writers):
                 self._reset(writer)
+
         self.loop.loop.call_soon_threadsafe(reset)
 
     def close(self):
@@ -84,4 +97,5 @@ class Proxy:
                 server.close()
             for writer in list(self.writers):
                 self._reset(writer)
+
         self.loop.run(shut())

@@ -1,4 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
 """The real engine, killed with its daemon or alone with the coordinator, again and again: the weights are the unbroken run's, byte by byte."""
+
 import pathlib
 import random
 import shutil
@@ -10,9 +12,11 @@ from cluster import Cluster, Failure  # noqa: E402
 from story import Lost  # noqa: E402
 
 STEPS = 1500  # of each expert
-TRAIN = {"model": {"width": 32, "depth": 2, "heads": 2, "patch_size": 7},
-         "train": {"batch_size": 16, "learning_rate": 1e-3},
-         "checkpoint": {"round_steps": 50}}
+TRAIN = {
+    "model": {"width": 32, "depth": 2, "heads": 2, "patch_size": 7},
+    "train": {"batch_size": 16, "learning_rate": 1e-3},
+    "checkpoint": {"round_steps": 50},
+}
 
 
 class RealStory:
@@ -29,8 +33,12 @@ class RealStory:
                 round_number += 1
                 found = self.train(f"disturbed-{round_number}", self.strike)
                 if found != expected:
-                    different = sorted(name for name in expected if found.get(name) != expected[name])
-                    raise Lost(f"the real engine's weights are not those of the unbroken run: {different}")
+                    different = sorted(
+                        name for name in expected if found.get(name) != expected[name]
+                    )
+                    raise Lost(
+                        f"the real engine's weights are not those of the unbroken run: {different}"
+                    )
                 self.tally.add("real_runs")
                 shutil.rmtree(self.root / f"disturbed-{round_number}")
         finally:
@@ -38,7 +46,9 @@ class RealStory:
                 cluster.close()
 
     def train(self, name, disturb):
-        cluster = Cluster(self.tools.bin, root=self.root / name, coordinator_args=["--lease-seconds", "1"])
+        cluster = Cluster(
+            self.tools.bin, root=self.root / name, coordinator_args=["--lease-seconds", "1"]
+        )
         self.clusters = [cluster]
         cluster.start_coordinator()
         cluster.run("dataset", "add", "shapes", self.tools.dataset, "--partitions", 3)
@@ -54,13 +64,20 @@ class RealStory:
         out = cluster.root / "ensemble"
         cluster.run("ensemble", "fetch", "run", "-o", out, "--training-state")
         cluster.close()
-        return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.glob("expert_*/*.safetensors"))}
+        return {
+            str(path.relative_to(out)): path.read_bytes()
+            for path in sorted(out.glob("expert_*/*.safetensors"))
+        }
 
     def strike(self, cluster):
         """A kill for about every two commits, so that the run still ends."""
         count = len(cluster.events(kind="committed"))
-        cluster.wait(lambda: len(cluster.events(kind="committed")) > count + 1
-                     or cluster.json("run", "show", "run")["state"] == "done", "commits", limit=900)
+        cluster.wait(
+            lambda: len(cluster.events(kind="committed")) > count + 1
+            or cluster.json("run", "show", "run")["state"] == "done",
+            "commits",
+            limit=900,
+        )
         time.sleep(self.random.uniform(0, 1))
         self.tally.add("real_kills")
         if self.random.random() < 0.4:

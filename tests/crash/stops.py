@@ -1,8 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
 """./dev crash --stops: programs that are stopped (SIGSTOP), continued and cut off, and never killed: none of them may end.
 
 Stopped for longer than ZeroMQ's heartbeats last, a program loses every connection; continued, it dials all of them anew at
 once, as a machine does that was suspended, or whose network was away.
 """
+
 import random
 import signal
 import time
@@ -58,9 +60,16 @@ class StopsStory(Story):
     def stop_some(self):
         """Some at once, each continued at a moment of its own."""
         programs = [self.coordinator, *self.daemons.values()]
-        stopped = {program: self.random.uniform(0.05, LONGEST)
-                   for program in self.random.sample(programs, self.random.choice([1, 1, 2, 3, len(programs)]))}
-        self.say("stop", *(f"{program.name} for {seconds:.2f} s," for program, seconds in stopped.items()))
+        stopped = {
+            program: self.random.uniform(0.05, LONGEST)
+            for program in self.random.sample(
+                programs, self.random.choice([1, 1, 2, 3, len(programs)])
+            )
+        }
+        self.say(
+            "stop",
+            *(f"{program.name} for {seconds:.2f} s," for program, seconds in stopped.items()),
+        )
         self.tally.add("stops", len(stopped))
         for program in stopped:
             program.pause(True)
@@ -97,7 +106,9 @@ class RealStops(RealStory):
         programs = [cluster.coordinator, *cluster.daemons.values()]
         for program in programs:
             if not program.alive():
-                raise Failure(f"{program.name} ended by itself with {program.popen.returncode}; its log ends:\n{program.tail()}")
+                raise Failure(
+                    f"{program.name} ended by itself with {program.popen.returncode}; its log ends:\n{program.tail()}"
+                )
         stopped = self.random.sample(programs, self.random.choice([1, 1, 2, 3]))
         self.tally.add("stops", len(stopped))
         try:

@@ -1,4 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
 """One cluster's life under faults: it is born, struck many times, left to heal and looked at, again and again."""
+
 import collections
 import json
 import os
@@ -23,7 +25,8 @@ KEEP = 3
 HANG_LIMIT = 300  # seconds without any progress although nothing is disturbed: stuck
 SEED = 7  # of the run, as Cluster.create_run writes it
 
-# libzmq 4.3.4 stops its process, rarely, when a connection breaks while its handshake asks who may enter.
+# libzmq 4.3.4 stops its process, rarely, when a connection breaks while its
+# handshake asks who may enter.
 LIBZMQ_ABORT = "Assertion failed: !_io_error"
 
 
@@ -56,9 +59,14 @@ class Program(Process):
 
     def start(self, env=None):
         self.excused, self.stopped = bool(env), False
-        self.popen = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                      stderr=subprocess.STDOUT, start_new_session=True,
-                                      env={**os.environ, **(self.env or {}), **(env or {})})
+        self.popen = subprocess.Popen(
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **(self.env or {}), **(env or {})},
+        )
         self.since = time.monotonic()
         self.reader = threading.Thread(target=self._read, args=(self.popen.stdout,), daemon=True)
         self.reader.start()
@@ -88,7 +96,9 @@ class Story(Cluster):
     def __init__(self, seed, tools, tally, hang_limit=HANG_LIMIT):
         self.random = random.Random(seed)
         self.seed, self.tools, self.tally, self.hang_limit = seed, tools, tally, hang_limit
-        super().__init__(tools.bin, root=tools.root / f"story-{seed}", engine=tools.bin / "skerry-fake-engine")
+        super().__init__(
+            tools.bin, root=tools.root / f"story-{seed}", engine=tools.bin / "skerry-fake-engine"
+        )
         self.witness = witness.Witness()
         self.began = time.monotonic()
         self.transcript = open(self.root / "transcript", "w")
@@ -104,7 +114,10 @@ class Story(Cluster):
         if self.random.random() < 0.5:
             self.proxy = Proxy(tools.loop, free_ports(3), self.port)
             self.coordinator_args += ["--advertise", f"127.0.0.1:{self.proxy.first}"]
-        self.engine_env = {"SKERRY_FAKE_STEP_MS": "5", "SKERRY_FAKE_WEIGHTS": str(self.random.choice([256, 256, 16384]))}
+        self.engine_env = {
+            "SKERRY_FAKE_STEP_MS": "5",
+            "SKERRY_FAKE_WEIGHTS": str(self.random.choice([256, 256, 16384])),
+        }
 
     def say(self, *words):
         print(f"{time.monotonic() - self.began:8.3f}", *words, file=self.transcript, flush=True)
@@ -123,21 +136,38 @@ class Story(Cluster):
 
     def be_born(self):
         """The first start is killed too, at drawn moments, until one is left alone."""
-        command = [self.tools.coordinator, "--data", self.root / "coordinator", "--listen", f"127.0.0.1:{self.port}",
-                   *self.coordinator_args]
+        command = [
+            self.tools.coordinator,
+            "--data",
+            self.root / "coordinator",
+            "--listen",
+            f"127.0.0.1:{self.port}",
+            *self.coordinator_args,
+        ]
         self.coordinator = Program("coordinator", command, self.root / "coordinator.log")
         for _ in range(self.random.randrange(4)):
             time.sleep(self.random.uniform(0, 0.1))
             self.end(self.coordinator, why="in its first start")
             self.coordinator.start()
-        self.wait(lambda: (self.root / "coordinator/admin.toml").exists() and self.try_json("node", "list") is not None,
-                  "the coordinator to answer", self.coordinator, limit=self.hang_limit)
+        self.wait(
+            lambda: (self.root / "coordinator/admin.toml").exists()
+            and self.try_json("node", "list") is not None,
+            "the coordinator to answer",
+            self.coordinator,
+            limit=self.hang_limit,
+        )
         self.run("dataset", "add", "shapes", self.tools.dataset, "--partitions", EXPERTS)
-        self.token = self.json("token", "create", "--role", "node", "--uses", "100", "--ttl", "48h")["token"]
+        self.token = self.json(
+            "token", "create", "--role", "node", "--uses", "100", "--ttl", "48h"
+        )["token"]
         for _ in range(EXPERTS + self.random.randrange(2)):
             self.add_node()
-        self.create_run("run", train={"steps": 100_000_000}, schedule={"turn_rounds": 2},
-                        checkpoint={"round_steps": self.random.choice([5, 10, 20]), "keep": KEEP})
+        self.create_run(
+            "run",
+            train={"steps": 100_000_000},
+            schedule={"turn_rounds": 2},
+            checkpoint={"round_steps": self.random.choice([5, 10, 20]), "keep": KEEP},
+        )
         self.await_progress("after its birth")
 
     def add_node(self):
@@ -145,17 +175,40 @@ class Story(Cluster):
         self.joined += 1
         if self.small_nodes:
             self.disks[name] = Disk(self.root / name, 96)
-        self.daemons[name] = Program(name, self.command_of(name), self.root / f"{name}.log", self.engine_env, self.witness.read)
+        self.daemons[name] = Program(
+            name,
+            self.command_of(name),
+            self.root / f"{name}.log",
+            self.engine_env,
+            self.witness.read,
+        )
         self.say("start", name, "anew")
 
     def command_of(self, name):
-        return [self.bin / "skerryd", "join", self.token, "--data", self.root / name, "--name", name, "--engine", self.engine]
+        return [
+            self.bin / "skerryd",
+            "join",
+            self.token,
+            "--data",
+            self.root / name,
+            "--name",
+            name,
+            "--engine",
+            self.engine,
+        ]
 
     # ---- faults
 
     def suffer(self):
-        blows = [(self.kill_coordinator, 34), (self.kill_daemons, 44), (self.kill_both, 10), (self.stop_daemon, 4),
-                 (self.stop_coordinator, 3), (self.fail_disk, 8), (self.replace_node, 1)]
+        blows = [
+            (self.kill_coordinator, 34),
+            (self.kill_daemons, 44),
+            (self.kill_both, 10),
+            (self.stop_daemon, 4),
+            (self.stop_coordinator, 3),
+            (self.fail_disk, 8),
+            (self.replace_node, 1),
+        ]
         if self.proxy:
             blows += [(self.cut, 4), (self.delay, 3), (self.hold, 2)]
         if self.packets:
@@ -183,7 +236,9 @@ class Story(Cluster):
         after = self.random.uniform(0, 0.05 if aimed else 0.3)
         if aimed:
             with self.witness.news:
-                self.witness.news.wait_for(lambda: any(self.in_flight(program) for program in programs), timeout=1)
+                self.witness.news.wait_for(
+                    lambda: any(self.in_flight(program) for program in programs), timeout=1
+                )
         time.sleep(after)
 
     def end(self, *programs, why=""):
@@ -200,7 +255,12 @@ class Story(Cluster):
         self.tally.add("coordinator_kills", programs.count(self.coordinator))
         self.tally.add("daemon_kills", len(programs) - programs.count(self.coordinator))
         self.tally.add("kills_in_flight", hits)
-        self.say("kill", *(program.name for program in programs), *[why] * bool(why), "(commit in flight)" if hits else "")
+        self.say(
+            "kill",
+            *(program.name for program in programs),
+            *[why] * bool(why),
+            "(commit in flight)" if hits else "",
+        )
 
     def strike(self, *programs, down=None):
         """Kills them at once, and starts them again after a while."""
@@ -256,16 +316,24 @@ class Story(Cluster):
     def fail_disk_of(self, program, what):
         """One write or sync of one program fails. It must leave by itself, and come back with all it promised."""
         folder = self.root / program.name
-        plan = {"LD_PRELOAD": str(self.tools.fail_disk), "SKERRY_FAIL_FOLDER": str(folder), "SKERRY_FAIL_WHAT": what,
-                "SKERRY_FAIL_AT": str(self.random.randrange(1, 60))}
+        plan = {
+            "LD_PRELOAD": str(self.tools.fail_disk),
+            "SKERRY_FAIL_FOLDER": str(folder),
+            "SKERRY_FAIL_WHAT": what,
+            "SKERRY_FAIL_AT": str(self.random.randrange(1, 60)),
+        }
         self.aim(program)
-        self.end(program, why=f"to start it with a disk that fails: {what} {plan['SKERRY_FAIL_AT']}")
+        self.end(
+            program, why=f"to start it with a disk that fails: {what} {plan['SKERRY_FAIL_AT']}"
+        )
         self.start_again(program, plan)
         self.tally.add("disk_failures")
         limit = time.monotonic() + self.random.uniform(0.5, 3)
         while program.alive() and time.monotonic() < limit:
             time.sleep(0.05)
-        self.say(program.name, "goes on" if program.alive() else f"left with {program.popen.returncode}")
+        self.say(
+            program.name, "goes on" if program.alive() else f"left with {program.popen.returncode}"
+        )
 
     def replace_node(self):
         """A rented machine is gone with its disk; another joins."""
@@ -291,7 +359,10 @@ class Story(Cluster):
         self.tally.add("disks_filled")
         self.disks[name].fill(leave)
         program.excused = True
-        self.strike(self.random.choice([self.coordinator, *self.daemons.values()]), down=self.random.uniform(0, 1.5))
+        self.strike(
+            self.random.choice([self.coordinator, *self.daemons.values()]),
+            down=self.random.uniform(0, 1.5),
+        )
         self.disks[name].free()
 
     def cut(self):
@@ -327,11 +398,15 @@ class Story(Cluster):
         for program in [self.coordinator, *self.daemons.values()]:
             if program.alive():
                 continue
-            if LIBZMQ_ABORT in program.tail(1):  # as good as a kill: what was promised must hold all the same
+            if LIBZMQ_ABORT in program.tail(
+                1
+            ):  # as good as a kill: what was promised must hold all the same
                 self.say(program.name, "was ended by an assertion of libzmq")
                 self.tally.add("libzmq_aborts")
             elif not program.excused:
-                raise Failure(f"{program.name} left by itself with {program.popen.returncode}; its log ends:\n{program.tail()}")
+                raise Failure(
+                    f"{program.name} left by itself with {program.popen.returncode}; its log ends:\n{program.tail()}"
+                )
             program.kill()
             self.start_again(program)
 
@@ -356,6 +431,7 @@ class Story(Cluster):
         def reached():
             self.restart_those_that_may_end()
             return all(self.witness.last.get(expert, 0) > since for expert in range(EXPERTS))
+
         while True:
             with self.witness.news:
                 if self.witness.news.wait_for(reached, timeout=1):
@@ -390,8 +466,13 @@ class Story(Cluster):
 
     def inspect(self, program, kind):
         """Every object on the disk of a program that was killed, each chunk hashed, each checkpoint compared."""
-        done = without_report(subprocess.run([self.bin / "skerry-inspect-store", self.root / program.name, kind, str(SEED)],
-                                             capture_output=True, text=True))
+        done = without_report(
+            subprocess.run(
+                [self.bin / "skerry-inspect-store", self.root / program.name, kind, str(SEED)],
+                capture_output=True,
+                text=True,
+            )
+        )
         if done.returncode != 0:
             raise Lost(f"the disk of {program.name} is wrong:\n{done.stderr}")
         return [json.loads(line) for line in done.stdout.splitlines()]

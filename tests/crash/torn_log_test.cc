@@ -1,22 +1,25 @@
-// A power loss while the last record of the log is written, at every byte of it: the store opens, all that was acknowledged
-// is there, and the record is there whole or not at all (S6, S7).
+// SPDX-License-Identifier: Apache-2.0
+// A power loss while the last record of the log is written, at every byte of
+// it: the store opens, all that was acknowledged is there, and the record is
+// there whole or not at all (S6, S7).
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "storage/rocksdb/log_tail.h"
 #include "storage/rocksdb/rocksdb_store.h"
-#include "storage/testing.h"
+#include "storage/testing/testing.h"
 
 namespace skerry::storage {
 namespace {
 
 constexpr std::size_t kSector = 512;
 
-// What a disk holds: a synced record of three blocks, then one that was being written.
+// What a disk holds: a synced record of three blocks, then one that was being
+// written.
 class TornLog : public testing::Test {
  protected:
   void write(std::size_t last_bytes) {
@@ -45,8 +48,8 @@ class TornLog : public testing::Test {
 
   std::string zeroed(std::size_t from, std::size_t to) const {
     std::string log = log_;
-    std::fill(log.begin() + static_cast<std::ptrdiff_t>(from), log.begin() + static_cast<std::ptrdiff_t>(to),
-              '\0');
+    std::fill(log.begin() + static_cast<std::ptrdiff_t>(from),
+              log.begin() + static_cast<std::ptrdiff_t>(to), '\0');
     return log;
   }
 
@@ -90,7 +93,8 @@ TEST_F(TornLog, zeros_in_a_record_of_several_blocks_are_dropped) {
     if (at > acknowledged_) expect_cut(log_.substr(0, at), "cut at " + std::to_string(at));
     expect_cut(zeroed(at, log_.size()), "zeros from " + std::to_string(at));
   }
-  for (std::size_t sector = acknowledged_ / kSector * kSector; sector < log_.size(); sector += 11 * kSector) {
+  for (std::size_t sector = acknowledged_ / kSector * kSector; sector < log_.size();
+       sector += 11 * kSector) {
     const std::size_t from = std::max(sector, acknowledged_);
     const std::size_t to = std::min(sector + kSector, log_.size());
     expect_cut(zeroed(from, to), "zeros in the sector at " + std::to_string(sector));
@@ -99,7 +103,8 @@ TEST_F(TornLog, zeros_in_a_record_of_several_blocks_are_dropped) {
   expect_opens(zeroed(middle, middle + kSector), "zeros in a sector in the middle");
 }
 
-// What was synced is never cut: zeros in a record with another one after it, and a short damage in the last one.
+// What was synced is never cut: zeros in a record with another one after it,
+// and a short damage in the last one.
 TEST_F(TornLog, other_damage_is_not_taken_for_a_power_loss) {
   write(3'000);
   const std::size_t synced_sector = acknowledged_ / 2 / kSector * kSector;

@@ -1,9 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 """What daemons were told, kept outside the programs, and whether the coordinator still knows it.
 
 A daemon's log is the witness: "committed step N" stands there only after the coordinator acknowledged it. What is lost is
 trained again, to the same bytes: so an acknowledgement needs a commit that was there before it, by the wall clock that
 all programs share.
 """
+
 import collections
 import datetime
 import re
@@ -20,7 +22,9 @@ class Witness:
 
     def __init__(self):
         self.news = threading.Condition()
-        self.acknowledged = collections.defaultdict(dict)  # expert -> step -> when it was first read, in seconds of 1970
+        self.acknowledged = collections.defaultdict(
+            dict
+        )  # expert -> step -> when it was first read, in seconds of 1970
         self.last = {}  # expert -> when its latest acknowledgement was read
         self.open = {}  # (daemon, expert) -> (when, to step): sent and not answered
 
@@ -47,7 +51,11 @@ class Witness:
     def in_flight(self, daemons, since):
         """What these daemons have sent after `since` and wait for."""
         with self.news:
-            return {key: value for key, value in self.open.items() if key[0] in daemons and value[0] > since}
+            return {
+                key: value
+                for key, value in self.open.items()
+                if key[0] in daemons and value[0] > since
+            }
 
     def still(self, before):
         with self.news:
@@ -60,16 +68,23 @@ class Witness:
 
 def lost(acknowledged, events, run):
     """Acknowledged steps that the coordinator's events do not have, or only from a later commit."""
-    known = {(event["expert"], event["step"]): datetime.datetime.fromisoformat(event["time"]).timestamp()
-             for event in reversed(events) if event["kind"] == "committed" and event["run"] == run}
+    known = {
+        (event["expert"], event["step"]): datetime.datetime.fromisoformat(event["time"]).timestamp()
+        for event in reversed(events)
+        if event["kind"] == "committed" and event["run"] == run
+    }
     out = []
     for expert, steps in sorted(acknowledged.items()):
         for step, read in sorted(steps.items()):
             if (expert, step) not in known:
-                out.append(f"expert {expert}: step {step} was acknowledged, and the coordinator does not know it")
+                out.append(
+                    f"expert {expert}: step {step} was acknowledged, and the coordinator does not know it"
+                )
             elif (late := known[expert, step] - read) > 0:
-                out.append(f"expert {expert}: step {step} was acknowledged {late:.3f} s before the commit that the coordinator "
-                           "knows: an earlier one was lost")
+                out.append(
+                    f"expert {expert}: step {step} was acknowledged {late:.3f} s before the commit that the coordinator "
+                    "knows: an earlier one was lost"
+                )
     return out
 
 
@@ -80,8 +95,10 @@ def lost_on_disk(acknowledged, checkpoints, keep):
         there = {c["step"] for c in checkpoints if c["expert"] == expert}
         newest = max(steps)
         if newest not in there and len([step for step in there if step > newest]) < keep:
-            out.append(f"expert {expert}: the checkpoint of acknowledged step {newest} is not on the coordinator's disk "
-                       f"(it has {sorted(there)})")
+            out.append(
+                f"expert {expert}: the checkpoint of acknowledged step {newest} is not on the coordinator's disk "
+                f"(it has {sorted(there)})"
+            )
     return out
 
 
@@ -101,13 +118,19 @@ def broken_rules(events, run, experts):
         expert = event["expert"]
         if event["kind"] == "granted":
             if event["epoch"] <= epoch[expert]:
-                out.append(f"expert {expert}: granted in epoch {event['epoch']} after epoch {epoch[expert]} (event {event['number']})")
+                out.append(
+                    f"expert {expert}: granted in epoch {event['epoch']} after epoch {epoch[expert]} (event {event['number']})"
+                )
             epoch[expert] = event["epoch"]
             continue
         span = SPAN.search(event["reason"])
         if event["epoch"] != epoch[expert]:
-            out.append(f"expert {expert}: a commit of epoch {event['epoch']} in epoch {epoch[expert]} (event {event['number']})")
+            out.append(
+                f"expert {expert}: a commit of epoch {event['epoch']} in epoch {epoch[expert]} (event {event['number']})"
+            )
         if int(span[1]) != step[expert] or int(span[2]) != event["step"]:
-            out.append(f"expert {expert}: {span[0]} committed on step {step[expert]} (event {event['number']})")
+            out.append(
+                f"expert {expert}: {span[0]} committed on step {step[expert]} (event {event['number']})"
+            )
         step[expert] = event["step"]
     return out

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Backups of a coordinator that runs: each holds all that is whole, as of some moment between its command and its end."""
+
 import hashlib
 import shutil
 import subprocess
@@ -12,7 +14,13 @@ from cluster import flip_byte, without_report
 class Backup(EndToEnd):
     def command(self, *words, status=0):
         """What it says of what the copy lacks, or of a failure."""
-        done = without_report(subprocess.run([str(word) for word in (BIN / "skerry-coordinator", *words)], capture_output=True, text=True))
+        done = without_report(
+            subprocess.run(
+                [str(word) for word in (BIN / "skerry-coordinator", *words)],
+                capture_output=True,
+                text=True,
+            )
+        )
         self.assertEqual(done.returncode, status, done.stderr)
         return done.stderr
 
@@ -22,7 +30,9 @@ class Backup(EndToEnd):
         data = cluster.root / "coordinator"
         cluster.add_dataset(partitions=2)
         for name in ("one", "two"):
-            cluster.start_daemon(name, env={"SKERRY_FAKE_STEP_MS": "1", "SKERRY_FAKE_WEIGHTS": "100000"})
+            cluster.start_daemon(
+                name, env={"SKERRY_FAKE_STEP_MS": "1", "SKERRY_FAKE_WEIGHTS": "100000"}
+            )
         cluster.create_run("run", train={"steps": 1000000})
         cluster.wait_event(kind="committed", run="run")
         taken = []
@@ -33,13 +43,18 @@ class Backup(EndToEnd):
         self.assertEqual(cluster.events(kind="lease_lost"), [], "nobody noticed")
         cluster.close()
 
-        cluster.coordinator_args = ["--lease-seconds", "1"]  # a restored one answers nobody for five of them
+        cluster.coordinator_args = [
+            "--lease-seconds",
+            "1",
+        ]  # a restored one answers nobody for five of them
         for backup, before in taken:
             shutil.rmtree(data)
             self.command("restore", backup, "--data", data)
             cluster.start_coordinator()
             for now, then in zip(cluster.experts("run"), before):
-                self.assertGreaterEqual(now["step"], then["step"], "what was acknowledged before is in it")
+                self.assertGreaterEqual(
+                    now["step"], then["step"], "what was acknowledged before is in it"
+                )
             self.assertEqual(cluster.coordinator.stop(), 0)
 
     def trained(self):
@@ -52,15 +67,22 @@ class Backup(EndToEnd):
         it.wait_run("run")
 
         def held():
-            objects = {o["kind"]: o for o in it.items("chunk", "list", "--node", "one") if o["step"] in (None, 40)}
+            objects = {
+                o["kind"]: o
+                for o in it.items("chunk", "list", "--node", "one")
+                if o["step"] in (None, 40)
+            }
             return objects if {"checkpoint", "shard"} <= set(objects) else None
+
         return it, it.wait(held, "the node to say what it holds", *it.daemons.values())
 
     def restore(self, it, lacking):
         """Onto an empty folder, from a backup that lacks an object."""
         it.coordinator.kill()
         shutil.rmtree(it.root / "coordinator")
-        self.assertIn(lacking, self.command("restore", it.root / "backup", "--data", it.root / "coordinator"))
+        self.assertIn(
+            lacking, self.command("restore", it.root / "backup", "--data", it.root / "coordinator")
+        )
         it.start_coordinator()
 
     def test_of_a_disk_that_damaged_a_file(self):
@@ -68,11 +90,17 @@ class Backup(EndToEnd):
         path = it.root / "coordinator/objects" / held["shard"]["object"]
         whole = hashlib.sha256(path.read_bytes()).hexdigest()
         flip_byte(path, held["shard"]["bytes"] // 2)
-        said = self.command("backup", it.root / "backup", "--data", it.root / "coordinator", status=8)
+        said = self.command(
+            "backup", it.root / "backup", "--data", it.root / "coordinator", status=8
+        )
         line = f"dataset shapes, file shard-0-0.safetensors (object {held['shard']['object'][:12]})"
-        self.assertIn(f"lacks 1 object, damaged or missing in {it.root / 'coordinator'}:\n  {line}\n", said)
+        self.assertIn(
+            f"lacks 1 object, damaged or missing in {it.root / 'coordinator'}:\n  {line}\n", said
+        )
         self.assertIn("skerry dataset add", said)
-        self.assertEqual(it.events(kind="object_damaged"), [], "the coordinator has not read it yet")
+        self.assertEqual(
+            it.events(kind="object_damaged"), [], "the coordinator has not read it yet"
+        )
 
         self.restore(it, line)
         told = it.wait_event(kind="object_damaged")
@@ -91,7 +119,9 @@ class Backup(EndToEnd):
         flip_byte(table, table.stat().st_size // 2)
         self.assertEqual(it.run("chunk", "verify", check=False).returncode, 8)
         it.wait_event(kind="object_damaged", run="run")
-        said = self.command("backup", it.root / "backup", "--data", it.root / "coordinator", status=8)
+        said = self.command(
+            "backup", it.root / "backup", "--data", it.root / "coordinator", status=8
+        )
         line = f"run run, expert 0, step 40 (object {held['checkpoint']['object'][:12]})"
         self.assertIn(line, said)
 

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Bad input gets a clear error and loses nothing: each line of that promise, against the real programs."""
+
 import os
 import pathlib
 import shutil
@@ -17,8 +19,16 @@ BAD_CONFIGURATION = 78
 
 def leave(command, limit=60, **arguments):
     """Runs a program that is expected to refuse by itself."""
-    return without_report(subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                                         timeout=limit, **arguments))
+    return without_report(
+        subprocess.run(
+            [str(c) for c in command],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            **arguments,
+        )
+    )
 
 
 @needs_engine
@@ -32,6 +42,7 @@ class Data(EndToEnd):
 
     def folder(self):
         import tempfile
+
         made = pathlib.Path(tempfile.mkdtemp(prefix="skerry-bad-"))
         self.addCleanup(shutil.rmtree, made, ignore_errors=True)
         return made
@@ -69,12 +80,14 @@ class Data(EndToEnd):
 
     def test_corrupt_image_is_skipped_counted_and_named(self):
         from demo import generated_images
+
         top = self.folder()
         generated_images(top / "images", per_class=30)
         (top / "images/disc/broken.png").write_bytes(b"\x89PNG\r\n\x1a\nnonsense")
         done = self.ingest(top / "images", top / "out", "--partitions", 2)
         self.assertEqual(done.returncode, 0, done.stderr)
         import json
+
         index = json.loads((top / "out/dataset.json").read_text())
         self.assertEqual(index["skipped"], 1)
         self.assertIn("broken.png", index["skipped_examples"][0]["path"])
@@ -92,7 +105,9 @@ class Administration(EndToEnd):
         done = self.it.run(*args, check=False)
         self.assertNotEqual(done.returncode, 0, f"{args} was accepted: {done.stdout}")
         if code is not None:
-            self.assertIn(done.returncode, code if isinstance(code, tuple) else (code,), done.stderr)
+            self.assertIn(
+                done.returncode, code if isinstance(code, tuple) else (code,), done.stderr
+            )
         self.assertTrue(done.stderr.strip(), "an error is said")
         return done.stderr
 
@@ -102,21 +117,42 @@ class Administration(EndToEnd):
         return path
 
     def test_run_files(self):
-        message = self.refused("run", "create", "-f", self.run_file('name = "x"\ndataset = "y"\n[train]\nsteps = = 3\n'))
+        message = self.refused(
+            "run",
+            "create",
+            "-f",
+            self.run_file('name = "x"\ndataset = "y"\n[train]\nsteps = = 3\n'),
+        )
         self.assertIn("bad.toml:4", message)
-        message = self.refused("run", "create", "-f", self.run_file('name = "x"\ndataset = "y"\n[train]\nstep = 3\n'))
+        message = self.refused(
+            "run", "create", "-f", self.run_file('name = "x"\ndataset = "y"\n[train]\nstep = 3\n')
+        )
         self.assertIn("bad.toml:4", message)
         self.assertIn("steps", message)
-        message = self.refused("run", "create", "-f", self.run_file('name = "x"\ndataset = "y"\n[train]\nsteps = "many"\n'))
+        message = self.refused(
+            "run",
+            "create",
+            "-f",
+            self.run_file('name = "x"\ndataset = "y"\n[train]\nsteps = "many"\n'),
+        )
         self.assertIn("bad.toml:4", message)
         message = self.refused("run", "create", "-f", self.it.root / "absent.toml")
         self.assertIn("absent.toml", message)
-        self.refused("run", "create", "-f", self.run_file('name = "x"\ndataset = "absent"\n[train]\nsteps = 3\n'),
-                     code=NOT_FOUND)
+        self.refused(
+            "run",
+            "create",
+            "-f",
+            self.run_file('name = "x"\ndataset = "absent"\n[train]\nsteps = 3\n'),
+            code=NOT_FOUND,
+        )
 
     def test_names_that_are_not_there(self):
-        for args in (("run", "show", "absent"), ("node", "show", "absent"), ("dataset", "show", "absent"),
-                     ("ensemble", "fetch", "absent", "-o", self.it.root / "e")):
+        for args in (
+            ("run", "show", "absent"),
+            ("node", "show", "absent"),
+            ("dataset", "show", "absent"),
+            ("ensemble", "fetch", "absent", "-o", self.it.root / "e"),
+        ):
             self.refused(*args, code=NOT_FOUND)
 
     def test_log_of_a_stopped_node(self):
@@ -127,9 +163,22 @@ class Administration(EndToEnd):
 
     def test_tokens(self):
         token = self.it.json("token", "create", "--role", "node", "--uses", 1)["token"]
+
         def join(text, name):
-            return leave([BIN / "skerryd", "join", text, "--data", self.it.root / name, "--name", name,
-                          "--engine", self.it.engine])
+            return leave(
+                [
+                    BIN / "skerryd",
+                    "join",
+                    text,
+                    "--data",
+                    self.it.root / name,
+                    "--name",
+                    name,
+                    "--engine",
+                    self.it.engine,
+                ]
+            )
+
         garbled = join(token[:40] + ("a" if token[40] != "a" else "b") + token[41:], "garbled")
         self.assertEqual(garbled.returncode, BAD_CONFIGURATION, garbled.stderr)
         self.assertRegex(garbled.stderr, "(?i)garbled|damaged|copied")
@@ -137,7 +186,11 @@ class Administration(EndToEnd):
         spent = self.it.json("token", "create", "--role", "node", "--uses", 1)["token"]
         one = self.it.join(spent, "one")
         self.addCleanup(one.kill)
-        self.it.wait(lambda: any(n["name"] == "one" for n in self.it.items("node", "list")), "one to join", one)
+        self.it.wait(
+            lambda: any(n["name"] == "one" for n in self.it.items("node", "list")),
+            "one to join",
+            one,
+        )
         two = join(spent, "two")
         self.assertEqual(two.returncode, BAD_CONFIGURATION, two.stderr)
         self.assertRegex(two.stderr, "(?i)used|spent")
@@ -169,33 +222,63 @@ class Administration(EndToEnd):
         self.assertIn("viewer", done.stderr)
 
     def test_port_in_use(self):
-        done = leave([BIN / "skerry-coordinator", "--data", self.it.root / "second", "--listen", f"127.0.0.1:{self.it.port}"])
+        done = leave(
+            [
+                BIN / "skerry-coordinator",
+                "--data",
+                self.it.root / "second",
+                "--listen",
+                f"127.0.0.1:{self.it.port}",
+            ]
+        )
         self.assertNotEqual(done.returncode, 0)
         self.assertIn(str(self.it.port), done.stderr)
 
     def test_addresses(self):
-        for flag, value, said in (("--listen", "127.0.0.1:65535", "65533 at most"),
-                                  ("--listen", "127.0.0.1:65536", "ports up to 65535"),
-                                  ("--advertise", "host:1,2", "HOST:ENROL,CONTROL,BLOB"),
-                                  ("--advertise", "host:1,2,x", "HOST:ENROL,CONTROL,BLOB"),
-                                  ("--advertise", "host:1,2,3,4", "HOST:ENROL,CONTROL,BLOB"),
-                                  ("--advertise", "host:1,2,0", "port 0 cannot be dialled")):
+        for flag, value, said in (
+            ("--listen", "127.0.0.1:65535", "65533 at most"),
+            ("--listen", "127.0.0.1:65536", "ports up to 65535"),
+            ("--advertise", "host:1,2", "HOST:ENROL,CONTROL,BLOB"),
+            ("--advertise", "host:1,2,x", "HOST:ENROL,CONTROL,BLOB"),
+            ("--advertise", "host:1,2,3,4", "HOST:ENROL,CONTROL,BLOB"),
+            ("--advertise", "host:1,2,0", "port 0 cannot be dialled"),
+        ):
             listen = [] if flag == "--listen" else ["--listen", "127.0.0.1:0"]
-            done = leave([BIN / "skerry-coordinator", "--data", self.it.root / "addresses", *listen, flag, value])
+            done = leave(
+                [
+                    BIN / "skerry-coordinator",
+                    "--data",
+                    self.it.root / "addresses",
+                    *listen,
+                    flag,
+                    value,
+                ]
+            )
             self.assertEqual(done.returncode, BAD_CONFIGURATION, (flag, value, done.stderr))
             self.assertIn(flag + ": ", done.stderr)
             self.assertIn(said, done.stderr)
 
     def test_an_interrupted_command(self):
-        follow = subprocess.Popen([BIN / "skerry", "event", "list", "--follow", "-o", "json"], stdout=subprocess.PIPE,
-                                  env={**os.environ, "SKERRY_CONTEXT": str(self.it.root / "coordinator/admin.toml")})
+        follow = subprocess.Popen(
+            [BIN / "skerry", "event", "list", "--follow", "-o", "json"],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "SKERRY_CONTEXT": str(self.it.root / "coordinator/admin.toml")},
+        )
         follow.stdout.readline()  # it follows
         follow.send_signal(signal.SIGINT)
         self.assertEqual(follow.wait(60), 130)
         follow.stdout.close()
 
     def test_folder_in_use(self):
-        done = leave([BIN / "skerry-coordinator", "--data", self.it.root / "coordinator", "--listen", "127.0.0.1:0"])
+        done = leave(
+            [
+                BIN / "skerry-coordinator",
+                "--data",
+                self.it.root / "coordinator",
+                "--listen",
+                "127.0.0.1:0",
+            ]
+        )
         self.assertNotEqual(done.returncode, 0)
         self.assertRegex(done.stderr, "(?i)another|in use|lock")
 
@@ -209,13 +292,18 @@ class Administration(EndToEnd):
 class Disk(EndToEnd):
     def tmpfs(self, size):
         import tempfile
+
         where = pathlib.Path(tempfile.mkdtemp(prefix="skerry-disk-"))
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", where], capture_output=True).returncode:
+        if subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", where], capture_output=True
+        ).returncode:
             where.rmdir()
             self.skipTest("cannot mount a small tmpfs here")
+
         def release():
             subprocess.run(["umount", "-l", where], check=False)
             where.rmdir()
+
         self.addCleanup(release)
         return where
 
@@ -226,17 +314,25 @@ class Disk(EndToEnd):
         disk = self.tmpfs("96m")
         filler = disk / "filler"
         token = cluster.json("token", "create", "--role", "node")["token"]
-        process = cluster.join(token, "small", data=disk / "data", env={"SKERRY_FAKE_STEP_MS": "20"})
+        process = cluster.join(
+            token, "small", data=disk / "data", env={"SKERRY_FAKE_STEP_MS": "20"}
+        )
         cluster.create_run("run", train={"steps": 400})
         cluster.wait_event(kind="committed", run="run")
-        with open(filler, "wb", buffering=0) as out:  # a buffer would be written again at the end, to the full disk
+        with open(
+            filler, "wb", buffering=0
+        ) as out:  # a buffer would be written again at the end, to the full disk
             try:
                 while True:
                     out.write(bytes(1 << 16))
             except OSError:
                 pass
-        cluster.wait(lambda: "full" in process.log_text() or "No space" in process.log_text() or "room" in process.log_text(),
-                     "the daemon to say that its disk is full")
+        cluster.wait(
+            lambda: "full" in process.log_text()
+            or "No space" in process.log_text()
+            or "room" in process.log_text(),
+            "the daemon to say that its disk is full",
+        )
         filler.unlink()
         cluster.wait_run("run")
         process.stop()
@@ -250,7 +346,9 @@ class Disk(EndToEnd):
         cluster.create_run("run", train={"steps": 20})
         cluster.wait_run("run")
         cluster.daemons["one"].stop()
-        shards = [p for p in (cluster.root / "one/objects").iterdir() if p.stat().st_size > 100000]  # and a checkpoint
+        shards = [
+            p for p in (cluster.root / "one/objects").iterdir() if p.stat().st_size > 100000
+        ]  # and a checkpoint
         self.assertTrue(shards, "the daemon keeps its shards")
         for path in shards:
             with open(path, "r+b") as f:
@@ -270,7 +368,9 @@ class Disk(EndToEnd):
         cluster.start_coordinator()
         write_idx(cluster.root / "shapes-images", 400)
         cluster.run("dataset", "add", "shapes", cluster.root / "shapes-images", "--partitions", 1)
-        shard = max((cluster.root / "coordinator/objects").iterdir(), key=lambda path: path.stat().st_size)
+        shard = max(
+            (cluster.root / "coordinator/objects").iterdir(), key=lambda path: path.stat().st_size
+        )
         with open(shard, "r+b") as file:
             file.seek(-1, os.SEEK_END)
             byte = file.read(1)
@@ -306,7 +406,9 @@ class Disk(EndToEnd):
         done = cluster.run("ensemble", "fetch", "run", "-o", out, check=False)
         self.assertEqual(done.returncode, CONFLICT, done.stderr)
         self.assertEqual((out / "ensemble.json").read_bytes(), mark)
-        self.assertEqual(leave(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=out).returncode, 0)
+        self.assertEqual(
+            leave(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=out).returncode, 0
+        )
 
 
 if __name__ == "__main__":

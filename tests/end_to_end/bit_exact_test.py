@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A run disturbed by six SIGKILLs ends in the bytes of one that never was disturbed: weights, moments and EMA, on the real engine."""
+
 import os
 import pathlib
 import random
@@ -9,9 +11,11 @@ import unittest
 from case import EndToEnd
 
 STEPS = 600
-TRAIN = {"model": {"width": 96, "depth": 3, "heads": 2, "patch_size": 4},
-         "train": {"steps": STEPS, "batch_size": 32, "learning_rate": 1e-3},
-         "checkpoint": {"round_steps": 50}}
+TRAIN = {
+    "model": {"width": 96, "depth": 3, "heads": 2, "patch_size": 4},
+    "train": {"steps": STEPS, "batch_size": 32, "learning_rate": 1e-3},
+    "checkpoint": {"round_steps": 50},
+}
 
 
 class BitExact(EndToEnd):
@@ -48,7 +52,9 @@ class BitExact(EndToEnd):
             kills.append(why)
 
         def expert_of(name, phase=("training",)):
-            return next((e for e in it.experts("run") if e["node"] == name and e["phase"] in phase), None)
+            return next(
+                (e for e in it.experts("run") if e["node"] == name and e["phase"] in phase), None
+            )
 
         # 1: before the first commit of its expert.
         one = it.start_daemon("one")
@@ -59,7 +65,8 @@ class BitExact(EndToEnd):
         it.start_daemon("one")
         it.wait(lambda: (e := expert_of("one")) and e["step"] > 0, "one to commit")
 
-        # 2: while it fetches. An empty disk has everything to fetch; the coordinator stands still, so it cannot be done.
+        # 2: while it fetches. An empty disk has everything to fetch; the
+        # coordinator stands still, so it cannot be done.
         it.start_daemon("two")
         it.wait(lambda: it.events(kind="committed", node="two"), "two to commit")
         it.daemons["two"].kill()
@@ -76,21 +83,29 @@ class BitExact(EndToEnd):
         kills.append("the engine alone")
         it.wait_event(kind="engine_failed", node="two")
 
-        # 4: with a commit in flight: it was sent, and the coordinator does not answer. Where the lease ran out before the
-        # round did, nothing was sent: then again.
+        # 4: with a commit in flight: it was sent, and the coordinator does not
+        # answer. Where the lease ran out before the round did, nothing was
+        # sent: then again.
         def said(what):
             return it.daemons["one"].log_text().count(what)
+
         while True:
             it.wait(lambda: expert_of("one"), "one to train")
             sent, closed = said("committing"), said("connection to the coordinator lost")
             it.coordinator.signal(signal.SIGSTOP)
-            it.wait(lambda: said("committing") > sent or said("connection to the coordinator lost") > closed,
-                    "one to send a commit", it.daemons["one"])
+            it.wait(
+                lambda: said("committing") > sent
+                or said("connection to the coordinator lost") > closed,
+                "one to send a commit",
+                it.daemons["one"],
+            )
             if said("committing") > sent:
                 break
             it.coordinator.signal(signal.SIGCONT)
             again = said("committed step")
-            it.wait(lambda: said("committed step") > again, "one to commit again", it.daemons["one"])
+            it.wait(
+                lambda: said("committed step") > again, "one to commit again", it.daemons["one"]
+            )
         kill("one", "with a commit in flight")
         it.coordinator.signal(signal.SIGCONT)
         it.start_daemon("one")
@@ -103,8 +118,11 @@ class BitExact(EndToEnd):
             name = draw.choice(["one", "two"])
             steps = draw.randrange(1, 30)
             start = sum(e["live_step"] for e in shown["experts"])
-            it.wait(lambda: it.json("run", "show", "run")["state"] == "done" or
-                    sum(e["live_step"] for e in it.experts("run")) > start + steps, "some steps")
+            it.wait(
+                lambda: it.json("run", "show", "run")["state"] == "done"
+                or sum(e["live_step"] for e in it.experts("run")) > start + steps,
+                "some steps",
+            )
             kill(name, f"{name}, {steps} steps later")
             it.start_daemon(name)
 
@@ -121,12 +139,15 @@ class BitExact(EndToEnd):
 def tensors(path):
     """The tensors of a safetensors file by name; metadata, which tells of epochs, is left out."""
     import json
+
     data = pathlib.Path(path).read_bytes()
     length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:8 + length])
+    header = json.loads(data[8 : 8 + length])
     header.pop("__metadata__", None)
-    return {name: data[8 + length + info["data_offsets"][0]:8 + length + info["data_offsets"][1]]
-            for name, info in header.items()}
+    return {
+        name: data[8 + length + info["data_offsets"][0] : 8 + length + info["data_offsets"][1]]
+        for name, info in header.items()
+    }
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A node offers the cards that CUDA shows, in CUDA's order, and gives each engine its own. The driver's library is a fake one
 (tests/fake_cuda), which dlopen finds by LD_LIBRARY_PATH; there is no libnvidia-ml."""
+
 import os
 import signal
 import unittest
@@ -18,7 +20,9 @@ def machine(*cards):
 
 
 # CUDA puts the faster card first; the bus has it second.
-UNLIKE = machine(("Fast card", FAST, 80 * GIB, "9.0", "0b", ""), ("Slow card", SLOW, 16 * GIB, "7.0", "07", ""))
+UNLIKE = machine(
+    ("Fast card", FAST, 80 * GIB, "9.0", "0b", ""), ("Slow card", SLOW, 16 * GIB, "7.0", "07", "")
+)
 SLICED = machine(*(("A100 MIG 1g.10gb", uuid, 10 * GIB, "8.0", "07", FAST) for uuid in SLICES))
 
 
@@ -28,13 +32,21 @@ class Cards(EndToEnd):
         self.made.start_coordinator()
 
     def environment(self, cards, **more):
-        return {"LD_LIBRARY_PATH": FAKE_CUDA, "SKERRY_FAKE_CARDS": cards, "SKERRY_FAKE_STEP_MS": "2", **more}
+        return {
+            "LD_LIBRARY_PATH": FAKE_CUDA,
+            "SKERRY_FAKE_CARDS": cards,
+            "SKERRY_FAKE_STEP_MS": "2",
+            **more,
+        }
 
     def slots(self, cards, args=(), **more):
         """What the coordinator knows of a node on such a machine: names and memory."""
         self.made.start_daemon("node", env=self.environment(cards, **more), args=args)
         (node,) = self.made.items("node", "list")
-        return [(slot["device"], slot["memory_bytes"]) for slot in self.made.json("node", "show", node["name"])["slots"]]
+        return [
+            (slot["device"], slot["memory_bytes"])
+            for slot in self.made.json("node", "show", node["name"])["slots"]
+        ]
 
     def trained_on(self):
         """The device of each engine, once both experts of a run have been trained."""
@@ -42,34 +54,52 @@ class Cards(EndToEnd):
         self.made.create_run("run")
         self.made.wait_run("run")
         log = self.made.daemons["node"].log_text()
-        return {line.split("training on ")[1].split(" from step")[0] for line in log.splitlines() if "training on " in line}
+        return {
+            line.split("training on ")[1].split(" from step")[0]
+            for line in log.splitlines()
+            if "training on " in line
+        }
 
     def test_unlike_cards_keep_their_names_and_engines_see_one_each(self):
         self.assertEqual(self.slots(UNLIKE), [("Fast card", 80 * GIB), ("Slow card", 16 * GIB)])
         self.assertEqual(self.trained_on(), {f"device 0 of GPU-{FAST}", f"device 0 of GPU-{SLOW}"})
 
     def test_the_order_of_the_bus_where_asked_for(self):
-        self.assertEqual(self.slots(UNLIKE, CUDA_DEVICE_ORDER="PCI_BUS_ID", CUDA_VISIBLE_DEVICES="0"), [("Slow card", 16 * GIB)])
+        self.assertEqual(
+            self.slots(UNLIKE, CUDA_DEVICE_ORDER="PCI_BUS_ID", CUDA_VISIBLE_DEVICES="0"),
+            [("Slow card", 16 * GIB)],
+        )
 
     def test_the_start_of_a_uuid_names_its_card(self):
-        self.assertEqual(self.slots(UNLIKE, CUDA_VISIBLE_DEVICES="GPU-aaaa"), [("Fast card", 80 * GIB)])
+        self.assertEqual(
+            self.slots(UNLIKE, CUDA_VISIBLE_DEVICES="GPU-aaaa"), [("Fast card", 80 * GIB)]
+        )
 
     def test_a_list_ends_at_what_names_no_card(self):
-        self.assertEqual(self.slots(UNLIKE, CUDA_VISIBLE_DEVICES="1,GPU-eeee,0"), [("Slow card", 16 * GIB)])
+        self.assertEqual(
+            self.slots(UNLIKE, CUDA_VISIBLE_DEVICES="1,GPU-eeee,0"), [("Slow card", 16 * GIB)]
+        )
 
     def test_a_slice_has_its_own_memory(self):
         self.assertEqual(self.slots(SLICED), [("A100 MIG 1g.10gb", 10 * GIB)])
         self.assertEqual(self.trained_on(), {f"device 0 of MIG-{SLICES[0]}"})
-        self.assertRegex(self.made.daemons["node"].log_text(), "one slice of a MIG card.*nvidia-smi -L")
+        self.assertRegex(
+            self.made.daemons["node"].log_text(), "one slice of a MIG card.*nvidia-smi -L"
+        )
 
     def test_slices_that_are_named_are_a_slot_each(self):
         names = [f"MIG-{uuid}" for uuid in SLICES]
-        self.assertEqual(self.slots(SLICED, CUDA_VISIBLE_DEVICES=",".join(names)), 2 * [("A100 MIG 1g.10gb", 10 * GIB)])
+        self.assertEqual(
+            self.slots(SLICED, CUDA_VISIBLE_DEVICES=",".join(names)),
+            2 * [("A100 MIG 1g.10gb", 10 * GIB)],
+        )
         self.assertEqual(self.trained_on(), {f"device 0 of {name}" for name in names})
 
     def test_slots_of_one_card_share_its_memory(self):
-        self.assertEqual(self.slots(UNLIKE, args=["--slots", "3"]),
-                         [("Fast card", 40 * GIB), ("Slow card", 16 * GIB), ("Fast card", 40 * GIB)])
+        self.assertEqual(
+            self.slots(UNLIKE, args=["--slots", "3"]),
+            [("Fast card", 40 * GIB), ("Slow card", 16 * GIB), ("Fast card", 40 * GIB)],
+        )
 
     # ---- a start that does not go well
 
@@ -85,13 +115,23 @@ class Cards(EndToEnd):
 
     def test_a_card_that_cannot_train_is_named_before_the_token_is_spent(self):
         words = self.refused(78, **self.environment(UNLIKE, SKERRY_FAKE_CANNOT_TRAIN="GPU-bbbb"))
-        self.assertRegex(words, f"cannot train on Slow card \\(GPU-{SLOW}, compute capability 7.0\\): "
-                                "expected one training step, found: CUDA error: no kernel image")
+        self.assertRegex(
+            words,
+            f"cannot train on Slow card \\(GPU-{SLOW}, compute capability 7.0\\): "
+            "expected one training step, found: CUDA error: no kernel image",
+        )
         self.assertIn(f"CUDA_VISIBLE_DEVICES=GPU-{FAST}", words)
         # What it says to do, with the same token.
-        self.made.join(self.token, "node", env=self.environment(UNLIKE, SKERRY_FAKE_CANNOT_TRAIN="GPU-bbbb",
-                                                                CUDA_VISIBLE_DEVICES=f"GPU-{FAST}"))
-        self.made.wait(lambda: self.made.items("node", "list"), "it to join", self.made.daemons["node"])
+        self.made.join(
+            self.token,
+            "node",
+            env=self.environment(
+                UNLIKE, SKERRY_FAKE_CANNOT_TRAIN="GPU-bbbb", CUDA_VISIBLE_DEVICES=f"GPU-{FAST}"
+            ),
+        )
+        self.made.wait(
+            lambda: self.made.items("node", "list"), "it to join", self.made.daemons["node"]
+        )
 
     def test_later_starts_take_no_step(self):
         self.slots(UNLIKE)
@@ -107,7 +147,11 @@ class Cards(EndToEnd):
 
     def test_sigterm_ends_the_wait_for_a_driver_that_hangs(self):
         reached = self.made.root / "reached"
-        daemon = self.join(**self.environment(UNLIKE, SKERRY_FAKE_CUDA_INIT="hang", SKERRY_FAKE_CUDA_REACHED=str(reached)))
+        daemon = self.join(
+            **self.environment(
+                UNLIKE, SKERRY_FAKE_CUDA_INIT="hang", SKERRY_FAKE_CUDA_REACHED=str(reached)
+            )
+        )
         self.made.wait(reached.exists, "the driver to hang", daemon)
         daemon.signal(signal.SIGTERM)
         self.assertEqual(daemon.popen.wait(300), 0, daemon.tail())

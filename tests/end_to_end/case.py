@@ -1,4 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the end-to-end tests share: where the programs are, and clusters that are torn down whatever happens."""
+
 import os
 import pathlib
 import sys
@@ -9,7 +11,9 @@ from cluster import Cluster, Failure  # noqa: E402,F401
 
 BIN = pathlib.Path(os.environ.get("SKERRY_BIN", "build/bin")).resolve()
 FAKE_ENGINE = BIN / "skerry-fake-engine"
-needs_engine = unittest.skipUnless((BIN / "skerry-engine").exists(), "this build has no engine (SKERRY_ENGINE)")
+needs_engine = unittest.skipUnless(
+    (BIN / "skerry-engine").exists(), "this build has no engine (SKERRY_ENGINE)"
+)
 
 
 class EndToEnd(unittest.TestCase):
@@ -20,5 +24,9 @@ class EndToEnd(unittest.TestCase):
         return made
 
     def _close(self, made):
-        failed = any(error for _, error in self._outcome.errors) if hasattr(self._outcome, "errors") else False
+        failed = (
+            any(error for _, error in self._outcome.errors)
+            if hasattr(self._outcome, "errors")
+            else False
+        )
         made.__exit__(Failure if failed else None)

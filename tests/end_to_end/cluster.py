@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """A coordinator and daemons as real processes on loopback, for the end-to-end tests and the demo.
 
 Everything waits for what the programs report, never for a time; `limit` arguments are hang limits.
 """
+
 import hashlib
 import json
 import os
@@ -13,7 +15,6 @@ import socket
 import subprocess
 import tempfile
 import time
-
 
 os.environ.setdefault("SKERRY_PEER_LISTEN", "127.0.0.1:0")  # nothing here listens to the world
 
@@ -52,8 +53,14 @@ class Process:
 
     def start(self):
         with open(self.log, "ab") as out:
-            self.popen = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                                          env={**os.environ, **(self.env or {})}, start_new_session=True)
+            self.popen = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env={**os.environ, **(self.env or {})},
+                start_new_session=True,
+            )
 
     @property
     def pid(self):
@@ -80,7 +87,9 @@ class Process:
         except subprocess.TimeoutExpired:
             self.popen.kill()
             self.popen.wait()
-            raise Failure(f"{self.name} did not leave within {limit} s of SIGTERM; its log ends:\n{self.tail()}")
+            raise Failure(
+                f"{self.name} did not leave within {limit} s of SIGTERM; its log ends:\n{self.tail()}"
+            )
 
     def log_text(self):
         return self.log.read_text(errors="replace")
@@ -114,16 +123,33 @@ def write_idx(folder, count, size=28, seed=3):
         labels.append(label)
     folder.mkdir(parents=True)
     (folder / "train-images-idx3-ubyte").write_bytes(
-        bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (count, size, size)) + pixels)
-    (folder / "train-labels-idx1-ubyte").write_bytes(bytes([0, 0, 8, 1]) + count.to_bytes(4, "big") + labels)
+        bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (count, size, size)) + pixels
+    )
+    (folder / "train-labels-idx1-ubyte").write_bytes(
+        bytes([0, 0, 8, 1]) + count.to_bytes(4, "big") + labels
+    )
 
 
 def noise_shard(samples):
     """A shard's file: images of noise, all of the first class."""
-    header = json.dumps({"images": {"dtype": "U8", "shape": [samples, 1, 28, 28], "data_offsets": [0, samples * 784]},
-                         "labels": {"dtype": "I32", "shape": [samples], "data_offsets": [samples * 784, samples * 788]}}).encode()
+    header = json.dumps(
+        {
+            "images": {
+                "dtype": "U8",
+                "shape": [samples, 1, 28, 28],
+                "data_offsets": [0, samples * 784],
+            },
+            "labels": {
+                "dtype": "I32",
+                "shape": [samples],
+                "data_offsets": [samples * 784, samples * 788],
+            },
+        }
+    ).encode()
     header += b" " * (-len(header) % 8)
-    return len(header).to_bytes(8, "little") + header + os.urandom(samples * 784) + bytes(4 * samples)
+    return (
+        len(header).to_bytes(8, "little") + header + os.urandom(samples * 784) + bytes(4 * samples)
+    )
 
 
 def write_dataset(folder, partitions, samples):
@@ -131,16 +157,36 @@ def write_dataset(folder, partitions, samples):
     each = samples // partitions
     contents = [("router.safetensors", "router", -1, 0, os.urandom(1000))]
     for k in range(partitions):
-        contents += [(f"shard-{k}-0.safetensors", "shard", k, each, noise_shard(each)),
-                     (f"partition-{k}.safetensors", "partition", k, each, os.urandom(1000))]
+        contents += [
+            (f"shard-{k}-0.safetensors", "shard", k, each, noise_shard(each)),
+            (f"partition-{k}.safetensors", "partition", k, each, os.urandom(1000)),
+        ]
     folder.mkdir(parents=True)
     for name, _, _, _, body in contents:
         (folder / name).write_bytes(body)
-    (folder / "dataset.json").write_text(json.dumps({
-        "format": 1, "partitions": partitions, "samples": each * partitions, "channels": 1, "image_size": 28,
-        "classes": [str(c) for c in range(10)], "partition_samples": [each] * partitions,
-        "files": [{"name": name, "role": role, "partition": k, "samples": count, "bytes": len(body)}
-                  for name, role, k, count, body in contents]}))
+    (folder / "dataset.json").write_text(
+        json.dumps(
+            {
+                "format": 1,
+                "partitions": partitions,
+                "samples": each * partitions,
+                "channels": 1,
+                "image_size": 28,
+                "classes": [str(c) for c in range(10)],
+                "partition_samples": [each] * partitions,
+                "files": [
+                    {
+                        "name": name,
+                        "role": role,
+                        "partition": k,
+                        "samples": count,
+                        "bytes": len(body),
+                    }
+                    for name, role, k, count, body in contents
+                ],
+            }
+        )
+    )
 
 
 def inflate(folder, total, shard_bytes=64 << 20):
@@ -152,7 +198,9 @@ def inflate(folder, total, shard_bytes=64 << 20):
         body = noise_shard(n)
         name = f"shard-0-{number}.safetensors"
         (folder / name).write_bytes(body)
-        index["files"].append({"name": name, "role": "shard", "partition": 0, "samples": n, "bytes": len(body)})
+        index["files"].append(
+            {"name": name, "role": "shard", "partition": 0, "samples": n, "bytes": len(body)}
+        )
         index["samples"] += n
         index["partition_samples"][0] += n
         have += len(body)
@@ -162,8 +210,11 @@ def inflate(folder, total, shard_bytes=64 << 20):
 
 def sums(folder):
     """A hash of each file in a folder, by its path there."""
-    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
-            for p in sorted(pathlib.Path(folder).rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in sorted(pathlib.Path(folder).rglob("*"))
+        if p.is_file()
+    }
 
 
 def flip_byte(path, at):
@@ -176,7 +227,10 @@ def flip_byte(path, at):
 
 def sanitizer_report(log):
     """The first line by which a sanitizer speaks in a log; None in one where none does."""
-    return next((line for line in log.splitlines() if "Sanitizer: " in line or ": runtime error: " in line), None)
+    return next(
+        (line for line in log.splitlines() if "Sanitizer: " in line or ": runtime error: " in line),
+        None,
+    )
 
 
 def without_report(done):
@@ -226,16 +280,34 @@ class Cluster:
     # ---- processes
 
     def start_coordinator(self):
-        command = [self.bin / "skerry-coordinator", "--data", self.root / "coordinator",
-                   "--listen", f"127.0.0.1:{self.port}", *self.coordinator_args]
+        command = [
+            self.bin / "skerry-coordinator",
+            "--data",
+            self.root / "coordinator",
+            "--listen",
+            f"127.0.0.1:{self.port}",
+            *self.coordinator_args,
+        ]
         self.coordinator = Process("coordinator", command, self.root / "coordinator.log")
-        self.wait(lambda: (self.root / "coordinator/admin.toml").exists() and self.try_json("node", "list") is not None,
-                  "the coordinator to answer", self.coordinator)
+        self.wait(
+            lambda: (self.root / "coordinator/admin.toml").exists()
+            and self.try_json("node", "list") is not None,
+            "the coordinator to answer",
+            self.coordinator,
+        )
         return self.coordinator
 
     def start_daemon_process(self, name, env=None, args=()):
         """On its data folder, which is there."""
-        command = [self.bin / "skerryd", "--data", self.root / name, "--engine", self.engine, *self.daemon_args, *args]
+        command = [
+            self.bin / "skerryd",
+            "--data",
+            self.root / name,
+            "--engine",
+            self.engine,
+            *self.daemon_args,
+            *args,
+        ]
         self.daemons[name] = Process(name, command, self.root / f"{name}.log", env)
         return self.daemons[name]
 
@@ -245,14 +317,33 @@ class Cluster:
         if data.exists():
             process = self.start_daemon_process(name, env, args)
         else:
-            process = self.join(self.json("token", "create", "--role", "node")["token"], name, env=env, args=args)
-        self.wait(lambda: any(n["name"] == name and n["state"] not in ("left", "lost") for n in self.items("node", "list")),
-                  f"{name} to join", process)
+            process = self.join(
+                self.json("token", "create", "--role", "node")["token"], name, env=env, args=args
+            )
+        self.wait(
+            lambda: any(
+                n["name"] == name and n["state"] not in ("left", "lost")
+                for n in self.items("node", "list")
+            ),
+            f"{name} to join",
+            process,
+        )
         return process
 
     def join(self, token, name, data=None, env=None, args=()):
-        command = [self.bin / "skerryd", "join", token, "--data", data or self.root / name, "--name", name,
-                   "--engine", self.engine, *self.daemon_args, *args]
+        command = [
+            self.bin / "skerryd",
+            "join",
+            token,
+            "--data",
+            data or self.root / name,
+            "--name",
+            name,
+            "--engine",
+            self.engine,
+            *self.daemon_args,
+            *args,
+        ]
         self.daemons[name] = Process(name, command, self.root / f"{name}.log", env)
         return self.daemons[name]
 
@@ -269,14 +360,19 @@ class Cluster:
 
     def create_run(self, name, dataset="shapes", **sections):
         """Sections as in run.toml; what is not given is small and quick."""
-        spec = {"model": {"width": 32, "depth": 2, "heads": 2, "patch_size": 7},
-                "train": {"steps": 60, "batch_size": 8, "learning_rate": 1e-3},
-                "checkpoint": {"round_steps": 10}}
+        spec = {
+            "model": {"width": 32, "depth": 2, "heads": 2, "patch_size": 7},
+            "train": {"steps": 60, "batch_size": 8, "learning_rate": 1e-3},
+            "checkpoint": {"round_steps": 10},
+        }
         for section, keys in sections.items():
             spec.setdefault(section, {}).update(keys)
         lines = [f'name = "{name}"', f'dataset = "{dataset}"', "seed = 7"]
         for section, keys in spec.items():
-            lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
+            lines += [
+                f"[{section}]",
+                *(f"{key} = {json.dumps(value)}" for key, value in keys.items()),
+            ]
         path = self.root / f"{name}.toml"
         path.write_text("\n".join(lines) + "\n")
         self.run("run", "create", "-f", path)
@@ -284,33 +380,60 @@ class Cluster:
     # ---- the CLI
 
     def cli_env(self):
-        return {"SKERRY_CONTEXT": str(self.root / "coordinator/admin.toml"),
-                "SKERRY_ENGINE": str(self.bin / "skerry-engine"), "NO_COLOR": "1"}
+        return {
+            "SKERRY_CONTEXT": str(self.root / "coordinator/admin.toml"),
+            "SKERRY_ENGINE": str(self.bin / "skerry-engine"),
+            "NO_COLOR": "1",
+        }
 
     def follow(self, name, *args):
         """A command of the CLI that goes on beside the others; its log is NAME.log."""
-        return Process(name, [self.bin / "skerry", *args], self.root / f"{name}.log", self.cli_env())
+        return Process(
+            name, [self.bin / "skerry", *args], self.root / f"{name}.log", self.cli_env()
+        )
 
     def run(self, *args, limit=600, check=True):
         env = {**os.environ, **self.cli_env()}
-        done = without_report(subprocess.run([str(self.bin / "skerry"), *map(str, args)], stdin=subprocess.DEVNULL,
-                                             capture_output=True, text=True, env=env, timeout=limit))
+        done = without_report(
+            subprocess.run(
+                [str(self.bin / "skerry"), *map(str, args)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                env=env,
+                timeout=limit,
+            )
+        )
         if check and done.returncode != 0:
-            raise Failure(f"skerry {' '.join(map(str, args))} left with {done.returncode}:\n{done.stderr}{done.stdout}")
+            raise Failure(
+                f"skerry {' '.join(map(str, args))} left with {done.returncode}:\n{done.stderr}{done.stdout}"
+            )
         return done
 
     def engine_run(self, *args):
         """The engine's own commands, which need no coordinator."""
-        done = subprocess.run([str(self.bin / "skerry-engine"), *map(str, args)], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True)
+        done = subprocess.run(
+            [str(self.bin / "skerry-engine"), *map(str, args)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
         if done.returncode != 0:
-            raise Failure(f"skerry-engine {' '.join(map(str, args))} left with {done.returncode}:\n{done.stderr}")
+            raise Failure(
+                f"skerry-engine {' '.join(map(str, args))} left with {done.returncode}:\n{done.stderr}"
+            )
         return done
 
     def skerryd(self, *args):
         """Its commands that only look at a disk."""
-        return without_report(subprocess.run([str(self.bin / "skerryd"), *map(str, args)], stdin=subprocess.DEVNULL,
-                                             capture_output=True, text=True))
+        return without_report(
+            subprocess.run(
+                [str(self.bin / "skerryd"), *map(str, args)],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+            )
+        )
 
     def json(self, *args, limit=600):
         return json.loads(self.run(*args, "-o", "json", limit=limit).stdout)
@@ -323,8 +446,13 @@ class Cluster:
         return self.json(*args)["items"]
 
     def events(self, **wanted):
-        return [e for e in self.items("event", "list")
-                if all((e[k] in v if isinstance(v, (set, tuple)) else e[k] == v) for k, v in wanted.items())]
+        return [
+            e
+            for e in self.items("event", "list")
+            if all(
+                (e[k] in v if isinstance(v, (set, tuple)) else e[k] == v) for k, v in wanted.items()
+            )
+        ]
 
     def experts(self, run):
         return self.json("run", "show", run)["experts"]
@@ -340,8 +468,10 @@ class Cluster:
                 return value
             for process in processes:
                 if not process.alive():
-                    raise Failure(f"waited for {what}, but {process.name} left with {process.popen.returncode}; "
-                                  f"its log ends:\n{process.tail()}")
+                    raise Failure(
+                        f"waited for {what}, but {process.name} left with {process.popen.returncode}; "
+                        f"its log ends:\n{process.tail()}"
+                    )
             if time.monotonic() - start > limit:
                 raise Failure(f"waited {limit} s for {what}")
             time.sleep(0.1)
@@ -350,6 +480,7 @@ class Cluster:
         def found():
             events = self.events(**wanted)
             return events[count - 1] if len(events) >= count else None
+
         return self.wait(found, f"event {wanted}", self.coordinator, limit=limit)
 
     def wait_run(self, run, states=("done",), limit=900):
@@ -358,4 +489,5 @@ class Cluster:
             if shown["state"] == "failed" and "failed" not in states:
                 raise Failure(f"run {run} failed: {shown['reason']}")
             return shown if shown["state"] in states else None
+
         return self.wait(reached, f"run {run} to be {' or '.join(states)}", limit=limit)

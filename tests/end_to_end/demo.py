@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """./dev demo: one whole run on this machine, through a killed node, to a picture.
 
 What it starts are the real programs, as separate processes that talk over loopback.
 """
+
 import argparse
 import json
 import pathlib
@@ -45,30 +47,51 @@ def generated_images(folder, per_class=600):
     import struct
     import zlib
     import random
+
     draw = random.Random(1)
 
     def png(path, rows):
         raw = b"".join(b"\0" + bytes(row) for row in rows)
+
         def chunk(kind, data):
-            return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 28, 28, 8, 0, 0, 0, 0)) +
-                         chunk(b"IDAT", zlib.compress(raw)) + chunk(b"IEND", b""))
+            return (
+                struct.pack(">I", len(data))
+                + kind
+                + data
+                + struct.pack(">I", zlib.crc32(kind + data))
+            )
+
+        path.write_bytes(
+            b"\x89PNG\r\n\x1a\n"
+            + chunk(b"IHDR", struct.pack(">IIBBBBB", 28, 28, 8, 0, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress(raw))
+            + chunk(b"IEND", b"")
+        )
 
     shapes = {
-        "disc": lambda x, y: x * x + y * y < 1, "ring": lambda x, y: .5 < x * x + y * y < 1,
-        "square": lambda x, y: max(abs(x), abs(y)) < .8, "frame": lambda x, y: .5 < max(abs(x), abs(y)) < .85,
-        "bar": lambda x, y: abs(y) < .3 and abs(x) < 1, "pole": lambda x, y: abs(x) < .3 and abs(y) < 1,
-        "cross": lambda x, y: min(abs(x), abs(y)) < .25 and max(abs(x), abs(y)) < 1,
-        "wedge": lambda x, y: abs(x) < (1 + y) / 2 and y < 1, "diamond": lambda x, y: abs(x) + abs(y) < 1,
-        "slash": lambda x, y: abs(x - y) < .35 and max(abs(x), abs(y)) < 1,
+        "disc": lambda x, y: x * x + y * y < 1,
+        "ring": lambda x, y: 0.5 < x * x + y * y < 1,
+        "square": lambda x, y: max(abs(x), abs(y)) < 0.8,
+        "frame": lambda x, y: 0.5 < max(abs(x), abs(y)) < 0.85,
+        "bar": lambda x, y: abs(y) < 0.3 and abs(x) < 1,
+        "pole": lambda x, y: abs(x) < 0.3 and abs(y) < 1,
+        "cross": lambda x, y: min(abs(x), abs(y)) < 0.25 and max(abs(x), abs(y)) < 1,
+        "wedge": lambda x, y: abs(x) < (1 + y) / 2 and y < 1,
+        "diamond": lambda x, y: abs(x) + abs(y) < 1,
+        "slash": lambda x, y: abs(x - y) < 0.35 and max(abs(x), abs(y)) < 1,
     }
     for name, inside in shapes.items():
         (folder / name).mkdir(parents=True)
         for i in range(per_class):
             size, cx, cy = draw.uniform(6, 11), draw.uniform(11, 17), draw.uniform(11, 17)
             light = draw.randrange(140, 256)
-            png(folder / name / f"{i}.png",
-                [[light if inside((c - cx) / size, (r - cy) / size) else 0 for c in range(28)] for r in range(28)])
+            png(
+                folder / name / f"{i}.png",
+                [
+                    [light if inside((c - cx) / size, (r - cy) / size) else 0 for c in range(28)]
+                    for r in range(28)
+                ],
+            )
     return folder
 
 
@@ -88,11 +111,19 @@ class Story:
 def progress(cluster, run, tell, last):
     """One line when the ensemble has moved by five percent more."""
     shown = cluster.json("run", "show", run)
-    done = sum(e["step"] for e in shown["experts"]) / max(1, sum(e["steps_target"] for e in shown["experts"]))
+    done = sum(e["step"] for e in shown["experts"]) / max(
+        1, sum(e["steps_target"] for e in shown["experts"])
+    )
     if done - last >= 0.05 or (shown["state"] == "done" and last < 1):
-        cells = " ".join(f"#{e['index']}:{e['step']}" + (f"({e['node']})" if e["node"] else "") for e in shown["experts"])
+        cells = " ".join(
+            f"#{e['index']}:{e['step']}" + (f"({e['node']})" if e["node"] else "")
+            for e in shown["experts"]
+        )
         eta = shown["eta_seconds"]
-        tell(f"{done:4.0%} trained and committed   {cells}" + (f"   about {eta / 60:.1f} min left" if eta else ""))
+        tell(
+            f"{done:4.0%} trained and committed   {cells}"
+            + (f"   about {eta / 60:.1f} min left" if eta else "")
+        )
         return done, shown
     return last, shown
 
@@ -100,11 +131,20 @@ def progress(cluster, run, tell, last):
 def main():
     parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__)
     parser.add_argument("--bin", default="build/bin", help="folder of the programs")
-    parser.add_argument("--out", default="demo-out", help="where the run, the ensemble and the picture go")
-    parser.add_argument("--steps", type=int, default=600, help="optimiser steps of each of the four experts")
-    parser.add_argument("--keep", action="store_true",
-                        help="leave the coordinator and the nodes running after the picture, until Ctrl-C")
-    parser.add_argument("--dry-run", action="store_true", help=argparse.SUPPRESS)  # of ./dev: whether the options are right
+    parser.add_argument(
+        "--out", default="demo-out", help="where the run, the ensemble and the picture go"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=600, help="optimiser steps of each of the four experts"
+    )
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="leave the coordinator and the nodes running after the picture, until Ctrl-C",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help=argparse.SUPPRESS
+    )  # of ./dev: whether the options are right
     args = parser.parse_args()
     out = pathlib.Path(args.out)
     if out.exists() and not (out / "skerry-demo").exists():
@@ -121,7 +161,9 @@ def main():
 
     images = FASHION if FASHION.exists() else None
     if images is None:
-        tell("Fashion-MNIST (Debian's dataset-fashion-mnist) is not here: drawing a set of simple shapes instead")
+        tell(
+            "Fashion-MNIST (Debian's dataset-fashion-mnist) is not here: drawing a set of simple shapes instead"
+        )
         images = generated_images(out / "images")
 
     with Cluster(args.bin, out / "cluster") as cluster:
@@ -132,7 +174,9 @@ def main():
         cluster.engine_run("ingest", images, "--out", ingested, "--partitions", 4)
         cluster.run("dataset", "add", "demo", ingested, "--partitions", 4)
         dataset = cluster.json("dataset", "show", "demo")
-        tell(f"{dataset['samples']} images in partitions of {', '.join(map(str, dataset['partition_samples']))}")
+        tell(
+            f"{dataset['samples']} images in partitions of {', '.join(map(str, dataset['partition_samples']))}"
+        )
         for name in ("anna", "bert", "cleo"):
             cluster.start_daemon(name)
         tell("three nodes joined: anna, bert and cleo; there are four experts, so they take turns")
@@ -142,18 +186,32 @@ def main():
         victim = cluster.wait_event(kind="committed", limit=600)
         name, expert = victim["node"], victim["expert"]
         done, _ = progress(cluster, "demo", tell, -1)
+
         # Some way into the next round, so that there is something to lose.
         def is_training_on():
             e = cluster.experts("demo")[expert]
-            return e["node"] == name and e["phase"] == "training" and e["live_step"] > e["step"] and e
+            return (
+                e["node"] == name and e["phase"] == "training" and e["live_step"] > e["step"] and e
+            )
+
         before = cluster.wait(is_training_on, f"{name} to train on", cluster.coordinator)
         cluster.daemons[name].kill()
-        tell(f"KILLED {name} (SIGKILL) while it trained expert {expert}: step {before['live_step']}, committed {before['step']}")
+        tell(
+            f"KILLED {name} (SIGKILL) while it trained expert {expert}: step {before['live_step']}, committed {before['step']}"
+        )
         lost = cluster.wait_event(kind="lease_lost", expert=expert)
         tell(f"the coordinator noticed: {lost['reason']}")
-        again = cluster.wait(lambda: [e for e in cluster.events(kind="granted", expert=expert) if e["number"] > lost["number"]],
-                             f"expert {expert} to be granted again")[0]
-        tell(f"expert {expert} went to {again['node']} at epoch {epoch_words(again['epoch'])}, from step {again['step']}: {again['reason']}")
+        again = cluster.wait(
+            lambda: [
+                e
+                for e in cluster.events(kind="granted", expert=expert)
+                if e["number"] > lost["number"]
+            ],
+            f"expert {expert} to be granted again",
+        )[0]
+        tell(
+            f"expert {expert} went to {again['node']} at epoch {epoch_words(again['epoch'])}, from step {again['step']}: {again['reason']}"
+        )
 
         shown = {"state": "running"}
         while shown["state"] not in ("done", "failed", "stopped"):
@@ -185,11 +243,14 @@ nothing but its unfinished round was lost.
 
 
 def stay(cluster, programs):
-    print(f"""The coordinator and the nodes keep running until Ctrl-C. In another terminal:
+    print(
+        f"""The coordinator and the nodes keep running until Ctrl-C. In another terminal:
 
   export SKERRY_CONTEXT={cluster.cli_env()["SKERRY_CONTEXT"]} PATH={pathlib.Path(programs).resolve()}:$PATH
   skerry run show demo
-""", flush=True)
+""",
+        flush=True,
+    )
     try:
         while True:
             time.sleep(3600)
@@ -207,12 +268,23 @@ def real_images(dataset, path, count):
         header = json.loads(data[8:start])
         shape = header["images"]["shape"]
         size = shape[1] * shape[2] * shape[3]
-        images += data[start + header["images"]["data_offsets"][0]:][:each * size]
-        labels += data[start + header["labels"]["data_offsets"][0]:][:each * 4]
+        images += data[start + header["images"]["data_offsets"][0] :][: each * size]
+        labels += data[start + header["labels"]["data_offsets"][0] :][: each * 4]
     total = len(labels) // 4
-    header = json.dumps({"images": {"dtype": "U8", "shape": [total, *shape[1:]], "data_offsets": [0, len(images)]},
-                         "labels": {"dtype": "I32", "shape": [total],
-                                    "data_offsets": [len(images), len(images) + len(labels)]}}).encode()
+    header = json.dumps(
+        {
+            "images": {
+                "dtype": "U8",
+                "shape": [total, *shape[1:]],
+                "data_offsets": [0, len(images)],
+            },
+            "labels": {
+                "dtype": "I32",
+                "shape": [total],
+                "data_offsets": [len(images), len(images) + len(labels)],
+            },
+        }
+    ).encode()
     header += b" " * (-len(header) % 8)
     path.write_bytes(len(header).to_bytes(8, "little") + header + images + labels)
     return path
@@ -220,8 +292,20 @@ def real_images(dataset, path, count):
 
 def label_agreement(cluster, out, count=300):
     real = real_images(out / "dataset", out / "real-images.safetensors", 5000)
-    done = cluster.engine_run("sample", out / "ensemble", "-n", count, *SAMPLING, "--seed", 2, "--json",
-                              "--nearest", real, "--nearest-count", 5000)
+    done = cluster.engine_run(
+        "sample",
+        out / "ensemble",
+        "-n",
+        count,
+        *SAMPLING,
+        "--seed",
+        2,
+        "--json",
+        "--nearest",
+        real,
+        "--nearest-count",
+        5000,
+    )
     return json.loads(done.stdout.strip().splitlines()[-1])["label_agreement"]
 
 

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A disk that fills up, at the coordinator and at a daemon: it says so, acknowledges nothing that it cannot keep, and goes
-on by itself when there is room (L6). Real file systems of a few megabytes, which only root can mount."""
+on by itself when there is room (L6). Real file systems of a few megabytes, which only root can mount.
+"""
+
 import errno
 import os
 import pathlib
@@ -18,11 +21,15 @@ class FullDisk(EndToEnd):
         if os.geteuid() != 0:
             self.skipTest("only root can mount a small file system")
         folder.mkdir(parents=True)
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "tmpfs", folder],
-                                 capture_output=True, text=True)
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "tmpfs", folder],
+            capture_output=True,
+            text=True,
+        )
         if mounted.returncode != 0:
             self.skipTest(f"cannot mount a tmpfs here: {mounted.stderr.strip()}")
-        # Cleanups run in reverse: the cluster, made before, would be closed after this.
+        # Cleanups run in reverse: the cluster, made before, would be closed
+        # after this.
         self.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
 
     def fill(self, folder, leave_megabytes):
@@ -56,7 +63,9 @@ class FullDisk(EndToEnd):
         return len(cluster.events(kind="committed", run="run"))
 
     def goes_on(self, cluster, since):
-        cluster.wait(lambda: self.committed(cluster) > since + 2, "commits to go on", cluster.coordinator)
+        cluster.wait(
+            lambda: self.committed(cluster) > since + 2, "commits to go on", cluster.coordinator
+        )
 
     def test_coordinator(self):
         cluster = self.cluster_in_training(coordinator_disk=192)
@@ -74,9 +83,15 @@ class FullDisk(EndToEnd):
 
         self.fill(disk, leave_megabytes=2)  # not even a state
         made = []
-        person = threading.Thread(target=lambda: made.append(cluster.json("token", "create", "--role", "viewer")))
+        person = threading.Thread(
+            target=lambda: made.append(cluster.json("token", "create", "--role", "viewer"))
+        )
         person.start()
-        cluster.wait(lambda: "waits for room" in cluster.coordinator.log_text(), "it to say so", cluster.coordinator)
+        cluster.wait(
+            lambda: "waits for room" in cluster.coordinator.log_text(),
+            "it to say so",
+            cluster.coordinator,
+        )
         self.assertEqual(made, [], "nothing is acknowledged that is not on disk")
         (disk / "filler").unlink()
         person.join()
@@ -114,8 +129,13 @@ class FullDisk(EndToEnd):
         self.small_disk(disk, 96)
         token = cluster.json("token", "create", "--role", "node")["token"]
         daemon = cluster.join(token, "one", env={"SKERRY_FAKE_STEP_MS": "20"})
-        cluster.wait(lambda: any(n["name"] == "one" for n in cluster.items("node", "list")), "it to join", daemon)
-        # Below the reserve of 32 MiB: no objects; well above its quarter, or not even what it is assigned would be kept.
+        cluster.wait(
+            lambda: any(n["name"] == "one" for n in cluster.items("node", "list")),
+            "it to join",
+            daemon,
+        )
+        # Below the reserve of 32 MiB: no objects; well above its quarter, or
+        # not even what it is assigned would be kept.
         self.fill(disk, leave_megabytes=16)
         cluster.create_run("run", train={"steps": 100000})
         cluster.wait(lambda: "cannot fetch" in daemon.log_text(), "it to say so", daemon)
@@ -123,9 +143,14 @@ class FullDisk(EndToEnd):
         self.assertEqual(cluster.events(kind="transfer"), [])
         (disk / "filler").unlink()
         cluster.wait_event(kind="committed", run="run")
-        fetched = cluster.wait(lambda: [e for e in cluster.events(kind="transfer") if "shard" in e["reason"]],
-                               "it to tell what it fetched, with its next heartbeat", daemon)
-        self.assertRegex(fetched[0]["reason"], "fetched shard-0-.* of dataset shapes: .*/s from the coordinator")
+        fetched = cluster.wait(
+            lambda: [e for e in cluster.events(kind="transfer") if "shard" in e["reason"]],
+            "it to tell what it fetched, with its next heartbeat",
+            daemon,
+        )
+        self.assertRegex(
+            fetched[0]["reason"], "fetched shard-0-.* of dataset shapes: .*/s from the coordinator"
+        )
         self.assertEqual(cluster.events(kind="lease_lost"), [])
 
     def test_start(self):
@@ -138,10 +163,17 @@ class FullDisk(EndToEnd):
             program.start()
             code = program.popen.wait(60)
             self.assertIn(code, (1, 75), program.tail())
-            self.assertRegex(program.tail(2), "the disk of .* is full: .* free, .* are needed to open it; make room")
+            self.assertRegex(
+                program.tail(2),
+                "the disk of .* is full: .* free, .* are needed to open it; make room",
+            )
             (disk / "filler").unlink()
             program.start()
-        cluster.wait(lambda: cluster.try_json("node", "list") is not None, "the coordinator to answer", cluster.coordinator)
+        cluster.wait(
+            lambda: cluster.try_json("node", "list") is not None,
+            "the coordinator to answer",
+            cluster.coordinator,
+        )
         self.goes_on(cluster, self.committed(cluster))
 
 

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A run that starts from what another one left, and one that trains a router as one more job, on the real engine."""
+
 import json
 import struct
 import unittest
@@ -8,8 +10,10 @@ from case import EndToEnd
 from bit_exact_test import tensors
 from cluster import sums
 
-TRAIN = {"train": {"steps": 120, "batch_size": 32, "learning_rate": 2e-3, "ema": 0.9},
-         "checkpoint": {"round_steps": 60}}
+TRAIN = {
+    "train": {"steps": 120, "batch_size": 32, "learning_rate": 2e-3, "ema": 0.9},
+    "checkpoint": {"round_steps": 60},
+}
 
 
 def floats(data):
@@ -33,7 +37,9 @@ class Learn(EndToEnd):
         cluster, ensemble = self.trained()
         # One step that moves nothing: the weights are those that it began with.
         init = {"init": str(ensemble / "expert_0")}
-        cluster.create_run("still", model=init, train={"steps": 1, "batch_size": 8, "learning_rate": 1e-9})
+        cluster.create_run(
+            "still", model=init, train={"steps": 1, "batch_size": 8, "learning_rate": 1e-9}
+        )
         cluster.wait_run("still")
         still = cluster.root / "still"
         cluster.run("ensemble", "fetch", "still", "-o", still)
@@ -46,7 +52,8 @@ class Learn(EndToEnd):
                 apart = max(abs(a - b) for a, b in zip(floats(data), floats(ended[name])))
                 self.assertLess(apart, 1e-6, f"{expert}: {name}")
 
-        # And it goes on from there: the first ten steps err less than those of a run that begins with nothing.
+        # And it goes on from there: the first ten steps err less than those of
+        # a run that begins with nothing.
         ten = {"train": {"steps": 10, "batch_size": 32, "learning_rate": 1e-4}}
         cluster.create_run("scratch", **ten)
         cluster.create_run("warm", model=init, **ten)
@@ -57,8 +64,12 @@ class Learn(EndToEnd):
         self.assertLess(loss["warm"], 0.8 * loss["scratch"])
 
         # The uploaded weights are held until no run names them.
-        uploaded = next(d["name"] for d in cluster.items("dataset", "list") if d["name"].startswith("weights-"))
-        self.assertNotEqual(cluster.run("dataset", "delete", uploaded, "--yes", check=False).returncode, 0)
+        uploaded = next(
+            d["name"] for d in cluster.items("dataset", "list") if d["name"].startswith("weights-")
+        )
+        self.assertNotEqual(
+            cluster.run("dataset", "delete", uploaded, "--yes", check=False).returncode, 0
+        )
         for run in ("still", "warm"):
             cluster.run("run", "delete", run, "--yes")
         cluster.run("dataset", "delete", uploaded, "--yes")
@@ -72,18 +83,34 @@ class Learn(EndToEnd):
         self.assertEqual(json.loads((ensemble / "ensemble.json").read_text())["router"], "learned")
         for router in ("learned", "analytic"):
             picture = cluster.root / f"{router}.png"
-            cluster.run("sample", ensemble, "-n", 4, "--steps", 5, "--route", "top1", "--router", router, "-o", picture)
+            cluster.run(
+                "sample",
+                ensemble,
+                "-n",
+                4,
+                "--steps",
+                5,
+                "--route",
+                "top1",
+                "--router",
+                router,
+                "-o",
+                picture,
+            )
             self.assertTrue(picture.exists())
         left = cluster.run("run", "expert", "remove", "first", "0", check=False)
         self.assertEqual(left.returncode, 6)
         self.assertIn("knows its experts for good", left.stderr)
 
-        # With the coordinator gone the nodes have all of it, the learned router too.
+        # With the coordinator gone the nodes have all of it, the learned router
+        # too.
         def held():
-            peer, = cluster.items("peer", "list")
+            (peer,) = cluster.items("peer", "list")
             heads = {e["expert"]: e["step"] for e in peer["experts"]}
-            # Three checkpoints, the specification, the router's file, two partitions' statistics.
+            # Three checkpoints, the specification, the router's file, two
+            # partitions' statistics.
             return peer if heads == {0: 120, 1: 120, 2: 120} and peer["objects"] >= 7 else None
+
         node = cluster.wait(held, "the node to say what it holds", *cluster.daemons.values())
         cluster.coordinator.kill()
         again = cluster.root / "again"

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Nodes serve each other: what a newcomer needs comes from them, a whole ensemble does with the coordinator killed for good, and
 whoever holds a copy of a checkpoint takes over from its own disk."""
+
 import json
 import re
 import shutil
@@ -15,16 +17,31 @@ class Peers(EndToEnd):
     def say_what_they_hold(self, it, run, steps):
         """The nodes, once they say of each expert that its checkpoint of this step is there, and what goes with it: the
         specification, the router's file and the partition's statistics beside a shard."""
+
         def held():
             peers = it.items("peer", "list")
             heads = {e["expert"]: e["step"] for p in peers for e in p["experts"] if e["run"] == run}
-            return peers if heads == steps and all(p["address"] and p["objects"] >= 5 for p in peers) else None
+            return (
+                peers
+                if heads == steps and all(p["address"] and p["objects"] >= 5 for p in peers)
+                else None
+            )
+
         return it.wait(held, "the nodes to say what they hold", *it.daemons.values())
 
     def router_from_disk(self, it, node, run):
         """What the command tells, once it knows of each expert what the coordinator acknowledged: records are saved now and then."""
         shutil.rmtree(it.root / f"router-{node}", ignore_errors=True)
-        done = it.skerryd("router", run, "--data", it.root / node, "--out", it.root / f"router-{node}", "-o", "json")
+        done = it.skerryd(
+            "router",
+            run,
+            "--data",
+            it.root / node,
+            "--out",
+            it.root / f"router-{node}",
+            "-o",
+            "json",
+        )
         made = json.loads(done.stdout) if done.returncode == 0 else None
         return made if made and all(e["acknowledged"] for e in made["experts"]) else None
 
@@ -52,16 +69,27 @@ class Peers(EndToEnd):
         it.run("--context", other, "run", "show", "run")
 
         for node in ("one", "two"):
-            it.wait(lambda: self.router_from_disk(it, node, "run"), "the records on its disk", it.daemons[node])
+            it.wait(
+                lambda: self.router_from_disk(it, node, "run"),
+                "the records on its disk",
+                it.daemons[node],
+            )
 
         it.coordinator.kill()
         it.run("ensemble", "fetch", "run", "-o", after, "--from", peers[0]["address"])
         self.assertEqual(sums(after), sums(before))
-        it.run("--context", other, "ensemble", "fetch", "run", "-o", it.root / "other", "--from", "two")
+        it.run(
+            "--context", other, "ensemble", "fetch", "run", "-o", it.root / "other", "--from", "two"
+        )
         self.assertEqual(sums(it.root / "other"), sums(before))
-        # With everything that training goes on from, by the name that was remembered.
-        it.run("ensemble", "fetch", "run", "-o", it.root / "state", "--from", "two", "--training-state")
-        self.assertEqual(len(list((it.root / "state").glob("expert_*/training_state.safetensors"))), 2)
+        # With everything that training goes on from, by the name that was
+        # remembered.
+        it.run(
+            "ensemble", "fetch", "run", "-o", it.root / "state", "--from", "two", "--training-state"
+        )
+        self.assertEqual(
+            len(list((it.root / "state").glob("expert_*/training_state.safetensors"))), 2
+        )
         # The router again, from one node's disk alone, while its daemon runs.
         made = self.router_from_disk(it, "one", "run")
         self.assertEqual([(e["index"], e["step"]) for e in made["experts"]], [(0, 60), (1, 60)])
@@ -71,18 +99,27 @@ class Peers(EndToEnd):
         self.assertEqual(other.returncode, 1)
         self.assertIn("they tell of run", other.stderr)
 
-        unknown = it.run("ensemble", "fetch", "other", "-o", it.root / "none", "--from", "two", check=False)
+        unknown = it.run(
+            "ensemble", "fetch", "other", "-o", it.root / "none", "--from", "two", check=False
+        )
         self.assertIn("no record", unknown.stderr)
 
-        # All nodes killed and started again: they know their run from their disks alone.
+        # All nodes killed and started again: they know their run from their
+        # disks alone.
         for process in it.daemons.values():
             process.kill()
         self.assertTrue(self.router_from_disk(it, "two", "run"), "from a disk that nobody uses")
         self.assertEqual(self.router_sums(it.root / "router-two"), sums(before / "router"))
         for process in it.daemons.values():
             process.start()
-        it.wait(lambda: it.run("ensemble", "fetch", "run", "-o", again, "--from", "one", check=False).returncode == 0,
-                "the ensemble from nodes that were started again", *it.daemons.values())
+        it.wait(
+            lambda: it.run(
+                "ensemble", "fetch", "run", "-o", again, "--from", "one", check=False
+            ).returncode
+            == 0,
+            "the ensemble from nodes that were started again",
+            *it.daemons.values(),
+        )
         self.assertEqual(sums(again), sums(before))
 
     @needs_engine
@@ -96,11 +133,22 @@ class Peers(EndToEnd):
 
         def copied(node=None):
             expert = it.experts("run")[0]
-            return expert if expert["copies"] == 2 and expert["step"] >= 40 and expert["node"] not in (None, node) else None
+            return (
+                expert
+                if expert["copies"] == 2
+                and expert["step"] >= 40
+                and expert["node"] not in (None, node)
+                else None
+            )
+
         first = it.wait(copied, "two copies", *it.daemons.values())
         self.assertEqual(first["unanchored_steps"], 0)
         it.daemons[first["node"]].kill()
-        second = it.wait(lambda: copied(first["node"]), "two copies again, with another that trains", it.coordinator)
+        second = it.wait(
+            lambda: copied(first["node"]),
+            "two copies again, with another that trains",
+            it.coordinator,
+        )
         it.wait_run("run")
         grants = it.events(kind="granted", run="run")
         self.assertEqual([e["node"] for e in grants], [first["node"], second["node"]])
@@ -117,10 +165,14 @@ class Peers(EndToEnd):
         it.wait_run("calm")
         for run in ("run", "calm"):
             it.run("ensemble", "fetch", run, "-o", it.root / run, "--training-state")
-        files = sorted(p.relative_to(it.root / "run") for p in (it.root / "run").glob("expert_*/*.safetensors"))
+        files = sorted(
+            p.relative_to(it.root / "run") for p in (it.root / "run").glob("expert_*/*.safetensors")
+        )
         self.assertEqual(len(files), 2)
         for file in files:
-            self.assertEqual(tensors(it.root / "run" / file), tensors(it.root / "calm" / file), file)
+            self.assertEqual(
+                tensors(it.root / "run" / file), tensors(it.root / "calm" / file), file
+            )
 
     def test_limits_and_what_is_told_of_transfers(self):
         """A coordinator that sends at most 4 MB/s, and a node that takes at most 2: 12 MB in three chunks, of which the first
@@ -135,23 +187,40 @@ class Peers(EndToEnd):
         for name, least, args in (("one", 1.8, []), ("two", 3.7, ["--download-limit", "2MB/s"])):
             it.start_daemon(name, env=env, args=args)
             it.create_run(f"run-{name}", dataset="noise", train={"steps": 100000})
-            told = it.wait(lambda: [e for e in it.events(kind="transfer", node=name) if "shard-0-1000" in e["reason"]],
-                           f"{name} to tell what it fetched", *it.daemons.values())
+            told = it.wait(
+                lambda: [
+                    e
+                    for e in it.events(kind="transfer", node=name)
+                    if "shard-0-1000" in e["reason"]
+                ],
+                f"{name} to tell what it fetched",
+                *it.daemons.values(),
+            )
             self.assertEqual(len(told), 1, "once for each object")
-            size, seconds = re.search(r"of dataset noise: ([\d.]+) MiB in ([\d.]+) s, ", told[0]["reason"]).groups()
+            size, seconds = re.search(
+                r"of dataset noise: ([\d.]+) MiB in ([\d.]+) s, ", told[0]["reason"]
+            ).groups()
             self.assertGreater(float(size), 11)
             self.assertGreater(float(seconds), least, told[0]["reason"])
 
     def test_what_the_coordinators_disk_lost_passes_through_it(self):
         """Two nodes that nobody can dial: what one of them needs comes from the other by way of the coordinator, which has lost it."""
-        it = self.cluster(coordinator_args=["--lease-seconds", "1"], daemon_args=["--peer-listen", "off"])
+        it = self.cluster(
+            coordinator_args=["--lease-seconds", "1"], daemon_args=["--peer-listen", "off"]
+        )
         it.start_coordinator()
         it.add_dataset(partitions=1)
         it.start_daemon("one")
         it.create_run("first", train={"steps": 20})
         it.wait_run("first")
-        shard = it.wait(lambda: next((o for o in it.items("chunk", "list", "--node", "one") if o["kind"] == "shard"), None),
-                        "the node to say that it holds the shard", *it.daemons.values())
+        shard = it.wait(
+            lambda: next(
+                (o for o in it.items("chunk", "list", "--node", "one") if o["kind"] == "shard"),
+                None,
+            ),
+            "the node to say that it holds the shard",
+            *it.daemons.values(),
+        )
         it.run("node", "cordon", "one")
         flip_byte(it.root / "coordinator/objects" / shard["object"], shard["bytes"] // 2)
         it.start_daemon("two")
@@ -173,12 +242,23 @@ class Peers(EndToEnd):
         it.start_daemon("one")
         it.create_run("first", dataset="noise", train={"steps": 20})
         it.wait_run("first")
-        # Of the 64 that it names the coordinator may not know a few: checkpoints that it has collected and the node still keeps.
-        named = it.wait(lambda: len(n := {o["object"] for o in it.items("chunk", "list", "--node", "one")}) >= 60 and n,
-                        "the node to say what it holds", *it.daemons.values())
+        # Of the 64 that it names the coordinator may not know a few:
+        # checkpoints that it has collected and the node still keeps.
+        named = it.wait(
+            lambda: len(n := {o["object"] for o in it.items("chunk", "list", "--node", "one")})
+            >= 60
+            and n,
+            "the node to say what it holds",
+            *it.daemons.values(),
+        )
         it.run("node", "cordon", "one")
-        unnamed = [path for path in (it.root / "coordinator/objects").iterdir()
-                   if path.name not in named and path.stat().st_size > 10_000 and (it.root / "one/objects" / path.name).exists()]
+        unnamed = [
+            path
+            for path in (it.root / "coordinator/objects").iterdir()
+            if path.name not in named
+            and path.stat().st_size > 10_000
+            and (it.root / "one/objects" / path.name).exists()
+        ]
         self.assertGreater(len(unnamed), 20)
         for path in unnamed:
             flip_byte(path, 1000)
@@ -199,6 +279,7 @@ class Peers(EndToEnd):
         def held():  # what is fetched once the run's records are known: the router's file is one of two beside the shard
             kinds = [o["kind"] for o in it.items("chunk", "list", "--node", "one")]
             return {"checkpoint", "router", "partition", "shard"} <= set(kinds)
+
         it.wait(held, "the node to hold what goes with its checkpoint", *it.daemons.values())
         files = {o["kind"]: o for o in it.items("chunk", "list", "--node", "one")}
 
@@ -214,8 +295,11 @@ class Peers(EndToEnd):
 
         def damage(*kinds):
             for kind in kinds:
-                flip_byte(it.root / "one/objects" / files[kind]["object"], files[kind]["bytes"] // 2)
+                flip_byte(
+                    it.root / "one/objects" / files[kind]["object"], files[kind]["bytes"] // 2
+                )
             return {files[kind]["object"] for kind in kinds}
+
         self.assertEqual(verify(), set())
         named = damage("router", "shard")
         self.assertEqual(verify(), named)
@@ -243,10 +327,21 @@ class Peers(EndToEnd):
 
         def held():
             objects = it.items("chunk", "list", "run")
-            return objects if all(o["holders"] == ["one"] for o in objects if o["kind"] in ("checkpoint", "shard") and
-                                  o["step"] in (None, 30)) else None
+            return (
+                objects
+                if all(
+                    o["holders"] == ["one"]
+                    for o in objects
+                    if o["kind"] in ("checkpoint", "shard") and o["step"] in (None, 30)
+                )
+                else None
+            )
+
         objects = it.wait(held, "the node to say what it holds", *it.daemons.values())
-        self.assertEqual({o["kind"] for o in objects} - {"fit", "test"}, {"checkpoint", "partition", "router", "shard"})
+        self.assertEqual(
+            {o["kind"] for o in objects} - {"fit", "test"},
+            {"checkpoint", "partition", "router", "shard"},
+        )
         self.assertEqual({o["coordinator"] for o in objects}, {"whole"})
         shard = next(o for o in objects if o["kind"] == "shard")
         listed = it.items("chunk", "list", "--object", shard["object"][:12], "--chunks")

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The coordinator is killed in the middle of a run, stays away for three lease times, and costs nothing (S3, S4, L4)."""
+
 import time
 import unittest
 
@@ -23,18 +25,30 @@ class Restart(EndToEnd):
         engines = {name: daemon.children() for name, daemon in cluster.daemons.items()}
 
         cluster.coordinator.kill()
-        # What is tested is an absence of this length: the one place where time is the input.
+        # What is tested is an absence of this length: the one place where time
+        # is the input.
         time.sleep(3 * LEASE_SECONDS)
         cluster.start_coordinator()
         after = cluster.wait(
-            lambda: (shown := cluster.experts("long")) and all(a["step"] > b["step"] for a, b in zip(shown, before)) and shown,
-            "both experts to commit again", cluster.coordinator)
+            lambda: (shown := cluster.experts("long"))
+            and all(a["step"] > b["step"] for a, b in zip(shown, before))
+            and shown,
+            "both experts to commit again",
+            cluster.coordinator,
+        )
 
         for a, b in zip(after, before):
-            self.assertEqual((a["epoch"], a["node"]), (b["epoch"], b["node"]), "a healthy daemon keeps its expert")
+            self.assertEqual(
+                (a["epoch"], a["node"]),
+                (b["epoch"], b["node"]),
+                "a healthy daemon keeps its expert",
+            )
         self.assertEqual(cluster.events(kind="lease_lost"), [])
-        self.assertEqual(engines, {name: daemon.children() for name, daemon in cluster.daemons.items()},
-                         "no engine was started anew: no step was lost")
+        self.assertEqual(
+            engines,
+            {name: daemon.children() for name, daemon in cluster.daemons.items()},
+            "no engine was started anew: no step was lost",
+        )
         started = cluster.events(kind="coordinator_started")
         self.assertEqual(len(started), 2)
         for expert in (0, 1):
@@ -55,7 +69,12 @@ class Restart(EndToEnd):
         before = cluster.experts("run")[0]
         cluster.daemons["one"].kill()
         lost = cluster.wait_event(kind="lease_lost", run="run")
-        self.assertIn("two", lost["reason"] + cluster.wait_event(kind="granted", run="run", node="two")["reason"] + "two")
+        self.assertIn(
+            "two",
+            lost["reason"]
+            + cluster.wait_event(kind="granted", run="run", node="two")["reason"]
+            + "two",
+        )
         done = cluster.wait_run("run")["experts"][0]
         self.assertGreater(done["epoch"], before["epoch"])
         self.assertEqual(done["step"], 200)

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What comes back after a restore: runs that the backup does not know, nodes that enrolled since, and revocations (S14)."""
+
 import pathlib
 import shutil
 import subprocess
@@ -22,13 +24,21 @@ class Restore(EndToEnd):
         return it
 
     def command(self, *words):
-        done = subprocess.run([str(word) for word in (BIN / "skerry-coordinator", *words)], capture_output=True, text=True)
+        done = subprocess.run(
+            [str(word) for word in (BIN / "skerry-coordinator", *words)],
+            capture_output=True,
+            text=True,
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
     def trained(self, it, run):
         """The bytes of its experts in the end, as hashes: weights, moments and means."""
-        objects = [o for o in it.items("chunk", "list", run, "--chunks") if o["kind"] == "checkpoint" and o["step"] == STEPS]
+        objects = [
+            o
+            for o in it.items("chunk", "list", run, "--chunks")
+            if o["kind"] == "checkpoint" and o["step"] == STEPS
+        ]
         self.assertEqual(len(objects), 2)
         return {o["expert"]: sorted(chunk["chunk"] for chunk in o["chunks"]) for o in objects}
 
@@ -47,7 +57,11 @@ class Restore(EndToEnd):
         it.create_run("birds", train={"steps": STEPS})
         for expert in (0, 1):
             it.wait_event(kind="committed", run="birds", expert=expert, count=2)
-        it.wait(lambda: self.nodes_know(it, names), "the nodes to hold the run's records", it.coordinator)
+        it.wait(
+            lambda: self.nodes_know(it, names),
+            "the nodes to hold the run's records",
+            it.coordinator,
+        )
         before = it.experts("birds")
         it.coordinator.kill()
         self.assertTrue(all(expert["step"] < STEPS for expert in before), before)
@@ -56,8 +70,19 @@ class Restore(EndToEnd):
     def nodes_know(self, it, names):
         """Their records have come to the coordinator, later ones of both experts: so its records of the run have gone to them."""
         if not HAS_ENGINE:
-            return all(it.skerryd("router", "birds", "--data", it.root / name, "--out", self.fresh(it, name)).returncode == 0 for name in names)
-        steps = {e["expert"]: e["step"] for peer in it.items("peer", "list") for e in peer["experts"] if e["run"] == "birds"}
+            return all(
+                it.skerryd(
+                    "router", "birds", "--data", it.root / name, "--out", self.fresh(it, name)
+                ).returncode
+                == 0
+                for name in names
+            )
+        steps = {
+            e["expert"]: e["step"]
+            for peer in it.items("peer", "list")
+            for e in peer["experts"]
+            if e["run"] == "birds"
+        }
         return len(steps) == 2 and min(steps.values()) >= STEPS // 10
 
     @staticmethod
@@ -70,7 +95,11 @@ class Restore(EndToEnd):
 
     def go_on(self, it, before, reference):
         """Adopts the orphan and trains it to its end."""
-        it.wait(lambda: {"birds", "reference"} <= self.orphans(it), "the runs to be shown as orphans", it.coordinator)
+        it.wait(
+            lambda: {"birds", "reference"} <= self.orphans(it),
+            "the runs to be shown as orphans",
+            it.coordinator,
+        )
         it.wait_event(kind="run_orphaned")
         refused = it.run("run", "show", "birds", check=False)
         self.assertIn("skerry run adopt birds", refused.stderr)
@@ -84,11 +113,17 @@ class Restore(EndToEnd):
                 self.assertEqual(process.stop(), 0)
                 it.start_daemon(name, env=QUICK)
         it.wait_run("birds")
-        self.assertEqual(self.trained(it, "birds"), reference, "to the same bytes as a run that nothing befell")
+        self.assertEqual(
+            self.trained(it, "birds"), reference, "to the same bytes as a run that nothing befell"
+        )
         # No node keeps the held-back images: who has them adds them again.
         shutil.rmtree(it.root / "shapes-images")
         it.add_dataset(partitions=2)
-        it.wait(lambda: [d["state"] for d in it.items("dataset", "list")] == ["ready"], "the dataset to be whole", it.coordinator)
+        it.wait(
+            lambda: [d["state"] for d in it.items("dataset", "list")] == ["ready"],
+            "the dataset to be whole",
+            it.coordinator,
+        )
         self.assertEqual(self.orphans(it), {"reference"}, "what nobody adopts stays")
         it.run("run", "delete", "reference", "--yes")
         it.wait(lambda: not self.orphans(it), "a deleted orphan to be gone", it.coordinator)
@@ -120,16 +155,33 @@ class Restore(EndToEnd):
         if HAS_ENGINE:
             self.fetch_from_nodes(it)
         self.go_on(it, before, reference)
-        # Nobody who deletes it is asked twice: an older record that turns up later changes nothing.
+        # Nobody who deletes it is asked twice: an older record that turns up
+        # later changes nothing.
         it.coordinator.kill()
         it.start_coordinator()
         self.assertEqual(self.orphans(it), set())
 
     def fetch_from_nodes(self, it):
-        address = it.wait(lambda: next((n["address"] for n in it.items("peer", "list") if n["address"]), None),
-                          "a node that can be dialled", it.coordinator)
-        it.wait(lambda: it.run("ensemble", "fetch", "birds", "-o", it.root / "orphan", "--from", address, check=False).returncode == 0,
-                "the orphan's ensemble from the nodes alone", it.coordinator)
+        address = it.wait(
+            lambda: next((n["address"] for n in it.items("peer", "list") if n["address"]), None),
+            "a node that can be dialled",
+            it.coordinator,
+        )
+        it.wait(
+            lambda: it.run(
+                "ensemble",
+                "fetch",
+                "birds",
+                "-o",
+                it.root / "orphan",
+                "--from",
+                address,
+                check=False,
+            ).returncode
+            == 0,
+            "the orphan's ensemble from the nodes alone",
+            it.coordinator,
+        )
 
     def wait_orphans(self, it, names):
         it.wait(lambda: self.orphans(it) == names, f"the orphans {names}", it.coordinator)

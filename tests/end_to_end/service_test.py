@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The programs as services: their units, what a service manager hears of them, and as process 1 of a container."""
+
 import configparser
 import ctypes
 import errno
@@ -29,14 +31,29 @@ def unit(name):
 
 def system_calls(group):
     """A group of system calls, such as @system-service, by name."""
-    lines = subprocess.run(["systemd-analyze", "syscall-filter", "--no-pager", group], check=True, capture_output=True,
-                           text=True).stdout.splitlines()
-    names = [line.strip() for line in lines[1:] if line.startswith("    ") and not line.strip().startswith("#")]
-    return {each for name in names for each in (system_calls(name) if name.startswith("@") else [name])}
+    lines = subprocess.run(
+        ["systemd-analyze", "syscall-filter", "--no-pager", group],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
+    names = [
+        line.strip()
+        for line in lines[1:]
+        if line.startswith("    ") and not line.strip().startswith("#")
+    ]
+    return {
+        each for name in names for each in (system_calls(name) if name.startswith("@") else [name])
+    }
 
 
 class Argument(ctypes.Structure):
-    _fields_ = [("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64)]
+    _fields_ = [
+        ("arg", ctypes.c_uint),
+        ("op", ctypes.c_int),
+        ("a", ctypes.c_uint64),
+        ("b", ctypes.c_uint64),
+    ]
 
 
 def confinement(service):
@@ -48,13 +65,23 @@ def confinement(service):
     by_family = ctypes.c_void_p(library.seccomp_init(SECCOMP_ALLOW))
     for family in set(range(46)) - {int(f) for f in families}:
         equal = Argument(arg=0, op=COMPARE_EQUAL, a=family, b=0)
-        library.seccomp_rule_add(by_family, SECCOMP_ERRNO | errno.EAFNOSUPPORT,
-                                 library.seccomp_syscall_resolve_name(b"socket"), 1, equal)
+        library.seccomp_rule_add(
+            by_family,
+            SECCOMP_ERRNO | errno.EAFNOSUPPORT,
+            library.seccomp_syscall_resolve_name(b"socket"),
+            1,
+            equal,
+        )
     filters.append(by_family)
     if "SystemCallFilter" in service:
         by_name = ctypes.c_void_p(library.seccomp_init(SECCOMP_ERRNO | errno.EPERM))
-        # What a manager needs itself to start the program is allowed by its default group.
-        for name in system_calls(service["SystemCallFilter"]) | system_calls("@default") | {"seccomp", "prctl"}:
+        # What a manager needs itself to start the program is allowed by its
+        # default group.
+        for name in (
+            system_calls(service["SystemCallFilter"])
+            | system_calls("@default")
+            | {"seccomp", "prctl"}
+        ):
             number = library.seccomp_syscall_resolve_name(name.encode())
             if number >= 0:
                 library.seccomp_rule_add(by_name, SECCOMP_ALLOW, number, 0)
@@ -64,6 +91,7 @@ def confinement(service):
         for each in filters:
             if library.seccomp_load(each) != 0:
                 os._exit(126)
+
     return confine
 
 
@@ -76,7 +104,12 @@ class Manager:
         self.socket.bind(self.path)
         self.socket.settimeout(120)  # a hang limit
         # A sanitizer looks for leaks with ptrace, which the unit forbids.
-        self.environment = {**os.environ, "NOTIFY_SOCKET": self.path, "WATCHDOG_USEC": "300000", "ASAN_OPTIONS": "detect_leaks=0"}
+        self.environment = {
+            **os.environ,
+            "NOTIFY_SOCKET": self.path,
+            "WATCHDOG_USEC": "300000",
+            "ASAN_OPTIONS": "detect_leaks=0",
+        }
 
     def hears(self, word):
         while True:
@@ -95,8 +128,12 @@ class Units(EndToEnd):
         for name in ("skerry-coordinator", "skerryd"):
             text = (UNITS / f"{name}.service").read_text().replace("/usr/bin/", f"{BIN}/")
             copy = self.folder / f"{name}.service"
-            copy.write_text(text.replace("file:///usr/share/doc/skerry/README.md", "https://example.org/"))
-            done = subprocess.run(["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True)
+            copy.write_text(
+                text.replace("file:///usr/share/doc/skerry/README.md", "https://example.org/")
+            )
+            done = subprocess.run(
+                ["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True
+            )
             self.assertEqual((done.returncode, done.stderr.strip()), (0, ""))
 
     def start(self, name, command):
@@ -107,8 +144,14 @@ class Units(EndToEnd):
         manager = Manager(self.folder)
         self.addCleanup(manager.socket.close)
         log = open(self.folder / f"{name}.log", "w")
-        process = subprocess.Popen([str(word) for word in command], env=manager.environment, preexec_fn=confine,
-                                   stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [str(word) for word in command],
+            env=manager.environment,
+            preexec_fn=confine,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+        )
         self.addCleanup(log.close)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
@@ -128,15 +171,35 @@ class Units(EndToEnd):
         self.assertEqual(process.wait(), 0)
 
     def test_the_coordinator_runs_confined_and_feeds_its_watchdog(self):
-        self.serves_as_its_unit_says("skerry-coordinator", [BIN / "skerry-coordinator", "--data", self.folder / "data",
-                                                            "--listen", "0.0.0.0:0", "--advertise", "localhost:7600"])
+        self.serves_as_its_unit_says(
+            "skerry-coordinator",
+            [
+                BIN / "skerry-coordinator",
+                "--data",
+                self.folder / "data",
+                "--listen",
+                "0.0.0.0:0",
+                "--advertise",
+                "localhost:7600",
+            ],
+        )
 
     def test_the_daemon_runs_confined_and_feeds_its_watchdog(self):
         cluster = self.cluster()
         cluster.start_coordinator()
         token = cluster.json("token", "create", "--role", "node")["token"]
-        self.serves_as_its_unit_says("skerryd", [BIN / "skerryd", "join", token, "--data", self.folder / "data",
-                                                 "--engine", cluster.engine])
+        self.serves_as_its_unit_says(
+            "skerryd",
+            [
+                BIN / "skerryd",
+                "join",
+                token,
+                "--data",
+                self.folder / "data",
+                "--engine",
+                cluster.engine,
+            ],
+        )
 
 
 class ProcessOne(EndToEnd):
@@ -150,8 +213,20 @@ class ProcessOne(EndToEnd):
         self.token = self.made.json("token", "create", "--role", "node")["token"]
 
     def join(self):
-        command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", BIN / "skerryd", "join", self.token,
-                   "--data", self.made.root / "one", "--engine", self.made.engine]
+        command = [
+            "unshare",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--kill-child",
+            BIN / "skerryd",
+            "join",
+            self.token,
+            "--data",
+            self.made.root / "one",
+            "--engine",
+            self.made.engine,
+        ]
         self.daemon = self.made.daemons["one"] = Process("one", command, self.made.root / "one.log")
 
     def leaves_when_told(self):

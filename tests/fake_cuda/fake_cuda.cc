@@ -1,4 +1,6 @@
-// A libcuda.so.1 without a driver: the cards of a machine that the environment describes, and the rules by which CUDA shows them.
+// SPDX-License-Identifier: Apache-2.0
+// A libcuda.so.1 without a driver: the cards of a machine that the environment
+// describes, and the rules by which CUDA shows them.
 //
 //   SKERRY_FAKE_CARDS         NAME|UUID|BYTES|CAPABILITY|BUS|PARENT, semicolons between, the fastest first. PARENT: the
 //                             UUID of the card that this is a MIG instance of; empty: it is a card
@@ -54,15 +56,16 @@ std::vector<Card> machine() {
     cards.push_back({fields[0], fields[1], fields[2], fields[3], fields[4], fields[5]});
   }
   if (setting("CUDA_DEVICE_ORDER") == "PCI_BUS_ID") {
-    std::stable_sort(cards.begin(), cards.end(), [](const Card& a, const Card& b) { return a.bus < b.bus; });
+    std::stable_sort(cards.begin(), cards.end(),
+                     [](const Card& a, const Card& b) { return a.bus < b.bus; });
   }
   return cards;
 }
 
 const Card* named(const std::vector<Card>& all, const std::string& entry) {
   if (entry.starts_with("GPU-") || entry.starts_with("MIG-")) {
-    const auto at =
-        std::find_if(all.begin(), all.end(), [&](const Card& card) { return card.id().starts_with(entry); });
+    const auto at = std::find_if(all.begin(), all.end(),
+                                 [&](const Card& card) { return card.id().starts_with(entry); });
     return at == all.end() ? nullptr : &*at;
   }
   char* end = nullptr;
@@ -90,8 +93,9 @@ std::vector<Card> visible() {
 }
 
 const Card* at(int device) {
-  return device >= 0 && device < static_cast<int>(shown.size()) ? &shown[static_cast<std::size_t>(device)]
-                                                                : nullptr;
+  return device >= 0 && device < static_cast<int>(shown.size())
+             ? &shown[static_cast<std::size_t>(device)]
+             : nullptr;
 }
 
 int copy_uuid(const std::string& uuid, char* out) {

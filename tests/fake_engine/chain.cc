@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/fake_engine/chain.h"
 
 #include <cstring>
@@ -46,14 +47,16 @@ Result<std::string> Chain::encode(std::size_t weights) const {
   const std::string chain = state.raw();
   tensors.push_back({"raw/chain", DType::kU8, {Hash::kBytes}, chain});
   return storage::encode_safetensors(
-      tensors, {{"step", text(step)}, {"seed", text(seed)}, {"expert", text(expert)}, {"format", "fake"}});
+      tensors,
+      {{"step", text(step)}, {"seed", text(seed)}, {"expert", text(expert)}, {"format", "fake"}});
 }
 
 Result<Chain> Chain::decode(const storage::Safetensors& file) {
   Chain chain;
   const auto number = [&](const std::string& key, auto& target) -> Result<void> {
     const auto at = file.header().metadata.find(key);
-    if (at == file.header().metadata.end()) return fail(ErrorCode::kInvalid, "the checkpoint has no " + key);
+    if (at == file.header().metadata.end())
+      return fail(ErrorCode::kInvalid, "the checkpoint has no " + key);
     target = static_cast<std::remove_reference_t<decltype(target)>>(std::stoull(at->second));
     return {};
   };

@@ -1,6 +1,8 @@
-// The "model" of the fake engine: a hash chain in place of training. Its state after a step is a function of (seed, expert,
-// attempt of each step, step) alone, so two runs that end in the same checkpoint bytes have taken the same steps from the
-// same states, and a wrong resume is seen at once.
+// SPDX-License-Identifier: Apache-2.0
+// The "model" of the fake engine: a hash chain in place of training. Its state
+// after a step is a function of (seed, expert, attempt of each step, step)
+// alone, so two runs that end in the same checkpoint bytes have taken the same
+// steps from the same states, and a wrong resume is seen at once.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +26,8 @@ struct Chain {
   // A falling curve, for people.
   double loss() const;
 
-  // As a safetensors file with the tensors of a checkpoint (ema/, raw/, m/, v/), `weights` floats each.
+  // As a safetensors file with the tensors of a checkpoint (ema/, raw/, m/,
+  // v/), `weights` floats each.
   Result<std::string> encode(std::size_t weights) const;
   static Result<Chain> decode(const storage::Safetensors& file);
 };

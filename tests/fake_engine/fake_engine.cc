@@ -1,4 +1,6 @@
-// skerry-fake-engine: speaks the engine's channel without LibTorch, for fast tests of everything around it.
+// SPDX-License-Identifier: Apache-2.0
+// skerry-fake-engine: speaks the engine's channel without LibTorch, for fast
+// tests of everything around it.
 //
 //   SKERRY_FAKE_STEP_MS            time of a step (1)
 //   SKERRY_FAKE_WEIGHTS            floats in each of the four tensors (256)
@@ -63,8 +65,9 @@ class Engine {
  private:
   std::string device() const {
     const char* cards = std::getenv("CUDA_VISIBLE_DEVICES");
-    return start_->device() < 0 || cards == nullptr ? "fake"
-                                                    : text("device ", start_->device(), " of ", cards);
+    return start_->device() < 0 || cards == nullptr
+               ? "fake"
+               : text("device ", start_->device(), " of ", cards);
   }
 
   Result<void> begin() {
@@ -73,7 +76,8 @@ class Engine {
     if (start_->resume_bytes() == 0) {
       chain_ = Chain::start(start_->train().seed(), start_->expert());
     } else {
-      ASSIGN_OR_RETURN(const auto file, storage::Safetensors::map(resume_.get(), start_->resume_bytes()));
+      ASSIGN_OR_RETURN(const auto file,
+                       storage::Safetensors::map(resume_.get(), start_->resume_bytes()));
       ASSIGN_OR_RETURN(chain_, Chain::decode(file));
       if (chain_.seed != start_->train().seed() || chain_.expert != start_->expert()) {
         return fail(ErrorCode::kInvalid, "the checkpoint is of another seed or expert");
@@ -90,7 +94,8 @@ class Engine {
   int train() {
     const auto step_time = std::chrono::milliseconds(setting("SKERRY_FAKE_STEP_MS", 1));
     while (!at_target()) {
-      // A step is a wait for words from the daemon that may be cut short by one.
+      // A step is a wait for words from the daemon that may be cut short by
+      // one.
       for (const Duration until = now() + step_time; now() < until && !stop_;) {
         if (!read(until - now())) return 0;
       }
@@ -130,7 +135,8 @@ class Engine {
       return fd >= 0;
     };
     if (happens("SKERRY_FAKE_CRASH_AT")) {
-      std::fprintf(stderr, "crashing at step %llu as told\n", static_cast<unsigned long long>(chain_.step));
+      std::fprintf(stderr, "crashing at step %llu as told\n",
+                   static_cast<unsigned long long>(chain_.step));
       std::abort();
     }
     if (happens("SKERRY_FAKE_HANG_AT")) {
@@ -219,7 +225,8 @@ class Engine {
     for (auto& frame : *frames) {
       const Result<pb::EngineRequest> request = protocol::parse_engine_request(frame.bytes);
       if (!request) {
-        std::fprintf(stderr, "the daemon sent what is not valid: %s\n", request.error().message.c_str());
+        std::fprintf(stderr, "the daemon sent what is not valid: %s\n",
+                     request.error().message.c_str());
         return false;
       }
       take(*request, std::move(frame.descriptor));
@@ -259,8 +266,10 @@ class Engine {
 int check() {
   const char* card = std::getenv("CUDA_VISIBLE_DEVICES");
   const char* broken = std::getenv("SKERRY_FAKE_CANNOT_TRAIN");
-  const bool fails = card != nullptr && broken != nullptr && std::string_view(card).starts_with(broken);
-  std::puts(fails ? "CUDA error: no kernel image is available for execution on the device" : "fake");
+  const bool fails =
+      card != nullptr && broken != nullptr && std::string_view(card).starts_with(broken);
+  std::puts(fails ? "CUDA error: no kernel image is available for execution on the device"
+                  : "fake");
   return fails ? 1 : 0;
 }
 

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <charconv>
 #include <filesystem>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "diffusion/formats/source.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/samples.h"
@@ -18,7 +19,8 @@ struct Files {
   MemoryFile bytes;
   std::string ten = folder / "data_batch_1.bin", hundred = folder / "train.bin";
   Files() {
-    for (const std::string& path : {ten, hundred}) std::filesystem::create_symlink(bytes.path(), path);
+    for (const std::string& path : {ten, hundred})
+      std::filesystem::create_symlink(bytes.path(), path);
   }
 };
 
@@ -34,7 +36,8 @@ Verdict cifar(std::string_view input) {
   if (!source) return Verdict::kRefused;
   const auto count = read_all(**source, [&](const SourceSample& sample) {
     check_image(sample.image.value(), 3);
-    SKERRY_CHECK(sample.image->width == 32 && sample.image->height == 32, "an image of another size");
+    SKERRY_CHECK(sample.image->width == 32 && sample.image->height == 32,
+                 "an image of another size");
     const std::string& label = sample.label.value();
     unsigned number = 0;
     std::from_chars(label.data(), label.data() + label.size(), number);

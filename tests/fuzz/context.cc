@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/context.h"
 
 #include "base/check.h"
@@ -23,9 +24,12 @@ Verdict context(std::string_view input) {
                  "a message that does not name the file");
     return Verdict::kRefused;
   }
-  SKERRY_CHECK(!parsed->name.empty() && x25519_of(parsed->coordinator_key).has_value(), "incomplete");
-  SKERRY_CHECK(parsed->seed.empty() != parsed->identity.empty(), "neither a seed nor where it is, or both");
-  SKERRY_CHECK(parsed->seed.empty() || Identity::from_seed(parsed->seed).has_value(), "a seed that is none");
+  SKERRY_CHECK(!parsed->name.empty() && x25519_of(parsed->coordinator_key).has_value(),
+               "incomplete");
+  SKERRY_CHECK(parsed->seed.empty() != parsed->identity.empty(),
+               "neither a seed nor where it is, or both");
+  SKERRY_CHECK(parsed->seed.empty() || Identity::from_seed(parsed->seed).has_value(),
+               "a seed that is none");
   const auto again = parse_context(format_context(*parsed), "context.toml");
   SKERRY_CHECK(again.has_value(), "refused when written again: ", again.error().message);
   SKERRY_CHECK(same(*parsed, *again), "differs when written again");

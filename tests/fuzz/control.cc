@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
 #include "protocol/enrol.h"
@@ -12,7 +13,8 @@ namespace {
 using namespace protocol;
 
 template <class Message>
-Verdict judge(std::string_view bytes, std::size_t limit_bytes, Result<Message> (*parse)(std::string_view)) {
+Verdict judge(std::string_view bytes, std::size_t limit_bytes,
+              Result<Message> (*parse)(std::string_view)) {
   const Result<Message> parsed = parse(bytes);
   if (!parsed) return Verdict::kRefused;
   SKERRY_CHECK(bytes.size() <= limit_bytes, bytes.size(), " bytes were accepted");

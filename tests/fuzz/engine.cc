@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <sys/socket.h>
 
 #include "base/clean_text.h"
@@ -21,21 +22,25 @@ Verdict judge(std::string_view bytes, Result<Message> (*parse)(std::string_view)
   return Verdict::kAccepted;
 }
 
-// The bytes as the other side of the channel wrote them before it closed. Frames that come out are the bytes, cut up.
+// The bytes as the other side of the channel wrote them before it closed.
+// Frames that come out are the bytes, cut up.
 Verdict frames(std::string_view bytes) {
   constexpr std::size_t kHeaderBytes = 4;
   auto ends = Channel::make_pair();
   SKERRY_CHECK(ends.has_value(), "no socket pair");
   Channel channel(std::move(ends->first));
-  const ssize_t sent = ::send(ends->second.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t sent =
+      ::send(ends->second.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   bytes = bytes.substr(0, sent < 0 ? 0 : static_cast<std::size_t>(sent));
   ends->second = UniqueFd();
   Verdict verdict = Verdict::kRefused;
   for (auto arrived = channel.receive(); arrived; arrived = channel.receive()) {
     for (const Channel::Frame& frame : *arrived) {
-      SKERRY_CHECK(frame.bytes.size() <= kEngineMessageBytes, frame.bytes.size(), " bytes in a frame");
-      SKERRY_CHECK(bytes.size() >= kHeaderBytes && bytes.substr(kHeaderBytes).starts_with(frame.bytes),
-                   "a frame of other bytes than were sent");
+      SKERRY_CHECK(frame.bytes.size() <= kEngineMessageBytes, frame.bytes.size(),
+                   " bytes in a frame");
+      SKERRY_CHECK(
+          bytes.size() >= kHeaderBytes && bytes.substr(kHeaderBytes).starts_with(frame.bytes),
+          "a frame of other bytes than were sent");
       bytes.remove_prefix(kHeaderBytes + frame.bytes.size());
       verdict = Verdict::kAccepted;
     }

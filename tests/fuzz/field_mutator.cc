@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/field_mutator.h"
 
 #include <google/protobuf/unknown_field_set.h>
@@ -18,7 +19,8 @@ constexpr unsigned kFieldNumbers = 16;
 
 class FieldMutator {
  public:
-  FieldMutator(std::minstd_rand& random, const MutateBytes& bytes) : random_(random), bytes_(bytes) {}
+  FieldMutator(std::minstd_rand& random, const MutateBytes& bytes)
+      : random_(random), bytes_(bytes) {}
 
   void mutate(UnknownFieldSet& fields) {
     if (fields.empty()) return add(fields);
@@ -41,7 +43,8 @@ class FieldMutator {
     return sum;
   }
 
-  // Each field is as likely as any other, however deep it lies. REQUIRES: number < count(fields).
+  // Each field is as likely as any other, however deep it lies. REQUIRES:
+  // number < count(fields).
   void mutate(UnknownFieldSet& fields, unsigned number, int depth) {
     for (int i = 0;; ++i, --number) {
       if (number == 0) return mutate_at(fields, i);
@@ -106,8 +109,9 @@ class FieldMutator {
       case UnknownField::TYPE_VARINT:
         return field.set_varint(whole_number(field.varint()));
       case UnknownField::TYPE_FIXED32:
-        return field.set_fixed32(once_in(2) ? std::bit_cast<std::uint32_t>(static_cast<float>(number()))
-                                            : static_cast<std::uint32_t>(whole_number(field.fixed32())));
+        return field.set_fixed32(once_in(2)
+                                     ? std::bit_cast<std::uint32_t>(static_cast<float>(number()))
+                                     : static_cast<std::uint32_t>(whole_number(field.fixed32())));
       case UnknownField::TYPE_FIXED64:
         return field.set_fixed64(once_in(2) ? std::bit_cast<std::uint64_t>(number())
                                             : whole_number(field.fixed64()));
@@ -136,7 +140,8 @@ class FieldMutator {
 
 }  // namespace
 
-std::string mutate_fields(std::string_view message, std::minstd_rand& random, const MutateBytes& bytes) {
+std::string mutate_fields(std::string_view message, std::minstd_rand& random,
+                          const MutateBytes& bytes) {
   UnknownFieldSet fields;
   if (!fields.ParseFromArray(message.data(), static_cast<int>(message.size()))) return {};
   FieldMutator(random, bytes).mutate(fields);

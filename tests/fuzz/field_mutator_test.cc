@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/field_mutator.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +33,8 @@ TEST(FieldMutator, ChangesAnyFieldOfAMessageAndItStaysAMessage) {
     std::minstd_rand random(seed);
     const std::string after = mutate_fields(before, random, unchanged);
     pb::ControlRequest request;
-    if (!request.ParseFromString(after)) continue;  // a field of another wire type than the name has
+    if (!request.ParseFromString(after))
+      continue;  // a field of another wire type than the name has
     seen.insert(after);
     other_id = other_id || request.id() != 7;
     if (request.heartbeat().slots_size() == 2) doubled = true;

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
 
-#include "base/temp_folder.h"
+#include "base/testing/temp_folder.h"
 #include "diffusion/formats/source.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/samples.h"
@@ -35,7 +36,8 @@ struct Files {
 
 }  // namespace
 
-// The length of the labels file in two bytes (0: there is none), the labels file, the images file.
+// The length of the labels file in two bytes (0: there is none), the labels
+// file, the images file.
 Verdict idx(std::string_view input) {
   if (input.size() < 2) return Verdict::kRefused;
   static Files files;

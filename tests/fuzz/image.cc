@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/formats/image.h"
 
 #include "tests/fuzz/samples.h"
@@ -16,10 +17,12 @@ Verdict image(std::string_view input) {
     return Verdict::kRefused;
   }
   check_image(*decoded, 3);
-  SKERRY_CHECK(std::int64_t{decoded->width} * decoded->height <= kPixels, "an image beyond the limit");
+  SKERRY_CHECK(std::int64_t{decoded->width} * decoded->height <= kPixels,
+               "an image beyond the limit");
   const Image square = centre_square(*decoded, kSide);
-  SKERRY_CHECK(square.width == kSide && square.height == kSide && square.pixels.size() == kSide * kSide * 3,
-               "the middle is no square");
+  SKERRY_CHECK(
+      square.width == kSide && square.height == kSide && square.pixels.size() == kSide * kSide * 3,
+      "the middle is no square");
   return Verdict::kAccepted;
 }
 

@@ -1,6 +1,9 @@
-// skerry-fuzz: libFuzzer on the target that FUZZ_TARGET names, with its planted bug turned on where FUZZ_PLANTED is set. At
-// the end it prints how many inputs were accepted: a
-// fuzzer whose inputs are all refused at the door tests nothing behind it. Messages are changed half of the time by fields.
+// SPDX-License-Identifier: Apache-2.0
+// skerry-fuzz: libFuzzer on the target that FUZZ_TARGET names, with its planted
+// bug turned on where FUZZ_PLANTED is set. At the end it prints how many inputs
+// were accepted: a
+// fuzzer whose inputs are all refused at the door tests nothing behind it.
+// Messages are changed half of the time by fields.
 #include <google/protobuf/stubs/logging.h>
 
 #include <algorithm>
@@ -45,7 +48,8 @@ std::string changed_by_fields(std::string_view input, std::size_t most, std::min
   using skerry::fuzz::Holds;
   const std::size_t start = target->holds == Holds::kMessageAfterByte ? 1 : 0;
   if (target->holds == Holds::kNoMessage || input.size() <= start) return {};
-  const std::string message = skerry::fuzz::mutate_fields(input.substr(start), random, mutate_bytes);
+  const std::string message =
+      skerry::fuzz::mutate_fields(input.substr(start), random, mutate_bytes);
   if (message.empty() || start + message.size() > most) return {};
   return std::string(input.substr(0, start)) + message;
 }
@@ -57,7 +61,8 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   target = skerry::fuzz::find_target(name == nullptr ? "" : name);
   if (target == nullptr) {
     std::fputs("FUZZ_TARGET must name one of:", stderr);
-    for (const auto& known : skerry::fuzz::targets()) std::fprintf(stderr, " %s", known.name.data());
+    for (const auto& known : skerry::fuzz::targets())
+      std::fprintf(stderr, " %s", known.name.data());
     std::fputs("\n", stderr);
     std::exit(2);
   }
@@ -74,11 +79,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return 0;
 }
 
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most,
-                                               unsigned seed) {
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t most, unsigned seed) {
   std::minstd_rand random(seed);
   if (random() % 2 == 0) {
-    const std::string changed = changed_by_fields({reinterpret_cast<const char*>(data), size}, most, random);
+    const std::string changed =
+        changed_by_fields({reinterpret_cast<const char*>(data), size}, most, random);
     if (!changed.empty()) {
       std::copy(changed.begin(), changed.end(), data);
       return changed.size();

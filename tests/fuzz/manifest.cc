@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/manifest.h"
 
 #include <set>
@@ -25,7 +26,8 @@ void check_layout(const Layout& layout) {
   std::uint64_t offset = layout.prefix.size();
   for (const Placement& placement : layout.placements) {
     SKERRY_CHECK(placement.offset == offset, "a hole before a chunk at ", placement.offset);
-    SKERRY_CHECK(placement.chunk.bytes <= kMaxChunkBytes, "a chunk of ", placement.chunk.bytes, " bytes");
+    SKERRY_CHECK(placement.chunk.bytes <= kMaxChunkBytes, "a chunk of ", placement.chunk.bytes,
+                 " bytes");
     offset += placement.chunk.bytes;
   }
   SKERRY_CHECK(offset == layout.total_bytes, "chunks end at ", offset, " of ", layout.total_bytes);
@@ -42,8 +44,9 @@ Verdict manifest(std::string_view input) {
   const auto encoded = encode_manifest(decoded->manifest);
   SKERRY_CHECK(encoded.has_value(), "refused when encoded again: ", encoded.error().message);
   const auto again = decode_manifest(encoded->encoded);
-  SKERRY_CHECK(again.has_value() && again->manifest == decoded->manifest && again->name == encoded->name,
-               "differs when encoded again");
+  SKERRY_CHECK(
+      again.has_value() && again->manifest == decoded->manifest && again->name == encoded->name,
+      "differs when encoded again");
   if (decoded->manifest.kind == ManifestKind::kFile) {
     check_layout(file_layout(decoded->manifest));
   } else if (const auto layout = safetensors_layout(decoded->manifest)) {

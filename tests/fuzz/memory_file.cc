@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/memory_file.h"
 
 #include <sys/mman.h>
@@ -14,8 +15,9 @@ MemoryFile::MemoryFile() : fd_(::memfd_create("fuzz", MFD_CLOEXEC)) {
 
 void MemoryFile::set(std::string_view bytes) {
   SKERRY_CHECK(::ftruncate(fd_.get(), 0) == 0, "a file in memory that cannot be emptied");
-  SKERRY_CHECK(::pwrite(fd_.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
-               "a file in memory that takes no bytes");
+  SKERRY_CHECK(
+      ::pwrite(fd_.get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()),
+      "a file in memory that takes no bytes");
 }
 
 std::string MemoryFile::path() const { return text("/proc/self/fd/", fd_.get()); }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "diffusion/formats/npy.h"
 
 #include <cmath>
@@ -41,7 +42,8 @@ Verdict npy(std::string_view input) {
     return is_array ? Verdict::kAccepted : Verdict::kRefused;
   }
   const FeatureMatrix& matrix = *parsed;
-  SKERRY_CHECK(matrix.rows > 0 && matrix.columns > 0 && matrix.columns <= kMostFeatureColumns, "no matrix");
+  SKERRY_CHECK(matrix.rows > 0 && matrix.columns > 0 && matrix.columns <= kMostFeatureColumns,
+               "no matrix");
   SKERRY_CHECK(matrix.data.end() == input.end() && matrix.data.size() < input.size(),
                "numbers beyond the file");
   SKERRY_CHECK(matrix.data.size() == matrix.rows * matrix.columns * matrix.number_bytes,
@@ -52,7 +54,8 @@ Verdict npy(std::string_view input) {
   const auto rows = unit_rows(matrix, all);
   if (!rows) return Verdict::kRefused;
   SKERRY_CHECK(rows->size() == matrix.rows * matrix.columns, "rows were lost");
-  for (const float value : *rows) SKERRY_CHECK(std::abs(value) <= 1.000001F, "no row of length one: ", value);
+  for (const float value : *rows)
+    SKERRY_CHECK(std::abs(value) <= 1.000001F, "no row of length one: ", value);
   return Verdict::kAccepted;
 }
 

@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "gossip/record.h"
 
 #include "base/check.h"
 #include "gossip/gossip.h"
-#include "gossip/testing.h"
+#include "gossip/testing/testing.h"
 #include "protocol/limits.h"
 #include "protocol/validate_gossip.h"
 #include "tests/fuzz/sane.h"
@@ -16,8 +17,8 @@ using namespace gossip;
 void check_run(const pb::RunRecord& run) {
   std::int64_t last = -1;
   for (const std::uint32_t expert : run.without()) {
-    SKERRY_CHECK(expert > last && expert < run.experts(), "an ensemble without expert ", expert, " of ",
-                 run.experts());
+    SKERRY_CHECK(expert > last && expert < run.experts(), "an ensemble without expert ", expert,
+                 " of ", run.experts());
     last = expert;
   }
 }
@@ -28,8 +29,9 @@ void check_record(const Record& record) {
     check_run(record.body.run());
   }
   const Range range = range_of_node(record.key.author);
-  SKERRY_CHECK(record.by_coordinator || (record.position >= range.first && record.position <= range.last),
-               describe(record.key), " stands among another author's");
+  SKERRY_CHECK(
+      record.by_coordinator || (record.position >= range.first && record.position <= range.last),
+      describe(record.key), " stands among another author's");
 }
 
 Verdict judge(const pb::SignedRecord& wire) {
@@ -47,7 +49,8 @@ Verdict judge(const pb::SignedRecord& wire) {
   return Verdict::kAccepted;
 }
 
-// The body as its author would say it, signed: hardly any change would keep a signature right.
+// The body as its author would say it, signed: hardly any change would keep a
+// signature right.
 Verdict body(std::string_view bytes, const Author& author) {
   pb::RecordBody said;
   if (!said.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return Verdict::kRefused;
@@ -83,7 +86,8 @@ Verdict saved(std::string_view bytes) {
 
 }  // namespace
 
-// n, c: the body of a record of a node, of the coordinator; r: a record; g: a gossip message; t: a saved table.
+// n, c: the body of a record of a node, of the coordinator; r: a record; g: a
+// gossip message; t: a saved table.
 Verdict record(std::string_view input) {
   static const Author coordinator(0);
   static const Author node(1);

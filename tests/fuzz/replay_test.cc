@@ -1,5 +1,7 @@
-// The corpus through the same functions that libFuzzer calls, in every build. A file's name says what it is for:
-// good-… is accepted, bad-… is refused, found-… once broke something.
+// SPDX-License-Identifier: Apache-2.0
+// The corpus through the same functions that libFuzzer calls, in every build. A
+// file's name says what it is for: good-… is accepted, bad-… is refused,
+// found-… once broke something.
 #include <gtest/gtest.h>
 
 #include <algorithm>

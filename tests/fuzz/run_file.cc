@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cli/run/run_file.h"
 
 #include "base/check.h"
@@ -11,7 +12,8 @@ namespace skerry::fuzz {
 Verdict run_file(std::string_view input) {
   const auto parsed = cli::parse_run_file(input, "run.toml");
   if (!parsed) {
-    SKERRY_CHECK(parsed.error().message.starts_with("run.toml:"), "a message that does not say where");
+    SKERRY_CHECK(parsed.error().message.starts_with("run.toml:"),
+                 "a message that does not say where");
     return Verdict::kRefused;
   }
   check_sane(*parsed);

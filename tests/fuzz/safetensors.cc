@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "storage/safetensors.h"
 
 #include "base/check.h"
@@ -36,9 +37,9 @@ Verdict safetensors(std::string_view input) {
   std::vector<TensorView> views;
   std::uint64_t bytes = 0;
   for (const TensorInfo& tensor : header.tensors) {
-    SKERRY_CHECK(
-        tensor.begin == bytes && tensor.begin <= tensor.end && tensor.end <= input.size() - header.data_start,
-        "tensor ", tensor.name, " from ", tensor.begin, " to ", tensor.end);
+    SKERRY_CHECK(tensor.begin == bytes && tensor.begin <= tensor.end &&
+                     tensor.end <= input.size() - header.data_start,
+                 "tensor ", tensor.name, " from ", tensor.begin, " to ", tensor.end);
     SKERRY_CHECK(header.find(tensor.name) == &tensor, "two tensors ", tensor.name);
     bytes = tensor.end;
     views.push_back(parsed->view(tensor));
@@ -47,13 +48,14 @@ Verdict safetensors(std::string_view input) {
   const auto encoded = encode_safetensors(views, header.metadata);
   SKERRY_CHECK(encoded.has_value(), "refused when encoded again: ", encoded.error().message);
   const auto again = Safetensors::parse(*encoded);
-  SKERRY_CHECK(again.has_value() && again->header().metadata == header.metadata, "metadata differs");
+  SKERRY_CHECK(again.has_value() && again->header().metadata == header.metadata,
+               "metadata differs");
   SKERRY_CHECK(again->header().tensors.size() == header.tensors.size(), "tensors were lost");
   for (const TensorView& view : views) {
     const auto kept = again->tensor(view.name);
-    SKERRY_CHECK(
-        kept.has_value() && kept->shape == view.shape && kept->dtype == view.dtype && kept->data == view.data,
-        "tensor ", view.name, " differs when encoded again");
+    SKERRY_CHECK(kept.has_value() && kept->shape == view.shape && kept->dtype == view.dtype &&
+                     kept->data == view.data,
+                 "tensor ", view.name, " differs when encoded again");
   }
   return Verdict::kAccepted;
 }

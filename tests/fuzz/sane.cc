@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/sane.h"
 
 #include <google/protobuf/descriptor.h>
@@ -24,13 +25,15 @@ struct Value {
   template <class Single, class Repeated>
   auto read(Single single, Repeated repeated) const {
     const Reflection& reflection = *message.GetReflection();
-    return index < 0 ? (reflection.*single)(message, &field) : (reflection.*repeated)(message, &field, index);
+    return index < 0 ? (reflection.*single)(message, &field)
+                     : (reflection.*repeated)(message, &field, index);
   }
 };
 
 bool is_hash(std::string_view name) {
-  return name == "hash" || name == "manifest" || name == "parent" || name == "head" || name == "checkpoint" ||
-         name == "ed25519_key" || name == "token_secret" || name == "secret";
+  return name == "hash" || name == "manifest" || name == "parent" || name == "head" ||
+         name == "checkpoint" || name == "ed25519_key" || name == "token_secret" ||
+         name == "secret";
 }
 
 void check_number(const Value& value) {
@@ -43,8 +46,8 @@ void check_number(const Value& value) {
 void check_bytes(const Value& value) {
   if (value.field.type() != FieldDescriptor::TYPE_BYTES || !is_hash(value.field.name())) return;
   const std::string bytes = value.read(&Reflection::GetString, &Reflection::GetRepeatedString);
-  SKERRY_CHECK(bytes.empty() || bytes.size() == kHashBytes, value.field.full_name(), " has ", bytes.size(),
-               " bytes");
+  SKERRY_CHECK(bytes.empty() || bytes.size() == kHashBytes, value.field.full_name(), " has ",
+               bytes.size(), " bytes");
 }
 
 void check_value(const Value& value) {
@@ -56,15 +59,15 @@ void check_value(const Value& value) {
       return check_bytes(value);
     case FieldDescriptor::CPPTYPE_ENUM: {
       const int number = value.read(&Reflection::GetEnumValue, &Reflection::GetRepeatedEnumValue);
-      SKERRY_CHECK(value.field.enum_type()->FindValueByNumber(number) != nullptr, value.field.full_name(),
-                   " is ", number);
+      SKERRY_CHECK(value.field.enum_type()->FindValueByNumber(number) != nullptr,
+                   value.field.full_name(), " is ", number);
       return;
     }
     case FieldDescriptor::CPPTYPE_MESSAGE: {
       const Reflection& reflection = *value.message.GetReflection();
-      return check_sane(value.index < 0
-                            ? reflection.GetMessage(value.message, &value.field)
-                            : reflection.GetRepeatedMessage(value.message, &value.field, value.index));
+      return check_sane(value.index < 0 ? reflection.GetMessage(value.message, &value.field)
+                                        : reflection.GetRepeatedMessage(value.message, &value.field,
+                                                                        value.index));
     }
     default:
       return;

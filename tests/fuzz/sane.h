@@ -1,5 +1,7 @@
-// What validate.h promises of every message it lets through, checked by walking the message's description instead of
-// naming fields: finite numbers, known enumerators, hashes and keys of their length, names that are names.
+// SPDX-License-Identifier: Apache-2.0
+// What validate.h promises of every message it lets through, checked by walking
+// the message's description instead of naming fields: finite numbers, known
+// enumerators, hashes and keys of their length, names that are names.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -11,7 +13,8 @@ namespace skerry::fuzz {
 // Aborts and names the field that breaks a promise.
 void check_sane(const google::protobuf::Message& message);
 
-// Aborts unless `message`, serialised and given to `parse`, comes back accepted and the same.
+// Aborts unless `message`, serialised and given to `parse`, comes back accepted
+// and the same.
 template <class Message, class Parse>
 void check_comes_back(const Message& message, Parse parse);
 

@@ -1,5 +1,7 @@
-// skerry-fuzz-seeds FOLDER: writes the good-… files of the corpus anew, one folder for each target. Run it after a format
-// has changed; found-… and bad-… files stay as they are.
+// SPDX-License-Identifier: Apache-2.0
+// skerry-fuzz-seeds FOLDER: writes the good-… files of the corpus anew, one
+// folder for each target. Run it after a format has changed; found-… and bad-…
+// files stay as they are.
 #include <google/protobuf/descriptor.h>
 
 #include <filesystem>
@@ -12,7 +14,7 @@
 #include "base/text.h"
 #include "cli/run/run_file.h"
 #include "diffusion/testing/test_images.h"
-#include "gossip/testing.h"
+#include "gossip/testing/testing.h"
 #include "protocol/context.h"
 #include "protocol/enrol.h"
 #include "storage/layout.h"
@@ -33,7 +35,8 @@ class Folder {
 
   // REQUIRES: the target accepts the bytes.
   void write(std::string_view target, const std::string& name, const std::string& bytes) const {
-    SKERRY_CHECK(find_target(target)->run(bytes) == Verdict::kAccepted, target, " refuses the seed ", name);
+    SKERRY_CHECK(find_target(target)->run(bytes) == Verdict::kAccepted, target,
+                 " refuses the seed ", name);
     std::filesystem::create_directories(path_ / target);
     std::ofstream(path_ / target / ("good-" + name), std::ios::binary) << bytes;
   }
@@ -42,7 +45,7 @@ class Folder {
   std::filesystem::path path_;
 };
 
-// ---- Messages: every field filled by its type, and by its name where a validator is choosy ---------------------------------
+// ---- Messages: every field filled by its type, and by its name where a validator is choosy ----
 
 void fill(Message& message);
 
@@ -81,7 +84,8 @@ void set(Message& message, const FieldDescriptor& field) {
       return list ? all.AddEnumValue(&message, &field, 1) : all.SetEnumValue(&message, &field, 1);
     case FieldDescriptor::CPPTYPE_STRING: {
       const std::string bytes(field.name() == "signature" ? 64 : 32, 'h');
-      const std::string value = field.type() == FieldDescriptor::TYPE_BYTES ? bytes : text_for(field.name());
+      const std::string value =
+          field.type() == FieldDescriptor::TYPE_BYTES ? bytes : text_for(field.name());
       return list ? all.AddString(&message, &field, value) : all.SetString(&message, &field, value);
     }
     case FieldDescriptor::CPPTYPE_MESSAGE:
@@ -93,7 +97,8 @@ void set(Message& message, const FieldDescriptor& field) {
 
 void fill(Message& message) {
   if (auto* model = dynamic_cast<pb::ModelSpec*>(&message)) {
-    model->set_image_size(28), model->set_channels(1), model->set_patch_size(2), model->set_width(64);
+    model->set_image_size(28), model->set_channels(1), model->set_patch_size(2),
+        model->set_width(64);
     model->set_depth(2), model->set_heads(2), model->set_classes(10), model->set_router_experts(2);
     return;
   }
@@ -104,7 +109,8 @@ void fill(Message& message) {
   }
 }
 
-// One message for every type among the members of its oneof; of a member that has a oneof of its own, one for each of those.
+// One message for every type among the members of its oneof; of a member that
+// has a oneof of its own, one for each of those.
 template <class Seed>
 void each_kind(Message& message, const std::string& name, const Seed& seed) {
   const auto& type = *message.GetDescriptor();
@@ -129,16 +135,19 @@ void each_kind(Message& message, const std::string& name, const Seed& seed) {
 }
 
 template <class Kind>
-void write_kinds(const Folder& folder, std::string_view target, char selector, const std::string& prefix) {
+void write_kinds(const Folder& folder, std::string_view target, char selector,
+                 const std::string& prefix) {
   Kind message;
   each_kind(message, prefix, [&](const std::string& name) {
     folder.write(target, name, selector + message.SerializeAsString());
   });
 }
 
-// ---- Identity ------------------------------------------------------------------------------------------------------
+// ---- Identity ---------------------------------------------------------------
 
-protocol::Identity identity(char seed) { return *protocol::Identity::from_seed(std::string(32, seed)); }
+protocol::Identity identity(char seed) {
+  return *protocol::Identity::from_seed(std::string(32, seed));
+}
 
 protocol::JoinToken a_token() {
   return {{"tcp://host:7600", "tcp://host:7601", "tcp://[::1]:7602"},
@@ -165,8 +174,9 @@ void write_identity(const Folder& folder) {
   folder.write("token", "body", 'b' + protocol::token_body(token).SerializeAsString());
   folder.write("certificate", "whole", a_certificate().SerializeAsString());
   folder.write("certificate", "body", 'b' + a_certificate().body());
-  folder.write("control", "enrol",
-               'e' + protocol::build_enrol_request(identity('n'), token, "node-1", 7).SerializeAsString());
+  folder.write(
+      "control", "enrol",
+      'e' + protocol::build_enrol_request(identity('n'), token, "node-1", 7).SerializeAsString());
   pb::EnrolReply reply;
   *reply.mutable_certificate() = a_certificate();
   folder.write("control", "enrolled", 'E' + reply.SerializeAsString());
@@ -182,7 +192,7 @@ void write_identity(const Folder& folder) {
   folder.write("context", "bare", protocol::format_context(context));
 }
 
-// ---- Records ---------------------------------------------------------------------------------------------------------
+// ---- Records ----------------------------------------------------------------
 
 void write_records(const Folder& folder) {
   using namespace gossip;
@@ -200,7 +210,8 @@ void write_records(const Folder& folder) {
   Verifier verifier(the_coordinator().ed25519_key());
   Table table(coordinator.id());
   for (std::size_t i = 0; i < all.size(); ++i) {
-    folder.write("record", text(names[i], "-body"), (all[i].has_certificate() ? 'n' : 'c') + all[i].body());
+    folder.write("record", text(names[i], "-body"),
+                 (all[i].has_certificate() ? 'n' : 'c') + all[i].body());
     folder.write("record", names[i], 'r' + all[i].SerializeAsString());
     *message.add_records() = all[i];
     const RecordPtr record = genuine(verifier, all[i]);
@@ -216,22 +227,23 @@ void write_records(const Folder& folder) {
   folder.write("record", "message", 'g' + message.SerializeAsString());
 }
 
-// ---- Storage ---------------------------------------------------------------------------------------------------------
+// ---- Storage ----------------------------------------------------------------
 
 void write_storage(const Folder& folder) {
   using namespace storage;
   const std::string data(48, 'x');
-  const std::vector<TensorView> tensors{{"ema/a", DType::kF32, {2, 3}, std::string_view(data).substr(0, 24)},
-                                        {"a", DType::kF32, {2, 3}, std::string_view(data).substr(24)},
-                                        {"none", DType::kI64, {0, 4}, {}},
-                                        {"scalar", DType::kU8, {}, "s"}};
+  const std::vector<TensorView> tensors{
+      {"ema/a", DType::kF32, {2, 3}, std::string_view(data).substr(0, 24)},
+      {"a", DType::kF32, {2, 3}, std::string_view(data).substr(24)},
+      {"none", DType::kI64, {0, 4}, {}},
+      {"scalar", DType::kU8, {}, "s"}};
   const std::string file = *encode_safetensors(tensors, {{"step", "10"}, {"kind", "checkpoint"}});
   folder.write("safetensors", "checkpoint", file);
   const std::string halves(64, 'x'), labels("\7\0\0\0\xff\xff\xff\xff", 8);
-  folder.write(
-      "safetensors", "latents",
-      *encode_safetensors(
-          {{"latents", DType::kF16, {2, 1, 4, 4}, halves}, {"labels", DType::kI32, {2}, labels}}, {}));
+  folder.write("safetensors", "latents",
+               *encode_safetensors({{"latents", DType::kF16, {2, 1, 4, 4}, halves},
+                                    {"labels", DType::kI32, {2}, labels}},
+                                   {}));
   folder.write("safetensors", "empty", *encode_safetensors({}, {}));
   Manifest facts;
   facts.kind = ManifestKind::kCheckpoint;
@@ -244,11 +256,12 @@ void write_storage(const Folder& folder) {
                build_checkpoint_manifest(*Safetensors::parse(file), facts)->encoded);
   Manifest shard;
   shard.name = "shard-0.safetensors";
-  shard.parts.push_back({"file", {}, {{blake2b("a"), 1000}, {blake2b("b"), 4 << 20}, {blake2b("a"), 1000}}});
+  shard.parts.push_back(
+      {"file", {}, {{blake2b("a"), 1000}, {blake2b("b"), 4 << 20}, {blake2b("a"), 1000}}});
   folder.write("manifest", "file", encode_manifest(shard)->encoded);
 }
 
-// ---- Images ----------------------------------------------------------------------------------------------------------
+// ---- Images -----------------------------------------------------------------
 
 std::string idx_input(const std::string& labels, const std::string& images) {
   std::string out{static_cast<char>(labels.size()), static_cast<char>(labels.size() >> 8)};
@@ -257,7 +270,8 @@ std::string idx_input(const std::string& labels, const std::string& images) {
 
 void write_images(const Folder& folder) {
   using namespace diffusion::testing;
-  const std::vector<diffusion::Image> pictures{picture(5, 4, 1, 1), picture(5, 4, 1, 2), picture(5, 4, 1, 3)};
+  const std::vector<diffusion::Image> pictures{picture(5, 4, 1, 1), picture(5, 4, 1, 2),
+                                               picture(5, 4, 1, 3)};
   const std::string images = idx_images(pictures);
   const std::string labels = idx_labels({1, 2, 3});
   folder.write("idx", "labelled", idx_input(labels, images));
@@ -268,7 +282,8 @@ void write_images(const Folder& folder) {
   folder.write("cifar", "10", '\0' + cifar_record({7}, picture(32, 32, 3, 8)));
   folder.write("cifar", "100", '\1' + cifar_record({3, 70}, picture(32, 32, 3, 9)));
   folder.write("npy", "floats", npy_bytes(2, 3, {1, 2, 3, 4, 5, 6}));
-  std::string halves = npy_bytes(3, 1, {1, 2, 3}).substr(0, 128) + std::string("\x00\x3c\x01\x00\xff\x7b", 6);
+  std::string halves =
+      npy_bytes(3, 1, {1, 2, 3}).substr(0, 128) + std::string("\x00\x3c\x01\x00\xff\x7b", 6);
   folder.write("npy", "halves", halves.replace(halves.find("<f4"), 3, "<f2"));
   const std::string latent = floats(std::vector<float>(16, 0.5F));
   folder.write("npy", "latents", npy_file("<f4", {2, 1, 4, 4}, latent + latent));
@@ -278,8 +293,8 @@ void write_images(const Folder& folder) {
   folder.write("image", "png-grey", png_bytes(picture(4, 4, 1, 6)));
   folder.write("image", "jpeg", jpeg);
   folder.write("image", "jpeg-grey", jpeg_bytes(picture(8, 8, 1, 7)));
-  const std::string tar =
-      tar_bytes({{"a/1.png", png}, {"a/1.cls", "7\n"}, {"b/2.json", R"({"label": 1234})"}, {"b/2.png", png}});
+  const std::string tar = tar_bytes(
+      {{"a/1.png", png}, {"a/1.cls", "7\n"}, {"b/2.json", R"({"label": 1234})"}, {"b/2.png", png}});
   folder.write("tar", "plain", tar);
   folder.write("tar", "gzip", gzipped(tar));
   folder.write("tar", "latents",
@@ -300,10 +315,11 @@ void write_all(const Folder& folder) {
   write_images(folder);
   folder.write("run_file", "example", cli::example_run_file());
   folder.write("run_file", "short", "name = \"a\"\ndataset = \"b\"\n[train]\nsteps = 10\n");
-  folder.write("run_file", "limits",
-               "name = 'a'\ndataset = 'b'\ntrain = { steps = 1_000_000_000, clip = 0.0 }\n[model]\nwidth = "
-               "8192\ndepth = 128\n"
-               "heads = 128\npatch_size = 64\n[checkpoint]\nround_steps = 0x10\n");
+  folder.write(
+      "run_file", "limits",
+      "name = 'a'\ndataset = 'b'\ntrain = { steps = 1_000_000_000, clip = 0.0 }\n[model]\nwidth = "
+      "8192\ndepth = 128\n"
+      "heads = 128\npatch_size = 64\n[checkpoint]\nround_steps = 0x10\n");
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <cstdlib>
 
@@ -20,14 +21,16 @@ void check_sample(const SourceSample& sample) {
   if (sample.latent) check_latent(*sample.latent);
 }
 
-// Puts the right sum into every header, which hardly any mutation would achieve. Archives under gzip stay as they are.
+// Puts the right sum into every header, which hardly any mutation would
+// achieve. Archives under gzip stay as they are.
 std::string with_sums(std::string_view input) {
   constexpr std::size_t kBlock = 512;
   constexpr std::size_t kSizeField = 124;
   constexpr std::size_t kSumField = 148;
   constexpr std::size_t kSumBytes = 8;
   std::string tar(input);
-  for (std::size_t at = 0; at + kBlock <= tar.size() && tar[at] != 0 && !tar.starts_with("\x1f\x8b");) {
+  for (std::size_t at = 0;
+       at + kBlock <= tar.size() && tar[at] != 0 && !tar.starts_with("\x1f\x8b");) {
     tar.replace(at + kSumField, kSumBytes, kSumBytes, ' ');
     unsigned sum = 0;
     for (std::size_t i = at; i < at + kBlock; ++i) sum += static_cast<unsigned char>(tar[i]);

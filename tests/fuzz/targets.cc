@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/targets.h"
 
 #include <algorithm>
@@ -27,8 +28,8 @@ constexpr std::array kTargets{
 std::span<const Target> targets() { return kTargets; }
 
 const Target* find_target(std::string_view name) {
-  const auto found =
-      std::find_if(kTargets.begin(), kTargets.end(), [&](const Target& t) { return t.name == name; });
+  const auto found = std::find_if(kTargets.begin(), kTargets.end(),
+                                  [&](const Target& t) { return t.name == name; });
   return found == kTargets.end() ? nullptr : &*found;
 }
 

@@ -1,7 +1,10 @@
-// Every decoder of bytes from outside as a function of bytes: what libFuzzer calls, and what the corpus is replayed
-// through in every build. A target aborts (CHECK) where an accepted input breaks a promise of its decoder: it encodes
-// again to something that is accepted and equal, limits hold, views lie inside the bytes.
-// Thread rule: one thread; targets that need files keep theirs from call to call.
+// SPDX-License-Identifier: Apache-2.0
+// Every decoder of bytes from outside as a function of bytes: what libFuzzer
+// calls, and what the corpus is replayed through in every build. A target
+// aborts (CHECK) where an accepted input breaks a promise of its decoder: it
+// encodes again to something that is accepted and equal, limits hold, views lie
+// inside the bytes. Thread rule: one thread; targets that need files keep
+// theirs from call to call.
 #pragma once
 
 #include <span>
@@ -11,7 +14,8 @@ namespace skerry::fuzz {
 
 enum class Verdict { kRefused, kAccepted };
 
-// Where there are several things to decode, the first byte chooses; the sources say how.
+// Where there are several things to decode, the first byte chooses; the sources
+// say how.
 Verdict control(std::string_view input);
 Verdict engine(std::string_view input);
 Verdict token(std::string_view input);

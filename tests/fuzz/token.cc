@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "protocol/token.h"
 
 #include <sodium.h>
@@ -11,13 +12,14 @@ namespace {
 
 using namespace protocol;
 
-// A token's text around any body: its sum is right, which no mutation would ever achieve.
+// A token's text around any body: its sum is right, which no mutation would
+// ever achieve.
 std::string wrapped(std::string_view body) {
   constexpr int kVariant = sodium_base64_VARIANT_URLSAFE_NO_PADDING;
   const std::string bytes = std::string(body) + blake2b(body).raw().substr(0, 4);
   std::string coded(sodium_base64_encoded_len(bytes.size(), kVariant), '\0');
-  sodium_bin2base64(coded.data(), coded.size(), reinterpret_cast<const unsigned char*>(bytes.data()),
-                    bytes.size(), kVariant);
+  sodium_bin2base64(coded.data(), coded.size(),
+                    reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), kVariant);
   return text("skerry1.", coded.c_str());
 }
 
@@ -38,10 +40,12 @@ Verdict token(std::string_view input) {
   SKERRY_CHECK(parsed->secret.size() == kKeyBytes, "a secret of ", parsed->secret.size(), " bytes");
   SKERRY_CHECK(pb::Role_IsValid(parsed->role), "an unknown role");
   for (const Endpoint endpoint : kAllEndpoints) {
-    SKERRY_CHECK(check_url(parsed->endpoints.of(endpoint)).has_value(), "an endpoint that nobody can dial");
+    SKERRY_CHECK(check_url(parsed->endpoints.of(endpoint)).has_value(),
+                 "an endpoint that nobody can dial");
   }
   const auto again = parse_token(format_token(*parsed), kNow);
-  SKERRY_CHECK(again.has_value() && same(*parsed, *again), "a token that differs when encoded again");
+  SKERRY_CHECK(again.has_value() && same(*parsed, *again),
+               "a token that differs when encoded again");
   return Verdict::kAccepted;
 }
 

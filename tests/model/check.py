@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks lease.pml with spin.
 
   check.py claims          no order of events within the sizes below breaks a claim, and every line of the model is reached
@@ -8,6 +9,7 @@
 
 What spin found is printed for each search, with its sizes; `--show` prints the events of a broken claim.
 """
+
 import argparse
 import json
 import pathlib
@@ -21,7 +23,8 @@ BUGS_OF_THE_CODE = MODEL.parents[2] / "base/planted.h"
 MEMORY_MIB = 2000
 DEPTH = 200_000
 
-# What each search bounds; the rest has the model's own sizes. Together they hold every kind of fault, and in pairs.
+# What each search bounds; the rest has the model's own sizes. Together they
+# hold every kind of fault, and in pairs.
 QUIET = {"CRASHES": 0, "NODE_CRASHES": 0, "BREAKS": 0}
 SEARCHES = {
     "silence and a restart": {**QUIET, "CRASHES": 1},
@@ -43,7 +46,10 @@ PLANTED = {
     "margin_too_small": ("S1", QUIET),
     "lease_from_answer": ("S1", QUIET),
     "commits_past_lease": ("S1", QUIET),
-    "recovery_window_ignored": ("L4", {**QUIET, "CRASHES": 1, "BREAKS": 1, "STEPS": 1, "GRANTS": 1}),
+    "recovery_window_ignored": (
+        "L4",
+        {**QUIET, "CRASHES": 1, "BREAKS": 1, "STEPS": 1, "GRANTS": 1},
+    ),
     "reconnect_ignored": ("L4", {**QUIET, "BREAKS": 1}),
     "lapsed_forgotten": ("L5", LIVENESS),
     "incarnation_ignored": ("S1", {**QUIET, "NODE_CRASHES": 1}),
@@ -68,15 +74,29 @@ class Search:
     """The model at some sizes, as spin's own program, in a folder that lives as long as this."""
 
     def __init__(self, sizes, bug=None):
-        self.defines = [f"-D{name}={value}" for name, value in sizes.items()] + ([f"-DBUG={bug}"] if bug else [])
+        self.defines = [f"-D{name}={value}" for name, value in sizes.items()] + (
+            [f"-DBUG={bug}"] if bug else []
+        )
         self.liveness = "LIVENESS" in sizes
         self.folder = tempfile.TemporaryDirectory(prefix="skerry-model-")
         code, said = run(["spin", "-a", *self.defines, MODEL], self.folder.name)
         if code or "Error" in said:
             raise Failure(f"spin does not understand the model:\n{said}")
         kind = [] if self.liveness else ["-DSAFETY"]
-        code, said = run(["gcc", "-w", "-O1", *kind, "-DCOLLAPSE", f"-DMEMLIM={MEMORY_MIB}", "-o", "pan", "pan.c"],
-                         self.folder.name)
+        code, said = run(
+            [
+                "gcc",
+                "-w",
+                "-O1",
+                *kind,
+                "-DCOLLAPSE",
+                f"-DMEMLIM={MEMORY_MIB}",
+                "-o",
+                "pan",
+                "pan.c",
+            ],
+            self.folder.name,
+        )
         if code:
             raise Failure(f"spin's program does not compile:\n{said}")
 
@@ -89,7 +109,9 @@ class Search:
         said = self.pan()
         errors = re.search(r"errors: (\d+)", said)
         if not errors or "memory limit" in said or "max search depth too small" in said:
-            raise Failure(f"the search did not end within {MEMORY_MIB} MiB and {DEPTH} steps:\n{said[-2000:]}")
+            raise Failure(
+                f"the search did not end within {MEMORY_MIB} MiB and {DEPTH} steps:\n{said[-2000:]}"
+            )
         found = {
             "states": int(float(re.search(r"([\d.e+]+) states, stored", said)[1])),
             "seconds": float(re.search(r"elapsed time ([\d.e+-]+)", said)[1]),
@@ -125,8 +147,11 @@ def unreached(said):
 
 
 def print_found(name, search, found):
-    print(f"{name}: {' '.join(d[2:] for d in search.defines)}: {found['states']} states, {found['seconds']} s, "
-          f"{found['mebibytes']} MiB: {found['broken'] or 'every claim holds'}", flush=True)
+    print(
+        f"{name}: {' '.join(d[2:] for d in search.defines)}: {found['states']} states, {found['seconds']} s, "
+        f"{found['mebibytes']} MiB: {found['broken'] or 'every claim holds'}",
+        flush=True,
+    )
 
 
 def check_claims(show):
@@ -151,7 +176,11 @@ def check_claims(show):
     dead = [line for line in dead if known[line] != "-end-"]  # no process ever ends
     if dead:
         raise Failure("parts of the model are never reached: what they claim is not checked")
-    print(json.dumps({"searches": len(SEARCHES), "states": total, "broken": 0, "lines_reached": len(reached)}))
+    print(
+        json.dumps(
+            {"searches": len(SEARCHES), "states": total, "broken": 0, "lines_reached": len(reached)}
+        )
+    )
 
 
 def check_liveness(show):
@@ -166,7 +195,9 @@ def check_liveness(show):
 
 def check_planted(bug, show):
     if f'{{"{bug}",' not in BUGS_OF_THE_CODE.read_text():
-        raise Failure(f"{bug} is not a bug of {BUGS_OF_THE_CODE.name}: the model and the code call it by one name")
+        raise Failure(
+            f"{bug} is not a bug of {BUGS_OF_THE_CODE.name}: the model and the code call it by one name"
+        )
     claim, sizes = PLANTED[bug]
     search = Search(sizes, bug)
     found, _ = search.go()
@@ -178,7 +209,9 @@ def check_planted(bug, show):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("claims", "liveness", "planted"))
     parser.add_argument("bug", nargs="?", choices=sorted(PLANTED))
     parser.add_argument("--show", action="store_true")

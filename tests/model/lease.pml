@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 /* Lease, epoch, commit and restart: the protocol between the coordinator and its daemons, without their code.
  *
  * One expert, NODES daemons that want it, one coordinator, from the moment when all are connected. spin looks at every
@@ -71,7 +72,7 @@
 #define LIES 0               /* commits by a rostered daemon that does not keep to its own rules */
 #endif
 
-/* Ticks. code: coordinator/config.h */
+/* Ticks. code: coordinator/core/config.h */
 #define LEASE 2
 #define GRACE 1
 #define SILENCE (planted(margin_too_small) -> LEASE - GRACE : LEASE + GRACE)
@@ -112,7 +113,7 @@ Record backup;
 bool has_backup;
 #endif
 
-/* ---- What it forgets in a crash. code: coordinator/records.h ---- */
+/* ---- What it forgets in a crash. code: coordinator/core/records.h ---- */
 bool dirty;                  /* memory is ahead of disk */
 bool grant_dirty;            /* code: Expert.grant_batch > persisted */
 bool lapsed;
@@ -123,7 +124,7 @@ byte recovering;             /* ticks left of the recovery window */
 bool pending;                /* a commit whose object is being fetched; code: PendingCommit */
 byte pending_node, pending_epoch, pending_parent;
 
-/* ---- A daemon. code: daemon/session.h, daemon/slot.h, daemon/work.h ---- */
+/* ---- A daemon. code: daemon/core/session.h, daemon/core/slot.h, daemon/core/work.h ---- */
 mtype = { GONE, CLOSED, OPEN };
 typedef Daemon {
   mtype phase = OPEN;        /* of its connection, and of what it waits for */

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Saves small AutoencoderKLs with diffusers from PyPI and compares what the engine decodes with what diffusers does; then takes
 latents from a file of NumPy to pictures, through the engine's own commands.
 
@@ -6,6 +7,7 @@ usage: autoencoder_oracle.py DECODE_LATENTS_PROGRAM SKERRY_ENGINE
 
 Exit code 77, which ctest counts as skipped, where diffusers is not installed: ./dev setup installs it.
 """
+
 import json
 import os
 import pathlib
@@ -31,11 +33,25 @@ except ImportError as missing:
 torch.set_num_threads(1)
 LIMIT = 1e-5
 KINDS = {
-    "as Stable Diffusion's": {"latent_channels": 4, "block_out_channels": (8, 16, 24), "layers_per_block": 2},
-    "as Flux's": {"latent_channels": 16, "block_out_channels": (16, 8), "use_quant_conv": False,
-                  "use_post_quant_conv": False, "scaling_factor": 0.3611, "shift_factor": 0.1159},
-    "one block, no attention, grey": {"latent_channels": 3, "block_out_channels": (8,), "out_channels": 1,
-                                      "mid_block_add_attention": False},
+    "as Stable Diffusion's": {
+        "latent_channels": 4,
+        "block_out_channels": (8, 16, 24),
+        "layers_per_block": 2,
+    },
+    "as Flux's": {
+        "latent_channels": 16,
+        "block_out_channels": (16, 8),
+        "use_quant_conv": False,
+        "use_post_quant_conv": False,
+        "scaling_factor": 0.3611,
+        "shift_factor": 0.1159,
+    },
+    "one block, no attention, grey": {
+        "latent_channels": 3,
+        "block_out_channels": (8,),
+        "out_channels": 1,
+        "mid_block_add_attention": False,
+    },
 }
 
 
@@ -43,8 +59,12 @@ def autoencoder(**kind):
     """Random weights, none of them at the value that it starts from."""
     torch.manual_seed(1)
     blocks = len(kind["block_out_channels"])
-    made = AutoencoderKL(norm_num_groups=4, down_block_types=("DownEncoderBlock2D",) * blocks,
-                         up_block_types=("UpDecoderBlock2D",) * blocks, **kind).eval()
+    made = AutoencoderKL(
+        norm_num_groups=4,
+        down_block_types=("DownEncoderBlock2D",) * blocks,
+        up_block_types=("UpDecoderBlock2D",) * blocks,
+        **kind,
+    ).eval()
     for weight in made.parameters():
         weight.data += 0.1 * torch.randn_like(weight)
     return made
@@ -74,7 +94,11 @@ class Decoding(Case):
     def decode(self, path, latents):
         """The engine's images, or why it refused."""
         save_file({"latents": latents}, self.top / "latents")
-        ran = subprocess.run([DECODE, path, self.top / "latents", self.top / "images"], capture_output=True, text=True)
+        ran = subprocess.run(
+            [DECODE, path, self.top / "latents", self.top / "images"],
+            capture_output=True,
+            text=True,
+        )
         return ran.stderr if ran.returncode else load_file(self.top / "images")["images"]
 
     def assert_same(self, expected, found, limit=LIMIT):
@@ -88,7 +112,9 @@ class Decoding(Case):
             with self.subTest(name):
                 made = autoencoder(**kind)
                 latents = latents_for(made)
-                self.assert_same(theirs(made, latents), self.decode(self.saved(made, name), latents))
+                self.assert_same(
+                    theirs(made, latents), self.decode(self.saved(made, name), latents)
+                )
 
     def test_torchscript(self):
         made = autoencoder(**KINDS["as Stable Diffusion's"])
@@ -116,7 +142,9 @@ class Decoding(Case):
                 name = name.replace(f"attentions.0.{now}.", f"attentions.0.{before}.")
             return name
 
-        save_file({renamed(name): tensor.half() for name, tensor in load_file(weights).items()}, weights)
+        save_file(
+            {renamed(name): tensor.half() for name, tensor in load_file(weights).items()}, weights
+        )
         self.assert_same(theirs(made, latents), self.decode(folder, latents))
 
     def test_what_cannot_be_decoded_with_says_why(self):
@@ -129,12 +157,18 @@ class Decoding(Case):
         save_file({key: value for key, value in whole.items() if key != name}, weights)
         self.assertIn(f"tensor {name} is missing", self.decode(folder, latents))
         save_file({**whole, name: whole[name][:, :1].contiguous()}, weights)
-        self.assertIn(f"tensor {name}: expected floats [16, 24, 1, 1], found F32 [16, 1, 1, 1]", self.decode(folder, latents))
+        self.assertIn(
+            f"tensor {name}: expected floats [16, 24, 1, 1], found F32 [16, 1, 1, 1]",
+            self.decode(folder, latents),
+        )
         weights.unlink()
         self.assertIn(str(weights), self.decode(folder, latents))
         self.assertIn("is not there", self.decode(self.top / "nothing", latents))
         (self.top / "text").write_text("no TorchScript")
-        self.assertIn("expected TorchScript, or the folder of an AutoencoderKL", self.decode(self.top / "text", latents))
+        self.assertIn(
+            "expected TorchScript, or the folder of an AutoencoderKL",
+            self.decode(self.top / "text", latents),
+        )
 
 
 def png_size(path):
@@ -145,6 +179,7 @@ def png_size(path):
 
 class FromLatentsToPictures(Case):
     """numpy.save → ingest → train → sample --vae. The ensemble's folder is written here, as `ensemble fetch` would."""
+
     SHAPE = {"width": 16, "depth": 1, "heads": 2, "patch_size": 4}
 
     def engine(self, *words):
@@ -160,31 +195,84 @@ class FromLatentsToPictures(Case):
         latents = 5 * numpy.random.randn(40, 4, 8, 8).astype(numpy.float32)
         numpy.save(self.top / "latents.npy", latents)
         numpy.save(self.top / "labels.npy", numpy.arange(40) % 2)
-        dataset, folder, expert = self.top / "dataset", self.top / "ensemble", self.top / "ensemble/expert_0"
-        self.assert_runs("ingest", self.top / "latents.npy", "--out", dataset, "--partitions", 1, *scale)
-        self.assert_runs("train", "--standalone", "--dataset", dataset, "--out", self.top / "checkpoint", "--device", -1,
-                         "--steps", 5, "--batch-size", 4, "--width", 16, "--depth", 1, "--heads", 2, "--patch-size", 4)
+        dataset, folder, expert = (
+            self.top / "dataset",
+            self.top / "ensemble",
+            self.top / "ensemble/expert_0",
+        )
+        self.assert_runs(
+            "ingest", self.top / "latents.npy", "--out", dataset, "--partitions", 1, *scale
+        )
+        self.assert_runs(
+            "train",
+            "--standalone",
+            "--dataset",
+            dataset,
+            "--out",
+            self.top / "checkpoint",
+            "--device",
+            -1,
+            "--steps",
+            5,
+            "--batch-size",
+            4,
+            "--width",
+            16,
+            "--depth",
+            1,
+            "--heads",
+            2,
+            "--patch-size",
+            4,
+        )
         expert.mkdir(parents=True)
         (folder / "router").mkdir()
         weights = load_file(self.top / "checkpoint")
-        save_file({name[4:]: tensor for name, tensor in weights.items() if name.startswith("ema/")},
-                  expert / "diffusion_pytorch_model.safetensors")
+        save_file(
+            {name[4:]: tensor for name, tensor in weights.items() if name.startswith("ema/")},
+            expert / "diffusion_pytorch_model.safetensors",
+        )
         for name in ("router.safetensors", "partition-0.safetensors"):
             shutil.copy(dataset / name, folder / "router" / name)
-        (folder / "ensemble.json").write_text(json.dumps({
-            "format": 1, "classes": ["0", "1"], "image_size": 8, "channels": 4, "experts": [{"index": 0}],
-            "model": self.SHAPE}))
+        (folder / "ensemble.json").write_text(
+            json.dumps(
+                {
+                    "format": 1,
+                    "classes": ["0", "1"],
+                    "image_size": 8,
+                    "channels": 4,
+                    "experts": [{"index": 0}],
+                    "model": self.SHAPE,
+                }
+            )
+        )
         return folder
 
     def sample(self, folder, *words):
-        return self.engine("sample", folder, "-n", 5, "--steps", 3, "--device", -1, "--images", self.top / "images", *words)
+        return self.engine(
+            "sample",
+            folder,
+            "-n",
+            5,
+            "--steps",
+            3,
+            "--device",
+            -1,
+            "--images",
+            self.top / "images",
+            *words,
+        )
 
     def test_pictures_of_the_size_that_the_autoencoder_makes(self):
         folder = self.ensemble("--latent-scale", 0.18215)
         vae = self.saved(autoencoder(**KINDS["as Stable Diffusion's"]))
-        self.assertEqual(0, self.sample(folder, "--vae", vae, "-o", self.top / "grid.png"), self.told)
+        self.assertEqual(
+            0, self.sample(folder, "--vae", vae, "-o", self.top / "grid.png"), self.told
+        )
         self.assertNotIn("scaled otherwise", self.told)
-        self.assertEqual([(32, 32)] * 5, [png_size(path) for path in sorted((self.top / "images").iterdir())])
+        self.assertEqual(
+            [(32, 32)] * 5, [png_size(path) for path in sorted((self.top / "images").iterdir())]
+        )
         width, height = png_size(self.top / "grid.png")
         self.assertGreaterEqual(min(width, height), 2 * 32)
         for route in ("top1", "full"):  # the router reads latents too
@@ -194,7 +282,9 @@ class FromLatentsToPictures(Case):
         folder = self.ensemble()
         self.assertEqual(2, self.sample(folder))
         self.assertIn("draws latents of 4 channels: --vae DIR|FILE decodes them", self.told)
-        self.assertEqual(2, self.sample(folder, "--vae", self.saved(autoencoder(**KINDS["as Flux's"]), "flux")))
+        self.assertEqual(
+            2, self.sample(folder, "--vae", self.saved(autoencoder(**KINDS["as Flux's"]), "flux"))
+        )
         self.assertIn("expected an autoencoder of latents with 4 channels", self.told)
         self.assertFalse((self.top / "images").exists())
         vae = self.saved(autoencoder(**KINDS["as Stable Diffusion's"]))

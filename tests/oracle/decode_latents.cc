@@ -1,5 +1,7 @@
-// What `skerry-engine sample --vae` makes of latents: decode-latents VAE IN OUT reads `latents` [N,C,s,s] of one safetensors
-// file and writes `images` [N,3,S,S] to another. A refusal goes to standard error.
+// SPDX-License-Identifier: Apache-2.0
+// What `skerry-engine sample --vae` makes of latents: decode-latents VAE IN OUT
+// reads `latents` [N,C,s,s] of one safetensors file and writes `images`
+// [N,3,S,S] to another. A refusal goes to standard error.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -16,8 +18,9 @@ Result<void> decode(const std::string& autoencoder, const std::string& in, const
   ASSIGN_OR_RETURN(const storage::Safetensors file, storage::Safetensors::open(in));
   ASSIGN_OR_RETURN(const storage::TensorView latents, file.tensor("latents"));
   const std::vector<std::int64_t> shape(latents.shape.begin(), latents.shape.end());
-  ASSIGN_OR_RETURN(at::Tensor images,
-                   opened.decode(at::from_blob(const_cast<char*>(latents.data.data()), shape, at::kFloat)));
+  ASSIGN_OR_RETURN(
+      at::Tensor images,
+      opened.decode(at::from_blob(const_cast<char*>(latents.data.data()), shape, at::kFloat)));
   images = images.contiguous();
   const storage::TensorView view{"images",
                                  storage::DType::kF32,

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Loads what `ensemble fetch` writes with diffusers from PyPI, and compares it with what the engine computes.
 
 usage: export_oracle.py EXPORT_TRANSCRIPT_PROGRAM [unittest arguments]
@@ -6,6 +7,7 @@ usage: export_oracle.py EXPORT_TRANSCRIPT_PROGRAM [unittest arguments]
 
 Exit code 77, which ctest counts as skipped, where diffusers is not installed: ./dev setup installs it.
 """
+
 import json
 import os
 import pathlib
@@ -16,13 +18,26 @@ import tempfile
 import unittest
 
 SCRATCH = tempfile.TemporaryDirectory(prefix="skerry-export-")
-ROOT = pathlib.Path(os.environ.setdefault("SKERRY_EXPORT_ROOT", SCRATCH.name))  # a child works in its parent's
-os.environ.update(HF_HUB_OFFLINE="1", HF_HOME=SCRATCH.name, HF_MODULES_CACHE=SCRATCH.name + "/modules", OMP_NUM_THREADS="1")
+ROOT = pathlib.Path(
+    os.environ.setdefault("SKERRY_EXPORT_ROOT", SCRATCH.name)
+)  # a child works in its parent's
+os.environ.update(
+    HF_HUB_OFFLINE="1",
+    HF_HOME=SCRATCH.name,
+    HF_MODULES_CACHE=SCRATCH.name + "/modules",
+    OMP_NUM_THREADS="1",
+)
 
 try:
     import torch
-    from diffusers import (AutoencoderKL, AutoModel, DiffusionPipeline, DiTPipeline, DiTTransformer2DModel,
-                           UniPCMultistepScheduler)
+    from diffusers import (
+        AutoencoderKL,
+        AutoModel,
+        DiffusionPipeline,
+        DiTPipeline,
+        DiTTransformer2DModel,
+        UniPCMultistepScheduler,
+    )
     from safetensors.torch import load_file
 except ImportError as missing:
     print(f"skipped: {missing}; ./dev setup installs diffusers beside LibTorch")
@@ -54,9 +69,14 @@ def load_pipeline(folder):
 
 def small_vae(channels=4):
     torch.manual_seed(1)
-    return AutoencoderKL(latent_channels=channels, block_out_channels=(8, 8), norm_num_groups=4,
-                         down_block_types=("DownEncoderBlock2D",) * 2, up_block_types=("UpDecoderBlock2D",) * 2,
-                         scaling_factor=0.5).eval()
+    return AutoencoderKL(
+        latent_channels=channels,
+        block_out_channels=(8, 8),
+        norm_num_groups=4,
+        down_block_types=("DownEncoderBlock2D",) * 2,
+        up_block_types=("UpDecoderBlock2D",) * 2,
+        scaling_factor=0.5,
+    ).eval()
 
 
 def distance(a, b):
@@ -99,8 +119,16 @@ def trajectory_error(name):
     for key, expected in ours.items():
         if key.startswith("sample/") and key.count("/") == 4:
             _, route, solver, guidance, steps = key.split("/")
-            images = pipe(ours[key + "/labels"].tolist(), int(steps), float(guidance), solver, route,
-                          latents=ours["noise"], experts=ours.get(key + "/experts"), output_type="latent").images
+            images = pipe(
+                ours[key + "/labels"].tolist(),
+                int(steps),
+                float(guidance),
+                solver,
+                route,
+                latents=ours["noise"],
+                experts=ours.get(key + "/experts"),
+                output_type="latent",
+            ).images
             worst = max(worst, distance(images, expected))
     return worst
 
@@ -112,23 +140,36 @@ class Experts(unittest.TestCase):
 
     def test_no_key_is_missing_or_left_over(self):
         _, info = load_expert("pixels", 0, output_loading_info=True)
-        self.assertEqual([], [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]])
+        self.assertEqual(
+            [], [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]]
+        )
 
     def test_norm_eps_is_that_of_dit(self):
-        for name in NAMES:  # the default of diffusers moves an output by less than the limit could show
+        for (
+            name
+        ) in NAMES:  # the default of diffusers moves an output by less than the limit could show
             self.assertEqual(1e-6, load_expert(name, 0).config.norm_eps)
 
     def test_shards_are_the_same_expert(self):
         folder = ROOT / "pixels-shards"
         self.assertGreater(len(list(folder.glob("diffusion_pytorch_model-*-of-*.safetensors"))), 2)
-        whole, sharded = load_expert("pixels", 0).state_dict(), DiTTransformer2DModel.from_pretrained(folder).state_dict()
-        self.assertEqual([], [name for name in whole if not torch.equal(whole[name], sharded[name])])
+        whole, sharded = (
+            load_expert("pixels", 0).state_dict(),
+            DiTTransformer2DModel.from_pretrained(folder).state_dict(),
+        )
+        self.assertEqual(
+            [], [name for name in whole if not torch.equal(whole[name], sharded[name])]
+        )
 
     def test_raw_weights_are_the_variant_raw(self):
-        averaged, raw = (load_expert("pixels", 1, **v).state_dict() for v in ({}, {"variant": "raw"}))
+        averaged, raw = (
+            load_expert("pixels", 1, **v).state_dict() for v in ({}, {"variant": "raw"})
+        )
         checkpoint = load_file(ROOT / "pixels-parts" / "checkpoint-1")
         for kind, state in (("ema", averaged), ("raw", raw)):
-            self.assertTrue(torch.equal(state["proj_out_2.weight"], checkpoint[f"{kind}/proj_out_2.weight"]))
+            self.assertTrue(
+                torch.equal(state["proj_out_2.weight"], checkpoint[f"{kind}/proj_out_2.weight"])
+            )
         self.assertFalse(torch.equal(averaged["proj_out_2.weight"], raw["proj_out_2.weight"]))
 
 
@@ -142,7 +183,9 @@ class Ensemble(unittest.TestCase):
             self.assertLess(trajectory_error(name), TRAJECTORY_LIMIT, name)
 
     def test_it_loads_as_one_model_by_auto_map(self):
-        model = AutoModel.from_pretrained(str(ROOT / "pixels" / "transformer"), trust_remote_code=True)
+        model = AutoModel.from_pretrained(
+            str(ROOT / "pixels" / "transformer"), trust_remote_code=True
+        )
         self.assertEqual(3, len(model.experts))
 
     def test_it_does_not_run_code_that_is_not_trusted(self):
@@ -157,7 +200,9 @@ class Ensemble(unittest.TestCase):
         shares = drawn.bincount(minlength=3) / 4000
         self.assertLess(distance(shares, model.router.prior(labels[:1])[0]), 0.03)
         self.assertEqual(0, shares[1])  # this expert never saw the label
-        self.assertTrue(torch.equal(drawn[1000:1010], model.draw_experts(noise[1000:1010], labels[:10])))
+        self.assertTrue(
+            torch.equal(drawn[1000:1010], model.draw_experts(noise[1000:1010], labels[:10]))
+        )
 
     def test_an_ancestral_expert_is_kept_through_a_trajectory_only(self):
         model = load_pipeline(ROOT / "pixels").transformer
@@ -176,15 +221,21 @@ class Ensemble(unittest.TestCase):
         ours = transcript("pixels")
         model.set_route("top1")
         x, labels = ours["noise"], torch.arange(7) % 5
-        both = model.weights(torch.cat([x, x]), torch.full((14,), 900.0), torch.cat([labels, torch.full((7,), -1)]))
+        both = model.weights(
+            torch.cat([x, x]), torch.full((14,), 900.0), torch.cat([labels, torch.full((7,), -1)])
+        )
         self.assertTrue(torch.equal(both[:7], both[7:]))
         self.assertTrue(torch.equal(both[:7], model.weights(x, torch.full((7,), 900.0), labels)))
 
     def test_pictures_come_by_class_name(self):
         pipe = load_pipeline(ROOT / "pixels")
-        images = pipe(["class 2", 3, None], num_inference_steps=2, generator=torch.manual_seed(0)).images
+        images = pipe(
+            ["class 2", 3, None], num_inference_steps=2, generator=torch.manual_seed(0)
+        ).images
         self.assertEqual([(12, 12)] * 3, [image.size for image in images])
-        again = pipe(["class 2"], num_inference_steps=2, generator=torch.manual_seed(0), output_type="pt").images
+        again = pipe(
+            ["class 2"], num_inference_steps=2, generator=torch.manual_seed(0), output_type="pt"
+        ).images
         self.assertEqual((1, 3, 12, 12), tuple(again.shape))
         for wrong in ("class 9", 5, -2):
             with self.assertRaisesRegex(ValueError, "expected a class"):
@@ -195,13 +246,20 @@ class StockPipeline(unittest.TestCase):
     """DiTPipeline with 4-channel latents, a small random VAE and the scheduler of the folder."""
 
     def setUp(self):
-        self.pipe = DiTPipeline.from_pretrained(ROOT / "latents", vae=small_vae(), trust_remote_code=True)
+        self.pipe = DiTPipeline.from_pretrained(
+            ROOT / "latents", vae=small_vae(), trust_remote_code=True
+        )
         self.pipe.set_progress_bar_config(disable=True)
 
     def draw(self, pipe, route, scale=2.0):
         pipe.transformer.set_route(route)
-        return pipe([0, 1, 2, 3], guidance_scale=scale, generator=torch.manual_seed(7), num_inference_steps=20,
-                    output_type="pt").images
+        return pipe(
+            [0, 1, 2, 3],
+            guidance_scale=scale,
+            generator=torch.manual_seed(7),
+            num_inference_steps=20,
+            output_type="pt",
+        ).images
 
     def test_every_route_draws_what_our_pipeline_draws_with_this_scheduler(self):
         self.assertIs(DiTPipeline, type(self.pipe))
@@ -209,17 +267,35 @@ class StockPipeline(unittest.TestCase):
         ours = load_pipeline(ROOT / "latents")
         for route in ROUTES:
             for scale in (1.0, 2.0):
-                latents = ours([0, 1, 2, 3], 20, scale, "scheduler", route, generator=torch.manual_seed(7),
-                               output_type="latent").images
+                latents = ours(
+                    [0, 1, 2, 3],
+                    20,
+                    scale,
+                    "scheduler",
+                    route,
+                    generator=torch.manual_seed(7),
+                    output_type="latent",
+                ).images
                 with torch.no_grad():
                     images = (self.pipe.vae.decode(latents / 0.5).sample / 2 + 0.5).clamp(0, 1)
-                self.assertLess(distance(images, self.draw(self.pipe, route, scale)), TRAJECTORY_LIMIT, (route, scale))
+                self.assertLess(
+                    distance(images, self.draw(self.pipe, route, scale)),
+                    TRAJECTORY_LIMIT,
+                    (route, scale),
+                )
 
     def test_its_scheduler_ends_where_the_engine_ends(self):
         ours = transcript("latents")
         pipe = load_pipeline(ROOT / "latents")
-        ended = pipe(ours["exact/labels"].tolist(), 100, 2.0, "scheduler", "full", latents=ours["noise"],
-                     output_type="latent").images
+        ended = pipe(
+            ours["exact/labels"].tolist(),
+            100,
+            2.0,
+            "scheduler",
+            "full",
+            latents=ours["noise"],
+            output_type="latent",
+        ).images
         self.assertLess(distance(ended, ours["exact"]), 0.02 * ours["exact"].abs().max().item())
 
     def test_it_is_the_same_after_save_and_reload_in_another_process(self):
@@ -253,7 +329,9 @@ def draw_again(what, folder, out):
         torch.save({route: StockPipeline().draw(pipe, route) for route in ROUTES}, out)
     else:
         pipe = load_pipeline(pathlib.Path(folder))
-        images = pipe([0, 1, 2, 3, 4, 0, 1], 4, latents=transcript("pixels")["noise"], output_type="pt").images
+        images = pipe(
+            [0, 1, 2, 3, 4, 0, 1], 4, latents=transcript("pixels")["noise"], output_type="pt"
+        ).images
         torch.save({"images": images}, out)
 
 
@@ -262,10 +340,20 @@ def main():
         return draw_again(*sys.argv[1:])
     subprocess.run([sys.argv[1], ROOT], check=True)
     if "--measure" in sys.argv:
-        errors = {"forward": max(map(expert_error, NAMES)), "router": max(map(router_error, NAMES)),
-                  "trajectory": max(map(trajectory_error, NAMES))}
-        print(json.dumps({"max_abs_error": errors["forward"], "router_max_abs_error": errors["router"],
-                          "trajectory_max_abs_error": errors["trajectory"]}))
+        errors = {
+            "forward": max(map(expert_error, NAMES)),
+            "router": max(map(router_error, NAMES)),
+            "trajectory": max(map(trajectory_error, NAMES)),
+        }
+        print(
+            json.dumps(
+                {
+                    "max_abs_error": errors["forward"],
+                    "router_max_abs_error": errors["router"],
+                    "trajectory_max_abs_error": errors["trajectory"],
+                }
+            )
+        )
         return None
     return unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
 

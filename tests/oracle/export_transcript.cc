@@ -1,5 +1,7 @@
-// Writes ensembles of random weights as `ensemble fetch` does, and what the engine computes from them, for
-// export_oracle.py to compute anew with diffusers: DIR/NAME/ (the ensemble), DIR/NAME.safetensors (noise, velocities,
+// SPDX-License-Identifier: Apache-2.0
+// Writes ensembles of random weights as `ensemble fetch` does, and what the
+// engine computes from them, for export_oracle.py to compute anew with
+// diffusers: DIR/NAME/ (the ensemble), DIR/NAME.safetensors (noise, velocities,
 // router, whole trajectories).
 #include <cstdio>
 #include <cstdlib>
@@ -31,8 +33,13 @@ struct Example {
 
 // Pixels; latents for the stock pipeline; images without labels.
 std::vector<Example> examples() {
-  const ModelSpec pixels{
-      .image_size = 12, .channels = 3, .patch_size = 3, .width = 48, .depth = 3, .heads = 4, .classes = 5};
+  const ModelSpec pixels{.image_size = 12,
+                         .channels = 3,
+                         .patch_size = 3,
+                         .width = 48,
+                         .depth = 3,
+                         .heads = 4,
+                         .classes = 5};
   ModelSpec latents = pixels, plain = pixels;
   latents.channels = 4;
   latents.image_size = 8;
@@ -54,9 +61,11 @@ void must(const Result<void>& result) {
   std::exit(1);
 }
 
-// What an engine would have trained: a start whose gates are opened by a fixed pattern, because a shut gate hides what
-// is behind it; averages that differ from the raw weights.
-std::string write_checkpoint(const std::string& path, const ModelSpec& model, std::uint32_t expert) {
+// What an engine would have trained: a start whose gates are opened by a fixed
+// pattern, because a shut gate hides what is behind it; averages that differ
+// from the raw weights.
+std::string write_checkpoint(const std::string& path, const ModelSpec& model,
+                             std::uint32_t expert) {
   TrainSpec train;
   train.expert = expert;
   TrainState state = initial_state(model, train, torch::kCPU);
@@ -112,7 +121,8 @@ std::string write_router(const std::string& folder, const Example& example) {
     PartitionStatistics partition;
     partition.gaussian = gaussian(300 + 10 * k, d, 5);
     for (std::uint32_t y = 0; y < example.model.classes; ++y)
-      partition.label_counts.push_back(y == k ? 0 : 10 + 7 * ((y + k) % 3));  // expert k never saw label k
+      partition.label_counts.push_back(
+          y == k ? 0 : 10 + 7 * ((y + k) % 3));  // expert k never saw label k
     partition.label_counts.push_back(4 + k);
     for (const std::int64_t count : partition.label_counts) partition.samples += count;
     must(write_partition_statistics(text(folder, "/partition-", k, ".safetensors"), partition));
@@ -123,7 +133,8 @@ std::string write_router(const std::string& folder, const Example& example) {
 std::string write_ensemble(const std::string& folder, const Example& example) {
   const std::string parts = text(folder, "/", example.name, "-parts");
   oracle::TrainedFiles files{.model = example.model, .router_folder = write_router(parts, example)};
-  for (std::uint32_t y = 0; y < example.model.classes; ++y) files.classes.push_back(text("class ", y));
+  for (std::uint32_t y = 0; y < example.model.classes; ++y)
+    files.classes.push_back(text("class ", y));
   for (std::uint32_t k = 0; k < example.experts; ++k)
     files.checkpoints.push_back(write_checkpoint(text(parts, "/checkpoint-", k), example.model, k));
   const std::string out = text(folder, "/", example.name);
@@ -141,7 +152,8 @@ class Transcript {
   void write(const std::string& path) const {
     std::vector<storage::TensorView> views;
     for (const auto& [name, tensor] : tensors_) {
-      const auto type = tensor.scalar_type() == at::kLong ? storage::DType::kI64 : storage::DType::kF32;
+      const auto type =
+          tensor.scalar_type() == at::kLong ? storage::DType::kI64 : storage::DType::kF32;
       views.push_back({name,
                        type,
                        {tensor.sizes().begin(), tensor.sizes().end()},
@@ -160,7 +172,8 @@ at::Tensor numbers(const std::vector<std::int32_t>& values) {
 
 // The noise that image i of this seed starts from.
 at::Tensor start_noise(const ModelSpec& model) {
-  at::Tensor noise = at::empty({kImages, model.channels, model.image_size, model.image_size}, at::kFloat);
+  at::Tensor noise =
+      at::empty({kImages, model.channels, model.image_size, model.image_size}, at::kFloat);
   for (std::uint32_t i = 0; i < kImages; ++i) {
     Stream({.seed = kSeed, .sample = i, .purpose = Purpose::kSample})
         .fill_normal({noise.data_ptr<float>() + i * model.pixels(), model.pixels()});
@@ -184,8 +197,9 @@ void add_forward(Transcript& transcript, const std::string& folder) {
     transcript.add(text("router/", level), router->log_probabilities(x, level, labels));
 }
 
-void add_trajectory(Transcript& transcript, const std::string& folder, const ModelSpec& model, Route route,
-                    Solver solver, double guidance, std::uint32_t steps, const std::string& name) {
+void add_trajectory(Transcript& transcript, const std::string& folder, const ModelSpec& model,
+                    Route route, Solver solver, double guidance, std::uint32_t steps,
+                    const std::string& name) {
   SampleSpec spec;
   spec.seed = kSeed;
   spec.count = kImages;

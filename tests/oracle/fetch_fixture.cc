@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/oracle/fetch_fixture.h"
 
 #include <filesystem>
@@ -7,7 +8,7 @@
 #include "cli/testing/testing.h"
 #include "storage/files.h"
 #include "storage/layout.h"
-#include "storage/testing.h"
+#include "storage/testing/testing.h"
 
 namespace skerry::oracle {
 namespace {
@@ -39,8 +40,8 @@ Result<void> add_expert(const std::string& path, cli::FakeCoordinator& coordinat
   return {};
 }
 
-Result<void> add_statistics(const std::string& folder, int partition, cli::FakeCoordinator& coordinator,
-                            pb::EnsembleReply& ensemble) {
+Result<void> add_statistics(const std::string& folder, int partition,
+                            cli::FakeCoordinator& coordinator, pb::EnsembleReply& ensemble) {
   const std::string name =
       partition < 0 ? "router.safetensors" : text("partition-", partition, ".safetensors");
   const std::string path = text(folder, "/", name);
@@ -80,13 +81,15 @@ void describe(const TrainedFiles& files, pb::EnsembleReply& ensemble) {
 
 Result<void> export_in_shards(const TrainedFiles& files, std::uint64_t shard_bytes,
                               const std::string& folder) {
-  ASSIGN_OR_RETURN(const storage::Safetensors checkpoint, storage::Safetensors::open(files.checkpoints[0]));
+  ASSIGN_OR_RETURN(const storage::Safetensors checkpoint,
+                   storage::Safetensors::open(files.checkpoints[0]));
   cli::WeightSource weights;
   for (const storage::TensorInfo& tensor : checkpoint.header().tensors) {
     if (tensor.name.starts_with("ema/"))
       weights.tensors.push_back({tensor.name.substr(4), tensor.dtype, tensor.shape, {}});
   }
-  weights.read = [&](const std::string& name, const cli::WeightSource::Append& append) -> Result<void> {
+  weights.read = [&](const std::string& name,
+                     const cli::WeightSource::Append& append) -> Result<void> {
     ASSIGN_OR_RETURN(const storage::TensorView tensor, checkpoint.tensor("ema/" + name));
     return append(tensor.data);
   };
@@ -99,7 +102,8 @@ Result<void> fetch_ensemble(const TrainedFiles& files, const std::string& folder
   pb::AdminReply reply;
   pb::EnsembleReply& ensemble = *reply.mutable_ensemble();
   describe(files, ensemble);
-  for (const std::string& path : files.checkpoints) TRY(add_expert(path, around.coordinator, ensemble));
+  for (const std::string& path : files.checkpoints)
+    TRY(add_expert(path, around.coordinator, ensemble));
   for (int k = -1; k < static_cast<int>(files.checkpoints.size()); ++k)
     TRY(add_statistics(files.router_folder, k, around.coordinator, ensemble));
   around.coordinator.answer(pb::AdminRequest::kEnsemble, reply);

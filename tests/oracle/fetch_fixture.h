@@ -1,5 +1,7 @@
-// An ensemble folder as `skerry ensemble fetch` writes it, from checkpoints and statistics on this disk: the real command
-// against a coordinator of the test. Neither LibTorch nor protobuf shows here.
+// SPDX-License-Identifier: Apache-2.0
+// An ensemble folder as `skerry ensemble fetch` writes it, from checkpoints and
+// statistics on this disk: the real command against a coordinator of the test.
+// Neither LibTorch nor protobuf shows here.
 #pragma once
 
 #include <string>
@@ -17,7 +19,8 @@ struct TrainedFiles {
   std::string router_folder;             // router.safetensors, partition-<k>.safetensors
 };
 
-// Expert 0 as a run of far larger experts would have it: in files of at most `shard_bytes`.
+// Expert 0 as a run of far larger experts would have it: in files of at most
+// `shard_bytes`.
 Result<void> export_in_shards(const TrainedFiles& files, std::uint64_t shard_bytes,
                               const std::string& folder);
 

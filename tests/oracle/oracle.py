@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Computes the engine's training steps anew in plain PyTorch and compares every weight, moment and mean, bit for bit.
 
 usage: oracle.py TRAINING_TRANSCRIPT_PROGRAM
@@ -8,6 +9,7 @@ embedder once; the optimiser is torch.optim.AdamW. Nothing is shared with the en
 ways to write a term round differently (addcmul or a product and a sum, one SiLU or one a block), it is written as the engine
 does: everything else would be close, and this test asks for equal.
 """
+
 import json
 import math
 import struct
@@ -28,11 +30,17 @@ TYPES = {"F32": torch.float32, "I64": torch.int64}
 def load(path):
     data = open(path, "rb").read()
     (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8:8 + length])
+    header = json.loads(data[8 : 8 + length])
     header.pop("__metadata__", None)
-    body = bytearray(data[8 + length:])
-    return {name: torch.frombuffer(body[t["data_offsets"][0]:t["data_offsets"][1]], dtype=TYPES[t["dtype"]])
-            .reshape(t["shape"]).clone() for name, t in header.items()}
+    body = bytearray(data[8 + length :])
+    return {
+        name: torch.frombuffer(
+            body[t["data_offsets"][0] : t["data_offsets"][1]], dtype=TYPES[t["dtype"]]
+        )
+        .reshape(t["shape"])
+        .clone()
+        for name, t in header.items()
+    }
 
 
 class OneDnnProduct(torch.autograd.Function):
@@ -51,7 +59,11 @@ class OneDnnProduct(torch.autograd.Function):
     def backward(ctx, g):
         x, weight = ctx.saved_tensors
         g = g.contiguous()
-        return OneDnnProduct.product(g, weight.t()), OneDnnProduct.product(x.t(), g.t()).t().contiguous(), g.sum(0)
+        return (
+            OneDnnProduct.product(g, weight.t()),
+            OneDnnProduct.product(x.t(), g.t()).t().contiguous(),
+            g.sum(0),
+        )
 
 
 PLAIN = not torch.backends.mkldnn.is_available()
@@ -87,7 +99,11 @@ def sin_cos_1d(width, positions):
 def sin_cos_2d(width, grid):
     steps = torch.arange(grid, dtype=torch.float64)
     columns, rows = torch.meshgrid(steps, steps, indexing="xy")
-    return torch.cat([sin_cos_1d(width // 2, columns), sin_cos_1d(width // 2, rows)], dim=1).float().unsqueeze(0)
+    return (
+        torch.cat([sin_cos_1d(width // 2, columns), sin_cos_1d(width // 2, rows)], dim=1)
+        .float()
+        .unsqueeze(0)
+    )
 
 
 class Embedder(nn.Module):
@@ -120,24 +136,40 @@ class Block(nn.Module):
     def __init__(self, first):
         super().__init__()
         self.norm1 = Norm(first)
-        self.attn1 = Named(to_q=Linear(WIDTH, WIDTH), to_k=Linear(WIDTH, WIDTH), to_v=Linear(WIDTH, WIDTH),
-                           to_out=nn.ModuleList([Linear(WIDTH, WIDTH)]))
-        self.ff = Named(net=nn.ModuleList([Named(proj=Linear(WIDTH, 4 * WIDTH)), nn.Identity(),
-                                           Linear(4 * WIDTH, WIDTH)]))
+        self.attn1 = Named(
+            to_q=Linear(WIDTH, WIDTH),
+            to_k=Linear(WIDTH, WIDTH),
+            to_v=Linear(WIDTH, WIDTH),
+            to_out=nn.ModuleList([Linear(WIDTH, WIDTH)]),
+        )
+        self.ff = Named(
+            net=nn.ModuleList(
+                [Named(proj=Linear(WIDTH, 4 * WIDTH)), nn.Identity(), Linear(4 * WIDTH, WIDTH)]
+            )
+        )
 
     def attend(self, x):
         b, n, _ = x.shape
-        q, k, v = (layer(x).view(b, n, HEADS, WIDTH // HEADS).transpose(1, 2).reshape(b * HEADS, n, WIDTH // HEADS)
-                   for layer in (self.attn1.to_q, self.attn1.to_k, self.attn1.to_v))
+        q, k, v = (
+            layer(x)
+            .view(b, n, HEADS, WIDTH // HEADS)
+            .transpose(1, 2)
+            .reshape(b * HEADS, n, WIDTH // HEADS)
+            for layer in (self.attn1.to_q, self.attn1.to_k, self.attn1.to_v)
+        )
         q = q * (1.0 / math.sqrt(WIDTH // HEADS))
         scores = torch.bmm(q, k.transpose(1, 2)).softmax(-1)
         out = torch.bmm(scores, v).view(b, HEADS, n, WIDTH // HEADS)
         return self.attn1.to_out[0](out.transpose(1, 2).reshape(b, n, WIDTH))
 
     def forward(self, x, activated):
-        shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = self.norm1.linear(activated).unsqueeze(1).chunk(6, 2)
+        shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = (
+            self.norm1.linear(activated).unsqueeze(1).chunk(6, 2)
+        )
         x = torch.addcmul(x, self.attend(torch.addcmul(shift_a, normal(x), 1 + scale_a)), gate_a)
-        inner = F.gelu(self.ff.net[0].proj(torch.addcmul(shift_m, normal(x), 1 + scale_m)), approximate="tanh")
+        inner = F.gelu(
+            self.ff.net[0].proj(torch.addcmul(shift_m, normal(x), 1 + scale_m)), approximate="tanh"
+        )
         return torch.addcmul(x, self.ff.net[2](inner), gate_m)
 
 
@@ -155,7 +187,10 @@ class Dit(nn.Module):
         activated = F.silu(self.transformer_blocks[0].norm1.emb(t, labels))
         # As a matrix product: a convolution sums in another order.
         patches = F.unfold(x, PATCH, stride=PATCH).transpose(1, 2)
-        h = linear(patches, self.pos_embed.proj.weight.flatten(1), self.pos_embed.proj.bias) + self.positions
+        h = (
+            linear(patches, self.pos_embed.proj.weight.flatten(1), self.pos_embed.proj.bias)
+            + self.positions
+        )
         for block in self.transformer_blocks:
             h = block(h, activated)
         shift, scale = self.proj_out_1(activated).unsqueeze(1).chunk(2, 2)
@@ -167,20 +202,30 @@ class Dit(nn.Module):
 def learning_rate(step):
     if step < WARMUP:
         return LEARNING_RATE * (step + 1) / WARMUP
-    return LEARNING_RATE * 0.5 * (1 + math.cos(math.pi * min(1.0, (step - WARMUP) / (STEPS - WARMUP))))
+    return (
+        LEARNING_RATE * 0.5 * (1 + math.cos(math.pi * min(1.0, (step - WARMUP) / (STEPS - WARMUP))))
+    )
 
 
 def compare(step, part, ours, theirs):
     """theirs: name -> tensor. Returns the names that differ."""
-    assert ours and set(ours) == set(theirs), f"{part}: other names: {sorted(set(ours) ^ set(theirs))[:4]}"
+    assert ours and set(ours) == set(
+        theirs
+    ), f"{part}: other names: {sorted(set(ours) ^ set(theirs))[:4]}"
     wrong = [name for name in ours if not torch.equal(ours[name], theirs[name])]
     for name in wrong[:5]:
-        print(f"step {step}: {part}/{name} differs by up to {(ours[name] - theirs[name]).abs().max().item():.3g}")
+        print(
+            f"step {step}: {part}/{name} differs by up to {(ours[name] - theirs[name]).abs().max().item():.3g}"
+        )
     return wrong
 
 
 def part_of(snapshot, part):
-    return {name.removeprefix(part + "/"): t for name, t in snapshot.items() if name.startswith(part + "/")}
+    return {
+        name.removeprefix(part + "/"): t
+        for name, t in snapshot.items()
+        if name.startswith(part + "/")
+    }
 
 
 def check_products(model, batch):
@@ -208,8 +253,14 @@ def main():
     model = Dit()
     model.load_state_dict(part_of(start, "raw"))
     means = {name: t.clone() for name, t in part_of(start, "ema").items()}
-    optimiser = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.999), eps=1e-8, weight_decay=WEIGHT_DECAY,
-                                  lr=LEARNING_RATE, fused=True)
+    optimiser = torch.optim.AdamW(
+        model.parameters(),
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=WEIGHT_DECAY,
+        lr=LEARNING_RATE,
+        fused=True,
+    )
     compared, wrong = 0, []
     check_products(model, batches[0])
     for step, batch in enumerate(batches):
@@ -223,10 +274,16 @@ def main():
         for name, mean in means.items():
             mean.lerp_(parameters[name], 1 - min(EMA, (1 + step) / (10 + step)))
         states = {name: optimiser.state[p] for name, p in model.named_parameters()}
-        print(f"step {step}: loss {loss.item():.6f}, gradient norm {norm.item():.4f}, labels dropped "
-              f"{(batch['labels'] == CLASSES).sum().item()}")
-        for part, ours in (("raw", parameters), ("ema", means), ("m", {n: s["exp_avg"] for n, s in states.items()}),
-                           ("v", {n: s["exp_avg_sq"] for n, s in states.items()})):
+        print(
+            f"step {step}: loss {loss.item():.6f}, gradient norm {norm.item():.4f}, labels dropped "
+            f"{(batch['labels'] == CLASSES).sum().item()}"
+        )
+        for part, ours in (
+            ("raw", parameters),
+            ("ema", means),
+            ("m", {n: s["exp_avg"] for n, s in states.items()}),
+            ("v", {n: s["exp_avg_sq"] for n, s in states.items()}),
+        ):
             wrong += compare(step, part, ours, part_of(snapshots[step], part))
             compared += len(ours)
     print(f"{compared - len(wrong)} of {compared} tensors equal bit for bit")

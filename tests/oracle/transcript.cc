@@ -1,6 +1,8 @@
-// Writes what the engine does in its first training steps as safetensors, for oracle.py to compute anew:
-// DIR/start.safetensors (initial weights), DIR/batch-<s>.safetensors (what step s sees), DIR/after-<s>.safetensors
-// (the snapshot after it).
+// SPDX-License-Identifier: Apache-2.0
+// Writes what the engine does in its first training steps as safetensors, for
+// oracle.py to compute anew: DIR/start.safetensors (initial weights),
+// DIR/batch-<s>.safetensors (what step s sees), DIR/after-<s>.safetensors (the
+// snapshot after it).
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -19,8 +21,13 @@ constexpr std::uint64_t kSteps = 3;
 constexpr std::uint32_t kSamples = 40;
 
 ModelSpec model_spec() {
-  return {
-      .image_size = 12, .channels = 2, .patch_size = 3, .width = 32, .depth = 2, .heads = 4, .classes = 5};
+  return {.image_size = 12,
+          .channels = 2,
+          .patch_size = 3,
+          .width = 32,
+          .depth = 2,
+          .heads = 4,
+          .classes = 5};
 }
 
 TrainSpec train_spec() {
@@ -80,15 +87,16 @@ void write_batch(const std::string& path, const TrainingSet& set, std::uint64_t 
   const TrainSpec train = train_spec();
   SampleOrder order(train, set.size());
   const Batch batch = make_batch(set, order, model_spec(), train, step, 0, train.batch_size);
-  must(storage::write_safetensors(path,
-                                  {view_of("x_t", batch.x_t), view_of("t", batch.t),
-                                   view_of("labels", batch.labels), view_of("target", batch.target)},
-                                  {{"learning_rate", std::to_string(learning_rate_at(train, step))},
-                                   {"ema_decay", std::to_string(ema_decay_at(train, step))}}));
+  must(
+      storage::write_safetensors(path,
+                                 {view_of("x_t", batch.x_t), view_of("t", batch.t),
+                                  view_of("labels", batch.labels), view_of("target", batch.target)},
+                                 {{"learning_rate", std::to_string(learning_rate_at(train, step))},
+                                  {"ema_decay", std::to_string(ema_decay_at(train, step))}}));
 }
 
-// The start that the engine draws shuts every gate, and a shut gate hides what is behind it: weights of the transcript
-// are opened by a fixed pattern.
+// The start that the engine draws shuts every gate, and a shut gate hides what
+// is behind it: weights of the transcript are opened by a fixed pattern.
 std::string write_start(const std::string& folder, const std::string& shard) {
   const std::string path = folder + "/start.safetensors";
   Trainer trainer = must(Trainer::create(model_spec(), train_spec(), {shard}));
@@ -96,7 +104,8 @@ std::string write_start(const std::string& folder, const std::string& shard) {
   const auto file = must(storage::Safetensors::open(path));
   TrainState state = must(load_state(file, model_spec(), train_spec(), torch::kCPU));
   for (std::size_t i = 0; i < state.raw.size(); ++i) {
-    auto ramp = at::sin(at::arange(state.raw[i].numel(), at::kFloat) * (0.7 + 0.01 * static_cast<double>(i)));
+    auto ramp = at::sin(at::arange(state.raw[i].numel(), at::kFloat) *
+                        (0.7 + 0.01 * static_cast<double>(i)));
     state.raw[i].add_(ramp.view(state.raw[i].sizes()), 0.05);
     state.ema[i].copy_(state.raw[i]);
   }

@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who does not keep to the protocol: raw CURVE connections, hand-made messages and bare TCP against a real coordinator.
 
 Uses the libraries that the programs use themselves, through ctypes; nothing of the programs' own client is here.
 """
+
 import base64
 import ctypes
 import hashlib
@@ -41,6 +43,7 @@ NODE, VIEWER, ADMIN = 1, 2, 3
 
 
 # ---- Messages, by field numbers of protocol/skerry.proto
+
 
 def varint(value):
     out = bytearray()
@@ -85,7 +88,7 @@ def fields(data):
             value = number()
         else:
             size = {1: 8, 5: 4}.get(key & 7) or number()
-            value, at = data[at:at + size], at + size
+            value, at = data[at : at + size], at + size
         found.setdefault(key >> 3, []).append(value)
     return found
 
@@ -108,6 +111,7 @@ def heartbeat(sequence, incarnation=7, number=2):
 
 # ---- Keys
 
+
 class Key:
     def __init__(self, seed=None):
         self.seed = seed or os.urandom(32)
@@ -121,7 +125,9 @@ class Key:
     def sign(self, domain, data):
         signature = ctypes.create_string_buffer(64)
         whole = domain + data
-        sodium.crypto_sign_detached(signature, None, whole, ctypes.c_ulonglong(len(whole)), self.secret)
+        sodium.crypto_sign_detached(
+            signature, None, whole, ctypes.c_ulonglong(len(whole)), self.secret
+        )
         return signature.raw
 
 
@@ -142,15 +148,23 @@ class Token:
         coded = text.split(".", 1)[1]
         body = base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4))[:-4]
         found = fields(body)
-        self.endpoints = {name: value[0].decode() for name, value in
-                          zip(("enrol", "control", "blob"), fields(found[1][0]).values())}
+        self.endpoints = {
+            name: value[0].decode()
+            for name, value in zip(("enrol", "control", "blob"), fields(found[1][0]).values())
+        }
         self.server, self.id, self.secret = found[2][0], found[3][0], found[4][0]
 
     @staticmethod
     def make(endpoints, server, identity, role=NODE, expires_unix_ms=1 << 42):
         """A token of a coordinator of one's own."""
-        body = message((1, message(*enumerate(endpoints, 1))), (2, server), (3, identity), (4, os.urandom(32)), (5, role),
-                       (6, expires_unix_ms))
+        body = message(
+            (1, message(*enumerate(endpoints, 1))),
+            (2, server),
+            (3, identity),
+            (4, os.urandom(32)),
+            (5, role),
+            (6, expires_unix_ms),
+        )
         return "skerry1." + base64.urlsafe_b64encode(body + blake2b(body)[:4]).rstrip(b"=").decode()
 
 
@@ -159,8 +173,15 @@ ENROL, CERTIFICATE = b"skerry enrol 1", b"skerry certificate 1"
 
 def enrol_request(key, token, name, server=None):
     signed = token.id + curve_of(server or token.server) + key.ed25519
-    return message((1, VERSION), (2, 1), (3, token.id), (4, token.secret), (5, key.ed25519),
-                   (6, key.sign(ENROL, signed)), (7, name))
+    return message(
+        (1, VERSION),
+        (2, 1),
+        (3, token.id),
+        (4, token.secret),
+        (5, key.ed25519),
+        (6, key.sign(ENROL, signed)),
+        (7, name),
+    )
 
 
 def certificate(signer, body):
@@ -168,6 +189,7 @@ def certificate(signer, body):
 
 
 # ---- Connections
+
 
 class Context:
     def __init__(self):
@@ -205,7 +227,8 @@ class Socket:
             assert zmq.zmq_bind(self.handle, url.encode()) == 0
             return
         self.set(CURVE_SERVERKEY, curve_of(server))
-        # A name that no other socket had: a closed one gives its own free only after a while.
+        # A name that no other socket had: a closed one gives its own free only
+        # after a while.
         name = f"inproc://events-{next(self.numbers)}".encode()
         assert zmq.zmq_socket_monitor(self.handle, name, EVERY_EVENT) == 0
         self.events = zmq.zmq_socket(context.handle, PAIR)
@@ -296,7 +319,9 @@ def is_closed(connection):
 
 
 def peak_mib(pid):
-    return int(re.search(r"VmHWM:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+    return (
+        int(re.search(r"VmHWM:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+    )
 
 
 def enrolled(context, token, name, key=None):

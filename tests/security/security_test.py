@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Who attacks the real programs is refused, and costs bounded memory: the claims of docs/internals/security.md, by its names."""
+
 import os
 import pathlib
 import resource
@@ -10,7 +12,17 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "end_to_end")]
 import attacker  # noqa: E402
-from attacker import Context, Key, Token, fields, heartbeat, hello, message, request, wait  # noqa: E402
+from attacker import (
+    Context,
+    Key,
+    Token,
+    fields,
+    heartbeat,
+    hello,
+    message,
+    request,
+    wait,
+)  # noqa: E402
 from case import BIN, EndToEnd  # noqa: E402
 from cluster import Process, free_ports  # noqa: E402
 
@@ -24,7 +36,9 @@ class Attacked(EndToEnd):
         self.it = self.cluster()
         self.it.start_coordinator()
         self.context = self.enterContext(Context())
-        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2
+        )
 
     def token(self, role="node", uses=1):
         return Token(self.it.json("token", "create", "--role", role, "--uses", uses)["token"])
@@ -37,7 +51,11 @@ class Attacked(EndToEnd):
         token = self.token(role)
         key = attacker.enrolled(self.context, token, name)
         peer = self.dial("control", token, key)
-        answer = peer.ask(hello() if role == "node" else request(2, message((1, attacker.VERSION), (2, "attacker"))))
+        answer = peer.ask(
+            hello()
+            if role == "node"
+            else request(2, message((1, attacker.VERSION), (2, "attacker")))
+        )
         self.assertIn(3, answer, answer)
         return token, key, peer
 
@@ -48,9 +66,22 @@ class Attacked(EndToEnd):
 
     def assert_told(self, why, node=""):
         """Who was turned away is an event."""
+
         def found():
-            return next((e for e in self.it.events(kind="turned_away", node=node or None) if why in e["reason"]), None)
-        return self.it.wait(found, f"the event that {node or 'a stranger'} was turned away: {why}", self.it.coordinator)
+            return next(
+                (
+                    e
+                    for e in self.it.events(kind="turned_away", node=node or None)
+                    if why in e["reason"]
+                ),
+                None,
+            )
+
+        return self.it.wait(
+            found,
+            f"the event that {node or 'a stranger'} was turned away: {why}",
+            self.it.coordinator,
+        )
 
     def assert_serves(self):
         self.assertIsNotNone(self.it.try_json("node", "list"))
@@ -69,9 +100,15 @@ class Bounded:
         self.before = attacker.peak_mib(self.pid)
 
     def __exit__(self, kind, *_):
-        if kind is None and not os.environ.get("SKERRY_SANITIZE"):  # a sanitizer takes more than a program does
+        if kind is None and not os.environ.get(
+            "SKERRY_SANITIZE"
+        ):  # a sanitizer takes more than a program does
             grown = attacker.peak_mib(self.pid) - self.before
-            self.case.assertLess(grown, self.mib, f"the coordinator grew from {self.before:.0f} MiB by {grown:.0f} MiB")
+            self.case.assertLess(
+                grown,
+                self.mib,
+                f"the coordinator grew from {self.before:.0f} MiB by {grown:.0f} MiB",
+            )
 
 
 class Keys(Attacked):
@@ -81,7 +118,9 @@ class Keys(Attacked):
             peer = self.dial(endpoint, token, Key())
             peer.wait_for(attacker.REFUSED_KEY)
             self.assertNotIn(attacker.HANDSHAKE_DONE, peer.look())
-            self.assertIn("127.0.0.1", self.assert_told(f"{endpoint}: its key is not known")["reason"])
+            self.assertIn(
+                "127.0.0.1", self.assert_told(f"{endpoint}: its key is not known")["reason"]
+            )
 
     def test_revoked_key(self):
         token, key, peer = self.member("mallory")
@@ -97,9 +136,16 @@ class Keys(Attacked):
     def test_viewer_who_writes(self):
         _, _, peer = self.member("eve", "viewer")
         named = message((1, "eve"))
-        # token create, node revoke, node drain, dataset delete, run stop, run delete: numbers of AdminRequest
-        for number, content in ((1, message((1, 3), (2, 1), (3, 60))), (10, named), (8, named), (15, named), (21, named),
-                                (23, named)):
+        # token create, node revoke, node drain, dataset delete, run stop, run
+        # delete: numbers of AdminRequest
+        for number, content in (
+            (1, message((1, 3), (2, 1), (3, 60))),
+            (10, named),
+            (8, named),
+            (15, named),
+            (21, named),
+            (23, named),
+        ):
             with self.subTest(number=number):
                 self.assert_refused(peer.ask(request(9, message((number, content)))))
         self.assert_refused(peer.ask(heartbeat(1)))  # nor may she say what nodes say
@@ -116,7 +162,8 @@ class Keys(Attacked):
         self.assertIn(3, first)
         # The same bytes over another's connection prove nothing.
         self.assert_refused(self.dial("enrol", token, thief).ask(taken))
-        # A signature that was made for another coordinator proves nothing either.
+        # A signature that was made for another coordinator proves nothing
+        # either.
         elsewhere = attacker.enrol_request(thief, token, "thief", server=Key().ed25519)
         self.assert_refused(self.dial("enrol", token, thief).ask(elsewhere))
         # Again by its own key: the same certificate, and no second use.
@@ -129,10 +176,14 @@ class Keys(Attacked):
         token = self.token()
         attacker.enrolled(self.context, token, "first")
         late = Key()
-        self.assert_refused(self.dial("enrol", token, late).ask(attacker.enrol_request(late, token, "late")))
+        self.assert_refused(
+            self.dial("enrol", token, late).ask(attacker.enrol_request(late, token, "late"))
+        )
         guess = self.token()
         guess.secret = os.urandom(32)
-        self.assert_refused(self.dial("enrol", guess, late).ask(attacker.enrol_request(late, guess, "late")))
+        self.assert_refused(
+            self.dial("enrol", guess, late).ask(attacker.enrol_request(late, guess, "late"))
+        )
         self.assert_told("enrol: refused")
 
 
@@ -143,15 +194,39 @@ class Certificates(Attacked):
         server, first = Key(), free_ports(3)
         url = f"tcp://127.0.0.1:{first}"
         router = attacker.Socket(self.context, attacker.ROUTER, url, server)
-        text = Token.make([f"tcp://127.0.0.1:{first + i}" for i in range(3)], server.ed25519, "abc123")
+        text = Token.make(
+            [f"tcp://127.0.0.1:{first + i}" for i in range(3)], server.ed25519, "abc123"
+        )
         data = self.it.root / f"daemon-{first}"
-        daemon = Process("daemon", [BIN / "skerryd", "join", text, "--data", data, "--name", "honest", "--engine",
-                                    self.it.engine], self.it.root / f"daemon-{first}.log")
+        daemon = Process(
+            "daemon",
+            [
+                BIN / "skerryd",
+                "join",
+                text,
+                "--data",
+                data,
+                "--name",
+                "honest",
+                "--engine",
+                self.it.engine,
+            ],
+            self.it.root / f"daemon-{first}.log",
+        )
         self.addCleanup(daemon.kill)
         who, asked = router.receive(), router.receive()
         node = fields(asked)[5][0]
-        body = message((1, 1), (2, attacker.blake2b(node).hex()[:32]), (3, node), (4, attacker.curve_of(node)),
-                       (5, attacker.NODE), (6, "honest"), (7, 1), (8, 1 << 42), (9, server.ed25519))
+        body = message(
+            (1, 1),
+            (2, attacker.blake2b(node).hex()[:32]),
+            (3, node),
+            (4, attacker.curve_of(node)),
+            (5, attacker.NODE),
+            (6, "honest"),
+            (7, 1),
+            (8, 1 << 42),
+            (9, server.ed25519),
+        )
         reply = message((1, fields(asked)[2][0]), (3, make(server, body, node)))
         router.send(who, reply)
         return daemon
@@ -163,9 +238,19 @@ class Certificates(Attacked):
 
     def test_expired_certificate(self):
         def expired(server, body, node):
-            old = message((1, 1), (2, attacker.blake2b(node).hex()[:32]), (3, node), (4, attacker.curve_of(node)),
-                          (5, attacker.NODE), (6, "honest"), (7, 1), (8, 2), (9, server.ed25519))
+            old = message(
+                (1, 1),
+                (2, attacker.blake2b(node).hex()[:32]),
+                (3, node),
+                (4, attacker.curve_of(node)),
+                (5, attacker.NODE),
+                (6, "honest"),
+                (7, 1),
+                (8, 2),
+                (9, server.ed25519),
+            )
             return attacker.certificate(server, old)
+
         daemon = self.answer(expired)
         self.assertEqual(daemon.popen.wait(60), BAD_CONFIGURATION, daemon.tail())
         self.assertRegex(daemon.log_text(), "(?i)expired")
@@ -173,9 +258,21 @@ class Certificates(Attacked):
     def test_certificate_of_another(self):
         def anothers(server, body, node):
             other = Key().ed25519
-            return attacker.certificate(server, message(
-                (1, 1), (2, attacker.blake2b(other).hex()[:32]), (3, other), (4, attacker.curve_of(other)),
-                (5, attacker.NODE), (6, "honest"), (7, 1), (8, 1 << 42), (9, server.ed25519)))
+            return attacker.certificate(
+                server,
+                message(
+                    (1, 1),
+                    (2, attacker.blake2b(other).hex()[:32]),
+                    (3, other),
+                    (4, attacker.curve_of(other)),
+                    (5, attacker.NODE),
+                    (6, "honest"),
+                    (7, 1),
+                    (8, 1 << 42),
+                    (9, server.ed25519),
+                ),
+            )
+
         daemon = self.answer(anothers)
         self.assertEqual(daemon.popen.wait(60), BAD_CONFIGURATION, daemon.tail())
         self.assertRegex(daemon.log_text(), "(?i)another key")
@@ -192,24 +289,38 @@ class Training(Attacked):
         shown = it.json("run", "show", "run")
         token, key, peer = self.member("mallory")
         stolen = [(1, shown["id"]), (2, 0), (3, granted["epoch"])]
-        commit = message(*stolen, (5, head["step"]), (6, head["step"] + 10),
-                         (8, message((1, os.urandom(32)), (2, 100), (3, 100))), (9, message((1, 0.5), (2, 0.5))))
+        commit = message(
+            *stolen,
+            (5, head["step"]),
+            (6, head["step"] + 10),
+            (8, message((1, os.urandom(32)), (2, 100), (3, 100))),
+            (9, message((1, 0.5), (2, 0.5))),
+        )
         answer = peer.ask(request(5, commit))
         self.assertEqual(fields(answer[6][0])[1][0], FENCED)
         it.wait_event(kind="fenced", run="run", node="mallory")
-        self.assertIn(7, peer.ask(request(6, message(*stolen, (4, "mine")))))        # the lease is not its to return
-        self.assertIn(7, peer.ask(request(7, message(*stolen, (5, 2), (6, "mine"), (8, 1)))))  # nor its to give up
+        self.assertIn(
+            7, peer.ask(request(6, message(*stolen, (4, "mine"))))
+        )  # the lease is not its to return
+        self.assertIn(
+            7, peer.ask(request(7, message(*stolen, (5, 2), (6, "mine"), (8, 1))))
+        )  # nor its to give up
         # Shards that it was not given are not there for it.
         shards = it.json("dataset", "show", "shapes")["files"]
         blob = self.dial("blob", token, key)
         blob.send(message((3, message((1, attacker.VERSION), (2, 7)))))
         manifest = bytes.fromhex(next(f["manifest"] for f in shards if f["role"] == "shard"))
         blob.send(message((1, message((1, 1), (2, manifest), (3, manifest)))))
-        reply = wait(lambda: next((r[2][0] for r in iter_messages(blob) if 2 in r), None), "the chunk's reply")
+        reply = wait(
+            lambda: next((r[2][0] for r in iter_messages(blob) if 2 in r), None),
+            "the chunk's reply",
+        )
         self.assertEqual(fields(reply).get(3), [1], "missing")
         it.wait_run("run")
         self.assertEqual({e["node"] for e in it.events(kind="committed", run="run")}, {"one"})
-        self.assertEqual({e["epoch"] for e in it.events(kind="committed", run="run")}, {granted["epoch"]})
+        self.assertEqual(
+            {e["epoch"] for e in it.events(kind="committed", run="run")}, {granted["epoch"]}
+        )
 
     def test_peer_that_sends_wrong_chunks(self):
         it = self.it
@@ -223,10 +334,19 @@ class Training(Attacked):
         blob.send(message((3, message((1, attacker.VERSION), (2, 7)))))
         manifest = os.urandom(32)
         with self.bounded():
-            commit = message((1, slot[2][0]), (2, 0), (3, slot[4][0]), (6, 10), (8, message((1, manifest), (2, 100), (3, 1 << 20))),
-                             (9, message((1, 0.5), (2, 0.5))))
+            commit = message(
+                (1, slot[2][0]),
+                (2, 0),
+                (3, slot[4][0]),
+                (6, 10),
+                (8, message((1, manifest), (2, 100), (3, 1 << 20))),
+                (9, message((1, 0.5), (2, 0.5))),
+            )
             peer.send(request(5, commit, 9))
-            asked = wait(lambda: next((fields(m[1][0]) for m in iter_messages(blob) if 1 in m), None), "the coordinator to ask")
+            asked = wait(
+                lambda: next((fields(m[1][0]) for m in iter_messages(blob) if 1 in m), None),
+                "the coordinator to ask",
+            )
             self.assertEqual(asked[2][0], manifest)
             lie = message((1, asked[1][0]), (2, asked[3][0]), (4, b"\0" * (4 << 20)))
             blob.send(message((2, lie)))
@@ -262,7 +382,11 @@ class Floods(Attacked):
 
     def test_giant_frames(self):
         token, key, peer = self.member("mallory")
-        others = {"control": peer, "blob": self.dial("blob", token, key), "enrol": self.dial("enrol", token, Key())}
+        others = {
+            "control": peer,
+            "blob": self.dial("blob", token, key),
+            "enrol": self.dial("enrol", token, Key()),
+        }
         with self.bounded():
             for endpoint, each in others.items():
                 each.wait_for(attacker.HANDSHAKE_DONE)
@@ -308,11 +432,13 @@ class Floods(Attacked):
                 for incarnation in range(start, start + count // 4):
                     mallory.send(hello(incarnation=8 + incarnation))
                 ada.send(heartbeat(1 + start, number=100 + start))
-                wait(lambda: any(4 in m and m[1] == [100 + start] for m in iter_messages(ada)), "ada's heartbeat")
+                wait(
+                    lambda: any(4 in m and m[1] == [100 + start] for m in iter_messages(ada)),
+                    "ada's heartbeat",
+                )
                 self.assert_serves()
             self.assert_told("control: asks more than", node="mallory")
         self.assertLess(len(self.it.events(kind="node_joined", node="mallory")), 20)
-
 
     def test_half_open_handshakes(self):
         token = self.token()
@@ -323,7 +449,10 @@ class Floods(Attacked):
                 held += attacker.knock(token.endpoints[endpoint], 300, b"")
                 held += attacker.knock(token.endpoints[endpoint], 300, greeting)
             # At enrol all but the newest have been thrown out.
-            wait(lambda: sum(attacker.is_closed(each) for each in held[:600]) >= 472, "the oldest to make room")
+            wait(
+                lambda: sum(attacker.is_closed(each) for each in held[:600]) >= 472,
+                "the oldest to make room",
+            )
             attacker.enrolled(self.context, token, "between-them")
             self.assert_told("enrol: too many connections that had said nothing")
         self.it.start_daemon("one")
@@ -347,8 +476,16 @@ class Floods(Attacked):
         token = self.token(uses=count)
         keys = [Key() for _ in range(count)]
         with self.bounded():
-            self.storm([(self.dial("enrol", token, key), attacker.enrol_request(key, token, f"storm-{i}"))
-                        for i, key in enumerate(keys)], expected=3)
+            self.storm(
+                [
+                    (
+                        self.dial("enrol", token, key),
+                        attacker.enrol_request(key, token, f"storm-{i}"),
+                    )
+                    for i, key in enumerate(keys)
+                ],
+                expected=3,
+            )
             self.storm([(self.dial("control", token, key), hello()) for key in keys], expected=3)
         self.assertEqual(len({e["node"] for e in self.it.events(kind="enrolled")}), count)
 
@@ -363,7 +500,12 @@ class Floods(Attacked):
                 peer.send(question)
             served = set()
             try:
-                wait(lambda: served.update(self.answered(waiting, expected)) or len(served) == len(waiting), "", limit=1)
+                wait(
+                    lambda: served.update(self.answered(waiting, expected))
+                    or len(served) == len(waiting),
+                    "",
+                    limit=1,
+                )
             except AssertionError:
                 pass
             for peer in served:
@@ -381,8 +523,17 @@ class Descriptors(EndToEnd):
 
     def start(self, descriptors, connections):
         it = self.cluster(coordinator_args=["--connections", connections])
-        command = ["prlimit", f"--nofile={descriptors}:{descriptors}", BIN / "skerry-coordinator", "--data",
-                   it.root / "coordinator", "--listen", f"127.0.0.1:{it.port}", "--connections", connections]
+        command = [
+            "prlimit",
+            f"--nofile={descriptors}:{descriptors}",
+            BIN / "skerry-coordinator",
+            "--data",
+            it.root / "coordinator",
+            "--listen",
+            f"127.0.0.1:{it.port}",
+            "--connections",
+            connections,
+        ]
         it.coordinator = Process("coordinator", command, it.root / "coordinator.log")
         return it
 
@@ -393,11 +544,23 @@ class Descriptors(EndToEnd):
 
     def test_more_connections_than_descriptors(self):
         it = self.start(descriptors=416, connections=8)
-        it.wait(lambda: (it.root / "coordinator/admin.toml").exists() and it.try_json("node", "list") is not None,
-                "the coordinator to answer", it.coordinator)
+        it.wait(
+            lambda: (it.root / "coordinator/admin.toml").exists()
+            and it.try_json("node", "list") is not None,
+            "the coordinator to answer",
+            it.coordinator,
+        )
         token = Token(it.json("token", "create", "--role", "node")["token"])
-        held = [c for endpoint in ("enrol", "control", "blob") for c in attacker.knock(token.endpoints[endpoint], 400)]
-        it.wait(lambda: it.try_json("node", "list") is not None, "the coordinator to answer among them", it.coordinator)
+        held = [
+            c
+            for endpoint in ("enrol", "control", "blob")
+            for c in attacker.knock(token.endpoints[endpoint], 400)
+        ]
+        it.wait(
+            lambda: it.try_json("node", "list") is not None,
+            "the coordinator to answer among them",
+            it.coordinator,
+        )
         it.start_daemon("one")
         self.assertLessEqual(len(os.listdir(f"/proc/{it.coordinator.pid}/fd")), 416)
         for each in held:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/admin_client.h"
 
 #include <utility>
@@ -33,7 +34,8 @@ pb::AdminRequest smallest_run(const std::string& name, const std::string& datase
   return request;
 }
 
-pb::AdminRequest smallest_dataset(const std::string& name, std::uint32_t partitions, const PutFile& put) {
+pb::AdminRequest smallest_dataset(const std::string& name, std::uint32_t partitions,
+                                  const PutFile& put) {
   pb::AdminRequest request;
   auto& dataset = *request.mutable_dataset_add();
   dataset.set_name(name);
@@ -42,7 +44,8 @@ pb::AdminRequest smallest_dataset(const std::string& name, std::uint32_t partiti
   dataset.set_samples(1000 * partitions);
   dataset.set_channels(1);
   dataset.set_image_size(28);
-  const auto add = [&](const std::string& file_name, const std::string& role, std::int32_t partition) {
+  const auto add = [&](const std::string& file_name, const std::string& role,
+                       std::int32_t partition) {
     pb::DatasetFile& file = *dataset.add_files();
     *file.mutable_object() = put(file_name, role);
     file.set_role(role);
@@ -57,11 +60,14 @@ pb::AdminRequest smallest_dataset(const std::string& name, std::uint32_t partiti
   return request;
 }
 
-AdminClient::AdminClient(World& world, Identity identity) : world_(world), identity_(std::move(identity)) {
+AdminClient::AdminClient(World& world, Identity identity)
+    : world_(world), identity_(std::move(identity)) {
   world_.sources[identity_.id] = {kAddress, this};
 }
 
-void AdminClient::start() { world_.network.dial(kAddress, Endpoint::kControl, identity_.x25519_key, *this); }
+void AdminClient::start() {
+  world_.network.dial(kAddress, Endpoint::kControl, identity_.x25519_key, *this);
+}
 
 void AdminClient::ask(pb::AdminRequest request, Done done) {
   asked_.push_back({std::move(request), std::move(done)});
@@ -112,7 +118,8 @@ void AdminClient::opened(Endpoint) {
 void AdminClient::received(Endpoint, const std::string& bytes) {
   auto reply = protocol::parse_control_reply(bytes);
   if (!reply)
-    return world_.violated("wire", "the coordinator says what no client reads: " + reply.error().message);
+    return world_.violated("wire",
+                           "the coordinator says what no client reads: " + reply.error().message);
   if (reply->id() == hello_id_) {
     if (!reply->has_hello() || greeted_) return;
     greeted_ = true;

@@ -1,5 +1,7 @@
-// A person's client in a simulation: one request after the other, each repeated until it is answered, as the CLI does.
-// Serves the dataset's files while the coordinator pulls them.
+// SPDX-License-Identifier: Apache-2.0
+// A person's client in a simulation: one request after the other, each repeated
+// until it is answered, as the CLI does. Serves the dataset's files while the
+// coordinator pulls them.
 #pragma once
 
 #include <deque>
@@ -17,12 +19,13 @@ pb::AdminRequest smallest_run(const std::string& name, const std::string& datase
 // Adds a dataset of one shard and one file of statistics a partition, and the
 // router's. `put` makes each file, by its name and role.
 using PutFile = std::function<pb::ObjectRef(const std::string& name, const std::string& role)>;
-pb::AdminRequest smallest_dataset(const std::string& name, std::uint32_t partitions, const PutFile& put);
+pb::AdminRequest smallest_dataset(const std::string& name, std::uint32_t partitions,
+                                  const PutFile& put);
 
 class AdminClient final : public NetworkClient, public BlobSource {
  public:
-  using Done =
-      std::function<void(const pb::ControlReply&)>;  // an AdminReply, an Ack or an error that is final
+  using Done = std::function<void(
+      const pb::ControlReply&)>;  // an AdminReply, an Ack or an error that is final
 
   AdminClient(World& world, Identity identity);
   void start();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/aftermath.h"
 
 #include <algorithm>
@@ -8,7 +9,8 @@ namespace skerry::simulation {
 namespace {
 
 constexpr Duration kEvery = seconds(1);
-// For the next commit, by anybody: an engine that hung just before is given up after a minute.
+// For the next commit, by anybody: an engine that hung just before is given up
+// after a minute.
 constexpr Duration kNextCommit = seconds(150);
 constexpr Duration kHeardAgain = seconds(15);
 constexpr Duration kDiskAgain = seconds(30);
@@ -60,8 +62,8 @@ void Aftermath::check_commits() {
       cluster_.world().timeline.now() - std::max(healed_, cluster_.invariants().last_commit());
   longest_wait_ = std::max(longest_wait_, wait);
   if (wait > kNextCommit) {
-    cluster_.world().violated("L5",
-                              "everything works and nothing is committed: " + where_it_stands(cluster_));
+    cluster_.world().violated(
+        "L5", "everything works and nothing is committed: " + where_it_stands(cluster_));
   }
 }
 
@@ -71,8 +73,8 @@ void Aftermath::check_connections() {
     DaemonHost& daemon = cluster_.daemon(i);
     auto& [life, since] = lives_[i];
     const coordinator::Core* core = cluster_.coordinator().core();
-    const bool is_heard =
-        (daemon.core() != nullptr && daemon.core()->connected()) || (core != nullptr && core->recalls());
+    const bool is_heard = (daemon.core() != nullptr && daemon.core()->connected()) ||
+                          (core != nullptr && core->recalls());
     if (is_heard || !daemon.is_up() || daemon.is_paused() || cluster_.coordinator().is_paused() ||
         life != daemon.life()) {
       life = daemon.life();
@@ -87,7 +89,8 @@ void Aftermath::check_connections() {
 void Aftermath::check_disks() {
   if (cluster_.world().timeline.now() - healed_ < kDiskAgain) return;
   for (const Stuck& stuck : std::exchange(stuck_, {})) {
-    if (stuck.daemon->life() != stuck.life || stuck.daemon->core() == nullptr || stuck.daemon->is_paused())
+    if (stuck.daemon->life() != stuck.life || stuck.daemon->core() == nullptr ||
+        stuck.daemon->is_paused())
       continue;
     const std::vector<daemon::SlotView> slots = stuck.daemon->core()->slots();
     const bool still = std::ranges::any_of(slots, [](const auto& slot) { return slot.storing; });
@@ -97,21 +100,25 @@ void Aftermath::check_disks() {
   }
 }
 
-// Where an expert waits and a turn of one ahead of it is over, somebody is told to give way.
+// Where an expert waits and a turn of one ahead of it is over, somebody is told
+// to give way.
 void Aftermath::check_turns() {
   const coordinator::Core* core = cluster_.coordinator().core();
   const Duration now = cluster_.world().timeline.now();
   if (core == nullptr || cluster_.run_state() != "running" || !is_kept_waiting(core->experts()))
     kept_since_ = now;
   if (now - kept_since_ > kTurnWait)
-    cluster_.world().violated("turns", "a turn is over, and nobody gives way: " + where_it_stands(cluster_));
+    cluster_.world().violated("turns",
+                              "a turn is over, and nobody gives way: " + where_it_stands(cluster_));
 }
 
-// Lost copies are made again: each head is on as many machines as are wanted, or are there.
+// Lost copies are made again: each head is on as many machines as are wanted,
+// or are there.
 void Aftermath::check_copies() {
   const coordinator::Core* core = cluster_.coordinator().core();
   std::string lacking;
-  for (const auto& expert : core == nullptr ? std::vector<coordinator::ExpertView>{} : core->experts()) {
+  for (const auto& expert :
+       core == nullptr ? std::vector<coordinator::ExpertView>{} : core->experts()) {
     if (lacking.empty() && expert.head) lacking = lacks_copies(expert);
   }
   const Duration now = cluster_.world().timeline.now();
@@ -122,9 +129,10 @@ void Aftermath::check_copies() {
 std::string Aftermath::lacks_copies(const coordinator::ExpertView& expert) {
   const stored::Expert* record =
       experts_.read(cluster_.coordinator().durable(), coordinator::expert_key(expert.id));
-  const std::string source = expert.lease                               ? expert.lease->node.str()
-                             : record && record->checkpoints_size() > 0 ? record->checkpoints(0).node()
-                                                                        : "";
+  const std::string source = expert.lease ? expert.lease->node.str()
+                             : record && record->checkpoints_size() > 0
+                                 ? record->checkpoints(0).node()
+                                 : "";
   std::string own_host;
   std::set<std::string> hosts;
   std::set<std::string> holding;
@@ -134,8 +142,8 @@ std::string Aftermath::lacks_copies(const coordinator::ExpertView& expert) {
         nodes_.read(cluster_.coordinator().durable(), coordinator::kNodePrefix + daemon.id().str());
     if (daemon.id().str() == source) own_host = daemon.settings().host;
     // Whoever could not receive one is not asked for a while.
-    const bool counts = daemon.core() != nullptr && daemon.core()->connected() && node && node->present() &&
-                        !node->cordoned() && !node->draining() &&
+    const bool counts = daemon.core() != nullptr && daemon.core()->connected() && node &&
+                        node->present() && !node->cordoned() && !node->draining() &&
                         std::ranges::find(expert.stalled, daemon.id()) == expert.stalled.end();
     if (!counts) continue;
     hosts.insert(daemon.settings().host);
@@ -143,18 +151,19 @@ std::string Aftermath::lacks_copies(const coordinator::ExpertView& expert) {
   }
   hosts.erase(own_host);
   holding.erase(own_host);
-  // A key that is gone, with its disk or by being revoked, may have been of any of these machines.
+  // A key that is gone, with its disk or by being revoked, may have been of any
+  // of these machines.
   const std::size_t others = own_host.empty() && !hosts.empty() ? hosts.size() - 1 : hosts.size();
   const std::size_t wanted = std::min<std::size_t>(expert.copies - 1, others);
   if (holding.size() >= wanted) return "";
-  return text("expert ", expert.id.index, "'s head is held by ", holding.size(), " machines of ", wanted,
-              ", beside its own and the coordinator");
+  return text("expert ", expert.id.index, "'s head is held by ", holding.size(), " machines of ",
+              wanted, ", beside its own and the coordinator");
 }
 
 bool Aftermath::is_kept_waiting(const std::vector<coordinator::ExpertView>& experts) {
   const auto is_held = [](const auto& expert) { return expert.lease && !expert.lease->lapsed; };
-  const auto yielding =
-      std::ranges::count_if(experts, [&](const auto& expert) { return is_held(expert) && expert.yields; });
+  const auto yielding = std::ranges::count_if(
+      experts, [&](const auto& expert) { return is_held(expert) && expert.yields; });
   std::ptrdiff_t kept = 0;
   for (const auto& behind : experts) {
     if (is_held(behind) || behind.head_step >= cluster_.steps_target()) continue;

@@ -1,4 +1,6 @@
-// The liveness rules, once everything works again: looked at every second of the virtual clock.
+// SPDX-License-Identifier: Apache-2.0
+// The liveness rules, once everything works again: looked at every second of
+// the virtual clock.
 //
 //   L2, L4  every daemon that runs is heard by the coordinator again
 //   L5      somebody commits, and the run comes to its end
@@ -21,7 +23,9 @@ std::string where_it_stands(Cluster& cluster);
 
 class Aftermath final : public Watcher {
  public:
-  explicit Aftermath(Cluster& cluster) : cluster_(cluster) { cluster_.world().watchers.push_back(this); }
+  explicit Aftermath(Cluster& cluster) : cluster_(cluster) {
+    cluster_.world().watchers.push_back(this);
+  }
   ~Aftermath() override { cluster_.world().watchers.pop_back(); }
 
   void before_healing();

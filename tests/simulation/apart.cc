@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/apart.h"
 
 #include <fcntl.h>
@@ -15,7 +16,8 @@
 namespace skerry::simulation {
 namespace {
 
-// A run that goes round and round within one moment of the virtual clock never ends by itself.
+// A run that goes round and round within one moment of the virtual clock never
+// ends by itself.
 constexpr unsigned kHangSeconds = 300;
 
 struct Child {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/authority.h"
 
 #include "base/hash.h"
@@ -10,8 +11,12 @@ std::string signed_by(const std::string& key, const std::string& words) {
   return blake2b("one" + key + words).raw() + blake2b("two" + key + words).raw();
 }
 
-NodeId id_of(const std::string& ed25519_key) { return NodeId(blake2b(ed25519_key).hex().substr(0, 32)); }
-std::string x25519_of(const std::string& ed25519_key) { return blake2b("x25519" + ed25519_key).raw(); }
+NodeId id_of(const std::string& ed25519_key) {
+  return NodeId(blake2b(ed25519_key).hex().substr(0, 32));
+}
+std::string x25519_of(const std::string& ed25519_key) {
+  return blake2b("x25519" + ed25519_key).raw();
+}
 
 }  // namespace
 

@@ -1,12 +1,13 @@
-// Identities of a simulation: keys and signatures that are as long as the real ones and prove as much to whoever plays
-// by the rules, without their cost.
+// SPDX-License-Identifier: Apache-2.0
+// Identities of a simulation: keys and signatures that are as long as the real
+// ones and prove as much to whoever plays by the rules, without their cost.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "coordinator/core.h"
+#include "coordinator/core/core.h"
 #include "protocol/identity.h"
 
 namespace skerry::simulation {
@@ -51,9 +52,11 @@ Result<pb::CertificateBody> open_certificate(const pb::Certificate& certificate,
 
 class SimulatedAuthority final : public coordinator::Authority {
  public:
-  Result<NodeId> check_possession(const pb::EnrolRequest& request, const std::string& key) const override;
+  Result<NodeId> check_possession(const pb::EnrolRequest& request,
+                                  const std::string& key) const override;
   pb::Certificate certify(pb::CertificateBody body) const override;
-  Result<pb::CertificateBody> open(const pb::Certificate& certificate, std::int64_t unix_ms) const override;
+  Result<pb::CertificateBody> open(const pb::Certificate& certificate,
+                                   std::int64_t unix_ms) const override;
 };
 
 }  // namespace skerry::simulation

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/batch_log.h"
 
 #include <cstdint>
@@ -68,8 +69,8 @@ std::vector<std::vector<coordinator::Write>> decode_batches(std::string_view log
   while (const auto length = take_number(log)) {
     const auto hash = take_text(log, Hash::kBytes);
     if (!hash) break;
-    const auto body =
-        take_text(log, planted("torn_batch_kept") ? std::min<std::uint64_t>(*length, log.size()) : *length);
+    const auto body = take_text(
+        log, planted("torn_batch_kept") ? std::min<std::uint64_t>(*length, log.size()) : *length);
     if (!body || (blake2b(*body).raw() != *hash && !planted("torn_batch_kept"))) break;
     batches.push_back(decode_writes(*body));
   }

@@ -1,12 +1,14 @@
-// The coordinator's log on a simulated disk: one record for each batch, its length and hash before it, so that a record
-// that a crash cut off is known from a whole one.
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator's log on a simulated disk: one record for each batch, its
+// length and hash before it, so that a record that a crash cut off is known
+// from a whole one.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "coordinator/core.h"
+#include "coordinator/core/core.h"
 
 namespace skerry::simulation {
 

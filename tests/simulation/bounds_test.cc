@@ -1,4 +1,6 @@
-// One fault at a time, at a time drawn from the seed, on clocks that drift: how long until it is noticed and repaired.
+// SPDX-License-Identifier: Apache-2.0
+// One fault at a time, at a time drawn from the seed, on clocks that drift: how
+// long until it is noticed and repaired.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -18,7 +20,8 @@ constexpr double kSlow = 2e6;  // bytes a second: a checkpoint takes about as lo
 class Bounds : public testing::TestWithParam<std::uint64_t>, public Watcher {
  public:
   void coordinator_stepped(const CoordinatorStep& step) override {
-    if (step.event != nullptr && std::holds_alternative<coordinator::Closed>(*step.event) && !closed_)
+    if (step.event != nullptr && std::holds_alternative<coordinator::Closed>(*step.event) &&
+        !closed_)
       closed_ = cluster().world().timeline.now();
     for (const coordinator::ExpertView& view : step.experts) {
       if (view.id.index == watched_ && view.lease && !view.lease->lapsed && view.epoch > epoch_ &&
@@ -31,7 +34,8 @@ class Bounds : public testing::TestWithParam<std::uint64_t>, public Watcher {
     }
   }
 
-  // What a lease's holder has trained beyond the head when the lease ends is lost.
+  // What a lease's holder has trained beyond the head when the lease ends is
+  // lost.
   void daemon_stepped(const DaemonStep& step) override {
     const daemon::SlotView& slot = step.slots.at(0);
     const daemon::SlotView before = std::exchange(held_before_[step.name], slot);
@@ -47,12 +51,14 @@ class Bounds : public testing::TestWithParam<std::uint64_t>, public Watcher {
  protected:
   static bool may_commit(const daemon::Core& core) {
     bool may = false;
-    for (const daemon::SlotView& slot : core.slots()) may = may || (slot.has_lease && slot.may_commit);
+    for (const daemon::SlotView& slot : core.slots())
+      may = may || (slot.has_lease && slot.may_commit);
     return may;
   }
   Dice dice() const { return {GetParam(), "bounds"}; }
 
-  // `spares` nodes more than experts, all of them training or waiting, some commits in.
+  // `spares` nodes more than experts, all of them training or waiting, some
+  // commits in.
   void begin(std::uint32_t experts, std::uint32_t spares) {
     Dice chance(GetParam(), "bounds of");
     ClusterOptions options;
@@ -113,7 +119,8 @@ TEST_P(Bounds, L1AKilledNodesExpertIsReassignedASecondAfterItsConnectionClosed) 
   expect_sound();
 }
 
-// Never while the old holder may still commit: its own margin is wider than two clocks drift apart (S1).
+// Never while the old holder may still commit: its own margin is wider than two
+// clocks drift apart (S1).
 TEST_P(Bounds, L1ASilentNodesExpertIsReassignedWithinLeaseAndGrace) {
   begin(2, 1);
   const Duration silent = cluster().world().timeline.now();
@@ -133,14 +140,16 @@ TEST_P(Bounds, S1NobodyMayCommitAnyMoreWhenAPausedNodesExpertIsGivenAway) {
   victim_->pause(seconds(30));
   cluster().run_for(milliseconds(1));
   ASSERT_TRUE(cluster().run_until([&] { return regranted_.has_value(); }, seconds(20)));
-  // The stopped core's clock has not moved; asked at this moment it would see its lease gone.
+  // The stopped core's clock has not moved; asked at this moment it would see
+  // its lease gone.
   ASSERT_TRUE(cluster().run_until([&] { return !victim_->is_paused(); }, seconds(60)));
   EXPECT_FALSE(victim_->core() != nullptr && may_commit(*victim_->core()));
   cluster().run_for(seconds(5));
   expect_sound();
 }
 
-// Half of the fleet at once, as spot markets do it: early ends are bounded, the others run into their leases.
+// Half of the fleet at once, as spot markets do it: early ends are bounded, the
+// others run into their leases.
 TEST_P(Bounds, L1HalfOfTheFleetIsReassignedWithin15Seconds) {
   begin(4, 4);
   const Duration gone = cluster().world().timeline.now();
@@ -175,10 +184,12 @@ TEST_P(Bounds, L4ARestartedCoordinatorCostsNoHealthyNodeItsLeaseOrAStep) {
   const std::uint64_t commits = cluster().invariants().commits();
   cluster().coordinator().start();
   const Duration started = cluster().world().timeline.now();
-  ASSERT_TRUE(cluster().run_until([&] { return cluster().invariants().commits() > commits; }, seconds(60)));
+  ASSERT_TRUE(
+      cluster().run_until([&] { return cluster().invariants().commits() > commits; }, seconds(60)));
   EXPECT_LE(cluster().world().timeline.now() - started, seconds(5));
   cluster().run_for(seconds(20));
-  for (ExpertIndex i = 0; i < 3; ++i) EXPECT_EQ(cluster().expert(i).epoch, epochs[i]) << "expert " << i;
+  for (ExpertIndex i = 0; i < 3; ++i)
+    EXPECT_EQ(cluster().expert(i).epoch, epochs[i]) << "expert " << i;
   for (std::size_t i = 0; i < cluster().daemons(); ++i) {
     EXPECT_EQ(cluster().daemon(i).engine_starts(), engines[i])
         << "an engine of " << cluster().daemon(i).name();
@@ -186,7 +197,8 @@ TEST_P(Bounds, L4ARestartedCoordinatorCostsNoHealthyNodeItsLeaseOrAStep) {
   expect_sound();
 }
 
-// Its loop or its disk stands still for longer than a lease: its own fault, and nobody else's loss.
+// Its loop or its disk stands still for longer than a lease: its own fault, and
+// nobody else's loss.
 TEST_P(Bounds, L4ASlowCoordinatorCostsNoHealthyNodeItsLease) {
   begin(3, 1);
   std::vector<Epoch> epochs;
@@ -194,14 +206,17 @@ TEST_P(Bounds, L4ASlowCoordinatorCostsNoHealthyNodeItsLease) {
   if (GetParam() % 2 == 0) {
     cluster().coordinator().pause(dice().duration(seconds(1), seconds(30)));
   } else {
-    cluster().coordinator().disk().write_min = cluster().coordinator().disk().write_max = seconds(12);
+    cluster().coordinator().disk().write_min = cluster().coordinator().disk().write_max =
+        seconds(12);
   }
   cluster().run_for(seconds(60));
-  for (ExpertIndex i = 0; i < 3; ++i) EXPECT_EQ(cluster().expert(i).epoch, epochs[i]) << "expert " << i;
+  for (ExpertIndex i = 0; i < 3; ++i)
+    EXPECT_EQ(cluster().expert(i).epoch, epochs[i]) << "expert " << i;
   expect_sound();
 }
 
-// Whatever is on its way at that moment: the lease ends with the commit of the last step.
+// Whatever is on its way at that moment: the lease ends with the commit of the
+// last step.
 TEST_P(Bounds, ADrainLosesNoStep) {
   begin(1, 1);
   cluster().world().bytes_per_second = kSlow;
@@ -213,7 +228,8 @@ TEST_P(Bounds, ADrainLosesNoStep) {
   expect_sound();
 }
 
-// One node, two experts, rounds shorter than a commit takes: what was trained when a turn ends is in its last commit.
+// One node, two experts, rounds shorter than a commit takes: what was trained
+// when a turn ends is in its last commit.
 TEST_P(Bounds, ATurnLosesNoStep) {
   ClusterOptions options;
   options.seed = GetParam();
@@ -257,7 +273,8 @@ TEST_P(Bounds, L6ANodeWhoseDiskWasFullResumesWithinThirtySeconds) {
   const Step before = cluster().expert(0).head_step;
   victim_->disk().full = false;
   const Duration room = cluster().world().timeline.now();
-  ASSERT_TRUE(cluster().run_until([&] { return cluster().expert(0).head_step > before; }, seconds(120)));
+  ASSERT_TRUE(
+      cluster().run_until([&] { return cluster().expert(0).head_step > before; }, seconds(120)));
   EXPECT_LE(cluster().world().timeline.now() - room, seconds(30));
   expect_sound();
 }

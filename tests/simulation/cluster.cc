@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/cluster.h"
 
 #include "base/check.h"
@@ -47,18 +48,20 @@ Cluster::Cluster(ClusterOptions options)
   world_.non_finite_steps = options_.steps;
   coordinator_.set_drift(options_.coordinator_drift);
   if (options_.steady) {
-    coordinator_.disk() = {milliseconds(2), milliseconds(2), milliseconds(50), milliseconds(50), false};
-    world_.network.weather("admin").delay_min = world_.network.weather("admin").delay_max = milliseconds(1);
+    coordinator_.disk() = {milliseconds(2), milliseconds(2), milliseconds(50), milliseconds(50),
+                           false};
+    world_.network.weather("admin").delay_min = world_.network.weather("admin").delay_max =
+        milliseconds(1);
   }
   for (const ClusterOptions::Node& node : options_.nodes) {
-    daemons_.push_back(
-        std::make_unique<DaemonHost>(world_, coordinator_,
-                                     DaemonHost::Settings{.name = node.name,
-                                                          .host = node.host.empty() ? node.name : node.host,
-                                                          .slots = node.slots,
-                                                          .step_time = node.step_time,
-                                                          .drift = node.drift,
-                                                          .listens = node.listens}));
+    daemons_.push_back(std::make_unique<DaemonHost>(
+        world_, coordinator_,
+        DaemonHost::Settings{.name = node.name,
+                             .host = node.host.empty() ? node.name : node.host,
+                             .slots = node.slots,
+                             .step_time = node.step_time,
+                             .drift = node.drift,
+                             .listens = node.listens}));
     if (!options_.steady) continue;
     daemons_.back()->disk() = coordinator_.disk();
     world_.network.weather(node.name).delay_min = world_.network.weather(node.name).delay_max =
@@ -92,13 +95,16 @@ void Cluster::start_daemons() {
 
 pb::AdminRequest Cluster::dataset(const std::string& name, std::uint32_t partitions,
                                   const std::string& prefix) {
-  return smallest_dataset(name, partitions, [&](const std::string& file_name, const std::string& role) {
-    const std::uint64_t bytes = role == "shard" ? kShardBytes : role == "router" ? 1 << 20 : 1 << 18;
-    const Object& object = world_.library.add_file(prefix + file_name, bytes);
-    world_.trace.name_object(object.name, prefix + file_name);
-    admin_.add_file(object.name);
-    return object.ref();
-  });
+  return smallest_dataset(
+      name, partitions, [&](const std::string& file_name, const std::string& role) {
+        const std::uint64_t bytes = role == "shard"    ? kShardBytes
+                                    : role == "router" ? 1 << 20
+                                                       : 1 << 18;
+        const Object& object = world_.library.add_file(prefix + file_name, bytes);
+        world_.trace.name_object(object.name, prefix + file_name);
+        admin_.add_file(object.name);
+        return object.ref();
+      });
 }
 
 void Cluster::add_spare_dataset() {
@@ -111,7 +117,8 @@ void Cluster::add_spare_dataset() {
 }
 
 void Cluster::delete_spare_run() {
-  ask_named([](pb::AdminRequest& r, const std::string& n) { r.mutable_run_stop()->set_name(n); }, kSpareRun);
+  ask_named([](pb::AdminRequest& r, const std::string& n) { r.mutable_run_stop()->set_name(n); },
+            kSpareRun);
   ask_named([](pb::AdminRequest& r, const std::string& n) { r.mutable_run_delete()->set_name(n); },
             kSpareRun);
 }
@@ -253,12 +260,15 @@ ClusterOptions draw_options(std::uint64_t seed) {
   options.seed = seed;
   const std::vector<std::string> names = {"ada", "bob", "cid", "dot", "eve",
                                           "fay", "gil", "hal", "ivy", "joe"};
-  // More small fleets than large ones: what goes wrong mostly needs few nodes, and a seed costs by their number.
-  const std::uint64_t nodes = std::min(dice.between(3, names.size()), dice.between(3, names.size()));
+  // More small fleets than large ones: what goes wrong mostly needs few nodes,
+  // and a seed costs by their number.
+  const std::uint64_t nodes =
+      std::min(dice.between(3, names.size()), dice.between(3, names.size()));
   std::uint64_t slots = 0;
   for (std::uint64_t i = 0; i < nodes; ++i) {
     ClusterOptions::Node node{names[i], static_cast<std::uint32_t>(dice.chance(0.2) ? 2 : 1),
-                              dice.duration(milliseconds(80), milliseconds(500)), dice.real(-0.005, 0.005)};
+                              dice.duration(milliseconds(80), milliseconds(500)),
+                              dice.real(-0.005, 0.005)};
     slots += node.slots;
     options.nodes.push_back(node);
   }

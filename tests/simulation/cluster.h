@@ -1,5 +1,7 @@
-// One simulated cluster: a coordinator, a person's client and any number of daemons, all cores of the product, on one
-// virtual clock from one seed. Tests and the fault schedule drive it; Invariants watch it.
+// SPDX-License-Identifier: Apache-2.0
+// One simulated cluster: a coordinator, a person's client and any number of
+// daemons, all cores of the product, on one virtual clock from one seed. Tests
+// and the fault schedule drive it; Invariants watch it.
 #pragma once
 
 #include <memory>
@@ -50,12 +52,14 @@ class Cluster {
  public:
   explicit Cluster(ClusterOptions options);
 
-  // The coordinator, the person's client, the dataset and the run; then every daemon.
+  // The coordinator, the person's client, the dataset and the run; then every
+  // daemon.
   void start();
   void start_daemons();
   // Until the dataset is there and the run was created. REQUIRES: start().
   void run_for(Duration time);
-  // True once the condition holds, at the latest at `limit` from now; stops at the first violation.
+  // True once the condition holds, at the latest at `limit` from now; stops at
+  // the first violation.
   bool run_until(const std::function<bool()>& condition, Duration limit);
 
   World& world() { return world_; }
@@ -65,16 +69,18 @@ class Cluster {
   DaemonHost& daemon(std::size_t index) { return *daemons_[index]; }
   DaemonHost& daemon(const std::string& name);
   std::size_t daemons() const { return daemons_.size(); }
-  // Another process with this one's key and a copy of its disk, not started yet.
+  // Another process with this one's key and a copy of its disk, not started
+  // yet.
   DaemonHost& copy(DaemonHost& daemon);
   // Ends every copy for good.
   void kill_copies();
   const ClusterOptions& options() const { return options_; }
   const pb::TokenCreated& token() const { return token_; }
-  // Adds a small dataset that no run uses; deletes and adds it again where it is there, in two requests that do not wait for
-  // each other.
+  // Adds a small dataset that no run uses; deletes and adds it again where it
+  // is there, in two requests that do not wait for each other.
   void add_spare_dataset();
-  // Makes a small run on it; ends, deletes and makes it again where it is there, the dataset with it, likewise.
+  // Makes a small run on it; ends, deletes and makes it again where it is
+  // there, the dataset with it, likewise.
   void add_spare_run();
   void delete_spare_run();
   // Uploads again what the coordinator lacks of the run's dataset.
@@ -97,7 +103,8 @@ class Cluster {
   DaemonHost* holder(ExpertIndex index);
 
  private:
-  pb::AdminRequest dataset(const std::string& name, std::uint32_t partitions, const std::string& prefix);
+  pb::AdminRequest dataset(const std::string& name, std::uint32_t partitions,
+                           const std::string& prefix);
   void add_dataset();
   void wait_for_dataset();
   void create_run();

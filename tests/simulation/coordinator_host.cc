@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/coordinator_host.h"
 
 #include <time.h>
@@ -52,7 +53,8 @@ CoordinatorHost::~CoordinatorHost() = default;
 Now CoordinatorHost::now() const {
   const Duration time = world_.timeline.now();
   const auto drifted = static_cast<std::int64_t>(static_cast<double>(time.count()) * (1 + drift_));
-  return {seconds(1000) + Duration(drifted), kEpochStart + time / milliseconds(1) + wall_offset_ms_};
+  return {seconds(1000) + Duration(drifted),
+          kEpochStart + time / milliseconds(1) + wall_offset_ms_};
 }
 
 void CoordinatorHost::start() {
@@ -79,8 +81,8 @@ void CoordinatorHost::start() {
   world_.trace.line([&] { return std::string("coordinator starts"); });
   for (const coordinator::NamedObject& object : core_->objects()) {
     if (object.complete && !has_object(object.manifest) && !lost_.contains(object.manifest)) {
-      world_.violated("S4",
-                      text(object.needed_by, " is named by the durable state and not whole on the disk"));
+      world_.violated(
+          "S4", text(object.needed_by, " is named by the durable state and not whole on the disk"));
     }
   }
   const bool is_first = core_->is_empty();
@@ -100,7 +102,8 @@ void CoordinatorHost::start() {
   }
   feed(coordinator::DiskFree{free_bytes_});
   for (const auto& [manifest, checkpoint] : std::map(objects_)) feed(stored_event(manifest));
-  for (const auto& [manifest, checkpoint] : std::map(lost_)) feed(coordinator::ObjectDamaged{manifest});
+  for (const auto& [manifest, checkpoint] : std::map(lost_))
+    feed(coordinator::ObjectDamaged{manifest});
   if (world_.gossip != nullptr) start_gossip();
 }
 
@@ -109,11 +112,13 @@ void CoordinatorHost::start_gossip() {
     const auto key = world_.gossip->keys.find(node);
     return key != world_.gossip->keys.end() && allowed_.contains(key->second);
   };
-  GossipProcess process{kCoordinatorAddress, [this] { return now(); },
-                        [this](std::function<void()> action) { inbox_.deliver(std::move(action)); }};
-  const std::uint64_t seed = Dice(world_.seed, "herald", static_cast<std::uint32_t>(life_)).u64();
-  gossip_ =
-      std::make_unique<CoordinatorGossip>(world_, *world_.gossip, std::move(process), admits, seed, records_);
+  GossipProcess process{
+      kCoordinatorAddress, [this] { return now(); },
+      [this](std::function<void()> action) { inbox_.deliver(std::move(action)); }};
+  const std::uint64_t seed =
+      Dice(world_.seed, "publisher", static_cast<std::uint32_t>(life_)).u64();
+  gossip_ = std::make_unique<CoordinatorGossip>(world_, *world_.gossip, std::move(process), admits,
+                                                seed, records_);
   kept_incarnation_ = 0;
   look_around(0);
 }
@@ -149,7 +154,8 @@ void CoordinatorHost::kill() {
   world_.tell([](Watcher& watcher) { watcher.coordinator_stopped(); });
 }
 
-// What was not synced may have reached the disk up to any byte; a torn record at the end is known by its hash.
+// What was not synced may have reached the disk up to any byte; a torn record
+// at the end is known by its hash.
 void CoordinatorHost::crash_disk() {
   std::string log;
   for (const coordinator::Batch& batch : batches_) log += encode_batch(batch.writes);
@@ -172,9 +178,11 @@ void CoordinatorHost::restore(const Backup& backup) {
   std::vector<coordinator::KeyValue> state;
   for (const auto& [key, value] : backup.state) state.push_back({key, value});
   // On another machine, whose clock is right.
-  auto raised = coordinator::Core::restored(state, kEpochStart + world_.timeline.now() / milliseconds(1),
-                                            coordinator::Core::Tokens::kExpire);
-  if (!raised) return world_.violated("S16", "a backup cannot be restored: " + raised.error().message);
+  auto raised =
+      coordinator::Core::restored(state, kEpochStart + world_.timeline.now() / milliseconds(1),
+                                  coordinator::Core::Tokens::kExpire);
+  if (!raised)
+    return world_.violated("S16", "a backup cannot be restored: " + raised.error().message);
   durable_.clear();
   for (auto& [key, value] : *raised) durable_[key] = std::move(value);
   objects_ = backup.objects;
@@ -188,10 +196,11 @@ void CoordinatorHost::restore(const Backup& backup) {
 
 bool CoordinatorHost::damage_object(Dice& dice) {
   if (!is_up() || is_paused() || objects_.empty()) return false;
-  const auto victim =
-      std::next(objects_.begin(), static_cast<std::ptrdiff_t>(dice.between(0, objects_.size() - 1)));
+  const auto victim = std::next(objects_.begin(),
+                                static_cast<std::ptrdiff_t>(dice.between(0, objects_.size() - 1)));
   const Hash manifest = victim->first;
-  world_.trace.line([&] { return text("coordinator's disk damages ", world_.trace.object(manifest.raw())); });
+  world_.trace.line(
+      [&] { return text("coordinator's disk damages ", world_.trace.object(manifest.raw())); });
   lost_.insert(*victim);
   objects_.erase(victim);
   feed(coordinator::ObjectDamaged{manifest});
@@ -209,7 +218,8 @@ void CoordinatorHost::pause(Duration length) {
   if (!is_up() || is_paused()) return;
   inbox_.close();
   paused_at_ = world_.timeline.now();
-  world_.trace.line([&] { return text("coordinator stands still for ", seconds_text(length), " s"); });
+  world_.trace.line(
+      [&] { return text("coordinator stands still for ", seconds_text(length), " s"); });
   world_.timeline.after(length, [this, life = life_] {
     if (life != life_) return;
     inbox_.open();
@@ -235,7 +245,8 @@ void CoordinatorHost::step(const coordinator::Event& event) {
   performer_.perform(std::move(effects), core_->persisted_batch());
 }
 
-void CoordinatorHost::tell_stepped(const coordinator::Event* event, const coordinator::Effects& effects) {
+void CoordinatorHost::tell_stepped(const coordinator::Event* event,
+                                   const coordinator::Effects& effects) {
   core_->experts(experts_);
   const Watcher::CoordinatorStep step{*core_, experts_, event, effects, durable_};
   world_.tell([&](Watcher& watcher) { watcher.coordinator_stepped(step); });
@@ -264,7 +275,8 @@ void CoordinatorHost::wake_at(Duration boot) {
 // ---- Disk ----
 
 void CoordinatorHost::write(coordinator::Batch batch) {
-  for (const auto& write : batch.writes) world_.trace.add("coordinator", write.key, write.value.value_or(""));
+  for (const auto& write : batch.writes)
+    world_.trace.add("coordinator", write.key, write.value.value_or(""));
   batches_.push_back(std::move(batch));
   write_next();
 }
@@ -312,14 +324,14 @@ bool CoordinatorHost::admits(Endpoint endpoint, const std::string& key) const {
   return is_up() && (endpoint == Endpoint::kEnrol || allowed_.contains(key));
 }
 
-void CoordinatorHost::received(const ConnectionId& connection, Endpoint endpoint, const std::string& key,
-                               const std::string& bytes) {
+void CoordinatorHost::received(const ConnectionId& connection, Endpoint endpoint,
+                               const std::string& key, const std::string& bytes) {
   peers_[connection].key = key;
   if (endpoint == Endpoint::kEnrol) {
     auto request = protocol::parse_enrol_request(bytes);
     if (!request)
-      return world_.violated("wire",
-                             "a client enrols by what no coordinator reads: " + request.error().message);
+      return world_.violated(
+          "wire", "a client enrols by what no coordinator reads: " + request.error().message);
     world_.trace.line([&] { return text(request->name(), " → coordinator: Enrol"); });
     peers_[connection].enrol = *request;
     return inbox_.deliver([this, connection, key, message = std::move(*request)] {
@@ -328,7 +340,8 @@ void CoordinatorHost::received(const ConnectionId& connection, Endpoint endpoint
   }
   auto request = protocol::parse_control_request(bytes);
   if (!request)
-    return world_.violated("wire", "a client says what no coordinator reads: " + request.error().message);
+    return world_.violated("wire",
+                           "a client says what no coordinator reads: " + request.error().message);
   world_.trace.line([&] {
     const std::string what = describe(*request, world_.trace);
     return what.empty() ? what : text(world_.name_of_key(key), " → coordinator: ", what);
@@ -343,7 +356,8 @@ void CoordinatorHost::closed(const ConnectionId& connection) {
   world_.trace.line([&] {
     const auto peer = peers_.find(connection);
     const bool is_control = peer != peers_.end() && !peer->second.enrol;
-    return is_control ? world_.name_of_key(peer->second.key) + "'s connection is closed" : std::string();
+    return is_control ? world_.name_of_key(peer->second.key) + "'s connection is closed"
+                      : std::string();
   });
   world_.tell([&](Watcher& watcher) { watcher.coordinator_loses(connection); });
   inbox_.deliver([this, connection] { feed(coordinator::Closed{connection}); });
@@ -356,24 +370,28 @@ void CoordinatorHost::send(coordinator::Send message) {
   if (message.endpoint == Endpoint::kEnrol) {
     const auto& reply = std::get<pb::EnrolReply>(message.message);
     world_.tell([&](Watcher& watcher) {
-      watcher.coordinator_sends(peer->second.key, peer->second.enrol.value_or(pb::EnrolRequest()), reply,
-                                durable_);
+      watcher.coordinator_sends(peer->second.key, peer->second.enrol.value_or(pb::EnrolRequest()),
+                                reply, durable_);
     });
     world_.trace.line([&] {
       const std::string name = peer->second.enrol ? peer->second.enrol->name() : "a stranger";
       return text("coordinator → ", name, ": ",
-                  reply.has_error() ? "Error " + reply.error().code() + ": " + reply.error().message()
-                                    : "Certificate");
+                  reply.has_error()
+                      ? "Error " + reply.error().code() + ": " + reply.error().message()
+                      : "Certificate");
     });
     return world_.network.send_to_client(message.connection, reply.SerializeAsString());
   }
   const auto& reply = std::get<pb::ControlReply>(message.message);
-  world_.tell([&](Watcher& watcher) { watcher.coordinator_sends(peer->second.key, reply, durable_); });
+  world_.tell(
+      [&](Watcher& watcher) { watcher.coordinator_sends(peer->second.key, reply, durable_); });
   const std::string bytes = reply.SerializeAsString();
-  if (bytes.size() > protocol::kControlMessageBytes) world_.violated("S15", "a reply over the size limit");
+  if (bytes.size() > protocol::kControlMessageBytes)
+    world_.violated("S15", "a reply over the size limit");
   world_.trace.line([&] {
     const std::string what = describe(reply, world_.trace);
-    return what.empty() ? what : text("coordinator → ", world_.name_of_key(peer->second.key), ": ", what);
+    return what.empty() ? what
+                        : text("coordinator → ", world_.name_of_key(peer->second.key), ": ", what);
   });
   world_.network.send_to_client(message.connection, bytes);
 }
@@ -388,7 +406,8 @@ bool CoordinatorHost::may_serve(const NodeId& node, const Hash& manifest) const 
 
 coordinator::ObjectStored CoordinatorHost::stored_event(const Hash& manifest) const {
   const Object& object = world_.library.at(manifest);
-  coordinator::ObjectStored event{manifest, object.manifest_bytes, object.bytes, object.checkpoint, {}};
+  coordinator::ObjectStored event{
+      manifest, object.manifest_bytes, object.bytes, object.checkpoint, {}};
   event.facts = object.facts;
   return event;
 }
@@ -407,7 +426,8 @@ void CoordinatorHost::fetch(const coordinator::Fetch& order) {
   const std::uint64_t transfer = transfers_[order.manifest] = ++next_transfer_;
   const auto reached = [this, order] {
     const auto source = world_.sources.find(order.from);
-    const bool is_cut = source == world_.sources.end() || !world_.network.can_reach(source->second.first);
+    const bool is_cut =
+        source == world_.sources.end() || !world_.network.can_reach(source->second.first);
     return is_cut ? BlobSource::Answer::kSilent : source->second.second->asked_for(order.manifest);
   };
   const auto known = world_.sources.find(order.from);
@@ -426,8 +446,8 @@ void CoordinatorHost::fetch(const coordinator::Fetch& order) {
     transfers_.erase(open);
     if (answer == BlobSource::Answer::kMissing)
       world_.sources.at(order.from).second->found_missing(order.manifest);
-    const coordinator::ObjectFailed event{order.manifest, "its source has not got it or does not answer",
-                                          true};
+    const coordinator::ObjectFailed event{order.manifest,
+                                          "its source has not got it or does not answer", true};
     inbox_.deliver([this, event] { feed(event); });
   });
 }
@@ -440,8 +460,8 @@ void CoordinatorHost::fetched(const Hash& manifest, bool checkpoint) {
   inbox_.deliver([this, manifest] {
     feed(coordinator::ObjectProgress{manifest, world_.library.at(manifest).bytes});
   });
-  world_.timeline.after(dice_.duration(disk_.object_min, disk_.object_max), [this, life = life_, manifest,
-                                                                             checkpoint] {
+  world_.timeline.after(dice_.duration(disk_.object_min, disk_.object_max), [this, life = life_,
+                                                                             manifest, checkpoint] {
     if (life != life_ || transfers_.erase(manifest) == 0) return;
     if (std::exchange(disk_.file_fails, false)) {
       world_.trace.line([&] { return std::string("coordinator cannot write a file and ends"); });
@@ -451,7 +471,8 @@ void CoordinatorHost::fetched(const Hash& manifest, bool checkpoint) {
     lost_.erase(manifest);
     if (planted("manifest_first")) broken_.erase(manifest);
     world_.trace.add("coordinator", "stored", manifest.raw());
-    world_.trace.line([&] { return text("coordinator has stored ", world_.trace.object(manifest.raw())); });
+    world_.trace.line(
+        [&] { return text("coordinator has stored ", world_.trace.object(manifest.raw())); });
     inbox_.deliver([this, manifest] { feed(stored_event(manifest)); });
   });
 }

@@ -1,5 +1,6 @@
-// The coordinator's host in a simulation: its core, a disk that forgets what was not durable, the server side of the
-// network and the fetching of objects.
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator's host in a simulation: its core, a disk that forgets what
+// was not durable, the server side of the network and the fetching of objects.
 #pragma once
 
 #include <deque>
@@ -12,8 +13,8 @@
 #include <vector>
 
 #include "base/event_queue.h"
-#include "coordinator/core.h"
-#include "coordinator/perform.h"
+#include "coordinator/core/core.h"
+#include "coordinator/core/perform.h"
 #include "tests/simulation/authority.h"
 #include "tests/simulation/inbox.h"
 #include "tests/simulation/world.h"
@@ -34,9 +35,11 @@ class CoordinatorHost final : public NetworkServer, private coordinator::Sink {
   ~CoordinatorHost() override;
 
   void start();
-  // SIGKILL: batches on their way become durable or not, in order; transfers are lost.
+  // SIGKILL: batches on their way become durable or not, in order; transfers
+  // are lost.
   void kill();
-  // SIGSTOP and SIGCONT: events wait; the loop's lag is told first, as the host does.
+  // SIGSTOP and SIGCONT: events wait; the loop's lag is told first, as the host
+  // does.
   void pause(Duration length);
   bool is_up() const { return core_ != nullptr; }
   // Of this thread's CPU time in the core's steps, measured from now on.
@@ -44,14 +47,18 @@ class CoordinatorHost final : public NetworkServer, private coordinator::Sink {
   std::chrono::nanoseconds core_time() const { return core_time_; }
   bool is_paused() const { return inbox_.is_closed(); }
   std::uint64_t life() const { return life_; }
-  CoordinatorGossip* gossip() const { return gossip_.get(); }  // none: it is down, or nobody gossips
+  CoordinatorGossip* gossip() const {
+    return gossip_.get();
+  }  // none: it is down, or nobody gossips
   std::int64_t wall_ms() const { return now().unix_ms; }
 
   Backup backup() const { return {durable_, objects_, lost_}; }
-  // REQUIRES: !is_up(). The next start is from the backup, its generation raised; it may be restored again.
+  // REQUIRES: !is_up(). The next start is from the backup, its generation
+  // raised; it may be restored again.
   void restore(const Backup& backup);
 
-  // Bytes of one stored object are lost, and it is found out. False where there is none.
+  // Bytes of one stored object are lost, and it is found out. False where there
+  // is none.
   bool damage_object(Dice& dice);
   // What is lost still comes back, as by a person who has it.
   void bring_back_objects();

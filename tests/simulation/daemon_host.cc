@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/daemon_host.h"
 
 #include <algorithm>
@@ -37,7 +38,8 @@ bool DaemonHost::believes(const ExpertId& expert, Epoch epoch, std::uint64_t inc
   if (!core_ || incarnation != incarnation_) return false;
   const std::vector<daemon::SlotView> slots = core_->slots();
   return std::ranges::any_of(slots, [&](const daemon::SlotView& slot) {
-    return slot.has_lease && slot.expert == expert && slot.epoch == epoch && now().boot < slot.lease_until;
+    return slot.has_lease && slot.expert == expert && slot.epoch == epoch &&
+           now().boot < slot.lease_until;
   });
 }
 
@@ -51,14 +53,17 @@ void DaemonHost::new_identity() {
 
 Now DaemonHost::now() const {
   const Duration time = world_.timeline.now();
-  const auto drifted = static_cast<std::int64_t>(static_cast<double>(time.count()) * (1 + settings_.drift));
+  const auto drifted =
+      static_cast<std::int64_t>(static_cast<double>(time.count()) * (1 + settings_.drift));
   return {seconds(500) + Duration(drifted), kEpochStart + time / milliseconds(1) + wall_offset_ms_};
 }
 
 Duration DaemonHost::until(Duration boot) const {
   const Duration wait = std::max(boot - now().boot, Duration{});
-  // A little more than needed, so that rounding does not wake the core too early again and again.
-  return Duration(static_cast<std::int64_t>(static_cast<double>(wait.count()) / (1 + settings_.drift))) +
+  // A little more than needed, so that rounding does not wake the core too
+  // early again and again.
+  return Duration(
+             static_cast<std::int64_t>(static_cast<double>(wait.count()) / (1 + settings_.drift))) +
          Duration(1000);
 }
 
@@ -92,7 +97,8 @@ void DaemonHost::run_core() {
     slot.set_memory_bytes(1 << 30);
   }
   if (state_damaged_) {
-    world_.trace.line([&] { return text(settings_.name, " finds its saved state damaged and ends"); });
+    world_.trace.line(
+        [&] { return text(settings_.name, " finds its saved state damaged and ends"); });
     failed_ = true;
     return end_process(Death::kKilled);
   }
@@ -116,8 +122,9 @@ void DaemonHost::run_core() {
 }
 
 void DaemonHost::start_gossip(const daemon::CoreConfig& config) {
-  GossipProcess process{settings_.name, [this] { return now(); },
-                        [this](std::function<void()> action) { inbox_.deliver(std::move(action)); }};
+  GossipProcess process{
+      settings_.name, [this] { return now(); },
+      [this](std::function<void()> action) { inbox_.deliver(std::move(action)); }};
   gossip_ = std::make_unique<DaemonGossip>(
       world_, *world_.gossip, std::move(process),
       DaemonGossip::Settings{
@@ -126,7 +133,8 @@ void DaemonHost::start_gossip(const daemon::CoreConfig& config) {
           .host = settings_.host,
           .slots = config.slots,
           .listens = settings_.listens,
-          .seed = Dice(world_.seed, settings_.name + "'s gossip", static_cast<std::uint32_t>(life_)).u64(),
+          .seed = Dice(world_.seed, settings_.name + "'s gossip", static_cast<std::uint32_t>(life_))
+                      .u64(),
           .saved = records_});
   kept_incarnation_ = 0;
   if (settings_.original != nullptr) world_.gossip->rules.key_is_shared(identity_.id);
@@ -184,7 +192,8 @@ void DaemonHost::kill(Death death) {
   if (!is_up()) return;
   world_.trace.add(settings_.name, "killed");
   world_.trace.line([&] {
-    return text(settings_.name, death == Death::kKilled ? " is killed" : " vanishes with its machine");
+    return text(settings_.name,
+                death == Death::kKilled ? " is killed" : " vanishes with its machine");
   });
   end_process(death);
 }
@@ -223,7 +232,8 @@ void DaemonHost::copy_disk(const DaemonHost& other) {
 void DaemonHost::pause(Duration length) {
   if (!is_up() || is_paused()) return;
   inbox_.close();
-  world_.trace.line([&] { return text(settings_.name, " is stopped for ", seconds_text(length), " s"); });
+  world_.trace.line(
+      [&] { return text(settings_.name, " is stopped for ", seconds_text(length), " s"); });
   world_.timeline.after(length, [this, life = life_] {
     if (life != life_) return;
     inbox_.open();
@@ -297,7 +307,8 @@ void DaemonHost::drop(const daemon::DropObject& order) {
 
 void DaemonHost::collect_log(std::uint64_t request) {
   world_.timeline.after(milliseconds(1), [this, life = life_, request] {
-    if (life == life_) inbox_.deliver([this, request] { feed(daemon::LogCollected{request, {"a line"}}); });
+    if (life == life_)
+      inbox_.deliver([this, request] { feed(daemon::LogCollected{request, {"a line"}}); });
   });
 }
 
@@ -356,8 +367,8 @@ void DaemonHost::write_next() {
 // What the core was told to be durable stays the least that a restart finds.
 void DaemonHost::save(const daemon::Write& write) {
   if (write.ticket < saved_ticket_) {
-    world_.violated(
-        "S7", text(settings_.name, " writes its state ", write.ticket, " over the newer ", saved_ticket_));
+    world_.violated("S7", text(settings_.name, " writes its state ", write.ticket,
+                               " over the newer ", saved_ticket_));
   }
   saved_ticket_ = write.ticket;
   state_ = write.state;
@@ -381,8 +392,9 @@ void DaemonHost::forge(const pb::ControlRequest& request) {
 
 // By the certificate that it has, or by a token.
 void DaemonHost::enrol() {
-  const pb::EnrolRequest request = enrolled_ ? readmission_request(identity_, settings_.name, certificate_)
-                                             : enrol_request(identity_, settings_.name, token_);
+  const pb::EnrolRequest request =
+      enrolled_ ? readmission_request(identity_, settings_.name, certificate_)
+                : enrol_request(identity_, settings_.name, token_);
   world_.network.send_to_server(settings_.name, Endpoint::kEnrol, request.SerializeAsString());
   world_.timeline.after(seconds(2), [this, life = life_] {
     if (life == life_ && !enrolled_) enrol();
@@ -410,8 +422,8 @@ void DaemonHost::received(Endpoint endpoint, const std::string& bytes) {
   if (endpoint == Endpoint::kEnrol) {
     auto reply = protocol::parse_enrol_reply(bytes);
     if (!reply)
-      return world_.violated(
-          "wire", "the coordinator answers an enrolment by what nobody reads: " + reply.error().message);
+      return world_.violated("wire", "the coordinator answers an enrolment by what nobody reads: " +
+                                         reply.error().message);
     if (enrolled_) return world_.network.hang_up(settings_.name, Endpoint::kEnrol);
     if (!reply->has_certificate()) return;
     enrolled_ = true;
@@ -422,8 +434,10 @@ void DaemonHost::received(Endpoint endpoint, const std::string& bytes) {
   }
   auto reply = protocol::parse_control_reply(bytes);
   if (!reply)
-    return world_.violated("wire", "the coordinator says what no daemon reads: " + reply.error().message);
-  inbox_.deliver([this, message = std::move(*reply)]() mutable { feed(daemon::Reply{std::move(message)}); });
+    return world_.violated("wire",
+                           "the coordinator says what no daemon reads: " + reply.error().message);
+  inbox_.deliver(
+      [this, message = std::move(*reply)]() mutable { feed(daemon::Reply{std::move(message)}); });
 }
 
 // ---- Objects ----
@@ -436,8 +450,9 @@ BlobSource::Answer DaemonHost::asked_for(const Hash& manifest) const {
 // Serving reads what it serves, and so finds out what the disk has lost.
 void DaemonHost::found_missing(const Hash& manifest) {
   if (!is_up()) return;
-  world_.trace.line(
-      [&] { return text(settings_.name, " finds ", world_.trace.object(manifest.raw()), " damaged"); });
+  world_.trace.line([&] {
+    return text(settings_.name, " finds ", world_.trace.object(manifest.raw()), " damaged");
+  });
   objects_.erase(manifest);
   damaged_.erase(manifest);
   const Error error = fail(ErrorCode::kCorrupt, "a chunk is damaged");
@@ -453,14 +468,16 @@ bool DaemonHost::lose_object() {
 
 bool DaemonHost::lose_object(const Hash& manifest) {
   if (!objects_.contains(manifest)) return false;
-  world_.trace.line(
-      [&] { return text(settings_.name, "'s disk damages ", world_.trace.object(manifest.raw())); });
+  world_.trace.line([&] {
+    return text(settings_.name, "'s disk damages ", world_.trace.object(manifest.raw()));
+  });
   return damaged_.insert(manifest).second;
 }
 
 // The coordinator gives it, or another node that has it.
 bool DaemonHost::can_be_had(const Hash& manifest) const {
-  if (world_.network.can_reach(settings_.name) && coordinator_.may_serve(identity_.id, manifest)) return true;
+  if (world_.network.can_reach(settings_.name) && coordinator_.may_serve(identity_.id, manifest))
+    return true;
   return !world_.network.is_cut(settings_.name) && has_peer_with(manifest);
 }
 
@@ -472,7 +489,8 @@ bool DaemonHost::has_peer_with(const Hash& manifest) const {
            other->asked_for(manifest) == Answer::kHas;
   };
   if (!gossip_) {
-    return std::ranges::any_of(world_.sources, [&](const auto& each) { return gives(each.second.second); });
+    return std::ranges::any_of(world_.sources,
+                               [&](const auto& each) { return gives(each.second.second); });
   }
   return std::ranges::any_of(gossip_->seek(manifest), [&](const NodeId& node) {
     const auto source = world_.sources.find(node);
@@ -496,26 +514,32 @@ void DaemonHost::fetch(const daemon::FetchObject& order) {
                                (flipped && !planted("hash_not_checked")));
   if (!here && !fails) receiving_[manifest] = order.kind;
   const std::uint64_t left = order.object.bytes() / (partial_.contains(manifest) ? 2 : 1);
-  const Duration takes = here ? milliseconds(5) : fails ? kFetchTimeout : world_.transfer_time(left);
-  world_.timeline.after(takes, [this, life = life_, manifest, transfer, here, fails, kind = order.kind] {
-    const auto open = transfers_.find(manifest);
-    if (life != life_ || open == transfers_.end() || open->second != transfer) return;
-    const bool broken = !here && (fails || !can_be_had(manifest));
-    if (broken || disk_.full) {
-      transfers_.erase(open);
-      if (const auto cut = receiving_.extract(manifest)) partial_[manifest] = cut.mapped();
-      const Error error = broken ? fail(ErrorCode::kUnavailable, "nobody who has it answers")
-                                 : fail(ErrorCode::kExhausted, "the disk is full");
-      return inbox_.deliver([this, manifest, error] { feed(daemon::ObjectFailed{manifest, error}); });
-    }
-    finish_fetch(manifest, kind);
-  });
+  const Duration takes = here    ? milliseconds(5)
+                         : fails ? kFetchTimeout
+                                 : world_.transfer_time(left);
+  world_.timeline.after(
+      takes, [this, life = life_, manifest, transfer, here, fails, kind = order.kind] {
+        const auto open = transfers_.find(manifest);
+        if (life != life_ || open == transfers_.end() || open->second != transfer) return;
+        const bool broken = !here && (fails || !can_be_had(manifest));
+        if (broken || disk_.full) {
+          transfers_.erase(open);
+          if (const auto cut = receiving_.extract(manifest)) partial_[manifest] = cut.mapped();
+          const Error error = broken ? fail(ErrorCode::kUnavailable, "nobody who has it answers")
+                                     : fail(ErrorCode::kExhausted, "the disk is full");
+          return inbox_.deliver([this, manifest, error] {
+            feed(daemon::ObjectFailed{manifest, error});
+          });
+        }
+        finish_fetch(manifest, kind);
+      });
 }
 
 std::optional<daemon::CheckpointFacts> DaemonHost::facts_of(const Hash& manifest) const {
   const Object* const object = world_.library.find(manifest);
   if (object == nullptr || !object->checkpoint) return std::nullopt;
-  return daemon::CheckpointFacts{{RunId(object->facts.run), object->facts.expert}, object->facts.step};
+  return daemon::CheckpointFacts{{RunId(object->facts.run), object->facts.expert},
+                                 object->facts.step};
 }
 
 // True: the process has ended by it.
@@ -535,7 +559,8 @@ void DaemonHost::finish_fetch(const Hash& manifest, daemon::ObjectKind kind) {
   }
   inbox_.deliver([this, manifest, bytes] { feed(daemon::ObjectProgress{manifest, bytes, bytes}); });
   world_.timeline.after(
-      dice_.duration(disk_.object_min, disk_.object_max), [this, life = life_, manifest, transfer, kind] {
+      dice_.duration(disk_.object_min, disk_.object_max),
+      [this, life = life_, manifest, transfer, kind] {
         const auto open = transfers_.find(manifest);
         if (life != life_ || open == transfers_.end() || open->second != transfer) return;
         if (file_fails()) return;
@@ -543,18 +568,22 @@ void DaemonHost::finish_fetch(const Hash& manifest, daemon::ObjectKind kind) {
         receiving_.erase(manifest);
         partial_.erase(manifest);
         if (kind == daemon::ObjectKind::kCheckpoint && !objects_.contains(manifest)) {
-          world_.trace.line(
-              [&] { return text(settings_.name, " has fetched ", world_.trace.object(manifest.raw())); });
+          world_.trace.line([&] {
+            return text(settings_.name, " has fetched ", world_.trace.object(manifest.raw()));
+          });
         }
         objects_[manifest] = kind;
         if (planted("manifest_first")) damaged_.erase(manifest);
-        inbox_.deliver([this, manifest] { feed(daemon::ObjectStored{manifest, {}, facts_of(manifest)}); });
+        inbox_.deliver([this, manifest] {
+          feed(daemon::ObjectStored{manifest, {}, facts_of(manifest)});
+        });
       });
 }
 
 void DaemonHost::store(const daemon::StoreSnapshot& order) {
   const std::pair place(order.slot, order.engine);
-  if (const FakeEngine* running = engine(order.slot, order.engine)) memories_[place] = running->snapshot();
+  if (const FakeEngine* running = engine(order.slot, order.engine))
+    memories_[place] = running->snapshot();
   const auto memory = memories_.find(place);
   SKERRY_CHECK(memory != memories_.end(), "a snapshot is stored that nobody took");
   world_.timeline.after(dice_.duration(disk_.object_min, disk_.object_max),
@@ -579,13 +608,14 @@ void DaemonHost::keep_snapshot(const daemon::StoreSnapshot& order, const Trainin
   facts.step = order.step;
   if (!order.parent.empty()) facts.parent = *Hash::from_raw(order.parent);
   facts.fingerprint = order.fingerprint;
-  if (training.step != order.step || training.expert != order.expert || training.attempt != order.attempt) {
-    world_.violated("weights", text(settings_.name, " stores a snapshot of step ", training.step, " as step ",
-                                    order.step));
+  if (training.step != order.step || training.expert != order.expert ||
+      training.attempt != order.attempt) {
+    world_.violated("weights", text(settings_.name, " stores a snapshot of step ", training.step,
+                                    " as step ", order.step));
   }
   const Object& object = world_.library.add_checkpoint(facts, training.weights, kCheckpointBytes);
-  world_.trace.name_object(object.name, text(expert_text(order.run, order.expert, world_.trace), "@",
-                                             order.step, "e", Epoch(order.epoch).counter()));
+  world_.trace.name_object(object.name, text(expert_text(order.run, order.expert, world_.trace),
+                                             "@", order.step, "e", Epoch(order.epoch).counter()));
   objects_[object.name] = daemon::ObjectKind::kCheckpoint;
   ++snapshots_stored_;
   world_.trace.add(settings_.name, "stored", object.name.raw());
@@ -617,7 +647,8 @@ void DaemonHost::start(const daemon::StartEngine& order) {
   };
   for (const auto& shard : order.shards) {
     if (!objects_.contains(*Hash::from_raw(shard.manifest()))) {
-      world_.violated("S4", settings_.name + " starts an engine on a shard that is not on its disk");
+      world_.violated("S4",
+                      settings_.name + " starts an engine on a shard that is not on its disk");
     }
   }
   Training from{.seed = order.start.train().seed(),
@@ -628,7 +659,8 @@ void DaemonHost::start(const daemon::StartEngine& order) {
   if (!order.resume.manifest().empty()) {
     const Hash manifest = *Hash::from_raw(order.resume.manifest());
     if (!objects_.contains(manifest)) {
-      world_.violated("S4", settings_.name + " starts an engine on a checkpoint that is not on its disk");
+      world_.violated("S4",
+                      settings_.name + " starts an engine on a checkpoint that is not on its disk");
       return;
     }
     if (damaged_.contains(manifest) || dice_.chance(disk_.flips))
@@ -649,7 +681,8 @@ void DaemonHost::start(const daemon::StartEngine& order) {
   world_.trace.add(settings_.name, "engine", order.resume.manifest());
   world_.trace.line([&] {
     return text(settings_.name, " starts an engine at ",
-                order.resume.manifest().empty() ? "the start" : world_.trace.object(order.resume.manifest()));
+                order.resume.manifest().empty() ? "the start"
+                                                : world_.trace.object(order.resume.manifest()));
   });
   if (const auto old = engines_.find(order.slot); old != engines_.end()) {
     ended_engines_.push_back(std::move(old->second));
@@ -664,8 +697,8 @@ void DaemonHost::start(const daemon::StartEngine& order) {
   settings.step_time = settings_.step_time;
   settings.start_time = dice_.duration(milliseconds(300), milliseconds(900));
   settings.fingerprint = "simulated engine";
-  engines_[order.slot] =
-      std::make_unique<FakeEngine>(world_, settings, from, [this, life = life_](daemon::Event event) {
+  engines_[order.slot] = std::make_unique<FakeEngine>(
+      world_, settings, from, [this, life = life_](daemon::Event event) {
         // Through the channel: never within the call that caused it.
         world_.timeline.after({}, [this, life, event = std::move(event)]() mutable {
           if (life == life_)
@@ -683,7 +716,8 @@ void DaemonHost::stop(const daemon::StopEngine& order) {
     case daemon::StopKind::kFinishRound:
       return running->finish_round();
     case daemon::StopKind::kKill:
-      // A snapshot that is on its way outlives its engine: the memory is the daemon's too.
+      // A snapshot that is on its way outlives its engine: the memory is the
+      // daemon's too.
       world_.timeline.after(milliseconds(2), [this, life = life_, order] {
         if (life != life_) return;
         if (FakeEngine* doomed = engine(order.slot, order.engine)) doomed->die("signal 9", false);
@@ -694,7 +728,8 @@ void DaemonHost::stop(const daemon::StopEngine& order) {
 
 bool DaemonHost::break_engine(bool hangs, bool for_memory) {
   for (auto& [slot, running] : engines_) {
-    // One that starts, or takes its first step, is given minutes: not waited for here.
+    // One that starts, or takes its first step, is given minutes: not waited
+    // for here.
     if (running->has_ended() || (hangs && !running->has_stepped())) continue;
     if (hangs) {
       running->hang();

@@ -1,5 +1,7 @@
-// A daemon's host in a simulation: its core, its identity and disk, its control connection, its engines and the
-// fetching of objects. A name stays for ever; a node whose disk is lost enrols anew under another key.
+// SPDX-License-Identifier: Apache-2.0
+// A daemon's host in a simulation: its core, its identity and disk, its control
+// connection, its engines and the fetching of objects. A name stays for ever; a
+// node whose disk is lost enrols anew under another key.
 #pragma once
 
 #include <deque>
@@ -11,9 +13,9 @@
 #include <string>
 
 #include "base/event_queue.h"
-#include "daemon/core.h"
-#include "daemon/perform.h"
-#include "daemon/state_writes.h"
+#include "daemon/core/core.h"
+#include "daemon/core/perform.h"
+#include "daemon/core/state_writes.h"
 #include "tests/simulation/authority.h"
 #include "tests/simulation/coordinator_host.h"
 #include "tests/simulation/fake_engine.h"
@@ -24,7 +26,10 @@ namespace skerry::simulation {
 
 class DaemonGossip;
 
-class DaemonHost final : public NetworkClient, public BlobSource, public Believer, private daemon::Sink {
+class DaemonHost final : public NetworkClient,
+                         public BlobSource,
+                         public Believer,
+                         private daemon::Sink {
  public:
   struct Settings {
     std::string name;
@@ -44,16 +49,19 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   DaemonHost(World& world, const CoordinatorHost& coordinator, Settings settings);
   ~DaemonHost() override;
 
-  // With what the disk holds; enrols first where it holds no certificate, by this token.
+  // With what the disk holds; enrols first where it holds no certificate, by
+  // this token.
   void start(const pb::TokenCreated& token);
   // Where it is not enrolled yet: by this token from now on.
   void join_by(const pb::TokenCreated& token) { token_ = token; }
   void kill(Death death);
   // REQUIRES: !is_up().
   void wipe_disk();
-  // REQUIRES: !is_up(). Its saved state can be read no more; found out at the next start (S16).
+  // REQUIRES: !is_up(). Its saved state can be read no more; found out at the
+  // next start (S16).
   void damage_state();
-  // REQUIRES: !is_up(). The same key and the same disk as the other, as a folder that was copied.
+  // REQUIRES: !is_up(). The same key and the same disk as the other, as a
+  // folder that was copied.
   void copy_disk(const DaemonHost& other);
   void pause(Duration length);
   void drain();
@@ -63,7 +71,8 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   void clear_failure() { failed_ = false; }
   // An engine of this daemon dies or stops answering. False where none runs.
   bool break_engine(bool hangs, bool for_memory);
-  // Bytes of one stored checkpoint are lost; found out when it is needed. False where there is none.
+  // Bytes of one stored checkpoint are lost; found out when it is needed. False
+  // where there is none.
   bool lose_object();
   bool lose_object(const Hash& manifest);
 
@@ -85,7 +94,9 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   void forge(const pb::ControlRequest& request);
   const std::optional<pb::Commit>& last_commit() const { return last_commit_; }
   // Once, as its next commit leaves.
-  void when_it_commits(std::function<void(const pb::Commit&)> action) { at_commit_ = std::move(action); }
+  void when_it_commits(std::function<void(const pb::Commit&)> action) {
+    at_commit_ = std::move(action);
+  }
   std::uint64_t snapshots_stored() const { return snapshots_stored_; }
   void set_wall_offset(std::int64_t ms) { wall_offset_ms_ = ms; }
 
@@ -180,7 +191,8 @@ class DaemonHost final : public NetworkClient, public BlobSource, public Believe
   bool writing_ = false;
   std::map<std::uint32_t, std::unique_ptr<FakeEngine>> engines_;
   std::vector<std::unique_ptr<FakeEngine>> ended_engines_;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, Training> memories_;  // snapshots that wait to be stored
+  std::map<std::pair<std::uint32_t, std::uint64_t>, Training>
+      memories_;  // snapshots that wait to be stored
   std::map<Hash, std::uint64_t> transfers_;
   std::map<Hash, daemon::ObjectKind> receiving_;  // of them, those whose chunks are on their way
   std::uint64_t next_transfer_ = 0;

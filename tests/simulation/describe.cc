@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/describe.h"
 
 #include "base/ids.h"
@@ -57,9 +58,9 @@ std::string describe(const pb::ControlRequest& request, const Trace& trace) {
     case pb::ControlRequest::kHello: {
       std::string held;
       for (const auto& lease : request.hello().held()) {
-        held +=
-            text(held.empty() ? ", still trains " : " and ",
-                 lease_text(lease.run(), lease.expert(), lease.epoch(), trace), " at step ", lease.step());
+        held += text(held.empty() ? ", still trains " : " and ",
+                     lease_text(lease.run(), lease.expert(), lease.epoch(), trace), " at step ",
+                     lease.step());
       }
       const int slots = request.hello().slots_size();
       return slots == 0 ? "Hello" : text("Hello, ", slots, slots == 1 ? " slot" : " slots", held);
@@ -70,19 +71,20 @@ std::string describe(const pb::ControlRequest& request, const Trace& trace) {
       return text("GetAssignment");
     case pb::ControlRequest::kCommit: {
       const auto& commit = request.commit();
-      return text("Commit ", lease_text(commit.run(), commit.expert(), commit.epoch(), trace), ", steps ",
-                  commit.from_step(), " to ", commit.to_step(), ", parent ", trace.object(commit.parent()),
-                  ", manifest ", trace.object(commit.manifest().manifest()));
+      return text("Commit ", lease_text(commit.run(), commit.expert(), commit.epoch(), trace),
+                  ", steps ", commit.from_step(), " to ", commit.to_step(), ", parent ",
+                  trace.object(commit.parent()), ", manifest ",
+                  trace.object(commit.manifest().manifest()));
     }
     case pb::ControlRequest::kReturnLease: {
       const auto& lease = request.return_lease();
-      return text("ReturnLease ", lease_text(lease.run(), lease.expert(), lease.epoch(), trace), ": ",
-                  lease.reason());
+      return text("ReturnLease ", lease_text(lease.run(), lease.expert(), lease.epoch(), trace),
+                  ": ", lease.reason());
     }
     case pb::ControlRequest::kEngineReport: {
       const auto& report = request.engine_report();
-      return text("EngineReport ", lease_text(report.run(), report.expert(), report.epoch(), trace), ": ",
-                  report.reason(), report.gives_up() ? "; gives up" : "");
+      return text("EngineReport ", lease_text(report.run(), report.expert(), report.epoch(), trace),
+                  ": ", report.reason(), report.gives_up() ? "; gives up" : "");
     }
     case pb::ControlRequest::kAdmin:
       return is_polling(request.admin()) ? "" : text("Admin ", admin_text(request.admin()));
@@ -100,14 +102,16 @@ std::string describe(const pb::ControlReply& reply, const Trace& trace) {
     case pb::ControlReply::kAssignment: {
       std::string slots;
       for (const auto& slot : reply.assignment().slots()) {
-        slots += text(slots.empty() ? " " : "; ", "slot ", slot.slot(), " trains ",
-                      lease_text(slot.run(), slot.expert(), slot.epoch(), trace), " from ",
-                      slot.head().manifest().empty() ? "the start" : trace.object(slot.head().manifest()),
-                      " to step ", slot.steps_target(),
-                      slot.yield_after_commit() ? ", yields after its next commit" : "");
+        slots += text(
+            slots.empty() ? " " : "; ", "slot ", slot.slot(), " trains ",
+            lease_text(slot.run(), slot.expert(), slot.epoch(), trace), " from ",
+            slot.head().manifest().empty() ? "the start" : trace.object(slot.head().manifest()),
+            " to step ", slot.steps_target(),
+            slot.yield_after_commit() ? ", yields after its next commit" : "");
       }
       for (const auto& replica : reply.assignment().replicas()) {
-        slots += text(slots.empty() ? " " : "; ", "holds ", trace.object(replica.object().manifest()));
+        slots +=
+            text(slots.empty() ? " " : "; ", "holds ", trace.object(replica.object().manifest()));
       }
       return text("Assignment:", slots.empty() ? " nothing" : slots);
     }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages as short lines for people, with names in place of ids and hashes.
 #pragma once
 
@@ -8,7 +9,8 @@
 
 namespace skerry::simulation {
 
-// Empty for what is said every second and changes nothing: heartbeats that only renew.
+// Empty for what is said every second and changes nothing: heartbeats that only
+// renew.
 std::string describe(const pb::ControlRequest& request, const Trace& trace);
 std::string describe(const pb::ControlReply& reply, const Trace& trace);
 

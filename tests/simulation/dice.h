@@ -1,5 +1,6 @@
-// Chance in a simulation: one 64-bit seed, one independent stream for each use, so that drawing more for one purpose
-// leaves every other purpose as it was.
+// SPDX-License-Identifier: Apache-2.0
+// Chance in a simulation: one 64-bit seed, one independent stream for each use,
+// so that drawing more for one purpose leaves every other purpose as it was.
 #pragma once
 
 #include <algorithm>
@@ -16,18 +17,23 @@ class Dice {
  public:
   // The same (seed, use, number) gives the same stream on every machine.
   Dice(std::uint64_t seed, std::string_view use, std::uint32_t number = 0)
-      : stream_(Position{
-            .seed = seed, .step = mix(use), .sample = number, .purpose = skerry::Purpose::kSimulation}) {}
+      : stream_(Position{.seed = seed,
+                         .step = mix(use),
+                         .sample = number,
+                         .purpose = skerry::Purpose::kSimulation}) {}
 
   std::uint64_t u64() { return stream_.u64(); }
   double uniform() { return stream_.uniform(); }
   bool chance(double probability) { return probability > 0 && stream_.uniform() < probability; }
   // From `low` to `high`, both included.
-  std::uint64_t between(std::uint64_t low, std::uint64_t high) { return low + stream_.below(high - low + 1); }
+  std::uint64_t between(std::uint64_t low, std::uint64_t high) {
+    return low + stream_.below(high - low + 1);
+  }
   double real(double low, double high) { return low + (high - low) * stream_.uniform(); }
   Duration duration(Duration low, Duration high) {
-    return Duration(static_cast<std::int64_t>(between(
-        static_cast<std::uint64_t>(low.count()), static_cast<std::uint64_t>(std::max(low, high).count()))));
+    return Duration(static_cast<std::int64_t>(
+        between(static_cast<std::uint64_t>(low.count()),
+                static_cast<std::uint64_t>(std::max(low, high).count()))));
   }
   template <class T>
   const T& pick(const std::vector<T>& items) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/disk_rules.h"
 
 #include <algorithm>
@@ -12,12 +13,14 @@ bool names(const std::string& key, const std::string& value, const std::string& 
   if (value.find(manifest) == std::string::npos) return false;
   stored::Expert expert;
   if (key.starts_with(coordinator::kExpertPrefix) && expert.ParseFromString(value))
-    return std::ranges::any_of(expert.checkpoints(),
-                               [&](const auto& checkpoint) { return checkpoint.manifest() == manifest; });
+    return std::ranges::any_of(expert.checkpoints(), [&](const auto& checkpoint) {
+      return checkpoint.manifest() == manifest;
+    });
   stored::Dataset dataset;
   if (key.starts_with(coordinator::kDatasetPrefix) && dataset.ParseFromString(value))
-    return std::ranges::any_of(dataset.content().files(),
-                               [&](const auto& file) { return file.object().manifest() == manifest; });
+    return std::ranges::any_of(dataset.content().files(), [&](const auto& file) {
+      return file.object().manifest() == manifest;
+    });
   return false;
 }
 
@@ -27,7 +30,8 @@ bool is_event(const std::string& key) { return key.starts_with(coordinator::kEve
 
 bool is_named(const Durable& durable, const std::string& manifest) {
   for (const std::string prefix : {coordinator::kExpertPrefix, coordinator::kDatasetPrefix}) {
-    for (auto at = durable.lower_bound(prefix); at != durable.end() && at->first.starts_with(prefix); ++at) {
+    for (auto at = durable.lower_bound(prefix);
+         at != durable.end() && at->first.starts_with(prefix); ++at) {
       if (names(at->first, at->second, manifest)) return true;
     }
   }
@@ -84,8 +88,10 @@ bool DiskRules::is_revoked(const std::string& node) const {
   return record && record->revoked();
 }
 
-std::string DiskRules::stepped(const coordinator::Event* event, const coordinator::Effects& effects) {
-  if (const auto* persisted = event == nullptr ? nullptr : std::get_if<coordinator::Persisted>(event)) {
+std::string DiskRules::stepped(const coordinator::Event* event,
+                               const coordinator::Effects& effects) {
+  if (const auto* persisted =
+          event == nullptr ? nullptr : std::get_if<coordinator::Persisted>(event)) {
     while (!pending_.empty() && pending_.front().number <= persisted->batch) apply_first();
   }
   if (effects.batch.number != 0) pending_.push_back({effects.batch.number, effects.batch.writes});
@@ -102,7 +108,8 @@ std::string DiskRules::started(const Durable& durable) {
   const bool is_right = sure_ == durable;
   take(durable);
   return is_right ? ""
-                  : "after a start the disk holds no state that ever was, or an older one than it had synced";
+                  : "after a start the disk holds no state that ever was, or an older one than it "
+                    "had synced";
 }
 
 void DiskRules::restored(const Durable& durable) { take(durable); }

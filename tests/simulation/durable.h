@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reading the coordinator's durable records, for those who check them.
 #pragma once
 
@@ -6,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "coordinator/keys.h"
+#include "coordinator/core/keys.h"
 #include "coordinator/state.pb.h"
 #include "tests/simulation/watcher.h"
 
@@ -23,11 +24,13 @@ std::optional<Record> read(const Durable& durable, const std::string& key) {
   return record;
 }
 
-// Reads the same records again and again: only those whose bytes have changed are parsed.
+// Reads the same records again and again: only those whose bytes have changed
+// are parsed.
 template <class Record>
 class Reader {
  public:
-  // As read(); nullptr for none. Valid until it is asked for the same key again.
+  // As read(); nullptr for none. Valid until it is asked for the same key
+  // again.
   const Record* read(const Durable& durable, const std::string& key) {
     const auto found = durable.find(key);
     if (found == durable.end()) return nullptr;
@@ -41,12 +44,14 @@ class Reader {
   }
 
  private:
-  std::map<std::string, std::pair<std::string, std::optional<Record>>> records_;  // with the bytes of each
+  std::map<std::string, std::pair<std::string, std::optional<Record>>>
+      records_;  // with the bytes of each
 };
 
 template <class Record, class Visit>
 void each(const Durable& durable, const std::string& prefix, Visit visit) {
-  for (auto at = durable.lower_bound(prefix); at != durable.end() && at->first.starts_with(prefix); ++at) {
+  for (auto at = durable.lower_bound(prefix); at != durable.end() && at->first.starts_with(prefix);
+       ++at) {
     Record record;
     if (record.ParseFromString(at->second)) visit(record);
   }

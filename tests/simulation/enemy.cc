@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/enemy.h"
 
 #include <utility>
@@ -14,8 +15,8 @@ constexpr double kOwn = 0.7;  // of its words: of its own lease, where it has on
 
 }  // namespace
 
-Enemy::Enemy(World& world, const CoordinatorHost& coordinator, std::string name, pb::TokenCreated token,
-             Dice dice)
+Enemy::Enemy(World& world, const CoordinatorHost& coordinator, std::string name,
+             pb::TokenCreated token, Dice dice)
     : world_(world),
       coordinator_(coordinator),
       name_(std::move(name)),
@@ -56,7 +57,8 @@ void Enemy::received(Endpoint endpoint, const std::string& bytes) {
   }
   const auto reply = protocol::parse_control_reply(bytes);
   if (!reply)
-    return world_.violated("wire", "the coordinator says what no node reads: " + reply.error().message);
+    return world_.violated("wire",
+                           "the coordinator says what no node reads: " + reply.error().message);
   if (reply->has_assignment()) assignment_ = reply->assignment();
   if (reply->has_error() && reply->error().message() == coordinator::kHelloFirst) greet();
   if (!reply->has_hello()) return;
@@ -72,7 +74,8 @@ void Enemy::live(std::uint64_t life) {
   say(asks);
   for (std::uint64_t words = dice_.between(0, 4); words > 0; --words) {
     const pb::ControlRequest request = lie();
-    for (std::uint64_t times = dice_.chance(0.3) ? dice_.between(2, 6) : 1; times > 0; --times) say(request);
+    for (std::uint64_t times = dice_.chance(0.3) ? dice_.between(2, 6) : 1; times > 0; --times)
+      say(request);
   }
   if (ruins_ && dice_.chance(0.1)) use_up_attempts();
   if (dice_.chance(0.05)) flood();
@@ -147,7 +150,8 @@ Enemy::About Enemy::about() {
     }
   }
   if (about.run.empty() || dice_.chance(0.05)) about.run = "r-unknown";
-  if (dice_.chance(0.05)) about.expert = static_cast<std::uint32_t>(dice_.between(0, protocol::kPartitions));
+  if (dice_.chance(0.05))
+    about.expert = static_cast<std::uint32_t>(dice_.between(0, protocol::kPartitions));
   if (dice_.chance(0.1)) about.epoch += dice_.between(0, 2) - 1;
   if (dice_.chance(0.05)) about.epoch = dice_.u64();
   if (dice_.chance(0.1)) about.attempt += 1;
@@ -163,7 +167,8 @@ std::string Enemy::words(std::size_t most) {
 }
 
 std::string Enemy::name_of_object(const About& about) {
-  return dice_.chance(0.3) && !about.head.empty() ? about.head : blake2b(text(name_, dice_.u64())).raw();
+  return dice_.chance(0.3) && !about.head.empty() ? about.head
+                                                  : blake2b(text(name_, dice_.u64())).raw();
 }
 
 pb::ControlRequest Enemy::lie() {
@@ -231,7 +236,8 @@ void Enemy::lie_in(pb::Hello& hello) {
   }
 }
 
-// No replica is said to be durable: which hosts hold one is for the rules to know.
+// No replica is said to be durable: which hosts hold one is for the rules to
+// know.
 void Enemy::lie_in(pb::Heartbeat& heartbeat) {
   heartbeat.set_incarnation(dice_.chance(0.9) ? incarnation_ : dice_.u64());
   heartbeat.set_sequence(dice_.chance(0.9) ? ++sequence_ : dice_.u64() >> 8);
@@ -254,12 +260,14 @@ void Enemy::lie_in(pb::Heartbeat& heartbeat) {
     replica.set_manifest(held.object().manifest());
     replica.set_bytes(dice_.u64() >> 24);
   }
-  for (std::uint64_t transfers = dice_.between(0, protocol::kTransfers); transfers > 0; --transfers) {
+  for (std::uint64_t transfers = dice_.between(0, protocol::kTransfers); transfers > 0;
+       --transfers) {
     pb::Transfer& transfer = *heartbeat.add_transfers();
     transfer.set_manifest(name_of_object(about()));
     transfer.set_bytes(dice_.u64() >> 20);
     transfer.set_millis(dice_.chance(0.3) ? 0 : dice_.u64() >> 24);
-    for (std::uint64_t sources = dice_.between(0, protocol::kTransferSources); sources > 0; --sources) {
+    for (std::uint64_t sources = dice_.between(0, protocol::kTransferSources); sources > 0;
+         --sources) {
       transfer.add_sources()->set_peer(words(protocol::kRecordTextBytes));
       transfer.mutable_sources(transfer.sources_size() - 1)->set_bytes(dice_.u64() >> 20);
     }
@@ -268,7 +276,8 @@ void Enemy::lie_in(pb::Heartbeat& heartbeat) {
     pb::PeerFault& fault = *heartbeat.add_faults();
     fault.set_peer(words(protocol::kRecordTextBytes));
     fault.set_manifest(name_of_object(about()));
-    fault.set_kind(dice_.chance(0.5) ? pb::PeerFault::FAULT_WRONG_BYTES : pb::PeerFault::FAULT_NO_ANSWER);
+    fault.set_kind(dice_.chance(0.5) ? pb::PeerFault::FAULT_WRONG_BYTES
+                                     : pb::PeerFault::FAULT_NO_ANSWER);
   }
 }
 
@@ -292,7 +301,8 @@ void Enemy::lie_in(pb::EngineReport& report, const About& about) {
   report.set_expert(about.expert);
   report.set_epoch(about.epoch);
   report.set_attempt(about.attempt);
-  report.set_failure(static_cast<pb::EngineEvent::Failure>(dice_.between(0, pb::EngineEvent::Failure_MAX)));
+  report.set_failure(
+      static_cast<pb::EngineEvent::Failure>(dice_.between(0, pb::EngineEvent::Failure_MAX)));
   if (report.failure() == pb::EngineEvent::FAILURE_NON_FINITE && !ruins_ && dice_.chance(0.9))
     report.set_failure(pb::EngineEvent::FAILURE_INTERNAL);
   report.set_gives_up(dice_.chance(0.3));

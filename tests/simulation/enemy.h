@@ -1,5 +1,7 @@
-// A node of nobody's program: it enrols, greets, beats, is granted leases, and says whatever the protocol allows, of its own
-// leases and of others', every field drawn. It trains nothing and serves nothing.
+// SPDX-License-Identifier: Apache-2.0
+// A node of nobody's program: it enrols, greets, beats, is granted leases, and
+// says whatever the protocol allows, of its own leases and of others', every
+// field drawn. It trains nothing and serves nothing.
 #pragma once
 
 #include <string>

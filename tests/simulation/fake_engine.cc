@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/fake_engine.h"
 
 #include <algorithm>
@@ -54,7 +55,8 @@ void FakeEngine::step() {
     const double steps = left / std::chrono::duration<double>(settings_.step_time).count();
     round_end = std::min(round_end, training_.step + static_cast<Step>(std::max(1.0, steps)));
   }
-  const Step until = snapshot_now_ ? training_.step : std::min(training_.step + kStepsAtOnce, round_end);
+  const Step until =
+      snapshot_now_ ? training_.step : std::min(training_.step + kStepsAtOnce, round_end);
   const Step trained = until - std::min(until, training_.step);
   while (training_.step < until) {
     train_step(training_);

@@ -1,6 +1,8 @@
-// An engine that trains at once and by a rule: steps pass on the virtual clock, weights are a hash chain. It keeps to
-// the contract of the real one: rounds, one snapshot memory that is written again only after it was released, the span
-// that grows meanwhile, the three ways to be stopped.
+// SPDX-License-Identifier: Apache-2.0
+// An engine that trains at once and by a rule: steps pass on the virtual clock,
+// weights are a hash chain. It keeps to the contract of the real one: rounds,
+// one snapshot memory that is written again only after it was released, the
+// span that grows meanwhile, the three ways to be stopped.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +11,7 @@
 #include <string>
 #include <variant>
 
-#include "daemon/event.h"
+#include "daemon/core/event.h"
 #include "tests/simulation/world.h"
 
 namespace skerry::simulation {

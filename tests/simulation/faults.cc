@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/faults.h"
 
 #include <numeric>
@@ -24,8 +25,8 @@ std::size_t draw(Dice& dice, const std::vector<double>& weights) {
 
 }  // namespace
 
-std::vector<PlannedFault> plan_faults(std::uint64_t seed, const std::vector<double>& weights, Duration from,
-                                      Duration until) {
+std::vector<PlannedFault> plan_faults(std::uint64_t seed, const std::vector<double>& weights,
+                                      Duration from, Duration until) {
   Dice dice(seed, "plan");
   std::vector<double> drawn = weights;
   for (double& weight : drawn) weight = dice.chance(kTakesPart) ? weight : 0;
@@ -36,7 +37,8 @@ std::vector<PlannedFault> plan_faults(std::uint64_t seed, const std::vector<doub
     const bool is_one_kind = dice.chance(kOneKind);
     const std::size_t kind = draw(dice, drawn);
     for (std::uint64_t i = 0; i < burst && at < until; ++i) {
-      plan.push_back({static_cast<std::uint32_t>(plan.size()), at, is_one_kind ? kind : draw(dice, drawn)});
+      plan.push_back(
+          {static_cast<std::uint32_t>(plan.size()), at, is_one_kind ? kind : draw(dice, drawn)});
       at += dice.duration({}, seconds(5));
     }
     at += dice.duration(seconds(1), seconds(20));

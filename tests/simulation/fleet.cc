@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/fleet.h"
 
 #include <malloc.h>
@@ -84,12 +85,13 @@ bool Fleet::ask(pb::AdminRequest request, pb::AdminReply& reply) {
 }
 
 void Fleet::add_dataset() {
-  const auto request = smallest_dataset(kData, static_cast<std::uint32_t>(partitions_),
-                                        [this](const std::string& name, const std::string& /*role*/) {
-                                          const Object& object = world_.library.add_file(name, 1 << 16);
-                                          admin_.add_file(object.name);
-                                          return object.ref();
-                                        });
+  const auto request =
+      smallest_dataset(kData, static_cast<std::uint32_t>(partitions_),
+                       [this](const std::string& name, const std::string& /*role*/) {
+                         const Object& object = world_.library.add_file(name, 1 << 16);
+                         admin_.add_file(object.name);
+                         return object.ref();
+                       });
   pb::AdminReply reply;
   SKERRY_CHECK(ask(request, reply), "no answer");
   const auto is_ready = [&] {
@@ -139,7 +141,8 @@ void Fleet::begin() {
   pb::AdminReply reply;
   SKERRY_CHECK(ask(request, reply), "no answer");
   token_ = reply.token_created();
-  world_.network.set_handshake_time(Duration(static_cast<std::int64_t>(1e9 / kHandshakesPerSecond)));
+  world_.network.set_handshake_time(
+      Duration(static_cast<std::int64_t>(1e9 / kHandshakesPerSecond)));
   Dice dice(1, "fleet");
   for (std::uint64_t i = 0; i < nodes_; ++i) {
     DaemonHost::Settings settings;
@@ -150,8 +153,8 @@ void Fleet::begin() {
     daemons_.back()->start(token_);
   }
   const auto all_train = [&] {
-    return std::ranges::all_of(experts(),
-                               [](const auto& expert) { return expert.lease && expert.head_step > 0; });
+    return std::ranges::all_of(
+        experts(), [](const auto& expert) { return expert.lease && expert.head_step > 0; });
   };
   SKERRY_CHECK(until(all_train, seconds(300)), "not every expert is trained");
 }
@@ -166,13 +169,15 @@ void Fleet::restart() {
   SKERRY_CHECK(until([&] { return commits() > done; }, seconds(60)), "nobody commits");
   first_commit_ = now() - back;
   const auto all_heard = [&] {
-    return std::ranges::all_of(daemons_, [](const auto& daemon) { return daemon->core()->connected(); });
+    return std::ranges::all_of(daemons_,
+                               [](const auto& daemon) { return daemon->core()->connected(); });
   };
   SKERRY_CHECK(until(all_heard, seconds(120)), "not everybody is served");
   all_served_ = now() - back;
   world_.timeline.run_until(now() + seconds(30), [] { return false; });
   const auto after = experts();
-  for (std::size_t i = 0; i < before.size(); ++i) leases_lost_ += after[i].epoch == before[i].epoch ? 0 : 1;
+  for (std::size_t i = 0; i < before.size(); ++i)
+    leases_lost_ += after[i].epoch == before[i].epoch ? 0 : 1;
 }
 
 void Fleet::lose_half() {
@@ -186,13 +191,16 @@ void Fleet::lose_half() {
   }
   const auto none = [&](auto is_left) {
     return [&, is_left] {
-      return std::ranges::none_of(experts(), [&](const auto& e) { return e.lease && is_left(*e.lease); });
+      return std::ranges::none_of(experts(),
+                                  [&](const auto& e) { return e.lease && is_left(*e.lease); });
     };
   };
   const auto is_held = [&](const coordinator::LeaseView& lease) {
     return dead.contains(lease.node) && !lease.lapsed;
   };
-  const auto is_theirs = [&](const coordinator::LeaseView& lease) { return dead.contains(lease.node); };
+  const auto is_theirs = [&](const coordinator::LeaseView& lease) {
+    return dead.contains(lease.node);
+  };
   SKERRY_CHECK(until(none(is_held), seconds(120)), "the dead are not found");
   detected_ = now() - gone;
   SKERRY_CHECK(until(none(is_theirs), seconds(120)), "the dead are not replaced");
@@ -214,13 +222,15 @@ int Fleet::run() {
   const bool is_right = detected_ <= kDetected && reassigned_ <= kReassigned && leases_lost_ == 0 &&
                         first_commit_ <= kFirstCommit && all_served_ <= served_limit &&
                         core_seconds < virtual_seconds;
-  std::cout << "{\"nodes\":" << nodes_ << ",\"experts\":" << experts_count << ",\"steps\":" << steps_done
-            << ",\"half_detected_seconds\":" << in_seconds(detected_)
+  std::cout << "{\"nodes\":" << nodes_ << ",\"experts\":" << experts_count
+            << ",\"steps\":" << steps_done << ",\"half_detected_seconds\":" << in_seconds(detected_)
             << ",\"half_reassigned_seconds\":" << in_seconds(reassigned_)
-            << ",\"coordinator_away_seconds\":" << in_seconds(kAway) << ",\"leases_lost\":" << leases_lost_
+            << ",\"coordinator_away_seconds\":" << in_seconds(kAway)
+            << ",\"leases_lost\":" << leases_lost_
             << ",\"first_commit_seconds\":" << in_seconds(first_commit_)
             << ",\"all_served_seconds\":" << in_seconds(all_served_)
-            << ",\"virtual_seconds\":" << virtual_seconds << ",\"core_cpu_seconds\":" << core_seconds
+            << ",\"virtual_seconds\":" << virtual_seconds
+            << ",\"core_cpu_seconds\":" << core_seconds
             << ",\"core_megabytes\":" << static_cast<double>(with - without) / 1e6
             << ",\"holds\":" << (is_right ? "true" : "false") << "}\n";
   return is_right ? 0 : 1;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/gossip_aftermath.h"
 
 #include <algorithm>
@@ -48,7 +49,8 @@ std::vector<GossipAftermath::Speaker> GossipAftermath::speakers() {
   return all;
 }
 
-// Revoked as far as a record tells: also where a restored backup has forgotten it.
+// Revoked as far as a record tells: also where a restored backup has forgotten
+// it.
 bool GossipAftermath::is_out(const NodeId& node) {
   CoordinatorGossip* gossip = cluster_.coordinator().gossip();
   return gossip != nullptr && gossip->table().is_revoked(node, gossip->now());
@@ -63,11 +65,13 @@ void GossipAftermath::look() {
     });
   }
   check(all);
-  for (const NodeId& author : cluster_.world().gossip->rules.two_faced()) check_two_faced(all, author);
+  for (const NodeId& author : cluster_.world().gossip->rules.two_faced())
+    check_two_faced(all, author);
   cluster_.world().timeline.after(kEvery, [this] { look(); });
 }
 
-// What is said of an expert is taken only once its run is known: one after the other.
+// What is said of an expert is taken only once its run is known: one after the
+// other.
 Duration GossipAftermath::within(const gossip::Key& key) const {
   return key.kind == gossip::Kind::kExpert ? 2 * spread_ : spread_;
 }
@@ -77,13 +81,15 @@ void GossipAftermath::hear(const Speaker& speaker, const gossip::Entry& entry) {
   std::deque<Word>& words = words_[entry.record->key];
   if (words.empty() || words.back().version < entry.record->version)
     words.push_back({entry.record->version, now});
-  while (words.size() > 1 && now - std::max(words[1].since, speaker.since) >= within(entry.record->key))
+  while (words.size() > 1 &&
+         now - std::max(words[1].since, speaker.since) >= within(entry.record->key))
     words.pop_front();
 }
 
 void GossipAftermath::check(const std::vector<Speaker>& all) {
   const Duration now = cluster_.world().timeline.now();
-  // What somebody says no more, as of an earlier life, may end here a moment sooner than there; said again, it is news.
+  // What somebody says no more, as of an earlier life, may end here a moment
+  // sooner than there; said again, it is news.
   std::erase_if(words_, [&](const auto& said) {
     const auto author = std::ranges::find(all, said.first.author, &Speaker::id);
     if (author == all.end()) return false;
@@ -92,13 +98,15 @@ void GossipAftermath::check(const std::vector<Speaker>& all) {
   });
   for (const auto& [key, words] : words_) {
     const auto author = std::ranges::find(all, key.author, &Speaker::id);
-    if (author == all.end() || now - std::max(author->since, words.front().since) < within(key)) continue;
+    if (author == all.end() || now - std::max(author->since, words.front().since) < within(key))
+      continue;
     for (const Speaker& other : all) {
       if (now - other.since < within(key)) continue;
       const gossip::Entry* held = other.table->find(key, other.now);
       if (held != nullptr && held->record->version >= words.front().version) continue;
-      // An author whose clock was ahead and who could not keep what it signed: nobody has those newer words any more, and who
-      // held them refuses older ones. (S11 of gossip_rules.h says when an author must know of them.)
+      // An author whose clock was ahead and who could not keep what it signed:
+      // nobody has those newer words any more, and who held them refuses older
+      // ones. (S11 of gossip_rules.h says when an author must know of them.)
       if (cluster_.world().gossip->rules.is_overtaken(key, words.front().version)) continue;
       if (ends_early(key, all, other)) continue;
       return cluster_.world().violated(
@@ -108,8 +116,9 @@ void GossipAftermath::check(const std::vector<Speaker>& all) {
   }
 }
 
-// The lifetimes of a simulation are shorter than the slack of clocks. A record that its author dated wrongly may therefore
-// expire early at another process, which then takes nothing of that run's experts either.
+// The lifetimes of a simulation are shorter than the slack of clocks. A record
+// that its author dated wrongly may therefore expire early at another process,
+// which then takes nothing of that run's experts either.
 bool GossipAftermath::ends_early(const gossip::Key& key, const std::vector<Speaker>& all,
                                  const Speaker& other) const {
   const auto author = std::ranges::find(all, key.author, &Speaker::id);
@@ -118,8 +127,9 @@ bool GossipAftermath::ends_early(const gossip::Key& key, const std::vector<Speak
       cluster_.world().gossip->rules.has_expired(other.name, own->record->version))
     return true;
   return key.kind == gossip::Kind::kExpert &&
-         ends_early({.kind = gossip::Kind::kRun, .author = coordinator_identity().id, .run = key.run}, all,
-                    other);
+         ends_early(
+             {.kind = gossip::Kind::kRun, .author = coordinator_identity().id, .run = key.run}, all,
+             other);
 }
 
 bool GossipAftermath::is_misdated(const gossip::Entry& own) const {
@@ -148,16 +158,17 @@ void GossipAftermath::check_two_faced(const std::vector<Speaker>& all, const Nod
     const gossip::Entry* held = speaker.table->find_node(author, speaker.now);
     if (held == nullptr) continue;
     if (held_there != nullptr && held->record->version != held_there->record->version) {
-      return cluster_.world().violated(
-          "S10", text(first->name, " and ", speaker.name, " hold different contents of one version of ",
-                      gossip::describe(held->record->key)));
+      return cluster_.world().violated("S10", text(first->name, " and ", speaker.name,
+                                                   " hold different contents of one version of ",
+                                                   gossip::describe(held->record->key)));
     }
     first = &speaker;
     held_there = held;
   }
 }
 
-// Anew after a quarter of a lifetime; one whose versions are refused signs in vain.
+// Anew after a quarter of a lifetime; one whose versions are refused signs in
+// vain.
 void GossipAftermath::check_signs(const Speaker& node) {
   if (cluster_.world().timeline.now() - node.since < spread_) return;
   const gossip::Entry* own = node.table->find_node(node.id, node.now);
@@ -165,7 +176,8 @@ void GossipAftermath::check_signs(const Speaker& node) {
   cluster_.world().violated("L3", text(node.name, " signs nothing anew of what it is"));
 }
 
-// Peers refuse its node record: they remember a newer one, of an earlier life or of a twin, which has expired.
+// Peers refuse its node record: they remember a newer one, of an earlier life
+// or of a twin, which has expired.
 bool GossipAftermath::is_overtaken(const DaemonHost& daemon) {
   const DaemonGossip& gossip = *daemon.gossip();
   const gossip::Entry* own = gossip.table().find_node(daemon.id(), gossip.now());
@@ -200,7 +212,8 @@ void GossipAftermath::without_coordinator() {
   std::vector<Head> heads;
   for (const coordinator::ExpertView& expert : cluster_.coordinator().core()->experts()) {
     if (expert.head && is_kept(*expert.head))
-      heads.push_back({expert.id.index, expert.head_step, *expert.head, is_trained_here(*expert.head)});
+      heads.push_back(
+          {expert.id.index, expert.head_step, *expert.head, is_trained_here(*expert.head)});
   }
   std::set<std::string> out;
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
@@ -223,10 +236,12 @@ void GossipAftermath::ask(const DaemonHost& daemon, const std::vector<Head>& hea
   World& world = cluster_.world();
   const DaemonGossip& gossip = *daemon.gossip();
   std::vector<pb::RunRecord> runs = gossip::known_runs(gossip.table(), gossip.now());
-  // A run that was deleted, and that a restored coordinator does not know, stays an orphan.
+  // A run that was deleted, and that a restored coordinator does not know,
+  // stays an orphan.
   std::erase_if(runs, [](const pb::RunRecord& run) { return run.name() != kRunName; });
   if (runs.size() != 1)
-    return world.violated("alone", text(daemon.name(), "'s records tell of ", runs.size(), " runs"));
+    return world.violated("alone",
+                          text(daemon.name(), "'s records tell of ", runs.size(), " runs"));
   const auto parts = gossip::router_parts(gossip.table(), RunId(runs.front().run()), gossip.now());
   for (const Head& head : heads) {
     const auto found = std::ranges::find(parts->experts, head.expert, &gossip::ExpertSource::index);
@@ -234,20 +249,24 @@ void GossipAftermath::ask(const DaemonHost& daemon, const std::vector<Head>& hea
                           found->best.checkpoint().manifest() == head.manifest.raw() &&
                           std::ranges::any_of(found->holders, [&](const gossip::Holder& holder) {
                             const auto source = world.sources.find(holder.node);
-                            const auto* host = source == world.sources.end()
-                                                   ? nullptr
-                                                   : dynamic_cast<const DaemonHost*>(source->second.second);
+                            const auto* host =
+                                source == world.sources.end()
+                                    ? nullptr
+                                    : dynamic_cast<const DaemonHost*>(source->second.second);
                             return host != nullptr && host->has_stored(head.manifest);
                           });
     if (!is_known) {
-      return world.violated("alone", text(daemon.name(), "'s records do not tell where expert ", head.expert,
-                                          "'s last commit is, of step ", head.step));
+      return world.violated("alone", text(daemon.name(), "'s records do not tell where expert ",
+                                          head.expert, "'s last commit is, of step ", head.step));
     }
   }
-  // What goes with a checkpoint is held by who trained it; a node that only holds a copy has the checkpoint alone.
-  const bool has_all = std::ranges::all_of(heads, [](const Head& head) { return head.is_trained_here; });
+  // What goes with a checkpoint is held by who trained it; a node that only
+  // holds a copy has the checkpoint alone.
+  const bool has_all =
+      std::ranges::all_of(heads, [](const Head& head) { return head.is_trained_here; });
   if (has_all && heads.size() == cluster_.options().experts && !parts->missing.empty())
-    world.violated("alone", text(daemon.name(), "'s records lack a part: ", parts->missing.front()));
+    world.violated("alone",
+                   text(daemon.name(), "'s records lack a part: ", parts->missing.front()));
 }
 
 }  // namespace skerry::simulation

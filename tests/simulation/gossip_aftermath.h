@@ -1,5 +1,7 @@
-// What gossip must come to once everything works again, looked at every few seconds of the virtual clock; and what is left
-// of it when the coordinator is gone for good.
+// SPDX-License-Identifier: Apache-2.0
+// What gossip must come to once everything works again, looked at every few
+// seconds of the virtual clock; and what is left of it when the coordinator is
+// gone for good.
 //
 //   L3      what a connected process says of itself is held by every connected process within 25 rounds (of an expert 50: its
 //           run comes first), and a node goes on signing anew what it is
@@ -28,7 +30,8 @@ class GossipAftermath {
 
   // Everything was healed: the looks begin.
   void begin() { look(); }
-  // Ends the coordinator for good, once everybody knows the last word, and asks each node. REQUIRES: the run is over.
+  // Ends the coordinator for good, once everybody knows the last word, and asks
+  // each node. REQUIRES: the run is over.
   void without_coordinator();
   Duration spread() const { return spread_; }
 
@@ -60,7 +63,8 @@ class GossipAftermath {
   Duration within(const gossip::Key& key) const;
   void hear(const Speaker& speaker, const gossip::Entry& entry);
   void check(const std::vector<Speaker>& all);
-  bool ends_early(const gossip::Key& key, const std::vector<Speaker>& all, const Speaker& other) const;
+  bool ends_early(const gossip::Key& key, const std::vector<Speaker>& all,
+                  const Speaker& other) const;
   bool is_misdated(const gossip::Entry& own) const;
   std::vector<gossip::Version> misdated_runs();  // the coordinator's own
   void check_signs(const Speaker& node);

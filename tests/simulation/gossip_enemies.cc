@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/gossip_enemies.h"
 
 #include "base/text.h"
@@ -100,8 +101,8 @@ bool GossipEnemies::forged_record(Dice& dice) {
     body.set_counter(1);
     body.set_issued_unix_ms(cluster_.coordinator().wall_ms());
     body.set_lifetime_ms(3'600'000);
-    const auto wire =
-        gossip::sign_record(body, SimulatedSigner(enemy), certified(enemy, cluster_.coordinator().wall_ms()));
+    const auto wire = gossip::sign_record(body, SimulatedSigner(enemy),
+                                          certified(enemy, cluster_.coordinator().wall_ms()));
     return wire && hand_out(dice, *wire);
   }
   pb::SignedRecord wire = genuine->wire;

@@ -1,5 +1,7 @@
-// What enemies of gossip do in a simulation: each joins the connections as a node of the cluster, hands its victims a record,
-// and leaves again. Whoever holds such a record breaks a rule (gossip_rules.h), or has lost what it held.
+// SPDX-License-Identifier: Apache-2.0
+// What enemies of gossip do in a simulation: each joins the connections as a
+// node of the cluster, hands its victims a record, and leaves again. Whoever
+// holds such a record breaks a rule (gossip_rules.h), or has lost what it held.
 #pragma once
 
 #include <memory>
@@ -25,7 +27,8 @@ class GossipEnemies {
   bool revoked_record(Dice& dice);
   // By a key that no certificate of this coordinator names.
   bool unknown_signer(Dice& dice);
-  // Two records of one version, each to another victim, by a node that was certified.
+  // Two records of one version, each to another victim, by a node that was
+  // certified.
   bool two_contents(Dice& dice);
 
   void key_was_revoked(const Identity& identity, const pb::Certificate& certificate);

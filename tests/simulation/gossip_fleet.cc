@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/gossip_fleet.h"
 
 #include "base/check.h"
 #include "base/text.h"
-#include "gossip/testing.h"
+#include "gossip/testing/testing.h"
 
 namespace skerry::simulation {
 
@@ -12,7 +13,8 @@ Fleet::Fleet(FleetConfig config) : config_(std::move(config)), dice_(config_.see
   const std::string key = gossip::the_coordinator().ed25519_key();
   for (std::size_t i = 0; i < config_.nodes + 1; ++i) {
     if (i == 0 || !config_.share_verifier) {
-      verifiers_.push_back(std::make_unique<gossip::Verifier>(key, config_.share_verifier ? 1 << 20 : 1024));
+      verifiers_.push_back(
+          std::make_unique<gossip::Verifier>(key, config_.share_verifier ? 1 << 20 : 1024));
     }
     auto member = std::make_unique<Member>(Member{.number = i, .identity = identity_of(i)});
     member->id = member->identity.node_id();
@@ -50,8 +52,8 @@ void Fleet::start(Member& member, gossip::Table table) {
   config.seed = dice_.u64();
   if (member.number == 0) config.peers_most = members_.size();
   ++member.starts;
-  member.core = std::make_unique<gossip::Gossip>(config, member.identity, *member.verifier, std::move(table),
-                                                 now(member));
+  member.core = std::make_unique<gossip::Gossip>(config, member.identity, *member.verifier,
+                                                 std::move(table), now(member));
   set_timer(member);
 }
 
@@ -71,8 +73,8 @@ void Fleet::say(Member& member, const pb::RecordBody& fact) {
 }
 
 void Fleet::dial(Member& from, Member& to) {
-  if (!from.is_up() || !to.is_up() || to.only_dials || from.group != to.group || from.number == to.number ||
-      from.links.contains(to.number)) {
+  if (!from.is_up() || !to.is_up() || to.only_dials || from.group != to.group ||
+      from.number == to.number || from.links.contains(to.number)) {
     return;
   }
   from.links[to.number] = to.links[from.number] = ++last_link_;
@@ -140,7 +142,8 @@ void Fleet::deliver(Happening& happening) {
 }
 
 void Fleet::wake(Member& member) {
-  if (config_.coordinator && member.number != 0 && !member.links.contains(0)) dial(member, *members_[0]);
+  if (config_.coordinator && member.number != 0 && !member.links.contains(0))
+    dial(member, *members_[0]);
   member.core->tick(now(member));
   carry_out(member);
   set_timer(member);

@@ -1,5 +1,8 @@
-// A fleet of gossip cores on a virtual clock and network, from one seed: half of the nodes may only dial, messages are
-// serialised, lost, doubled and late, connections break, clocks are off, nodes restart. The same cores run in the daemon.
+// SPDX-License-Identifier: Apache-2.0
+// A fleet of gossip cores on a virtual clock and network, from one seed: half
+// of the nodes may only dial, messages are serialised, lost, doubled and late,
+// connections break, clocks are off, nodes restart. The same cores run in the
+// daemon.
 #pragma once
 
 #include <functional>
@@ -33,7 +36,8 @@ struct FleetFaults {
   Duration delay_most = 50ms;
 };
 
-// What a message costs besides its bytes: TCP/IP, ZMTP and CURVE headers, about.
+// What a message costs besides its bytes: TCP/IP, ZMTP and CURVE headers,
+// about.
 inline constexpr std::uint64_t kMessageOverheadBytes = 90;
 
 struct Member {

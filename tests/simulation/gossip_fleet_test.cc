@@ -1,5 +1,6 @@
-// What must hold of gossip whatever the network, the clocks and its members do (S10, S11, S15), from seeds; and that all
-// agree once the faults stop (L3).
+// SPDX-License-Identifier: Apache-2.0
+// What must hold of gossip whatever the network, the clocks and its members do
+// (S10, S11, S15), from seeds; and that all agree once the faults stop (L3).
 #include "tests/simulation/gossip_fleet.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 
 #include "base/text.h"
 #include "gossip/router_parts.h"
-#include "gossip/testing.h"
+#include "gossip/testing/testing.h"
 
 namespace skerry::simulation {
 namespace {
@@ -26,7 +27,9 @@ constexpr std::uint32_t kExperts = 16;
 class Watcher {
  public:
   explicit Watcher(Fleet& fleet) : fleet_(fleet) {
-    fleet.on_effects = [this](Member& member, const gossip::Effects& effects) { look(member, effects); };
+    fleet.on_effects = [this](Member& member, const gossip::Effects& effects) {
+      look(member, effects);
+    };
   }
 
   std::optional<Version> last_said(const Key& key) const {
@@ -51,7 +54,8 @@ class Watcher {
     for (const RecordPtr& record : effects.news) accepted(member, *record);
     for (const gossip::Misbehaved& each : effects.misbehaved) {
       const Member* peer = fleet_.find(each.peer);
-      EXPECT_TRUE(peer->lies || revoked_.contains(peer->id)) << "an honest peer is shut out: " << each.reason;
+      EXPECT_TRUE(peer->lies || revoked_.contains(peer->id))
+          << "an honest peer is shut out: " << each.reason;
       if (peer->lies) ++banned_;
     }
     for (const gossip::Report& each : effects.reports) {
@@ -81,7 +85,8 @@ class Watcher {
     if (!author->lies) {
       const auto signed_at = signed_at_.find(record.version.body);
       ASSERT_NE(signed_at, signed_at_.end()) << describe(record.key) << " was never said";
-      EXPECT_LT(fleet_.time() - signed_at->second, record.lifetime() + longest_false_life) << "dead";
+      EXPECT_LT(fleet_.time() - signed_at->second, record.lifetime() + longest_false_life)
+          << "dead";
     }
     EXPECT_FALSE(member.core->table().is_revoked(record.key.author, fleet_.now(member)));
     Version& seen = seen_[{member.number, member.starts}][record.key];
@@ -142,17 +147,18 @@ class Liar {
         forge(*message.add_records());
         break;
       case 1:  // something about the coordinator's business
-        *message.add_records() =
-            author_.sign(dice_.chance(0.5) ? gossip::run_fact("r-evil", 4) : gossip::revocation_fact(peer.id),
-                         ++counter_, fleet_.now(self_));
+        *message.add_records() = author_.sign(
+            dice_.chance(0.5) ? gossip::run_fact("r-evil", 4) : gossip::revocation_fact(peer.id),
+            ++counter_, fleet_.now(self_));
         break;
       case 2:  // two contents of one version
-        *message.add_records() =
-            author_.sign(node_fact(self_, dice_.between(0, 1)), 1'000'000 + counter_ / 50, fleet_.now(self_));
+        *message.add_records() = author_.sign(node_fact(self_, dice_.between(0, 1)),
+                                              1'000'000 + counter_ / 50, fleet_.now(self_));
         break;
       case 3:  // as much as it may say, as often as it can
         for (ExpertIndex i = 0; i < kExperts; ++i) {
-          const pb::RecordBody fact = gossip::expert_fact(kRun, i, 1'000'000, text(counter_), 1ULL << 40);
+          const pb::RecordBody fact =
+              gossip::expert_fact(kRun, i, 1'000'000, text(counter_), 1ULL << 40);
           *message.add_records() = author_.sign(fact, ++counter_, fleet_.now(self_));
         }
         break;
@@ -174,7 +180,8 @@ class Liar {
         break;
       }
       case 7:
-        message.set_digest(std::string(8 * protocol::kGossipBuckets, static_cast<char>(dice_.u64())));
+        message.set_digest(
+            std::string(8 * protocol::kGossipBuckets, static_cast<char>(dice_.u64())));
         break;
       default: {
         const char noise = static_cast<char>(dice_.u64());
@@ -189,8 +196,9 @@ class Liar {
 
   void forge(pb::SignedRecord& record) {
     const std::size_t victim = dice_.between(0, fleet_.size() - 1);
-    record = Author(victim).sign(victim == 0 ? gossip::run_fact(kRun, 1) : node_fact(self_, counter_),
-                                 1ULL << 50, fleet_.now(self_));
+    record =
+        Author(victim).sign(victim == 0 ? gossip::run_fact(kRun, 1) : node_fact(self_, counter_),
+                            1ULL << 50, fleet_.now(self_));
     if (dice_.chance(0.5)) {
       record.mutable_signature()->front() ^= 1;
     } else {
@@ -214,7 +222,8 @@ class Liar {
   std::uint64_t counter_ = 0;
 };
 
-// Everyone who is up and honest holds what every such one said last; the tables are alike.
+// Everyone who is up and honest holds what every such one said last; the tables
+// are alike.
 std::string disagreement(Fleet& fleet, const Watcher& watcher, const std::set<std::size_t>& gone) {
   const gossip::Table* first = nullptr;
   for (std::size_t holder = 0; holder < fleet.size(); ++holder) {
@@ -231,7 +240,8 @@ std::string disagreement(Fleet& fleet, const Watcher& watcher, const std::set<st
     }
     if (first == nullptr) first = &member.core->table();
     if (member.core->table().fingerprints() != first->fingerprints()) {
-      return text(holder, " holds ", member.core->table().size(), " records, the first ", first->size());
+      return text(holder, " holds ", member.core->table().size(), " records, the first ",
+                  first->size());
     }
   }
   return "";
@@ -239,8 +249,11 @@ std::string disagreement(Fleet& fleet, const Watcher& watcher, const std::set<st
 
 FleetConfig small_fleet(std::uint64_t seed, std::size_t nodes) {
   FleetConfig config{.seed = seed, .nodes = nodes};
-  config.limits = {
-      .records = 80, .bytes = 1 << 20, .author_records = 6, .run_records = 40, .remembered_dead = 100};
+  config.limits = {.records = 80,
+                   .bytes = 1 << 20,
+                   .author_records = 6,
+                   .run_records = 40,
+                   .remembered_dead = 100};
   config.gossip.rotate = 20s;
   config.gossip.dial_again = 10s;
   config.gossip.ban = 30s;
@@ -268,8 +281,8 @@ class GossipChaos : public testing::TestWithParam<std::uint64_t> {
     } else {
       fleet.say(member, node_fact(member, ++changes));
       if (member.number <= 8) {
-        fleet.say(member, gossip::expert_fact(kRun, static_cast<ExpertIndex>(member.number), 100 + changes,
-                                              text(changes)));
+        fleet.say(member, gossip::expert_fact(kRun, static_cast<ExpertIndex>(member.number),
+                                              100 + changes, text(changes)));
       }
     }
   }
@@ -299,15 +312,17 @@ class GossipChaos : public testing::TestWithParam<std::uint64_t> {
 
   void run_chaos() {
     const std::size_t liars = dice.between(0, 2);
-    for (std::size_t i = 0; i < liars; ++i) lies.emplace_back(fleet, fleet.member(kNodes - i), GetParam());
+    for (std::size_t i = 0; i < liars; ++i)
+      lies.emplace_back(fleet, fleet.member(kNodes - i), GetParam());
     fleet.on_lie = [&](Member& liar, Member&, const pb::GossipMessage& message) {
       lies[kNodes - liar.number].hear(message);
     };
     for (std::size_t i = 0; i <= kNodes; ++i) {
       if (!fleet.member(i).lies) boot(fleet.member(i), false);
     }
-    fleet.faults = {
-        .loss = dice.real(0, 0.4), .duplication = dice.real(0, 0.2), .delay_most = dice.duration(2ms, 3s)};
+    fleet.faults = {.loss = dice.real(0, 0.4),
+                    .duplication = dice.real(0, 0.2),
+                    .delay_most = dice.duration(2ms, 3s)};
     for (int second = 0; second < 200; ++second) {
       if (dice.chance(0.5)) one_fault();
       for (Liar& liar : lies) liar.act();
@@ -358,10 +373,12 @@ TEST_P(GossipChaos, HoldsItsRulesAndAgreesOnceTheFaultsStop) {
   EXPECT_EQ(watcher.banned() > 0, !lies.empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(seeds, GossipChaos, testing::Range<std::uint64_t>(1, 40 / SKERRY_SEED_DIVISOR + 1));
+INSTANTIATE_TEST_SUITE_P(seeds, GossipChaos,
+                         testing::Range<std::uint64_t>(1, 40 / SKERRY_SEED_DIVISOR + 1));
 
-// Four days of clocks an hour off, with one who hands out the dead as if they were fresh: who lives is always known, who died
-// is forgotten a day later and stays so.
+// Four days of clocks an hour off, with one who hands out the dead as if they
+// were fresh: who lives is always known, who died is forgotten a day later and
+// stays so.
 TEST(GossipClocks, NeitherLoseTheLivingNorKeepTheDead) {
   constexpr std::size_t kNodes = 12;
   FleetConfig config = small_fleet(7, kNodes);
@@ -389,12 +406,14 @@ TEST(GossipClocks, NeitherLoseTheLivingNorKeepTheDead) {
     if (hour == 30) {
       for (const std::size_t i : dying) fleet.stop(fleet.member(i));
     }
-    if (hour % 10 == 0) fleet.member(7).clock_offset = -fleet.member(7).clock_offset - (hour == 10 ? 1h : 0h);
+    if (hour % 10 == 0)
+      fleet.member(7).clock_offset = -fleet.member(7).clock_offset - (hour == 10 ? 1h : 0h);
     for (std::size_t i = 0; i < kNodes; ++i) fleet.dial(liar, fleet.member(i));
     for (std::size_t i = 0; i < kNodes; ++i) {
       pb::GossipMessage asking;
       for (std::size_t n = 1; n < kNodes; ++n) {
-        asking.add_wants(gossip::position_of({.kind = Kind::kNode, .author = fleet.member(n).id}, false));
+        asking.add_wants(
+            gossip::position_of({.kind = Kind::kNode, .author = fleet.member(n).id}, false));
       }
       fleet.send(liar, fleet.member(i), asking.SerializeAsString());
       pb::GossipMessage replayed;
@@ -410,7 +429,8 @@ TEST(GossipClocks, NeitherLoseTheLivingNorKeepTheDead) {
       Member& member = fleet.member(i);
       if (!member.core) continue;
       for (std::size_t n = 1; n < kNodes; ++n) {
-        const bool held = member.core->table().find_node(fleet.member(n).id, fleet.now(member)) != nullptr;
+        const bool held =
+            member.core->table().find_node(fleet.member(n).id, fleet.now(member)) != nullptr;
         if (fleet.member(n).core) {
           EXPECT_TRUE(held) << i << " lost " << n << " in hour " << hour;
         } else if (hour > 30 + 24 + 4) {
@@ -430,7 +450,9 @@ TEST(GossipStart, AFleetThatStartsAtOnceSoonKnowsItself) {
   Fleet fleet(config);
   Member& late = fleet.member(kNodes);
   std::size_t arrived = 0;
-  fleet.on_effects = [&](Member&, const gossip::Effects& effects) { arrived += effects.news.size(); };
+  fleet.on_effects = [&](Member&, const gossip::Effects& effects) {
+    arrived += effects.news.size();
+  };
   fleet.start(fleet.member(0));
   for (std::size_t i = 1; i < kNodes; ++i) {
     fleet.start(fleet.member(i));
@@ -441,7 +463,8 @@ TEST(GossipStart, AFleetThatStartsAtOnceSoonKnowsItself) {
   EXPECT_EQ(arrived, all);
   const Duration begin = fleet.time();
   fleet.start(late);
-  fleet.run(begin + 20 * config.gossip.round, [&] { return late.core->table().size() == kNodes - 1; });
+  fleet.run(begin + 20 * config.gossip.round,
+            [&] { return late.core->table().size() == kNodes - 1; });
   EXPECT_EQ(late.core->table().size(), kNodes - 1);
 }
 
@@ -452,10 +475,11 @@ TEST(GossipFleet, AnyNodeCanTellWhereTheEnsembleIs) {
   fleet.say(fleet.member(0), gossip::run_fact(kRun, 3));
   for (std::size_t i = 1; i <= 3; ++i) {
     const auto index = static_cast<ExpertIndex>(i - 1);
-    fleet.say(fleet.member(i), gossip::expert_fact(kRun, index, 100 * i, text("checkpoint ", index)));
     fleet.say(fleet.member(i),
-              gossip::node_fact(address_of(fleet.member(i)),
-                                {"spec", "router", text("checkpoint ", index), text("statistics ", index)}));
+              gossip::expert_fact(kRun, index, 100 * i, text("checkpoint ", index)));
+    fleet.say(fleet.member(i), gossip::node_fact(address_of(fleet.member(i)),
+                                                 {"spec", "router", text("checkpoint ", index),
+                                                  text("statistics ", index)}));
   }
   fleet.run(60s);
   fleet.stop(fleet.member(0));  // for good

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/gossip_rules.h"
 
 #include <algorithm>
@@ -15,7 +16,8 @@ using gossip::Record;
 using gossip::RecordPtr;
 using gossip::Table;
 
-// Where nothing has changed in a bucket its fingerprint is what it was: most looks cost a comparison.
+// Where nothing has changed in a bucket its fingerprint is what it was: most
+// looks cost a comparison.
 void GossipRules::stepped(const Look& look) {
   Process& process = processes_[look.name];
   const gossip::Limits& limits = look.table.limits();
@@ -44,9 +46,11 @@ void GossipRules::stepped(const Look& look) {
   for (const std::vector<Entry>& bucket : process.held) check_revoked(look, process, bucket);
 }
 
-void GossipRules::changed(const Look& look, Process& process, std::size_t bucket, std::vector<Entry>& fresh) {
+void GossipRules::changed(const Look& look, Process& process, std::size_t bucket,
+                          std::vector<Entry>& fresh) {
   std::vector<Entry> held;
-  for (const Entry* entry : look.table.in(Table::range_of_bucket(bucket), look.now)) held.push_back(*entry);
+  for (const Entry* entry : look.table.in(Table::range_of_bucket(bucket), look.now))
+    held.push_back(*entry);
   std::vector<Entry>& before = process.held[bucket];
   const auto find = [](const std::vector<Entry>& entries, const Key& key) {
     return std::ranges::find(entries, key,
@@ -60,7 +64,8 @@ void GossipRules::changed(const Look& look, Process& process, std::size_t bucket
     if (old.record->key.kind == Kind::kRevocation) process.revoked.erase(old.record->key.subject);
     if (!tells) continue;
     world_.trace.line([&] {
-      return text(look.name, " lets go of ", describe(*old.record), is_over ? ": it has expired" : "");
+      return text(look.name, " lets go of ", describe(*old.record),
+                  is_over ? ": it has expired" : "");
     });
   }
   for (const Entry& entry : held) {
@@ -77,7 +82,8 @@ void GossipRules::changed(const Look& look, Process& process, std::size_t bucket
     }
     if (!tells) continue;
     world_.trace.line([&] {
-      return text(look.name, record.key.author == look.self ? " says " : " learns ", describe(record),
+      return text(look.name, record.key.author == look.self ? " says " : " learns ",
+                  describe(record),
                   at == before.end() ? "" : text(", in place of ", at->record->version.counter));
     });
   }
@@ -109,7 +115,8 @@ void GossipRules::saved(const std::string& name, const NodeId& self) {
   }
 }
 
-// A process goes on where its own disk says that an earlier one was: also where those records have expired.
+// A process goes on where its own disk says that an earlier one was: also where
+// those records have expired.
 void GossipRules::check_signed(const Look& look, const Record& record) {
   if (record.key.author != look.self || shared_.contains(look.self)) return;
   const auto found = kept_.find(look.self);
@@ -117,7 +124,9 @@ void GossipRules::check_signed(const Look& look, const Record& record) {
   const Kept& kept = found->second;
   const auto of_key = kept.of_key.find(record.key);
   const bool is_first = record.version.counter == 1;
-  const std::uint64_t least = is_first ? kept.of_all : of_key == kept.of_key.end() ? 0 : of_key->second;
+  const std::uint64_t least = is_first                      ? kept.of_all
+                              : of_key == kept.of_key.end() ? 0
+                                                            : of_key->second;
   fail_if(record.version.incarnation < least, "S11", look.name, " signs ", describe(record),
           " under incarnation ", record.version.incarnation, ", and its disk knows ", least);
 }
@@ -144,8 +153,8 @@ void GossipRules::check_content(const Look& look, const RecordPtr& held) {
   const auto [content, is_new] = contents_.try_emplace(number, record.version.body);
   if (is_new) history_[record.key].push_back(held);
   if (content->second != record.version.body && !shared_.contains(record.key.author)) {
-    world_.violated("S11",
-                    text(record.key.author, " signed two contents of one version: ", describe(record)));
+    world_.violated(
+        "S11", text(record.key.author, " signed two contents of one version: ", describe(record)));
   }
 }
 
@@ -168,30 +177,34 @@ std::string GossipRules::what_is_wrong(const Record& record) {
 
 void GossipRules::check_version(const Look& look, Process& process, const Record& record) {
   if (process.expired.contains(record.version.body)) {
-    world_.violated("S11", text(look.name, " holds ", describe(record), " again, which has expired there"));
+    world_.violated(
+        "S11", text(look.name, " holds ", describe(record), " again, which has expired there"));
   }
   gossip::Version& highest = process.highest.try_emplace(record.key, record.version).first->second;
   if (record.version < highest) {
-    world_.violated("S11", text(look.name, " holds ", describe(record),
-                                ", and has held a newer one: ", highest.incarnation, ".", highest.counter));
+    world_.violated(
+        "S11", text(look.name, " holds ", describe(record),
+                    ", and has held a newer one: ", highest.incarnation, ".", highest.counter));
   }
   highest = std::max(highest, record.version);
 }
 
-void GossipRules::check_revoked(const Look& look, const Process& process, const std::vector<Entry>& held) {
+void GossipRules::check_revoked(const Look& look, const Process& process,
+                                const std::vector<Entry>& held) {
   for (const Entry& entry : held) {
     if (!process.revoked.contains(entry.record->key.author)) continue;
-    if (look.now.boot >= std::chrono::seconds(entry.dies_at_s)) continue;  // over, and not yet swept out
-    world_.violated("S10",
-                    text(look.name, " holds ", describe(*entry.record), ", and that its author is revoked"));
+    if (look.now.boot >= std::chrono::seconds(entry.dies_at_s))
+      continue;  // over, and not yet swept out
+    world_.violated("S10", text(look.name, " holds ", describe(*entry.record),
+                                ", and that its author is revoked"));
   }
 }
 
 std::string GossipRules::describe(const Record& record) const {
   const bool by_coordinator = record.by_coordinator;
-  const std::string whose =
-      text(by_coordinator ? std::string("the coordinator") : world_.trace.node(record.key.author.str()),
-           "'s record ", record.version.counter);
+  const std::string whose = text(
+      by_coordinator ? std::string("the coordinator") : world_.trace.node(record.key.author.str()),
+      "'s record ", record.version.counter);
   const pb::RecordBody& body = record.body;
   if (record.key.kind == Kind::kRevocation)
     return text(whose, ": ", world_.trace.node(record.key.subject.str()), " is revoked");

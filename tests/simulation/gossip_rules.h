@@ -1,5 +1,8 @@
-// What must hold of records after every step of every process's gossip, by the ids of docs/internals/reliability.md. Written from the
-// rules alone: it looks at the tables, keeps its own account of each process, and checks signatures itself.
+// SPDX-License-Identifier: Apache-2.0
+// What must hold of records after every step of every process's gossip, by the
+// ids of docs/internals/reliability.md. Written from the rules alone: it looks
+// at the tables, keeps its own account of each process, and checks signatures
+// itself.
 //
 //   S10   a record is held only with its author's signature, by an author whom the coordinator certified as a node (or by the
 //         coordinator), who is not revoked by what the same process holds; only the coordinator tells of runs and revocations
@@ -39,19 +42,23 @@ class GossipRules {
   void stepped(const Look& look);
   // The next look at this name is of another process.
   void stopped(const std::string& name) { processes_.erase(name); }
-  // Two processes sign by this key, or somebody else does: its versions say nothing.
+  // Two processes sign by this key, or somebody else does: its versions say
+  // nothing.
   void key_is_shared(const NodeId& node) { shared_.insert(node); }
-  // On purpose, of its node record: all who hear of both are to hold the same one.
+  // On purpose, of its node record: all who hear of both are to hold the same
+  // one.
   void signs_two_contents(const NodeId& node) {
     shared_.insert(node);
     two_faced_.insert(node);
   }
   const std::set<NodeId>& two_faced() const { return two_faced_; }
 
-  // The disk of this process, whose author is `self`, knows from now on of every word that `self` has signed.
+  // The disk of this process, whose author is `self`, knows from now on of
+  // every word that `self` has signed.
   void saved(const std::string& name, const NodeId& self);
   void disk_lost(const NodeId& author) { kept_.erase(author); }
-  // Whether the author of `version` has signed a newer one: whoever held it refuses older ones until it forgets.
+  // Whether the author of `version` has signed a newer one: whoever held it
+  // refuses older ones until it forgets.
   bool is_overtaken(const gossip::Key& key, const gossip::Version& version) const;
   // When this content was first held anywhere: when it was signed.
   Duration signed_at(const gossip::Version& version) const;
@@ -74,12 +81,14 @@ class GossipRules {
   };
   using Number = std::tuple<gossip::Key, std::uint64_t, std::uint64_t>;
 
-  void changed(const Look& look, Process& process, std::size_t bucket, std::vector<gossip::Entry>& fresh);
+  void changed(const Look& look, Process& process, std::size_t bucket,
+               std::vector<gossip::Entry>& fresh);
   void check_content(const Look& look, const gossip::RecordPtr& held);
   void check_signed(const Look& look, const gossip::Record& record);
   static std::string what_is_wrong(const gossip::Record& record);
   void check_version(const Look& look, Process& process, const gossip::Record& record);
-  void check_revoked(const Look& look, const Process& process, const std::vector<gossip::Entry>& held);
+  void check_revoked(const Look& look, const Process& process,
+                     const std::vector<gossip::Entry>& held);
   template <class... Parts>
   void fail_if(bool broken, const char* id, const Parts&... parts) {
     if (broken) world_.violated(id, text(parts...));
@@ -91,7 +100,8 @@ class GossipRules {
   std::map<Hash, std::string> genuine_;  // body → the signature that was found right
   std::map<Number, Hash> contents_;
   std::map<gossip::Key, gossip::Version> newest_;  // of all that was held anywhere
-  // The highest incarnations that the author's disk knows of: of each key, and of all.
+  // The highest incarnations that the author's disk knows of: of each key, and
+  // of all.
   struct Kept {
     std::map<gossip::Key, std::uint64_t> of_key;
     std::uint64_t of_all = 0;

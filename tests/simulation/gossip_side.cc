@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/gossip_side.h"
 
 #include <algorithm>
@@ -10,18 +11,23 @@
 namespace skerry::simulation {
 namespace {
 
-// Of a node's records: so short that they expire within a seed, and are signed anew a few times.
+// Of a node's records: so short that they expire within a seed, and are signed
+// anew a few times.
 constexpr Duration kNodeLifetime = seconds(120);
-// Of the coordinator's: signed anew within a seed. They outlive it where it is killed for good in the end.
+// Of the coordinator's: signed anew within a seed. They outlive it where it is
+// killed for good in the end.
 constexpr Duration kCoordinatorLifetime = seconds(600);
 constexpr std::size_t kCoordinatorConnections = 1000;
-// What a process has to say is put together that often, in looks. The programs do it with each, which would cost too much.
+// What a process has to say is put together that often, in looks. The programs
+// do it with each, which would cost too much.
 constexpr unsigned kSayEvery = 3;
 
 gossip::SignatureChecks checks() {
   return {.of_key = is_signed_by,
           .of_certificate = [](const pb::Certificate& certificate, std::string_view key,
-                               std::int64_t /*unix_ms*/) { return open_certificate(certificate, key); }};
+                               std::int64_t /*unix_ms*/) {
+            return open_certificate(certificate, key);
+          }};
 }
 
 const char* why_refused(gossip::Verdict verdict) {
@@ -57,7 +63,8 @@ void tell_refusals(World& world, const GossipProcess& process, const GossipRules
     const std::string why =
         why_refused(table.judge(*record, std::chrono::milliseconds(wire.age_ms()), process.now()));
     if (why.empty()) continue;
-    world.trace.line([&] { return text(process.name, " refuses ", rules.describe(*record), ": ", why); });
+    world.trace.line(
+        [&] { return text(process.name, " refuses ", rules.describe(*record), ": ", why); });
   }
 }
 
@@ -65,7 +72,8 @@ void tell_refusals(World& world, const GossipProcess& process, const GossipRules
 
 gossip::Config GossipGround::simulated_pace() {
   gossip::Config pace;
-  // With so few nodes, and so many of them cut off at a time, what was missed is looked for oftener.
+  // With so few nodes, and so many of them cut off at a time, what was missed
+  // is looked for oftener.
   pace.round = seconds(3);
   pace.digest_rounds = 8;
   pace.coordinator_rounds = 8;
@@ -79,7 +87,8 @@ gossip::Config GossipGround::simulated_pace() {
 
 // ---- A daemon's ----
 
-DaemonGossip::DaemonGossip(World& world, GossipGround& ground, GossipProcess process, Settings settings)
+DaemonGossip::DaemonGossip(World& world, GossipGround& ground, GossipProcess process,
+                           Settings settings)
     : world_(world),
       ground_(ground),
       process_(std::move(process)),
@@ -91,9 +100,10 @@ DaemonGossip::DaemonGossip(World& world, GossipGround& ground, GossipProcess pro
             .admits = {},
             .boot = [this] { return process_.now().boot; },
             .wake = [this] { process_.deliver([this] { poll(); }); },
-            .overhears = ground.rules.tells
-                             ? [this](const NodeId&, const pb::BlobMessage& message) { overhear(message); }
-                             : std::function<void(const NodeId&, const pb::BlobMessage&)>()}),
+            .overhears =
+                ground.rules.tells
+                    ? [this](const NodeId&, const pb::BlobMessage& message) { overhear(message); }
+                    : std::function<void(const NodeId&, const pb::BlobMessage&)>()}),
       neighbours_(make(std::move(settings))) {}
 
 DaemonGossip::~DaemonGossip() { ground_.rules.stopped(process_.name); }
@@ -139,7 +149,7 @@ void DaemonGossip::poll() {
                          .now = process_.now()});
 }
 
-// As the daemon's host does (daemon/host_peers.cc).
+// As the daemon's host does (daemon/host/host_peers.cc).
 std::vector<daemon::Event> DaemonGossip::look(const daemon::Core& core,
                                               const std::map<Hash, daemon::ObjectKind>& objects) {
   if (!hears_coordinator()) {
@@ -159,7 +169,8 @@ std::vector<daemon::Event> DaemonGossip::look(const daemon::Core& core,
   std::set<ExpertId> experts;
   for (const Hash& object : objects_) {
     const Object* known = world_.library.find(object);
-    if (known != nullptr && known->checkpoint) experts.insert({RunId(known->facts.run), known->facts.expert});
+    if (known != nullptr && known->checkpoint)
+      experts.insert({RunId(known->facts.run), known->facts.expert});
   }
   for (const daemon::KeptCheckpoint& each : core.kept()) experts.insert(each.expert);
   const std::vector<daemon::KeptCheckpoint> newest_first(core.kept().rbegin(), core.kept().rend());
@@ -207,35 +218,35 @@ CoordinatorGossip::CoordinatorGossip(World& world, GossipGround& ground, GossipP
                             const pb::BlobMessage&
                                 message) { tell_refusals(world_, process_, ground_.rules, table(), message); }
                    : std::function<void(const NodeId&, const pb::BlobMessage&)>()}),
-      herald_(signer_, kCoordinatorConnections, seed, saved, process_.now(), {ground.pace, checks()}) {}
+      publisher_(signer_, kCoordinatorConnections, seed, saved, process_.now(), {ground.pace, checks()}) {}
 
 CoordinatorGossip::~CoordinatorGossip() { ground_.rules.stopped(process_.name); }
 
 std::string CoordinatorGossip::save() const {
   ground_.rules.saved(process_.name, signer_.node_id());
-  return herald_.save(process_.now());
+  return publisher_.save(process_.now());
 }
 
 void CoordinatorGossip::on_peer(const protocol::PeerEvent& event) {
   const Now now = process_.now();
   if (const auto* connected = std::get_if<protocol::PeerConnected>(&event)) {
     peers_.insert(connected->peer);
-    herald_.talk().connected(connected->peer, connected->dialled, now);
+    publisher_.talk().connected(connected->peer, connected->dialled, now);
   } else if (const auto* heard = std::get_if<protocol::PeerMessage>(&event)) {
     const auto message = protocol::parse_gossip_message(heard->message.gossip());
-    if (message) return herald_.talk().received(heard->peer, *message, now);
+    if (message) return publisher_.talk().received(heard->peer, *message, now);
     end_.close(heard->peer);
-    herald_.talk().disconnected(heard->peer);
+    publisher_.talk().disconnected(heard->peer);
   } else if (const auto* gone = std::get_if<protocol::PeerGone>(&event)) {
     peers_.erase(gone->peer);
-    herald_.talk().disconnected(gone->peer);
+    publisher_.talk().disconnected(gone->peer);
   }
 }
 
 void CoordinatorGossip::poll() {
   end_.poll([this](const protocol::PeerEvent& event) { on_peer(event); });
-  herald_.talk().tick(process_.now());
-  gossip::Effects effects = herald_.talk().take_effects();
+  publisher_.talk().tick(process_.now());
+  gossip::Effects effects = publisher_.talk().take_effects();
   for (const gossip::Send& each : effects.sends) {
     pb::BlobMessage message;
     message.set_gossip(each.message.SerializeAsString());
@@ -243,7 +254,7 @@ void CoordinatorGossip::poll() {
   }
   for (const gossip::Misbehaved& each : effects.misbehaved) {
     end_.close(each.peer);
-    herald_.talk().disconnected(each.peer);
+    publisher_.talk().disconnected(each.peer);
     peers_.erase(each.peer);
   }
   ground_.rules.stepped({.name = process_.name,
@@ -263,23 +274,23 @@ std::vector<NodeId> CoordinatorGossip::holders(const Hash& object) {
 }
 
 // As the coordinator's host does: records speak of what is durable only (S7).
-std::optional<coordinator::RecordsHeard> CoordinatorGossip::look(const coordinator::Core& core) {
+std::optional<coordinator::RecordsReceived> CoordinatorGossip::look(const coordinator::Core& core) {
   for (const NodeId& peer : std::set(peers_)) {
     if (admits_(peer)) continue;
     end_.close(peer);
-    herald_.talk().disconnected(peer);
+    publisher_.talk().disconnected(peer);
     peers_.erase(peer);
   }
   if (!facts_ && core.last_batch() != told_batch_ && looks_++ % kSayEvery == 0)
     facts_ = Facts{core.last_batch(), core.run_facts(), core.deleted_runs(), core.revoked()};
   if (facts_ && core.persisted_batch() >= facts_->batch) {
-    herald_.tell(facts_->runs, facts_->deleted, facts_->revoked, process_.now());
+    publisher_.tell(facts_->runs, facts_->deleted, facts_->revoked, process_.now());
     told_batch_ = facts_->batch;
     facts_.reset();
   }
-  herald_.talk().recall(core.recalls());
+  publisher_.talk().recall(core.recalls());
   poll();
-  return herald_.hear(process_.now());
+  return publisher_.hear(process_.now());
 }
 
 }  // namespace skerry::simulation

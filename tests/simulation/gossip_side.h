@@ -1,5 +1,7 @@
-// Gossip in a simulated cluster: a daemon's real Neighbours and the coordinator's real Herald, on the mesh. Each belongs to
-// one process and ends with it; what it saved is its host's disk's.
+// SPDX-License-Identifier: Apache-2.0
+// Gossip in a simulated cluster: a daemon's real Neighbours and the
+// coordinator's real FactPublisher, on the mesh. Each belongs to one process
+// and ends with it; what it saved is its host's disk's.
 #pragma once
 
 #include <functional>
@@ -9,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/herald.h"
-#include "daemon/core.h"
-#include "daemon/neighbours.h"
+#include "coordinator/host/fact_publisher.h"
+#include "daemon/core/core.h"
+#include "daemon/host/neighbours.h"
 #include "tests/simulation/authority.h"
 #include "tests/simulation/gossip_rules.h"
 #include "tests/simulation/peer_mesh.h"
@@ -56,7 +58,8 @@ class DaemonGossip {
   DaemonGossip(World& world, GossipGround& ground, GossipProcess process, Settings settings);
   ~DaemonGossip();
 
-  // About once a second: says what changed here. What the core is to be told of what became known.
+  // About once a second: says what changed here. What the core is to be told of
+  // what became known.
   std::vector<daemon::Event> look(const daemon::Core& core,
                                   const std::map<Hash, daemon::ObjectKind>& objects);
   // Who says that it holds this and is connected; others are dialled.
@@ -95,16 +98,16 @@ class CoordinatorGossip {
                     std::uint64_t seed, const std::string& saved);
   ~CoordinatorGossip();
 
-  // About once a second: tells what is durable by now, and lets nobody stay who is let in no more. What the core is to hear
-  // of records.
-  std::optional<coordinator::RecordsHeard> look(const coordinator::Core& core);
+  // About once a second: tells what is durable by now, and lets nobody stay who
+  // is let in no more. What the core is to hear of records.
+  std::optional<coordinator::RecordsReceived> look(const coordinator::Core& core);
   std::string save() const;
-  std::uint64_t incarnation() const { return herald_.incarnation(); }
+  std::uint64_t incarnation() const { return publisher_.incarnation(); }
   // Connected nodes that say that they hold it.
   std::vector<NodeId> holders(const Hash& object);
   // A specification that it made.
-  bool serves(const Hash& object) const { return herald_.read(object, object) != nullptr; }
-  const gossip::Table& table() { return herald_.talk().table(); }
+  bool serves(const Hash& object) const { return publisher_.read(object, object) != nullptr; }
+  const gossip::Table& table() { return publisher_.talk().table(); }
   Now now() const { return process_.now(); }
 
  private:
@@ -123,7 +126,7 @@ class CoordinatorGossip {
   Admits admits_;
   SimulatedSigner signer_;
   MeshEnd end_;
-  coordinator::Herald herald_;
+  coordinator::FactPublisher publisher_;
   std::optional<Facts> facts_;  // wait to be durable
   std::uint64_t told_batch_ = 0;
   unsigned looks_ = 0;

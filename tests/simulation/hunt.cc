@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/hunt.h"
 
 #include <csignal>
@@ -16,7 +17,8 @@
 namespace skerry::simulation {
 namespace {
 
-// The rule that a run breaks: "" for none, "CHECK" where the process ended itself. With the faults that took place.
+// The rule that a run breaks: "" for none, "CHECK" where the process ended
+// itself. With the faults that took place.
 struct Finding {
   std::string id;
   std::set<std::uint32_t> faults;
@@ -47,7 +49,8 @@ void hunt_one(const PlantedBug& bug, std::uint64_t seeds_limit, const Mouth& mou
   planted_bug = static_cast<std::size_t>(&bug - kPlantedBugs);
   for (std::uint64_t seed = 1; seed <= seeds_limit; ++seed) {
     mouth.say(text(seed));
-    const Report report = bug.found_by == FoundBy::kHosts ? simulate_hosts(seed) : simulate({.seed = seed});
+    const Report report =
+        bug.found_by == FoundBy::kHosts ? simulate_hosts(seed) : simulate({.seed = seed});
     if (report.violations.empty()) continue;
     return mouth.say(report.violations.front().id);
   }
@@ -73,7 +76,8 @@ std::set<std::uint32_t> parse_list(const std::string& list) {
   return numbers;
 }
 
-// Delta debugging: leaves out ever smaller parts, as long as the same rule breaks.
+// Delta debugging: leaves out ever smaller parts, as long as the same rule
+// breaks.
 std::optional<Shrunk> shrink(std::uint64_t seed) {
   Finding found = find({.seed = seed});
   if (found.id.empty()) return std::nullopt;
@@ -113,7 +117,9 @@ int hunt_planted(const std::string& name, std::uint64_t seeds_limit, unsigned pr
   }
   std::map<std::string_view, std::uint64_t> needed;
   std::printf("%-24s %6s  %-8s %s\n", "planted", "seeds", "rule", "what");
-  const auto work = [&](std::size_t job, const Mouth& mouth) { hunt_one(*wanted[job], seeds_limit, mouth); };
+  const auto work = [&](std::size_t job, const Mouth& mouth) {
+    hunt_one(*wanted[job], seeds_limit, mouth);
+  };
   run_apart(wanted.size(), processes, work, [&](std::size_t job, const Ended& ended) {
     const PlantedBug& bug = *wanted[job];
     std::string rule = ended.signal == SIGABRT ? "CHECK" : "none";
@@ -128,9 +134,10 @@ int hunt_planted(const std::string& name, std::uint64_t seeds_limit, unsigned pr
     std::fflush(stdout);
   });
   std::string seeds;
-  for (const auto& [bug, count] : needed) seeds += text(seeds.empty() ? "" : ",", '"', bug, "\":", count);
-  std::cout << "{\"planted\":" << wanted.size() << ",\"found\":" << needed.size() << ",\"seeds\":{" << seeds
-            << "}}\n";
+  for (const auto& [bug, count] : needed)
+    seeds += text(seeds.empty() ? "" : ",", '"', bug, "\":", count);
+  std::cout << "{\"planted\":" << wanted.size() << ",\"found\":" << needed.size() << ",\"seeds\":{"
+            << seeds << "}}\n";
   return needed.size() == wanted.size() && !wanted.empty() ? 0 : 1;
 }
 

@@ -1,5 +1,7 @@
-// What is done with seeds beyond running them: shrinking the schedule of one that fails, and hunting planted bugs. Each
-// run has a process of its own, since a CHECK that fails is a finding too.
+// SPDX-License-Identifier: Apache-2.0
+// What is done with seeds beyond running them: shrinking the schedule of one
+// that fails, and hunting planted bugs. Each run has a process of its own,
+// since a CHECK that fails is a finding too.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +13,8 @@
 
 namespace skerry::simulation {
 
-// The faults of a seed's schedule without which the same rule is still broken, left out as far as it goes. None if the
-// seed breaks no rule.
+// The faults of a seed's schedule without which the same rule is still broken,
+// left out as far as it goes. None if the seed breaks no rule.
 struct Shrunk {
   std::string id;  // of the rule
   std::size_t before = 0;
@@ -24,8 +26,9 @@ std::optional<Shrunk> shrink(std::uint64_t seed);
 std::string list_text(const std::set<std::uint32_t>& numbers);
 std::set<std::uint32_t> parse_list(const std::string& text);
 
-// Each planted bug, or the one of this name, against the seeds from 1 on: a table, and a line of JSON. The exit code: 0 if
-// each was found within `seeds_limit`.
+// Each planted bug, or the one of this name, against the seeds from 1 on: a
+// table, and a line of JSON. The exit code: 0 if each was found within
+// `seeds_limit`.
 int hunt_planted(const std::string& name, std::uint64_t seeds_limit, unsigned processes);
 
 }  // namespace skerry::simulation

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What reaches a process: at once, or, while it stands still, when it goes on.
 #pragma once
 
@@ -27,7 +28,8 @@ class Inbox {
     }
   }
 
-  // What came meanwhile, in order, while the process lives on and does not stand still again.
+  // What came meanwhile, in order, while the process lives on and does not
+  // stand still again.
   template <class Lives>
   void catch_up(Lives&& lives) {
     while (!waiting_.empty() && lives() && !is_closed_) {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/invariants.h"
 
 #include <algorithm>
@@ -9,7 +10,8 @@
 namespace skerry::simulation {
 namespace {
 
-// From then on a commit of a node that goes away may wait for nobody: ten seconds, less what clocks may differ by.
+// From then on a commit of a node that goes away may wait for nobody: ten
+// seconds, less what clocks may differ by.
 constexpr Duration kLeavesFor = std::chrono::seconds(8);
 
 bool same_lease(const coordinator::LeaseView& a, const coordinator::LeaseView& b) {
@@ -22,7 +24,8 @@ std::string raw(const std::optional<Hash>& hash) { return hash ? hash->raw() : "
 
 void Invariants::violated(const std::string& id, const std::string& what) {
   violations_.push_back({id, world_.trace.readable(what), world_.timeline.now()});
-  world_.trace.line([&] { return text("*** ", id, " is violated: ", world_.trace.readable(what)); });
+  world_.trace.line(
+      [&] { return text("*** ", id, " is violated: ", world_.trace.readable(what)); });
 }
 
 const std::string& Invariants::node_of(const std::string& key) const {
@@ -37,14 +40,16 @@ void Invariants::coordinator_stepped(const CoordinatorStep& step) {
   const std::string wrong = disk_.stepped(step.event, step.effects);
   fail_if(!wrong.empty(), "events", wrong);
   note_versions(step);
-  if (const auto* received = step.event == nullptr ? nullptr : std::get_if<coordinator::Received>(step.event))
+  if (const auto* received =
+          step.event == nullptr ? nullptr : std::get_if<coordinator::Received>(step.event))
     hear_holdings(*received, step.effects);
   look_at_writes(step);
   if (step.event != nullptr && std::holds_alternative<coordinator::Persisted>(*step.event)) {
     const std::size_t events = disk_.events();
     fail_if(events > world_.event_limit, "S15", "the event log holds ", events, " events");
     const auto [of_node, node] = disk_.most_events_of_a_node();
-    fail_if(of_node > world_.node_event_limit, "S15", "the event log holds ", of_node, " events of ", node);
+    fail_if(of_node > world_.node_event_limit, "S15", "the event log holds ", of_node,
+            " events of ", node);
   }
   check_recall(step);
   if (const auto* received = std::get_if<coordinator::Received>(step.event)) {
@@ -56,10 +61,12 @@ void Invariants::coordinator_stepped(const CoordinatorStep& step) {
   if (!granted_.empty()) check_order(step.experts);
 }
 
-// A version is told once the batch that it was made in, or the last one before, is durable.
+// A version is told once the batch that it was made in, or the last one before,
+// is durable.
 void Invariants::note_versions(const CoordinatorStep& step) {
   if (step.effects.batch.number != 0) last_batch_ = step.effects.batch.number;
-  const auto* persisted = step.event == nullptr ? nullptr : std::get_if<coordinator::Persisted>(step.event);
+  const auto* persisted =
+      step.event == nullptr ? nullptr : std::get_if<coordinator::Persisted>(step.event);
   if (persisted != nullptr) persisted_ = std::max(persisted_, persisted->batch);
   const std::uint64_t version = step.core.last_version();
   if (version > (made_.empty() ? durable_version_ : made_.back().version))
@@ -68,8 +75,10 @@ void Invariants::note_versions(const CoordinatorStep& step) {
     durable_version_ = made_.front().version;
 }
 
-// The coordinator takes a process for a node's where it answers its Hello; that of another process counts no more.
-void Invariants::hear_holdings(const coordinator::Received& event, const coordinator::Effects& effects) {
+// The coordinator takes a process for a node's where it answers its Hello; that
+// of another process counts no more.
+void Invariants::hear_holdings(const coordinator::Received& event,
+                               const coordinator::Effects& effects) {
   const pb::ControlRequest& request = event.request;
   if (!request.has_hello() && !request.has_heartbeat()) return;
   const bool is_answered = std::ranges::any_of(effects.sends, [&](const coordinator::Send& send) {
@@ -104,16 +113,19 @@ void Invariants::look_at_writes(const CoordinatorStep& step) {
   }
 }
 
-void Invariants::check_attempts(const stored::Run& run, const std::vector<coordinator::ExpertView>& experts) {
+void Invariants::check_attempts(const stored::Run& run,
+                                const std::vector<coordinator::ExpertView>& experts) {
   if (run.wanted() != stored::WANTED_FAILED) {
     failed_runs_.erase(run.id());
     return;
   }
   if (!failed_runs_.insert(run.id()).second) return;
-  const bool has_used_all = std::ranges::any_of(experts, [&](const coordinator::ExpertView& expert) {
-    const std::uint32_t at_commit = expert.head ? world_.library.at(*expert.head).facts.attempt : 0;
-    return expert.id.run.str() == run.id() && expert.attempt - at_commit >= world_.attempts;
-  });
+  const bool has_used_all =
+      std::ranges::any_of(experts, [&](const coordinator::ExpertView& expert) {
+        const std::uint32_t at_commit =
+            expert.head ? world_.library.at(*expert.head).facts.attempt : 0;
+        return expert.id.run.str() == run.id() && expert.attempt - at_commit >= world_.attempts;
+      });
   fail_if(!has_used_all, "attempts", "the run fails, and no expert used its ", world_.attempts,
           " attempts since its last commit: ", run.reason());
 }
@@ -125,9 +137,9 @@ void Invariants::check_order(const std::vector<coordinator::ExpertView>& experts
       if (!waits || other.id.run != granted->id.run || other.head_step >= granted->head_step ||
           gave_up(other.id, granted->lease->node))
         continue;
-      violated("order",
-               text(granted->id, " of step ", granted->head_step, " is given to ", granted->lease->node,
-                    ", and ", other.id, " of step ", other.head_step, " waits"));
+      violated("order", text(granted->id, " of step ", granted->head_step, " is given to ",
+                             granted->lease->node, ", and ", other.id, " of step ", other.head_step,
+                             " waits"));
     }
   }
 }
@@ -137,10 +149,10 @@ void Invariants::revocation_acknowledged(const std::string& key, bool overtaken)
   if (overtaken) forgotten_[key] = {};
 }
 
-// What a record says that the coordinator has heard holds from then on. What one of those held that it asked, it knows by the
-// end of asking.
+// What a record says that the coordinator has heard holds from then on. What
+// one of those held that it asked, it knows by the end of asking.
 void Invariants::check_recall(const CoordinatorStep& step) {
-  if (const auto* heard = std::get_if<coordinator::RecordsHeard>(step.event)) {
+  if (const auto* heard = std::get_if<coordinator::RecordsReceived>(step.event)) {
     for (const NodeId& node : heard->revoked) {
       std::erase_if(forgotten_, [&](const auto& each) {
         if (node_of(each.first) != node.str()) return false;
@@ -160,8 +172,10 @@ void Invariants::check_recall(const CoordinatorStep& step) {
   }
 }
 
-// Of a node that it knows. It believes generations within a bound, which these runs do not reach.
-void Invariants::hear_generation(const coordinator::Received& event, const coordinator::Core& core) {
+// Of a node that it knows. It believes generations within a bound, which these
+// runs do not reach.
+void Invariants::hear_generation(const coordinator::Received& event,
+                                 const coordinator::Core& core) {
   constexpr std::uint64_t kBelieved = 50;
   const std::uint64_t seen = event.request.hello().generation();
   if (event.request.has_hello() && core.node_of_key(event.key) && seen < kBelieved)
@@ -199,28 +213,32 @@ void Invariants::hear(const coordinator::Received& event,
   }
 }
 
-// What a node says of an expert that another holds changes nothing for the other.
-void Invariants::check_word(const coordinator::Received& event, const coordinator::ExpertView& now) {
+// What a node says of an expert that another holds changes nothing for the
+// other.
+void Invariants::check_word(const coordinator::Received& event,
+                            const coordinator::ExpertView& now) {
   const Expert& expert = experts_[now.id];
   const auto& before = expert.view.lease;
   if (!expert.seen || !before || before->lapsed || node_of(event.key) == before->node.str()) return;
-  const bool is_same = now.lease && same_lease(*now.lease, *before) && now.epoch == expert.view.epoch &&
-                       now.attempt == expert.view.attempt && now.head == expert.view.head;
-  fail_if(!is_same, "S12", now.id, ": a word of ", node_of(event.key), " changes what ", before->node,
-          " holds");
+  const bool is_same = now.lease && same_lease(*now.lease, *before) &&
+                       now.epoch == expert.view.epoch && now.attempt == expert.view.attempt &&
+                       now.head == expert.view.head;
+  fail_if(!is_same, "S12", now.id, ": a word of ", node_of(event.key), " changes what ",
+          before->node, " holds");
 }
 
 void Invariants::look_at(const coordinator::ExpertView& now) {
   Expert& expert = experts_[now.id];
   const coordinator::ExpertView& before = expert.view;
   if (expert.seen) {
-    fail_if(now.epoch < before.epoch, "S3", now.id, ": the epoch goes back from ", before.epoch, " to ",
-            now.epoch);
+    fail_if(now.epoch < before.epoch, "S3", now.id, ": the epoch goes back from ", before.epoch,
+            " to ", now.epoch);
     const bool changed_hands = now.lease && before.lease && !same_lease(*now.lease, *before.lease);
     const bool granted = now.lease && !before.lease;
     fail_if((changed_hands || granted) && now.epoch <= before.epoch, "S1", now.id,
             ": a new holder under epoch ", now.epoch, ", which was another's");
-    if (now.lease && (changed_hands || granted || now.epoch != before.epoch)) granted_.push_back(&now);
+    if (now.lease && (changed_hands || granted || now.epoch != before.epoch))
+      granted_.push_back(&now);
     if (now.head != before.head) applied(expert, now);
   }
   fail_if(now.lease && is_known_lower(now.epoch, expert.told), "S3", now.id, ": epoch ", now.epoch,
@@ -242,37 +260,41 @@ void Invariants::applied(Expert& expert, const coordinator::ExpertView& now) {
           now.head_step, " is applied after step ", before.head_step);
   fail_if(facts.run != now.id.run.str() || facts.expert != now.id.index, "S5", now.id,
           ": another expert's checkpoint is applied");
-  fail_if(facts.attempt != before.attempt, "S5", now.id, ": a checkpoint of attempt ", facts.attempt,
-          " is applied in attempt ", before.attempt);
+  fail_if(facts.attempt != before.attempt, "S5", now.id, ": a checkpoint of attempt ",
+          facts.attempt, " is applied in attempt ", before.attempt);
   fail_if(facts.epoch != before.epoch.value(), "S2", now.id, ": a write of epoch ", facts.epoch,
           " is applied under epoch ", before.epoch);
   if (before.lease) {
     const std::set<std::string>& keys = senders_[now.head->raw()];
-    const bool holder_sent =
-        std::ranges::any_of(keys, [&](const auto& key) { return node_of(key) == before.lease->node.str(); });
-    fail_if(!holder_sent, "S12", now.id, ": a commit is applied that its holder ", before.lease->node,
-            " never sent");
+    const bool holder_sent = std::ranges::any_of(
+        keys, [&](const auto& key) { return node_of(key) == before.lease->node.str(); });
+    fail_if(!holder_sent, "S12", now.id, ": a commit is applied that its holder ",
+            before.lease->node, " never sent");
     const bool was_revoked = std::ranges::any_of(revoked_, [&](const auto& key) {
       return is_revoked(key) && node_of(key) == before.lease->node.str();
     });
-    fail_if(was_revoked, "S14", now.id, ": a commit of the revoked node ", before.lease->node, " is applied");
+    fail_if(was_revoked, "S14", now.id, ": a commit of the revoked node ", before.lease->node,
+            " is applied");
   } else {
     violated("S2", text(now.id, ": a commit is applied while nobody holds the expert"));
   }
   check_copies(expert, now);
   check_weights(expert, now);
-  expert.history.push_back({now.head->raw(), now.head_step, before.lease ? before.lease->node.str() : ""});
+  expert.history.push_back(
+      {now.head->raw(), now.head_step, before.lease ? before.lease->node.str() : ""});
   expert.ever[now.head->raw()] = expert.history.back();
 }
 
-// Places may change in the step that accepts: what it waited for was at least what is in both.
+// Places may change in the step that accepts: what it waited for was at least
+// what is in both.
 void Invariants::check_copies(const Expert& expert, const coordinator::ExpertView& now) {
   const std::size_t places = std::min(expert.view.places.size(), now.places.size());
   fail_if(places + 1 > now.copies, "copies", now.id, ": waits for ", places, " nodes, ", now.copies,
           " copies are wanted");
   std::set<std::string> hosts;
   for (const auto& [node, holdings] : holdings_) {
-    if (!holdings.is_lost && holdings.manifests.contains(now.head->raw())) hosts.insert(hosts_[node]);
+    if (!holdings.is_lost && holdings.manifests.contains(now.head->raw()))
+      hosts.insert(hosts_[node]);
   }
   bool leaves = false;
   if (expert.view.lease) {
@@ -283,8 +305,9 @@ void Invariants::check_copies(const Expert& expert, const coordinator::ExpertVie
       return each.second.draining_since && time - *each.second.draining_since > kLeavesFor;
     });
   }
-  fail_if(hosts.size() < places && !leaves, "copies", now.id, ": step ", now.head_step, " is applied, and ",
-          hosts.size(), " other hosts say that they hold it; it has ", places, " places");
+  fail_if(hosts.size() < places && !leaves, "copies", now.id, ": step ", now.head_step,
+          " is applied, and ", hosts.size(), " other hosts say that they hold it; it has ", places,
+          " places");
 }
 
 void Invariants::check_weights(const Expert& expert, const coordinator::ExpertView& now) {
@@ -303,11 +326,13 @@ void Invariants::check_weights(const Expert& expert, const coordinator::ExpertVi
   bool is_finite = true;
   while (training.step < last) {
     train_step(training);
-    is_finite = is_finite && !is_non_finite(training, world_.non_finite_one_in, world_.non_finite_steps);
+    is_finite =
+        is_finite && !is_non_finite(training, world_.non_finite_one_in, world_.non_finite_steps);
   }
   fail_if(training.weights != object.weights, "weights", now.id, ": the weights of step ", last,
           " are not those of an unbroken run");
-  fail_if(!is_finite, "weights", now.id, ": weights that are not finite were committed at step ", last);
+  fail_if(!is_finite, "weights", now.id, ": weights that are not finite were committed at step ",
+          last);
 }
 
 bool Invariants::knows_revocation(const Durable& durable, const std::string& key) const {
@@ -320,7 +345,8 @@ void Invariants::coordinator_started(const coordinator::Core& core, const Durabl
   started_ = world_.timeline.now();
   heard_generation_ = 0;
   const auto meta = read<stored::Meta>(durable, coordinator::kMetaKey);
-  // An earlier start may have asked long enough, and have ended before it answered anybody.
+  // An earlier start may have asked long enough, and have ended before it
+  // answered anybody.
   if (has_asked_ && meta && !meta->recalls_revocations()) must_recall_ = false;
   is_behind_ = meta && meta->generation() < told_generation_;
   for (const std::string& key : revoked_) {
@@ -343,15 +369,18 @@ void Invariants::coordinator_started(const coordinator::Core& core, const Durabl
 // What the last life knew may be gone; what it said may not.
 void Invariants::look_after_start(const coordinator::ExpertView& now) {
   Expert& expert = experts_[now.id];
-  // Without a lease the epoch is a memory only, and a restored one may be old: the next grant must be higher.
-  fail_if(now.lease && is_known_lower(now.epoch, expert.told), "S3", now.id, ": after a start epoch ",
-          now.epoch, " is current, and ", expert.told, " was made known before");
+  // Without a lease the epoch is a memory only, and a restored one may be old:
+  // the next grant must be higher.
+  fail_if(now.lease && is_known_lower(now.epoch, expert.told), "S3", now.id,
+          ": after a start epoch ", now.epoch, " is current, and ", expert.told,
+          " was made known before");
   const std::string head = raw(now.head);
   std::size_t kept = 0;
   for (std::size_t i = expert.history.size(); i > 0 && kept == 0; --i) {
     if (expert.history[i - 1].manifest == head) kept = i;
   }
-  fail_if(kept == 0 && !head.empty(), "S5", now.id, ": after a start the head is one that was never applied");
+  fail_if(kept == 0 && !head.empty(), "S5", now.id,
+          ": after a start the head is one that was never applied");
   fail_if(kept < expert.acknowledged, "S7", now.id, ": an acknowledged commit of step ",
           kept < expert.acknowledged ? expert.history[expert.acknowledged - 1].step : 0,
           " is gone after a restart");
@@ -367,14 +396,16 @@ void Invariants::coordinator_stopped() {
   recalled_.clear();
 }
 
-// A backup takes everyone back to its day, but not below an epoch that was ever told.
+// A backup takes everyone back to its day, but not below an epoch that was ever
+// told.
 void Invariants::coordinator_restored(const Durable& durable) {
   disk_.restored(durable);
   must_recall_ = true;
   has_asked_ = false;
   drains_.clear();
   for (const std::string& key : revoked_) {
-    if (!knows_revocation(durable, key)) forgotten_[key] = world_.hold_revocation(NodeId(node_of(key)));
+    if (!knows_revocation(durable, key))
+      forgotten_[key] = world_.hold_revocation(NodeId(node_of(key)));
   }
   for (auto& [id, expert] : experts_) {
     const auto record = read<stored::Expert>(durable, coordinator::expert_key(id));
@@ -397,8 +428,8 @@ void Invariants::coordinator_restored(const Durable& durable) {
 void Invariants::epoch_told(const ExpertId& id, std::uint64_t epoch, const char* how,
                             const Durable& durable) {
   Expert& expert = experts_[id];
-  fail_if(is_known_lower(Epoch(epoch), expert.told), "S3", id, ": ", how, " names epoch ", epoch, " after ",
-          expert.told);
+  fail_if(is_known_lower(Epoch(epoch), expert.told), "S3", id, ": ", how, " names epoch ", epoch,
+          " after ", expert.told);
   const stored::Expert* record = durable_experts_.read(durable, coordinator::expert_key(id));
   fail_if(!record || record->epoch() < epoch, "S7", id, ": ", how, " names epoch ", epoch,
           " before it is durable");
@@ -406,14 +437,17 @@ void Invariants::epoch_told(const ExpertId& id, std::uint64_t epoch, const char*
   told_generation_ = std::max<std::uint32_t>(told_generation_, expert.told.generation());
 }
 
-void Invariants::head_told(const ExpertId& id, const std::string& manifest, const Durable& durable) {
+void Invariants::head_told(const ExpertId& id, const std::string& manifest,
+                           const Durable& durable) {
   if (manifest.empty()) return;
   Expert& expert = experts_[id];
-  const auto at =
-      std::ranges::find_if(expert.history, [&](const Head& head) { return head.manifest == manifest; });
-  if (at == expert.history.end()) return violated("S5", text(id, ": a head is told that was never applied"));
+  const auto at = std::ranges::find_if(expert.history,
+                                       [&](const Head& head) { return head.manifest == manifest; });
+  if (at == expert.history.end())
+    return violated("S5", text(id, ": a head is told that was never applied"));
   const stored::Expert* record = durable_experts_.read(durable, coordinator::expert_key(id));
-  const Step durable_step = record && record->checkpoints_size() > 0 ? record->checkpoints(0).step() : 0;
+  const Step durable_step =
+      record && record->checkpoints_size() > 0 ? record->checkpoints(0).step() : 0;
   fail_if(durable_step < at->step, "S7", id, ": step ", at->step,
           " is told as committed before it is durable");
   fail_if(!world_.is_stored(*Hash::from_raw(manifest)), "S4", id, ": step ", at->step,
@@ -423,10 +457,11 @@ void Invariants::head_told(const ExpertId& id, const std::string& manifest, cons
     const Step before = i + 1 < record->checkpoints_size() ? record->checkpoints(i + 1).step() : 0;
     fail_if(checkpoint.step() <= before, "S5", id, ": step ", checkpoint.step(),
             " stands in its history after ", before);
-    fail_if(i + 1 < record->checkpoints_size() && checkpoint.from_step() != before, "S9", id, ": steps ",
-            before, " to ", checkpoint.from_step(), " are in no commit");
-    fail_if(checkpoint.manifest() == manifest && checkpoint.node() != at->node, "S12", id, ": step ",
-            at->step, " was applied in the name of ", checkpoint.node(), ", which did not hold the expert");
+    fail_if(i + 1 < record->checkpoints_size() && checkpoint.from_step() != before, "S9", id,
+            ": steps ", before, " to ", checkpoint.from_step(), " are in no commit");
+    fail_if(checkpoint.manifest() == manifest && checkpoint.node() != at->node, "S12", id,
+            ": step ", at->step, " was applied in the name of ", checkpoint.node(),
+            ", which did not hold the expert");
   }
   expert.acknowledged =
       std::max(expert.acknowledged, static_cast<std::size_t>(at - expert.history.begin()) + 1);
@@ -440,22 +475,24 @@ void Invariants::check_assignment(const std::string& node, const pb::Assignment&
     epoch_told(id, slot.epoch(), "an assignment", durable);
     head_told(id, slot.head().manifest(), durable);
     const stored::Expert* record = durable_experts_.read(durable, coordinator::expert_key(id));
-    // An assignment waits for its own batch to be durable: a later one, which ends this lease, may be so already.
+    // An assignment waits for its own batch to be durable: a later one, which
+    // ends this lease, may be so already.
     const bool is_current = record && record->has_lease() && record->epoch() == slot.epoch();
     Holder holder{node, slot.slot(), is_current ? record->lease().incarnation() : 0};
     const auto [known, fresh] = holders_.try_emplace({id, slot.epoch()}, holder);
     if (!is_current) holder.incarnation = known->second.incarnation;
     if (known->second.incarnation == 0) known->second.incarnation = holder.incarnation;
-    fail_if(!fresh && known->second != holder, "S1", id, ": epoch ", slot.epoch(), " is given to ", node,
-            " slot ", slot.slot(), " and was given to ", known->second.node, " slot ", known->second.slot);
+    fail_if(!fresh && known->second != holder, "S1", id, ": epoch ", slot.epoch(), " is given to ",
+            node, " slot ", slot.slot(), " and was given to ", known->second.node, " slot ",
+            known->second.slot);
   }
 }
 
 // Whoever is thrown out is heard no more from then on, nor let in again.
 void Invariants::coordinator_hears(const coordinator::ConnectionId&, const std::string& key,
                                    const pb::ControlRequest&) {
-  fail_if(revoked_.contains(key) && disk_.is_revoked(node_of(key)), "S14", "the revoked node ", node_of(key),
-          " was let in");
+  fail_if(revoked_.contains(key) && disk_.is_revoked(node_of(key)), "S14", "the revoked node ",
+          node_of(key), " was let in");
 }
 
 void Invariants::coordinator_sends(const std::string& key, const pb::ControlReply& reply,
@@ -463,12 +500,13 @@ void Invariants::coordinator_sends(const std::string& key, const pb::ControlRepl
   const std::string node = node_of(key);
   if (must_recall_ && !reply.has_error()) {
     const Duration since = world_.timeline.now() - started_;
-    fail_if(since < world_.recall_least * 9 / 10, "S14", "the restored coordinator answers ", node, " ",
-            human_duration(since), " after its start, before it can have asked its nodes");
+    fail_if(since < world_.recall_least * 9 / 10, "S14", "the restored coordinator answers ", node,
+            " ", human_duration(since), " after its start, before it can have asked its nodes");
     must_recall_ = false;
   }
-  fail_if(reply.heartbeat().assignment_version() > durable_version_, "S7", node, " is told of assignment ",
-          reply.heartbeat().assignment_version(), ", and only ", durable_version_, " is durable");
+  fail_if(reply.heartbeat().assignment_version() > durable_version_, "S7", node,
+          " is told of assignment ", reply.heartbeat().assignment_version(), ", and only ",
+          durable_version_, " is durable");
   fail_if(is_revoked(key) && !reply.has_error(), "S14", "the revoked node ", node,
           " is told more than an error");
   if (reply.has_assignment()) check_assignment(node, reply.assignment(), durable);
@@ -476,8 +514,8 @@ void Invariants::coordinator_sends(const std::string& key, const pb::ControlRepl
     const ExpertId id{RunId(lease.run()), lease.expert()};
     epoch_told(id, lease.epoch(), "a renewal", durable);
     const auto known = holders_.find({id, lease.epoch()});
-    fail_if(known != holders_.end() && known->second.node != node, "S1", id, ": epoch ", lease.epoch(),
-            " is renewed for ", node, ", which does not hold it");
+    fail_if(known != holders_.end() && known->second.node != node, "S1", id, ": epoch ",
+            lease.epoch(), " is renewed for ", node, ", which does not hold it");
   }
   if (reply.has_commit()) {
     const pb::CommitReply& commit = reply.commit();
@@ -499,28 +537,33 @@ void Invariants::coordinator_sends(const std::string& key, const pb::EnrolReques
           "a certificate for another key than the peer's");
   node_keys_[key] = body.node_id();
   const auto node = read<stored::Node>(durable, coordinator::kNodePrefix + body.node_id());
-  fail_if(!node || node->x25519_key() != key, "S7", "a certificate leaves before its node is durable");
+  fail_if(!node || node->x25519_key() != key, "S7",
+          "a certificate leaves before its node is durable");
   fail_if(is_revoked(key), "S14", "a revoked key is given a certificate");
   if (request.has_certificate()) return;  // it spends no token
   const std::string token_id = node ? node->token() : request.token_id();
   const bool is_first = enrolled_by_[token_id].insert(key).second;
   const auto token = read<stored::Token>(durable, coordinator::kTokenPrefix + token_id);
-  // A retry gets the first answer, also where a restore has ended the token since.
-  fail_if(is_first && token && body.issued_unix_ms() >= token->info().expires_unix_ms(), "S13", "token ",
-          token_id, " has enrolled ", body.node_id(), " after its end");
+  // A retry gets the first answer, also where a restore has ended the token
+  // since.
+  fail_if(is_first && token && body.issued_unix_ms() >= token->info().expires_unix_ms(), "S13",
+          "token ", token_id, " has enrolled ", body.node_id(), " after its end");
   fail_if(!token || enrolled_by_[token_id].size() > token->info().uses(), "S13", "token ", token_id,
           " has enrolled ", enrolled_by_[token_id].size(), " keys");
-  std::size_t rostered = 0;  // by it; a restored state may have forgotten some, and is to let in no others
-  each<stored::Node>(durable, coordinator::kNodePrefix,
-                     [&](const stored::Node& known) { rostered += known.token() == token_id ? 1 : 0; });
-  fail_if(token && token->info().used() < rostered, "S13", "token ", token_id, " has enrolled ", rostered,
-          " keys, and only ", token->info().used(), " uses are durable");
+  std::size_t rostered =
+      0;  // by it; a restored state may have forgotten some, and is to let in no others
+  each<stored::Node>(durable, coordinator::kNodePrefix, [&](const stored::Node& known) {
+    rostered += known.token() == token_id ? 1 : 0;
+  });
+  fail_if(token && token->info().used() < rostered, "S13", "token ", token_id, " has enrolled ",
+          rostered, " keys, and only ", token->info().used(), " uses are durable");
 }
 
 void Invariants::coordinator_drops(const Hash& manifest, const Durable& durable) {
   const std::string name = manifest.raw();
   if (disk_.is_named_by_pending(name) || is_named(durable, name))
-    violated("S8", text("the coordinator drops ", world_.trace.object(name), ", which is still named"));
+    violated("S8",
+             text("the coordinator drops ", world_.trace.object(name), ", which is still named"));
   for (const auto& [id, expert] : experts_) {
     fail_if(expert.seen && expert.view.pending == manifest, "S8", "the coordinator drops ",
             world_.trace.object(name), ", which a commit of ", id, " names that is pending");
@@ -529,11 +572,13 @@ void Invariants::coordinator_drops(const Hash& manifest, const Durable& durable)
 
 // ---- Daemons ----
 
-// What a daemon reports is on its disk, and stays there until another assignment comes.
+// What a daemon reports is on its disk, and stays there until another
+// assignment comes.
 void Invariants::check_replicas(const DaemonStep& step) {
   hosts_[step.id.str()] = step.host;
   std::set<std::string>& held = replicas_[step.name];
-  if (const auto* reply = std::get_if<daemon::Reply>(&step.event); reply && reply->reply.has_assignment())
+  if (const auto* reply = std::get_if<daemon::Reply>(&step.event);
+      reply && reply->reply.has_assignment())
     held.clear();
   for (const daemon::DropObject& drop : step.effects.drops) {
     if (!held.contains(drop.manifest.raw())) continue;
@@ -558,8 +603,10 @@ void Invariants::daemon_stepped(const DaemonStep& step) {
   for (const pb::ControlRequest& request : step.effects.sends) {
     fail_if(request.ByteSizeLong() > protocol::kControlMessageBytes, "S15", step.id,
             " sends a message over the size limit");
-    // What was stored can be read again, and stands where it was said to stand, unless the disk loses bytes.
-    const bool is_bad_input = request.engine_report().failure() == pb::EngineEvent::FAILURE_BAD_INPUT;
+    // What was stored can be read again, and stands where it was said to stand,
+    // unless the disk loses bytes.
+    const bool is_bad_input =
+        request.engine_report().failure() == pb::EngineEvent::FAILURE_BAD_INPUT;
     const auto may_be = [&] {
       return world_.faults.contains("object_lost") || world_.faults.contains("bit_flips");
     };
@@ -570,7 +617,8 @@ void Invariants::daemon_stepped(const DaemonStep& step) {
     if (!request.has_heartbeat()) continue;
     std::uint64_t& applied = applied_versions_[step.name];
     fail_if(request.heartbeat().assignment_version() < applied, "assignment", step.id,
-            " has gone back from version ", applied, " to ", request.heartbeat().assignment_version());
+            " has gone back from version ", applied, " to ",
+            request.heartbeat().assignment_version());
     applied = request.heartbeat().assignment_version();
   }
   for (const daemon::SlotView& slot : step.slots) {
@@ -582,7 +630,8 @@ void Invariants::daemon_stepped(const DaemonStep& step) {
     fail_if(holder == holders_.end() || holder->second != itself, "S1", slot.expert, ": ", step.id,
             " may commit under epoch ", slot.epoch, ", which it does not hold");
   }
-  if (const auto* reply = std::get_if<daemon::Reply>(&step.event); reply && reply->reply.has_assignment())
+  if (const auto* reply = std::get_if<daemon::Reply>(&step.event);
+      reply && reply->reply.has_assignment())
     assigned_.insert(step.name);
   if (!step.effects.drops.empty()) check_drops(step);
 }
@@ -598,19 +647,23 @@ void Invariants::check_drops(const DaemonStep& step) {
   }
   for (const daemon::DropObject& drop : step.effects.drops) {
     const bool is_needed = needed.contains(drop.manifest.raw());
-    const bool is_early = drop.kind == daemon::ObjectKind::kCheckpoint && !assigned_.contains(step.name);
+    const bool is_early =
+        drop.kind == daemon::ObjectKind::kCheckpoint && !assigned_.contains(step.name);
     if (!is_needed && !is_early) continue;
     violated("S8", text(step.id, " drops ", world_.trace.object(drop.manifest.raw()),
-                        is_needed ? ", which it still needs" : " before any coordinator has answered it"));
+                        is_needed ? ", which it still needs"
+                                  : " before any coordinator has answered it"));
   }
 }
 
-// A node commits only while its lease lasts, on the head it knows, one after the other.
+// A node commits only while its lease lasts, on the head it knows, one after
+// the other.
 void Invariants::check_commit(const DaemonStep& step, const pb::Commit& commit) {
   const ExpertId id{RunId(commit.run()), commit.expert()};
   sent_[step.name][id] = commit.manifest().manifest();
-  const auto slot = std::ranges::find_if(
-      step.slots, [&](const daemon::SlotView& each) { return each.has_lease && each.expert == id; });
+  const auto slot = std::ranges::find_if(step.slots, [&](const daemon::SlotView& each) {
+    return each.has_lease && each.expert == id;
+  });
   fail_if(slot == step.slots.end() || !slot->may_commit, "S1", id, ": ", step.id,
           " commits without a valid lease");
   const Object* object = world_.library.find(*Hash::from_raw(commit.manifest().manifest()));
@@ -619,20 +672,23 @@ void Invariants::check_commit(const DaemonStep& step, const pb::Commit& commit) 
           world_.trace.object(commit.manifest().manifest()), " on another parent than its own");
 }
 
-void Invariants::daemon_drains(const std::string& name, const daemon::SlotView& slot, Step trained) {
+void Invariants::daemon_drains(const std::string& name, const daemon::SlotView& slot,
+                               Step trained) {
   if (slot.has_lease) drains_[name].try_emplace(slot.slot, Drain{slot.expert, slot.epoch, trained});
 }
 
-// A lease that a drain gives back leaves no step behind, unless an engine, a disk or another epoch took the work.
+// A lease that a drain gives back leaves no step behind, unless an engine, a
+// disk or another epoch took the work.
 void Invariants::check_drain(const DaemonStep& step) {
   const auto draining = drains_.find(step.name);
   if (draining == drains_.end()) return;
   const auto* exited = std::get_if<daemon::EngineExited>(&step.event);
   const auto* reply = std::get_if<daemon::Reply>(&step.event);
-  const bool is_excused = std::holds_alternative<daemon::EngineFailed>(step.event) ||
-                          std::holds_alternative<daemon::ObjectFailed>(step.event) ||
-                          (exited != nullptr && exited->how == kBrokenEngine) ||
-                          (reply != nullptr && reply->reply.commit().status() > pb::COMMIT_ACCEPTED);
+  const bool is_excused =
+      std::holds_alternative<daemon::EngineFailed>(step.event) ||
+      std::holds_alternative<daemon::ObjectFailed>(step.event) ||
+      (exited != nullptr && exited->how == kBrokenEngine) ||
+      (reply != nullptr && reply->reply.commit().status() > pb::COMMIT_ACCEPTED);
   if (is_excused) {
     drains_.erase(draining);
     return;
@@ -640,12 +696,15 @@ void Invariants::check_drain(const DaemonStep& step) {
   for (const pb::ControlRequest& request : step.effects.sends) {
     const pb::ReturnLease& lease = request.return_lease();
     for (const auto& [slot, drain] : draining->second) {
-      if (lease.reason() != "drain" || drain.expert != ExpertId{RunId(lease.run()), lease.expert()} ||
+      if (lease.reason() != "drain" ||
+          drain.expert != ExpertId{RunId(lease.run()), lease.expert()} ||
           drain.epoch.value() != lease.epoch())
         continue;
-      // Ever: a restored coordinator may have lost what it had applied, and the node does not know yet.
-      const bool is_applied = std::ranges::any_of(
-          experts_[drain.expert].ever, [&](const auto& each) { return each.second.step >= drain.trained; });
+      // Ever: a restored coordinator may have lost what it had applied, and the
+      // node does not know yet.
+      const bool is_applied =
+          std::ranges::any_of(experts_[drain.expert].ever,
+                              [&](const auto& each) { return each.second.step >= drain.trained; });
       fail_if(!is_applied && drain.trained > 0, "drain", drain.expert, ": ", step.id,
               " gives it back and had trained to step ", drain.trained);
     }

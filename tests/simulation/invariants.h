@@ -1,5 +1,8 @@
-// What must hold after every step of every core, by the ids of docs/internals/reliability.md. Written from the rules alone: it
-// keeps its own account of what was granted, committed, acknowledged, revoked and enrolled, and compares.
+// SPDX-License-Identifier: Apache-2.0
+// What must hold after every step of every core, by the ids of
+// docs/internals/reliability.md. Written from the rules alone: it keeps its own
+// account of what was granted, committed, acknowledged, revoked and enrolled,
+// and compares.
 //
 //   S1       one holder for each (expert, epoch), and a process that may commit under the current epoch is that holder;
 //            nobody commits past its lease
@@ -58,12 +61,15 @@ class Invariants final : public Watcher {
   explicit Invariants(World& world) : world_(world) {}
 
   const std::vector<Violation>& violations() const { return violations_; }
-  // A person has been told that this X25519 key is revoked. `overtaken`: the coordinator was restored since it was asked.
+  // A person has been told that this X25519 key is revoked. `overtaken`: the
+  // coordinator was restored since it was asked.
   void revocation_acknowledged(const std::string& key, bool overtaken = false);
   std::uint64_t commits() const { return commits_; }
   Duration last_commit() const { return last_commit_; }
   // This node has said so of this expert: it may be avoided for a while.
-  bool gave_up(const ExpertId& expert, const NodeId& node) const { return gave_up_.contains({expert, node}); }
+  bool gave_up(const ExpertId& expert, const NodeId& node) const {
+    return gave_up_.contains({expert, node});
+  }
 
   void coordinator_stepped(const CoordinatorStep& step) override;
   void coordinator_started(const coordinator::Core& core, const Durable& durable) override;
@@ -73,8 +79,8 @@ class Invariants final : public Watcher {
                          const pb::ControlRequest& request) override;
   void coordinator_sends(const std::string& key, const pb::ControlReply& reply,
                          const Durable& durable) override;
-  void coordinator_sends(const std::string& key, const pb::EnrolRequest& request, const pb::EnrolReply& reply,
-                         const Durable& durable) override;
+  void coordinator_sends(const std::string& key, const pb::EnrolRequest& request,
+                         const pb::EnrolReply& reply, const Durable& durable) override;
   void coordinator_drops(const Hash& manifest, const Durable& durable) override;
   void daemon_stepped(const DaemonStep& step) override;
   void daemon_drains(const std::string& name, const daemon::SlotView& slot, Step trained) override;
@@ -113,7 +119,8 @@ class Invariants final : public Watcher {
     bool is_lost = false;
     std::set<std::string> manifests;
   };
-  // Versions of assignments up to this one were made by this batch or earlier ones.
+  // Versions of assignments up to this one were made by this batch or earlier
+  // ones.
   struct Made {
     std::uint64_t version = 0;
     std::uint64_t batch = 0;
@@ -127,7 +134,8 @@ class Invariants final : public Watcher {
   void fail_if(bool broken, const char* id, const Parts&... parts) {
     if (broken) violated(id, text(parts...));
   }
-  void hear(const coordinator::Received& event, const std::vector<coordinator::ExpertView>& experts);
+  void hear(const coordinator::Received& event,
+            const std::vector<coordinator::ExpertView>& experts);
   void look_at(const coordinator::ExpertView& now);
   void check_word(const coordinator::Received& event, const coordinator::ExpertView& now);
   void look_after_start(const coordinator::ExpertView& now);
@@ -135,7 +143,8 @@ class Invariants final : public Watcher {
   void check_weights(const Expert& expert, const coordinator::ExpertView& now);
   void epoch_told(const ExpertId& id, std::uint64_t epoch, const char* how, const Durable& durable);
   void head_told(const ExpertId& id, const std::string& manifest, const Durable& durable);
-  void check_assignment(const std::string& node, const pb::Assignment& assignment, const Durable& durable);
+  void check_assignment(const std::string& node, const pb::Assignment& assignment,
+                        const Durable& durable);
   void check_commit(const DaemonStep& step, const pb::Commit& commit);
   void check_drain(const DaemonStep& step);
   void check_drops(const DaemonStep& step);
@@ -149,8 +158,8 @@ class Invariants final : public Watcher {
   void check_recall(const CoordinatorStep& step);
   void hear_generation(const coordinator::Received& event, const coordinator::Core& core);
   bool is_known_lower(Epoch now, Epoch told) const {
-    return now < told &&
-           (!is_behind_ || now.generation() >= told.generation() || heard_generation_ >= told.generation());
+    return now < told && (!is_behind_ || now.generation() >= told.generation() ||
+                          heard_generation_ >= told.generation());
   }
   bool knows_revocation(const Durable& durable, const std::string& key) const;
   bool is_revoked(const std::string& key) const {
@@ -164,14 +173,17 @@ class Invariants final : public Watcher {
   Duration last_commit_{};
   std::map<ExpertId, Expert> experts_;
   std::map<std::pair<ExpertId, std::uint64_t>, Holder> holders_;  // as made known by assignments
-  std::map<std::string, std::set<std::string>> senders_;      // manifest → keys that sent a commit of it
+  std::map<std::string, std::set<std::string>>
+      senders_;  // manifest → keys that sent a commit of it
   std::map<std::string, std::set<std::string>> enrolled_by_;  // token → keys with a certificate
   std::map<std::string, std::string> node_keys_;              // X25519 key → node id
   std::set<std::string> revoked_;                             // acknowledged; keys
-  // Of them, those that no restored state knows and no record has brought back yet, with the nodes that held one then.
+  // Of them, those that no restored state knows and no record has brought back
+  // yet, with the nodes that held one then.
   std::map<std::string, std::map<NodeId, std::string>> forgotten_;
-  // A backup was restored that is older than one that was restored before: until a node that saw the later generation has said
-  // so, this start may grant epochs that are below those of before. Nodes refuse them.
+  // A backup was restored that is older than one that was restored before:
+  // until a node that saw the later generation has said so, this start may
+  // grant epochs that are below those of before. Nodes refuse them.
   bool is_behind_ = false;
   std::uint32_t told_generation_ = 0;   // of all epochs that were made known
   std::uint64_t heard_generation_ = 0;  // that nodes said to this start that they have seen
@@ -181,9 +193,11 @@ class Invariants final : public Watcher {
   std::set<std::string> brought_back_;  // of them, those that a record has; perhaps not durable yet
   bool recalls_ = false;                // the coordinator, after its last step
   std::set<NodeId> recalled_;           // nodes that it has asked
-  std::map<std::string, std::map<ExpertId, std::string>> sent_;  // daemon → the commits it waits for
-  std::set<std::string> assigned_;                               // daemons that were answered in this life
-  std::map<std::string, std::map<std::uint32_t, Drain>> drains_;  // daemon → slots that trained when it began
+  std::map<std::string, std::map<ExpertId, std::string>>
+      sent_;                        // daemon → the commits it waits for
+  std::set<std::string> assigned_;  // daemons that were answered in this life
+  std::map<std::string, std::map<std::uint32_t, Drain>>
+      drains_;  // daemon → slots that trained when it began
   std::set<std::pair<ExpertId, NodeId>> gave_up_;
   std::map<std::string, std::string> hosts_;  // node id → host
   std::map<std::string, Holdings> holdings_;  // node id → what it says
@@ -193,9 +207,12 @@ class Invariants final : public Watcher {
   std::uint64_t durable_version_ = 0;
   std::uint64_t last_batch_ = 0;
   std::uint64_t persisted_ = 0;
-  std::map<std::string, std::map<std::uint64_t, Beat>> beats_;  // node id → incarnation → its last heartbeat
-  std::map<std::string, std::set<std::string>> replicas_;       // daemon → what it said that it is to hold
-  std::map<std::string, std::uint64_t> applied_versions_;  // daemon → of its assignment, since its last Hello
+  std::map<std::string, std::map<std::uint64_t, Beat>>
+      beats_;  // node id → incarnation → its last heartbeat
+  std::map<std::string, std::set<std::string>>
+      replicas_;  // daemon → what it said that it is to hold
+  std::map<std::string, std::uint64_t>
+      applied_versions_;  // daemon → of its assignment, since its last Hello
   DiskRules disk_;
   Reader<stored::Expert> durable_experts_;
 };

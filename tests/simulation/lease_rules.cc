@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/lease_rules.h"
 
 #include <algorithm>
@@ -37,8 +38,9 @@ void LeaseRules::coordinator_started(const coordinator::Core& core, const Durabl
   for (const coordinator::ExpertView& view : experts) {
     views_[view.id] = view;
     // A grant that never was durable never was.
-    std::erase_if(over_,
-                  [&](const auto& ended) { return ended.first == view.id && ended.second >= view.epoch; });
+    std::erase_if(over_, [&](const auto& ended) {
+      return ended.first == view.id && ended.second >= view.epoch;
+    });
   }
 }
 
@@ -92,10 +94,12 @@ void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Rec
   if (request.has_heartbeat()) {
     const std::uint64_t sequence = request.heartbeat().sequence();
     if (sequence <= node.answered) {
-      world_.violated("L1", text("heartbeat ", sequence, " of ", *id, " counts after ", node.answered));
+      world_.violated("L1",
+                      text("heartbeat ", sequence, " of ", *id, " counts after ", node.answered));
     }
     node.answered = sequence;
-    // It may have reached a coordinator that stood still before the Hello of its process was read.
+    // It may have reached a coordinator that stood still before the Hello of
+    // its process was read.
     node.sequence = std::max(node.sequence, sequence);
     node.silence = {};
     if (request.heartbeat().draining()) {
@@ -112,7 +116,8 @@ void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Rec
   }
   node.heard = world_.timeline.now();
   node.silence = {};
-  // A coordinator that stood still reads the Hello of a connection that is closed by now.
+  // A coordinator that stood still reads the Hello of a connection that is
+  // closed by now.
   if (const auto lost = lost_.find(event.connection); lost != lost_.end()) {
     node.connection.clear();
     node.closed = lost->second;
@@ -132,14 +137,17 @@ void LeaseRules::take_admin(const pb::AdminRequest& request) {
 // ---- What became of the leases ----
 
 void LeaseRules::coordinator_stepped(const CoordinatorStep& step) {
-  // A person's word counts in the step that answers it: before its grants are looked at.
-  if (const auto* received = step.event == nullptr ? nullptr : std::get_if<coordinator::Received>(step.event))
+  // A person's word counts in the step that answers it: before its grants are
+  // looked at.
+  if (const auto* received =
+          step.event == nullptr ? nullptr : std::get_if<coordinator::Received>(step.event))
     take_word(step.core, *received, step.effects);
   // A node that is forgotten loses its cordon: it comes back as a new one.
   for (const coordinator::RosterChange& change : step.effects.roster) {
     if (!change.allowed) cordoned_.erase(change.node.str());
   }
-  const bool is_tick = step.event != nullptr && std::holds_alternative<coordinator::Tick>(*step.event);
+  const bool is_tick =
+      step.event != nullptr && std::holds_alternative<coordinator::Tick>(*step.event);
   look_at(step.experts, is_tick);
 }
 
@@ -153,7 +161,8 @@ void LeaseRules::look_at(const std::vector<coordinator::ExpertView>& experts, bo
     const bool is_same = before.lease && now.lease && same_holder(*before.lease, *now.lease);
     if (is_same && now.lease->lapsed && !before.lease->lapsed) lapsed(now);
     if (now.lease && (!is_same || now.epoch != before.epoch)) {
-      // One that ends and goes to another within one step was not seen as lapsed.
+      // One that ends and goes to another within one step was not seen as
+      // lapsed.
       if (before.lease && !before.lease->lapsed && is_tick) lapsed(before);
       if (silent_.erase({now.id, before.epoch}) > 0) over_.insert({now.id, before.epoch});
       granted(now);
@@ -167,7 +176,8 @@ void LeaseRules::look_at(const std::vector<coordinator::ExpertView>& experts, bo
 void LeaseRules::check_slots(const std::vector<coordinator::ExpertView>& experts) {
   std::set<std::pair<NodeId, std::uint32_t>> taken;
   for (const coordinator::ExpertView& now : experts) {
-    if (now.lease && !now.lease->lapsed && !taken.insert({now.lease->node, now.lease->slot}).second) {
+    if (now.lease && !now.lease->lapsed &&
+        !taken.insert({now.lease->node, now.lease->slot}).second) {
       world_.violated("slot", text(now.id, ": slot ", now.lease->slot, " of ", now.lease->node,
                                    " trains another expert already"));
     }
@@ -180,8 +190,9 @@ void LeaseRules::lapsed(const coordinator::ExpertView& expert) {
   const NodeId& id = expert.lease->node;
   const auto known = nodes_.find(id.str());
   if (now - started_ < silence) {
-    return world_.violated("L4", text(expert.id, ": ", id, " loses its lease in the recovery window, ",
-                                      human_duration(now - started_), " after the coordinator's start"));
+    return world_.violated("L4",
+                           text(expert.id, ": ", id, " loses its lease in the recovery window, ",
+                                human_duration(now - started_), " after the coordinator's start"));
   }
   if (known == nodes_.end()) return;  // not heard since the start
   const Node& holder = known->second;
@@ -209,16 +220,19 @@ void LeaseRules::ended_early(const coordinator::ExpertView& expert, const Node& 
     return world_.violated("L4", text(expert.id, ": ", id, " has only just closed its connection"));
   }
   if (has_lagged_ && now - lagged_ < less(config_.early_end_window, kDrift)) {
-    return world_.violated("L4", text(expert.id, ": ", id, " loses its lease while the coordinator lagged"));
+    return world_.violated(
+        "L4", text(expert.id, ": ", id, " loses its lease while the coordinator lagged"));
   }
-  while (!early_ends_.empty() && now - early_ends_.front().first > less(config_.early_end_window, kDrift))
+  while (!early_ends_.empty() &&
+         now - early_ends_.front().first > less(config_.early_end_window, kDrift))
     early_ends_.pop_front();
   std::set<std::string> ended{id};
   for (const auto& [when, node] : early_ends_) ended.insert(node);
   early_ends_.emplace_back(now, id);
   if (ended.size() > config_.early_ends) {
-    world_.violated("L4", text(expert.id, ": ", ended.size(), " nodes lost their leases early within ",
-                               human_duration(config_.early_end_window)));
+    world_.violated("L4",
+                    text(expert.id, ": ", ended.size(), " nodes lost their leases early within ",
+                         human_duration(config_.early_end_window)));
   }
 }
 
@@ -235,7 +249,8 @@ void LeaseRules::daemon_stepped(const DaemonStep& step) {
 void LeaseRules::granted(const coordinator::ExpertView& expert) {
   const std::string id = expert.lease->node.str();
   if (cordoned_.contains(id) || draining_.contains(id)) {
-    world_.violated("cordon", text(expert.id, ": is given to ", id, ", which is cordoned or drains"));
+    world_.violated("cordon",
+                    text(expert.id, ": is given to ", id, ", which is cordoned or drains"));
   }
 }
 

@@ -1,5 +1,7 @@
-// When a lease may end, and who may be given one, from what reached the coordinator's process and what it answered (S1,
-// L1, L4), beside the core's own account. The times are Config's; clocks may drift by kDrift.
+// SPDX-License-Identifier: Apache-2.0
+// When a lease may end, and who may be given one, from what reached the
+// coordinator's process and what it answered (S1, L1, L4), beside the core's
+// own account. The times are Config's; clocks may drift by kDrift.
 //
 //   S1      a lease that ends by silence is believed in by nobody any more, then and later
 //   L4      a lease ends by silence only after its time and the grace, or a second after its connection closed; never in the
@@ -42,7 +44,10 @@ class LeaseRules final : public Watcher {
     std::uint64_t sequence = 0;
     std::uint64_t answered = 0;  // the sequence of the last heartbeat that was
     Duration heard{};
-    Duration silence{};  // the longest between two of its words since the last one that the core has read
+    Duration
+        // the longest between two of its words since the last one that the core
+        // has read
+        silence{};
     Duration closed{};
   };
   void take_word(const coordinator::Core& core, const coordinator::Received& event,

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/library.h"
 
 #include "base/check.h"
@@ -19,7 +20,8 @@ void train_step(Training& training) {
   struct {
     Hash weights;
     std::uint64_t words[4];
-  } const bytes{training.weights, {training.seed, training.expert, training.attempt, training.step}};
+  } const bytes{training.weights,
+                {training.seed, training.expert, training.attempt, training.step}};
   static_assert(sizeof bytes == Hash::kBytes + 32);
   training.weights = blake2b({reinterpret_cast<const char*>(&bytes), sizeof bytes});
 }
@@ -52,9 +54,10 @@ const Object& Library::add_checkpoint(const coordinator::ObjectFacts& facts, con
   object.manifest_bytes = 400;
   object.bytes = bytes;
   object.weights = weights;
-  object.name = blake2b(text("checkpoint ", facts.run, " ", facts.expert, " ", facts.epoch, " ",
-                             facts.attempt, " ", facts.step, " ", facts.parent ? facts.parent->hex() : "-",
-                             " ", facts.fingerprint, " ", weights.hex()));
+  object.name =
+      blake2b(text("checkpoint ", facts.run, " ", facts.expert, " ", facts.epoch, " ",
+                   facts.attempt, " ", facts.step, " ", facts.parent ? facts.parent->hex() : "-",
+                   " ", facts.fingerprint, " ", weights.hex()));
   return objects_[object.name] = object;
 }
 

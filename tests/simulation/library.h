@@ -1,8 +1,12 @@
-// The objects of a simulation by their names, and the weights that stand in checkpoints. Disks hold names only: an
-// object's content follows from its name, as it does from a hash.
+// SPDX-License-Identifier: Apache-2.0
+// The objects of a simulation by their names, and the weights that stand in
+// checkpoints. Disks hold names only: an object's content follows from its
+// name, as it does from a hash.
 //
-// Training is a hash chain: the weights after a step are the hash of the weights before it and (seed, expert, attempt,
-// step). So "the right weights" is a statement that can be checked, and one lost, doubled or swapped step shows.
+// Training is a hash chain: the weights after a step are the hash of the
+// weights before it and (seed, expert, attempt, step). So "the right weights"
+// is a statement that can be checked, and one lost, doubled or swapped step
+// shows.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +15,7 @@
 
 #include "base/hash.h"
 #include "base/ids.h"
-#include "coordinator/core.h"
+#include "coordinator/core/core.h"
 #include "protocol/skerry.pb.h"
 
 namespace skerry::simulation {
@@ -37,8 +41,9 @@ struct Training {
 
 void train_step(Training& training);
 
-// Whether training this attempt ends in non-finite weights at this step: the same on every machine, one in
-// `one_in` of attempts (0: never), somewhere in the first `steps`.
+// Whether training this attempt ends in non-finite weights at this step: the
+// same on every machine, one in `one_in` of attempts (0: never), somewhere in
+// the first `steps`.
 bool is_non_finite(const Training& training, std::uint64_t one_in, Step steps);
 
 class Library {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/nemesis.h"
 
 #include <algorithm>
@@ -19,7 +20,10 @@ constexpr std::size_t kBackups = 3;
 class Stranger final : public NetworkClient {
  public:
   Stranger(World& world, std::string name, pb::TokenCreated token)
-      : world_(world), name_(std::move(name)), identity_(identity_of(name_)), token_(std::move(token)) {
+      : world_(world),
+        name_(std::move(name)),
+        identity_(identity_of(name_)),
+        token_(std::move(token)) {
     world_.network.dial(name_, Endpoint::kEnrol, identity_.x25519_key, *this);
   }
   void opened(Endpoint) override {
@@ -239,7 +243,8 @@ bool Nemesis::redial_silently() {
 bool Nemesis::kill() {
   for (DaemonHost* daemon : some()) {
     daemon->kill(DaemonHost::Death::kKilled);
-    start_later(*daemon, dice_.duration(milliseconds(10), dice_.chance(0.5) ? seconds(2) : seconds(40)));
+    start_later(*daemon,
+                dice_.duration(milliseconds(10), dice_.chance(0.5) ? seconds(2) : seconds(40)));
   }
   return true;
 }
@@ -278,8 +283,8 @@ bool Nemesis::drain() {
   return true;
 }
 
-// A second process with the same key, from a copy of the disk; the first learns that its place is taken, and may take it
-// back.
+// A second process with the same key, from a copy of the disk; the first learns
+// that its place is taken, and may take it back.
 bool Nemesis::copy() {
   DaemonHost& daemon = any();
   if (!daemon.is_enrolled() || daemon.has_failed()) return false;
@@ -287,7 +292,8 @@ bool Nemesis::copy() {
   if (dice_.chance(0.3))
     daemon.kill(dice_.chance(0.5) ? DaemonHost::Death::kKilled : DaemonHost::Death::kVanished);
   copy.start(cluster_.token());
-  later(dice_.duration(seconds(1), seconds(25)), [&copy] { copy.kill(DaemonHost::Death::kKilled); });
+  later(dice_.duration(seconds(1), seconds(25)),
+        [&copy] { copy.kill(DaemonHost::Death::kKilled); });
   later(dice_.duration(seconds(1), seconds(35)), [this, &daemon] {
     if (daemon.is_up()) return;
     daemon.clear_failure();
@@ -342,7 +348,8 @@ bool Nemesis::sync_fails() {
   return true;
 }
 
-// The next file that it writes or reads: the process ends, as with every error of its disk but a full one.
+// The next file that it writes or reads: the process ends, as with every error
+// of its disk but a full one.
 bool Nemesis::file_error() {
   for (DaemonHost* daemon : some()) {
     daemon->disk().file_fails = true;
@@ -366,7 +373,8 @@ bool Nemesis::bit_flips() {
   return true;
 }
 
-// At rest on one disk; half of the time just what its node has sent and the coordinator does not have yet.
+// At rest on one disk; half of the time just what its node has sent and the
+// coordinator does not have yet.
 bool Nemesis::object_lost() {
   DaemonHost& daemon = any();
   if (dice_.chance(0.5)) return daemon.lose_object();
@@ -392,7 +400,8 @@ bool Nemesis::wall_clock() {
   }
   if (dice_.chance(0.7)) {
     cluster_.coordinator().set_wall_offset(jump());
-    later(dice_.duration(seconds(1), seconds(60)), [this] { cluster_.coordinator().set_wall_offset(0); });
+    later(dice_.duration(seconds(1), seconds(60)),
+          [this] { cluster_.coordinator().set_wall_offset(0); });
   }
   return true;
 }
@@ -409,7 +418,8 @@ bool Nemesis::coordinator_kill() {
   if (!cluster_.coordinator().is_up()) return false;
   if (backups_.empty() || dice_.chance(0.3)) keep_backup();
   cluster_.coordinator().kill();
-  start_coordinator_later(dice_.duration(milliseconds(100), dice_.chance(0.6) ? seconds(3) : seconds(30)));
+  start_coordinator_later(
+      dice_.duration(milliseconds(100), dice_.chance(0.6) ? seconds(3) : seconds(30)));
   return true;
 }
 
@@ -423,13 +433,15 @@ bool Nemesis::coordinator_disk_stall() {
   DiskWeather& disk = cluster_.coordinator().disk();
   disk.write_min = dice_.duration(milliseconds(10), seconds(1));
   disk.write_max = disk.write_min + dice_.duration({}, seconds(10));
-  later(dice_.duration(seconds(1), seconds(20)), [this] { cluster_.coordinator().disk() = DiskWeather{}; });
+  later(dice_.duration(seconds(1), seconds(20)),
+        [this] { cluster_.coordinator().disk() = DiskWeather{}; });
   return true;
 }
 
 bool Nemesis::coordinator_disk_full() {
   cluster_.coordinator().set_free_bytes(dice_.between(0, 64 << 20));
-  later(dice_.duration(seconds(1), seconds(25)), [this] { cluster_.coordinator().set_free_bytes(kRoom); });
+  later(dice_.duration(seconds(1), seconds(25)),
+        [this] { cluster_.coordinator().set_free_bytes(kRoom); });
   return true;
 }
 
@@ -440,7 +452,8 @@ bool Nemesis::coordinator_damage() {
   return true;
 }
 
-// Often while the disk is slow: then the deletion is not durable yet when it is added again.
+// Often while the disk is slow: then the deletion is not durable yet when it is
+// added again.
 bool Nemesis::dataset_again() {
   if (!cluster_.coordinator().is_up()) return false;
   if (dice_.chance(0.5)) coordinator_disk_stall();
@@ -452,7 +465,8 @@ bool Nemesis::dataset_again() {
 bool Nemesis::run_again() {
   if (!cluster_.coordinator().is_up() || cluster_.run_state().empty()) return false;
   cluster_.add_spare_run();
-  if (dice_.chance(0.5)) later(dice_.duration(seconds(1), seconds(30)), [this] { cluster_.add_spare_run(); });
+  if (dice_.chance(0.5))
+    later(dice_.duration(seconds(1), seconds(30)), [this] { cluster_.add_spare_run(); });
   if (dice_.chance(0.5))
     later(dice_.duration(seconds(1), seconds(30)), [this] { cluster_.delete_spare_run(); });
   return true;
@@ -479,7 +493,8 @@ void Nemesis::keep_backup() {
   if (backups_.size() > kBackups) backups_.pop_front();
 }
 
-// Its disk is lost; what a backup of any day held comes back, under a higher generation.
+// Its disk is lost; what a backup of any day held comes back, under a higher
+// generation.
 bool Nemesis::coordinator_restore() {
   if (!cluster_.coordinator().is_up()) return false;
   if (backups_.empty()) {
@@ -487,7 +502,8 @@ bool Nemesis::coordinator_restore() {
     return false;
   }
   cluster_.coordinator().kill();
-  const auto backup = backups_.begin() + static_cast<std::ptrdiff_t>(dice_.between(0, backups_.size() - 1));
+  const auto backup =
+      backups_.begin() + static_cast<std::ptrdiff_t>(dice_.between(0, backups_.size() - 1));
   cluster_.coordinator().restore(*backup);
   ++restores_;
   cluster_.renew_token();
@@ -498,7 +514,8 @@ bool Nemesis::coordinator_restore() {
 
 // ---- Enemies and people ----
 
-// As a hostile node would: another's commit in its own name, just as the other sends it.
+// As a hostile node would: another's commit in its own name, just as the other
+// sends it.
 void Nemesis::forge_next(DaemonHost& forger, DaemonHost& victim) {
   victim.when_it_commits([&forger, number = dice_.u64() >> 8](const pb::Commit& commit) {
     pb::ControlRequest request;
@@ -508,7 +525,8 @@ void Nemesis::forge_next(DaemonHost& forger, DaemonHost& victim) {
   });
 }
 
-// A node says that another's work is its own, that the other's lease is, or that the other's engine has failed.
+// A node says that another's work is its own, that the other's lease is, or
+// that the other's engine has failed.
 bool Nemesis::forge() {
   DaemonHost& victim = any();
   DaemonHost& forger = any();
@@ -577,8 +595,8 @@ bool Nemesis::spend_token() {
     const pb::TokenCreated token = reply.admin().token_created();
     for (std::uint64_t i = dice.between(2, 5); i > 0; --i) {
       later(dice.duration({}, seconds(5)), [this, token] {
-        strangers_.push_back(
-            std::make_unique<Stranger>(cluster_.world(), text("stranger", ++stranger_count_), token));
+        strangers_.push_back(std::make_unique<Stranger>(
+            cluster_.world(), text("stranger", ++stranger_count_), token));
       });
     }
   });
@@ -602,7 +620,8 @@ bool Nemesis::hostile_node() {
   return true;
 }
 
-// Its key is worth nothing from then on; its person wipes the disk and joins it anew.
+// Its key is worth nothing from then on; its person wipes the disk and joins it
+// anew.
 bool Nemesis::revoke() {
   DaemonHost& victim = any();
   if (!victim.is_enrolled()) return false;
@@ -654,25 +673,30 @@ bool Nemesis::cordon() {
   const std::string name = any().id().str();
   if (dice_.chance(0.5)) {
     cluster_.ask_named(
-        [](pb::AdminRequest& r, const std::string& n) { r.mutable_node_cordon()->set_name(n); }, name);
+        [](pb::AdminRequest& r, const std::string& n) { r.mutable_node_cordon()->set_name(n); },
+        name);
   } else {
-    cluster_.ask_named([](pb::AdminRequest& r, const std::string& n) { r.mutable_node_drain()->set_name(n); },
-                       name);
+    cluster_.ask_named(
+        [](pb::AdminRequest& r, const std::string& n) { r.mutable_node_drain()->set_name(n); },
+        name);
   }
   later(dice_.duration(seconds(1), seconds(30)), [this, name] {
     cluster_.ask_named(
-        [](pb::AdminRequest& r, const std::string& n) { r.mutable_node_uncordon()->set_name(n); }, name);
+        [](pb::AdminRequest& r, const std::string& n) { r.mutable_node_uncordon()->set_name(n); },
+        name);
   });
   return true;
 }
 
 bool Nemesis::run_pause() {
   if (cluster_.run_state().empty()) return false;
-  cluster_.ask_named([](pb::AdminRequest& r, const std::string& n) { r.mutable_run_pause()->set_name(n); },
-                     kRunName);
+  cluster_.ask_named(
+      [](pb::AdminRequest& r, const std::string& n) { r.mutable_run_pause()->set_name(n); },
+      kRunName);
   later(dice_.duration(seconds(1), seconds(20)), [this] {
-    cluster_.ask_named([](pb::AdminRequest& r, const std::string& n) { r.mutable_run_resume()->set_name(n); },
-                       kRunName);
+    cluster_.ask_named(
+        [](pb::AdminRequest& r, const std::string& n) { r.mutable_run_resume()->set_name(n); },
+        kRunName);
   });
   return true;
 }
@@ -709,10 +733,12 @@ void Nemesis::heal() {
     daemon.when_it_commits({});
     const std::string id = daemon.id().str();
     cluster_.ask_named(
-        [](pb::AdminRequest& r, const std::string& n) { r.mutable_node_uncordon()->set_name(n); }, id);
+        [](pb::AdminRequest& r, const std::string& n) { r.mutable_node_uncordon()->set_name(n); },
+        id);
   }
-  cluster_.ask_named([](pb::AdminRequest& r, const std::string& n) { r.mutable_run_resume()->set_name(n); },
-                     kRunName);
+  cluster_.ask_named(
+      [](pb::AdminRequest& r, const std::string& n) { r.mutable_run_resume()->set_name(n); },
+      kRunName);
 }
 
 }  // namespace skerry::simulation

@@ -1,5 +1,7 @@
-// What goes wrong in a simulation, and when: bursts of faults drawn from the seed, some of them on half of the fleet at
-// once as real spot reclaims are. Then everything heals.
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong in a simulation, and when: bursts of faults drawn from the
+// seed, some of them on half of the fleet at once as real spot reclaims are.
+// Then everything heals.
 #pragma once
 
 #include <deque>
@@ -20,7 +22,8 @@ class Stranger;  // a client that enrols and says nothing else
 
 class Nemesis {
  public:
-  // Without `only`, every fault that the seed plans; with it, those of these numbers.
+  // Without `only`, every fault that the seed plans; with it, those of these
+  // numbers.
   Nemesis(Cluster& cluster, std::optional<std::set<std::uint32_t>> only);
   ~Nemesis();
   // Plans faults from now until then.
@@ -33,7 +36,8 @@ class Nemesis {
   static const std::vector<std::string>& kinds();
 
  private:
-  // Returns false where it finds nothing to do its harm to: tried again a little later.
+  // Returns false where it finds nothing to do its harm to: tried again a
+  // little later.
   using Cause = bool (Nemesis::*)();
   struct Fault {
     std::string kind;

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/network.h"
 
 #include <algorithm>
@@ -28,8 +29,9 @@ void Network::server_down() {
   }
   for (const std::uint64_t number : open) {
     const Weather& weather = weather_[connections_.at(number).address];
-    const Duration learns =
-        weather.to_client_cut ? kSilenceDetected : dice_.duration(weather.delay_min, weather.delay_max);
+    const Duration learns = weather.to_client_cut
+                                ? kSilenceDetected
+                                : dice_.duration(weather.delay_min, weather.delay_max);
     timeline_.after(learns, [this, number] { tell_client(number); });
   }
 }
@@ -48,9 +50,8 @@ void Network::dial(const std::string& address, Endpoint endpoint, const std::str
 }
 
 void Network::dial_later(Socket& socket, Duration delay) {
-  timeline_.after(delay, [this, place = Place{socket.address, socket.endpoint}, number = socket.number] {
-    try_dial(place, number);
-  });
+  timeline_.after(delay, [this, place = Place{socket.address, socket.endpoint},
+                          number = socket.number] { try_dial(place, number); });
 }
 
 void Network::try_dial(const Place& place, std::uint64_t number) {
@@ -137,17 +138,21 @@ void Network::carry(const Weather& weather, bool cut, Duration& last, Deliver de
   }
 }
 
-void Network::send_to_server(const std::string& address, Endpoint endpoint, const std::string& bytes) {
+void Network::send_to_server(const std::string& address, Endpoint endpoint,
+                             const std::string& bytes) {
   const auto found = sockets_.find({address, endpoint});
   if (found == sockets_.end() || found->second.connection == 0) return;
   const std::uint64_t number = found->second.connection;
   Connection& connection = connections_.at(number);
   const Weather& weather = weather_[address];
   carry(weather, weather.to_server_cut, connection.last_to_server,
-        [this, number, name = connection.server_name, bytes] { deliver_to_server(number, name, bytes); });
+        [this, number, name = connection.server_name, bytes] {
+          deliver_to_server(number, name, bytes);
+        });
 }
 
-void Network::deliver_to_server(std::uint64_t number, const ConnectionId& name, const std::string& bytes) {
+void Network::deliver_to_server(std::uint64_t number, const ConnectionId& name,
+                                const std::string& bytes) {
   const auto found = connections_.find(number);
   if (found == connections_.end() || !found->second.server_open || server_ == nullptr) return;
   Connection& connection = found->second;
@@ -203,24 +208,28 @@ void Network::cut(const std::string& address, bool to_server, bool to_client) {
   weather.to_server_cut = to_server;
   weather.to_client_cut = to_client;
   for (auto& [number, connection] : connections_) {
-    if (connection.address != address || !connection.client_open || !connection.server_open) continue;
+    if (connection.address != address || !connection.client_open || !connection.server_open)
+      continue;
     // Each side that hears nothing notices in its own time, if the cut lasts.
     if (to_client) {
-      timeline_.after(kSilenceDetected + dice_.duration({}, seconds(1)), [this, n = number, address] {
-        if (weather_[address].to_client_cut) tell_client(n);
-      });
+      timeline_.after(kSilenceDetected + dice_.duration({}, seconds(1)),
+                      [this, n = number, address] {
+                        if (weather_[address].to_client_cut) tell_client(n);
+                      });
     }
     if (to_server) {
-      timeline_.after(kSilenceDetected + dice_.duration({}, seconds(1)), [this, n = number, address] {
-        if (weather_[address].to_server_cut) tell_server(n);
-      });
+      timeline_.after(kSilenceDetected + dice_.duration({}, seconds(1)),
+                      [this, n = number, address] {
+                        if (weather_[address].to_server_cut) tell_server(n);
+                      });
     }
   }
 }
 
 void Network::heal(const std::string& address) {
   weather_[address] = Weather{};
-  // A connection that only one side still believes in ends now: its first packet is answered by a reset.
+  // A connection that only one side still believes in ends now: its first
+  // packet is answered by a reset.
   std::vector<std::pair<std::uint64_t, bool>> half;
   for (auto& [number, connection] : connections_) {
     if (connection.address == address && connection.client_open != connection.server_open) {
@@ -228,8 +237,9 @@ void Network::heal(const std::string& address) {
     }
   }
   for (const auto& [number, at_client] : half) {
-    timeline_.after(milliseconds(5),
-                    [this, n = number, client = at_client] { client ? tell_client(n) : tell_server(n); });
+    timeline_.after(milliseconds(5), [this, n = number, client = at_client] {
+      client ? tell_client(n) : tell_server(n);
+    });
   }
 }
 
@@ -240,9 +250,12 @@ void Network::end(std::uint64_t number, Duration client_learns, Duration server_
 
 void Network::reset(const std::string& address) {
   for (const auto& [number, connection] : connections_) {
-    if (connection.address != address || !connection.client_open || !connection.server_open) continue;
-    // Drawn one after the other: compilers do not agree on the order of arguments.
-    const Duration server_learns = dice_.duration({}, dice_.chance(0.3) ? seconds(3) : milliseconds(50));
+    if (connection.address != address || !connection.client_open || !connection.server_open)
+      continue;
+    // Drawn one after the other: compilers do not agree on the order of
+    // arguments.
+    const Duration server_learns =
+        dice_.duration({}, dice_.chance(0.3) ? seconds(3) : milliseconds(50));
     const Duration client_learns = dice_.duration({}, milliseconds(50));
     end(number, client_learns, server_learns);
   }
@@ -299,7 +312,9 @@ void Network::tell_server(std::uint64_t number) {
   server_->closed(connection.server_name);
 }
 
-bool Network::can_reach(const std::string& address) const { return server_ != nullptr && !is_cut(address); }
+bool Network::can_reach(const std::string& address) const {
+  return server_ != nullptr && !is_cut(address);
+}
 
 bool Network::is_cut(const std::string& address) const {
   const auto found = weather_.find(address);

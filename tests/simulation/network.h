@@ -1,9 +1,13 @@
-// The simulated network between the coordinator and everybody else: connections that clients dial and redial by
-// themselves, as the real transport does, and every way in which they fail. Messages are bytes.
+// SPDX-License-Identifier: Apache-2.0
+// The simulated network between the coordinator and everybody else: connections
+// that clients dial and redial by themselves, as the real transport does, and
+// every way in which they fail. Messages are bytes.
 //
-// A connection keeps the order of its messages and loses none, except where the link's weather says otherwise; a
-// message that is under way when its connection ends is lost. Either side may learn late, or never, that a connection
-// ended. Only the key that a client dialled with tells the server who it is (S12).
+// A connection keeps the order of its messages and loses none, except where the
+// link's weather says otherwise; a message that is under way when its
+// connection ends is lost. Either side may learn late, or never, that a
+// connection ended. Only the key that a client dialled with tells the server
+// who it is (S12).
 #pragma once
 
 #include <cstdint>
@@ -13,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/core.h"
+#include "coordinator/core/core.h"
 #include "tests/simulation/dice.h"
 #include "tests/simulation/timeline.h"
 #include "tests/simulation/trace.h"
@@ -41,7 +45,8 @@ class NetworkClient {
   virtual ~NetworkClient() = default;
   virtual void opened(Endpoint endpoint) = 0;
   virtual void lost(Endpoint endpoint) = 0;
-  virtual void refused(Endpoint endpoint) = 0;  // the server does not know the key; dialled again by itself
+  virtual void refused(
+      Endpoint endpoint) = 0;  // the server does not know the key; dialled again by itself
   virtual void received(Endpoint endpoint, const std::string& bytes) = 0;
 };
 
@@ -61,17 +66,21 @@ class Network {
 
   // ---- Server ----
   void server_up(NetworkServer& server);
-  // Every connection ends; clients learn it within a moment, or by and by where their link is cut.
+  // Every connection ends; clients learn it within a moment, or by and by where
+  // their link is cut.
   void server_down();
   void send_to_client(const ConnectionId& connection, const std::string& bytes);
   void disconnect(const ConnectionId& connection);
-  // This key is let in no more: ends its connections to anything but enrol, also those that have said nothing yet.
+  // This key is let in no more: ends its connections to anything but enrol,
+  // also those that have said nothing yet.
   void throw_out(const std::string& key);
 
   // ---- Clients, by their address ----
   // Connects, and goes on for ever. Dialling what is dialled does nothing.
-  void dial(const std::string& address, Endpoint endpoint, const std::string& key, NetworkClient& client);
-  // As the end of a process: the client hears nothing any more. `silent`: the server is not told either.
+  void dial(const std::string& address, Endpoint endpoint, const std::string& key,
+            NetworkClient& client);
+  // As the end of a process: the client hears nothing any more. `silent`: the
+  // server is not told either.
   void hang_up(const std::string& address, bool silent);
   void hang_up(const std::string& address, Endpoint endpoint);
   void send_to_server(const std::string& address, Endpoint endpoint, const std::string& bytes);
@@ -82,7 +91,8 @@ class Network {
   void heal(const std::string& address);
   // Breaks a client's connections: both sides learn it, each in its own time.
   void reset(const std::string& address);
-  // The client's socket redials without a word: the server sees another connection, the client none of it.
+  // The client's socket redials without a word: the server sees another
+  // connection, the client none of it.
   void redial_silently(const std::string& address);
   bool can_reach(const std::string& address) const;  // both ways, with the server up
   bool is_cut(const std::string& address) const;     // one way at least

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/peer_mesh.h"
 
 #include "base/check.h"
@@ -59,7 +60,8 @@ bool MeshEnd::poll(const Handler& handle) {
   while (!events_.empty()) {
     protocol::PeerEvent event = std::move(events_.front());
     events_.pop_front();
-    if (const auto* heard = std::get_if<protocol::PeerMessage>(&event); heard != nullptr && about_.overhears)
+    if (const auto* heard = std::get_if<protocol::PeerMessage>(&event);
+        heard != nullptr && about_.overhears)
       about_.overhears(heard->peer, heard->message);
     handle(std::move(event));
   }
@@ -86,7 +88,8 @@ void MeshEnd::ended(const NodeId& peer, std::uint64_t link) {
 // ---- All of them ----
 
 std::uint64_t PeerMesh::add(MeshEnd& end) {
-  SKERRY_CHECK(ends_.emplace(end.about().address, &end).second, "two processes at ", end.about().address);
+  SKERRY_CHECK(ends_.emplace(end.about().address, &end).second, "two processes at ",
+               end.about().address);
   return next_number_++;
 }
 
@@ -105,19 +108,21 @@ Duration PeerMesh::delay(const std::string& from, const std::string& to) {
 }
 
 Duration PeerMesh::delay(const Weather& one, const Weather& other) {
-  return dice_.duration(std::max(one.delay_min, other.delay_min), std::max(one.delay_max, other.delay_max));
+  return dice_.duration(std::max(one.delay_min, other.delay_min),
+                        std::max(one.delay_max, other.delay_max));
 }
 
 void PeerMesh::dial(const MeshEnd& from, const std::string& address, const NodeId& id) {
-  timeline_.after(kHandshake + delay(from.about().address, address),
-                  [this, dialler = from.about().address, number = from.number_, address, id] {
-                    const auto start = ends_.find(dialler);
-                    const auto target = ends_.find(address);
-                    if (start == ends_.end() || start->second->number_ != number || target == ends_.end())
-                      return;
-                    if (target->second->about().id != id || !target->second->about().listens) return;
-                    connect(*start->second, address);
-                  });
+  timeline_.after(
+      kHandshake + delay(from.about().address, address),
+      [this, dialler = from.about().address, number = from.number_, address, id] {
+        const auto start = ends_.find(dialler);
+        const auto target = ends_.find(address);
+        if (start == ends_.end() || start->second->number_ != number || target == ends_.end())
+          return;
+        if (target->second->about().id != id || !target->second->about().listens) return;
+        connect(*start->second, address);
+      });
 }
 
 bool PeerMesh::connect(MeshEnd& from, const std::string& address) {
@@ -130,10 +135,12 @@ bool PeerMesh::connect(MeshEnd& from, const std::string& address) {
            (one.about().admits && !one.about().admits(other));
   };
   if (is_cut(from.about().address, address) || is_cut(address, from.about().address) ||
-      refuses(from, to.about().id) || refuses(to, from.about().id) || from.is_connected(to.about().id)) {
+      refuses(from, to.about().id) || refuses(to, from.about().id) ||
+      from.is_connected(to.about().id)) {
     return false;
   }
-  // Of one key the latest connection counts, as where its process has ended and that is not known yet.
+  // Of one key the latest connection counts, as where its process has ended and
+  // that is not known yet.
   if (const auto old = to.links_.find(from.about().id); old != to.links_.end()) {
     const std::uint64_t link = old->second;
     const int side = links_.at(link).sides[0].end == &to ? 0 : 1;
@@ -204,7 +211,8 @@ void PeerMesh::learn(std::uint64_t number, int side) {
   if (end != nullptr) end->ended(peer, number);
 }
 
-// What is said over a link that is cut is never heard; if the cut lasts, both sides give the link up.
+// What is said over a link that is cut is never heard; if the cut lasts, both
+// sides give the link up.
 void PeerMesh::watch(std::uint64_t number) {
   if (std::exchange(links_.at(number).is_watched, true)) return;
   timeline_.after(kSilenceDetected, [this, number] {
@@ -224,7 +232,8 @@ void PeerMesh::reset(const std::string& address) {
   for (const auto& [number, link] : links_) {
     if (link.sides[0].address != address && link.sides[1].address != address) continue;
     for (const int side : {0, 1})
-      learn_later(number, side, dice_.duration({}, dice_.chance(0.3) ? seconds(3) : milliseconds(50)));
+      learn_later(number, side,
+                  dice_.duration({}, dice_.chance(0.3) ? seconds(3) : milliseconds(50)));
   }
 }
 

@@ -1,7 +1,10 @@
-// The simulated connections between daemons, and between each daemon and the coordinator's blob endpoint, where gossip
-// rides: at most one between two keys, whoever dialled, under the weather of both ends. As the real ones they keep the order
-// of their messages and lose none, except where the weather says so, and either side may learn late that one has ended.
-// Handshakes are not played: an end is told at once whose key the other has.
+// SPDX-License-Identifier: Apache-2.0
+// The simulated connections between daemons, and between each daemon and the
+// coordinator's blob endpoint, where gossip rides: at most one between two
+// keys, whoever dialled, under the weather of both ends. As the real ones they
+// keep the order of their messages and lose none, except where the weather says
+// so, and either side may learn late that one has ended. Handshakes are not
+// played: an end is told at once whose key the other has.
 #pragma once
 
 #include <cstdint>
@@ -72,9 +75,11 @@ class PeerMesh {
   PeerMesh(Timeline& timeline, Trace& trace, Network& network, std::uint64_t seed)
       : timeline_(timeline), trace_(trace), network_(network), dice_(seed, "mesh") {}
 
-  // Connects them at this moment, whoever could dial whom. False: the other does not run, is cut off or lets it not in.
+  // Connects them at this moment, whoever could dial whom. False: the other
+  // does not run, is cut off or lets it not in.
   bool connect(MeshEnd& from, const std::string& address);
-  // Every connection of this address breaks: both sides learn it, each in its own time.
+  // Every connection of this address breaks: both sides learn it, each in its
+  // own time.
   void reset(const std::string& address);
 
  private:

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/real_cluster.h"
 
 #include <algorithm>
@@ -28,11 +29,14 @@ class Person {
   using Done = std::function<void(const pb::ControlReply&)>;
   Person(RealGround& ground, const RealCoordinator& coordinator)
       : ground_(ground),
-        transport_(ground.network.make_client(coordinator.admin(), coordinator.identity().ed25519_key())) {
+        transport_(
+            ground.network.make_client(coordinator.admin(), coordinator.identity().ed25519_key())) {
     transport_->dial(protocol::Endpoint::kControl);
   }
 
-  void ask(pb::AdminRequest request, Done done) { asked_.push_back({std::move(request), std::move(done)}); }
+  void ask(pb::AdminRequest request, Done done) {
+    asked_.push_back({std::move(request), std::move(done)});
+  }
 
   Duration next() const { return again_; }
   void advance() {
@@ -48,8 +52,8 @@ class Person {
       return say();
     }
     const auto* received = std::get_if<protocol::Received>(&event);
-    const auto reply =
-        received == nullptr ? fail(ErrorCode::kNotFound, "") : protocol::parse_control_reply(received->bytes);
+    const auto reply = received == nullptr ? fail(ErrorCode::kNotFound, "")
+                                           : protocol::parse_control_reply(received->bytes);
     if (!reply || reply->id() != id_) return;
     if (!is_greeted_) {
       is_greeted_ = reply->has_hello();
@@ -169,14 +173,15 @@ void RealCluster::start_coordinator_later(Duration delay) {
 // ---- Set-up ----
 
 void RealCluster::set_up() {
-  const auto request =
-      smallest_dataset("images", kExperts, [this](const std::string& name, const std::string& /*role*/) {
+  const auto request = smallest_dataset(
+      "images", kExperts, [this](const std::string& name, const std::string& /*role*/) {
         return coordinator_.add_file(name, "the bytes of " + name);
       });
   coordinator_.start();
   person_ = std::make_unique<Person>(ground_, coordinator_);
   person_->ask(request, [this](const pb::ControlReply& reply) {
-    if (reply.has_error()) ground_.violated("set-up", "the dataset is refused: " + reply.error().message());
+    if (reply.has_error())
+      ground_.violated("set-up", "the dataset is refused: " + reply.error().message());
     create_run();
   });
   const std::uint64_t nodes = dice_.between(2, 3);
@@ -199,9 +204,11 @@ void RealCluster::create_run() {
   spec.mutable_train()->set_seed(ground_.world.run_seed);
   spec.mutable_train()->set_steps(400);
   person_->ask(request, [this](const pb::ControlReply& reply) {
-    const bool waits = reply.has_error() && reply.error().message().find("dataset") != std::string::npos;
+    const bool waits =
+        reply.has_error() && reply.error().message().find("dataset") != std::string::npos;
     if (waits) return ground_.world.timeline.after(seconds(1), [this] { create_run(); });
-    if (reply.has_error()) ground_.violated("set-up", "the run is refused: " + reply.error().message());
+    if (reply.has_error())
+      ground_.violated("set-up", "the run is refused: " + reply.error().message());
     watch_run();
   });
 }
@@ -239,7 +246,8 @@ bool RealCluster::pause() {
 bool RealCluster::cut() {
   const std::string key = any().key();
   ground_.network.partition(key, true);
-  later(dice_.duration(seconds(1), seconds(15)), [this, key] { ground_.network.partition(key, false); });
+  later(dice_.duration(seconds(1), seconds(15)),
+        [this, key] { ground_.network.partition(key, false); });
   return true;
 }
 
@@ -285,9 +293,10 @@ bool RealCluster::disk_slow() {
 // The process ends by it, and is started again.
 bool RealCluster::sync_fails() {
   RealDaemon& daemon = any();
-  const auto effect = dice_.chance(0.5) ? storage::FailedEffect::kNone : storage::FailedEffect::kApplied;
-  daemon.disk().store.fail_at(storage::StoreOperation::kWrite, static_cast<unsigned>(dice_.between(1, 3)),
-                              ErrorCode::kIo, effect);
+  const auto effect =
+      dice_.chance(0.5) ? storage::FailedEffect::kNone : storage::FailedEffect::kApplied;
+  daemon.disk().store.fail_at(storage::StoreOperation::kWrite,
+                              static_cast<unsigned>(dice_.between(1, 3)), ErrorCode::kIo, effect);
   for (const Duration wait : {seconds(6), seconds(12), seconds(18)}) start_later(daemon, wait);
   return true;
 }
@@ -295,8 +304,10 @@ bool RealCluster::sync_fails() {
 bool RealCluster::file_fails() {
   RealDaemon& daemon = any();
   const auto operation = static_cast<storage::FileOperation>(dice_.between(2, 5));
-  const auto effect = dice_.chance(0.5) ? storage::FailedEffect::kNone : storage::FailedEffect::kApplied;
-  daemon.disk().files.fail_at(operation, static_cast<unsigned>(dice_.between(1, 4)), ErrorCode::kIo, effect);
+  const auto effect =
+      dice_.chance(0.5) ? storage::FailedEffect::kNone : storage::FailedEffect::kApplied;
+  daemon.disk().files.fail_at(operation, static_cast<unsigned>(dice_.between(1, 4)), ErrorCode::kIo,
+                              effect);
   for (const Duration wait : {seconds(6), seconds(12), seconds(18)}) start_later(daemon, wait);
   return true;
 }
@@ -350,9 +361,10 @@ bool RealCluster::coordinator_sync_fails() {
   if (!coordinator_.is_up()) return false;
   const auto operation =
       dice_.chance(0.5) ? storage::StoreOperation::kWrite : storage::StoreOperation::kFlush;
-  const auto effect = dice_.chance(0.5) ? storage::FailedEffect::kNone : storage::FailedEffect::kApplied;
-  coordinator_.disk().store.fail_at(operation, static_cast<unsigned>(dice_.between(1, 3)), ErrorCode::kIo,
-                                    effect);
+  const auto effect =
+      dice_.chance(0.5) ? storage::FailedEffect::kNone : storage::FailedEffect::kApplied;
+  coordinator_.disk().store.fail_at(operation, static_cast<unsigned>(dice_.between(1, 3)),
+                                    ErrorCode::kIo, effect);
   for (const Duration wait : {seconds(4), seconds(9), seconds(18)}) start_coordinator_later(wait);
   return true;
 }
@@ -380,7 +392,8 @@ void RealCluster::plan_faults() {
       {"coordinator_sync_fails", &RealCluster::coordinator_sync_fails},
   };
   Dice plan(ground_.world.seed, "real plan");
-  for (Duration at = kFaultsBegin; at < kFaultsEnd; at += plan.duration(milliseconds(200), seconds(8))) {
+  for (Duration at = kFaultsBegin; at < kFaultsEnd;
+       at += plan.duration(milliseconds(200), seconds(8))) {
     const auto& [kind, cause] = kFaults[plan.between(0, std::size(kFaults) - 1)];
     later(at, [this, name = kind, fault = cause] {
       ground_.tell(text("# ", name));
@@ -429,8 +442,9 @@ void RealCluster::check_acknowledged() {
       for (const coordinator::ExpertView& expert : coordinator_.experts()) {
         if (expert.id != id) continue;
         if (expert.head_step < newest.step) {
-          ground_.violated("S4", text("step ", newest.step, " of expert ", id.index,
-                                      " was acknowledged, and its head is of step ", expert.head_step));
+          ground_.violated("S4",
+                           text("step ", newest.step, " of expert ", id.index,
+                                " was acknowledged, and its head is of step ", expert.head_step));
           continue;
         }
         const std::string wrong = wrong_weights(coordinator_.objects(), *expert.head);

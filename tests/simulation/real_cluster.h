@@ -1,6 +1,8 @@
-// A small cluster of the product's real hosts on one virtual clock: coordinator::Host and daemon::Host, their exchanges and
-// object stores, over a network, disks and workers that fail. It finds what is wrong in the hosts; simulate.h finds what is
-// wrong in the cores, on a larger scale.
+// SPDX-License-Identifier: Apache-2.0
+// A small cluster of the product's real hosts on one virtual clock:
+// coordinator::Host and daemon::Host, their exchanges and object stores, over a
+// network, disks and workers that fail. It finds what is wrong in the hosts;
+// simulate.h finds what is wrong in the cores, on a larger scale.
 //
 // Rules, by the ids of docs/reliability.md where they have one:
 //   S4       what the coordinator has acknowledged survives every crash, whole
@@ -21,7 +23,8 @@
 
 namespace skerry::simulation {
 
-// One seed: a minute and a half of faults, then everything heals and the run must end.
+// One seed: a minute and a half of faults, then everything heals and the run
+// must end.
 Report simulate_hosts(std::uint64_t seed);
 
 }  // namespace skerry::simulation

@@ -1,4 +1,6 @@
-// The real hosts under faults: some seeds are sound, and the same seed gives the same story.
+// SPDX-License-Identifier: Apache-2.0
+// The real hosts under faults: some seeds are sound, and the same seed gives
+// the same story.
 #include <gtest/gtest.h>
 
 #include "base/log.h"

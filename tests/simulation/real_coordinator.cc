@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/real_coordinator.h"
 
 #include <algorithm>
@@ -5,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "storage/testing.h"
+#include "storage/testing/testing.h"
 
 namespace skerry::simulation {
 namespace {
@@ -32,8 +33,8 @@ RealCoordinator::~RealCoordinator() {
 }
 
 pb::ObjectRef RealCoordinator::add_file(const std::string& name, const std::string& bytes) {
-  const auto objects =
-      value_of(storage::ObjectStore::open(disk_.store, kFolder, storage::Checkpoints::kInStore, disk_.files));
+  const auto objects = value_of(storage::ObjectStore::open(
+      disk_.store, kFolder, storage::Checkpoints::kInStore, disk_.files));
   storage::Manifest manifest;
   manifest.name = name;
   const storage::Chunk chunk{blake2b(bytes), static_cast<std::uint32_t>(bytes.size())};
@@ -81,7 +82,8 @@ void RealCoordinator::start() {
   if (!made) {
     ground_.tell("coordinator cannot start: " + made.error().message);
     const bool may_fail = disk_.store.failed() || made.error().code == ErrorCode::kExhausted;
-    if (!may_fail) ground_.violated("S16", "the coordinator refuses its own state: " + made.error().message);
+    if (!may_fail)
+      ground_.violated("S16", "the coordinator refuses its own state: " + made.error().message);
     return ended();
   }
   host_ = std::move(*made);

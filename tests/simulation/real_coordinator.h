@@ -1,4 +1,6 @@
-// The coordinator's real host in a simulation, with its exchange and its object store.
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator's real host in a simulation, with its exchange and its object
+// store.
 #pragma once
 
 #include <map>
@@ -6,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/host.h"
+#include "coordinator/host/host.h"
 #include "protocol/token.h"
 #include "tests/simulation/real_host.h"
 
@@ -18,7 +20,8 @@ class RealCoordinator {
   explicit RealCoordinator(RealGround& ground);
   ~RealCoordinator();
 
-  // Puts a file on the disk, as if a person had uploaded it. REQUIRES: !is_up().
+  // Puts a file on the disk, as if a person had uploaded it. REQUIRES:
+  // !is_up().
   pb::ObjectRef add_file(const std::string& name, const std::string& bytes);
   // REQUIRES: !is_up().
   void start();

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/real_daemon.h"
 
 #include <algorithm>
@@ -40,8 +41,8 @@ void RealDaemon::start() {
 }
 
 void RealDaemon::launch() {
-  auto objects =
-      storage::ObjectStore::open(disk_.store, "/objects", storage::Checkpoints::kAsFiles, disk_.files);
+  auto objects = storage::ObjectStore::open(disk_.store, "/objects", storage::Checkpoints::kAsFiles,
+                                            disk_.files);
   if (!objects) {
     // A disk that fails at the start: the person, or systemd, starts it again.
     ground_.tell(text(settings_.name, " cannot read its disk: ", objects.error().message));
@@ -51,7 +52,8 @@ void RealDaemon::launch() {
   }
   objects_ = std::move(*objects);
   engines_ = std::make_unique<RealEngines>(
-      ground_, settings_.name, Dice(ground_.world.seed, settings_.name, static_cast<std::uint32_t>(life_)));
+      ground_, settings_.name,
+      Dice(ground_.world.seed, settings_.name, static_cast<std::uint32_t>(life_)));
   worker_ = std::make_unique<RealWorker>();
   daemon::HostOptions options;
   options.software = "skerryd";
@@ -66,16 +68,17 @@ void RealDaemon::launch() {
   writes_.clear();
   exited_.clear();
   persisted_ = 0;
-  daemon::HostParts parts{.clock = clock_,
-                          .transport = *transport_,
-                          .store = disk_.store,
-                          .objects = *objects_,
-                          .engines = *engines_,
-                          .disk = worker_->worker(),
-                          .peers = nullptr,
-                          .stepped = [this](const daemon::Event& event, const daemon::Effects& effects) {
-                            look(event, effects);
-                          }};
+  daemon::HostParts parts{
+      .clock = clock_,
+      .transport = *transport_,
+      .store = disk_.store,
+      .objects = *objects_,
+      .engines = *engines_,
+      .disk = worker_->worker(),
+      .peers = nullptr,
+      .stepped = [this](const daemon::Event& event, const daemon::Effects& effects) {
+        look(event, effects);
+      }};
   auto made = daemon::Host::make(std::move(parts), std::move(options));
   if (!made) {
     ground_.violated("S16", settings_.name + " refuses its own state: " + made.error().message);
@@ -88,7 +91,8 @@ void RealDaemon::launch() {
 
 void RealDaemon::on_enrol(const protocol::ClientEvent& event) {
   const auto ask = [this] {
-    const pb::EnrolRequest request = protocol::build_enrol_request(identity_, token_, settings_.name, 1);
+    const pb::EnrolRequest request =
+        protocol::build_enrol_request(identity_, token_, settings_.name, 1);
     [[maybe_unused]] const Result<void> sent =
         transport_->send(protocol::Endpoint::kEnrol, request.SerializeAsString());
   };
@@ -97,7 +101,8 @@ void RealDaemon::on_enrol(const protocol::ClientEvent& event) {
   if (received == nullptr) return;
   const auto reply = protocol::parse_enrol_reply(received->bytes);
   if (!reply || reply->has_error()) return;
-  const auto enrolled = protocol::check_enrol_reply(*reply, identity_, token_, clock_.now().unix_ms);
+  const auto enrolled =
+      protocol::check_enrol_reply(*reply, identity_, token_, clock_.now().unix_ms);
   if (!enrolled) return;
   is_enrolled_ = true;
 }
@@ -190,19 +195,22 @@ void RealDaemon::look(const daemon::Event& event, const daemon::Effects& effects
                           std::any_of(writes_.lower_bound(persisted_), writes_.end(),
                                       [&](const auto& each) { return each.second == **kept; });
     if (!is_there)
-      ground_.violated("S7",
-                       text(settings_.name, " hears that its state ", persisted_, " is durable; it is not"));
+      ground_.violated("S7", text(settings_.name, " hears that its state ", persisted_,
+                                  " is durable; it is not"));
   } else if (const auto* exited = std::get_if<daemon::EngineExited>(&event)) {
     if (!exited_.insert(exited->engine).second)
-      ground_.violated("once", text(settings_.name, " hears twice of the end of engine ", exited->engine));
+      ground_.violated("once",
+                       text(settings_.name, " hears twice of the end of engine ", exited->engine));
   } else if (const auto* stored = std::get_if<daemon::ObjectStored>(&event)) {
     if (!objects_->has(stored->manifest))
       ground_.violated("S6", text(settings_.name, " hears that an object is stored which is not"));
   } else if (const auto* snapshot = std::get_if<daemon::SnapshotStored>(&event)) {
     ++stored_;
     const Hash name = *Hash::from_raw(snapshot->object.manifest());
-    const std::string wrong = objects_->has(name) ? wrong_weights(*objects_, name) : "it is not stored";
-    // A read that brings wrong bytes is refused as one: it says nothing of the disk.
+    const std::string wrong =
+        objects_->has(name) ? wrong_weights(*objects_, name) : "it is not stored";
+    // A read that brings wrong bytes is refused as one: it says nothing of the
+    // disk.
     if (!wrong.empty() && wrong.find("damaged") == std::string::npos)
       ground_.violated("weights", text(settings_.name, " has stored a snapshot: ", wrong));
   } else if (const auto* reply = std::get_if<daemon::Reply>(&event)) {

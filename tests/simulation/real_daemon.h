@@ -1,5 +1,7 @@
-// The daemon's real host in a simulation, with its exchange and its object store. Enrols first where its disk holds no
-// certificate. Each of its rules is the host's: what it tells its core is so.
+// SPDX-License-Identifier: Apache-2.0
+// The daemon's real host in a simulation, with its exchange and its object
+// store. Enrols first where its disk holds no certificate. Each of its rules is
+// the host's: what it tells its core is so.
 #pragma once
 
 #include <map>
@@ -7,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "daemon/host.h"
+#include "daemon/host/host.h"
 #include "protocol/token.h"
 #include "tests/simulation/real_engines.h"
 #include "tests/simulation/real_host.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/real_engines.h"
 
 #include <algorithm>
@@ -26,7 +27,8 @@ Result<Training> read_training(const storage::File& file) {
   std::string bytes(size, '\0');
   ASSIGN_OR_RETURN(const std::size_t read, file.read_at(0, bytes));
   bytes.resize(read);
-  ASSIGN_OR_RETURN(const storage::Safetensors tensors, storage::Safetensors::parse(std::move(bytes)));
+  ASSIGN_OR_RETURN(const storage::Safetensors tensors,
+                   storage::Safetensors::parse(std::move(bytes)));
   return decode_training(tensors);
 }
 
@@ -44,7 +46,9 @@ Result<std::string> encode_training(const Training& training) {
 Result<Training> decode_training(const storage::Safetensors& file) {
   const auto number = [&](const char* name) {
     const auto found = file.header().metadata.find(name);
-    return found == file.header().metadata.end() ? 0 : std::strtoull(found->second.c_str(), nullptr, 10);
+    return found == file.header().metadata.end()
+               ? 0
+               : std::strtoull(found->second.c_str(), nullptr, 10);
   };
   ASSIGN_OR_RETURN(const storage::TensorView weights, file.tensor("raw/w"));
   Training training{.seed = number("seed"),
@@ -74,7 +78,8 @@ std::string wrong_weights(const storage::ObjectStore& objects, const Hash& check
   if (found->step != named->manifest.step || found->expert != named->manifest.expert)
     return text("expert ", found->expert, " at step ", found->step, " under the name of expert ",
                 named->manifest.expert, " at step ", named->manifest.step);
-  Training unbroken{.seed = found->seed, .expert = found->expert, .attempt = 0, .step = 0, .weights = {}};
+  Training unbroken{
+      .seed = found->seed, .expert = found->expert, .attempt = 0, .step = 0, .weights = {}};
   while (unbroken.step < found->step) train_step(unbroken);
   return unbroken.weights == found->weights
              ? ""
@@ -102,13 +107,16 @@ void RealEngines::start(const daemon::StartEngine& order, pb::EngineRequest::Sta
   for (const auto& [engine, slot] : slots_) {
     if (slot == order.slot) ground_.violated("engine", name_ + " starts a second engine in a slot");
   }
-  Training from{
-      .seed = start.train().seed(), .expert = start.expert(), .attempt = 0, .step = 0, .weights = {}};
+  Training from{.seed = start.train().seed(),
+                .expert = start.expert(),
+                .attempt = 0,
+                .step = 0,
+                .weights = {}};
   if (resume) {
     const Result<Training> found = read_training(*resume);
     if (!found) {
-      events_.push_back(
-          daemon::EngineExited{.slot = order.slot, .engine = order.engine, .how = found.error().message});
+      events_.push_back(daemon::EngineExited{
+          .slot = order.slot, .engine = order.engine, .how = found.error().message});
       return;
     }
     if (found->expert != from.expert)

@@ -1,5 +1,7 @@
-// Engines of a real daemon host that train by FakeEngine's rule. Their snapshots and checkpoints are real safetensors files,
-// so what a host stores, moves and resumes from is what is checked.
+// SPDX-License-Identifier: Apache-2.0
+// Engines of a real daemon host that train by FakeEngine's rule. Their
+// snapshots and checkpoints are real safetensors files, so what a host stores,
+// moves and resumes from is what is checked.
 //
 // THREADS: one. LIFETIME: the world outlives it.
 #pragma once
@@ -10,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/engines.h"
+#include "daemon/host/engines.h"
 #include "storage/object_store.h"
 #include "tests/simulation/fake_engine.h"
 #include "tests/simulation/real_host.h"
@@ -19,7 +21,8 @@ namespace skerry::simulation {
 
 Result<std::string> encode_training(const Training& training);
 Result<Training> decode_training(const storage::Safetensors& file);
-// "": the checkpoint holds the weights that an unbroken run has at the step that its manifest names.
+// "": the checkpoint holds the weights that an unbroken run has at the step
+// that its manifest names.
 std::string wrong_weights(const storage::ObjectStore& objects, const Hash& checkpoint);
 
 class RealEngines final : public daemon::Engines {
@@ -48,8 +51,9 @@ class RealEngines final : public daemon::Engines {
   std::string name_;
   Dice dice_;
   std::map<std::uint64_t, std::unique_ptr<FakeEngine>> engines_;
-  std::map<std::uint64_t, std::uint32_t> slots_;                 // of those that run
-  std::map<std::uint64_t, std::shared_ptr<Training>> memories_;  // written again and again by their engines
+  std::map<std::uint64_t, std::uint32_t> slots_;  // of those that run
+  std::map<std::uint64_t, std::shared_ptr<Training>>
+      memories_;  // written again and again by their engines
   std::vector<daemon::Event> events_;
 };
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/real_host.h"
 
 #include "base/check.h"
@@ -6,7 +7,8 @@
 namespace skerry::simulation {
 
 protocol::Identity real_identity(std::uint64_t seed, const std::string& name) {
-  Result<protocol::Identity> made = protocol::Identity::from_seed(blake2b(text(seed, ' ', name)).raw());
+  Result<protocol::Identity> made =
+      protocol::Identity::from_seed(blake2b(text(seed, ' ', name)).raw());
   SKERRY_CHECK(made.has_value(), "32 bytes are a seed");
   return std::move(*made);
 }
@@ -44,7 +46,8 @@ void RealDisk::process_ended(std::uint64_t seed, bool machine) {
 }
 
 void RealWorker::plan(Duration now, Dice& dice, Duration slowest) {
-  if (due_ == Duration::max() && worker_.waiting() > 0) due_ = now + dice.duration(milliseconds(1), slowest);
+  if (due_ == Duration::max() && worker_.waiting() > 0)
+    due_ = now + dice.duration(milliseconds(1), slowest);
 }
 
 Done RealWorker::finish_job() {

@@ -1,5 +1,7 @@
-// What a real host runs on in a simulation: a virtual clock, a disk that fails as disks do, and workers that the clock drives.
-// RealDaemon and RealCoordinator build the product's hosts on it.
+// SPDX-License-Identifier: Apache-2.0
+// What a real host runs on in a simulation: a virtual clock, a disk that fails
+// as disks do, and workers that the clock drives. RealDaemon and
+// RealCoordinator build the product's hosts on it.
 //
 // THREADS: one.
 #pragma once
@@ -11,17 +13,18 @@
 
 #include "base/clock.h"
 #include "base/worker.h"
-#include "protocol/fake_transport.h"
 #include "protocol/identity.h"
-#include "storage/faulty_files.h"
-#include "storage/faulty_store.h"
-#include "storage/memory_files.h"
-#include "storage/memory_store.h"
+#include "protocol/testing/fake_transport.h"
+#include "storage/testing/faulty_files.h"
+#include "storage/testing/faulty_store.h"
+#include "storage/testing/memory_files.h"
+#include "storage/testing/memory_store.h"
 #include "tests/simulation/world.h"
 
 namespace skerry::simulation {
 
-// What all hosts of a seed share. The network's clock is the clock; World's timeline follows it.
+// What all hosts of a seed share. The network's clock is the clock; World's
+// timeline follows it.
 struct RealGround {
   explicit RealGround(std::uint64_t seed) : world(seed, Trace::Keep::kLast), network(seed) {}
   World world;
@@ -49,7 +52,8 @@ class RealClock final : public Clock {
   const protocol::FakeNetwork& network_;
 };
 
-// A disk that outlives processes. What it refuses for want of room it has not touched.
+// A disk that outlives processes. What it refuses for want of room it has not
+// touched.
 class RealDisk {
  public:
   class Store final : public storage::MemoryStore {
@@ -66,8 +70,8 @@ class RealDisk {
   // Whether the store has failed for longer than a process may go on for.
   // REQUIRES: asked each time that a host which has not ended has run.
   bool is_outlived(Duration now);
-  // The process has ended. REQUIRES: nothing of it is left. `machine`: it ended with its machine, and what was not synced
-  // may be lost.
+  // The process has ended. REQUIRES: nothing of it is left. `machine`: it ended
+  // with its machine, and what was not synced may be lost.
   void process_ended(std::uint64_t seed, bool machine);
 
   Store kept;
@@ -84,7 +88,8 @@ class RealDisk {
 class RealWorker {
  public:
   Worker& worker() { return worker_; }
-  // RETURNS: when a job is done at the earliest; Duration::max() where none waits.
+  // RETURNS: when a job is done at the earliest; Duration::max() where none
+  // waits.
   Duration next() const { return due_; }
   // Plans the next job, if one waits and none is planned.
   void plan(Duration now, Dice& dice, Duration slowest);

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/simulate.h"
 
 #include <algorithm>
@@ -15,19 +16,21 @@ constexpr Duration kRageLeast = seconds(265);
 constexpr Duration kRageMost = seconds(300);
 constexpr Duration kTended = seconds(5);
 constexpr Duration kSettled = seconds(40);
-// Until the run is done once everything works: long, for a node is given an expert that it gave up only after
-// Config::avoid, and a turn may have to be waited for.
+// Until the run is done once everything works: long, for a node is given an
+// expert that it gave up only after Config::avoid, and a turn may have to be
+// waited for.
 constexpr Duration kRecovery = seconds(3600);
-constexpr double kEndsAlone = 0.5;  // of seeds that gossip: the coordinator is killed for good in the end
+constexpr double kEndsAlone =
+    0.5;  // of seeds that gossip: the coordinator is killed for good in the end
 
 bool is_revoked(Cluster& cluster, const DaemonHost& daemon) {
-  const auto node =
-      read<stored::Node>(cluster.coordinator().durable(), coordinator::kNodePrefix + daemon.id().str());
+  const auto node = read<stored::Node>(cluster.coordinator().durable(),
+                                       coordinator::kNodePrefix + daemon.id().str());
   return node && node->revoked();
 }
 
-// What a person does for a fleet: a daemon that ended is started again, one that refuses to run, or whose key was
-// revoked, is joined anew.
+// What a person does for a fleet: a daemon that ended is started again, one
+// that refuses to run, or whose key was revoked, is joined anew.
 void tend(Cluster& cluster) {
   for (std::size_t i = 0; i < cluster.daemons(); ++i) {
     DaemonHost& daemon = cluster.daemon(i);
@@ -44,9 +47,11 @@ void tend(Cluster& cluster) {
 void check_end(Cluster& cluster, bool finished) {
   if (!cluster.is_sound()) return;
   if (!finished) {
-    cluster.world().violated("L5", "everything works and the run does not end: " + where_it_stands(cluster));
+    cluster.world().violated(
+        "L5", "everything works and the run does not end: " + where_it_stands(cluster));
   }
-  if (cluster.run_state() == "failed" && cluster.run_reason().find("used up its") == std::string::npos)
+  if (cluster.run_state() == "failed" &&
+      cluster.run_reason().find("used up its") == std::string::npos)
     cluster.world().violated("L5", "the run failed: " + cluster.run_reason());
 }
 
@@ -72,7 +77,8 @@ Report simulate(const Scenario& scenario) {
   aftermath.begin();
   std::optional<GossipAftermath> gossip;
   if (options.gossips) gossip.emplace(cluster).begin();
-  // The client may still say what was true before the last fault: the run is done when it says so later on.
+  // The client may still say what was true before the last fault: the run is
+  // done when it says so later on.
   const auto is_over = [&] {
     return cluster.world().timeline.now() > aftermath.healed() + kSettled && cluster.is_done() &&
            cluster.admin().is_idle();
@@ -92,7 +98,8 @@ Report simulate(const Scenario& scenario) {
   report.took_place = nemesis.took_place();
   report.trace_hash = cluster.world().trace.hash();
   report.events = cluster.world().timeline.events();
-  report.last_lines.assign(cluster.world().trace.lines().begin(), cluster.world().trace.lines().end());
+  report.last_lines.assign(cluster.world().trace.lines().begin(),
+                           cluster.world().trace.lines().end());
   return report;
 }
 

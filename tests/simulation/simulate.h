@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One seed from start to end: a cluster, its faults, its recovery.
 #pragma once
 

@@ -1,4 +1,6 @@
-// skerry-simulate: runs seeds and says what broke. One line of JSON at the end; 1 if anything was violated.
+// SPDX-License-Identifier: Apache-2.0
+// skerry-simulate: runs seeds and says what broke. One line of JSON at the end;
+// 1 if anything was violated.
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -20,16 +22,20 @@ using skerry::simulation::Report;
 using skerry::simulation::Trace;
 
 constexpr char kUsage[] =
-    "usage: skerry-simulate [--seeds N] [--from S] [--processes N]   runs the seeds S … S+N−1 (100 from 1)\n"
-    "       skerry-simulate --seed S [--all]         one seed, with its last lines, or all of them\n"
+    "usage: skerry-simulate [--seeds N] [--from S] [--processes N]   runs the seeds S … S+N−1 (100 "
+    "from 1)\n"
+    "       skerry-simulate --seed S [--all]         one seed, with its last lines, or all of "
+    "them\n"
     "                       [--keep 3,8,21]          with these faults of its schedule only\n"
-    "                       [--shrink]               finds a shorter schedule that breaks the same rule\n"
+    "                       [--shrink]               finds a shorter schedule that breaks the same "
+    "rule\n"
     "       skerry-simulate --planted [--bug NAME] [--seeds LIMIT] [--processes N]\n"
     "                       hunts each planted bug (a build with SKERRY_PLANTED)\n"
     "       Any run takes --bug NAME there.\n"
     "       skerry-simulate --hosts [--seeds N] [--from S] [--seed S]\n"
     "                       small clusters of the real hosts\n"
-    "       skerry-simulate --nodes N                a fleet of N: half of it is lost, the coordinator goes "
+    "       skerry-simulate --nodes N                a fleet of N: half of it is lost, the "
+    "coordinator goes "
     "away\n";
 
 struct Words {
@@ -47,7 +53,8 @@ struct Words {
 };
 
 void tell_failure(const Report& report, const std::string& words) {
-  std::cout << "\nseed " << report.seed << "; again: ./dev simulate --seed " << report.seed << words << "\n";
+  std::cout << "\nseed " << report.seed << "; again: ./dev simulate --seed " << report.seed << words
+            << "\n";
   for (const auto& line : report.last_lines) std::cout << line << "\n";
   for (const auto& violation : report.violations) {
     std::cout << violation.id << " at " << skerry::simulation::seconds_text(violation.at)
@@ -58,8 +65,10 @@ void tell_failure(const Report& report, const std::string& words) {
 int run_one(const Words& words) {
   std::string again = words.keep ? " --keep " + skerry::simulation::list_text(*words.keep) : "";
   if (!words.bug.empty()) again += " --bug " + words.bug;
-  const Report report = skerry::simulation::simulate(
-      {.seed = words.seed, .keep = words.all ? Trace::Keep::kAll : Trace::Keep::kLast, .only = words.keep});
+  const Report report =
+      skerry::simulation::simulate({.seed = words.seed,
+                                    .keep = words.all ? Trace::Keep::kAll : Trace::Keep::kLast,
+                                    .only = words.keep});
   tell_failure(report, again);
   if (report.violations.empty()) std::cout << "nothing is violated\n";
   return report.violations.empty() ? 0 : 1;
@@ -82,8 +91,8 @@ int run_hosts(const Words& words) {
   std::string counts;
   for (const auto& [kind, count] : faults)
     counts += skerry::text(counts.empty() ? "" : ",", '"', kind, "\":", count);
-  std::cout << "{\"seeds\":" << seeds << ",\"failing\":" << failing << ",\"snapshots\":" << snapshots
-            << ",\"faults\":{" << counts << "}}\n";
+  std::cout << "{\"seeds\":" << seeds << ",\"failing\":" << failing
+            << ",\"snapshots\":" << snapshots << ",\"faults\":{" << counts << "}}\n";
   return failing == 0 ? 0 : 1;
 }
 
@@ -93,9 +102,10 @@ int shrink_one(const Words& words) {
     std::cout << "seed " << words.seed << " violates nothing\n";
     return 0;
   }
-  std::cout << "seed " << words.seed << " breaks " << shrunk->id << " with " << shrunk->faults.size()
-            << " of its " << shrunk->before << " faults; again: ./dev simulate --seed " << words.seed
-            << " --keep " << skerry::simulation::list_text(shrunk->faults)
+  std::cout << "seed " << words.seed << " breaks " << shrunk->id << " with "
+            << shrunk->faults.size() << " of its " << shrunk->before
+            << " faults; again: ./dev simulate --seed " << words.seed << " --keep "
+            << skerry::simulation::list_text(shrunk->faults)
             << (words.bug.empty() ? "" : " --bug " + words.bug) << "\n";
   return 1;
 }

@@ -1,5 +1,7 @@
-// Whole clusters under faults: a few hundred seeds, the ones that once found a bug, and the promises that one fault at
-// a time must keep, each measured on the virtual clock.
+// SPDX-License-Identifier: Apache-2.0
+// Whole clusters under faults: a few hundred seeds, the ones that once found a
+// bug, and the promises that one fault at a time must keep, each measured on
+// the virtual clock.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -19,7 +21,8 @@ namespace {
 }();
 
 std::string story_of(const Report& report) {
-  std::string out = text("seed ", report.seed, "; again: ./dev simulate --seed ", report.seed, " --all\n");
+  std::string out =
+      text("seed ", report.seed, "; again: ./dev simulate --seed ", report.seed, " --all\n");
   for (const std::string& line : report.last_lines) out += line + "\n";
   return out;
 }
@@ -43,14 +46,19 @@ TEST_P(Seeds, AreSound) {
 }
 INSTANTIATE_TEST_SUITE_P(Part, Seeds, testing::Range(0, 6));
 
-// 51, 776: a lease that had lapsed before the coordinator's restart never lapsed again. 585: a checkpoint whose commit
-// was in flight was damaged on its node's disk, and its commit was asked for again for ever. 7220: a coordinator that stood
-// still read a Hello of a connection that was closed by then. 9888: a node that had been stopped for longer than its lease
-// spoke again while the coordinator stood still, and lost it then: as it may. 11, 35: a node, and the coordinator, whose clock
-// had gone back signed on under numbers of an earlier start, which had signed other words under them.
-// (What these numbers stand for changes with what a seed draws; each bug has a test of its own beside the core.) 2745: a node
-// whose other peers were connected and silent asked nobody what it lacked. 1764001721: a start whose clock had gone back signed
-// records under older numbers. 450: an object was removed that a dataset, added and deleted again, had named meanwhile.
+// 51, 776: a lease that had lapsed before the coordinator's restart never
+// lapsed again. 585: a checkpoint whose commit was in flight was damaged on its
+// node's disk, and its commit was asked for again for ever. 7220: a coordinator
+// that stood still read a Hello of a connection that was closed by then. 9888:
+// a node that had been stopped for longer than its lease spoke again while the
+// coordinator stood still, and lost it then: as it may. 11, 35: a node, and the
+// coordinator, whose clock had gone back signed on under numbers of an earlier
+// start, which had signed other words under them. (What these numbers stand for
+// changes with what a seed draws; each bug has a test of its own beside the
+// core.) 2745: a node whose other peers were connected and silent asked nobody
+// what it lacked. 1764001721: a start whose clock had gone back signed records
+// under older numbers. 450: an object was removed that a dataset, added and
+// deleted again, had named meanwhile.
 TEST(Simulation, SeedsThatOnceFailed) {
   for (const std::uint64_t seed :
        {11UL, 35UL, 51UL, 126UL, 450UL, 585UL, 776UL, 2745UL, 7220UL, 9888UL, 1764001721UL})
@@ -70,12 +78,15 @@ TEST(Simulation, S17TheSameSeedGivesTheSameTrace) {
 }
 
 TEST(Simulation, EveryKindOfFaultTakesPlace) {
-  if (SKERRY_SEED_DIVISOR > 1) GTEST_SKIP() << "a count over sixty seeds, which is the same in every build";
+  if (SKERRY_SEED_DIVISOR > 1)
+    GTEST_SKIP() << "a count over sixty seeds, which is the same in every build";
   std::map<std::string, int> seeds;
   for (std::uint64_t seed = 61; seed <= 120; ++seed) {
-    for (const auto& [kind, count] : simulate({.seed = seed}).faults) seeds[kind] += count > 0 ? 1 : 0;
+    for (const auto& [kind, count] : simulate({.seed = seed}).faults)
+      seeds[kind] += count > 0 ? 1 : 0;
   }
-  for (const std::string& kind : Nemesis::kinds()) EXPECT_GE(seeds[kind], 15) << kind << ", in 60 seeds";
+  for (const std::string& kind : Nemesis::kinds())
+    EXPECT_GE(seeds[kind], 15) << kind << ", in 60 seeds";
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/sum.h"
 
 #include <algorithm>
@@ -30,9 +31,9 @@ std::uint64_t mixed(std::uint64_t seed, std::uint64_t hash) {
 }
 
 std::string line_of(const Report& report) {
-  std::string line =
-      text(report.seed, ' ', report.violations.size(), ' ', report.virtual_time.count(), ' ', report.commits,
-           ' ', report.events, ' ', report.longest_wait.count(), ' ', report.trace_hash);
+  std::string line = text(report.seed, ' ', report.violations.size(), ' ',
+                          report.virtual_time.count(), ' ', report.commits, ' ', report.events, ' ',
+                          report.longest_wait.count(), ' ', report.trace_hash);
   for (const auto& [kind, count] : report.faults) line += text(' ', kind, ' ', count);
   return line;
 }
@@ -93,30 +94,32 @@ bool Sum::add(const std::string& line) {
   if (total < kFaultsLeast || static_cast<double>(virtual_ns) < kMinutesLeast * 60e9) {
     failing_.insert(seed);
     std::cout << "\nseed " << seed << " tests too little: " << total << " faults in "
-              << static_cast<double>(virtual_ns) / 60e9 << " minutes; again: ./dev simulate --seed " << seed
-              << "\n";
+              << static_cast<double>(virtual_ns) / 60e9 << " minutes; again: ./dev simulate --seed "
+              << seed << "\n";
   }
   return true;
 }
 
 bool Sum::is_right() const {
-  const bool all_kinds = std::ranges::all_of(
-      seeds_with_, [&](const auto& kind) { return kind.second * 4 >= seeds_ || seeds_ < kSeedsToCount; });
+  const bool all_kinds = std::ranges::all_of(seeds_with_, [&](const auto& kind) {
+    return kind.second * 4 >= seeds_ || seeds_ < kSeedsToCount;
+  });
   return failing_.empty() && all_kinds;
 }
 
 void Sum::print() const {
   const auto object = [](const auto& counts) {
     std::string out;
-    for (const auto& [kind, count] : counts) out += text(out.empty() ? "" : ",", '"', kind, "\":", count);
+    for (const auto& [kind, count] : counts)
+      out += text(out.empty() ? "" : ",", '"', kind, "\":", count);
     return "{" + out + "}";
   };
   std::string failing;
   for (const std::uint64_t seed : failing_) failing += text(failing.empty() ? "" : ",", seed);
   char hex[17];
   std::snprintf(hex, sizeof hex, "%016llx", static_cast<unsigned long long>(hash_));
-  std::cout << "{\"seeds\":" << seeds_ << ",\"violations\":" << violations_ << ",\"failing_seeds\":["
-            << failing << "]"
+  std::cout << "{\"seeds\":" << seeds_ << ",\"violations\":" << violations_
+            << ",\"failing_seeds\":[" << failing << "]"
             << ",\"virtual_hours\":" << static_cast<double>(total_ns_) / 3600e9
             << ",\"shortest_minutes\":" << static_cast<double>(shortest_ns_) / 60e9
             << ",\"commits\":" << commits_ << ",\"events\":" << events_
@@ -132,7 +135,8 @@ void tell(std::uint64_t seed) {
   const Report report = simulate({.seed = seed, .keep = Trace::Keep::kLast});
   for (const auto& line : report.last_lines) std::cout << line << "\n";
   for (const auto& violation : report.violations)
-    std::cout << violation.id << " at " << seconds_text(violation.at) << " s: " << violation.what << "\n";
+    std::cout << violation.id << " at " << seconds_text(violation.at) << " s: " << violation.what
+              << "\n";
 }
 
 }  // namespace
@@ -142,24 +146,27 @@ int run_many(std::uint64_t from, std::uint64_t seeds, unsigned processes) {
   const auto first = [&](std::size_t job) { return from + job * kSeedsOfJob; };
   const auto work = [&](std::size_t job, const Mouth& mouth) {
     const std::uint64_t end = std::min(first(job) + kSeedsOfJob, from + seeds);
-    for (std::uint64_t seed = first(job); seed < end; ++seed) mouth.say(line_of(simulate({.seed = seed})));
+    for (std::uint64_t seed = first(job); seed < end; ++seed)
+      mouth.say(line_of(simulate({.seed = seed})));
   };
-  run_apart((seeds + kSeedsOfJob - 1) / kSeedsOfJob, processes, work,
-            [&](std::size_t job, const Ended& ended) {
-              std::uint64_t seed = first(job);
-              for (const std::string& line : ended.lines) {
-                if (!sum.add(line)) tell(seed);
-                ++seed;
-              }
-              if (ended.signal == 0) return;
-              sum.add_crash(seed);
-              std::cout << "\nseed " << seed
-                        << (ended.signal == SIGABRT ? " ends by a CHECK" : " does not come to its end")
-                        << "; again: ./dev simulate --seed " << seed << "\n";
-              const std::uint64_t next = std::min(first(job) + kSeedsOfJob, from + seeds);
-              if (seed + 1 < next)
-                std::cout << "not run because of it: the seeds " << seed + 1 << " to " << next - 1 << "\n";
-            });
+  run_apart(
+      (seeds + kSeedsOfJob - 1) / kSeedsOfJob, processes, work,
+      [&](std::size_t job, const Ended& ended) {
+        std::uint64_t seed = first(job);
+        for (const std::string& line : ended.lines) {
+          if (!sum.add(line)) tell(seed);
+          ++seed;
+        }
+        if (ended.signal == 0) return;
+        sum.add_crash(seed);
+        std::cout << "\nseed " << seed
+                  << (ended.signal == SIGABRT ? " ends by a CHECK" : " does not come to its end")
+                  << "; again: ./dev simulate --seed " << seed << "\n";
+        const std::uint64_t next = std::min(first(job) + kSeedsOfJob, from + seeds);
+        if (seed + 1 < next)
+          std::cout << "not run because of it: the seeds " << seed + 1 << " to " << next - 1
+                    << "\n";
+      });
   sum.print();
   return sum.is_right() ? 0 : 1;
 }

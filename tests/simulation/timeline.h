@@ -1,5 +1,7 @@
-// The virtual clock of a simulation and everything that is to happen on it, in one thread. Events of one moment happen
-// in the order in which they were planned.
+// SPDX-License-Identifier: Apache-2.0
+// The virtual clock of a simulation and everything that is to happen on it, in
+// one thread. Events of one moment happen in the order in which they were
+// planned.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,8 @@ class Timeline {
   void after(Duration delay, Action action) { at(now_ + delay, std::move(action)); }
   // Carries out the next event. False if there is none.
   bool run_next();
-  // Everything up to and at `end`, unless `stop` says so before an event; the clock then stands at `end`.
+  // Everything up to and at `end`, unless `stop` says so before an event; the
+  // clock then stands at `end`.
   void run_until(Duration end, const std::function<bool()>& stop);
   // RETURNS: the time of the next event; Duration::max() if there is none.
   Duration next() const { return queue_.empty() ? Duration::max() : queue_.top().when; }

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/trace.h"
 
 #include <cstdio>
@@ -15,7 +16,8 @@ std::string seconds_text(Duration time) {
   return out;
 }
 
-// Eight bytes at a time by multiplication and rotation: speed matters here, resistance to an enemy does not.
+// Eight bytes at a time by multiplication and rotation: speed matters here,
+// resistance to an enemy does not.
 void Trace::mix(std::string_view bytes) {
   std::uint64_t state = hash_ ^ (bytes.size() * 0x9e3779b97f4a7c15);
   while (!bytes.empty()) {

@@ -1,5 +1,7 @@
-// What happened in a simulation: a hash over every message and effect (S17), and, while recording, lines for people.
-// Nodes and objects are given names here, so that lines read as stories.
+// SPDX-License-Identifier: Apache-2.0
+// What happened in a simulation: a hash over every message and effect (S17),
+// and, while recording, lines for people. Nodes and objects are given names
+// here, so that lines read as stories.
 #pragma once
 
 #include <cstdint>

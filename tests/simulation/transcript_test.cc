@@ -1,6 +1,8 @@
-// The stories of the protocol, told by the cores themselves: one line for each message and effect that matters, compared
-// with the file of that name in transcripts/. SKERRY_UPDATE_TRANSCRIPTS=1 writes the files anew; a commit that changes
-// one explains the change.
+// SPDX-License-Identifier: Apache-2.0
+// The stories of the protocol, told by the cores themselves: one line for each
+// message and effect that matters, compared with the file of that name in
+// transcripts/. SKERRY_UPDATE_TRANSCRIPTS=1 writes the files anew; a commit
+// that changes one explains the change.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -29,7 +31,8 @@ ClusterOptions story(std::vector<std::string> names, std::uint32_t experts, Step
   options.experts = experts;
   options.steps = steps;
   options.round_steps = 5;
-  for (std::string& name : names) options.nodes.push_back({std::move(name), 1, milliseconds(400), 0});
+  for (std::string& name : names)
+    options.nodes.push_back({std::move(name), 1, milliseconds(400), 0});
   return options;
 }
 
@@ -100,9 +103,9 @@ TEST_F(Story, Join) {
   chapter();
   cluster().start_daemons();
   until([&] { return cluster().holder(0) != nullptr && cluster().daemon(0).engine_starts() > 0; });
-  expect_as_written(
-      "join",
-      "A node joins by a token: its key is enrolled, it says Hello, and is given the expert that waits.");
+  expect_as_written("join",
+                    "A node joins by a token: its key is enrolled, it says Hello, and is given the "
+                    "expert that waits.");
 }
 
 TEST_F(Story, GrantAndCommit) {
@@ -113,7 +116,8 @@ TEST_F(Story, GrantAndCommit) {
   until_done();
   expect_as_written(
       "commit",
-      "Two rounds. After each the node stores a checkpoint and asks for its commit; the coordinator pulls "
+      "Two rounds. After each the node stores a checkpoint and asks for its commit; the "
+      "coordinator pulls "
       "the\nobject, and once it and the new head are durable it says so, under the id that asked.");
 }
 
@@ -128,7 +132,8 @@ TEST_F(Story, DuplicateCommit) {
   until([&] { return head(0) == 5; });
   cluster().daemon(0).forge(again);
   cluster().run_for(milliseconds(100));
-  expect_as_written("duplicate_commit", "The same commit twice: applied once, answered twice (S5).");
+  expect_as_written("duplicate_commit",
+                    "The same commit twice: applied once, answered twice (S5).");
 }
 
 TEST_F(Story, FencedCommit) {
@@ -142,11 +147,12 @@ TEST_F(Story, FencedCommit) {
   weather.delay_min = weather.delay_max = milliseconds(1);
   until([&] { return cluster().holder(0) == &cluster().daemon("bob") && head(0) > 5; });
   cluster().run_for(seconds(3));
-  expect_as_written(
-      "fenced_commit",
-      "A commit takes 12 s to arrive. Its sender was silent for longer than its lease and the grace, so "
-      "the expert is another's\nby then, at the next epoch: the commit is fenced and changes nothing "
-      "(S2).");
+  expect_as_written("fenced_commit",
+                    "A commit takes 12 s to arrive. Its sender was silent for longer than its "
+                    "lease and the grace, so "
+                    "the expert is another's\nby then, at the next epoch: the commit is fenced and "
+                    "changes nothing "
+                    "(S2).");
 }
 
 TEST_F(Story, Copies) {
@@ -164,12 +170,13 @@ TEST_F(Story, Copies) {
   cluster().daemon("ada").kill(DaemonHost::Death::kVanished);
   const Step before = head(0);
   until([&] { return head(0) > before; });
-  expect_as_written("copies",
-                    "A run asks for two copies. Beside the coordinator a spare is told to hold the "
-                    "checkpoints: the commit is "
-                    "accepted once it\nsays that the new one is durable there. When the machine that trained "
-                    "vanishes, the spare "
-                    "starts from its own disk, and\nanother is told to hold what it commits.");
+  expect_as_written(
+      "copies",
+      "A run asks for two copies. Beside the coordinator a spare is told to hold the "
+      "checkpoints: the commit is "
+      "accepted once it\nsays that the new one is durable there. When the machine that trained "
+      "vanishes, the spare "
+      "starts from its own disk, and\nanother is told to hold what it commits.");
 }
 
 TEST_F(Story, StoppedDaemon) {
@@ -181,10 +188,11 @@ TEST_F(Story, StoppedDaemon) {
   until([&] { return cluster().holder(0) == &cluster().daemon("bob") && head(0) > 5; });
   until([&] { return !cluster().daemon("ada").is_paused(); });
   cluster().run_for(milliseconds(500));
-  expect_as_written(
-      "stopped_daemon",
-      "A daemon is stopped (SIGSTOP) until another has its expert. When it goes on its lease is over by its "
-      "own clock: it\ncommits nothing, learns that it lost the expert, and is ready for other work.");
+  expect_as_written("stopped_daemon",
+                    "A daemon is stopped (SIGSTOP) until another has its expert. When it goes on "
+                    "its lease is over by its "
+                    "own clock: it\ncommits nothing, learns that it lost the expert, and is ready "
+                    "for other work.");
 }
 
 TEST_F(Story, SilentDeath) {
@@ -194,10 +202,10 @@ TEST_F(Story, SilentDeath) {
   chapter();
   cluster().daemon("ada").kill(DaemonHost::Death::kVanished);
   until_done();
-  expect_as_written(
-      "silent_death",
-      "A machine vanishes without a word: its lease (6 s) and the grace (2 s) run out, then a spare goes on "
-      "from the last\ncommit.");
+  expect_as_written("silent_death",
+                    "A machine vanishes without a word: its lease (6 s) and the grace (2 s) run "
+                    "out, then a spare goes on "
+                    "from the last\ncommit.");
 }
 
 TEST_F(Story, KilledNode) {
@@ -208,9 +216,9 @@ TEST_F(Story, KilledNode) {
   const Step before = head(0);
   cluster().daemon("ada").kill(DaemonHost::Death::kKilled);
   until([&] { return head(0) > before; });
-  expect_as_written(
-      "killed_node",
-      "A daemon is killed (SIGKILL): its connection closes, and a second later a spare has its expert.");
+  expect_as_written("killed_node",
+                    "A daemon is killed (SIGKILL): its connection closes, and a second later a "
+                    "spare has its expert.");
 }
 
 TEST_F(Story, CoordinatorRestart) {
@@ -224,7 +232,8 @@ TEST_F(Story, CoordinatorRestart) {
   until([&] { return head(0) > 20; });
   expect_as_written(
       "coordinator_restart",
-      "The coordinator is killed and comes back 3 s later. The node trains on, offers its work again in "
+      "The coordinator is killed and comes back 3 s later. The node trains on, offers its work "
+      "again in "
       "Hello, and commits\nthe longer span under the same epoch: nothing is lost (L4).");
 }
 
@@ -241,11 +250,12 @@ TEST_F(Story, LapsedLeaseOverARestart) {
   cluster().coordinator().start();
   cluster().daemon("bob").start(cluster().token());
   until([&] { return head(0) > before; });
-  expect_as_written(
-      "lapsed_lease_over_a_restart",
-      "A lease has lapsed and nobody was free to take its expert when the coordinator is killed. The lease "
-      "lapses again\nafter the recovery window, and a node that joined meanwhile goes on (found by seed "
-      "776).");
+  expect_as_written("lapsed_lease_over_a_restart",
+                    "A lease has lapsed and nobody was free to take its expert when the "
+                    "coordinator is killed. The lease "
+                    "lapses again\nafter the recovery window, and a node that joined meanwhile "
+                    "goes on (found by seed "
+                    "776).");
 }
 
 TEST_F(Story, DamagedCheckpoint) {
@@ -260,11 +270,12 @@ TEST_F(Story, DamagedCheckpoint) {
   cluster().world().transfers_fail = 0;
   until([&] { return head(0) > 5; });
   cluster().run_for(milliseconds(200));
-  expect_as_written(
-      "damaged_checkpoint",
-      "A checkpoint is damaged on its node's disk before the coordinator has fetched it. The node finds out "
-      "while it serves it,\nforgets it, and commits the longer span with its next one: the engine still "
-      "has every step (found by seed 585).");
+  expect_as_written("damaged_checkpoint",
+                    "A checkpoint is damaged on its node's disk before the coordinator has fetched "
+                    "it. The node finds out "
+                    "while it serves it,\nforgets it, and commits the longer span with its next "
+                    "one: the engine still "
+                    "has every step (found by seed 585).");
 }
 
 TEST_F(Story, Drain) {
@@ -274,10 +285,10 @@ TEST_F(Story, Drain) {
   chapter();
   cluster().daemon("ada").drain();
   until_done();
-  expect_as_written(
-      "drain",
-      "A daemon is told to leave (SIGTERM): it snapshots where it stands, commits, gives the lease back and "
-      "ends; the next\nnode loses no step.");
+  expect_as_written("drain",
+                    "A daemon is told to leave (SIGTERM): it snapshots where it stands, commits, "
+                    "gives the lease back and "
+                    "ends; the next\nnode loses no step.");
 }
 
 TEST_F(Story, Turns) {
@@ -288,9 +299,10 @@ TEST_F(Story, Turns) {
   until([&] { return cluster().holder(0) != nullptr || cluster().holder(1) != nullptr; });
   chapter();
   until_done();
-  expect_as_written("turns",
-                    "One node, two experts: they take turns, the one that is furthest behind first. A turn "
-                    "ends at a commit.");
+  expect_as_written(
+      "turns",
+      "One node, two experts: they take turns, the one that is furthest behind first. A turn "
+      "ends at a commit.");
 }
 
 TEST_F(Story, RevokedKey) {
@@ -300,8 +312,8 @@ TEST_F(Story, RevokedKey) {
   chapter();
   const std::string key = cluster().daemon(0).identity().x25519_key;
   cluster().ask_named(
-      [](pb::AdminRequest& r, const std::string& name) { r.mutable_node_revoke()->set_name(name); }, "ada",
-      [&](const pb::ControlReply&) { cluster().invariants().revocation_acknowledged(key); });
+      [](pb::AdminRequest& r, const std::string& name) { r.mutable_node_revoke()->set_name(name); },
+      "ada", [&](const pb::ControlReply&) { cluster().invariants().revocation_acknowledged(key); });
   cluster().run_for(seconds(3));
   expect_as_written("revoked_key",
                     "A node's key is revoked: its connection ends and it is let in no more (S14).");
@@ -316,8 +328,8 @@ TEST_F(Story, SpentToken) {
   request.mutable_token_create()->set_role(pb::ROLE_NODE);
   request.mutable_token_create()->set_uses(1);
   request.mutable_token_create()->set_ttl_seconds(3600);
-  cluster().admin().ask(request,
-                        [&](const pb::ControlReply& reply) { token = reply.admin().token_created(); });
+  cluster().admin().ask(
+      request, [&](const pb::ControlReply& reply) { token = reply.admin().token_created(); });
   until([&] { return token.has_value(); });
   Network& network = cluster().world().network;
   const std::string key = cluster().daemon("ada").identity().x25519_key;
@@ -330,10 +342,11 @@ TEST_F(Story, SpentToken) {
   cluster().daemon("bob").start(*token);
   cluster().run_for(seconds(1));
   EXPECT_FALSE(cluster().daemon("bob").is_enrolled());
-  expect_as_written("spent_token",
-                    "A token of one use. The answer to the first node is lost; it asks again, gets the same "
-                    "certificate, and "
-                    "that is no\nsecond use. Another node is refused, and told what to do (S13).");
+  expect_as_written(
+      "spent_token",
+      "A token of one use. The answer to the first node is lost; it asks again, gets the same "
+      "certificate, and "
+      "that is no\nsecond use. Another node is refused, and told what to do (S13).");
 }
 
 ClusterOptions story_of_records(std::vector<std::string> names) {
@@ -362,12 +375,13 @@ TEST_F(Story, RecordSuperseded) {
   chapter();
   const Step before = std::max(learnt("bob"), learnt("cid"));
   until([&] { return learnt("bob") > before && learnt("cid") > before; });
-  expect_as_written(
-      "record_superseded",
-      "A node that trains signs what it has, anew when that changes but not more often than every twenty "
-      "seconds here. The record\ngoes from node to node, whoever dialled (cid is behind NAT), and each lets "
-      "the "
-      "older version go (S10, S11).");
+  expect_as_written("record_superseded",
+                    "A node that trains signs what it has, anew when that changes but not more "
+                    "often than every twenty "
+                    "seconds here. The record\ngoes from node to node, whoever dialled (cid is "
+                    "behind NAT), and each lets "
+                    "the "
+                    "older version go (S10, S11).");
 }
 
 TEST_F(Story, RevokedRecord) {
@@ -375,7 +389,8 @@ TEST_F(Story, RevokedRecord) {
   cluster().start_daemons();
   until([&] { return head(0) == 5; });
   DaemonHost& ada = *cluster().holder(0);
-  DaemonHost& other = &ada == &cluster().daemon("ada") ? cluster().daemon("bob") : cluster().daemon("ada");
+  DaemonHost& other =
+      &ada == &cluster().daemon("ada") ? cluster().daemon("bob") : cluster().daemon("ada");
   cluster().run_for(seconds(30));
   chapter();
   GossipEnemies enemies(cluster());
@@ -392,17 +407,20 @@ TEST_F(Story, RevokedRecord) {
   Dice dice(7, "story");
   ASSERT_TRUE(enemies.revoked_record(dice));
   cluster().run_for(milliseconds(100));
-  expect_as_written("revoked_record",
-                    "A node's key is revoked. The revocation is a record of the coordinator's: who learns it "
-                    "lets go of what "
-                    "the node said. Its\nkey is still in somebody's hands, who signs a record as new as can "
-                    "be and hands it "
-                    "on: it is refused (S10).");
+  expect_as_written(
+      "revoked_record",
+      "A node's key is revoked. The revocation is a record of the coordinator's: who learns it "
+      "lets go of what "
+      "the node said. Its\nkey is still in somebody's hands, who signs a record as new as can "
+      "be and hands it "
+      "on: it is refused (S10).");
 }
 
-// Not a story, but known in the same way: what debug and release builds must both come to, on every machine.
+// Not a story, but known in the same way: what debug and release builds must
+// both come to, on every machine.
 TEST(Hashes, S17EveryBuildComesToTheSame) {
-  std::string now = "The trace hashes of whole simulations by seed, the same in every build (S17).\n\n";
+  std::string now =
+      "The trace hashes of whole simulations by seed, the same in every build (S17).\n\n";
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     char line[32];
     std::snprintf(line, sizeof line, "%2llu  %016llx\n", static_cast<unsigned long long>(seed),

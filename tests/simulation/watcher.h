@@ -1,5 +1,6 @@
-// Who looks on: told of what the hosts of a simulation see, after it took place. Invariants and statistics watch; none
-// of them changes anything.
+// SPDX-License-Identifier: Apache-2.0
+// Who looks on: told of what the hosts of a simulation see, after it took
+// place. Invariants and statistics watch; none of them changes anything.
 #pragma once
 
 #include <functional>
@@ -7,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/core.h"
-#include "daemon/core.h"
+#include "coordinator/core/core.h"
+#include "daemon/core/core.h"
 #include "protocol/skerry.pb.h"
 
 namespace skerry::simulation {
@@ -32,11 +33,13 @@ class Watcher {
   virtual void coordinator_stopped() {}
   virtual void coordinator_restored(const Durable&) {}
   // A message leaves. `key` is the peer's, as the transport knows it.
-  virtual void coordinator_sends(const std::string& /*key*/, const pb::ControlReply&, const Durable&) {}
-  virtual void coordinator_sends(const std::string& /*key*/, const pb::EnrolRequest&, const pb::EnrolReply&,
+  virtual void coordinator_sends(const std::string& /*key*/, const pb::ControlReply&,
                                  const Durable&) {}
+  virtual void coordinator_sends(const std::string& /*key*/, const pb::EnrolRequest&,
+                                 const pb::EnrolReply&, const Durable&) {}
   virtual void coordinator_drops(const Hash&, const Durable&) {}
-  // A control message, or a connection's end, has reached the process, which may stand still.
+  // A control message, or a connection's end, has reached the process, which
+  // may stand still.
   virtual void coordinator_hears(const coordinator::ConnectionId&, const std::string& /*key*/,
                                  const pb::ControlRequest&) {}
   virtual void coordinator_loses(const coordinator::ConnectionId&) {}
@@ -56,7 +59,8 @@ class Watcher {
   };
   virtual void daemon_stepped(const DaemonStep&) {}
   // Told to drain while an engine of this slot stood at this step.
-  virtual void daemon_drains(const std::string& /*name*/, const daemon::SlotView&, Step /*trained*/) {}
+  virtual void daemon_drains(const std::string& /*name*/, const daemon::SlotView&,
+                             Step /*trained*/) {}
   virtual void daemon_stopped(const std::string& /*name*/) {}
 
   // A rule that only the host can see was broken.

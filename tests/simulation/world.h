@@ -1,4 +1,6 @@
-// What every part of a simulated cluster shares. Owned by Cluster, outlives all parts.
+// SPDX-License-Identifier: Apache-2.0
+// What every part of a simulated cluster shares. Owned by Cluster, outlives all
+// parts.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +22,8 @@ namespace skerry::simulation {
 // Unix milliseconds of a right wall clock when a simulation begins.
 inline constexpr std::int64_t kEpochStart = 1'800'000'000'000;
 
-// A disk as seen by one process: what was asked for becomes durable after a while, in order.
+// A disk as seen by one process: what was asked for becomes durable after a
+// while, in order.
 struct DiskWeather {
   Duration write_min = milliseconds(1);
   Duration write_max = milliseconds(5);
@@ -69,7 +72,8 @@ struct World {
   Network network;
   Library library;
   std::vector<Watcher*> watchers;
-  std::map<NodeId, std::pair<std::string, BlobSource*>> sources;  // address and disk of each node and person
+  std::map<NodeId, std::pair<std::string, BlobSource*>>
+      sources;  // address and disk of each node and person
   double bytes_per_second = 50e6;
   double transfers_fail = 0;  // the share of transfers that break down
   std::uint64_t non_finite_one_in = 0;
@@ -84,7 +88,8 @@ struct World {
   std::vector<const Believer*> believers;        // every daemon
   std::function<bool(const Hash&)> is_stored;    // whole and undamaged on the coordinator's disk
   GossipGround* gossip = nullptr;                // none: nobody gossips
-  // Daemons that run and whose records say that this node is revoked, with their names.
+  // Daemons that run and whose records say that this node is revoked, with
+  // their names.
   std::function<std::map<NodeId, std::string>(const NodeId&)> hold_revocation;
 
   template <class Tell>
@@ -99,7 +104,8 @@ struct World {
     return found == key_names.end() ? "a stranger" : found->second;
   }
   Duration transfer_time(std::uint64_t bytes) const {
-    return Duration(static_cast<std::int64_t>(static_cast<double>(bytes) / bytes_per_second * 1e9)) +
+    return Duration(
+               static_cast<std::int64_t>(static_cast<double>(bytes) / bytes_per_second * 1e9)) +
            milliseconds(5);
   }
 };

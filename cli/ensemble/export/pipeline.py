@@ -1,9 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws images from a Skerry ensemble that was trained on pixels.
 
-    from diffusers import DiffusionPipeline
-    pipe = DiffusionPipeline.from_pretrained(FOLDER, trust_remote_code=True)
-    pipe(["disc"] * 4, guidance_scale=3).images[0].save("disc.png")
+from diffusers import DiffusionPipeline
+pipe = DiffusionPipeline.from_pretrained(FOLDER, trust_remote_code=True)
+pipe(["disc"] * 4, guidance_scale=3).images[0].save("disc.png")
 """
+
 import json
 import pathlib
 
@@ -17,15 +19,28 @@ SOURCE = pathlib.Path(__file__).read_text(encoding="utf-8")
 class SkerryEnsemblePipeline(DiffusionPipeline):
     model_cpu_offload_seq = "transformer"
 
-    def __init__(self, transformer: ModelMixin, scheduler: SchedulerMixin, id2label: dict | None = None):
+    def __init__(
+        self, transformer: ModelMixin, scheduler: SchedulerMixin, id2label: dict | None = None
+    ):
         super().__init__()
         self.register_modules(transformer=transformer, scheduler=scheduler)
         self.register_to_config(id2label=id2label)
         self.labels = {name: int(number) for number, name in (id2label or {}).items()}
 
     @torch.no_grad()
-    def __call__(self, class_labels, num_inference_steps=50, guidance_scale=1.0, solver="euler", route=None, generator=None,
-                 latents=None, experts=None, output_type="pil", return_dict=True):
+    def __call__(
+        self,
+        class_labels,
+        num_inference_steps=50,
+        guidance_scale=1.0,
+        solver="euler",
+        route=None,
+        generator=None,
+        latents=None,
+        experts=None,
+        output_type="pil",
+        return_dict=True,
+    ):
         """One image for each of class_labels: a class by name or number, or None.
 
         guidance_scale: v = v_none + guidance_scale · (v_label − v_none); 1: plain.
@@ -37,11 +52,17 @@ class SkerryEnsemblePipeline(DiffusionPipeline):
         model = self.transformer
         if route is not None:
             model.set_route(route)
-        labels = torch.tensor([self.number_of(label) for label in class_labels], device=self._execution_device)
+        labels = torch.tensor(
+            [self.number_of(label) for label in class_labels], device=self._execution_device
+        )
         size = model.config.sample_size
         if latents is None:
-            latents = randn_tensor((len(labels), model.config.in_channels, size, size), generator,
-                                   self._execution_device, torch.float32)
+            latents = randn_tensor(
+                (len(labels), model.config.in_channels, size, size),
+                generator,
+                self._execution_device,
+                torch.float32,
+            )
         x = latents.to(self._execution_device, torch.float32)
         if experts is not None:
             experts = torch.as_tensor(experts, device=x.device)
@@ -52,8 +73,12 @@ class SkerryEnsemblePipeline(DiffusionPipeline):
             if guidance_scale == 1 or not model.config.num_classes:
                 return model(x.to(model.dtype), 1000 * t, labels, experts).sample.float()
             twice = None if experts is None else experts.repeat(2)
-            both = model(x.to(model.dtype).repeat(2, 1, 1, 1), 1000 * t,
-                         torch.cat([labels, torch.full_like(labels, -1)]), twice).sample.float()
+            both = model(
+                x.to(model.dtype).repeat(2, 1, 1, 1),
+                1000 * t,
+                torch.cat([labels, torch.full_like(labels, -1)]),
+                twice,
+            ).sample.float()
             labelled, none = both.chunk(2)
             return none + (labelled - none) * guidance_scale
 
@@ -69,9 +94,15 @@ class SkerryEnsemblePipeline(DiffusionPipeline):
 
     def number_of(self, label):
         """−1 for no label."""
-        number = -1 if label is None else self.labels.get(label) if isinstance(label, str) else int(label)
+        number = (
+            -1
+            if label is None
+            else self.labels.get(label) if isinstance(label, str) else int(label)
+        )
         if number is None or not -1 <= number < self.transformer.config.num_classes:
-            raise ValueError(f"expected a class of {list(self.labels)}, its number, or None, found {label!r}")
+            raise ValueError(
+                f"expected a class of {list(self.labels)}, its number, or None, found {label!r}"
+            )
         return number
 
     def integrate(self, solver, steps, x, velocity):
@@ -83,7 +114,11 @@ class SkerryEnsemblePipeline(DiffusionPipeline):
             v = velocity(x, t)
             euler = x + v * (following - t)
             last = i + 1 == steps
-            x = euler if solver == "euler" or last else x + (v + velocity(euler, following)) * ((following - t) / 2)
+            x = (
+                euler
+                if solver == "euler" or last
+                else x + (v + velocity(euler, following)) * ((following - t) / 2)
+            )
         return x
 
     def as_output(self, x, output_type):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A Skerry ensemble as one diffusers model: the experts, and the router that joins their velocities.
 
 The folder it loads from, and saves to:
@@ -13,6 +14,7 @@ in config.json lists those that are there.
 
 Time runs from 0 (data) to 1000 (noise); the model's output is the velocity, noise − data.
 """
+
 import os
 import pathlib
 
@@ -51,27 +53,40 @@ class AnalyticRouter:
         self.variances = shared["variances"][:features]
         self.fine = shared["fine_centroids"]  # [F, features]
         self.owner = shared["table"]  # [F] the expert of each centroid
-        self.curves = torch.stack([shared["levels"], shared["curve_gaussian"], shared["curve_feature"]])  # [3, T]
+        self.curves = torch.stack(
+            [shared["levels"], shared["curve_gaussian"], shared["curve_feature"]]
+        )  # [3, T]
         self.partitions = [files[f"partition-{index}.safetensors"][0] for index in indices]
-        counts = torch.stack([p["label_counts"] for p in self.partitions], dim=1).double()  # [classes + 1, K]
+        counts = torch.stack(
+            [p["label_counts"] for p in self.partitions], dim=1
+        ).double()  # [classes + 1, K]
         counts[-1] = counts.sum(0)  # the last row is for no label
         counts = torch.where(counts.sum(1, keepdim=True) == 0, counts[-1], counts)
         self.priors = (counts / counts.sum(1, keepdim=True)).float()
 
     @classmethod
     def load(cls, folder, indices):
-        return cls({path.name: read_tensors(path) for path in pathlib.Path(folder).glob("*.safetensors")}, indices)
+        return cls(
+            {path.name: read_tensors(path) for path in pathlib.Path(folder).glob("*.safetensors")},
+            indices,
+        )
 
     def save(self, folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, (tensors, metadata) in self.files.items():
-            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, folder / name, metadata)
+            save_file(
+                {key: tensor.contiguous() for key, tensor in tensors.items()},
+                folder / name,
+                metadata,
+            )
 
     def to(self, device):
         if device != self.device:
             for name in ("mean", "basis", "variances", "fine", "owner", "curves", "priors"):
                 setattr(self, name, getattr(self, name).to(device))
-            self.partitions = [{name: tensor.to(device) for name, tensor in p.items()} for p in self.partitions]
+            self.partitions = [
+                {name: tensor.to(device) for name, tensor in p.items()} for p in self.partitions
+            ]
             self.device = device
         return self
 
@@ -89,9 +104,13 @@ class AnalyticRouter:
             z2 = (r @ p["components"]).square()  # [B, r]
             inside = alpha * alpha * p["variances"] + noise  # [B, r]
             outside = alpha * alpha * p["residual"] + noise  # [B, 1]
-            rest = (r.square().sum(1, keepdim=True) - z2.sum(1, keepdim=True)).clamp_min(0) / outside
+            rest = (r.square().sum(1, keepdim=True) - z2.sum(1, keepdim=True)).clamp_min(
+                0
+            ) / outside
             log_outside = (x.shape[1] - inside.shape[1]) * outside.log()
-            scores.append(-0.5 * ((z2 / inside + inside.log()).sum(1, keepdim=True) + rest + log_outside))
+            scores.append(
+                -0.5 * ((z2 / inside + inside.log()).sum(1, keepdim=True) + rest + log_outside)
+            )
         return torch.cat(scores, dim=1)
 
     def feature_view(self, x, t):
@@ -100,7 +119,9 @@ class AnalyticRouter:
         gain = alpha * self.variances / (alpha * alpha * self.variances + noise)  # [B, features]
         f = ((x - alpha * self.mean) @ self.basis) * gain
         f = f / f.norm(dim=1, keepdim=True).clamp_min(1e-12)
-        distance = f.square().sum(1, keepdim=True) + self.fine.square().sum(1) - 2 * f @ self.fine.t()  # [B, F]
+        distance = (
+            f.square().sum(1, keepdim=True) + self.fine.square().sum(1) - 2 * f @ self.fine.t()
+        )  # [B, F]
         nearest = []
         for index in self.indices:
             own = distance[:, self.owner == index]
@@ -121,7 +142,9 @@ class AnalyticRouter:
         """[B, K] for x_t [B, C, S, S], t [B] in [0, 1] and labels [B]."""
         self.to(x_t.device)
         x, t = x_t.float().flatten(1), t.float().clamp(0, 1)[:, None]
-        evidence = self.curve(1, t) * self.gaussian_view(x, t) + self.curve(2, t) * self.feature_view(x, t)
+        evidence = self.curve(1, t) * self.gaussian_view(x, t) + self.curve(
+            2, t
+        ) * self.feature_view(x, t)
         return torch.log_softmax(evidence + self.prior(labels).log(), dim=1)
 
 
@@ -137,8 +160,15 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
     _auto_class = "AutoModel"
 
     @register_to_config
-    def __init__(self, expert_indices: list, in_channels: int, out_channels: int, sample_size: int, num_classes: int,
-                 route: str = "ancestral"):
+    def __init__(
+        self,
+        expert_indices: list,
+        in_channels: int,
+        out_channels: int,
+        sample_size: int,
+        num_classes: int,
+        route: str = "ancestral",
+    ):
         super().__init__()
         self.experts = torch.nn.ModuleList()
         self.router = None
@@ -155,12 +185,16 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         path = pretrained_model_name_or_path
         hub = {name: options.pop(name) for name in HUB_OPTIONS if name in options}
         if not os.path.isdir(path):
-            path = snapshot_download(path, allow_patterns=f"{subfolder}/*" if subfolder else None, **hub)
+            path = snapshot_download(
+                path, allow_patterns=f"{subfolder}/*" if subfolder else None, **hub
+            )
         folder = pathlib.Path(path, subfolder or "")
         config = cls.load_config(folder)
         model = cls.from_config({key: value for key, value in config.items() if key != "auto_map"})
         for index in model.config.expert_indices:
-            model.experts.append(DiTTransformer2DModel.from_pretrained(folder / f"expert_{index}", **options))
+            model.experts.append(
+                DiTTransformer2DModel.from_pretrained(folder / f"expert_{index}", **options)
+            )
         model.router = AnalyticRouter.load(folder / "router", model.config.expert_indices)
         model.register_to_config(_name_or_path=str(pretrained_model_name_or_path))
         return model.eval()
@@ -170,14 +204,18 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         self.save_config(folder)
         (folder / "skerry_ensemble.py").write_text(SOURCE, encoding="utf-8")
         for index, expert in zip(self.config.expert_indices, self.experts):
-            expert.save_pretrained(folder / f"expert_{index}", variant=variant, max_shard_size=max_shard_size)
+            expert.save_pretrained(
+                folder / f"expert_{index}", variant=variant, max_shard_size=max_shard_size
+            )
         self.router.save(folder / "router")
 
     def draw_experts(self, noise, labels):
         """[B] the expert of each image, drawn from its label's shares. The chance comes from the noise that the image
         starts from, so that it is the same in any batch and for the same generator."""
         self.router.to(noise.device)
-        chance = (noise.cpu().double().flatten(1).sum(1) * 12345.678).remainder(1)  # [B], on the CPU: not every device has it
+        chance = (noise.cpu().double().flatten(1).sum(1) * 12345.678).remainder(
+            1
+        )  # [B], on the CPU: not every device has it
         edges = self.router.prior(labels).cpu().double().cumsum(1)  # [B, K]
         edges = edges / edges[:, -1:]
         return (chance[:, None] >= edges).sum(1).clamp_max(len(self.experts) - 1).to(noise.device)
@@ -192,9 +230,13 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         classes = self.config.num_classes
         if class_labels is None:
             class_labels = torch.full((len(x),), -1, device=x.device)
-        labels = torch.where((class_labels < 0) | (class_labels >= classes), -1, class_labels)  # [B]
+        labels = torch.where(
+            (class_labels < 0) | (class_labels >= classes), -1, class_labels
+        )  # [B]
         weights = self.weights(x, t, labels, experts)  # [B, K]
-        rows = torch.where(labels < 0, max(1, classes), labels)  # the table's last row is for no label
+        rows = torch.where(
+            labels < 0, max(1, classes), labels
+        )  # the table's last row is for no label
         velocity = torch.zeros_like(x)
         for k, expert in enumerate(self.experts):
             own = weights[:, k].nonzero().squeeze(1)
@@ -208,7 +250,8 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         half = len(x) // 2
         if experts is not None:
             return torch.nn.functional.one_hot(experts.to(x.device), len(self.experts)).float()
-        # Guidance asks for every image twice, with its label and without: the label's experts serve both.
+        # Guidance asks for every image twice, with its label and without: the
+        # label's experts serve both.
         if 2 * half == len(x) and (labels[half:] < 0).all() and torch.equal(x[:half], x[half:]):
             return self.routed(x[:half], t[:half], labels[:half]).repeat(2, 1)
         return self.routed(x, t, labels)
@@ -217,7 +260,9 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         if self.config.route == "ancestral":
             return self.weights(x, t, labels, self.kept_experts(x, t, labels))
         log_p = self.router.log_probabilities(x, t / 1000, labels)
-        keep = min({"top1": 1, "top2": 2}.get(self.config.route, len(self.experts)), len(self.experts))
+        keep = min(
+            {"top1": 1, "top2": 2}.get(self.config.route, len(self.experts)), len(self.experts)
+        )
         best, index = log_p.topk(keep, dim=1)
         return torch.full_like(log_p, -torch.inf).scatter(1, index, best).softmax(1)
 
@@ -232,5 +277,6 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         return experts
 
 
-# diffusers copies this file into a package of its own. model_index.json is to name the file that lies beside the weights.
+# diffusers copies this file into a package of its own. model_index.json is to
+# name the file that lies beside the weights.
 SkerryEnsemble.__module__ = "skerry_ensemble"

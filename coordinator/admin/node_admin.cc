@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/text.h"
+#include "coordinator/admin/admin.h"
+#include "coordinator/admin/views.h"
+#include "protocol/limits.h"
+
+namespace skerry::coordinator {
+namespace {
+
+constexpr std::size_t kShownOfId = 12;  // characters in the table of `skerry node list`
+
+// By name, by id, or by the beginning of an id that `node list` shows.
+Result<const Node*> find_node(const Rooms& rooms, const std::string& name) {
+  const auto named_so = rooms.roster.ids().find(name);
+  const std::string& id = named_so == rooms.roster.ids().end() ? name : named_so->second;
+  const auto found = rooms.roster.all().lower_bound(id);
+  const auto begins_so = [&](const auto& at) {
+    return at != rooms.roster.all().end() && at->first.starts_with(id);
+  };
+  if (!begins_so(found) || id.size() < kShownOfId ||
+      (found->first != id && begins_so(std::next(found))))
+    return fail(ErrorCode::kNotFound, text("no node ", name, "; see \"skerry node list\""));
+  return &found->second;
+}
+
+pb::NodeInfo node_info(const Rooms& rooms, const Node& node) {
+  pb::NodeInfo info;
+  info.set_id(node.record->id());
+  info.set_name(node.record->name());
+  info.set_state(rooms.roster.state(node));
+  info.set_role(node.record->role());
+  for (const pb::Slot& slot : node.session->slots) *info.add_slots() = slot;
+  for (const pb::SlotStatus& status : node.session->status) {
+    *info.add_status() = status;
+    if (const auto run = rooms.runs.all().find(status.run()); run != rooms.runs.all().end())
+      (*info.mutable_run_names())[status.run()] = run->second.record->spec().name();
+  }
+  info.set_last_seen_unix_ms(node.session->seen_unix_ms);
+  info.set_joined_unix_ms(node.record->joined_unix_ms());
+  info.set_software(node.session->software);
+  info.set_host_label(node.session->host_label);
+  info.set_address(node.session->address);
+  return info;
+}
+
+Result<Node*> find_node(Rooms& rooms, const std::string& name) {
+  ASSIGN_OR_RETURN(const Node* const node, find_node(std::as_const(rooms), name));
+  return &rooms.roster.at(node->record->id());
+}
+
+Result<Node*> find_unrevoked(Rooms& rooms, const std::string& name) {
+  ASSIGN_OR_RETURN(Node* const node, find_node(rooms, name));
+  if (node->record->revoked()) return fail(ErrorCode::kConflict, text(name, " is revoked"));
+  return node;
+}
+
+}  // namespace
+
+// Nodes only; people are found by name.
+AdminResult node_list(const Rooms& rooms, const pb::ListRequest& request) {
+  pb::AdminReply reply;
+  auto& list = *reply.mutable_nodes();
+  list.set_next(page(rooms.roster.ids(), request, protocol::kPageItems, rooms.config.reply_bytes,
+                     [&](const std::string& id) -> std::size_t {
+                       const Node& node = rooms.roster.at(id);
+                       if (!node.is_node()) return 0;
+                       *list.add_nodes() = node_info(rooms, node);
+                       return list.nodes(list.nodes_size() - 1).ByteSizeLong();
+                     }));
+  return reply;
+}
+
+AdminResult node_show(const Rooms& rooms, const pb::Named& request) {
+  ASSIGN_OR_RETURN(const Node* const node, find_node(rooms, request.name()));
+  pb::AdminReply reply;
+  *reply.mutable_nodes()->add_nodes() = node_info(rooms, *node);
+  return reply;
+}
+
+AdminResult node_cordon(Rooms& rooms, const pb::Named& request, bool cordoned) {
+  ASSIGN_OR_RETURN(Node* const node, find_unrevoked(rooms, request.name()));
+  if (node->record->cordoned() == cordoned && !node->record->draining()) return acknowledged();
+  rooms.roster.cordon(*node, cordoned);
+  return acknowledged();
+}
+
+AdminResult node_drain(Rooms& rooms, const pb::Named& request) {
+  ASSIGN_OR_RETURN(Node* const node, find_unrevoked(rooms, request.name()));
+  if (!node->record->draining() && !(node->record->cordoned() && node->leases->empty()))
+    rooms.roster.drain(*node);
+  return acknowledged();
+}
+
+AdminResult node_evict(Rooms& rooms, const pb::Named& request) {
+  ASSIGN_OR_RETURN(Node* const node, find_unrevoked(rooms, request.name()));
+  rooms.leases.release_all(*node, "lease_lost", text(node->record->name(), " was evicted"), true);
+  rooms.roster.evict(*node);
+  return acknowledged();
+}
+
+AdminResult node_revoke(Rooms& rooms, const pb::Named& request) {
+  ASSIGN_OR_RETURN(Node* const node, find_node(rooms, request.name()));
+  const stored::Node& record = *node->record;
+  if (record.revoked()) return acknowledged();
+  const auto admins = std::ranges::count_if(rooms.roster.all(), [](const auto& other) {
+    return other.second.record->role() == pb::ROLE_ADMIN && !other.second.record->revoked();
+  });
+  if (record.role() == pb::ROLE_ADMIN && admins == 1) {
+    return fail(ErrorCode::kConflict,
+                text(request.name(), " is the only admin: enrol another one first"));
+  }
+  revoke(rooms, *node, "its key is refused from now on");
+  return acknowledged();
+}
+
+void revoke(Rooms& rooms, Node& node, const std::string& reason) {
+  rooms.leases.release_all(node, "lease_lost", text(node.record->name(), " was revoked"), true);
+  rooms.roster.revoke(node, reason);
+}
+
+AdminResult node_logs(Rooms& rooms, const pb::Named& request) {
+  ASSIGN_OR_RETURN(Node* const node, find_node(rooms, request.name()));
+  if (!rooms.roster.is_live(*node)) {
+    return fail(ErrorCode::kUnavailable,
+                text(request.name(), " is ", rooms.roster.unusable_because(*node),
+                     ": its log is out of reach"));
+  }
+  pb::AdminReply reply;
+  auto& logs = *reply.mutable_logs();
+  if (const auto lines = rooms.roster.take_log(*node)) {
+    logs.set_ready(true);
+    for (const std::string& line : *lines) logs.add_lines(line);
+  }
+  return reply;
+}
+
+}  // namespace skerry::coordinator

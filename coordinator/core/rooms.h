@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator's rooms together, each with what it may call:
+// docs/internals/coordinator.md draws it.
+//
+// Requests of people read `const Rooms&`, and change it by what the rooms name.
+#pragma once
+
+#include "coordinator/rooms/leases.h"
+
+namespace skerry::coordinator {
+
+struct Rooms : Context {
+  using Context::Context;
+
+  Runs runs{*this};
+  EventLog events{*this, runs};
+  Roster roster{*this, events, runs};
+  Objects objects{*this, events, roster.peers()};
+  Datasets datasets{*this, events, runs, objects};
+  Copies copies{*this, events, runs, roster, objects};
+  Adoptions adoptions{*this, events, runs, roster, objects, datasets, copies};
+  Commits commits{*this, events, runs, roster, objects, datasets, copies, adoptions};
+  Leases leases{*this, events, runs, roster, datasets, copies, commits};
+  std::int64_t started_unix_ms = 0;
+};
+
+}  // namespace skerry::coordinator

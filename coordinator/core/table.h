@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The records that the coordinator keeps, each kind in a table of its own.
+//
+// Invariant: a record differs from its durable form only while Changes lists
+// its id. Tracked::change() is the only way to mutate a record, and lists it.
+// Journal::take() writes whatever is listed.
+//
+// THREADS: the core's only.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "coordinator/core/core.h"
+#include "coordinator/core/keys.h"
+#include "coordinator/state.pb.h"
+
+namespace skerry::coordinator {
+
+// Collects the changes of every kind.
+class Journal {
+ public:
+  using Take = std::function<void(std::vector<Write>&)>;
+
+  void add(Kind kind, Take take) { kinds_.at(static_cast<std::size_t>(kind)) = std::move(take); }
+  // RETURNS: the writes since the last call, by kind and then by id.
+  std::vector<Write> take() {
+    std::vector<Write> writes;
+    for (const Take& take_kind : kinds_) take_kind(writes);
+    return writes;
+  }
+
+ private:
+  std::array<Take, std::size(kPrefixes)> kinds_;
+};
+
+// The ids of one kind that the next batch writes or deletes.
+template <class Id>
+class Changes {
+ public:
+  // `find` returns null if the record was erased. LIFETIME: what it reads, and
+  // this, outlive the last Journal::take().
+  template <class Find>
+  Changes(Journal& journal, Kind kind, Find find) {
+    journal.add(kind, [this, kind, find](std::vector<Write>& writes) {
+      for (const Id& id : std::exchange(ids_, {})) {
+        const auto* record = find(id);
+        writes.push_back({key_of(kind, id), record == nullptr
+                                                ? std::nullopt
+                                                : std::optional(record->SerializeAsString())});
+      }
+    });
+  }
+  Changes(const Changes&) = delete;
+  Changes& operator=(const Changes&) = delete;
+
+  void add(const Id& id) { ids_.insert(id); }
+  void forget(const Id& id) { ids_.erase(id); }
+
+ private:
+  std::set<Id> ids_;
+};
+
+inline std::string id_of(const stored::Meta& /*record*/) { return ""; }
+inline const std::string& id_of(const stored::Node& record) { return record.id(); }
+inline const std::string& id_of(const stored::Token& record) { return record.info().id(); }
+inline const std::string& id_of(const stored::Dataset& record) { return record.content().name(); }
+inline const std::string& id_of(const stored::Run& record) { return record.id(); }
+inline const std::string& id_of(const stored::DeletedRun& record) { return record.id(); }
+inline const std::string& id_of(const stored::RevokedKey& record) { return record.node(); }
+inline std::uint64_t id_of(const pb::Event& event) { return event.number(); }
+inline ExpertId id_of(const stored::Expert& record) {
+  return {RunId(record.run()), record.index()};
+}
+
+// A record that lists itself as changed. One that is in no table lists itself
+// nowhere: run_create makes such a run to try it.
+template <class Record>
+class Tracked {
+ public:
+  using Id = std::remove_cvref_t<decltype(id_of(std::declval<const Record&>()))>;
+
+  Tracked() = default;
+  explicit Tracked(Record record) : record_(std::move(record)) {}
+
+  const Record& operator*() const { return record_; }
+  const Record* operator->() const { return &record_; }
+  // REQUIRES: the id stays as it is, if the record is in a table.
+  Record& change() {
+    if (changes_ != nullptr) changes_->add(id_of(record_));
+    return record_;
+  }
+  // LIFETIME: `changes` outlives the record.
+  void list_in(Changes<Id>& changes) { changes_ = &changes; }
+
+ private:
+  Record record_;
+  Changes<Id>* changes_ = nullptr;
+};
+
+// An entity that is nothing but its record.
+template <class Record>
+struct Plain {
+  Tracked<Record> record;
+};
+
+// Entities by the id of their `record`. It is read as a std::map is.
+template <class Entity>
+class Table {
+ public:
+  Table(Journal& journal, Kind kind)
+      : changes_(journal, kind, [this](const std::string& id) {
+          const auto found = entities_.find(id);
+          return found == entities_.end() ? nullptr : &*found->second.record;
+        }) {}
+
+  auto begin() const { return entities_.begin(); }
+  auto begin() { return entities_.begin(); }
+  auto end() const { return entities_.end(); }
+  auto end() { return entities_.end(); }
+  std::size_t size() const { return entities_.size(); }
+  bool empty() const { return entities_.empty(); }
+  bool contains(const std::string& id) const { return entities_.contains(id); }
+  auto find(const std::string& id) const { return entities_.find(id); }
+  auto find(const std::string& id) { return entities_.find(id); }
+  auto lower_bound(const std::string& id) const { return entities_.lower_bound(id); }
+  auto upper_bound(const std::string& id) const { return entities_.upper_bound(id); }
+  const Entity& at(const std::string& id) const { return entities_.at(id); }
+  Entity& at(const std::string& id) { return entities_.at(id); }
+
+  // Takes an entity that is durable as it is.
+  Entity& load(Entity entity) {
+    const std::string id = id_of(*entity.record);
+    entity.record.list_in(changes_);
+    return entities_[id] = std::move(entity);
+  }
+  Entity& insert(Entity entity) {
+    Entity& inserted = load(std::move(entity));
+    inserted.record.change();
+    return inserted;
+  }
+  void erase(std::string id) {  // a copy: it may be the erased record's own
+    if (entities_.erase(id) > 0) changes_.add(id);
+  }
+  template <class Predicate>
+  void erase_if(Predicate predicate) {
+    std::erase_if(entities_, [&](const auto& each) {
+      const bool goes = predicate(each.second);
+      if (goes) changes_.add(each.first);
+      return goes;
+    });
+  }
+  // Only for planted bugs: the change is lost at the next start.
+  void forget_change(const std::string& id) { changes_.forget(id); }
+
+ private:
+  std::map<std::string, Entity> entities_;
+  Changes<std::string> changes_;
+};
+
+}  // namespace skerry::coordinator

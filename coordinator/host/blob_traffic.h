@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blob connections, the exchange, gossip and the object worker, tied together
+// for the host. One thread, the loop's.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/worker.h"
+#include "coordinator/core/core.h"
+#include "coordinator/host/fact_publisher.h"
+#include "exchange/exchange.h"
+#include "exchange/outbox.h"
+#include "exchange/shelf.h"
+#include "protocol/transport.h"
+#include "storage/object_store.h"
+
+namespace skerry::coordinator {
+
+ObjectStored stored_event(const storage::ObjectInfo& info);
+TurnedAway turned_away(const protocol::Incoming& message, std::string why, std::string detail = {});
+
+struct BlobLimits {
+  std::uint64_t incarnation = 0;  // of this process
+  std::uint64_t upload = 0;       // bytes a second; 0: no limit
+};
+
+inline constexpr std::size_t kHoldersAsked = 4;
+
+class BlobTraffic {
+ public:
+  struct Hooks {
+    std::function<void(const Event&)> tell;  // the core
+    std::function<bool(const NodeId&, const Hash&)> may_read;
+    std::function<std::optional<NodeId>(const std::string&)> node_of_key;  // X25519
+    std::function<void(const Error&)> fatal;  // a failed write: the process ends
+  };
+  BlobTraffic(protocol::ServerTransport& transport, storage::Store& store,
+              storage::ObjectStore& objects, Worker& worker, const Clock& clock,
+              const BlobLimits& limits, FactPublisher& publisher, Hooks hooks);
+
+  void incoming(const protocol::Incoming& message);
+  void closed(const protocol::Connection& connection);
+  void fetch(const Fetch& fetch);
+  // Stops it, and removes what has come if it is not whole.
+  void cancel(const Hash& object);
+  void drop(const Hash& object);
+  // Reads and hashes every chunk again, one job of the worker for each, so that
+  // other work goes on between; tells by ObjectChecked. Several wait for each
+  // other.
+  void verify(const Hash& object);
+  // Partly received objects that nobody fetches or names any more.
+  void drop_stale(const std::vector<NamedObject>& named);
+  bool is_fetching(const Hash& object) const { return exchange_.is_fetching(object); }
+  // Connected nodes whose records say that they hold it, at most kHoldersAsked.
+  std::vector<NodeId> holders(const Hash& object) const;
+
+  // Timers and messages that did not fit before; when to call again at the
+  // latest.
+  Duration tick();
+
+ private:
+  void carry_out();
+  void carry_out_gossip();
+  void hear_gossip(const exchange::PeerId& peer, const std::string& bytes,
+                   const protocol::Incoming& message);
+  void run_job(exchange::Job job);
+  // `then` follows once it is known, after ObjectDamaged where it is damaged.
+  void check(const Hash& object, std::function<void()> then = {});
+  void verify_next();
+  void send(const exchange::PeerId& peer, std::string bytes);
+  void flush();
+  void disconnect(const exchange::PeerId& peer);
+
+  protocol::ServerTransport& transport_;
+  storage::Store& store_;
+  storage::ObjectStore& objects_;
+  exchange::ObjectShelf shelf_;
+  Worker& worker_;
+  const Clock& clock_;
+  Hooks hooks_;
+  exchange::Exchange exchange_;
+  FactPublisher& publisher_;
+  std::map<std::string, exchange::PeerId> peers_;  // by connection
+  std::map<exchange::PeerId, std::string> connections_;
+  exchange::Outbox unsent_;
+  struct Verifying {
+    ObjectChecked so_far;
+    std::vector<storage::Chunk> chunks;  // none yet, where it has not begun
+    std::size_t next = 0;
+  };
+  std::deque<Verifying> verifying_;  // the first is under way
+};
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies of a data folder whose disk has damaged some of it, on the real store.
+#include "coordinator/host/data_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/testing/temp_folder.h"
+#include "coordinator/host/host.h"
+#include "coordinator/testing/testing.h"
+#include "storage/testing/testing.h"
+
+namespace skerry::coordinator {
+namespace {
+
+using storage::NamedManifest;
+using storage::value_of;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::Gt;
+using testing::Harness;
+using ::testing::IsEmpty;
+using ::testing::Lt;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
+
+void flip_byte(const std::filesystem::path& path, std::uint64_t at) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(at));
+  const int byte = file.get();
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(static_cast<char>(byte ^ 1));
+  ASSERT_TRUE(file.good());
+}
+
+// A data folder with dataset "data" of three files and a run of one expert that
+// has committed step 10.
+class DataFolderCopy : public ::testing::Test {
+ protected:
+  DataFolderCopy() {
+    const DataFolder folder = value_of(open_data_folder(from_));
+    value_of(protocol::Identity::load_or_create(folder.identity_file()));
+    pb::AdminRequest request;
+    *request.mutable_dataset_add() = testing::dataset("data", 1);
+    for (pb::DatasetFile& file : *request.mutable_dataset_add()->mutable_files()) {
+      const bool is_shard = file.role() == "shard";
+      const NamedManifest stored = store_file(*folder.objects, file.object().name(),
+                                              is_shard ? storage::kMaxChunkBytes + 1000 : 1000);
+      if (is_shard) shard_ = stored;
+      refer_to(stored, *file.mutable_object());
+    }
+    harness_.admin_ask(request);
+    harness_.store_fetched_files();
+    harness_.create_run(testing::run_spec("fashion"));
+    testing::Who node = harness_.join("anna");
+    pb::Commit commit = testing::next_commit(harness_.assignment(node).slots(0));
+    storage::Manifest facts = storage::checkpoint_facts();
+    facts.from_step = commit.from_step();
+    facts.step = commit.to_step();
+    checkpoint_ = value_of(folder.objects->store_checkpoint(storage::snapshot(1), facts));
+    refer_to(checkpoint_, *commit.mutable_manifest());
+    EXPECT_EQ(harness_.commit(node, commit).status(), pb::COMMIT_ACCEPTED);
+    for (const auto& [key, value] : harness_.disk)
+      value_of(folder.store->write({{kStatePrefix + key, value}}));
+    EXPECT_THAT(folder.objects->list(), SizeIs(4));
+  }
+
+  static void refer_to(const NamedManifest& object, pb::ObjectRef& reference) {
+    reference.set_manifest(object.name.raw());
+    reference.set_manifest_bytes(object.encoded.size());
+    reference.set_bytes(object.manifest.bytes());
+  }
+
+  NamedManifest store_file(storage::ObjectStore& objects, const std::string& name,
+                           std::size_t bytes) {
+    const std::string contents = storage::random_bytes(bytes, ++files_);
+    std::ofstream(folder_ / name, std::ios::binary) << contents;
+    NamedManifest named = value_of(storage::build_file_manifest(folder_ / name, name));
+    value_of(objects.begin(named));
+    for (const storage::Placement& place : value_of(storage::layout_of(named.manifest)).placements)
+      value_of(objects.put(named.name, place.chunk.hash,
+                           contents.substr(place.offset, place.chunk.bytes)));
+    value_of(objects.seal(named.name));
+    return named;
+  }
+
+  std::filesystem::path file_of(const NamedManifest& object) const {
+    return from_ / "objects" / object.name.hex();
+  }
+  // The table with the checkpoint's chunks.
+  std::filesystem::path table() const {
+    std::filesystem::path largest;
+    for (const auto& entry : std::filesystem::directory_iterator(from_ / "store" / "db")) {
+      const bool is_table = entry.path().extension() == ".sst";
+      if (is_table && (largest.empty() || entry.file_size() > std::filesystem::file_size(largest)))
+        largest = entry.path();
+    }
+    return largest;
+  }
+
+  std::vector<std::string> back_up() const {
+    return value_of(copy_data_folder(from_, backup_, std::nullopt));
+  }
+  std::vector<std::string> restore() const {
+    return value_of(
+        copy_data_folder(backup_, restored_, Restore{1'700'000'000'000, Core::Tokens::kKeep}));
+  }
+
+  std::string line_on_shard() const {
+    return "dataset data, file shard-0-0.safetensors (object " + shard_.name.short_hex() + ")";
+  }
+  std::string line_on_checkpoint() const {
+    return "run fashion, expert 0, step 10 (object " + checkpoint_.name.short_hex() + ")";
+  }
+
+  // A coordinator starts on the copy, which has `left` of the object's chunks,
+  // and all others whole.
+  void expect_in_part(const std::filesystem::path& copy, const NamedManifest& object,
+                      const ::testing::Matcher<std::size_t>& left) const {
+    const DataFolder folder = value_of(open_data_folder(copy));
+    value_of(protocol::Identity::load(folder.identity_file()));
+    EXPECT_THAT(folder.objects->list(), SizeIs(3));
+    for (const storage::ObjectInfo& info : folder.objects->list())
+      EXPECT_TRUE(folder.objects->check(info.name)) << info.name.hex();
+    EXPECT_THAT(folder.objects->partials(), SizeIs(1));
+    EXPECT_FALSE(folder.objects->has(object.name));
+    EXPECT_THAT(value_of(folder.objects->begin(object)), SizeIs(left));
+    value_of(check_objects(harness_.core(), *folder.objects));
+  }
+
+  TempFolder folder_;
+  const std::filesystem::path from_ = folder_.path() / "data";
+  const std::filesystem::path backup_ = folder_.path() / "backup";
+  const std::filesystem::path restored_ = folder_.path() / "restored";
+  mutable Harness harness_;
+  std::uint64_t files_ = 0;
+  NamedManifest shard_;
+  NamedManifest checkpoint_;
+};
+
+TEST_F(DataFolderCopy, LacksNothingOfAFolderThatIsWhole) {
+  EXPECT_THAT(back_up(), IsEmpty());
+  EXPECT_THAT(restore(), IsEmpty());
+  const DataFolder folder = value_of(open_data_folder(restored_));
+  EXPECT_THAT(folder.objects->list(), SizeIs(4));
+  EXPECT_THAT(folder.objects->partials(), IsEmpty());
+}
+
+TEST_F(DataFolderCopy, KeepsWhatCanBeReadOfAFileThatTheDiskDamaged) {
+  flip_byte(file_of(shard_), 100);
+  EXPECT_THAT(back_up(), ElementsAre(line_on_shard()));
+  expect_in_part(backup_, shard_, 1);
+  EXPECT_THAT(restore(), ElementsAre(line_on_shard()));
+  expect_in_part(restored_, shard_, 1);
+}
+
+TEST_F(DataFolderCopy, KeepsWhatCanBeReadOfAFileThatIsKnownToBeDamaged) {
+  flip_byte(file_of(shard_), 100);
+  EXPECT_FALSE(value_of(value_of(open_data_folder(from_)).objects->verify(shard_.name)));
+  EXPECT_THAT(back_up(), ElementsAre(line_on_shard()));
+  expect_in_part(backup_, shard_, 1);
+}
+
+TEST_F(DataFolderCopy, NamesAFileThatIsGone) {
+  std::filesystem::remove(file_of(shard_));
+  EXPECT_THAT(back_up(), ElementsAre(line_on_shard()));
+  expect_in_part(backup_, shard_, 0);
+}
+
+TEST_F(DataFolderCopy, NamesADamagedCheckpointKnownOrNot) {
+  // Small chunks lie in one block with the next, and are damaged with it.
+  const auto some = AllOf(Gt(0U), Lt(storage::distinct_chunks(checkpoint_.manifest).size()));
+  flip_byte(table(), std::filesystem::file_size(table()) / 2);
+  EXPECT_THAT(back_up(), ElementsAre(line_on_checkpoint()));
+  expect_in_part(backup_, checkpoint_, some);
+  std::filesystem::remove_all(backup_);
+
+  EXPECT_FALSE(value_of(value_of(open_data_folder(from_)).objects->verify(checkpoint_.name)));
+  EXPECT_THAT(back_up(), ElementsAre(line_on_checkpoint()));
+  EXPECT_THAT(restore(), ElementsAre(line_on_checkpoint()));
+  expect_in_part(restored_, checkpoint_, some);
+}
+
+// RocksDB opens no database whose table has a damaged index; its secondary
+// instance does.
+TEST_F(DataFolderCopy, SavesTheRestOfAFolderThatDoesNotOpen) {
+  flip_byte(table(), std::filesystem::file_size(table()) - 300);
+  EXPECT_EQ(open_data_folder(from_).error().code, ErrorCode::kCorrupt);
+  EXPECT_THAT(back_up(), ElementsAre(line_on_checkpoint()));
+  EXPECT_THAT(restore(), ElementsAre(line_on_checkpoint()));
+  expect_in_part(restored_, checkpoint_, 0);
+}
+
+TEST_F(DataFolderCopy, NamesEachOfSeveral) {
+  flip_byte(file_of(shard_), 100);
+  flip_byte(table(), std::filesystem::file_size(table()) / 2);
+  EXPECT_THAT(back_up(), UnorderedElementsAre(line_on_shard(), line_on_checkpoint()));
+}
+
+// Nothing needs it: a coordinator drops it in the end.
+TEST_F(DataFolderCopy, LeavesOutADamagedObjectThatTheStateDoesNotName) {
+  NamedManifest unnamed;
+  NamedManifest begun;
+  {
+    const DataFolder folder = value_of(open_data_folder(from_));
+    unnamed = store_file(*folder.objects, "unnamed", 1000);
+    begun = store_file(*folder.objects, "begun", 2000);
+    value_of(folder.objects->drop(begun.name));
+    value_of(folder.objects->begin(begun));
+  }
+  flip_byte(file_of(unnamed), 100);
+  EXPECT_THAT(back_up(), IsEmpty());
+  const DataFolder copy = value_of(open_data_folder(backup_));
+  EXPECT_THAT(copy.objects->list(), SizeIs(4));
+  EXPECT_THAT(copy.objects->partials(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace skerry::coordinator

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commits: the only way in which training becomes durable.
+//
+// Invariant: a commit is accepted once, on the current head, under the current
+// epoch, of its holder's current attempt, with an object that is whole here and
+// durable in as many other places as it can be. Everything else is refused, or
+// pends: at most one commit of each expert, until its object and copies come.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "coordinator/rooms/adoptions.h"
+
+namespace skerry::coordinator {
+
+class Commits : Room {
+ public:
+  // LIFETIME: the other rooms outlive this one.
+  Commits(Context& the_context, EventLog& events, Runs& runs, const Roster& roster,
+          Objects& objects, const Datasets& datasets, Copies& copies, const Adoptions& adoptions)
+      : Room(the_context),
+        events_(events),
+        runs_(runs),
+        roster_(roster),
+        objects_(objects),
+        datasets_(datasets),
+        copies_(copies),
+        adoptions_(adoptions) {}
+
+  // Answers, now or once what is lacking has come.
+  void commit(const Node& node, const Received& event);
+  // Decides a pending commit again: since then everything may have changed.
+  void try_again(Expert& expert);
+  void object_failed(const ObjectFailed& event);
+  void drop_pending(Expert& expert);
+  // Durable state, a pending commit or an adoption wants the object here.
+  bool is_wanted(const Hash& manifest) const;
+  // Nobody waits for it any more, as far as the caller knows: others may.
+  void cancel_fetch(const Hash& manifest);
+  // Told once for each node and epoch: a fenced node asks again and again.
+  void tell_fenced(Expert& expert, const Node& node, std::uint64_t epoch, Step step,
+                   const std::string& reason);
+
+ private:
+  std::optional<pb::CommitReply> decide(Expert& expert, const Node& node, const pb::Commit& commit);
+  std::optional<Error> fetch(Expert& expert, const Node& node, const Received& event);
+  void accept(Expert& expert, const Node& node, const pb::Commit& commit,
+              const StoredObject& object);
+  void set_pending(Expert& expert, std::optional<PendingCommit> pending);
+  void refuse(Expert& expert, const Node& node, const std::string& reason);
+  void answer(const PendingCommit& pending, const pb::CommitReply& verdict);
+
+  EventLog& events_;
+  Runs& runs_;
+  const Roster& roster_;
+  Objects& objects_;
+  const Datasets& datasets_;
+  Copies& copies_;
+  const Adoptions& adoptions_;
+};
+
+}  // namespace skerry::coordinator

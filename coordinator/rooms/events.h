@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The event log: what people are told, the oldest events making room.
+//
+// Invariant: numbers grow and are never used twice; there are at most as many
+// events, of one kind and of one node as Config allows. An event that somebody
+// else can cause without end is counted above its kind's limit for a minute,
+// and the count is told when the minute is over.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "coordinator/rooms/runs.h"
+
+namespace skerry::coordinator {
+
+class EventLog : Room {
+ public:
+  // LIFETIME: `runs` outlives the log.
+  EventLog(Context& the_context, const Runs& runs) : Room(the_context), runs_(runs) {}
+
+  void tell(const std::string& kind, const std::string& reason, const std::string& node = "",
+            const Expert* expert = nullptr, std::uint64_t step = 0);
+  void tell_run(const std::string& kind, const std::string& reason, const Run& run);
+  // Counts by `who` instead of by node.
+  void tell_of(const std::string& kind, const std::string& reason, const std::string& node,
+               const std::string& who);
+  // `who` was refused because of `why`, one of a few phrases. `node` may be
+  // empty. However many are refused, memory and events stay bounded.
+  void turn_away(std::string who, const std::string& why, const std::string& detail,
+                 std::string node);
+  // Tells the counts whose minute is over.
+  void tell_counted();
+
+  Result<pb::AdminReply> list(const pb::EventList& request) const;
+
+  // RETURNS: what is wrong; empty: nothing.
+  std::string load(pb::Event event);
+
+ private:
+  struct Repeated {
+    Duration since{};
+    std::uint64_t told = 0;
+    std::uint64_t more = 0;
+    std::string reason;  // of the last
+    std::string node;    // or run
+    std::string run;
+  };
+  using Who = std::pair<std::string, std::string>;  // and why
+
+  void tell_event(pb::Event event, const Who& who);
+  void append(pb::Event event);
+  void count(const pb::Event& event, int by);
+  std::size_t most_of(const std::string& kind) const;
+  const pb::Event* find(std::uint64_t number) const;
+
+  const Runs& runs_;
+  std::deque<pb::Event> events_;
+  Changes<std::uint64_t> changes_{context.journal, Kind::kEvent,
+                                  [this](std::uint64_t number) { return find(number); }};
+  std::uint64_t next_ = 1;
+  std::map<std::string, std::size_t> of_kind_;              // of events_
+  std::map<std::string, std::size_t> of_node_;              // of those that name one
+  std::map<std::string, std::map<Who, Repeated>> repeats_;  // by kind
+};
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coordinator/rooms/leases.h"
+
+#include <algorithm>
+
+#include "base/planted.h"
+#include "base/text.h"
+
+namespace skerry::coordinator {
+
+void Leases::resume_if_lapsed(Expert& expert, const Node& node) {
+  if (!expert.lease->lapsed) return;
+  state(expert).lapsed = false;
+  context.must_reschedule = true;
+  events_.tell("lease_resumed", "its holder came back before anybody else had it: nothing is lost",
+               node.record->name(), &expert, expert.step());
+}
+
+void Leases::resume_all(Node& node, std::uint32_t slots) {
+  for (const ExpertId& id : std::set(*node.leases)) {
+    Expert& expert = runs_.at(id);
+    if (expert.record->lease().slot() >= slots) {
+      release(
+          expert, "lease_lost",
+          text(node.record->name(), " has no slot ", expert.record->lease().slot(), " any more"));
+    } else {
+      resume_if_lapsed(expert, node);
+    }
+  }
+}
+
+void Leases::lapse_all(const Node& node, const std::string& reason) {
+  for (const ExpertId& held : *node.leases) {
+    Expert& expert = runs_.at(held);
+    if (expert.lease->lapsed) continue;
+    state(expert).lapsed = true;
+    context.must_reschedule = true;
+    lost_.push_back({expert.id(), "lease_lost", node.record->name(), reason});
+  }
+}
+
+void Leases::end_finished(Expert& expert) {
+  Run& run = runs_.of(expert);
+  if (!expert.has_lease() || !run.is_at_target(expert)) return;
+  release(expert, "expert_done", text("step ", expert.step(), " was the last"));
+  if (run.active() && run.is_all_at_target())
+    runs_.set_wanted(run, stored::WANTED_DONE,
+                     text("every expert has reached step ", expert.step()));
+}
+
+void Leases::avoid(Expert& expert, const Node& node) {
+  state(expert).avoid[node.record->id()] = {node.record->incarnation(), now.boot + config.avoid};
+}
+
+bool Leases::may_renew(const Expert& expert) const {
+  return expert.lease->grant_batch <= context.persisted || planted("renewal_before_durable");
+}
+
+void Leases::tick() {
+  end_early();
+  expire();
+  for (auto& [id, run] : runs_.all()) {
+    for (Expert& expert : run.experts) {
+      const auto gone = std::erase_if(state(expert).avoid, [&](const auto& avoided) {
+        return avoided.second.until <= now.boot;
+      });
+      if (gone > 0) context.must_reschedule = true;
+    }
+  }
+}
+
+void Leases::batch_numbered() {
+  for (const ExpertId& id : std::exchange(regranted_, {})) {
+    if (Expert* expert = runs_.find_expert(id)) state(*expert).grant_batch = context.batch;
+  }
+}
+
+void Leases::release(Expert& expert, const std::string& kind, const std::string& reason) {
+  Node& node = roster_.at(expert.record->lease().node());
+  commits_.drop_pending(expert);
+  node.leases.edit().erase(expert.id());
+  roster_.assignment_changed(node.record->id());
+  expert.record.change().set_last_node(node.record->id());
+  expert.record.change().clear_lease();
+  state(expert).lapsed = state(expert).yield = state(expert).asked_back = false;
+  context.must_reschedule = true;
+  lost_.push_back({expert.id(), kind, node.record->name(), reason});
+  roster_.check_drained(node);
+}
+
+void Leases::release_all(Node& node, const std::string& kind, const std::string& reason,
+                         bool raise) {
+  for (const ExpertId& id : std::set(*node.leases)) {
+    Expert& expert = runs_.at(id);
+    if (raise) overtake(expert);
+    release(expert, kind, reason);
+    if (raise) raise_epoch(expert);
+  }
+}
+
+void Leases::overtake(Expert& expert) {
+  constexpr std::size_t kRemembered = 16;
+  state(expert).overtaken.emplace_back(expert.record->lease().node(), expert.record->epoch());
+  if (expert.lease->overtaken.size() > kRemembered) state(expert).overtaken.pop_front();
+}
+
+void Leases::tell_overtaken(const Node& node, const pb::SlotStatus& status) {
+  Expert* expert = runs_.find_expert(status.run(), status.expert());
+  if (expert == nullptr) return;
+  if (std::erase(state(*expert).overtaken,
+                 std::pair(node.record->id(), std::uint64_t{status.epoch()})) == 0)
+    return;
+  commits_.tell_fenced(
+      *expert, node, status.epoch(), status.step(),
+      text("it still trained at step ", status.step(), " of epoch ", status.epoch(), ", but epoch ",
+           expert->record->epoch(), " is current: that work is discarded"));
+}
+
+void Leases::raise_epoch(Expert& expert) {
+  const Epoch epoch(expert.record->epoch());
+  if (planted("epoch_not_raised") && epoch.value() != 0) return;
+  const std::uint64_t counter =
+      std::max(epoch.counter() + 1, static_cast<std::uint64_t>(context.meta->restored_unix_ms()));
+  expert.record.change().set_epoch(
+      Epoch(static_cast<std::uint16_t>(context.meta->generation()), counter).value());
+}
+
+void Leases::end_leases_of_old_generations() {
+  for (auto& [id, run] : runs_.all()) {
+    for (Expert& expert : run.experts) {
+      if (!expert.has_lease() ||
+          Epoch(expert.record->epoch()).generation() == context.meta->generation())
+        continue;
+      if (planted("restored_leases_kept")) continue;
+      release(expert, "lease_lost", "the coordinator was restored from a backup");
+      raise_epoch(expert);
+    }
+  }
+}
+
+void Leases::go_beyond(const std::string& node, std::uint64_t seen) {
+  if (seen <= context.meta->generation() || seen >= context.generations_end() ||
+      planted("generation_not_taken"))
+    return;
+  context.meta.change().set_generation(static_cast<std::uint32_t>(seen) + 1);
+  events_.tell("generation_raised",
+               text("it has seen epochs of generation ", seen,
+                    ": a later backup was restored before; they are of generation ",
+                    context.meta->generation(), " from here on"),
+               node);
+  end_leases_of_old_generations();
+}
+
+// Silence, by the coordinator's own clock and never within the recovery window.
+void Leases::expire() {
+  if (roster_.is_recovering()) return;
+  const Duration silence =
+      planted("margin_too_small") ? config.lease - config.grace : config.lease + config.grace;
+  for (auto& [id, node] : roster_.all()) {
+    if (now.boot < node.session->seen + silence) continue;
+    if (!node.record->present() && (node.leases->empty() || planted("lapsed_forgotten"))) continue;
+    if (node.record->present() && roster_.has_drained(node)) {
+      roster_.leave(node);
+      continue;
+    }
+    const std::string reason = text(node.record->name(), " has been silent for ",
+                                    human_duration(now.boot - node.session->seen));
+    if (node.record->present()) {
+      roster_.depart(node, false);
+      events_.tell("node_lost", reason, node.record->name());
+    }
+    // Also of a node that was lost before this start: that its leases had
+    // lapsed is not remembered.
+    lapse_all(node, reason);
+  }
+}
+
+// A closed connection without a reconnect: sooner than silence, and bounded,
+// since many at once are rather the network.
+void Leases::end_early() {
+  const std::vector<std::string> unreturned = roster_.take_unreturned();
+  if (unreturned.empty()) return;
+  std::size_t left = early_ends_left();
+  for (const std::string& id : unreturned) {
+    Node& node = roster_.at(id);
+    if (left == 0) continue;
+    --left;
+    early_ends_.push_back(now.boot);
+    roster_.depart(node, false);
+    const std::string reason =
+        text(node.record->name(), " closed its connection and did not come back within ",
+             human_duration(config.reconnect));
+    events_.tell("node_lost", reason, node.record->name());
+    lapse_all(node, reason);
+  }
+}
+
+std::size_t Leases::early_ends_left() {
+  if (roster_.is_recovering() && !planted("recovery_window_ignored")) return 0;
+  if (now.boot < lagged_until_) return 0;
+  if (planted("early_ends_unbounded")) return roster_.all().size();
+  while (!early_ends_.empty() && now.boot - early_ends_.front() >= config.early_end_window)
+    early_ends_.pop_front();
+  const auto fleet = std::ranges::count_if(
+      roster_.all(), [](const auto& node) { return node.second.record->present(); });
+  // As it was before those of this window.
+  const double whole = static_cast<double>(fleet) + static_cast<double>(early_ends_.size());
+  const auto share = static_cast<std::size_t>(config.early_end_share * whole);
+  const std::size_t most = std::max(config.early_ends, share);
+  return most - std::min(most, early_ends_.size());
+}
+
+pb::Assignment Leases::assignment_of(const Node& node) const {
+  pb::Assignment assignment;
+  assignment.set_version(node.session->version);
+  for (const ExpertId& id : *node.leases) {
+    const Run& run = runs_.at(id.run.str());
+    const Expert& expert = run.experts[id.index];
+    auto& slot = *assignment.add_slots();
+    slot.set_slot(expert.record->lease().slot());
+    slot.set_run(id.run.str());
+    slot.set_expert(id.index);
+    slot.set_epoch(expert.record->epoch());
+    slot.set_attempt(expert.record->attempt());
+    *slot.mutable_spec() = run.record->spec();
+    *slot.mutable_spec()->mutable_train() = run.training_of(id.index);
+    const bool is_router = run.is_router(id.index);
+    *slot.mutable_model() =
+        is_router ? router_model(run.record->model(), id.index) : run.record->model();
+    for (const pb::DatasetFile* file : datasets_.files_of(run, id.index)) {
+      *slot.add_shards() = file->object();
+      if (is_router) slot.add_partitions(static_cast<std::uint32_t>(file->partition()));
+    }
+    if (!expert.head().empty()) *slot.mutable_head() = object_ref(expert.record->checkpoints(0));
+    slot.set_head_step(expert.step());
+    slot.set_steps_target(run.record->steps_target());
+    slot.set_yield_after_commit(expert.lease->yield);
+  }
+  for (pb::Replica& replica : copies_.replicas_of(node))
+    *assignment.add_replicas() = std::move(replica);
+  return assignment;
+}
+
+}  // namespace skerry::coordinator

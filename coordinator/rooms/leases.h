@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a lease: (run, expert) → (node, slot, incarnation, epoch), and
+// the schedule that begins and ends it.
+//
+//   none    → held     granted: the epoch is raised, and durable before the
+//                      grant leaves
+//   held    → lapsed   its holder was silent past its time, or its connection
+//                      closed: nobody else has it yet, its work still counts,
+//                      and the scheduler may give it to another
+//   lapsed  → held     its holder is heard again before that: the same epoch,
+//                      nothing lost
+//   held, lapsed → none   returned, finished, evicted, revoked, started again
+//
+// Invariant: an expert's epoch only grows, and is raised whenever somebody else
+// may hold it. A node's set of leases are those whose record names the node.
+#pragma once
+
+#include <deque>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "coordinator/rooms/commits.h"
+#include "coordinator/rooms/scheduler.h"
+
+namespace skerry::coordinator {
+
+class Leases : Room {
+ public:
+  // LIFETIME: the other rooms outlive this one.
+  Leases(Context& the_context, EventLog& events, Runs& runs, Roster& roster,
+         const Datasets& datasets, Copies& copies, Commits& commits)
+      : Room(the_context),
+        events_(events),
+        runs_(runs),
+        roster_(roster),
+        datasets_(datasets),
+        copies_(copies),
+        commits_(commits) {}
+
+  Schedule plan() const;
+  pb::Assignment assignment_of(const Node& node) const;
+  // Whether a heartbeat's answer may renew it: its grant is durable.
+  bool may_renew(const Expert& expert) const;
+
+  // Carries out the schedule, if anything changed that it follows from.
+  void reschedule();
+  // When reschedule() is next due; never after `latest`.
+  Duration next_settling(Duration latest) const;
+  void tick();
+  void batch_numbered();
+  // What queued up while the coordinator stood still tells nothing of nodes.
+  void distrust_clock() { lagged_until_ = now.boot + config.early_end_window; }
+
+  // ---- What nodes say (reports.cc)
+  void return_lease(const Node& node, const pb::ReturnLease& returned);
+  void engine_report(const Node& node, const pb::EngineReport& report);
+
+  // At a Hello: ends leases whose slots are gone, and resumes lapsed ones.
+  void resume_all(Node& node, std::uint32_t slots);
+  void resume_if_lapsed(Expert& expert, const Node& node);
+  // A node that trains what it lost discards by itself; people are told.
+  void tell_overtaken(const Node& node, const pb::SlotStatus& status);
+  void release(Expert& expert, const std::string& kind, const std::string& reason);
+  void release_all(Node& node, const std::string& kind, const std::string& reason,
+                   bool raise_epoch);
+  // Releases an expert that reached its target, and ends its run with the last.
+  void end_finished(Expert& expert);
+  void raise_epoch(Expert& expert);
+  // A restored backup may be older than grants that it does not know: leases of
+  // another generation end.
+  void end_leases_of_old_generations();
+  // A node has seen epochs of this generation: a later backup was restored
+  // before this one.
+  void go_beyond(const std::string& node, std::uint64_t generation);
+  void load(Node& node, const Expert& expert) { node.leases.edit().insert(expert.id()); }
+
+ private:
+  // An expert that lost its holder in this step; told once the schedule says
+  // what comes next.
+  struct Lost {
+    ExpertId expert;
+    std::string kind;
+    std::string node;
+    std::string reason;
+  };
+
+  static LeaseState& state(Expert& expert) { return expert.lease.edit(); }
+  void lapse_all(const Node& node, const std::string& reason);
+  void overtake(Expert& expert);
+  void avoid(Expert& expert, const Node& node);
+  void raise_attempt(Run& run, Expert& expert, const std::string& reason);
+  void expire();
+  void end_early();
+  std::size_t early_ends_left();
+  void grant(Expert& expert, const Grant& granted);
+  void apply_yields(const Schedule& planned);
+  void update_run_state(Run& run);
+  void tell_lost();
+
+  EventLog& events_;
+  Runs& runs_;
+  Roster& roster_;
+  const Datasets& datasets_;
+  Copies& copies_;
+  Commits& commits_;
+  std::vector<Lost> lost_;
+  std::set<ExpertId> regranted_;  // in this step
+  std::deque<Duration> early_ends_;
+  Duration lagged_until_{};
+  Duration reschedule_after_{};
+};
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which objects are whole on the coordinator's disk, and which may go (S8).
+//
+// Invariant: what durable state names is counted by each name. A named object
+// is whole here, damaged, or on its way. One that nothing names is dropped once
+// the batch that unnamed it is durable, its reader has gone, and nothing else
+// wants it; one that was never named waits Config::unclaimed_objects first.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/rooms/events.h"
+
+namespace skerry::coordinator {
+
+struct StoredObject {
+  std::uint64_t manifest_bytes = 0;
+  std::uint64_t bytes = 0;
+  bool checkpoint = false;
+  ObjectFacts facts;
+};
+
+class Objects : Room {
+ public:
+  using IsWanted = std::function<bool(const Hash&)>;
+
+  // LIFETIME: `events` and `peers` outlive this.
+  Objects(Context& the_context, EventLog& events, const Peers& peers)
+      : Room(the_context), events_(events), peers_(peers) {}
+
+  const StoredObject* find(const Hash& manifest) const;  // null: it is not whole here
+  bool has(const Hash& manifest) const { return stored_.contains(manifest); }
+  bool has(const std::string& manifest) const { return has(*Hash::from_raw(manifest)); }
+  bool is_named(const Hash& manifest) const { return named_.contains(manifest); }
+  bool is_damaged(const Hash& manifest) const { return damaged_.contains(manifest); }
+  const std::set<Hash>& damaged() const { return damaged_; }
+
+  void name(const std::string& manifest);
+  // REQUIRES: it was named as often before.
+  void unname(const std::string& manifest, Purpose purpose);
+  // Starts its time anew, as nothing names it.
+  void leave_unclaimed(const Hash& manifest) { unclaimed_[manifest] = now.boot; }
+  // RETURNS: whether it had been damaged.
+  bool store(const ObjectStored& event);
+  // RETURNS: false if nothing names it, or its damage is known.
+  bool damage(const Hash& manifest);
+  void drop_unclaimed(const IsWanted& is_wanted);
+  // REQUIRES: the step's batch is numbered.
+  void drop_leaving(const IsWanted& is_wanted);
+
+  // What a person fetches stays while the connection lasts and a while longer:
+  // a fetch over a slow link ends although the run goes on.
+  void keep_for_reader(const NodeId& person, const ConnectionId& connection,
+                       const pb::EnsembleReply& ensemble);
+
+  // Whether the disk has room for so much besides its reserve, as far as known.
+  bool has_room(std::uint64_t bytes) const;
+  std::uint64_t disk_free() const { return disk_free_.value_or(0); }
+  void disk_measured(std::uint64_t bytes);
+  // Told once, and once more when so much is free.
+  void disk_is_full(std::uint64_t needed);
+
+  // One question about an object that is hashed again; `trouble` is what is
+  // known to be wrong with it, or empty.
+  Result<pb::AdminReply> verify(const Hash& manifest, const std::string& trouble);
+  void checked(const ObjectChecked& event, const std::string& trouble);
+  void forget_verdicts();
+
+ private:
+  struct Reader {
+    NodeId person;
+    std::set<Hash> checkpoints;
+    Duration until{};
+  };
+  struct Verification {
+    Duration asked{};
+    bool done = false;
+    std::uint64_t bytes = 0;
+    std::uint64_t chunks = 0;
+    std::vector<Hash> damaged;
+    std::string trouble;  // when it was done: it may be repaired by the next question
+  };
+
+  void drop_once_durable(const Drop& drop);
+  void forget_readers();
+  bool is_being_read(const Hash& manifest) const;
+
+  EventLog& events_;
+  const Peers& peers_;
+  std::map<Hash, StoredObject> stored_;
+  std::map<Hash, std::uint32_t> named_;  // how often
+  std::map<Hash, Duration> unclaimed_;   // since when
+  std::set<Hash> damaged_;               // of the named ones
+  // Each with the batch that must be durable before it is dropped; kThisBatch:
+  // that of the step under way.
+  static constexpr std::uint64_t kThisBatch = ~std::uint64_t{0};
+  std::deque<std::pair<Drop, std::uint64_t>> leaving_;
+  std::map<ConnectionId, Reader> reading_;
+  std::optional<std::uint64_t> disk_free_;
+  std::uint64_t disk_lacks_ =
+      0;  // must be free before people are told of room; 0: they need not be
+  std::map<Hash, Verification> verifications_;
+};
+
+}  // namespace skerry::coordinator

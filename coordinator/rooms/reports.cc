@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What nodes report of leases: given back, and engines that failed.
+#include "base/planted.h"
+#include "base/text.h"
+#include "coordinator/rooms/leases.h"
+#include "protocol/limits.h"
+
+namespace skerry::coordinator {
+namespace {
+
+const char* words(const pb::EngineReport& report) {
+  if (report.card_fault()) return "card fault";
+  switch (report.failure()) {
+    case pb::EngineEvent::FAILURE_OUT_OF_MEMORY:
+      return "out of memory";
+    case pb::EngineEvent::FAILURE_NON_FINITE:
+      return "non-finite weights";
+    case pb::EngineEvent::FAILURE_BAD_INPUT:
+      return "bad input";
+    default:
+      return "engine failure";
+  }
+}
+
+}  // namespace
+
+void Leases::return_lease(const Node& node, const pb::ReturnLease& returned) {
+  Expert* expert = runs_.find_expert(returned.run(), returned.expert());
+  const bool anyones = planted("anyone_returns") && expert != nullptr && expert->has_lease();
+  if (expert != nullptr && (expert->is_held_by(node, returned.epoch()) || anyones)) {
+    const Run& run = runs_.at(returned.run());
+    const bool asked = expert->lease->asked_back || node.record->draining() ||
+                       node.session->self_draining || !run.active();
+    // Given back unasked: it cannot train this one, so another node is tried
+    // before it.
+    if (!asked) avoid(*expert, node);
+    const std::string& reason = expert->lease->yield ? expert->lease->why : returned.reason();
+    release(*expert, "lease_returned", reason.empty() ? "it gave no reason" : std::string(reason));
+  }
+}
+
+void Leases::engine_report(const Node& node, const pb::EngineReport& report) {
+  Expert* expert = runs_.find_expert(report.run(), report.expert());
+  const std::string digest = blake2b(report.SerializeAsString()).raw();
+  const bool anyones = planted("anyone_reports") && expert != nullptr && expert->has_lease();
+  if (expert != nullptr && (expert->is_held_by(node, report.epoch()) || anyones) &&
+      report.attempt() == expert->record->attempt() && expert->lease->last_report != digest) {
+    state(*expert).last_report = digest;
+    std::string reason = text(words(report), ": ", report.reason());
+    for (const std::string& line : report.last_lines()) {
+      if (reason.size() + line.size() > protocol::kReasonBytes) break;
+      reason += " | " + line;
+    }
+    events_.tell("engine_failed", reason, node.record->name(), expert, expert->step());
+    if (report.failure() == pb::EngineEvent::FAILURE_NON_FINITE) {
+      raise_attempt(runs_.at(report.run()), *expert, report.reason());
+    }
+    // The report that uses up the attempts has returned the lease already.
+    if (report.gives_up() && expert->has_lease()) {
+      avoid(*expert, node);
+      release(*expert, "lease_returned",
+              text("it gave up: ", words(report), ": ", report.reason()));
+    }
+  }
+}
+
+// Another random stream from the head on. Only this raises the attempt: a lost
+// node or a killed engine does not.
+void Leases::raise_attempt(Run& run, Expert& expert, const std::string& reason) {
+  commits_.drop_pending(expert);
+  expert.record.change().set_attempt(expert.record->attempt() + 1);
+  roster_.assignment_changed(expert.record->lease().node());
+  if (expert.record->attempt() - expert.record->attempt_at_commit() < config.attempts) return;
+  const std::string why = text(run.job_name(expert.record->index()), " used up its ",
+                               config.attempts, " attempts at step ", expert.step(), ": ", reason);
+  if (run.active()) runs_.set_wanted(run, stored::WANTED_FAILED, why);
+  release(expert, "lease_returned", why);
+}
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// The roster: who may speak to the coordinator, who is connected, and what each
+// node says of itself.
+//
+// Invariant: a name and a key belong to one id each. A node has at most one
+// connection, and only its present incarnation is answered. A token is used at
+// most as often as it says. Nobody is rostered whose key is revoked.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "coordinator/rooms/events.h"
+
+namespace skerry::coordinator {
+
+class Roster : Room {
+ public:
+  // LIFETIME: the other rooms outlive this one.
+  Roster(Context& the_context, EventLog& events, const Runs& runs)
+      : Room(the_context), events_(events), runs_(runs) {}
+
+  const Table<Node>& all() const { return nodes_; }
+  Table<Node>& all() { return nodes_; }
+  const Node& at(const std::string& id) const { return nodes_.at(id); }
+  Node& at(const std::string& id) { return nodes_.at(id); }
+  const Node* find(const std::string& id) const;
+  Node* find(const std::string& id) { return const_cast<Node*>(std::as_const(*this).find(id)); }
+  const Node* find_key(const std::string& x25519) const;
+  Node* find_key(const std::string& x25519) {
+    return const_cast<Node*>(std::as_const(*this).find_key(x25519));
+  }
+  const std::map<std::string, std::string>& ids() const { return ids_; }  // by name
+  const Peers& peers() const { return peers_; }                           // that have said Hello
+  const Table<Plain<stored::RevokedKey>>& revoked_keys() const { return revoked_keys_; }
+  bool is_live(const Node& node) const;
+  static bool has_drained(const Node& node);
+  std::string state(const Node& node) const;
+  // RETURNS: why it is given no work; empty: it may be.
+  std::string unusable_because(const Node& node) const;
+
+  // RETURNS: how many nodes are rostered.
+  std::size_t start();
+  // After a start no lease ends before its holder had time to come back; see
+  // Config::arrival_pause.
+  bool is_recovering() const { return now.boot < recovery_until_; }
+  // Whether it was here before the start and has not come back.
+  bool is_awaited(const std::string& id) const { return awaited_.contains(id); }
+  // What nodes said while the coordinator stood still was not heard.
+  void excuse(Duration lag);
+
+  // ---- Enrolment (tokens.cc)
+  Result<pb::Certificate> enrol(const EnrolReceived& event);
+  // Adds a key, or gives one that is there another role and certificate.
+  Node& admit(const NodeId& id, const std::string& ed25519, const std::string& x25519,
+              pb::Role role, const std::string& name);
+  const Table<Plain<stored::Token>>& tokens() const { return tokens_; }
+  pb::TokenCreated make_token(pb::Role role, std::uint32_t uses, std::uint64_t ttl_seconds);
+  void forget_dead_tokens();
+  // RETURNS: false if there is no such token.
+  bool revoke_token(const std::string& id);
+
+  // ---- Connections
+  // Checks a Hello, and makes this the peer's connection.
+  Result<void> connect(Node& node, const Received& event);
+  void describe(Node& node, const Received& event);
+  // A node is here, in the incarnation of before or another.
+  void arrive(Node& node, const pb::Hello& hello);
+  void restart(Node& node, std::uint64_t incarnation);
+  void appear(Node& node, const std::string& reason);
+  // RETURNS: false if the heartbeat is an old one, which changes nothing.
+  bool beat(Node& node, const pb::Heartbeat& beat);
+  void close(const ConnectionId& connection);
+  // Of the nodes whose connection closed: those that did not come back within
+  // Config::reconnect. Each is returned once.
+  std::vector<std::string> take_unreturned();
+  // When the next of them is due; never after `latest`.
+  Duration next_unreturned(Duration latest) const;
+  // It said that it would go, and holds nothing: nothing is lost by it.
+  void leave(Node& node);
+  void depart(Node& node, bool left);
+  void check_drained(Node& node);
+  // Forgets at most so many of the nodes that nothing names any more and that
+  // have been gone for so long, the longest first.
+  void forget_gone(std::int64_t gone_ms, std::size_t most);
+
+  // ---- What a person asks for
+  void cordon(Node& node, bool cordoned);
+  void drain(Node& node);
+  void evict(Node& node);
+  void revoke(Node& node, const std::string& reason);
+  // RETURNS: the lines, once the node has sent them; none: it is asked.
+  std::optional<std::vector<std::string>> take_log(Node& node);
+  void keep_log(Node& node, const pb::NodeLog& log);
+
+  // ---- After a restore (recall.cc)
+  void begin_recall();
+  void check_recall();
+  // By its certificate; let in for its records, and rostered after the recall.
+  const pb::CertificateBody* find_readmitted(const std::string& x25519) const;
+  void gave_back(const std::vector<NodeId>& holders);
+  // REQUIRES: it is not rostered.
+  void revoke_unknown(const NodeId& id, const std::string& reason);
+
+  // ---- Versions of assignments
+  void assignment_changed(const std::string& id);
+  // The newest that is durable.
+  std::uint64_t durable_version(const Node& node) const;
+  // Of assignments and requests for logs: those made later are higher.
+  std::uint64_t last_version() const { return next_version_; }
+  void batch_numbered();
+
+  // RETURNS: what is wrong; empty: nothing.
+  std::string load(stored::Node record);
+  std::string load(stored::Token record);
+  std::string load(stored::RevokedKey record);
+
+ private:
+  static Session& session(Node& node) { return node.session.edit(); }
+  Result<Plain<stored::Token>*> usable_token(const pb::EnrolRequest& request);
+  Result<void> make_room();
+  std::vector<std::string> forgettable(std::int64_t gone_ms) const;
+  void asked_again(Node& node);
+  void end_recall(const std::string& reason);
+  Result<pb::Certificate> readmit(const EnrolReceived& event, const NodeId& id);
+
+  EventLog& events_;
+  const Runs& runs_;
+  Table<Node> nodes_{context.journal, Kind::kNode};
+  std::map<std::string, std::string> ids_;
+  std::map<std::string, std::string> ids_of_keys_;  // X25519
+  Table<Plain<stored::Token>> tokens_{context.journal, Kind::kToken};
+  Table<Plain<stored::RevokedKey>> revoked_keys_{context.journal,
+                                                 Kind::kRevoked};  // not in the roster
+  Peers peers_;
+  std::set<std::string> awaited_;
+  std::map<std::string, Duration> closing_;  // nodes whose connection closed, since when
+  Duration recovery_until_{};
+  Duration recovery_limit_{};
+  Duration recall_until_{};
+  std::set<std::string> recalled_;  // nodes that gave back every revocation that they hold
+  std::map<std::string, pb::CertificateBody> readmitted_;  // by X25519
+  std::uint64_t next_version_ = 0;
+  std::set<std::string> reversioned_;  // in this step
+};
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// The runs, their experts, and the names and ids that they take.
+//
+// Invariant: a name belongs to one run; the experts of a run are as many as its
+// record says, each at its index; the id of a deleted run is remembered until
+// no record of it can be alive.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "coordinator/core/context.h"
+#include "coordinator/core/records.h"
+
+namespace skerry::coordinator {
+
+class Runs : Room {
+ public:
+  explicit Runs(Context& the_context) : Room(the_context) {}
+
+  const Table<Run>& all() const { return runs_; }
+  Table<Run>& all() { return runs_; }
+  const std::map<std::string, std::string>& ids() const { return ids_; }  // by name
+  const Run& at(const std::string& id) const { return runs_.at(id); }
+  Run& at(const std::string& id) { return runs_.at(id); }
+  const Run& of(const Expert& expert) const { return runs_.at(expert.record->run()); }
+  Run& of(const Expert& expert) { return runs_.at(expert.record->run()); }
+  const Run* find(const std::string& name_or_id) const;
+  Run* find(const std::string& name_or_id) {
+    return const_cast<Run*>(std::as_const(*this).find(name_or_id));
+  }
+  const Expert* find_expert(const std::string& run, std::uint32_t index) const;
+  Expert* find_expert(const ExpertId& id) { return find_expert(id.run.str(), id.index); }
+  Expert* find_expert(const std::string& run, std::uint32_t index) {
+    return const_cast<Expert*>(std::as_const(*this).find_expert(run, index));
+  }
+  Expert& at(const ExpertId& id) { return *find_expert(id.run.str(), id.index); }
+  // Calls visit(run, expert, checkpoint) for each that is kept.
+  template <class Visit>
+  void visit_checkpoints(Visit visit) const {
+    for (const auto& [id, run] : runs_) {
+      for (const Expert& expert : run.experts) {
+        for (const stored::Checkpoint& checkpoint : expert.record->checkpoints())
+          visit(run, expert, checkpoint);
+      }
+    }
+  }
+  // Whether a commit of the object is fetched, or waits for its copies.
+  bool is_pending(const Hash& manifest) const;
+
+  Run& insert(Run run);
+  // The deletion is remembered.
+  void erase(const std::string& id);
+  void set_wanted(Run& run, stored::Wanted wanted, const std::string& reason);
+
+  const Table<Plain<stored::DeletedRun>>& deleted() const { return deleted_; }
+  void remember_deletion(const std::string& id, const std::string& name);
+  void forget_deletions();
+
+  // RETURNS: what is wrong; empty: nothing. REQUIRES: runs before experts.
+  std::string load(stored::Run record);
+  std::string load(stored::Expert record);
+  std::string load(stored::DeletedRun record) {
+    deleted_.load({Tracked(std::move(record))});
+    return "";
+  }
+
+ private:
+  Table<Run> runs_{context.journal, Kind::kRun};
+  Table<Plain<stored::DeletedRun>> deleted_{context.journal, Kind::kDeleted};
+  Changes<ExpertId> expert_changes_{context.journal, Kind::kExpert, [this](const ExpertId& id) {
+                                      const Expert* expert = find_expert(id.run.str(), id.index);
+                                      return expert == nullptr ? nullptr : &*expert->record;
+                                    }};
+  std::map<std::string, std::string> ids_;
+};
+
+}  // namespace skerry::coordinator

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// One slot: at most one expert, at most one engine process. Part of the core.
+//
+// Two things run beside each other and only meet in Work: the engine, which
+// produces checkpoints, and the commits, which get them accepted. What a slot
+// does next is decided anew at every step from what is there (advance), not
+// from a script of what was to happen; so a restart, a lost message or a
+// changed mind need no case of their own.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/core/context.h"
+#include "daemon/core/core.h"
+#include "daemon/core/objects.h"
+#include "daemon/core/session.h"
+#include "daemon/core/watch.h"
+#include "daemon/core/work.h"
+#include "protocol/limits.h"
+
+namespace skerry::daemon {
+
+inline constexpr Duration kStoreRetry = seconds(5);  // a full disk; L6
+inline constexpr Duration kCommitRetryFirst = milliseconds(500);
+inline constexpr Duration kCommitRetryLast = seconds(5);
+inline constexpr Duration kRestoredWait =
+    seconds(10);  // a restarted daemon's patience for its first assignment
+inline constexpr Duration kKillRetry = seconds(5);
+inline constexpr Duration kStuckAfter =
+    seconds(30);  // a killed engine that has not ended by then is held by the driver
+inline constexpr std::size_t kReportLines = 40;
+
+class Slot {
+ public:
+  Slot(pb::Slot description, Objects& objects, Session& session, std::uint64_t& last_engine);
+
+  // ---- What it should do ----
+  // Takes work up again after the daemon's restart.
+  void restore(Work work, Duration now);
+  // nullptr: nothing. An epoch that was given back, fenced or passed is never
+  // taken up again.
+  void assign(const pb::SlotAssignment* next, bool draining, Context& context);
+  // Snapshot, commit, return the lease.
+  void drain();
+  void renewed(const pb::RenewedLease& lease, Duration until);
+  void excuse(Duration stalled);
+
+  // ---- What happened ----
+  void on(const EngineStarting& event, Context& context);
+  void on(const EngineReady& event, Context& context);
+  void on(const EngineProgress& event, Context& context);
+  void on(const EngineSnapshot& event, Context& context);
+  void on(const EngineFailed& event, Context& context);
+  void on(const EngineFinished& event, Context& context);
+  void on(const EngineExited& event, Context& context);
+  void on(const SnapshotStored& event, Context& context);
+  void on(const SnapshotFailed& event, Context& context);
+  bool is_commit(std::uint64_t id) const { return commit_id_ != 0 && id == commit_id_; }
+  void on_commit(const pb::CommitReply& reply, Context& context);
+  void on_commit_error(const pb::Error& error, Context& context);
+  void connection_lost();
+  void object_failed(const Hash& manifest, const Error& error, Context& context);
+
+  // Does what is due; names the objects it needs.
+  void advance(Context& context);
+
+  // ---- What it says of itself ----
+  const std::optional<Work>& work() const { return work_; }
+  bool is_clear() const { return !work_ && !engine_; }
+  pb::SlotStatus status() const;
+  pb::HeldLease held() const;  // REQUIRES: work()
+  SlotView view(Duration now) const;
+
+ private:
+  enum class EnginePhase {
+    kStarting,  // waits for Ready: any time, but for its next word at most HangWatch::limit()
+    kTraining,  // waits for its next word, at most HangWatch::limit()
+    kStopping,  // was told to leave; waits for Exited under the same limit
+    kKilled,    // waits for Exited; killed again after kKillRetry
+  };
+  struct Engine {
+    std::uint64_t id = 0;
+    EnginePhase phase = EnginePhase::kStarting;
+    HangWatch watch;
+    Duration killed_at{};
+    Duration kill_again{};
+    bool abandoned = false;  // its work is no longer this slot's: only its end matters
+    bool finished = false;
+    bool by_request = false;  // leaves because it was told to
+    bool progressed = false;
+    Step step = 0;
+    double loss = 0;
+    double samples_per_second = 0;
+    std::string starting;  // what it does before Ready
+    std::string fingerprint;
+    std::string failure_reason;
+    std::optional<pb::EngineEvent::Failure> failure;
+    pb::EngineRequest::RoundPlan plan;
+    Step steps_target = 0;
+  };
+  struct Storing {
+    std::uint64_t engine = 0;
+    Checkpoint checkpoint;  // without its name yet
+    StoreSnapshot order;
+    Duration retry_at = kNever;
+    bool reported = false;
+  };
+  enum class Leaving { kNo, kYield, kDrain };
+  enum class Block {
+    kNone,
+    kNonFinite,  // waits for a new attempt
+    kGivenUp,    // restarts are used up; the lease is on its way back
+  };
+
+  // slot_assign.cc
+  void update(const pb::SlotAssignment& next, Context& context);
+  void adopt_head(const pb::ObjectRef& head, Step step, Context& context);
+  void discard(const std::string& why, LogLevel level, Context& context);
+  void rewind(const pb::ObjectRef& head, Step step, const std::string& why, Context& context);
+  void leave_behind();  // this epoch of this expert is never taken up again
+  bool is_behind(const pb::SlotAssignment& next) const;
+  void give_back(const std::string& reason, Context& context);
+  void forget_uncommitted();
+
+  // slot_engine.cc
+  Engine* current(std::uint64_t id);
+  bool should_train(Context& context) const;
+  bool is_over_offline_limit(Context& context) const;
+  void start_engine(Context& context);
+  void steer_engine(Context& context);
+  void stop_engine(StopKind kind, Context& context);
+  void abandon_engine(Context& context);
+  bool has_stuck_engine(Context& context) const;
+  void give_up_stuck(Context& context);
+  void failed(pb::EngineEvent::Failure failure, const std::string& reason,
+              const std::vector<std::string>& lines, Context& context);
+  void report(pb::EngineEvent::Failure failure, const std::string& reason,
+              const std::vector<std::string>& lines, bool gives_up);
+  void resume_failed(const Error& error, Context& context);
+
+  // slot_commit.cc
+  bool has_lease(Duration now) const { return work_ && now < lease_until_; }
+  void commit_if_due(Context& context);
+  void send_commit(Context& context);
+  void accepted(const pb::CommitReply& reply, Context& context);
+  std::string label() const;
+
+  pb::Slot description_;
+  Objects& objects_;
+  Session& session_;
+  std::uint64_t& last_engine_;
+
+  std::optional<Work> work_;
+  std::optional<Engine> engine_;
+  std::optional<Storing> storing_;
+  Leaving leaving_ = Leaving::kNo;
+  Block block_ = Block::kNone;
+  RestartBudget budget_;
+  Duration start_after_{};       // wait before the next engine start
+  Duration lease_until_{};       // valid before this
+  unsigned offline_rounds_ = 0;  // snapshots stored without a valid lease
+  std::uint64_t commit_id_ = 0;  // waited for; 0: none
+  Duration commit_retry_{};
+  unsigned commit_tries_ = 0;
+  std::map<ExpertId, Epoch> behind_;
+  std::vector<pb::ObjectRef>
+      left_;  // checkpoints of dropped work, kept until a newer assignment omits them
+};
+
+}  // namespace skerry::daemon

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host: carrying out what the core and the exchange want.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clean_text.h"
+#include "base/log.h"
+#include "base/planted.h"
+#include "daemon/core/objects.h"
+#include "daemon/host/host.h"
+#include "daemon/host/object_jobs.h"
+#include "protocol/limits.h"
+#include "protocol/validate_engine.h"
+
+namespace skerry::daemon {
+namespace {
+pb::PeerFault fault_of(const exchange::PeerId& peer, const Hash& object, pb::PeerFault::Kind kind) {
+  pb::PeerFault fault;
+  fault.set_peer(peer.str());
+  fault.set_manifest(object.raw());
+  fault.set_kind(kind);
+  return fault;
+}
+
+pb::Transfer transfer_of(const exchange::Completed& completed) {
+  const exchange::Came& came = completed.came;
+  pb::Transfer transfer;
+  if (came.bytes == 0) return transfer;  // it was here
+  transfer.set_manifest(completed.object.raw());
+  transfer.set_bytes(came.bytes);
+  transfer.set_millis(static_cast<std::uint64_t>(came.took / std::chrono::milliseconds(1)));
+  std::vector<std::pair<std::uint64_t, exchange::PeerId>> largest;
+  for (const auto& [peer, bytes] : came.from) largest.emplace_back(bytes, peer);
+  std::ranges::sort(largest, std::greater());
+  if (largest.size() > protocol::kTransferSources) largest.resize(protocol::kTransferSources);
+  for (const auto& [bytes, peer] : largest) {
+    pb::TransferSource& source = *transfer.add_sources();
+    source.set_peer(peer.str());
+    source.set_bytes(bytes);
+  }
+  return transfer;
+}
+}  // namespace
+
+void Host::log(const LogEntry& entry) {
+  log_line(entry.level, entry.message);
+  if (entry.level != LogLevel::kDebug) remember(entry.message);
+}
+
+void Host::send(const pb::ControlRequest& request) {
+  const Result<void> sent =
+      parts_.transport.send(protocol::Endpoint::kControl, request.SerializeAsString());
+  if (!sent) log_debug("not sent: " + sent.error().message);
+}
+
+void Host::collect_log(std::uint64_t request) {
+  LogCollected collected{request, {}};
+  for (const std::string& line : log_ring_)
+    collected.lines.push_back(clean_text(line, protocol::kLogLineBytes));
+  push(std::move(collected));
+}
+
+// A store that failed stays failed until the process starts again; a full disk
+// only waits.
+bool Host::check_disk(const Error& error) {
+  const bool failed = parts_.store.failed() || error.code == ErrorCode::kIo;
+  if (!failed || planted("host_disk_error_ignored")) return true;
+  fatal("the disk failed: " + error.message);
+  return false;
+}
+
+void Host::write(const Write& write) {
+  state_writes_.started(write);
+  if (planted("host_state_told_early")) push(Persisted{write.ticket});
+  parts_.disk.run([this, write]() -> Done {
+    Result<void> outcome;
+    if (!planted("host_state_not_written"))
+      outcome = parts_.store.write({{std::string(kHostStateKey), write.state}});
+    return [this, write, outcome = std::move(outcome)] {
+      if (outcome) {
+        state_writes_.saved(write);
+        return push(Persisted{write.ticket});
+      }
+      if (!check_disk(outcome.error())) return;
+      log_error("the disk is full: the daemon's state waits for room");
+      state_writes_.refused(parts_.clock.now().boot);
+    };
+  });
+}
+
+// ---- Objects ----------------------------------------------------------------
+
+void Host::fetch(const FetchObject& order) {
+  const Hash object = name_of(order.object);
+  wanted_[object] = order;
+  // Checkpoints are checked as they are read; a shard is mapped by the engine,
+  // so it is checked here, once a process.
+  const bool verify =
+      order.verify || (order.kind == ObjectKind::kShard && !verified_.contains(object));
+  parts_.disk.run([this, object, verify]() -> Done {
+    Result<bool> whole = planted("host_stored_unseen") ? Result<bool>(true)
+                                                       : is_whole(parts_.objects, object, verify);
+    return [this, object, whole = std::move(whole)] {
+      const auto at = wanted_.find(object);
+      if (at == wanted_.end()) return;
+      if (!whole) {
+        if (!check_disk(whole.error())) return;
+        log_warning("an object on disk is damaged: " + whole.error().message);
+      }
+      if (!whole || !*whole) return start_fetch(at->second);
+      verified_.insert(object);
+      wanted_.erase(at);
+      push(ObjectStored{object, {}, facts_of(object)});
+    };
+  });
+}
+
+std::optional<CheckpointFacts> Host::facts_of(const Hash& object) const {
+  const Result<storage::ObjectInfo> info = parts_.objects.info(object);
+  return info ? checkpoint_facts(*info) : std::nullopt;
+}
+
+void Host::cancel(const Hash& object) {
+  wanted_.erase(object);
+  exchange_.cancel(object, parts_.clock.now());
+}
+
+void Host::start_fetch(const FetchObject& order) {
+  const Hash object = name_of(order.object);
+  if (neighbours_) neighbours_->seek(object, parts_.clock.now());
+  // From whoever is connected: a record has no room for all that a node of a
+  // large dataset holds.
+  exchange_.fetch({.object = object,
+                   .manifest_bytes = order.object.manifest_bytes(),
+                   .from = {},
+                   .parts = {},
+                   .last_resort = {coordinator_}},
+                  parts_.clock.now());
+  carry_out_exchange();
+}
+
+void Host::drop(const DropObject& order) {
+  verified_.erase(order.manifest);
+  objects_changed_ = true;
+  parts_.disk.run([this, object = order.manifest]() -> Done {
+    Result<void> outcome = parts_.objects.drop(object);
+    return [this, outcome = std::move(outcome)] {
+      if (!outcome && outcome.error().code != ErrorCode::kNotFound) check_disk(outcome.error());
+    };
+  });
+}
+
+// ---- Engines ----------------------------------------------------------------
+
+void Host::start(const StartEngine& order) {
+  assembling_[order.engine] = false;
+  parts_.disk.run([this, order]() -> Done {
+    auto resume = std::make_shared<Result<ResumeFile>>(ResumeFile{});
+    if (is_set(order.resume)) *resume = open_resume(parts_.objects, name_of(order.resume));
+    return [this, order, resume] { launch(order, std::move(*resume)); };
+  });
+}
+
+void Host::launch(const StartEngine& order, Result<ResumeFile> resume) {
+  const bool stopped = assembling_[order.engine];
+  assembling_.erase(order.engine);
+  EngineExited never{
+      .slot = order.slot, .engine = order.engine, .how = "it was stopped before it started"};
+  if (stopped) return push(std::move(never));
+  if (!resume) {
+    never.how = "it was not started";
+    never.resume_error = resume.error();
+    return push(std::move(never));
+  }
+  pb::EngineRequest::Start start = order.start;
+  for (const pb::ObjectRef& shard : order.shards) {
+    Result<std::string> path = parts_.objects.path_of(name_of(shard));
+    if (!path) {
+      never.how = "cannot start: " + path.error().message;
+      return push(std::move(never));
+    }
+    start.add_shard_paths(std::move(*path));
+  }
+  start.set_resume_bytes(resume->bytes);
+  std::string card;
+  for (const DeviceSlot& slot : options_.slots) {
+    if (slot.description.index() == order.slot) card = slot.card;
+  }
+  start.set_device(card.empty() ? -1 : 0);
+  parts_.engines.start(order, std::move(start), std::move(resume->file), card);
+  take_engine_events();
+}
+
+void Host::stop(const StopEngine& order) {
+  if (const auto at = assembling_.find(order.engine); at != assembling_.end()) {
+    at->second = true;
+    return;
+  }
+  parts_.engines.stop(order);
+}
+
+void Host::store(const StoreSnapshot& order) {
+  std::shared_ptr<const Snapshot> snapshot = parts_.engines.snapshot(order.engine);
+  SKERRY_CHECK(snapshot != nullptr, "a snapshot to store is kept until it is");
+  if (planted("host_memory_released")) parts_.engines.release_snapshot(order.engine);
+  parts_.disk.run([this, order, snapshot]() -> Done {
+    Result<pb::ObjectRef> stored = store_snapshot(parts_.objects, order, *snapshot);
+    return [this, order, stored = std::move(stored)] {
+      if (stored) {
+        objects_changed_ = true;
+        parts_.engines.release_snapshot(order.engine);
+        return push(SnapshotStored{order.slot, order.engine, *stored});
+      }
+      if (!check_disk(stored.error())) return;
+      push(SnapshotFailed{order.slot, order.engine, stored.error()});
+    };
+  });
+}
+
+// A snapshot's memory can be as large as the model: that of an engine that is
+// gone is kept only while the core still wants it stored.
+void Host::release_snapshots() {
+  const std::vector<SlotView> slots = core_.slots();
+  std::erase_if(ended_, [&](const auto& ended) {
+    const auto& [engine, index] = ended;
+    const auto stores = [&, index = index](const SlotView& slot) {
+      return slot.slot == index && slot.storing;
+    };
+    if (std::ranges::any_of(slots, stores)) return false;
+    parts_.engines.release_snapshot(engine);
+    return true;
+  });
+}
+
+// ---- Exchange ---------------------------------------------------------------
+
+void Host::carry_out_exchange() {
+  exchange::Effects effects = exchange_.take_effects();
+  for (exchange::Job& job : effects.jobs) run_job(std::move(job));
+  for (exchange::Send& send : effects.sends) {
+    if (send.message.has_hello() && neighbours_)
+      *send.message.mutable_hello()->mutable_certificate() = neighbours_->certificate();
+    blobs_.push(send.peer, send.message.SerializeAsString());
+  }
+  send_blobs();
+  for (const auto& [object, progress] : effects.progress) {
+    push(ObjectProgress{object, progress.bytes, progress.total_bytes});
+  }
+  for (const exchange::Completed& completed : effects.completed) {
+    verified_.insert(completed.object);
+    wanted_.erase(completed.object);
+    objects_changed_ = true;
+    push(ObjectStored{completed.object, transfer_of(completed), facts_of(completed.object)});
+  }
+  for (const exchange::Failed& failed : effects.failed) {
+    wanted_.erase(failed.object);
+    if (!planted("host_failure_not_told")) push(ObjectFailed{failed.object, failed.error});
+  }
+  for (const exchange::Stalled& peer : effects.stalled)
+    push(PeerFaulted{fault_of(peer.peer, peer.object, pb::PeerFault::FAULT_NO_ANSWER)});
+  for (const exchange::Misbehaved& peer : effects.misbehaved) {
+    if (!peer.object.is_zero())
+      push(PeerFaulted{fault_of(peer.peer, peer.object, pb::PeerFault::FAULT_WRONG_BYTES)});
+    if (is_coordinator(peer.peer)) {
+      log_warning("the coordinator sent wrong bytes: " + peer.reason);
+    } else if (neighbours_) {
+      neighbours_->misbehaved(NodeId(peer.peer.str()), peer.reason, parts_.clock.now());
+    }
+  }
+}
+
+void Host::run_job(exchange::Job job) {
+  parts_.disk.run([this, job = std::move(job)]() -> Done {
+    auto answer = std::make_shared<exchange::Answer>(exchange::perform(shelf_, job));
+    return [this, answer] {
+      if (parts_.store.failed()) return fatal("the disk failed while chunks were written");
+      if (const auto* read = std::get_if<exchange::ChunkRead>(answer.get());
+          read != nullptr && !read->bytes) {
+        // To the peer the chunk is merely not here; the core must know that
+        // what it committed is damaged.
+        const ErrorCode code = read->bytes.error().code;
+        const bool is_coming = wanted_.contains(read->object);
+        if (!is_coming && (code == ErrorCode::kCorrupt || code == ErrorCode::kNotFound)) {
+          objects_changed_ = true;
+          push(ObjectFailed{read->object, read->bytes.error()});
+        }
+      }
+      exchange_.answered(std::move(*answer), parts_.clock.now());
+      carry_out_exchange();
+    };
+  });
+}
+
+void Host::send_blobs() {
+  blobs_.flush([this](const exchange::PeerId& peer, std::string_view bytes) {
+    return send_to(peer, bytes);
+  });
+}
+
+Result<void> Host::send_to(const exchange::PeerId& peer, std::string_view bytes) {
+  if (is_coordinator(peer)) return parts_.transport.send(protocol::Endpoint::kBlob, bytes);
+  const NodeId node(peer.str());
+  neighbours_->chunk_moved(node, parts_.clock.now());
+  return neighbours_->send(node, bytes);
+}
+
+}  // namespace skerry::daemon
