@@ -6,6 +6,9 @@ add_library(project_options INTERFACE)
 target_compile_options(project_options INTERFACE -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor
                        -Wno-missing-field-initializers)
 target_include_directories(project_options INTERFACE ${CMAKE_SOURCE_DIR})
+if(SKERRY_PLANTED)
+  target_compile_definitions(project_options INTERFACE SKERRY_PLANTED)
+endif()
 
 # Apart from the warnings, which generated code would not pass.
 add_library(sanitizer_options INTERFACE)

@@ -5,7 +5,6 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/planted.h"
 #include "base/text.h"
 #include "gossip/wire.h"
 #include "protocol/validate_gossip.h"
@@ -168,8 +167,7 @@ void Gossip::send_offers(Now now) {
   std::vector<NodeId> others = other_peers();
   const bool has_coordinator = peers_.contains(verifier_.coordinator());
   const bool alone = has_coordinator && is_alone(now);
-  bool with_digest =
-      (digest_is_due_ || round_ % config_.digest_rounds == 0) && !planted("news_never_repeated");
+  bool with_digest = digest_is_due_ || round_ % config_.digest_rounds == 0;
   for (std::size_t i = 0; i < config_.fanout && !others.empty(); ++i) {
     const bool digests = !alone && std::exchange(with_digest, false);
     // In turn: a draw could give every digest to peers that never answer one.

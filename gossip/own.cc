@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <tuple>
 
-#include "base/planted.h"
 #include "protocol/limits.h"
 
 namespace skerry::gossip {
@@ -29,7 +28,6 @@ std::uint64_t incarnation_after(const std::string& saved, std::int64_t unix_ms,
                                 std::uint64_t seed) {
   const auto by_clock = static_cast<std::uint64_t>(unix_ms);
   pb::SavedRecords records;
-  if (planted("incarnation_forgotten")) return by_clock;
   if (!records.ParseFromString(saved) || records.incarnation() < by_clock ||
       records.incarnation() >= protocol::kRecordVersion - kBeyondMost)
     return by_clock;

@@ -7,7 +7,6 @@
 #include <tuple>
 
 #include "base/check.h"
-#include "base/planted.h"
 #include "gossip/verifier.h"
 
 namespace skerry::gossip {
@@ -185,17 +184,13 @@ bool Table::has_run(const Record& record, Now now) const {
 }
 
 Verdict Table::judge(const Record& record, Duration age, Now now, Origin origin) const {
-  if (!record.by_coordinator && is_revoked(record.key.author, now) &&
-      !planted("revoked_signer_accepted")) {
+  if (!record.by_coordinator && is_revoked(record.key.author, now)) {
     return Verdict::kRevoked;
   }
   const Entry* entry = held(record.key, record.position);
   if (entry != nullptr) {
     if (record.version == entry->record->version) return Verdict::kHeld;
-    if (record.version < entry->record->version && !planted("record_version_ignored"))
-      return Verdict::kOlder;
-    const bool contradicts = record.version.same_number(entry->record->version);
-    if (contradicts && planted("contradiction_by_arrival")) return Verdict::kOlder;
+    if (record.version < entry->record->version) return Verdict::kOlder;
   }
   if (was_here(record) || !time_left(record, age, now)) return Verdict::kDead;
   if (record.key.kind == Kind::kExpert && !has_run(record, now)) return Verdict::kNoRun;
@@ -335,7 +330,7 @@ void Table::expire(Now now) {
       }
     }
     for (const RecordPtr& each : gone) {
-      bury(*each, planted("expired_record_revived"), now);
+      bury(*each, false, now);
       erase(*each);
     }
   }

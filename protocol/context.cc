@@ -3,7 +3,6 @@
 
 #include <array>
 
-#include "base/planted.h"
 #include "base/text.h"
 #include "base/toml.h"
 #include "protocol/secret_file.h"
@@ -80,7 +79,7 @@ Result<Context> from_table(const Reader& reader) {
     if (!checked) return reader.bad(checked.error().message);
   }
   ASSIGN_OR_RETURN(context.coordinator_key, reader.hex("coordinator_key"));
-  if (!x25519_of(context.coordinator_key) && !planted("key_not_checked"))
+  if (!x25519_of(context.coordinator_key))
     return reader.bad("coordinator_key must be 64 hex digits of a key");
   ASSIGN_OR_RETURN(context.seed, reader.hex("seed"));
   ASSIGN_OR_RETURN(context.identity, reader.optional("identity"));

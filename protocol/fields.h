@@ -9,7 +9,6 @@
 #include <string>
 #include <string_view>
 
-#include "base/planted.h"
 #include "base/result.h"
 #include "base/text.h"
 
@@ -26,7 +25,7 @@ Result<void> in_range(std::string_view field, T value, T low, T high) {
 }
 
 inline Result<void> finite(std::string_view field, double value) {
-  if (std::isfinite(value) || planted("numbers_not_checked")) return {};
+  if (std::isfinite(value)) return {};
   return bad(field, "a finite number", text(value));
 }
 

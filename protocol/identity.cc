@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "base/hash.h"
-#include "base/planted.h"
 #include "protocol/secret_file.h"
 
 namespace skerry::protocol {
@@ -141,8 +140,7 @@ Result<pb::CertificateBody> verify_certificate(const pb::Certificate& certificat
     return fail(ErrorCode::kCorrupt, "certificate: of a version that is not known here");
   }
   const auto x25519 = x25519_of(body.ed25519_key());
-  const bool own_id =
-      node_id(body.ed25519_key()).str() == body.node_id() || planted("foreign_id_certified");
+  const bool own_id = node_id(body.ed25519_key()).str() == body.node_id();
   if (!x25519 || *x25519 != body.x25519_key() || !own_id ||
       body.coordinator_key() != coordinator_key) {
     return fail(ErrorCode::kCorrupt, "certificate: its keys and its id do not belong together");

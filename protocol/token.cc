@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/planted.h"
 #include "base/text.h"
 #include "protocol/identity.h"
 
@@ -63,9 +62,8 @@ Result<JoinToken> from_body(const pb::JoinTokenBody& body) {
                   body.role(),
                   body.expires_unix_ms()};
   for (const Endpoint endpoint : kAllEndpoints) TRY(check_url(token.endpoints.of(endpoint)));
-  if ((token.secret.size() != kKeyBytes && !planted("secret_of_any_size")) ||
-      !x25519_of(token.coordinator_key) || token.id.empty() || !pb::Role_IsValid(token.role) ||
-      token.role == pb::ROLE_NONE) {
+  if (token.secret.size() != kKeyBytes || !x25519_of(token.coordinator_key) || token.id.empty() ||
+      !pb::Role_IsValid(token.role) || token.role == pb::ROLE_NONE) {
     return garbled();
   }
   return token;

@@ -65,9 +65,7 @@ Result<void> validate_ready(const pb::EngineEvent::Ready& ready) {
 }
 
 double finite_or_largest(double value) {
-  return std::isfinite(value) || planted("progress_not_finite")
-             ? value
-             : std::numeric_limits<double>::max();
+  return std::isfinite(value) ? value : std::numeric_limits<double>::max();
 }
 
 void make_finite(pb::EngineEvent::Progress& progress) {

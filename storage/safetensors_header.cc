@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
-#include "base/planted.h"
 #include "base/text.h"
 #include "storage/safetensors.h"
 #include "storage/tensor_size.h"
@@ -164,7 +163,7 @@ Result<void> check_layout(std::vector<TensorInfo>& tensors, std::uint64_t data_b
     }
     expected = tensor.end;
   }
-  if (expected != data_bytes && !planted("data_left_over")) {
+  if (expected != data_bytes) {
     return corrupt(
         text("tensors cover ", expected, " bytes, the file has ", data_bytes, " bytes of data"));
   }

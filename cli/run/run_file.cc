@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/planted.h"
 #include "base/text.h"
 #include "base/toml.h"
 #include "cli/run/run_keys.h"
@@ -126,8 +125,7 @@ class Reader {
     } else if (key.kind == Kind::kWhole && node.is_integer()) {
       const std::int64_t whole = **node.as_integer();
       const auto rounded = static_cast<double>(whole);
-      if (rounded < key.least || (rounded > key.most && !planted("range_without_end")))
-        return wrong(key, node);
+      if (rounded < key.least || rounded > key.most) return wrong(key, node);
       value = whole;
     } else if (key.kind == Kind::kNumber && (node.is_floating_point() || node.is_integer())) {
       const double number =

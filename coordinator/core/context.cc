@@ -3,23 +3,11 @@
 
 #include <algorithm>
 
-#include "base/planted.h"
 #include "base/text.h"
 #include "protocol/limits.h"
 
 namespace skerry::coordinator {
-namespace {
-
-// What a planted bug does not hold back until it is durable.
-bool sends_early(const Send& send) {
-  if (send.endpoint == Endpoint::kEnrol) return planted("enrolled_before_sync");
-  const auto& reply = std::get<pb::ControlReply>(send.message);
-  return (reply.has_assignment() && planted("epoch_not_persisted")) ||
-         (reply.has_commit() && planted("acknowledged_before_sync")) ||
-         (reply.has_admin() && planted("revocation_before_sync"));
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::uint64_t Context::generations_end() const {
   return std::min<std::uint64_t>(
@@ -60,7 +48,7 @@ void Context::acknowledge(const ConnectionId& to, std::uint64_t request) {
 void Context::number_batch() {
   effects.batch.writes = journal.take();
   if (!effects.batch.writes.empty()) effects.batch.number = ++batch;
-  for (Send& send : effects.sends) send.after_batch = sends_early(send) ? 0 : batch;
+  for (Send& send : effects.sends) send.after_batch = batch;
   for (const std::size_t index : sends_at_once_) effects.sends[index].after_batch = 0;
   sends_at_once_.clear();
 }

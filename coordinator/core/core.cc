@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/admin/admin.h"
 #include "coordinator/admin/views.h"
@@ -105,7 +104,7 @@ Effects Machine::step(const Event& event, Now at) {
                  [&](const LoopLag& e) {
                    // What the nodes said meanwhile is still queued: nobody is
                    // silent because we did not listen.
-                   if (e.lag <= config.loop_lag || planted("lag_not_excused")) return;
+                   if (e.lag <= config.loop_lag) return;
                    leases.distrust_clock();
                    roster.excuse(e.lag);
                    copies.excuse(e.lag);
@@ -203,7 +202,7 @@ void Machine::received(const Received& event) {
     refuse(ErrorCode::kUnavailable, kRecalling);
     return;
   }
-  if (known == nullptr || (is_revoked && !planted("revoked_still_heard"))) {
+  if (known == nullptr || is_revoked) {
     refuse(ErrorCode::kUnauthorised, known == nullptr
                                          ? "this key is not rostered: join with a token first"
                                          : "this key is revoked");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From what is durable to a checked state: anything that does not fit refuses
 // the start, by the name of its key (S16).
-#include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/core/keys.h"
 #include "coordinator/core/machine.h"
@@ -130,11 +129,9 @@ Result<std::vector<KeyValue>> Core::restored(std::span<const KeyValue> state, st
     if (meta.generation() >= protocol::kGenerations)
       return fail(ErrorCode::kExhausted, "the epochs' generations are used up");
     meta.set_recalls_revocations(true);
-    if (!planted("generation_not_raised")) {
-      meta.set_generation(meta.generation() + 1);
-      meta.set_restored_generation(meta.generation());
-      meta.set_restored_unix_ms(planted("restores_alike") ? 0 : unix_ms);
-    }
+    meta.set_generation(meta.generation() + 1);
+    meta.set_restored_generation(meta.generation());
+    meta.set_restored_unix_ms(unix_ms);
     entry.value = meta.SerializeAsString();
   }
   if (!has_meta) return corrupt(kMetaKey, "it is missing");

@@ -4,7 +4,6 @@
 #include <set>
 
 #include "base/log.h"
-#include "base/planted.h"
 #include "gossip/router_parts.h"
 #include "protocol/validate.h"
 #include "protocol/validate_gossip.h"
@@ -225,7 +224,7 @@ void BlobTraffic::carry_out() {
     hooks_.tell(ObjectProgress{object, progress.bytes});
   for (const exchange::Completed& done : effects.completed) {
     const auto info = objects_.info(done.object);
-    if (info && !planted("host_object_not_told")) hooks_.tell(stored_event(*info));
+    if (info) hooks_.tell(stored_event(*info));
   }
   for (const exchange::Failed& failed : effects.failed) {
     hooks_.tell(ObjectFailed{failed.object, failed.error.message, failed.may_retry});
@@ -271,7 +270,7 @@ void BlobTraffic::run_job(exchange::Job job) {
       }
     }
     return [this, answer, fatal] {
-      if (fatal && !planted("host_object_error_ignored")) return hooks_.fatal(*fatal);
+      if (fatal) return hooks_.fatal(*fatal);
       if (const auto* chunk = std::get_if<exchange::ChunkRead>(answer.get());
           chunk && !chunk->bytes && chunk->bytes.error().code == ErrorCode::kCorrupt) {
         log_error("a stored chunk is damaged and is not served",

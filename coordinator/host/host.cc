@@ -5,7 +5,6 @@
 #include <array>
 
 #include "base/log.h"
-#include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/host/authority.h"
 #include "protocol/limits.h"
@@ -344,7 +343,6 @@ void Host::write(Batch batch) {
   const bool may_go_on = batch.makes_room && next_write_;
   unwritten_.push_back({batch.number, stored_writes(std::move(batch.writes)), batch.makes_room});
   if (unwritten_.size() == 1 || may_go_on) write_next();
-  if (planted("host_batch_told_early")) events_.push(Persisted{unwritten_.back().number});
 }
 
 // One at a time. Where the store sees no room for it, it has touched nothing,
@@ -355,10 +353,9 @@ void Host::write_next() {
   const storage::Room room = makes_room ? storage::Room::kLast : storage::Room::kAsked;
   surroundings_.state_disk.run([this, &batch = unwritten_.front(), room]() -> Done {
     return [this, written = surroundings_.store.write(batch.writes, room)] {
-      if (written || planted("host_batch_error_ignored")) return wrote();
+      if (written) return wrote();
       const bool waits =
           written.error().code == ErrorCode::kExhausted && !surroundings_.store.failed();
-      if (waits && planted("host_full_batch_lost")) return wrote();
       if (!waits || is_stopping_) {
         fatal_ = written.error();
         return;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/planted.h"
 #include "base/text.h"
 
 namespace skerry::coordinator {
@@ -25,7 +24,6 @@ pb::CommitReply verdict(const Expert& expert, const pb::Commit& commit, pb::Comm
 
 // What the manifest says of itself must be what the commit says of it.
 std::string mismatch(const Expert& expert, const pb::Commit& commit, const StoredObject& object) {
-  if (planted("manifest_not_checked") || planted("parent_not_checked")) return "";
   const ObjectFacts& facts = object.facts;
   if (!object.checkpoint) return "its object is a file, not a checkpoint";
   if (facts.run != commit.run() || facts.expert != commit.expert()) {
@@ -84,7 +82,7 @@ std::optional<pb::CommitReply> Commits::decide(Expert& expert, const Node& node,
     return say(pb::COMMIT_REFUSED, reason);
   };
   const Run& run = runs_.at(commit.run());
-  if (commit.epoch() != expert.record->epoch() && !planted("stale_epoch_accepted")) {  // S2
+  if (commit.epoch() != expert.record->epoch()) {  // S2
     const std::string reason =
         text("epoch ", commit.epoch(), " is over, epoch ", expert.record->epoch(), " is current");
     tell_fenced(expert, node, commit.epoch(), commit.to_step(),
@@ -97,31 +95,25 @@ std::optional<pb::CommitReply> Commits::decide(Expert& expert, const Node& node,
                            head.step() == commit.to_step() && head.parent() == commit.parent() &&
                            head.attempt() == commit.attempt();
     if (head.epoch() == commit.epoch() && head.node() == node.record->id() &&
-        (same_span || head.manifest() == commit.manifest().manifest())) {
-      if (const StoredObject* object = objects_.find(*Hash::from_raw(head.manifest()));
-          planted("duplicate_applied") && object != nullptr) {
-        accept(expert, node, commit, *object);
-      }
+        (same_span || head.manifest() == commit.manifest().manifest()))
       return say(pb::COMMIT_ACCEPTED, "");
-    }
   }
-  const bool unfenced = planted("stale_epoch_accepted") && expert.has_lease();
-  if (!expert.is_held_by(node, commit.epoch()) && !unfenced) {
+  if (!expert.is_held_by(node, commit.epoch())) {
     const std::string reason =
         expert.has_lease() ? "another node holds this lease" : "the lease was given back";
     tell_fenced(expert, node, commit.epoch(), commit.to_step(),
                 text("a commit of step ", commit.to_step(), ": ", reason));
     return say(pb::COMMIT_FENCED, reason);
   }
-  if (commit.attempt() != expert.record->attempt() && !planted("old_attempt_accepted")) {
+  if (commit.attempt() != expert.record->attempt()) {
     return refused(text("it is of attempt ", commit.attempt(), ", attempt ",
                         expert.record->attempt(), " is current"));
   }
-  if (commit.parent() != expert.head() && !planted("parent_not_checked")) {
+  if (commit.parent() != expert.head()) {
     return say(pb::COMMIT_STALE_PARENT,
                text("its parent is not the head, which is at step ", expert.step()));
   }
-  const bool goes_on = commit.from_step() == expert.step() || planted("parent_not_checked");
+  const bool goes_on = commit.from_step() == expert.step();
   if (!goes_on || commit.to_step() <= commit.from_step() ||
       commit.to_step() > run.record->steps_target()) {
     return refused(text("steps ", commit.from_step(), " to ", commit.to_step(),
@@ -218,8 +210,7 @@ void Commits::answer(const PendingCommit& pending, const pb::CommitReply& verdic
 }
 
 bool Commits::is_wanted(const Hash& manifest) const {
-  return objects_.is_named(manifest) ||
-         (runs_.is_pending(manifest) && !planted("pending_collected")) ||
+  return objects_.is_named(manifest) || runs_.is_pending(manifest) ||
          adoptions_.waits_for(manifest);
 }
 
@@ -263,15 +254,13 @@ void Commits::accept(Expert& expert, const Node& node, const pb::Commit& commit,
   for (const stored::Checkpoint& older : record.checkpoints()) {
     if (kept.size() < keep) {
       *kept.Add() = older;
-      if (planted("kept_one_too_few") && kept.size() == keep)
-        effects.drops.push_back({*Hash::from_raw(older.manifest()), Purpose::kCheckpoint});
     } else {
       objects_.unname(older.manifest(), Purpose::kCheckpoint);
     }
   }
   record.mutable_checkpoints()->Swap(&kept);
   copies_.changed(expert);
-  if (!planted("attempts_never_forgiven")) record.set_attempt_at_commit(record.attempt());
+  record.set_attempt_at_commit(record.attempt());
   record.mutable_lease()->set_rounds(record.lease().rounds() + 1);
   context.must_reschedule = true;
   events_.tell("committed",

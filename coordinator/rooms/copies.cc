@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/rooms/placement.h"
 
@@ -74,7 +73,7 @@ std::size_t Copies::hosts_with(const Expert& expert, const Hash& manifest,
   std::set<std::string> hosts;
   const auto look_at = [&](const std::string& id) {
     const Node* found = roster_.find(id);
-    if (found == nullptr || !(found->record->present() || planted("lost_copy_counted"))) return;
+    if (found == nullptr || !found->record->present()) return;
     const auto held = found->replicas->held.find(manifest);
     if (held != found->replicas->held.end() && held->second.durable)
       hosts.insert(host_key(NodeId(id), found->session->host_label));
@@ -82,8 +81,7 @@ std::size_t Copies::hosts_with(const Expert& expert, const Hash& manifest,
   for (const std::string& id : expert.copies->places) look_at(id);
   look_at(expert.copies->spare);
   const Node* source = roster_.find(committer);
-  if (source != nullptr && !planted("committer_counted"))
-    hosts.erase(host_key(NodeId(committer), source->session->host_label));
+  if (source != nullptr) hosts.erase(host_key(NodeId(committer), source->session->host_label));
   if (!config.host_label.empty()) hosts.erase(config.host_label);
   return hosts.size();
 }
@@ -100,7 +98,6 @@ bool Copies::waits_no_more(const Node& committer) const {
 // available) less those that have.
 std::size_t Copies::lacking(const Expert& expert, const Hash& manifest,
                             const std::string& committer) const {
-  if (planted("copies_not_awaited")) return 0;
   const Node* source = roster_.find(committer);
   if (source != nullptr && waits_no_more(*source)) return 0;
   const std::size_t needed = expert.copies->places.size();
@@ -168,8 +165,7 @@ void Copies::place() {
     places.push_back({.id = NodeId(id),
                       .host = node.session->host_label,
                       .may_take = may_take,
-                      .may_keep = (node.record->present() && !leaves) ||
-                                  planted("replicas_not_restored") || planted("lost_copy_counted"),
+                      .may_keep = node.record->present() && !leaves,
                       .is_spare = may_take && node.leases->size() < node.session->slots.size()});
   }
   if (places.empty()) return;

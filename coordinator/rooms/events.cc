@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "base/clean_text.h"
-#include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/core/keys.h"
 #include "protocol/limits.h"
@@ -181,8 +180,7 @@ void EventLog::append(pb::Event event) {
     drop_oldest(std::ranges::find_if(events_, [&](const auto& e) { return e.kind() == kind; }));
   if (!node.empty() && of_node_[node] > config.events_of_node)
     drop_oldest(std::ranges::find_if(events_, [&](const auto& e) { return e.node() == node; }));
-  while (events_.size() > config.events && !planted("events_never_trimmed"))
-    drop_oldest(events_.begin());
+  while (events_.size() > config.events) drop_oldest(events_.begin());
 }
 
 void EventLog::count(const pb::Event& event, int by) {
@@ -227,7 +225,7 @@ const pb::Event* EventLog::find(std::uint64_t number) const {
 std::string EventLog::load(pb::Event event) {
   if (!events_.empty() && event.number() <= events_.back().number())
     return "events are out of order";
-  if (!planted("event_numbers_reused") || events_.empty()) next_ = event.number() + 1;
+  next_ = event.number() + 1;
   count(event, 1);
   events_.push_back(std::move(event));
   return "";

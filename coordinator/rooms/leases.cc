@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/planted.h"
 #include "base/text.h"
 
 namespace skerry::coordinator {
@@ -53,7 +52,7 @@ void Leases::avoid(Expert& expert, const Node& node) {
 }
 
 bool Leases::may_renew(const Expert& expert) const {
-  return expert.lease->grant_batch <= context.persisted || planted("renewal_before_durable");
+  return expert.lease->grant_batch <= context.persisted;
 }
 
 void Leases::tick() {
@@ -118,7 +117,6 @@ void Leases::tell_overtaken(const Node& node, const pb::SlotStatus& status) {
 
 void Leases::raise_epoch(Expert& expert) {
   const Epoch epoch(expert.record->epoch());
-  if (planted("epoch_not_raised") && epoch.value() != 0) return;
   const std::uint64_t counter =
       std::max(epoch.counter() + 1, static_cast<std::uint64_t>(context.meta->restored_unix_ms()));
   expert.record.change().set_epoch(
@@ -131,7 +129,6 @@ void Leases::end_leases_of_old_generations() {
       if (!expert.has_lease() ||
           Epoch(expert.record->epoch()).generation() == context.meta->generation())
         continue;
-      if (planted("restored_leases_kept")) continue;
       release(expert, "lease_lost", "the coordinator was restored from a backup");
       raise_epoch(expert);
     }
@@ -139,9 +136,7 @@ void Leases::end_leases_of_old_generations() {
 }
 
 void Leases::go_beyond(const std::string& node, std::uint64_t seen) {
-  if (seen <= context.meta->generation() || seen >= context.generations_end() ||
-      planted("generation_not_taken"))
-    return;
+  if (seen <= context.meta->generation() || seen >= context.generations_end()) return;
   context.meta.change().set_generation(static_cast<std::uint32_t>(seen) + 1);
   events_.tell("generation_raised",
                text("it has seen epochs of generation ", seen,
@@ -154,11 +149,10 @@ void Leases::go_beyond(const std::string& node, std::uint64_t seen) {
 // Silence, by the coordinator's own clock and never within the recovery window.
 void Leases::expire() {
   if (roster_.is_recovering()) return;
-  const Duration silence =
-      planted("margin_too_small") ? config.lease - config.grace : config.lease + config.grace;
+  const Duration silence = config.lease + config.grace;
   for (auto& [id, node] : roster_.all()) {
     if (now.boot < node.session->seen + silence) continue;
-    if (!node.record->present() && (node.leases->empty() || planted("lapsed_forgotten"))) continue;
+    if (!node.record->present() && node.leases->empty()) continue;
     if (node.record->present() && roster_.has_drained(node)) {
       roster_.leave(node);
       continue;
@@ -196,9 +190,8 @@ void Leases::end_early() {
 }
 
 std::size_t Leases::early_ends_left() {
-  if (roster_.is_recovering() && !planted("recovery_window_ignored")) return 0;
+  if (roster_.is_recovering()) return 0;
   if (now.boot < lagged_until_) return 0;
-  if (planted("early_ends_unbounded")) return roster_.all().size();
   while (!early_ends_.empty() && now.boot - early_ends_.front() >= config.early_end_window)
     early_ends_.pop_front();
   const auto fleet = std::ranges::count_if(

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/planted.h"
 #include "base/text.h"
 #include "protocol/limits.h"
 
@@ -45,7 +44,6 @@ void Objects::unname(const std::string& manifest, Purpose purpose) {
 // Its batch must be durable first: until then the durable state may still name
 // the object.
 void Objects::drop_once_durable(const Drop& drop) {
-  if (planted("dropped_before_durable")) return effects.drops.push_back(drop);
   // A batch in between may have named it again.
   std::erase_if(leaving_, [&](const auto& each) { return each.first.manifest == drop.manifest; });
   leaving_.push_back({drop, kThisBatch});
@@ -59,7 +57,7 @@ void Objects::drop_leaving(const IsWanted& is_wanted) {
   for (; !leaving_.empty() && leaving_.front().second <= context.persisted; leaving_.pop_front()) {
     const Drop& drop = leaving_.front().first;
     const bool is_back = has(drop.manifest) || is_wanted(drop.manifest);
-    if (!is_back || planted("drop_not_withdrawn")) effects.drops.push_back(drop);
+    if (!is_back) effects.drops.push_back(drop);
   }
 }
 

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <map>
 
-#include "base/planted.h"
-
 namespace skerry::coordinator {
 namespace {
 
@@ -19,8 +17,7 @@ class Placer {
     for (std::size_t i = 0; i < experts.size(); ++i) {
       if (!own_host.empty()) hosts_[i].insert(own_host);
       const auto source = nodes_.find(experts[i].source);
-      if (source != nodes_.end() && !planted("committer_counted"))
-        hosts_[i].insert(source->second.host);
+      if (source != nodes_.end()) hosts_[i].insert(source->second.host);
     }
   }
 
@@ -123,7 +120,7 @@ std::vector<Placement> place(const std::vector<PlaceableExpert>& experts,
 }
 
 std::string host_key(const NodeId& node, const std::string& label) {
-  return label.empty() || planted("hosts_not_distinct") ? "node " + node.str() : label;
+  return label.empty() ? "node " + node.str() : label;
 }
 
 }  // namespace skerry::coordinator

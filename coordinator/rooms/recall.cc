@@ -3,14 +3,12 @@
 // which hold this coordinator's own records of it, before anybody is answered.
 // Who enrolled since the backup comes back by the certificate that it was
 // given.
-#include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/rooms/roster.h"
 
 namespace skerry::coordinator {
 
 void Roster::begin_recall() {
-  if (planted("recall_skipped")) context.meta.change().set_recalls_revocations(false);
   if (!context.recalls()) return;
   recall_until_ = now.boot + config.recall_limit;
   recovery_until_ = recovery_limit_ = recall_until_;

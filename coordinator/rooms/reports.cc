@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What nodes report of leases: given back, and engines that failed.
-#include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/rooms/leases.h"
 #include "protocol/limits.h"
@@ -26,8 +25,7 @@ const char* words(const pb::EngineReport& report) {
 
 void Leases::return_lease(const Node& node, const pb::ReturnLease& returned) {
   Expert* expert = runs_.find_expert(returned.run(), returned.expert());
-  const bool anyones = planted("anyone_returns") && expert != nullptr && expert->has_lease();
-  if (expert != nullptr && (expert->is_held_by(node, returned.epoch()) || anyones)) {
+  if (expert != nullptr && expert->is_held_by(node, returned.epoch())) {
     const Run& run = runs_.at(returned.run());
     const bool asked = expert->lease->asked_back || node.record->draining() ||
                        node.session->self_draining || !run.active();
@@ -42,8 +40,7 @@ void Leases::return_lease(const Node& node, const pb::ReturnLease& returned) {
 void Leases::engine_report(const Node& node, const pb::EngineReport& report) {
   Expert* expert = runs_.find_expert(report.run(), report.expert());
   const std::string digest = blake2b(report.SerializeAsString()).raw();
-  const bool anyones = planted("anyone_reports") && expert != nullptr && expert->has_lease();
-  if (expert != nullptr && (expert->is_held_by(node, report.epoch()) || anyones) &&
+  if (expert != nullptr && expert->is_held_by(node, report.epoch()) &&
       report.attempt() == expert->record->attempt() && expert->lease->last_report != digest) {
     state(*expert).last_report = digest;
     std::string reason = text(words(report), ": ", report.reason());

@@ -3,7 +3,6 @@
 // and people are told why.
 #include <algorithm>
 
-#include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/core/keys.h"
 #include "coordinator/rooms/leases.h"
@@ -91,9 +90,7 @@ Schedule Leases::plan() const {
     for (std::uint32_t slot = 0; slot < node.session->slots.size(); ++slot)
       view.slots.push_back(slot);
     view.unusable_because = roster_.unusable_because(node);
-    view.usable =
-        view.unusable_because.empty() ||
-        (planted("grants_to_cordoned") && roster_.is_live(node) && !node.record->revoked());
+    view.usable = view.unusable_because.empty();
     view.draining = node.record->draining() || node.session->self_draining;
     usable.push_back(std::move(view));
   }
@@ -160,9 +157,7 @@ void Leases::grant(Expert& expert, const Grant& granted) {
 void Leases::apply_yields(const Schedule& planned) {
   std::set<ExpertId> yields;
   for (const Yield& yield : planned.yields) {
-    const Expert& expert = runs_.at(yield.expert);
-    const bool is_turn = runs_.at(yield.expert.run.str()).active() && expert.held();
-    if (!(planted("turn_never_ends") && is_turn)) yields.insert(yield.expert);
+    yields.insert(yield.expert);
   }
   for (auto& [id, run] : runs_.all()) {
     for (Expert& expert : run.experts) {

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/clean_text.h"
-#include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/core/keys.h"
 #include "protocol/limits.h"
@@ -46,7 +45,7 @@ std::size_t Roster::start() {
     if (node.record->present()) awaited_.insert(id);
     if (!node.record->present() && node.record->gone_unix_ms() == 0)
       node.record.change().set_gone_unix_ms(now.unix_ms);
-    if (!node.record->revoked() || planted("revoked_let_in"))
+    if (!node.record->revoked())
       effects.roster.push_back({NodeId(id), node.record->x25519_key(), node.record->role(), true});
   }
   const auto dialling = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(
@@ -113,7 +112,7 @@ void Roster::describe(Node& node, const Received& event) {
 
 void Roster::arrive(Node& node, const pb::Hello& hello) {
   const std::string& id = node.record->id();
-  if (!planted("reconnect_ignored")) closing_.erase(id);
+  closing_.erase(id);
   session(node).seen = now.boot;
   if (awaited_.erase(id) > 0 && now.boot < recovery_until_)
     recovery_until_ = std::clamp(now.boot + config.arrival_pause, recovery_until_, recovery_limit_);
@@ -145,7 +144,7 @@ void Roster::appear(Node& node, const std::string& reason) {
 
 bool Roster::beat(Node& node, const pb::Heartbeat& beat) {
   Session& here = session(node);
-  if (beat.sequence() <= here.sequence && !planted("old_heartbeat_counts")) return false;
+  if (beat.sequence() <= here.sequence) return false;
   here.sequence = beat.sequence();
   if (!is_live(node)) context.must_reschedule = true;
   here.seen = now.boot;
@@ -181,8 +180,7 @@ std::vector<std::string> Roster::take_unreturned() {
   std::vector<std::string> unreturned;
   std::erase_if(closing_, [&](const auto& each) {
     if (now.boot - each.second < config.reconnect) return false;
-    if (nodes_.at(each.first).session->connection.empty() || planted("reconnect_ignored"))
-      unreturned.push_back(each.first);
+    if (nodes_.at(each.first).session->connection.empty()) unreturned.push_back(each.first);
     return true;
   });
   return unreturned;
@@ -338,9 +336,7 @@ void Roster::revoke(Node& node, const std::string& reason) {
   node.record.change().set_revoked(true);
   depart(node, false);
   events_.tell("revoked", reason, record.name());
-  if (planted("revoked_still_heard")) return;
-  if (!planted("revoked_let_in"))
-    effects.roster.push_back({NodeId(record.id()), record.x25519_key(), record.role(), false});
+  effects.roster.push_back({NodeId(record.id()), record.x25519_key(), record.role(), false});
   std::erase_if(peers_, [&](const auto& peer) {
     if (peer.second.str() != record.id()) return false;
     effects.disconnects.push_back(peer.first);
@@ -380,8 +376,7 @@ void Roster::assignment_changed(const std::string& id) {
 std::uint64_t Roster::durable_version(const Node& node) const {
   const bool is_durable =
       node.session->version_batch <= context.persisted && !reversioned_.contains(node.record->id());
-  return is_durable || planted("version_before_durable") ? node.session->version
-                                                         : node.session->told_version;
+  return is_durable ? node.session->version : node.session->told_version;
 }
 
 void Roster::batch_numbered() {

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/clean_text.h"
-#include "base/planted.h"
 #include "base/text.h"
 #include "protocol/limits.h"
 
@@ -105,9 +104,7 @@ std::string Runs::load(stored::Expert record) {
 bool Expert::is_held_by(const Node& node, std::uint64_t epoch) const {
   if (!has_lease()) return false;
   const stored::Lease& its = record->lease();
-  return (its.node() == node.record->id() || planted("holder_not_checked")) &&
-         (its.incarnation() == node.record->incarnation() || planted("holder_not_checked") ||
-          planted("incarnation_ignored")) &&
+  return its.node() == node.record->id() && its.incarnation() == node.record->incarnation() &&
          record->epoch() == epoch;
 }
 

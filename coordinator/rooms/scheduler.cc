@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 
-#include "base/planted.h"
 #include "base/text.h"
 
 namespace skerry::coordinator {
@@ -39,7 +38,7 @@ class Planner {
       if (!expert.holder) continue;
       auto held = nodes_.find(expert.holder->node);
       if (held == nodes_.end()) continue;
-      if (!planted("slot_given_twice")) held->second.free.erase(expert.holder->slot);
+      held->second.free.erase(expert.holder->slot);
       ++held->second.busy;
     }
     reasons_.resize(experts.size());
@@ -92,7 +91,6 @@ class Planner {
       if (experts_[i].wanted && !experts_[i].holder) order.push_back(i);
     }
     std::stable_sort(order.begin(), order.end(), [this](std::size_t a, std::size_t b) {
-      if (planted("furthest_ahead_first")) std::swap(a, b);
       return progress(experts_[a]) < progress(experts_[b]);
     });
     return order;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a node says: Hello, and heartbeats.
-#include "base/planted.h"
 #include "base/text.h"
 #include "coordinator/core/machine.h"
 #include "protocol/limits.h"
@@ -41,10 +40,9 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
   const bool same = record.incarnation() == hello.incarnation();
   roster.arrive(node, hello);
   if (!same) {
-    if (!planted("incarnation_ignored"))
-      leases.release_all(node, "lease_lost", text(record.name(), " was started again"), false);
+    leases.release_all(node, "lease_lost", text(record.name(), " was started again"), false);
     roster.restart(node, hello.incarnation());
-    if (!planted("former_copy_counted")) copies.restart(node);
+    copies.restart(node);
   }
   if (!same || !record.present()) {
     roster.appear(node, text(hello.slots_size(), hello.slots_size() == 1 ? " slot: " : " slots: ",

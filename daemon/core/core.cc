@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/planted.h"
 #include "daemon/core/objects.h"
 #include "daemon/core/session.h"
 #include "daemon/core/slot.h"
@@ -313,7 +312,7 @@ struct Core::Impl {
   }
 
   void on_assignment(std::uint64_t id, const pb::Assignment& assignment, Context& context) {
-    if (!session.is_assignment(id) && !planted("old_assignment_applied")) return;
+    if (!session.is_assignment(id)) return;
     for (const pb::SlotAssignment& slot : assignment.slots()) {
       if (Epoch(slot.epoch()).generation() < generation) {
         context.log(LogLevel::kError, text("refused: an assignment with epoch ", slot.epoch(),
@@ -404,14 +403,14 @@ struct Core::Impl {
     for (Slot& slot : slots) slot.advance(context);
     release_outlived(context);
     keep_heads(context);
-    objects.end_step(answered || planted("collected_unasked"), context);
+    objects.end_step(answered, context);
     speak(context);
     if (draining) finish_drain(context);
     if (leave_now) exit_code = kExitDone;
   }
 
   bool is_durable(const pb::Replica& replica) const {
-    return objects.is_stored(name_of(replica.object())) || planted("replica_before_durable");
+    return objects.is_stored(name_of(replica.object()));
   }
 
   // Somebody's commit may wait for one of them.

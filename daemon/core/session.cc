@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "base/planted.h"
-
 namespace skerry::daemon {
 
 void Session::opened() {
@@ -87,7 +85,7 @@ std::optional<Duration> Session::heartbeat_answered(std::uint64_t id,
                                                     Context& context) {
   const auto sent = heartbeats_.find(id);
   if (sent == heartbeats_.end()) return std::nullopt;
-  const Duration since = planted("lease_from_answer") ? context.now.boot : sent->second;
+  const Duration since = sent->second;
   const Duration until = since + lease_ - lease_ / kLeaseSlackPart;
   heartbeats_.erase(sent);
   heard_ = context.now.boot;
@@ -111,8 +109,7 @@ void Session::assignment_sent(std::uint64_t id, Context& context) {
 
 bool Session::assignment_answered(std::uint64_t version) {
   assignment_id_.reset();
-  if (asked_on_connection_ && version < applied_ && !planted("old_assignment_applied"))
-    return false;
+  if (asked_on_connection_ && version < applied_) return false;
   asked_on_connection_ = true;
   applied_ = version;
   // An answer may be ahead of the last heartbeat's word; an older word does not

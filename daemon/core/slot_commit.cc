@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/planted.h"
 #include "daemon/core/slot.h"
 
 namespace skerry::daemon {
@@ -16,9 +15,8 @@ std::string Slot::label() const {
 // names its parent.
 void Slot::commit_if_due(Context& context) {
   if (!work_ || !work_->has_uncommitted() || !session_.is_open()) return;
-  if (lease_until_ <= context.now.boot && !planted("commits_past_lease"))
-    return;  // woken by the renewal
-  if (!work_->in_flight || (planted("two_commits_in_flight") && work_->latest)) {
+  if (lease_until_ <= context.now.boot) return;  // woken by the renewal
+  if (!work_->in_flight) {
     if (storing_) return;
     work_->in_flight = std::move(work_->latest);
     work_->latest.reset();

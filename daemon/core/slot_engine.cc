@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "base/clean_text.h"
-#include "base/planted.h"
 #include "daemon/core/slot.h"
 
 namespace skerry::daemon {
@@ -133,7 +132,7 @@ void Slot::on(const SnapshotFailed& event, Context& context) {
           LogLevel::kError,
           text(label(), ": the disk is full, a checkpoint waits for room: ", event.error.message));
     }
-    storing_->retry_at = planted("full_disk_forever") ? kNever : context.now.boot + kStoreRetry;
+    storing_->retry_at = context.now.boot + kStoreRetry;
     context.wake(storing_->retry_at);
     objects_.drop_unused_shards(context);
     return;
@@ -239,7 +238,7 @@ void Slot::failed(pb::EngineEvent::Failure failure, const std::string& what,
 // A checkpoint of our own that was not accepted is nowhere else: if the disk
 // lost it, it is lost.
 void Slot::object_failed(const Hash& manifest, const Error& error, Context& context) {
-  if (!work_ || error.code == ErrorCode::kExhausted || planted("trusts_damaged")) return;
+  if (!work_ || error.code == ErrorCode::kExhausted) return;
   const auto is_it = [&](const std::optional<Checkpoint>& checkpoint) {
     return checkpoint && name_of(checkpoint->object) == manifest;
   };
@@ -307,7 +306,7 @@ void Slot::start_engine(Context& context) {
   *order.start.mutable_shard_partitions() = work_->assignment.partitions();
   *order.start.mutable_plan() = engine.plan;
   order.shards.assign(work_->assignment.shards().begin(), work_->assignment.shards().end());
-  order.resume = planted("resumes_from_head") ? work_->head : work_->resume();
+  order.resume = work_->resume();
   context.out.starts.push_back(std::move(order));
   engine_ = std::move(engine);
 }
@@ -354,7 +353,7 @@ void Slot::steer_engine(Context& context) {
   if (is_unwanted || has_other_target) {
     engine.by_request = true;
     // Before Ready it has nothing that a snapshot could save.
-    const bool keeps = engine.phase == EnginePhase::kTraining && !planted("drain_drops_work");
+    const bool keeps = engine.phase == EnginePhase::kTraining;
     stop_engine(keeps ? StopKind::kSnapshotNow : StopKind::kKill, context);
     return;
   }
@@ -385,8 +384,7 @@ void Slot::advance(Context& context) {
   for (const pb::ObjectRef& object : left_) objects_.keep(object);
   if (work_) {
     objects_.keep(work_->head);
-    if (work_->in_flight && !planted("collected_in_flight"))
-      objects_.keep(work_->in_flight->object);
+    if (work_->in_flight) objects_.keep(work_->in_flight->object);
     if (work_->latest) objects_.keep(work_->latest->object);
   }
   for (int i = 0; work_ && i < work_->assignment.shards_size(); ++i)

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/planted.h"
 #include "daemon/host/object_jobs.h"
 #include "daemon/host/verify.h"
 #include "protocol/enrol.h"
@@ -217,7 +216,6 @@ void Host::take_engine_events() {
     remember(std::move(line));
   }
   for (Event& event : parts_.engines.take_events()) {
-    if (planted("host_event_twice")) push(event);
     push(std::move(event));
   }
 }

@@ -6,7 +6,6 @@
 #include "base/check.h"
 #include "base/clean_text.h"
 #include "base/log.h"
-#include "base/planted.h"
 #include "daemon/core/objects.h"
 #include "daemon/host/host.h"
 #include "daemon/host/object_jobs.h"
@@ -65,18 +64,16 @@ void Host::collect_log(std::uint64_t request) {
 // only waits.
 bool Host::check_disk(const Error& error) {
   const bool failed = parts_.store.failed() || error.code == ErrorCode::kIo;
-  if (!failed || planted("host_disk_error_ignored")) return true;
+  if (!failed) return true;
   fatal("the disk failed: " + error.message);
   return false;
 }
 
 void Host::write(const Write& write) {
   state_writes_.started(write);
-  if (planted("host_state_told_early")) push(Persisted{write.ticket});
   parts_.disk.run([this, write]() -> Done {
     Result<void> outcome;
-    if (!planted("host_state_not_written"))
-      outcome = parts_.store.write({{std::string(kHostStateKey), write.state}});
+    outcome = parts_.store.write({{std::string(kHostStateKey), write.state}});
     return [this, write, outcome = std::move(outcome)] {
       if (outcome) {
         state_writes_.saved(write);
@@ -99,8 +96,7 @@ void Host::fetch(const FetchObject& order) {
   const bool verify =
       order.verify || (order.kind == ObjectKind::kShard && !verified_.contains(object));
   parts_.disk.run([this, object, verify]() -> Done {
-    Result<bool> whole = planted("host_stored_unseen") ? Result<bool>(true)
-                                                       : is_whole(parts_.objects, object, verify);
+    Result<bool> whole = is_whole(parts_.objects, object, verify);
     return [this, object, whole = std::move(whole)] {
       const auto at = wanted_.find(object);
       if (at == wanted_.end()) return;
@@ -203,7 +199,6 @@ void Host::stop(const StopEngine& order) {
 void Host::store(const StoreSnapshot& order) {
   std::shared_ptr<const Snapshot> snapshot = parts_.engines.snapshot(order.engine);
   SKERRY_CHECK(snapshot != nullptr, "a snapshot to store is kept until it is");
-  if (planted("host_memory_released")) parts_.engines.release_snapshot(order.engine);
   parts_.disk.run([this, order, snapshot]() -> Done {
     Result<pb::ObjectRef> stored = store_snapshot(parts_.objects, order, *snapshot);
     return [this, order, stored = std::move(stored)] {
@@ -255,7 +250,7 @@ void Host::carry_out_exchange() {
   }
   for (const exchange::Failed& failed : effects.failed) {
     wanted_.erase(failed.object);
-    if (!planted("host_failure_not_told")) push(ObjectFailed{failed.object, failed.error});
+    push(ObjectFailed{failed.object, failed.error});
   }
   for (const exchange::Stalled& peer : effects.stalled)
     push(PeerFaulted{fault_of(peer.peer, peer.object, pb::PeerFault::FAULT_NO_ANSWER)});

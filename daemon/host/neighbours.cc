@@ -5,7 +5,6 @@
 
 #include "base/clean_text.h"
 #include "base/log.h"
-#include "base/planted.h"
 #include "base/text.h"
 #include "daemon/core/objects.h"
 #include "gossip/router_parts.h"
@@ -210,8 +209,7 @@ void Neighbours::hold(const std::vector<KeptCheckpoint>& kept, const Beside& bes
     if (!others.contains(object)) name(object);
   }
   for (const Hash& object : objects) name(object);
-  const bool is_told = !said_.empty() && planted("holdings_never_told");
-  if (std::string bytes = body.SerializeAsString(); bytes != said_ && !is_told) {
+  if (std::string bytes = body.SerializeAsString(); bytes != said_) {
     said_ = std::move(bytes);
     say(body, now);
   }

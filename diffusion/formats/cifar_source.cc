@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/planted.h"
 #include "base/text.h"
 #include "diffusion/formats/source.h"
 
@@ -76,7 +75,7 @@ class CifarSource final : public Source {
   Result<std::optional<SourceSample>> sample_of(const std::string& record) {
     const auto* bytes = reinterpret_cast<const std::uint8_t*>(record.data());
     const std::size_t label = bytes[layout_.labels - 1];
-    if (label >= layout_.classes && !planted("label_of_no_class")) {
+    if (label >= layout_.classes) {
       return fail(ErrorCode::kCorrupt, text(path_, '[', row_, "]: label ", label, ", but ",
                                             layout_.name, " has ", layout_.classes, " classes"));
     }

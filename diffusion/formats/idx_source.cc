@@ -4,7 +4,6 @@
 #include <array>
 #include <filesystem>
 
-#include "base/planted.h"
 #include "base/text.h"
 #include "diffusion/formats/source.h"
 
@@ -154,7 +153,7 @@ Result<std::unique_ptr<Source>> open_idx_source(const std::string& images_path) 
   std::optional<std::vector<std::uint8_t>> labels;
   if (const std::string path = labels_beside(images_path); !path.empty()) {
     ASSIGN_OR_RETURN(labels, read_labels(path));
-    if (labels->size() != count && !planted("labels_not_counted")) {
+    if (labels->size() != count) {
       return fail(ErrorCode::kInvalid, text(images_path, " holds ", count, " images, but ", path,
                                             " holds ", labels->size(), " labels"));
     }

@@ -9,7 +9,6 @@
 #include <array>
 #include <string>
 
-#include "base/planted.h"
 #include "base/text.h"
 #include "diffusion/formats/image.h"
 
@@ -46,7 +45,7 @@ void on_message(j_common_ptr common, int level) {
 }
 
 bool decode(Decoder& decoder, std::string_view bytes, std::int64_t max_pixels) {
-  if (setjmp(decoder.escape) != 0) return planted("broken_jpeg_accepted");
+  if (setjmp(decoder.escape) != 0) return false;
   jpeg_decompress_struct& jpeg = decoder.jpeg;
   jpeg_create_decompress(&jpeg);
   jpeg.client_data = &decoder;

@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 
-#include "base/planted.h"
 #include "base/text.h"
 #include "diffusion/formats/half.h"
 
@@ -146,8 +145,7 @@ Result<void> check_bytes(const NumberArray& array) {
     if (__builtin_mul_overflow(expected, extent, &expected))
       return corrupt("a shape beyond all memory");
   }
-  if (array.data.size() < expected ||
-      (array.data.size() > expected && !planted("numbers_left_over"))) {
+  if (array.data.size() < expected || array.data.size() > expected) {
     return corrupt(text("expected ", expected, " bytes of numbers, found ", array.data.size()));
   }
   return {};

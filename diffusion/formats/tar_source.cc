@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/planted.h"
 #include "base/text.h"
 #include "diffusion/formats/source.h"
 
@@ -149,7 +148,7 @@ struct Gathering {
     if (!has_image_field && latent) {
       if (!*latent) return fail(latent->error().code, text(path, ": ", latent->error().message));
       sample.latent = std::move(**latent);
-    } else if (!has_image_field && !planted("unexplained_sample")) {
+    } else if (!has_image_field) {
       problem = "no .jpg, .jpeg, .png, .webp or .npy among its fields:";
       for (const std::string& field : fields) problem += " ." + field;
     }

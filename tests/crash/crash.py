@@ -29,7 +29,7 @@ from stops import RealStops, StopsStory
 from story import HANG_LIMIT, Failure, Lost, PlantedStory, Story, Stuck, Tally, EXPERTS
 from cluster import write_idx
 
-PLANTED_BUG = "acknowledged_before_sync"  # of base/planted.h
+PLANTED_BUG = "acknowledged_before_sync"  # of tests/planted/planted.h
 
 
 class Tools:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Linked into the coordinator of a planted build alone: SKERRY_PLANTED_BUG
-// names the bug of base/planted.h that is turned on.
+// names the bug of tests/planted/planted.h that is turned on.
 #include <cstdlib>
 #include <string_view>
 
 #include "base/check.h"
-#include "base/planted.h"
+#include "tests/planted/planted.h"
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include <random>
 #include <string>
 
-#include "base/planted.h"
+#include "tests/planted/planted.h"
 #include "tests/fuzz/field_mutator.h"
 #include "tests/fuzz/targets.h"
 

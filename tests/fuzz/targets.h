@@ -36,7 +36,7 @@ enum class Holds { kNoMessage, kMessage, kMessageAfterByte };
 
 struct Target {
   std::string_view name;     // also of its corpus folder
-  std::string_view planted;  // the bug that base/planted.h has for its decoder
+  std::string_view planted;  // the bug that tests/planted/planted.h has for its decoder
   Verdict (*run)(std::string_view input);
   Holds holds = Holds::kNoMessage;
 };

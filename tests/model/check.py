@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 MODEL = pathlib.Path(__file__).resolve().parent / "lease.pml"
-BUGS_OF_THE_CODE = MODEL.parents[2] / "base/planted.h"
+BUGS_OF_THE_CODE = MODEL.parents[2] / "tests/planted/planted.h"
 MEMORY_MIB = 2000
 DEPTH = 200_000
 

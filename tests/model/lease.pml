@@ -20,7 +20,7 @@
  * Also left out: turns, drains, attempts, datasets, keys, a second restore, and clocks that run unevenly (tests/simulation
  * has them all).
  *
- * A planted bug is turned on by -DBUG=name; the names are those of base/planted.h.
+ * A planted bug is turned on by -DBUG=name; the names are those of tests/planted/planted.h.
  */
 
 #ifndef BUG

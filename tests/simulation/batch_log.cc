@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/hash.h"
-#include "base/planted.h"
+#include "tests/planted/planted.h"
 
 namespace skerry::simulation {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/planted.h"
+#include "tests/planted/planted.h"
 #include "base/text.h"
 #include "protocol/limits.h"
 #include "protocol/validate.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/planted.h"
+#include "tests/planted/planted.h"
 #include "base/text.h"
 #include "protocol/validate.h"
 #include "tests/simulation/describe.h"

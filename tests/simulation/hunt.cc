@@ -9,7 +9,7 @@
 #include <sstream>
 #include <vector>
 
-#include "base/planted.h"
+#include "tests/planted/planted.h"
 #include "base/text.h"
 #include "tests/simulation/apart.h"
 #include "tests/simulation/real_cluster.h"

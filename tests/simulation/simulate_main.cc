@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/log.h"
-#include "base/planted.h"
+#include "tests/planted/planted.h"
 #include "base/text.h"
 #include "tests/simulation/fleet.h"
 #include "tests/simulation/hunt.h"
@@ -168,7 +168,7 @@ int main(int argc, char** argv) {
                                             static_cast<unsigned>(words.processes));
   }
   if (!words.bug.empty() && !plant(words.bug)) {
-    std::cerr << "no planted bug " << words.bug << " in this build: see base/planted.h\n";
+    std::cerr << "no planted bug " << words.bug << " in this build: see tests/planted/planted.h\n";
     return 2;
   }
   if (words.hosts) return run_hosts(words);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bugs planted on purpose, so that the simulation and the fuzz targets can be
-// shown to find them (tests/simulation, tests/fuzz,
-// docs/internals/reliability.md). Each place asks `planted("name")`: a constant
-// false, unless the build was configured with SKERRY_PLANTED, where one bug at
-// a time is turned on at run time. That build is never installed.
+// The bugs that tests/planted/*.patch plant in a copy of the sources, so that
+// the simulation and the fuzz targets can be shown to find them. A place asks
+// `planted("name")`: in the planted build one bug at a time is turned on at run
+// time, in every other build it is a constant false. docs/internals/testing.md
+// tells how to plant one.
 #pragma once
 
 #include <cstddef>
