@@ -60,7 +60,7 @@ class Epoch {
   constexpr Epoch next() const { return Epoch(value_ + 1); }
   auto operator<=>(const Epoch&) const = default;
   friend std::ostream& operator<<(std::ostream& out, const Epoch& epoch) {
-    return out << epoch.value_;
+    return out << epoch.generation() << '.' << epoch.counter();
   }
 
  private:

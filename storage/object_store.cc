@@ -22,8 +22,8 @@ std::string partial_key(const Hash& object) { return std::string(kPartialPrefix)
 // By the attempt that made it and the bytes that it holds: two epochs can
 // produce the same round.
 FamilyName family_of(const Manifest& facts, const Hash& name) {
-  return FamilyName(text("ckpt-", facts.run, "-", facts.expert, "-", facts.step, "-", facts.epoch,
-                         "-", facts.attempt, "-", name.short_hex()));
+  return FamilyName(text("ckpt-", facts.run, "-", facts.expert, "-", facts.step, "-",
+                         facts.epoch.value(), "-", facts.attempt, "-", name.short_hex()));
 }
 
 ObjectInfo info_of(const NamedManifest& named) {

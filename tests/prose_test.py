@@ -135,7 +135,8 @@ def comments_of(lines, mark):
     block, first = [], 0
     for number, line in enumerate([*lines, ""], 1):
         stripped = line.strip()
-        if stripped.startswith(mark) and not stripped.startswith("#!"):
+        is_text = not stripped.startswith("#!") and "SPDX-License" not in stripped
+        if stripped.startswith(mark) and is_text:
             if not block:
                 first = number
             block.append(stripped[len(mark) :].strip())

@@ -46,8 +46,7 @@ std::string model_words(const pb::RunInfo& run) {
 
 // Generation and counter: the number of both is for scripts.
 std::string epoch_words(std::uint64_t value) {
-  const Epoch epoch(value);
-  return value == 0 ? "-" : text(epoch.generation(), ".", epoch.counter());
+  return value == 0 ? "-" : text(Epoch(value));
 }
 
 }  // namespace

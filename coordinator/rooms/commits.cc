@@ -32,7 +32,7 @@ std::string mismatch(const Expert& expert, const pb::Commit& commit, const Store
   if (facts.step != commit.to_step())
     return text("its manifest is of step ", facts.step, ", not ", commit.to_step());
   if (facts.epoch != commit.epoch())
-    return text("its manifest is of epoch ", facts.epoch, ", not ", commit.epoch());
+    return text("its manifest is of epoch ", Epoch(facts.epoch), ", not ", Epoch(commit.epoch()));
   if (facts.attempt != commit.attempt()) return text("its manifest is of attempt ", facts.attempt);
   if ((facts.parent ? facts.parent->raw() : "") != expert.head())
     return "its manifest names another parent";
@@ -83,8 +83,8 @@ std::optional<pb::CommitReply> Commits::decide(Expert& expert, const Node& node,
   };
   const Run& run = runs_.at(commit.run());
   if (commit.epoch() != expert.record->epoch()) {  // S2
-    const std::string reason =
-        text("epoch ", commit.epoch(), " is over, epoch ", expert.record->epoch(), " is current");
+    const std::string reason = text("epoch ", Epoch(commit.epoch()), " is over, epoch ",
+                                    Epoch(expert.record->epoch()), " is current");
     tell_fenced(expert, node, commit.epoch(), commit.to_step(),
                 text("a commit of step ", commit.to_step(), ": ", reason));
     return say(pb::COMMIT_FENCED, reason);

@@ -111,8 +111,8 @@ void Leases::tell_overtaken(const Node& node, const pb::SlotStatus& status) {
     return;
   commits_.tell_fenced(
       *expert, node, status.epoch(), status.step(),
-      text("it still trained at step ", status.step(), " of epoch ", status.epoch(), ", but epoch ",
-           expert->record->epoch(), " is current: that work is discarded"));
+      text("it still trained at step ", status.step(), " of epoch ", Epoch(status.epoch()),
+           ", but epoch ", Epoch(expert->record->epoch()), " is current: that work is discarded"));
 }
 
 void Leases::raise_epoch(Expert& expert) {

@@ -56,9 +56,10 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
   for (const pb::HeldLease& offered : hello.held()) {
     Expert* expert = runs.find_expert(offered.run(), offered.expert());
     if (expert == nullptr || offered.epoch() >= expert->record->epoch()) continue;
-    commits.tell_fenced(*expert, node, offered.epoch(), offered.step(),
-                        text("it offers step ", offered.step(), " of epoch ", offered.epoch(),
-                             ", but epoch ", expert->record->epoch(), " is current"));
+    commits.tell_fenced(
+        *expert, node, offered.epoch(), offered.step(),
+        text("it offers step ", offered.step(), " of epoch ", Epoch(offered.epoch()),
+             ", but epoch ", Epoch(expert->record->epoch()), " is current"));
   }
   if (node.session->version == 0 || !same) roster.assignment_changed(record.id());
 }

@@ -315,8 +315,8 @@ struct Core::Impl {
     if (!session.is_assignment(id)) return;
     for (const pb::SlotAssignment& slot : assignment.slots()) {
       if (Epoch(slot.epoch()).generation() < generation) {
-        context.log(LogLevel::kError, text("refused: an assignment with epoch ", slot.epoch(),
-                                           " of an old generation"));
+        context.log(LogLevel::kError, text("refused: an assignment with epoch ",
+                                           Epoch(slot.epoch()), " of an old generation"));
         session.greet_again(context, kGreetAgain);
         return;
       }

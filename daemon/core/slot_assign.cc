@@ -56,8 +56,8 @@ void Slot::assign(const pb::SlotAssignment* next, bool draining, Context& contex
     return;
   }
   leaving_ = next->yield_after_commit() ? Leaving::kYield : Leaving::kNo;
-  context.log(LogLevel::kInfo, text(label(), ": taken up at step ", work_->head_step, ", epoch ",
-                                    work_->epoch().generation(), ".", work_->epoch().counter()));
+  context.log(LogLevel::kInfo,
+              text(label(), ": taken up at step ", work_->head_step, ", epoch ", work_->epoch()));
 }
 
 void Slot::update(const pb::SlotAssignment& next, Context& context) {

@@ -114,10 +114,8 @@ std::string who_holds(const std::vector<gossip::Holder>& holders) {
 }
 
 std::string expert_words(const gossip::ExpertSource& source, const std::string& name) {
-  const Epoch epoch(source.best.epoch());
-  return text("  ", name, ": step ", source.best.step(), ", epoch ", epoch.generation(), ".",
-              epoch.counter(), ", told ", human_duration(source.age), " ago, ",
-              who_holds(source.holders), "\n");
+  return text("  ", name, ": step ", source.best.step(), ", epoch ", Epoch(source.best.epoch()),
+              ", told ", human_duration(source.age), " ago, ", who_holds(source.holders), "\n");
 }
 
 std::string experts_words(const gossip::RouterParts& parts) {

@@ -73,7 +73,7 @@ Result<void> check_object(const ObjectStore& objects, const storage::ObjectInfo&
   const Manifest& facts = named.manifest;
   std::cout << "{\"manifest\":\"" << info.name.hex() << "\",\"run\":\"" << facts.run
             << "\",\"expert\":" << facts.expert << ",\"step\":" << facts.step
-            << ",\"epoch\":" << facts.epoch << "}\n";
+            << ",\"epoch\":" << facts.epoch.value() << "}\n";
   return {};
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bugs that tests/planted/*.patch plant in a copy of the sources, so that
-// the simulation and the fuzz targets can be shown to find them. A place asks
-// `planted("name")`: in the planted build one bug at a time is turned on at run
-// time, in every other build it is a constant false. docs/internals/testing.md
-// tells how to plant one.
+// The bugs that tests/planted/*.patch plant in a copy of the sources. The
+// simulation and the fuzz targets must find each of them. A place asks
+// `planted("name")`. The planted build turns on one bug at a time, at run time;
+// in every other build the answer is a constant false. To plant one, see
+// docs/internals/testing.md.
 #pragma once
 
 #include <cstddef>
@@ -78,7 +78,7 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"collected_unasked",
      "a restarted node removes checkpoints before any coordinator has answered"},
     {"event_numbers_reused", "after a start events take numbers that were used before"},
-    {"events_never_trimmed", "the event log grows for ever"},
+    {"events_never_trimmed", "the event log grows without end"},
     // ---- Keys and tokens ----
     {"token_overspent", "a token enrols one key more than it may"},
     {"token_use_not_saved", "the use of a token is forgotten in a crash"},
@@ -93,7 +93,7 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"resumes_from_head", "an engine goes on from the last commit, though it is told a later step"},
     {"resumes_older_training",
      "an engine is given the weights of the head as those of a later step"},
-    {"trusts_damaged", "a checkpoint that the disk has lost is offered again for ever"},
+    {"trusts_damaged", "a checkpoint that the disk has lost is offered again without end"},
     {"old_assignment_applied", "an assignment that was overtaken on its way replaces a newer one"},
     {"drain_drops_work", "a drain gives the lease back without committing what was trained"},
     {"full_disk_forever", "a checkpoint that met a full disk is never stored again"},

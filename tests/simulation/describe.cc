@@ -8,9 +8,7 @@ namespace skerry::simulation {
 namespace {
 
 std::string epoch_text(std::uint64_t value) {
-  const Epoch epoch(value);
-  return epoch.generation() == 0 ? text("epoch ", epoch.counter())
-                                 : text("epoch ", epoch.generation(), ":", epoch.counter());
+  return text("epoch ", Epoch(value));
 }
 
 std::string lease_text(const std::string& run, std::uint32_t expert, std::uint64_t epoch,
