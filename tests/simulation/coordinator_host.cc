@@ -116,7 +116,7 @@ void CoordinatorHost::start_gossip() {
       kCoordinatorAddress, [this] { return now(); },
       [this](std::function<void()> action) { inbox_.deliver(std::move(action)); }};
   const std::uint64_t seed =
-      Dice(world_.seed, "publisher", static_cast<std::uint32_t>(life_)).u64();
+      Dice(world_.seed, "herald", static_cast<std::uint32_t>(life_)).u64();
   gossip_ = std::make_unique<CoordinatorGossip>(world_, *world_.gossip, std::move(process), admits,
                                                 seed, records_);
   kept_incarnation_ = 0;
