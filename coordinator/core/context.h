@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every room works with: the bounds, the time, the coordinator's own
-// record, and the effects of the step under way.
+// The state that all rooms share during a step: limits, time, the coordinator's
+// own record, and the effects of the current step.
 //
-// Invariant: between two steps `effects` is what the last one returned, and the
-// journal lists nothing.
+// Invariant: between two steps `effects` holds what the last step returned, and
+// the journal is empty.
 #pragma once
 
 #include <cstdint>
@@ -32,14 +32,15 @@ struct Context {
 
   Now now;
   Effects effects;
-  std::uint64_t batch = 0;  // the last number that was given out
+  std::uint64_t batch = 0;  // the last batch number used
   std::uint64_t persisted = 0;
-  bool must_reschedule = true;  // the schedule must be looked at again
+  bool must_reschedule = true;  // the scheduler must run again
 
-  // Of a restore: nobody is answered before nodes gave back what was revoked.
+  // True after a restore, until nodes have returned the revocations they hold.
+  // Requests are refused meanwhile.
   bool recalls() const { return meta->recalls_revocations(); }
-  // The first generation of epochs that no node is believed to have seen. It
-  // is bounded, so that no node can use the generations up.
+  // The lowest epoch generation that the coordinator refuses to believe a node
+  // has seen. Bounded, so that a node cannot exhaust the generations.
   std::uint64_t generations_end() const;
   std::string random_hex(std::size_t bytes);
 
@@ -47,14 +48,14 @@ struct Context {
   void reply_at_once(const ConnectionId& to, pb::ControlReply message);
   void reply_error(const ConnectionId& to, std::uint64_t request, const Error& error);
   void acknowledge(const ConnectionId& to, std::uint64_t request);
-  // Ends the step: numbers its batch, and lets each answer wait for it.
+  // Ends the step: numbers its batch and makes each reply wait for that batch.
   void number_batch();
 
  private:
   std::vector<std::size_t> sends_at_once_;
 };
 
-// The base of every room.
+// Base class of all rooms.
 class Room {
  protected:
   explicit Room(Context& the_context)

@@ -22,7 +22,7 @@ struct Overloaded : Handlers... {
 template <class... Handlers>
 Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
-// ---- What is shown of an expert: most of it stands there already, and takes no memory anew ----
+// ---- Views of experts: an unchanged field is kept and allocates nothing ----
 
 template <class Id>
 void show(const std::string& value, Id& id) {

@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's core: roster, tokens, datasets, runs, leases, commits and
-// events, as one state machine without sockets, disk or clock. Owned and fed by
-// one thread, the host's (host.h) or the simulation's.
+// events in one deterministic state machine without sockets, disk or clock.
 //
-// step(event, now) returns Effects; perform.h carries them out, in the one
-// order that it states. Batches become durable in the order of their numbers,
-// each whole or not at all, and are reported by Persisted. An answer leaves
-// once the batch `after_batch` is durable (S7). Only answers to heartbeats wait
-// for none: they say nothing that is not durable already, and a slow disk must
-// not expire leases.
+// step(event, now) returns Effects; perform.h carries them out in the order it
+// states. Batches become durable atomically, in the order of their numbers;
+// Persisted reports them. A reply leaves once the batch `after_batch` is
+// durable (S7). Only heartbeat replies wait for no batch: they contain only
+// durable state, and a slow disk must not expire leases.
 //
-// Undeliverable messages are dropped; senders retry. A failed write ends the
-// process; the next start loads what is durable.
+// Client-visible protocol:
+//   - Hello is the first message on each connection. Anything else gets an
+//     error of code "conflict" with the message kHelloFirst. The daemon then
+//     sends Hello again: its socket may have reconnected by itself.
+//   - Every request is idempotent: a repeated message gets the same reply.
+//   - A commit whose object must be fetched gets COMMIT_FETCHING. Once decided,
+//     it gets a second reply under the request id of the last request. Clients
+//     may repeat the request at any time.
+//   - An error of code "unavailable" is temporary: retry.
+//   - A holder that receives yield_after_commit stops, commits all it has
+//     trained, and then sends ReturnLease. Only an expert's last commit ends a
+//     lease, so no commit cuts off the steps trained after it.
 //
-// Conversation rules that a client sees:
-//   - Hello comes first on each connection. Anything else is answered by an error of code "conflict" whose
-//     message is kHelloFirst, upon which a daemon sends Hello again (its socket may have redialled by itself).
-//   - Every request is idempotent: the same message again gets the same answer.
-//   - A commit that needs a fetch is answered COMMIT_FETCHING, and once decided again under the same request
-//     id, as given by the last asker. Asking again is always right.
-//   - An error of code "unavailable" is for now: retry.
-//   - A holder that is told yield_after_commit stops, commits all that it has trained, and then says ReturnLease: no
-//     commit ends a lease but an expert's last, so that none is cut off from the steps that followed it.
+// ON FAILURE: undeliverable messages are dropped; senders retry. A failed write
+// ends the process; the next start loads what is durable.
+// THREADS: one, that of the host (host.h) or of the simulation.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +50,7 @@ inline constexpr char kRecalling[] =
     "this coordinator was restored and asks its nodes first what it had revoked since; ask again "
     "in a moment";
 
-// The transport's opaque name of one connection; never read for an identity
+// The transport's opaque name for a connection; never used as an identity
 // (S12).
 using ConnectionId = std::string;
 
@@ -62,13 +64,13 @@ struct Write {
   std::optional<std::string> value;  // none: deleted
 };
 
-// ---- What happens -----------------------------------------------------------
+// ---- Events -----------------------------------------------------------------
 
 struct Received {
   ConnectionId connection;
-  std::string key;             // X25519, 32 bytes, as the transport saw it
+  std::string key;             // X25519, 32 bytes, authenticated by the transport
   pb::ControlRequest request;  // validated (protocol/validate.h)
-  std::string address;         // the peer's, for people; may be empty
+  std::string address;         // of the peer, for display; may be empty
 };
 
 struct EnrolReceived {
@@ -78,13 +80,13 @@ struct EnrolReceived {
   std::string address;  // as above
 };
 
-// Somebody was refused before the core heard anything. What the core itself
-// refuses for want of a right is told alike.
+// The host refused a peer before its request reached the core. The core reports
+// its own refusals for lack of permission the same way.
 struct TurnedAway {
-  std::string key;      // X25519; empty: not known, or known by `node`
+  std::string key;      // X25519; empty: unknown, or `node` identifies the peer
   std::string address;  // may be empty
-  std::string why;      // one of a few phrases: the same ones are told together, by the minute
-  std::string detail;   // of this one
+  std::string why;      // one of a few phrases: equal ones are counted together, by the minute
+  std::string detail;   // of this refusal
   NodeId node;
 };
 
@@ -96,8 +98,8 @@ struct Persisted {
   std::uint64_t batch = 0;
 };
 
-// What a checkpoint's manifest says of itself; for a plain file all but the
-// name stay empty.
+// The metadata in a checkpoint's manifest. For a plain file only the name is
+// set.
 struct ObjectFacts {
   std::string name;
   std::string run;
@@ -109,8 +111,8 @@ struct ObjectFacts {
   std::string fingerprint;
 };
 
-// The object is durable, manifest and every chunk, each hash verified. Also
-// said once for each object found at start.
+// The object is durable: the manifest and every chunk, each hash verified. The
+// host also sends one for each object that it finds at start.
 struct ObjectStored {
   Hash manifest;
   std::uint64_t manifest_bytes = 0;
@@ -122,25 +124,24 @@ struct ObjectStored {
 struct ObjectFailed {
   Hash manifest;
   std::string reason;
-  bool may_retry = true;  // false: the bytes themselves are wrong
+  bool may_retry = true;  // false: the content itself is invalid
 };
 
-// A stored object whose chunks were hashed again has one that is wrong: the
-// object is served no more. A file is mended by a new upload, which
-// ObjectStored reports.
+// Verification found a corrupted chunk in a stored object, which is therefore
+// no longer served. A new upload repairs a file; ObjectStored reports it.
 struct ObjectDamaged {
   Hash manifest;
 };
 
-// Nodes that are connected say that they hold what is damaged here: whole, as
-// far as they know.
+// Connected nodes that claim to hold a complete copy of an object that is
+// damaged here.
 struct HeldElsewhere {
   Hash manifest;
   std::vector<NodeId> nodes;
 };
 
-// How far the verification of an object is that Effects::verifies asked for;
-// the last word says done, after ObjectDamaged where that follows.
+// Progress of a verification that Effects::verifies requested. The last one has
+// `done` set; if the object is damaged, ObjectDamaged comes before it.
 struct ObjectChecked {
   Hash manifest;
   std::uint64_t bytes = 0;  // read and hashed so far
@@ -154,28 +155,27 @@ struct ObjectProgress {
   std::uint64_t received_bytes = 0;  // so far, of this object
 };
 
-// What the records that nodes hold say of this coordinator, whole: it may have
-// been restored to a state that is older.
+// All that the nodes' records say about this coordinator. They may be newer
+// than its state, which may come from a backup.
 struct RecordsReceived {
   std::vector<NodeId> revoked;      // by a record of this coordinator
-  std::vector<NodeId> recalled;     // nodes that gave back every revocation that they hold
-  std::vector<pb::RunRecord> runs;  // that are not withdrawn
+  std::vector<NodeId> recalled;     // nodes that returned every revocation they hold
+  std::vector<pb::RunRecord> runs;  // not withdrawn
 };
 
-// Every checkpoint that records tell of for the experts of a run, as
-// Effects::seeks asked for; of each expert the best first
-// (gossip::expert_heads).
+// The reply to Effects::seeks: every checkpoint that records name for the
+// experts of a run, the best first for each expert (gossip::expert_heads).
 struct RunRecords {
   struct Head {
     pb::ExpertRecord record;
     NodeId author;
-    bool acknowledged = false;  // by a record of this coordinator; else a node says so
+    bool acknowledged = false;  // by a record of this coordinator; else only a node claims it
   };
   RunId run;
   std::vector<Head> heads;
 };
 
-// The content of a stored file, as Effects::reads asked for.
+// The reply to Effects::reads: the content of a stored file.
 struct FileRead {
   Hash manifest;
   std::string bytes;
@@ -183,7 +183,7 @@ struct FileRead {
 
 struct Tick {};
 
-// The host's loop came round late by this much; said before what had queued up
+// The host's loop ran late by this much. Sent before the events that queued up
 // meanwhile.
 struct LoopLag {
   Duration lag{};
@@ -198,7 +198,7 @@ using Event =
                  ObjectDamaged, HeldElsewhere, ObjectChecked, ObjectProgress, RecordsReceived,
                  RunRecords, FileRead, Tick, LoopLag, DiskFree>;
 
-// ---- What is to be done -----------------------------------------------------
+// ---- Effects ----------------------------------------------------------------
 
 enum class Endpoint { kEnrol, kControl };
 
@@ -211,8 +211,8 @@ struct Send {
 
 enum class Purpose { kCheckpoint, kFile };
 
-// Pull the object over blob from a node. The same object again, perhaps with
-// another source, goes on where it was.
+// Fetch the object from a node over blob. A repeated order for an object,
+// perhaps with another source, resumes its transfer.
 struct Fetch {
   Hash manifest;
   std::uint64_t manifest_bytes = 0;
@@ -222,15 +222,15 @@ struct Fetch {
   std::string name;  // of a file
 };
 
-// To be removed: nothing durable names it any more, and nothing else wants it
-// (S8). A crash before the host removes it leaves it, and the next start
-// reports it by ObjectStored, upon which the core drops it again.
+// Delete the object: no durable state names it, and nothing else needs it (S8).
+// After a crash before the deletion, the next start reports the object by
+// ObjectStored, and the core drops it again.
 struct Drop {
   Hash manifest;
   Purpose purpose = Purpose::kFile;
 };
 
-// A key that the transport is to let in on control and blob, or no longer.
+// Allow a key on the control and blob endpoints, or remove it.
 struct RosterChange {
   NodeId node;
   std::string key;  // X25519
@@ -242,8 +242,8 @@ struct RosterChange {
 struct Batch {
   std::uint64_t number = 0;  // 0: the step writes nothing
   std::vector<Write> writes;
-  // A person removes a dataset or a run, or stops one to do so: this batch, and
-  // those before it, are written on a full disk.
+  // An operator deletes a dataset or a run, or stops a run to delete it. This
+  // batch, and those before it, are written even if the disk is full.
   bool makes_room = false;
 };
 
@@ -253,18 +253,16 @@ struct Effects {
   std::vector<Fetch> fetches;
   std::vector<Hash> cancel_fetches;
   std::vector<Drop> drops;
-  std::vector<Hash>
-      // stored objects to be read and hashed again, one after the other, beside
-      // other work
-      verifies;
-  std::vector<RunId> seeks;  // runs whose records are asked for
-  std::vector<Hash> reads;   // stored files whose content is asked for
+  // Stored objects to read and hash again, one at a time, in the background.
+  std::vector<Hash> verifies;
+  std::vector<RunId> seeks;  // runs whose records the core requests
+  std::vector<Hash> reads;   // stored files whose content the core requests
   std::vector<RosterChange> roster;
   std::vector<ConnectionId> disconnects;
-  Duration next{};  // boot time of the next Tick that is needed, at the latest
+  Duration next{};  // boot time: the host sends a Tick no later
 };
 
-// ---- What is injected -------------------------------------------------------
+// ---- Injected dependencies --------------------------------------------------
 
 class Rng {
  public:
@@ -272,25 +270,26 @@ class Rng {
   virtual void fill(std::span<unsigned char> out) = 0;
 };
 
-// The coordinator's identity, as far as the core needs it.
+// The coordinator's signing identity, as the core uses it.
 class Authority {
  public:
   virtual ~Authority() = default;
-  // The id of the Ed25519 key in the request. kUnauthorised if the signature
-  // does not prove its possession or its X25519 form is not `key`.
+  // RETURNS: the id of the Ed25519 key in the request.
+  // ON FAILURE: kUnauthorised if the signature does not prove possession of the
+  // key, or if its X25519 form is not `key`.
   virtual Result<NodeId> check_possession(const pb::EnrolRequest& request,
                                           const std::string& key) const = 0;
-  // Signs; fills in the coordinator's key.
+  // Fills in the coordinator's key and signs.
   virtual pb::Certificate certify(pb::CertificateBody body) const = 0;
-  // The body, if this coordinator signed it and it has not expired. kCorrupt or
-  // kUnauthorised otherwise.
+  // RETURNS: the body, if this coordinator signed it and it has not expired.
+  // ON FAILURE: kCorrupt or kUnauthorised.
   virtual Result<pb::CertificateBody> open(const pb::Certificate& certificate,
                                            std::int64_t unix_ms) const = 0;
 };
 
 // ---- The core ---------------------------------------------------------------
 
-// A person or node that is rostered without a token: the first admin.
+// The first admin, who is added to the roster without a token.
 struct FirstAdmin {
   NodeId node;
   std::string ed25519_key;
@@ -307,7 +306,7 @@ struct LeaseView {
   NodeId node;
   std::uint32_t slot = 0;
   std::uint64_t incarnation = 0;
-  bool lapsed = false;  // ran out with nobody to take over: resumed if its holder comes back first
+  bool lapsed = false;  // expired but not reassigned: its holder resumes it if it returns first
   bool operator==(const LeaseView&) const = default;
 };
 
@@ -318,25 +317,26 @@ struct ExpertView {
   std::optional<Hash> head;
   Step head_step = 0;
   std::optional<LeaseView> lease;
-  bool yields = false;          // its holder is told to give it back at its next commit
+  bool yields = false;          // its holder must return it at its next commit
   std::uint32_t copies = 1;     // wanted
-  std::optional<Hash> pending;  // the checkpoint whose commit is fetched, or waits for its copies
-  std::vector<NodeId> places;   // that its commits wait for, beside this disk
-  std::vector<NodeId> stalled;  // that are not asked for a while
+  std::optional<Hash> pending;  // of the commit that waits for a fetch or for its copies
+  std::vector<NodeId> places;   // whose copies a commit waits for, beside this disk
+  std::vector<NodeId> stalled;  // not chosen for a while
 };
 
-// An object that durable state names and the host must therefore have.
+// An object that durable state names. The host must have it.
 struct NamedObject {
   Hash manifest;
   Purpose purpose = Purpose::kFile;
-  bool complete = false;  // false: a dataset's file that may still be on its way
+  bool complete = false;  // false: a dataset's file whose upload may be unfinished
   std::string needed_by;  // "run fashion, expert 3", for a message
 };
 
-// What records tell of a run, so that nodes can do without the coordinator.
+// What records publish about a run, so that nodes can serve it without the
+// coordinator.
 struct RunFacts {
-  pb::EnsembleReply about;             // what stays as it is while it goes on: no experts, no state
-  std::vector<std::uint32_t> removed;  // from the ensemble, growing
+  pb::EnsembleReply about;                // the immutable part: no experts, no state
+  std::vector<std::uint32_t> removed;     // from the ensemble, ascending
   std::vector<pb::ExpertRecord> experts;  // those that have a head
 };
 
@@ -344,58 +344,58 @@ struct Machine;
 
 class Core {
  public:
-  // Loads and checks a state; an empty one is a first start. kCorrupt names the
-  // key that does not fit (S16). `config`, `rng` and `authority` outlive the
-  // core.
+  // Loads and checks a state; an empty one is a first start.
+  // ON FAILURE: kCorrupt, which names the inconsistent key (S16).
+  // LIFETIME: `config`, `rng` and `authority` outlive the core.
   static Result<std::unique_ptr<Core>> load(const Config& config, Rng& rng,
                                             const Authority& authority,
                                             std::span<const KeyValue> state, Now now);
   ~Core();
 
-  // Once, before the first step: roster, the start's event, the recovery
-  // window.
+  // Emits the roster and the start event, and opens the recovery window.
+  // REQUIRES: called once, before the first step.
   Effects start(Now now);
   Effects step(const Event& event, Now now);
 
-  // On an empty state, after start: the admin and a token that joins nodes.
-  // Told to people once effects.batch is durable.
+  // Creates the admin and a token that joins nodes. The caller shows them once
+  // effects.batch is durable.
+  // REQUIRES: an empty state; called after start().
   FirstStart first_start(const FirstAdmin& admin, Now now, Effects& effects);
 
-  bool is_empty() const;  // nobody is rostered
+  bool is_empty() const;  // the roster is
   std::vector<NamedObject> objects() const;
-  // Whether this node or person may read the object's chunks: people
-  // everything, nodes their own experts' shards and heads, and what the routers
-  // are made of.
+  // Whether this node or person may read the object's chunks. People may read
+  // every object. Nodes may read the shards and heads of their own experts, and
+  // the objects that routers are built from.
   bool may_read(const NodeId& node, const Hash& manifest) const;
-  // What durable state names, or an adoption waits for, and the disk lacks;
-  // nobody has been asked for it lately.
+  // RETURNS: objects missing from the disk that durable state names or an
+  // adoption needs, and that no node was asked for recently.
   std::vector<Hash> lost_objects() const;
-  // The node with this X25519 key, unless it is revoked.
+  // RETURNS: the node with this X25519 key, unless it is revoked.
   std::optional<NodeId> node_of_key(const std::string& key) const;
   // Durable once the last batch is.
   std::vector<RunFacts> run_facts() const;
   std::vector<NodeId> revoked() const;
-  std::set<std::string> deleted_runs() const;  // by id; records of them are withdrawn
-  // Since a restore: nobody is answered yet, and nodes are asked for the
-  // revocations that they hold.
+  std::set<std::string> deleted_runs() const;  // by id; their records are withdrawn
+  // True after a restore, while the core still collects revocations from nodes
+  // and refuses requests.
   bool recalls() const;
   // For invariants and tests.
   std::vector<ExpertView> experts() const;
-  void experts(std::vector<ExpertView>& views) const;  // in the place of what they were
-  std::uint64_t last_version() const;  // of any assignment; those made later are higher
+  void experts(std::vector<ExpertView>& views) const;  // overwrites `views`, reuses its memory
+  std::uint64_t last_version() const;                  // of any assignment; later ones are higher
   std::uint64_t last_batch() const;
   std::uint64_t persisted_batch() const;
 
-  // What `restore` makes of a backup's state: its epochs' generation raised by
-  // one, and their counters going on from `unix_ms`, the time of the restore.
-  // So the epochs of two restores of one generation have none in common (S3).
-  // Join tokens expire, since a backup does not know their later uses, unless
-  // they are kept.
+  // Converts a backup's state for `restore`: raises the epoch generation by one
+  // and continues the epoch counters from `unix_ms`, the time of the restore.
+  // So two restores of one generation never share an epoch (S3). kExpire ends
+  // all join tokens, because a backup does not know their later uses.
   enum class Tokens { kExpire, kKeep };
   static Result<std::vector<KeyValue>> restored(std::span<const KeyValue> state,
                                                 std::int64_t unix_ms, Tokens tokens);
-  // The state of a coordinator that lost all but its identity: nobody is
-  // rostered, and epochs go on as after a restore.
+  // RETURNS: the state of a coordinator that lost everything but its identity:
+  // the roster is empty, and epochs continue as after a restore.
   static std::vector<KeyValue> fresh(std::int64_t unix_ms);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys of the coordinator's state. A number has 16 hexadecimal digits: keys
-// sort as their numbers do.
+// Keys of the coordinator's state in the key-value store. Numbers have 16
+// hexadecimal digits, so that keys sort numerically.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ inline constexpr char kEventPrefix[] = "event/";
 inline constexpr char kDeletedPrefix[] = "deleted/";  // runs, by id
 inline constexpr char kRevokedPrefix[] = "revoked/";  // ids that are not in the roster
 
-// In the order in which a batch writes them.
+// In the order that a batch writes them.
 enum class Kind { kMeta, kNode, kToken, kDataset, kRun, kDeleted, kRevoked, kExpert, kEvent };
 inline constexpr const char* kPrefixes[] = {kMetaKey,       kNodePrefix,   kTokenPrefix,
                                             kDatasetPrefix, kRunPrefix,    kDeletedPrefix,
                                             kRevokedPrefix, kExpertPrefix, kEventPrefix};
 
-// Kinds of events that come often.
+// Event kinds that occur often.
 inline constexpr char kEnrolled[] = "enrolled";
 inline constexpr char kTurnedAway[] = "turned_away";
 inline constexpr char kNodeJoined[] = "node_joined";

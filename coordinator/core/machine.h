@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The core's inside: the rooms, and what happens to them, one handler for each
-// event. Private to this folder.
+// The core's implementation: the rooms and one handler for each event. Private
+// to this folder.
 //
-// A handler calls rooms in turn, which change records and add effects. finish()
-// numbers the batch of what changed and orders the sends behind it. Nothing
-// here does I/O.
+// A handler calls rooms, which change records and add effects. finish() numbers
+// the batch of those changes and makes the sends wait for it. Nothing here does
+// I/O.
 #pragma once
 
 #include <span>
@@ -47,7 +47,7 @@ struct Machine : Rooms {
   // Decides a pending commit again.
   void try_commit(Expert& expert);
   void decide_waiting();
-  // Asks these nodes for what this disk has lost.
+  // Asks these nodes for an object that this disk has lost.
   void repair(const Hash& manifest, const std::vector<NodeId>& from);
 
   // admin.cc

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The things that rooms keep records of: nodes, experts, runs and datasets.
+// The entities that rooms keep: nodes, experts, runs and datasets. Each has a
+// durable record and volatile state.
 #pragma once
 
 #include <algorithm>
@@ -17,16 +18,16 @@
 
 namespace skerry::coordinator {
 
-// What a node last said of a replica that it is to hold.
+// A node's last report on a replica that it must hold.
 struct Held {
-  // Of the assignment that first named it; earlier reports are of another copy.
+  // Of the assignment that first named it; earlier reports mean another copy.
   std::uint64_t version = 0;
   bool durable = false;
   std::uint64_t bytes = 0;
   Duration moved{};  // when either last changed
 };
 
-// Read by everybody, changed by its owner alone.
+// A value that every room may read and only its owner may change.
 template <class Owner, class Value>
 class Owned {
  public:
@@ -47,7 +48,7 @@ class Roster;
 
 using Peers = std::map<ConnectionId, NodeId>;
 
-// What a node says of itself in this life of the coordinator.
+// What a node has reported since the coordinator started.
 struct Session {
   ConnectionId connection;  // empty: not connected since
   std::uint64_t sequence = 0;
@@ -61,8 +62,8 @@ struct Session {
   std::string software;
   std::string host_label;
   std::string address;
-  std::deque<std::uint64_t> superseded;  // incarnations whose place another process has taken
-  // Of its assignment. Heartbeats name it only once it is durable.
+  std::deque<std::uint64_t> superseded;  // incarnations that a newer process has replaced
+  // Of its assignment. Heartbeat replies name it only once it is durable.
   std::uint64_t version = 0;
   std::uint64_t version_batch = 0;
   std::uint64_t told_version = 0;
@@ -72,8 +73,8 @@ struct Session {
 };
 
 struct Replicas {
-  std::set<ExpertId> experts;  // whose checkpoints the node is to hold
-  std::map<Hash, Held> held;   // of them, as last told to it
+  std::set<ExpertId> experts;  // whose checkpoints the node must hold
+  std::map<Hash, Held> held;   // those checkpoints, as last sent to the node
 };
 
 struct Node {
@@ -100,13 +101,13 @@ struct Avoided {
 
 struct LeaseState {
   bool lapsed = false;
-  std::uint64_t grant_batch = 0;  // renewals wait for it
+  std::uint64_t grant_batch = 0;  // renewals wait until it is durable
   bool yield = false;
-  bool asked_back = false;  // yield, at some time in this lease
+  bool asked_back = false;  // `yield` was set at some time in this lease
   std::string why = "not looked at yet";
   std::map<std::string, Avoided> avoid;
-  // Nodes whose lease was taken over, or ended by a person, with its epoch:
-  // they do not know yet. The last ones only.
+  // Nodes whose lease was reassigned, or ended by an operator, with its epoch:
+  // they do not know yet. Only the most recent ones.
   std::deque<std::pair<std::string, std::uint64_t>> overtaken;
   std::string last_report;
 };
@@ -119,9 +120,9 @@ struct CommitState {
 
 struct Places {
   std::vector<std::string> places;  // nodes that a commit waits for, beside this disk
-  std::string spare;                // one more that holds its checkpoints; empty: none
-  std::map<std::string, Duration>
-      stalled;  // nodes that did not receive them, until when they are not asked
+  std::string spare;                // one more node with its checkpoints; empty: none
+  // Nodes that did not receive them, and until when they are not chosen.
+  std::map<std::string, Duration> stalled;
 };
 
 struct Expert {
@@ -137,7 +138,8 @@ struct Expert {
   bool is_removed() const { return record->removed(); }
   bool has_head() const { return record->checkpoints_size() > 0; }
   Step step() const { return has_head() ? record->checkpoints(0).step() : 0; }
-  // Raw, until the record changes; empty: none.
+  // RETURNS: the raw manifest hash; empty: none.
+  // LIFETIME: until the record changes.
   const std::string& head() const {
     return (has_head() ? record->checkpoints(0) : stored::Checkpoint::default_instance())
         .manifest();
@@ -146,7 +148,7 @@ struct Expert {
 
 struct Run {
   Tracked<stored::Run> record;
-  std::vector<Expert> experts;  // its jobs: a router that is trained is the last
+  std::vector<Expert> experts;  // its jobs; a trained router is the last
   bool is_router(std::uint32_t index) const {
     return trains_router(record->spec()) && index + 1 == record->experts();
   }
@@ -157,7 +159,7 @@ struct Run {
   bool wants(const Expert& expert) const {
     return active() && !expert.is_removed() && !is_at_target(expert);
   }
-  // Every expert of the ensemble is.
+  // Whether every expert that was not removed is at its target.
   bool is_all_at_target() const {
     return std::ranges::all_of(experts, [this](const Expert& expert) {
       return expert.is_removed() || is_at_target(expert);
@@ -167,8 +169,8 @@ struct Run {
 
 struct Dataset {
   Tracked<stored::Dataset> record;
-  std::string digest;  // of the content: the same again is a resume
-  NodeId source;       // who uploads
+  std::string digest;  // of the content: adding the same content resumes the upload
+  NodeId source;       // the person who uploads
   std::set<Hash> fetching;
   std::map<Hash, std::uint64_t> progress;
 };

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator's rooms together, each with what it may call:
-// docs/internals/coordinator.md draws it.
+// The coordinator's rooms, each built with the rooms that it may call.
+// docs/internals/coordinator.md draws the dependencies.
 //
-// Requests of people read `const Rooms&`, and change it by what the rooms name.
+// Admin requests read `const Rooms&` and change state only through the rooms'
+// methods.
 #pragma once
 
 #include "coordinator/rooms/leases.h"

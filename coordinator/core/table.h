@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The records that the coordinator keeps, each kind in a table of its own.
+// Tables of the coordinator's records, one for each kind, with change tracking.
 //
 // Invariant: a record differs from its durable form only while Changes lists
 // its id. Tracked::change() is the only way to mutate a record, and lists it.
-// Journal::take() writes whatever is listed.
+// Journal::take() writes all listed records.
 //
-// THREADS: the core's only.
+// THREADS: one, the core's.
 #pragma once
 
 #include <algorithm>
@@ -48,8 +48,8 @@ class Journal {
 template <class Id>
 class Changes {
  public:
-  // `find` returns null if the record was erased. LIFETIME: what it reads, and
-  // this, outlive the last Journal::take().
+  // `find` returns null if the record was erased.
+  // LIFETIME: this, and what `find` reads, outlive the last Journal::take().
   template <class Find>
   Changes(Journal& journal, Kind kind, Find find) {
     journal.add(kind, [this, kind, find](std::vector<Write>& writes) {
@@ -83,8 +83,8 @@ inline ExpertId id_of(const stored::Expert& record) {
   return {RunId(record.run()), record.index()};
 }
 
-// A record that lists itself as changed. One that is in no table lists itself
-// nowhere: run_create makes such a run to try it.
+// A record that lists itself when it changes. Outside a table it lists itself
+// nowhere: run_create builds such a run to validate it.
 template <class Record>
 class Tracked {
  public:
@@ -95,7 +95,7 @@ class Tracked {
 
   const Record& operator*() const { return record_; }
   const Record* operator->() const { return &record_; }
-  // REQUIRES: the id stays as it is, if the record is in a table.
+  // REQUIRES: the caller does not change the id of a record in a table.
   Record& change() {
     if (changes_ != nullptr) changes_->add(id_of(record_));
     return record_;
@@ -108,13 +108,13 @@ class Tracked {
   Changes<Id>* changes_ = nullptr;
 };
 
-// An entity that is nothing but its record.
+// An entity that consists of its record only.
 template <class Record>
 struct Plain {
   Tracked<Record> record;
 };
 
-// Entities by the id of their `record`. It is read as a std::map is.
+// Entities by the id of their `record`, with the read interface of std::map.
 template <class Entity>
 class Table {
  public:
@@ -138,7 +138,7 @@ class Table {
   const Entity& at(const std::string& id) const { return entities_.at(id); }
   Entity& at(const std::string& id) { return entities_.at(id); }
 
-  // Takes an entity that is durable as it is.
+  // Inserts an entity that is durable already, and lists no change.
   Entity& load(Entity entity) {
     const std::string id = id_of(*entity.record);
     entity.record.list_in(changes_);
@@ -149,7 +149,7 @@ class Table {
     inserted.record.change();
     return inserted;
   }
-  void erase(std::string id) {  // a copy: it may be the erased record's own
+  void erase(std::string id) {  // by value: it may be part of the erased record
     if (entities_.erase(id) > 0) changes_.add(id);
   }
   template <class Predicate>
