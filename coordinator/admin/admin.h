@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of people, one function each. Those that change nothing are given
-// rooms that they can only read.
+// Admin requests, one function each. Read-only requests take `const Rooms&`.
 #pragma once
 
 #include <string>
@@ -11,7 +10,7 @@ namespace skerry::coordinator {
 
 using AdminResult = Result<pb::AdminReply>;
 
-// The answer that says no more than that it was done.
+// RETURNS: a reply without content, for a request that succeeded.
 inline pb::AdminReply acknowledged() {
   pb::AdminReply reply;
   reply.mutable_ack();
@@ -25,13 +24,13 @@ AdminResult token_revoke(Rooms& rooms, const pb::Named& request);
 AdminResult node_list(const Rooms& rooms, const pb::ListRequest& request);
 AdminResult node_show(const Rooms& rooms, const pb::Named& request);
 AdminResult node_cordon(Rooms& rooms, const pb::Named& request, bool cordoned);
-// Done when its state is no longer "draining".
+// The drain has ended when the node's state is no longer "draining".
 AdminResult node_drain(Rooms& rooms, const pb::Named& request);
 AdminResult node_evict(Rooms& rooms, const pb::Named& request);
 AdminResult node_revoke(Rooms& rooms, const pb::Named& request);
 void revoke(Rooms& rooms, Node& node, const std::string& reason);
-// The first request asks the node; a later one, once it has answered, brings
-// the lines.
+// The first request asks the node. A later one, after the node has replied,
+// returns the lines.
 AdminResult node_logs(Rooms& rooms, const pb::Named& request);
 
 AdminResult dataset_add(Rooms& rooms, const pb::DatasetAdd& request, const Node& person);
@@ -57,9 +56,9 @@ AdminResult status(const Rooms& rooms);
 AdminResult object_list(const Rooms& rooms, const pb::ObjectList& request);
 AdminResult object_verify(Rooms& rooms, const pb::ObjectVerify& request);
 
-// A page of a list that is keyed by name: calls add(item) → size, from the
-// first key after request.after(), for at most `most` items and `bytes`.
-// RETURNS: the last key that was added if there is more, else "".
+// Builds one page of a list that is keyed by name. Calls add(item) → size from
+// the first key after request.after(), for at most `most` items and `bytes`.
+// RETURNS: the last key that was added if more follow, else "".
 template <class Map, class Add>
 std::string page(const Map& items, const pb::ListRequest& request, std::size_t most,
                  std::size_t bytes, Add add) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // `run adopt` makes a run of an orphan, from records and from what nodes hold.
 //
-// An expert goes on from the head that the coordinator's own record
-// acknowledges. A later one that a node's record names goes before it once its
-// bytes are here and fit: its commit may have been acknowledged just before the
-// loss. An older one takes its place only if a person does without it.
+// An expert resumes from the head that the coordinator's own record
+// acknowledges. A later head in a node's record is preferred once its bytes are
+// here and match: it may have been acknowledged just before the loss. An older
+// head is used only if a person accepts to lose the acknowledged one.
 //
-// Files of its dataset that nobody gave back by then are asked for later: the
-// dataset is not ready until they are here, and nodes train on from their own.
+// Missing files of its dataset are requested later. The dataset is not ready
+// until they are here; nodes train on from their own copies.
 #include <algorithm>
 
 #include "base/text.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is read of all rooms together.
+// Read-only views that combine several rooms.
 #pragma once
 
 #include <string>
@@ -9,19 +9,20 @@
 
 namespace skerry::coordinator {
 
-// By name or id. ON FAILURE: kNotFound; kConflict if only records know the run.
+// Finds a run by name or id.
+// ON FAILURE: kNotFound; kConflict if only records know the run.
 Result<const Run*> find_run(const Rooms& rooms, const std::string& name);
 pb::RunInfo run_info(const Rooms& rooms, const Run& run, bool with_experts);
-// What stays as it is while a run goes on.
+// RETURNS: the part of a run that never changes.
 pb::EnsembleReply about(const Rooms& rooms, const Run& run);
 
-// ---- Of objects
-// RETURNS: what is wrong with it and what repairs it; empty: nothing is, or
-// nothing names it.
+// ---- Objects
+// RETURNS: what is wrong with it and how to repair it; empty if nothing is
+// wrong, or nothing names it.
 std::string trouble_of(const Rooms& rooms, const Hash& manifest);
-// Why this run cannot go on or be fetched, as `run why` says it.
+// RETURNS: the damage that stops this run or its fetch, as `run why` prints it.
 std::vector<std::string> damages(const Rooms& rooms, const Run& run);
-// Tells everybody whose work the object's damage holds up, or its repair.
+// Logs the object's damage or repair for every run and dataset that uses it.
 void tell_of_object(Rooms& rooms, const std::string& kind, const Hash& manifest);
 
 // ---- For the host (core.h)

@@ -158,8 +158,8 @@ std::string Adoptions::wrong_head(const Adoption& adoption, const RunRecords::He
 }
 
 // Whether a node's record is known to be wrong. Every commit after the
-// acknowledged one has a parent, no older epoch, and comes from no step before
-// it; which node held the lease is not known any more.
+// acknowledged one has a parent, no older epoch, and starts at no earlier step.
+// Which node held the lease is no longer known.
 bool Adoptions::is_refuted(const Adoption& adoption, const RunRecords::Head& head,
                            const RunRecords::Head* acknowledged) const {
   if (adoption.specification &&

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs that only records know, as after a restore from an older backup, and the
-// ones among them that a person takes back.
+// Orphans and adoptions. An orphan is a run that only records know, for example
+// after a restore from an older backup. A person may adopt it.
 //
-//   asked      the orphan's records are asked for, and of nodes its
-//              specification and the head of each expert
-//   complete   all of them are here, or the person does without the rest:
-//              adopt.cc makes a run of them
+//   - asked: the coordinator asks for the orphan's records, and asks nodes for
+//     its specification and the head of each expert
+//   - complete: all of them have arrived, or the person accepts to lose the
+//     rest. adopt.cc creates the run
 //
-// Invariant: an orphan is no run of this coordinator, nor a deleted one; only a
-// person's `run delete` withdraws it. daemon/core/core.h says how long nodes
-// keep its checkpoints. An adoption that nobody asks for any more is forgotten,
-// and what came for it is dropped in time.
+// Invariant: an orphan is neither a run of this coordinator nor a deleted run.
+// Only `run delete` withdraws it. daemon/core/core.h states how long nodes keep
+// its checkpoints. An adoption that nobody requests any more is forgotten, and
+// the objects fetched for it are dropped later.
 #pragma once
 
 #include <functional>
@@ -28,21 +28,21 @@ struct Adoption {
   pb::RunRecord about;
   std::optional<std::vector<RunRecords::Head>> heads;
   std::optional<pb::EnsembleReply> specification;
-  Duration told{};  // when the heads were last others than before
+  Duration told{};  // when the heads last changed
   Duration asked{};
 };
 
-// Heads from which an expert of an adopted run may go on.
+// Heads from which an expert of an adopted run may resume.
 // LIFETIME: as long as the adoption.
 struct HeadCandidates {
   std::vector<const RunRecords::Head*> later;  // than the acknowledged one, or if there is none
   const RunRecords::Head* acknowledged = nullptr;
-  std::vector<const RunRecords::Head*> older;  // only if a person does without the others
+  std::vector<const RunRecords::Head*> older;  // only if a person accepts to lose the others
 };
 
 struct HeadChoice {
-  const RunRecords::Head* head = nullptr;  // null: the expert begins anew
-  std::vector<std::string> missing;        // a sentence for each better one that is not here
+  const RunRecords::Head* head = nullptr;  // null: the expert starts over
+  std::vector<std::string> missing;        // a sentence for each better head that is missing
 };
 
 class Adoptions : Room {
@@ -64,15 +64,16 @@ class Adoptions : Room {
   void hear_orphans(const std::vector<pb::RunRecord>& heard);
   void forget_orphan(const std::string& id) { orphans_.erase(id); }
 
-  // Calls visit(object, purpose) for each part that an adoption waits for, and
-  // each file of a dataset that a run uses and that is not whole.
+  // Calls visit(object, purpose) for each object that an adoption waits for,
+  // and for each missing file of a dataset that a run uses.
   void visit_sought(const std::function<void(const pb::ObjectRef&, Purpose)>& visit) const;
   bool waits_for(const Hash& manifest) const;
-  // Nodes are asked for it: it was lost, or is to come with an adopted run.
+  // Whether nodes are asked for it: it was lost, or an adoption needs it.
   bool is_sought(const Hash& manifest) const;
 
-  // Goes on with an adoption, or begins it. RETURNS: the adoption, once it can
-  // be made a run; until then `missing` says what is not here.
+  // Starts or continues an adoption.
+  // RETURNS: the adoption, once the run can be created; none until then, and
+  // `missing` lists what is missing.
   Result<std::optional<Adoption>> ask(const pb::RunRecord& orphan, bool partial,
                                       std::vector<std::string>& missing);
   void records_heard(const RunRecords& event);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Commits: the only way in which training becomes durable.
+// Commits: the only way that training becomes durable.
 //
-// Invariant: a commit is accepted once, on the current head, under the current
-// epoch, of its holder's current attempt, with an object that is whole here and
-// durable in as many other places as it can be. Everything else is refused, or
-// pends: at most one commit of each expert, until its object and copies come.
+// Invariant: a commit is accepted once. It must extend the current head, under
+// the current epoch and the holder's current attempt. Its object must be whole
+// here and durable in min(wanted, available) other places. Any other commit is
+// refused or pends: at most one for each expert, until its object and copies
+// arrive.
 #pragma once
 
 #include <optional>
@@ -28,17 +29,18 @@ class Commits : Room {
         copies_(copies),
         adoptions_(adoptions) {}
 
-  // Answers, now or once what is lacking has come.
+  // Replies now, or once the missing object and copies have arrived.
   void commit(const Node& node, const Received& event);
-  // Decides a pending commit again: since then everything may have changed.
+  // Decides a pending commit again: any of its conditions may have changed.
   void try_again(Expert& expert);
   void object_failed(const ObjectFailed& event);
   void drop_pending(Expert& expert);
-  // Durable state, a pending commit or an adoption wants the object here.
+  // Whether durable state, a pending commit or an adoption needs the object.
   bool is_wanted(const Hash& manifest) const;
-  // Nobody waits for it any more, as far as the caller knows: others may.
+  // The caller no longer needs the object. Cancels its fetch unless another
+  // part of the state waits for it.
   void cancel_fetch(const Hash& manifest);
-  // Told once for each node and epoch: a fenced node asks again and again.
+  // Logs an event once for each node and epoch: a fenced node retries often.
   void tell_fenced(Expert& expert, const Node& node, std::uint64_t epoch, Step step,
                    const std::string& reason);
 

@@ -86,9 +86,9 @@ std::size_t Copies::hosts_with(const Expert& expert, const Hash& manifest,
   return hosts.size();
 }
 
-// It leaves in a moment, with or without an answer, and what it commits is
-// whole on this disk, which is a place: to wait for more could only lose the
-// steps. Its copies are made afterwards.
+// The committer leaves soon, with or without a reply. Its object is whole on
+// this disk, which counts as a place, so waiting for more could only lose the
+// steps. The copies are made afterwards.
 bool Copies::waits_no_more(const Node& committer) const {
   return committer.session->self_draining &&
          now.boot - committer.session->drains_since >= config.drain_patience;

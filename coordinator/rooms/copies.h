@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of checkpoints at nodes, beside the coordinator's disk, which holds
-// every one: who is to hold what, what nodes report, and what comes back from
-// them.
+// Copies of checkpoints at nodes, in addition to those on the coordinator's
+// disk: their placement, the nodes' reports, and repairs from them.
 //
-// A node learns by its assignment which replicas it is to hold: of each expert
-// placed with it, the head and the pending commit. It reports with every
+// An assignment lists the replicas that a node must hold: for each expert
+// placed there, the head and the pending commit. The node reports with every
 // heartbeat whether each is durable.
 //
-// Invariant: nothing of this is stored, so a start places everything anew. A
-// report counts only if the node had seen the assignment that asked for it.
+// Invariant: none of this state is durable, so a start places all copies anew.
+// A report counts only if the node had seen the assignment that asked for it.
 #pragma once
 
 #include <map>
@@ -27,10 +26,11 @@ class Copies : Room {
       : Room(the_context), events_(events), runs_(runs), roster_(roster), objects_(objects) {}
 
   std::vector<pb::Replica> replicas_of(const Node& node) const;
-  // On distinct hosts, besides its committer's and our own.
+  // RETURNS: on how many hosts it is durable, not counting the committer's host
+  // and the coordinator's.
   std::size_t hosts_with(const Expert& expert, const Hash& manifest,
                          const std::string& committer) const;
-  // How many places are still to report before a commit counts.
+  // RETURNS: how many more places must report before a commit counts.
   std::size_t lacking(const Expert& expert, const Hash& manifest,
                       const std::string& committer) const;
   // Why checkpoints have fewer copies than wanted, or a commit waits for them.
@@ -38,22 +38,23 @@ class Copies : Room {
   std::uint32_t places_with_head(const Expert& expert) const;
   Step unanchored_steps(const Expert& expert) const;
 
-  // The head or the pending commit is another: its nodes are told.
+  // The head or the pending commit changed: sends its nodes new assignments.
   void changed(const Expert& expert);
   void hear(Node& node, const pb::Heartbeat& beat);
-  // What a former process of the node said counts no more.
+  // Discards the reports of the node's former process.
   void restart(Node& node);
   void excuse(Duration lag);
-  // Places what the schedule leaves. What was placed stays where it is, and
-  // what was lost is placed anew.
+  // Places copies at the nodes, after the schedule. Existing copies stay where
+  // they are; lost ones are placed again.
   void place();
   void tick();
-  // RETURNS: once, whether a commit that waits for copies may have them.
+  // RETURNS: whether a commit that waits for copies may have enough now. Clears
+  // the flag.
   bool take_recount() { return std::exchange(recount_, false); }
 
-  // ---- What this disk has lost comes back from nodes
+  // ---- Repairs: lost objects are fetched back from nodes
   bool is_repairing(const Hash& manifest) const { return repairs_.contains(manifest); }
-  // RETURNS: a live node that reported its copy durable; none: empty.
+  // RETURNS: a live node that reported its copy durable, or nothing.
   std::vector<NodeId> holder_of(const Hash& manifest) const;
   void repair(const pb::ObjectRef& object, Purpose purpose, const std::vector<NodeId>& from);
   void forget_repairs(const Objects::IsWanted& is_sought);
@@ -67,12 +68,12 @@ class Copies : Room {
   Runs& runs_;
   Roster& roster_;
   const Objects& objects_;
-  std::map<Hash, Duration> repairs_;  // asked of nodes, since when
+  std::map<Hash, Duration> repairs_;  // requested from nodes, since when
   bool recount_ = false;
   Duration next_placing_{};
 };
 
-// Beside the coordinator's.
+// RETURNS: how many, in addition to the coordinator's own.
 std::size_t copies_wanted(const Run& run);
 
 }  // namespace skerry::coordinator

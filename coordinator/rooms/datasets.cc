@@ -112,7 +112,7 @@ std::set<Hash> Datasets::erase(const std::string& name) {
 void Datasets::upload(const std::string& name, const NodeId& source) {
   Dataset& dataset = datasets_.at(name);
   dataset.source = source;
-  dataset.fetching.clear();  // asked for again, of whoever is here now
+  dataset.fetching.clear();  // requested again, from the present source
   check_ready(dataset);
   pump(dataset);
 }

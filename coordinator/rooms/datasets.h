@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The datasets, and their upload by the person who added each.
+// The datasets, and their uploads by the people who added them.
 //
 // Invariant: the files of every dataset are named objects. A dataset becomes
-// ready once, when all of them are whole here; while it has a source, at most
-// Config::fetches_of_dataset of the others are fetched from there.
+// ready once, when all its files are whole here. While it has a source, at most
+// Config::fetches_of_dataset missing files are fetched from it at a time.
 #pragma once
 
 #include <set>
@@ -16,11 +16,11 @@ namespace skerry::coordinator {
 
 // A dataset that holds weights to start from instead of images.
 bool is_weights(const pb::DatasetAdd& content);
-// Whether its files are what a dataset must have.
+// Whether its files are those that a dataset must have.
 Result<void> check_files(const pb::DatasetAdd& content);
 // Whether a run trains on this dataset or starts from it.
 bool uses(const pb::RunSpec& spec, const std::string& dataset);
-// By which the same content is known again.
+// RETURNS: a digest that identifies the content.
 std::string digest_of(const pb::DatasetAdd& content);
 
 class Datasets : Room {
@@ -43,25 +43,25 @@ class Datasets : Room {
     }
   }
   const Run* user_of(const std::string& dataset) const;
-  // What an expert's node reads to train: its shards, and the weights to start
-  // from if the run names some. The router's node reads the shards of all.
+  // RETURNS: what an expert's node reads to train: its shards, and the initial
+  // weights if the run names some. The router's node reads all shards.
   std::vector<const pb::DatasetFile*> files_of(const Run& run, std::uint32_t expert) const;
   bool is_fetching(const Hash& manifest) const;
   pb::DatasetInfo info(const Dataset& dataset, bool with_files) const;
 
   Result<void> check_room() const;
   void insert(const pb::DatasetAdd& content);
-  // RETURNS: what was being fetched for it.
+  // RETURNS: the objects that were being fetched for it.
   std::set<Hash> erase(const std::string& name);
-  // Fetches what is not here from this person.
+  // Fetches the missing files from this person.
   void upload(const std::string& name, const NodeId& source);
   void check_ready(const std::string& name) { check_ready(datasets_.at(name)); }
-  // Goes on with every upload: also where a file was found damaged.
+  // Continues every upload, also of files that were found damaged.
   void pump();
   void stored(const Hash& manifest);
   void failed(const Hash& manifest);
   void progress(const ObjectProgress& event);
-  // RETURNS: what is wrong; empty: nothing.
+  // RETURNS: what is wrong; empty if nothing is.
   std::string load(stored::Dataset record);
 
  private:

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The event log: what people are told, the oldest events making room.
+// The event log that people read. New events evict the oldest.
 //
-// Invariant: numbers grow and are never used twice; there are at most as many
-// events, of one kind and of one node as Config allows. An event that somebody
-// else can cause without end is counted above its kind's limit for a minute,
-// and the count is told when the minute is over.
+// Invariant: event numbers grow and are never reused. Config limits the events
+// in all, of one kind, and of one node. Events that a peer can cause without
+// end are only counted above their kind's limit for a minute. The log reports
+// the count when the minute is over.
 #pragma once
 
 #include <deque>
@@ -27,16 +27,16 @@ class EventLog : Room {
   // Counts by `who` instead of by node.
   void tell_of(const std::string& kind, const std::string& reason, const std::string& node,
                const std::string& who);
-  // `who` was refused because of `why`, one of a few phrases. `node` may be
-  // empty. However many are refused, memory and events stay bounded.
+  // Logs that `who` was refused because of `why`, one of a few phrases. `node`
+  // may be empty. Memory and events stay bounded at any number of refusals.
   void turn_away(std::string who, const std::string& why, const std::string& detail,
                  std::string node);
-  // Tells the counts whose minute is over.
+  // Logs the counts whose minute is over.
   void tell_counted();
 
   Result<pb::AdminReply> list(const pb::EventList& request) const;
 
-  // RETURNS: what is wrong; empty: nothing.
+  // RETURNS: what is wrong; empty if nothing is.
   std::string load(pb::Event event);
 
  private:

@@ -2,17 +2,17 @@
 // The life of a lease: (run, expert) → (node, slot, incarnation, epoch), and
 // the schedule that begins and ends it.
 //
-//   none    → held     granted: the epoch is raised, and durable before the
-//                      grant leaves
-//   held    → lapsed   its holder was silent past its time, or its connection
-//                      closed: nobody else has it yet, its work still counts,
-//                      and the scheduler may give it to another
-//   lapsed  → held     its holder is heard again before that: the same epoch,
-//                      nothing lost
-//   held, lapsed → none   returned, finished, evicted, revoked, started again
+//   - none → held: the scheduler grants it. The epoch is raised, and is durable
+//     before the grant leaves.
+//   - held → lapsed: it expired, or the holder's connection closed. Nobody else
+//     holds it yet. The holder's work still counts, and the scheduler may
+//     reassign the expert.
+//   - lapsed → held: the holder returns before a reassignment. It resumes under
+//     the same epoch and loses nothing.
+//   - held, lapsed → none: returned, finished, evicted, revoked or restarted.
 //
-// Invariant: an expert's epoch only grows, and is raised whenever somebody else
-// may hold it. A node's set of leases are those whose record names the node.
+// Invariant: an expert's epoch only grows, and is raised whenever another node
+// may hold the expert. A node's set of leases are those whose record names it.
 #pragma once
 
 #include <deque>
@@ -40,44 +40,46 @@ class Leases : Room {
 
   Schedule plan() const;
   pb::Assignment assignment_of(const Node& node) const;
-  // Whether a heartbeat's answer may renew it: its grant is durable.
+  // Whether a heartbeat reply may renew its lease: the grant must be durable.
   bool may_renew(const Expert& expert) const;
 
-  // Carries out the schedule, if anything changed that it follows from.
+  // Carries out the schedule, if any of its inputs changed.
   void reschedule();
   // When reschedule() is next due; never after `latest`.
   Duration next_settling(Duration latest) const;
   void tick();
   void batch_numbered();
-  // What queued up while the coordinator stood still tells nothing of nodes.
+  // The coordinator itself stalled: closed connections that queued up meanwhile
+  // do not prove that nodes are gone.
   void distrust_clock() { lagged_until_ = now.boot + config.early_end_window; }
 
-  // ---- What nodes say (reports.cc)
+  // ---- Reports of nodes (reports.cc)
   void return_lease(const Node& node, const pb::ReturnLease& returned);
   void engine_report(const Node& node, const pb::EngineReport& report);
 
-  // At a Hello: ends leases whose slots are gone, and resumes lapsed ones.
+  // On Hello: ends leases whose slots are gone, and resumes lapsed ones.
   void resume_all(Node& node, std::uint32_t slots);
   void resume_if_lapsed(Expert& expert, const Node& node);
-  // A node that trains what it lost discards by itself; people are told.
+  // Logs that a node trains an expert it has lost. The node discards that work
+  // by itself.
   void tell_overtaken(const Node& node, const pb::SlotStatus& status);
   void release(Expert& expert, const std::string& kind, const std::string& reason);
   void release_all(Node& node, const std::string& kind, const std::string& reason,
                    bool raise_epoch);
-  // Releases an expert that reached its target, and ends its run with the last.
+  // Releases an expert that reached its target; the last one ends its run.
   void end_finished(Expert& expert);
   void raise_epoch(Expert& expert);
-  // A restored backup may be older than grants that it does not know: leases of
-  // another generation end.
+  // After a restore: ends the leases of other generations, because grants made
+  // after the backup are unknown.
   void end_leases_of_old_generations();
-  // A node has seen epochs of this generation: a later backup was restored
-  // before this one.
+  // A node has seen epochs of `generation`, so a later backup was restored
+  // before this one: raises the generation beyond it.
   void go_beyond(const std::string& node, std::uint64_t generation);
   void load(Node& node, const Expert& expert) { node.leases.edit().insert(expert.id()); }
 
  private:
-  // An expert that lost its holder in this step; told once the schedule says
-  // what comes next.
+  // An expert that lost its holder in this step. The event is logged once the
+  // schedule has decided what comes next.
   struct Lost {
     ExpertId expert;
     std::string kind;

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which objects are whole on the coordinator's disk, and which may go (S8).
+// Which objects are whole on the coordinator's disk, and which may be dropped
+// (S8).
 //
-// Invariant: what durable state names is counted by each name. A named object
-// is whole here, damaged, or on its way. One that nothing names is dropped once
-// the batch that unnamed it is durable, its reader has gone, and nothing else
-// wants it; one that was never named waits Config::unclaimed_objects first.
+// Invariant: the references from durable state to each object are counted. A
+// referenced ("named") object is whole here, damaged, or being fetched. An
+// unnamed object is dropped once all of these hold:
+//   - the batch that unnamed it is durable
+//   - nobody reads it
+//   - nothing else needs it
+// An object that was never named waits Config::unclaimed_objects first.
 #pragma once
 
 #include <cstdint>
@@ -44,32 +48,33 @@ class Objects : Room {
   const std::set<Hash>& damaged() const { return damaged_; }
 
   void name(const std::string& manifest);
-  // REQUIRES: it was named as often before.
+  // REQUIRES: an earlier name() that this call undoes.
   void unname(const std::string& manifest, Purpose purpose);
-  // Starts its time anew, as nothing names it.
+  // Restarts the time after which an unnamed object is dropped.
   void leave_unclaimed(const Hash& manifest) { unclaimed_[manifest] = now.boot; }
   // RETURNS: whether it had been damaged.
   bool store(const ObjectStored& event);
-  // RETURNS: false if nothing names it, or its damage is known.
+  // RETURNS: false if nothing names it, or if its damage is known already.
   bool damage(const Hash& manifest);
   void drop_unclaimed(const IsWanted& is_wanted);
   // REQUIRES: the step's batch is numbered.
   void drop_leaving(const IsWanted& is_wanted);
 
-  // What a person fetches stays while the connection lasts and a while longer:
-  // a fetch over a slow link ends although the run goes on.
+  // Keeps the objects that a person fetches while the connection lasts and a
+  // while longer, so that a slow fetch completes although the run continues.
   void keep_for_reader(const NodeId& person, const ConnectionId& connection,
                        const pb::EnsembleReply& ensemble);
 
-  // Whether the disk has room for so much besides its reserve, as far as known.
+  // Whether the disk had room for `bytes` besides its reserve when last
+  // measured.
   bool has_room(std::uint64_t bytes) const;
   std::uint64_t disk_free() const { return disk_free_.value_or(0); }
   void disk_measured(std::uint64_t bytes);
-  // Told once, and once more when so much is free.
+  // Logs an event once, and another when `needed` bytes are free.
   void disk_is_full(std::uint64_t needed);
 
-  // One question about an object that is hashed again; `trouble` is what is
-  // known to be wrong with it, or empty.
+  // Starts a verification of the object, or reports its progress. `trouble` is
+  // what is known to be wrong with the object, or empty.
   Result<pb::AdminReply> verify(const Hash& manifest, const std::string& trouble);
   void checked(const ObjectChecked& event, const std::string& trouble);
   void forget_verdicts();
@@ -86,7 +91,7 @@ class Objects : Room {
     std::uint64_t bytes = 0;
     std::uint64_t chunks = 0;
     std::vector<Hash> damaged;
-    std::string trouble;  // when it was done: it may be repaired by the next question
+    std::string trouble;  // when it ended: the object may be repaired by the next request
   };
 
   void drop_once_durable(const Drop& drop);
@@ -100,13 +105,13 @@ class Objects : Room {
   std::map<Hash, Duration> unclaimed_;   // since when
   std::set<Hash> damaged_;               // of the named ones
   // Each with the batch that must be durable before it is dropped; kThisBatch:
-  // that of the step under way.
+  // that of the current step.
   static constexpr std::uint64_t kThisBatch = ~std::uint64_t{0};
   std::deque<std::pair<Drop, std::uint64_t>> leaving_;
   std::map<ConnectionId, Reader> reading_;
   std::optional<std::uint64_t> disk_free_;
-  std::uint64_t disk_lacks_ =
-      0;  // must be free before people are told of room; 0: they need not be
+  // Bytes that must be free before the log reports room again; 0: none due.
+  std::uint64_t disk_lacks_ = 0;
   std::map<Hash, Verification> verifications_;
 };
 

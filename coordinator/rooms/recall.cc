@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// After a restore: what was revoked since the backup comes back from the nodes,
-// which hold this coordinator's own records of it, before anybody is answered.
-// Who enrolled since the backup comes back by the certificate that it was
-// given.
+// The recall after a restore. Nodes return the coordinator's own records of
+// revocations since the backup, before it serves any request. A node that
+// enrolled since the backup returns by its certificate.
 #include "base/text.h"
 #include "coordinator/rooms/roster.h"
 

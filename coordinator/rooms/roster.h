@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The roster: who may speak to the coordinator, who is connected, and what each
-// node says of itself.
+// The roster: which peers may use the coordinator, which are connected, and
+// what each node reports about itself.
 //
 // Invariant: a name and a key belong to one id each. A node has at most one
-// connection, and only its present incarnation is answered. A token is used at
-// most as often as it says. Nobody is rostered whose key is revoked.
+// connection, and only its current incarnation is served. A token is used at
+// most as often as it allows. A revoked key is never in the roster.
 #pragma once
 
 #include <map>
@@ -34,27 +34,28 @@ class Roster : Room {
     return const_cast<Node*>(std::as_const(*this).find_key(x25519));
   }
   const std::map<std::string, std::string>& ids() const { return ids_; }  // by name
-  const Peers& peers() const { return peers_; }                           // that have said Hello
+  const Peers& peers() const { return peers_; }                           // that have sent Hello
   const Table<Plain<stored::RevokedKey>>& revoked_keys() const { return revoked_keys_; }
   bool is_live(const Node& node) const;
   static bool has_drained(const Node& node);
   std::string state(const Node& node) const;
-  // RETURNS: why it is given no work; empty: it may be.
+  // RETURNS: why the node gets no work; empty if it may get some.
   std::string unusable_because(const Node& node) const;
 
-  // RETURNS: how many nodes are rostered.
+  // RETURNS: how many nodes are in the roster.
   std::size_t start();
-  // After a start no lease ends before its holder had time to come back; see
-  // Config::arrival_pause.
+  // Whether the recovery window is open: after a start no lease ends before its
+  // holder had time to reconnect (Config::arrival_pause).
   bool is_recovering() const { return now.boot < recovery_until_; }
-  // Whether it was here before the start and has not come back.
+  // Whether it was present before the start and has not reconnected.
   bool is_awaited(const std::string& id) const { return awaited_.contains(id); }
-  // What nodes said while the coordinator stood still was not heard.
+  // The coordinator stalled for `lag`: extends the nodes' deadlines by it, and
+  // ignores the connections that closed.
   void excuse(Duration lag);
 
   // ---- Enrolment (tokens.cc)
   Result<pb::Certificate> enrol(const EnrolReceived& event);
-  // Adds a key, or gives one that is there another role and certificate.
+  // Adds a key, or gives an existing one another role and certificate.
   Node& admit(const NodeId& id, const std::string& ed25519, const std::string& x25519,
               pb::Role role, const std::string& name);
   const Table<Plain<stored::Token>>& tokens() const { return tokens_; }
@@ -64,56 +65,59 @@ class Roster : Room {
   bool revoke_token(const std::string& id);
 
   // ---- Connections
-  // Checks a Hello, and makes this the peer's connection.
+  // Checks a Hello, and makes its connection the peer's only one.
   Result<void> connect(Node& node, const Received& event);
   void describe(Node& node, const Received& event);
-  // A node is here, in the incarnation of before or another.
+  // A node connected, with its previous incarnation or a new one.
   void arrive(Node& node, const pb::Hello& hello);
   void restart(Node& node, std::uint64_t incarnation);
   void appear(Node& node, const std::string& reason);
-  // RETURNS: false if the heartbeat is an old one, which changes nothing.
+  // RETURNS: false if the heartbeat is stale; it changes nothing then.
   bool beat(Node& node, const pb::Heartbeat& beat);
   void close(const ConnectionId& connection);
-  // Of the nodes whose connection closed: those that did not come back within
-  // Config::reconnect. Each is returned once.
+  // RETURNS: nodes whose connection closed and that did not reconnect within
+  // Config::reconnect; each one once.
   std::vector<std::string> take_unreturned();
-  // When the next of them is due; never after `latest`.
+  // RETURNS: when the next of them is due, or `latest` if that is earlier.
   Duration next_unreturned(Duration latest) const;
-  // It said that it would go, and holds nothing: nothing is lost by it.
+  // The node announced that it leaves, and it holds no lease.
   void leave(Node& node);
   void depart(Node& node, bool left);
   void check_drained(Node& node);
-  // Forgets at most so many of the nodes that nothing names any more and that
-  // have been gone for so long, the longest first.
+  // Forgets at most `most` nodes that have been absent for `gone_ms` and that
+  // no other state names, the longest absent first.
   void forget_gone(std::int64_t gone_ms, std::size_t most);
 
-  // ---- What a person asks for
+  // ---- Admin requests
   void cordon(Node& node, bool cordoned);
   void drain(Node& node);
   void evict(Node& node);
   void revoke(Node& node, const std::string& reason);
-  // RETURNS: the lines, once the node has sent them; none: it is asked.
+  // RETURNS: the lines, once the node has sent them; until then nothing, and
+  // the node is asked for them.
   std::optional<std::vector<std::string>> take_log(Node& node);
   void keep_log(Node& node, const pb::NodeLog& log);
 
   // ---- After a restore (recall.cc)
   void begin_recall();
   void check_recall();
-  // By its certificate; let in for its records, and rostered after the recall.
+  // RETURNS: the node that a certificate readmits, or null. It may connect to
+  // return its records, and joins the roster after the recall.
   const pb::CertificateBody* find_readmitted(const std::string& x25519) const;
   void gave_back(const std::vector<NodeId>& holders);
-  // REQUIRES: it is not rostered.
+  // REQUIRES: the node is not in the roster.
   void revoke_unknown(const NodeId& id, const std::string& reason);
 
   // ---- Versions of assignments
   void assignment_changed(const std::string& id);
-  // The newest that is durable.
+  // RETURNS: the newest durable version.
   std::uint64_t durable_version(const Node& node) const;
-  // Of assignments and requests for logs: those made later are higher.
+  // RETURNS: the last version given to an assignment or a log request; later
+  // ones are higher.
   std::uint64_t last_version() const { return next_version_; }
   void batch_numbered();
 
-  // RETURNS: what is wrong; empty: nothing.
+  // RETURNS: what is wrong; empty if nothing is.
   std::string load(stored::Node record);
   std::string load(stored::Token record);
   std::string load(stored::RevokedKey record);
@@ -141,7 +145,7 @@ class Roster : Room {
   Duration recovery_until_{};
   Duration recovery_limit_{};
   Duration recall_until_{};
-  std::set<std::string> recalled_;  // nodes that gave back every revocation that they hold
+  std::set<std::string> recalled_;  // nodes that returned every revocation they hold
   std::map<std::string, pb::CertificateBody> readmitted_;  // by X25519
   std::uint64_t next_version_ = 0;
   std::set<std::string> reversioned_;  // in this step

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runs, their experts, and the names and ids that they take.
+// The runs, their experts, and the names and ids they use.
 //
-// Invariant: a name belongs to one run; the experts of a run are as many as its
-// record says, each at its index; the id of a deleted run is remembered until
-// no record of it can be alive.
+// Invariant: a name belongs to one run. A run has as many experts as its record
+// says, each at its index. The id of a deleted run is remembered until all
+// records of it have expired.
 #pragma once
 
 #include <map>
@@ -35,7 +35,7 @@ class Runs : Room {
     return const_cast<Expert*>(std::as_const(*this).find_expert(run, index));
   }
   Expert& at(const ExpertId& id) { return *find_expert(id.run.str(), id.index); }
-  // Calls visit(run, expert, checkpoint) for each that is kept.
+  // Calls visit(run, expert, checkpoint) for each checkpoint that is kept.
   template <class Visit>
   void visit_checkpoints(Visit visit) const {
     for (const auto& [id, run] : runs_) {
@@ -45,11 +45,11 @@ class Runs : Room {
       }
     }
   }
-  // Whether a commit of the object is fetched, or waits for its copies.
+  // Whether a commit of the object waits for a fetch or for its copies.
   bool is_pending(const Hash& manifest) const;
 
   Run& insert(Run run);
-  // The deletion is remembered.
+  // Erases the run and remembers its deletion.
   void erase(const std::string& id);
   void set_wanted(Run& run, stored::Wanted wanted, const std::string& reason);
 
@@ -57,7 +57,8 @@ class Runs : Room {
   void remember_deletion(const std::string& id, const std::string& name);
   void forget_deletions();
 
-  // RETURNS: what is wrong; empty: nothing. REQUIRES: runs before experts.
+  // REQUIRES: runs are loaded before experts.
+  // RETURNS: what is wrong; empty if nothing is.
   std::string load(stored::Run record);
   std::string load(stored::Expert record);
   std::string load(stored::DeletedRun record) {

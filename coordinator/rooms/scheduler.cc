@@ -171,11 +171,11 @@ class Planner {
                 unusable_.empty() ? "" : text("; ", unusable_));
   }
 
-  // The turns of the furthest ahead end for those that wait further behind:
-  // announced a round before, so that a turn of n rounds ends at its n-th
-  // commit. By then a holder that is level now is ahead. No turn ends before
-  // its first commit: a holder that is told at its grant gives back what it has
-  // not begun.
+  // Holders that are furthest ahead yield to waiting experts that are further
+  // behind. A yield is announced a round early, so that a turn of n rounds ends
+  // at its n-th commit. By then a holder that is level now is ahead. No turn
+  // ends before its first commit: a holder told to yield at its grant would
+  // return a lease that it has not begun.
   void end_turns(const std::vector<std::size_t>& left) {
     std::vector<std::size_t> ahead;
     std::size_t coming_free = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who trains what: a pure function from experts and slots to grants and yields,
-// each with a one-line reason. Sticky: a lease that is held is never moved,
-// only asked to end at its next commit when its turn is over.
+// The scheduler: a pure function from experts and slots to grants and yields,
+// each with a one-line reason. Sticky: it never moves a held lease. When a turn
+// is over, it asks the holder to return the lease at its next commit.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct SchedulableExpert {
   std::optional<SlotId> holder;
   NodeId last_node;        // has its chunks; empty: none
   std::set<NodeId> warm;   // hold its head: they start from their own disks
-  std::set<NodeId> avoid;  // gave it up lately
+  std::set<NodeId> avoid;  // gave it up recently
 };
 
 struct SchedulableNode {
@@ -40,7 +40,7 @@ struct SchedulableNode {
   std::string name;
   std::vector<std::uint32_t> slots;
   bool usable = true;
-  bool draining = false;         // its leases end at their next commits; not usable either
+  bool draining = false;         // its leases end at their next commits; implies not usable
   std::string unusable_because;  // "cordoned", "draining", "lost"
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Refusals as events: bounded, whoever comes and however often.
+// Refusals as events: bounded, for any peers and any number of attempts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
