@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of the core share during one step: where effects go, the time,
-// and the next moment of interest.
+// The state that the parts of the core share during a step: the effects, the
+// time, and the next wake-up.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,14 @@ inline constexpr Duration kNever = Duration::max();
 struct Context {
   Effects& out;
   Now now;
-  bool dirty = false;  // the saved state is no longer what it was
+  bool dirty = false;  // the state changed and must be saved
 
   void wake(Duration at) {
     if (at == kNever) return;
     out.wake_at = out.wake_at ? std::min(*out.wake_at, at) : at;
   }
-  // True once `at` has come; until then asks to be woken.
+  // RETURNS: true once `at` has passed; until then false, and requests a Tick
+  // at that time.
   bool due(Duration at) {
     if (at <= now.boot) return true;
     wake(at);

@@ -127,7 +127,7 @@ struct Core::Impl {
       forget_kept(
           [&](const KeptCheckpoint& each) { return name_of(each.object) == event.manifest; },
           context);
-      objects.distrust(event.manifest);  // whoever needs it has it fetched again
+      objects.distrust(event.manifest);  // the next need() fetches it again
     }
     for (Slot& slot : slots) slot.object_failed(event.manifest, event.error, context);
   }
@@ -266,9 +266,11 @@ struct Core::Impl {
            });
   }
 
-  // The least worth goes: one whose owner is not known, then one of which a
-  // later of its expert is here, then one of a run that the coordinator
-  // assigns, then the one of the fewest steps.
+  // Evicts the least valuable one, in this order:
+  //   - its expert is unknown
+  //   - a later checkpoint of its expert is here
+  //   - the coordinator assigns its run
+  //   - it has the fewest steps
   // REQUIRES: there is one.
   void evict_outlived(const std::string& why, Context& context) {
     std::map<ExpertId, Step> latest;
@@ -476,7 +478,7 @@ struct Core::Impl {
   }
 
   void finish_drain(Context& context) {
-    // Whoever leaves without having said so is taken for lost.
+    // The coordinator counts a node as lost if it leaves unannounced.
     bool is_clear = !session.has_posts() && (drain_heard || !session.is_open());
     for (const Slot& slot : slots) is_clear = is_clear && slot.is_clear();
     if (is_clear) {

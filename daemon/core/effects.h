@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a daemon's core wants done. perform.h carries it out, in the one order
-// that it states. Writes come first: where a message depends on one, the core
+// The effects of a step of the daemon's core. perform.h carries them out in the
+// order it states. Writes come first. If a message depends on a write, the core
 // waits for Persisted before it sends the message.
 #pragma once
 
@@ -18,8 +18,9 @@ namespace skerry::daemon {
 
 enum class ObjectKind { kShard, kCheckpoint };
 
-// The daemon's whole state (daemon/state.proto, serialised), replacing the
-// last. Writes are applied in order; a later one may stand for those before it.
+// The daemon's whole state (daemon/state.proto, serialised); replaces the last.
+// Writes are applied in order; the host may skip a write if it applies a later
+// one.
 struct Write {
   std::uint64_t ticket = 0;
   std::string state;
@@ -28,22 +29,23 @@ struct Write {
 struct FetchObject {
   pb::ObjectRef object;
   ObjectKind kind = ObjectKind::kShard;
-  bool verify = false;  // it may be here already: believe no byte that is not hashed again
+  bool verify = false;  // the copy on disk is suspect: hash every byte again
 };
 
-// resume empty: from the start. Answered by EngineReady or EngineExited.
+// Starts an engine, at step 0 if `resume` is empty. Answered by EngineReady or
+// EngineExited.
 struct StartEngine {
   std::uint32_t slot = 0;
   std::uint64_t engine = 0;
-  pb::EngineRequest::Start start;     // shard_paths, resume_bytes and device are the host's to fill
+  pb::EngineRequest::Start start;     // the host fills in shard_paths, resume_bytes and device
   std::vector<pb::ObjectRef> shards;  // stored
   pb::ObjectRef resume;               // stored checkpoint
 };
 
 enum class StopKind {
-  kSnapshotNow,  // end the round here, snapshot, leave
-  kFinishRound,  // snapshot at the round's own end, leave
-  kKill,         // at once, and by SIGKILL; what was not snapshot is lost
+  kSnapshotNow,  // end the round here, snapshot, exit
+  kFinishRound,  // snapshot at the round's planned end, exit
+  kKill,         // SIGKILL at once; steps after the last snapshot are lost
 };
 struct StopEngine {
   std::uint32_t slot = 0;
@@ -57,9 +59,9 @@ struct PlanRound {
   pb::EngineRequest::RoundPlan plan;
 };
 
-// Makes the snapshot that stands in the engine's memory a checkpoint; then the
-// engine is told SnapshotDone. The manifest carries these words. Answered by
-// SnapshotStored or SnapshotFailed, even when the engine is gone by then.
+// Stores the snapshot in the engine's shared memory as a checkpoint, then sends
+// SnapshotDone to the engine. These fields go into the manifest. Answered by
+// SnapshotStored or SnapshotFailed, even if the engine has exited by then.
 struct StoreSnapshot {
   std::uint32_t slot = 0;
   std::uint64_t engine = 0;
@@ -94,9 +96,9 @@ struct Effects {
   std::vector<StartEngine> starts;
   std::vector<DropObject> drops;
   std::vector<LogEntry> log;
-  std::optional<std::uint64_t> collect_log;  // answer with LogCollected
-  std::optional<Duration> wake_at;           // CLOCK_BOOTTIME: a Tick is due then
-  std::optional<int> exit_code;              // engines are killed, the process ends
+  std::optional<std::uint64_t> collect_log;  // answered by LogCollected
+  std::optional<Duration> wake_at;           // CLOCK_BOOTTIME of the next Tick
+  std::optional<int> exit_code;              // kill the engines and end the process
 };
 
 }  // namespace skerry::daemon

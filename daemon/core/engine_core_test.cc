@@ -42,8 +42,8 @@ TEST(Engine, ACrashIsReportedWithItsLastLinesAndItStartsAgain) {
   EXPECT_TRUE(node.started());
 }
 
-// A message with half a character in it is refused, and its sender would repeat
-// it for ever.
+// The coordinator refuses a message with half a character in it, and its sender
+// would retry it without end.
 TEST(Engine, ALongReasonIsCutBetweenCharacters) {
   for (const std::string first : {"", "x"}) {
     Harness node;
@@ -312,7 +312,7 @@ TEST(Engine, AFullDiskIsReportedOnceAndTriedAgain) {
   }
   int reports = 0;
   for (const auto& request : node.sent) reports += request.has_engine_report() ? 1 : 0;
-  EXPECT_LE(reports, 8);  // one report, said again while nobody acknowledges it
+  EXPECT_LE(reports, 8);  // one report, retried while nobody acknowledges it
   node.snapshot_stored(10);
   EXPECT_EQ(node.view().step, 10U);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can happen to a daemon's core. Values only: the host turns sockets,
-// processes, disks and signals into these, and so does the simulation. `engine`
-// numbers the engine processes of this daemon, so that a word from one that was
-// killed is never taken for its successor's.
+// The events of the daemon's core. The host and the simulation translate
+// sockets, processes, disks and signals into these plain values. `engine`
+// numbers the engine processes of this daemon, so that a killed engine's
+// message is never taken for its successor's.
 #pragma once
 
 #include <cstdint>
@@ -18,27 +18,29 @@
 
 namespace skerry::daemon {
 
-// Whose a checkpoint is, as its manifest says.
+// The expert and step of a checkpoint, from its manifest.
 struct CheckpointFacts {
   ExpertId expert;
   Step step = 0;
 };
 
-// The control connection; opened again after every loss.
+// The control connection. The host reopens it after every loss.
 struct ConnectionOpened {};
 struct ConnectionClosed {
   std::string reason;
 };
-// Validated by the host (protocol/validate.h); may be late, doubled, reordered
-// or missing.
+// A reply on control, validated by the host (protocol/validate.h). It may be
+// late, duplicated, reordered or lost.
 struct Reply {
   pb::ControlReply reply;
 };
-// Time has passed: at the latest at Effects::wake_at, at any moment harmless.
+// Time has passed. The host sends one no later than Effects::wake_at; extra
+// ones are harmless.
 struct Tick {};
 
-// The engine of a slot: what its channel said … Its program was started, and
-// then what it does before Ready.
+// ---- Messages from the engine of a slot -------------------------------------
+
+// The engine's program was started, or entered the next phase before Ready.
 struct EngineStarting {
   std::uint32_t slot = 0;
   std::uint64_t engine = 0;
@@ -54,7 +56,7 @@ struct EngineProgress {
   std::uint64_t engine = 0;
   pb::EngineEvent::Progress progress;
 };
-// A snapshot stands in the shared memory and is to be stored.
+// A snapshot in shared memory is ready to be stored.
 struct EngineSnapshot {
   std::uint32_t slot = 0;
   std::uint64_t engine = 0;
@@ -70,20 +72,22 @@ struct EngineFinished {
   std::uint64_t engine = 0;
   pb::EngineEvent::Finished finished;
 };
-// … and its end: always the last event of an engine, and the answer to every
-// StartEngine sooner or later.
+// The engine's process ended: always its last event. Every StartEngine leads to
+// one eventually.
 struct EngineExited {
   std::uint32_t slot = 0;
   std::uint64_t engine = 0;
   std::string how;                      // "exit code 1", "signal 9", "cannot start: …"
   std::vector<std::string> last_lines;  // of its standard error
-  bool killed_for_memory = false;       // SIGKILL that nobody here sent
-  std::optional<Error>
-      resume_error;  // it never ran: the checkpoint to resume from is not here as it was
+  bool killed_for_memory = false;       // by a SIGKILL that the daemon did not send
+  // The engine never ran: its checkpoint to resume from is missing or damaged.
+  std::optional<Error> resume_error;
 };
 
-// The snapshot is a durable local checkpoint of this name, or could not be made
-// one (kExhausted: the disk is full).
+// ---- Disk, objects and signals ----------------------------------------------
+
+// The snapshot is stored as a durable local checkpoint under this name, or
+// could not be stored (kExhausted: the disk is full).
 struct SnapshotStored {
   std::uint32_t slot = 0;
   std::uint64_t engine = 0;
@@ -95,12 +99,12 @@ struct SnapshotFailed {
   Error error;
 };
 
-// An object asked for by FetchObject is here whole, every hash right, on disk;
-// or is not to be had now.
+// The object of a FetchObject is durable and every hash verified, or it cannot
+// be fetched now.
 struct ObjectStored {
   Hash manifest;
-  pb::Transfer transfer;  // what came of it; without a manifest: nothing did
-  std::optional<CheckpointFacts> checkpoint = std::nullopt;  // where it is one
+  pb::Transfer transfer;  // what was transferred; without a manifest: nothing was
+  std::optional<CheckpointFacts> checkpoint = std::nullopt;  // if it is one
 };
 struct ObjectFailed {
   Hash manifest;
@@ -115,22 +119,22 @@ struct ObjectProgress {
   std::uint64_t total_bytes = 0;
 };
 
-// The Write of this ticket, and every one before it, is durable.
+// The Write with this ticket, and every earlier one, is durable.
 struct Persisted {
   std::uint64_t ticket = 0;
 };
 
-// Files that go with the checkpoints which this node keeps, all of them: they
-// are to be here too.
+// The complete list of files that belong to the checkpoints this node keeps.
+// The node must hold them too.
 struct HoldFiles {
   std::vector<pb::ObjectRef> files;
 };
-// This run was deleted: nothing of it need be kept.
+// This run was deleted: the node need not keep its objects.
 struct RunGone {
   std::string run;
 };
 
-// SIGTERM; the second one leaves at once.
+// SIGTERM. A second one exits at once.
 struct DrainRequested {};
 
 // The answer to Effects::collect_log.

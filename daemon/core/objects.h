@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The objects that slots need and those that lie on the disk: asks for what is
-// missing, again after a failure, cancels what nobody wants any more, and names
-// what may be dropped. Part of the core.
+// The objects that slots need and the objects on the disk. Fetches missing
+// objects, retries failed fetches, cancels unneeded ones, and drops unused
+// objects. Part of the core.
 #pragma once
 
 #include <map>
@@ -23,30 +23,30 @@ class Objects {
   Objects(const std::map<Hash, ObjectKind>& found,
           const std::map<Hash, CheckpointFacts>& checkpoints);
 
-  // Level-triggered: every step, each slot names all that it needs before it
-  // can start and all that it merely keeps.
+  // Level-triggered: in every step each slot names all objects that it needs to
+  // start (need) and all that it only keeps (keep).
   void begin_step() { ++step_; }
-  // True when it is stored. Asks for it otherwise.
+  // RETURNS: whether it is stored. Fetches it otherwise.
   bool need(const pb::ObjectRef& object, ObjectKind kind, Context& context);
   void keep(const pb::ObjectRef& object);
-  // Cancels and drops what no slot named. Nothing is dropped before a
-  // coordinator has answered (`may_drop`).
+  // Cancels and drops the objects that no slot named in this step. `may_drop`
+  // is false until the coordinator has answered.
   void end_step(bool may_drop, Context& context);
 
   std::vector<Hash> checkpoints_on_disk() const;
   void stored(const Hash& manifest, const std::optional<CheckpointFacts>& facts);
   bool is_stored(const Hash& manifest) const;
-  // A checkpoint that this node made.
+  // This node stored a checkpoint of its own.
   void made(const pb::ObjectRef& object, const std::optional<CheckpointFacts>& facts);
-  // Null: not known, as of one that is not whole. Until the next change.
+  // RETURNS: null if unknown, for example of an incomplete checkpoint.
+  // LIFETIME: until the next change.
   const CheckpointFacts* facts_of(const Hash& manifest) const;
   void failed(const Hash& manifest, const Error& error, Context& context);
   void progress(const ObjectProgress& progress);
-  // What is on disk under this name is not to be believed: the next need() asks
-  // for it with `verify`.
+  // The copy on disk is suspect: the next need() fetches it with `verify`.
   void distrust(const Hash& manifest);
-  // Files stay for the next turn, also those that have come in part, as long as
-  // there is room; a full disk takes them first.
+  // Drops the shards that no slot uses. Shards, also partial ones, otherwise
+  // stay for the next turn; a full disk evicts them first.
   void drop_unused_shards(Context& context);
 
   struct Progress {
@@ -57,11 +57,11 @@ class Objects {
 
  private:
   enum class State {
-    // perhaps, perhaps in part: not asked for yet in this process, or
-    // cancelled; a fetch goes on from there
+    // Possibly on disk, possibly in part: not requested yet by this process, or
+    // cancelled. A fetch resumes from there.
     kOnDisk,
     kFetching,  // waits for ObjectStored or ObjectFailed
-    kWaiting,   // failed; asked again at retry_at
+    kWaiting,   // failed; fetched again at retry_at
     kStored,
   };
   struct Entry {
@@ -78,8 +78,8 @@ class Objects {
   std::uint64_t step_ = 1;
 };
 
-// The name of an object; nothing for an empty reference.
 inline bool is_set(const pb::ObjectRef& object) { return !object.manifest().empty(); }
+// REQUIRES: is_set(object).
 Hash name_of(const pb::ObjectRef& object);
 
 }  // namespace skerry::daemon

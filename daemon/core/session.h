@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conversation with the coordinator, without its content: Hello first,
-// heartbeats, the desired version, and the requests that are said again until
-// they are answered. Part of the core.
+// The daemon's session with the coordinator: Hello, heartbeats, the desired
+// assignment version, and requests that are retried until they get a reply.
+// Part of the core.
 //
-// An answer counts only if its request is still waited for: every request has
-// an id that is never used twice, and asking again, or a new connection,
-// forgets the old ids. So a late, doubled or foreign answer is nothing.
+// A reply counts only if its request is still open. Every request has a unique
+// id; a retry or a new connection invalidates the old ids. So late, duplicated
+// and foreign replies are ignored.
 #pragma once
 
 #include <deque>
@@ -19,11 +19,11 @@
 namespace skerry::daemon {
 
 inline constexpr Duration kHelloRetry = seconds(2);
-inline constexpr Duration kRefusedRetry =
-    seconds(5);  // a coordinator that was restored from too old a backup
+// The coordinator was restored from a backup that is too old for this node.
+inline constexpr Duration kRefusedRetry = seconds(5);
 inline constexpr Duration kAssignmentRetry = seconds(2);
 inline constexpr Duration kOutboxRetry = seconds(2);
-inline constexpr Duration kSilenceLimit = seconds(5);  // no heartbeat answered: say Hello again
+inline constexpr Duration kSilenceLimit = seconds(5);  // no heartbeat reply: send Hello again
 inline constexpr std::size_t kHeartbeatsOpen = 16;
 inline constexpr std::size_t kOutboxItems = 64;
 inline constexpr int kOutboxErrors = 5;
@@ -35,9 +35,9 @@ class Session {
 
   enum class Phase {
     kClosed,   // waits for the transport
-    kHello,    // Hello was sent or is due; waits for HelloReply; said again after kHelloRetry
+    kHello,    // Hello was sent or is due; waits for HelloReply, retries after kHelloRetry
     kRefused,  // generation lower than seen: waits kRefusedRetry, then Hello
-    kOpen,     // answered; heartbeats run
+    kOpen,     // HelloReply arrived; heartbeats run
   };
 
   void opened();
@@ -53,17 +53,17 @@ class Session {
   bool is_hello(std::uint64_t id) const { return phase_ == Phase::kHello && id == hello_id_; }
   void accepted(const pb::HelloReply& reply, Context& context);
   void refuse(Context& context);
-  void greet_again(Context& context,
-                   Duration wait);  // the other side does not know this connection
+  // The coordinator does not know this connection: sends Hello after `wait`.
+  void greet_again(Context& context, Duration wait);
 
   // ---- Heartbeats ----
   bool heartbeat_due(Context& context);
   void heartbeat_soon() { next_heartbeat_ = {}; }
-  // Fills in incarnation, sequence and version; `slots` and `draining` are the
-  // caller's.
+  // Fills in incarnation, sequence and version. The caller fills in `slots` and
+  // `draining`.
   pb::ControlRequest heartbeat(Context& context);
-  // Until when the leases that this answer renews are valid; nothing if it
-  // answers nothing that is waited for.
+  // RETURNS: until when the leases that this reply renews are valid; nothing if
+  // no open heartbeat has this id.
   std::optional<Duration> heartbeat_answered(std::uint64_t id, const pb::HeartbeatReply& reply,
                                              Context& context);
   bool is_heartbeat(std::uint64_t id) const { return heartbeats_.contains(id); }
@@ -72,14 +72,16 @@ class Session {
   bool assignment_due(Context& context);
   void assignment_sent(std::uint64_t id, Context& context);
   bool is_assignment(std::uint64_t id) const { return assignment_id_ && id == *assignment_id_; }
-  // False for one that is older than what was applied on this connection.
+  // RETURNS: false if `version` is older than the one applied on this
+  // connection.
   bool assignment_answered(std::uint64_t version);
   std::uint64_t applied_version() const { return applied_; }
 
-  // ---- Said until acknowledged ----
+  // ---- Outbox: requests retried until acknowledged ----
   void post(pb::ControlRequest request);  // drops the oldest report when full
   void send_posts(Context& context);
-  // `retry`: an error that may pass; after kOutboxErrors of them it is dropped.
+  // `retry`: a temporary error. After kOutboxErrors of them the post is
+  // dropped.
   void answered_post(std::uint64_t id, bool retry, Context& context);
   bool has_posts() const { return !outbox_.empty(); }
 
@@ -107,7 +109,7 @@ class Session {
 
   std::uint64_t desired_ = 0;
   std::uint64_t applied_ = 0;
-  bool asked_on_connection_ = false;  // the first assignment of a connection is always asked for
+  bool asked_on_connection_ = false;  // each connection begins with a request for the assignment
   std::optional<std::uint64_t> assignment_id_;
   Duration assignment_retry_{};
 

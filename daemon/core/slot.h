@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One slot: at most one expert, at most one engine process. Part of the core.
+// A slot: at most one expert, at most one engine process. Part of the core.
 //
-// Two things run beside each other and only meet in Work: the engine, which
-// produces checkpoints, and the commits, which get them accepted. What a slot
-// does next is decided anew at every step from what is there (advance), not
-// from a script of what was to happen; so a restart, a lost message or a
-// changed mind need no case of their own.
+// The engine produces checkpoints; the commits get them accepted. The two run
+// concurrently and share only Work. In every step advance() derives the slot's
+// next action from its current state, not from a script. So a restart, a lost
+// message or a new assignment needs no special case.
 #pragma once
 
 #include <map>
@@ -23,32 +22,32 @@
 
 namespace skerry::daemon {
 
-inline constexpr Duration kStoreRetry = seconds(5);  // a full disk; L6
+inline constexpr Duration kStoreRetry = seconds(5);  // after a full disk; L6
 inline constexpr Duration kCommitRetryFirst = milliseconds(500);
 inline constexpr Duration kCommitRetryLast = seconds(5);
-inline constexpr Duration kRestoredWait =
-    seconds(10);  // a restarted daemon's patience for its first assignment
+// How long a restarted daemon waits for its first assignment.
+inline constexpr Duration kRestoredWait = seconds(10);
 inline constexpr Duration kKillRetry = seconds(5);
-inline constexpr Duration kStuckAfter =
-    seconds(30);  // a killed engine that has not ended by then is held by the driver
+// If a killed engine has not exited by then, the driver holds it.
+inline constexpr Duration kStuckAfter = seconds(30);
 inline constexpr std::size_t kReportLines = 40;
 
 class Slot {
  public:
   Slot(pb::Slot description, Objects& objects, Session& session, std::uint64_t& last_engine);
 
-  // ---- What it should do ----
-  // Takes work up again after the daemon's restart.
+  // ---- Commands ----
+  // Resumes work after the daemon's restart.
   void restore(Work work, Duration now);
-  // nullptr: nothing. An epoch that was given back, fenced or passed is never
-  // taken up again.
+  // `next`: nullptr for no work. The slot never resumes an epoch that it
+  // returned, that was fenced, or that a later one replaced.
   void assign(const pb::SlotAssignment* next, bool draining, Context& context);
-  // Snapshot, commit, return the lease.
+  // Takes a snapshot, commits it and returns the lease.
   void drain();
   void renewed(const pb::RenewedLease& lease, Duration until);
   void excuse(Duration stalled);
 
-  // ---- What happened ----
+  // ---- Events ----
   void on(const EngineStarting& event, Context& context);
   void on(const EngineReady& event, Context& context);
   void on(const EngineProgress& event, Context& context);
@@ -64,10 +63,10 @@ class Slot {
   void connection_lost();
   void object_failed(const Hash& manifest, const Error& error, Context& context);
 
-  // Does what is due; names the objects it needs.
+  // Takes the actions that are due, and names the objects it needs.
   void advance(Context& context);
 
-  // ---- What it says of itself ----
+  // ---- Status ----
   const std::optional<Work>& work() const { return work_; }
   bool is_clear() const { return !work_ && !engine_; }
   pb::SlotStatus status() const;
@@ -76,9 +75,9 @@ class Slot {
 
  private:
   enum class EnginePhase {
-    kStarting,  // waits for Ready: any time, but for its next word at most HangWatch::limit()
-    kTraining,  // waits for its next word, at most HangWatch::limit()
-    kStopping,  // was told to leave; waits for Exited under the same limit
+    kStarting,  // waits for Ready; at most HangWatch::limit() for each message before it
+    kTraining,  // waits for the next message, at most until HangWatch::limit()
+    kStopping,  // was told to exit; waits for Exited under the same limit
     kKilled,    // waits for Exited; killed again after kKillRetry
   };
   struct Engine {
@@ -87,14 +86,14 @@ class Slot {
     HangWatch watch;
     Duration killed_at{};
     Duration kill_again{};
-    bool abandoned = false;  // its work is no longer this slot's: only its end matters
+    bool abandoned = false;  // the slot dropped its work and only waits for its exit
     bool finished = false;
-    bool by_request = false;  // leaves because it was told to
+    bool by_request = false;  // exits because it was told to
     bool progressed = false;
     Step step = 0;
     double loss = 0;
     double samples_per_second = 0;
-    std::string starting;  // what it does before Ready
+    std::string starting;  // the phase before Ready
     std::string fingerprint;
     std::string failure_reason;
     std::optional<pb::EngineEvent::Failure> failure;
@@ -103,7 +102,7 @@ class Slot {
   };
   struct Storing {
     std::uint64_t engine = 0;
-    Checkpoint checkpoint;  // without its name yet
+    Checkpoint checkpoint;  // has no name yet
     StoreSnapshot order;
     Duration retry_at = kNever;
     bool reported = false;
@@ -112,7 +111,7 @@ class Slot {
   enum class Block {
     kNone,
     kNonFinite,  // waits for a new attempt
-    kGivenUp,    // restarts are used up; the lease is on its way back
+    kGivenUp,    // restarts are used up; the lease is being returned
   };
 
   // slot_assign.cc
@@ -120,7 +119,7 @@ class Slot {
   void adopt_head(const pb::ObjectRef& head, Step step, Context& context);
   void discard(const std::string& why, LogLevel level, Context& context);
   void rewind(const pb::ObjectRef& head, Step step, const std::string& why, Context& context);
-  void leave_behind();  // this epoch of this expert is never taken up again
+  void leave_behind();  // this epoch of this expert is never resumed
   bool is_behind(const pb::SlotAssignment& next) const;
   void give_back(const std::string& reason, Context& context);
   void forget_uncommitted();
@@ -162,12 +161,12 @@ class Slot {
   Duration start_after_{};       // wait before the next engine start
   Duration lease_until_{};       // valid before this
   unsigned offline_rounds_ = 0;  // snapshots stored without a valid lease
-  std::uint64_t commit_id_ = 0;  // waited for; 0: none
+  std::uint64_t commit_id_ = 0;  // open request; 0: none
   Duration commit_retry_{};
   unsigned commit_tries_ = 0;
   std::map<ExpertId, Epoch> behind_;
-  std::vector<pb::ObjectRef>
-      left_;  // checkpoints of dropped work, kept until a newer assignment omits them
+  // Checkpoints of dropped work, kept until a newer assignment omits them.
+  std::vector<pb::ObjectRef> left_;
 };
 
 }  // namespace skerry::daemon

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When an engine counts as hung, and how often one may be started again. Part
-// of the core.
+// Hang detection and the restart budget of engines. Part of the core.
 #pragma once
 
 #include <deque>
@@ -9,26 +8,29 @@
 
 namespace skerry::daemon {
 
-inline constexpr Duration kHangLeast = seconds(60);  // no word for this long, or
-inline constexpr int kHangFactor = 10;               // ten times the usual gap: killed
-inline constexpr Duration kStartSilence =
-    seconds(120);  // before Ready: one part of a start on a cold GPU and disk
-inline constexpr Duration kFirstStepSilence =
-    seconds(600);  // from Ready: nobody knows yet how long a step takes here
-inline constexpr Duration kStallExcused =
-    seconds(5);  // the daemon itself stood still: nobody is to blame
+// An engine is hung after max(kHangLeast, kHangFactor · usual gap) without a
+// message.
+inline constexpr Duration kHangLeast = seconds(60);
+inline constexpr int kHangFactor = 10;
+// Before Ready: for one phase of a start with a cold GPU and disk.
+inline constexpr Duration kStartSilence = seconds(120);
+// After Ready, for the first step: its duration is not known yet.
+inline constexpr Duration kFirstStepSilence = seconds(600);
+// If the daemon itself stalled for longer, it extends the engines' deadlines.
+inline constexpr Duration kStallExcused = seconds(5);
 
-// The usual gap between an engine's words, slowly forgotten.
+// Detects a hung engine by the usual gap between its messages, whose estimate
+// decays slowly.
 class HangWatch {
  public:
-  void starting(Duration now);  // its program was started, or it begins the next part of its start
-  void heard(Duration now);     // Ready, and every word after it
-  // It waits for us: its silence is no sign.
+  void starting(Duration now);  // its program was started, or its start entered the next phase
+  void heard(Duration now);     // Ready, and every message after it
+  // The engine waits for the daemon: its silence does not count.
   void hold(Duration now) { last_ = now; }
-  // The time at which the engine counts as hung. Never, until its program was
-  // started: what is read for it before that waits for our disk.
+  // RETURNS: when the engine counts as hung; kNever until its program was
+  // started, because reads before that wait for the daemon's own disk.
   Duration limit() const;
-  // The daemon did not run for this long, and cannot have heard anything.
+  // The daemon stalled for this long and received no message.
   void excuse(Duration stalled) { last_ += stalled; }
 
  private:

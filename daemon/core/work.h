@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a slot trains and how far its work has come: the committed head, the
-// checkpoint whose commit is in flight, and the newest one that is stored but
-// not sent. head ← in_flight ← latest, each the parent of the next.
+// A slot's work and its progress: the committed head, the checkpoint whose
+// commit is in flight, and the newest stored checkpoint that was not sent. Each
+// is the parent of the next: head ← in_flight ← latest.
 #pragma once
 
 #include <optional>
@@ -25,30 +25,30 @@ struct Work {
   pb::SlotAssignment assignment;
   pb::ObjectRef head;
   Step head_step = 0;
-  double head_loss = 0;  // 0: not known, it was another's commit
+  double head_loss = 0;  // 0: unknown, another node committed it
   std::optional<Checkpoint> in_flight;
   std::optional<Checkpoint> latest;
 
   ExpertId expert() const { return {RunId(assignment.run()), assignment.expert()}; }
   Epoch epoch() const { return Epoch(assignment.epoch()); }
-  // Where an engine would go on from.
+  // The checkpoint that an engine would resume from.
   const pb::ObjectRef& resume() const;
   Step resume_step() const;
-  // The parent of what is stored next.
+  // The parent of the next stored checkpoint.
   const pb::ObjectRef& parent() const { return in_flight ? in_flight->object : head; }
   bool has_uncommitted() const { return in_flight || latest; }
-  // A newer snapshot replaces one that was never sent and takes its span over.
+  // A newer checkpoint replaces one that was never sent, and covers its steps.
   void add(Checkpoint stored);
-  // `in_flight` is the head now.
+  // Makes `in_flight` the head.
   void committed();
 };
 
 Work new_work(const pb::SlotAssignment& assignment);
 pb::SavedSlot save(const Work& work);
-// kCorrupt where a field cannot be what was saved.
+// ON FAILURE: kCorrupt if save() cannot have written a field.
 Result<void> check_saved(const pb::SavedSlot& saved);
 Work load(const pb::SavedSlot& saved);  // REQUIRES: check_saved
-// Means weighted by samples; sums.
+// RETURNS: means weighted by samples, and sums.
 pb::Metrics combine(const pb::Metrics& first, const pb::Metrics& second);
 
 }  // namespace skerry::daemon

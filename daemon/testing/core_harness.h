@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drives a daemon's core by hand in tests: virtual time, one slot or more, and
-// shorthands for what a coordinator, an engine and a disk would say. Every
-// effect of every step is kept.
+// Drives a daemon's core in tests, with virtual time and one or more slots.
+// Helpers stand in for the coordinator, the engine and the disk. The harness
+// keeps every effect of every step.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ class Harness {
     step(Tick{});
   }
 
-  // ---- The coordinator's words ----
+  // ---- Messages of the coordinator ----
   pb::ControlReply reply_to(std::uint64_t id) {
     pb::ControlReply reply;
     reply.set_id(id);
@@ -97,7 +97,7 @@ class Harness {
     *assignment.add_shards() = object("shard");
     return assignment;
   }
-  // A new version of the assignment, told by heartbeat, asked for and answered.
+  // A new assignment version: announced by heartbeat, requested and answered.
   void assign(const std::vector<pb::SlotAssignment>& slots) {
     ++version;
     assigned = slots;
@@ -128,7 +128,7 @@ class Harness {
     sent.clear();
     say(reply);
   }
-  // Heartbeats answered and leases renewed for this long.
+  // Answers heartbeats and renews leases for this long.
   void live(Duration time) {
     for (const Duration until = now + time; now < until;) {
       pass(std::min<Duration>(std::chrono::seconds(1), until - now));
@@ -162,7 +162,7 @@ class Harness {
     say(reply);
   }
 
-  // ---- The engine's and the disk's ----
+  // ---- Events of the engine and the disk ----
   void stored(const std::string& name) { step(ObjectStored{blake2b(name)}); }
   void stored(const std::string& name, const CheckpointFacts& facts) {
     step(ObjectStored{blake2b(name), {}, facts});
@@ -218,7 +218,7 @@ class Harness {
     answer_heartbeat();
   }
 
-  // ---- What it did ----
+  // ---- Effects so far ----
   using Has = bool (pb::ControlRequest::*)() const;
   bool has_sent(Has has) const {
     for (const auto& request : sent) {
@@ -238,7 +238,7 @@ class Harness {
     return {};
   }
   SlotView view(unsigned slot = 0) const { return core->slots().at(slot); }
-  // An engine was started that nobody has taken yet.
+  // Whether the core started an engine that the test has not taken yet.
   bool started() const { return !starts.empty() && starts.back().engine != engine; }
   void take_engine() { engine = starts.back().engine; }
 
