@@ -54,8 +54,8 @@ std::vector<pb::ExpertInfo> drawn_by(const pb::RunInfo& run, const Sampling& sam
   return jobs;
 }
 
-// They commit on their own: the least of their steps would stand still while
-// others learn, and the mean moves with each commit and ends at the target.
+// Experts commit independently. The minimum of their steps would stand still
+// while others learn; the mean moves with each commit and ends at the target.
 std::uint64_t mean_step(const std::vector<pb::ExpertInfo>& jobs) {
   std::uint64_t steps = 0;
   for (const pb::ExpertInfo& job : jobs) steps += job.step();

@@ -23,8 +23,8 @@ struct CreateOptions {
   bool example = false;
 };
 
-// The weights that the run file names by their folder are checked against the
-// model that the coordinator would train, and uploaded unless this is a dry
+// Checks the initial weights, which the run file names by folder, against the
+// model that the coordinator would train. Uploads them unless this is a dry
 // run.
 Result<void> hand_over_weights(Command& command, pb::RunCreate& create) {
   const std::string folder = create.spec().init();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// dataset.json of an ingested dataset: what is in the folder. Bytes from disk:
-// everything is checked before use. Failure rule: kNotFound without the file,
-// kCorrupt for one that contradicts itself or the folder.
+// Reads dataset.json, the index of an ingested dataset's folder. Validates
+// every field before use.
+//
+// ON FAILURE: kNotFound without the file; kCorrupt if it contradicts itself or
+// the folder.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +16,8 @@ namespace skerry::cli {
 
 struct DatasetFileEntry {
   std::string name;
-  std::string role;  // shard, router, partition, fit, test; weights, which no dataset.json names
-  std::int32_t partition = -1;  // −1: of all
+  std::string role;  // shard, router, partition, fit, test; weights (never in a dataset.json)
+  std::int32_t partition = -1;  // −1: belongs to all
   std::uint64_t samples = 0;
   std::uint64_t bytes = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turning images or latents into a dataset folder, by the engine, where the CLI
-// runs.
+// Ingests images or latents into a dataset folder, by running the engine on
+// this machine.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,12 @@ struct IngestOptions {
   bool latents_scaled = false;
 };
 
-// The folder for this very request: beside the images where one can write
-// there, else in $TMPDIR.
+// RETURNS: the folder for exactly these options: beside the images if that
+// place is writable, else in $TMPDIR.
 std::string ingest_folder(const IngestOptions& options, const Surroundings& around);
 
-// Runs the engine, or finds what an earlier call left complete. Returns the
-// dataset folder.
+// Runs the engine, unless an earlier call completed the same dataset.
+// RETURNS: the dataset folder.
 Result<std::string> ingest(const IngestOptions& options, Surroundings& around);
 
 }  // namespace skerry::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dataset folder as objects that the coordinator can fetch.
+// Serves a dataset folder as objects that the coordinator can fetch.
 #pragma once
 
 #include <memory>
@@ -14,13 +14,13 @@ namespace skerry::cli {
 
 struct ServedDataset {
   pb::DatasetAdd announcement;
-  std::unique_ptr<exchange::FolderShelf>
-      shelf;  // offers every file; each chunk is checked as it is read
+  // Offers every file; verifies each chunk as it is read.
+  std::unique_ptr<exchange::FolderShelf> shelf;
   std::uint64_t bytes = 0;
 };
 
-// Hashes every file: the person sees the progress. kExhausted where the
-// description is longer than a message.
+// Hashes every file and shows the progress.
+// ON FAILURE: kExhausted if the description does not fit into a message.
 Result<ServedDataset> open_dataset(const DatasetIndex& index, const std::string& name,
                                    Surroundings& around);
 

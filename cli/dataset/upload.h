@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dataset on its way to the coordinator.
+// Uploads a dataset to the coordinator.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace skerry::cli {
 
-// What the coordinator knows of it.
+// RETURNS: the coordinator's state of the dataset.
 Result<pb::DatasetInfo> one_dataset(Command& command, const std::string& name);
 
-// Announces it and answers for its chunks until the coordinator has all of
-// them. The same again goes on where it stopped; kConflict: the name is taken
-// by other content.
+// Announces the dataset and serves its chunks until the coordinator has all of
+// them. A repeated upload resumes.
+// ON FAILURE: kConflict if other content has the name.
 Result<void> upload(Command& command, const std::string& name, const DatasetIndex& index);
 
 }  // namespace skerry::cli

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run's ensemble as it is committed now, from the coordinator; the run need
-// not be finished.
+// Fetches the committed ensemble of a run, finished or not, from the
+// coordinator.
 #pragma once
 
 #include <string>
@@ -12,14 +12,15 @@
 
 namespace skerry::cli {
 
-// What the coordinator says of it; not checked, and without checkpoints where
-// none is committed.
+// RETURNS: the coordinator's reply, unchecked; an expert without a commit has
+// no checkpoint in it.
 Result<pb::EnsembleReply> describe_ensemble(Command& command, const std::string& run);
 
-// Fetches it into `folder`, which must not exist, and returns what was fetched:
-// later checkpoints than at first where the run went on meanwhile and dropped
-// some. Fails as check_ensemble and fetch_ensemble do, which say what `kept`
-// is.
+// Fetches the ensemble into `folder`. `kept` is that of fetch_ensemble.
+// REQUIRES: `folder` does not exist.
+// RETURNS: the ensemble that was fetched. If the run dropped checkpoints
+// meanwhile, it contains later ones than the first reply.
+// ON FAILURE: as check_ensemble and fetch_ensemble.
 Result<pb::EnsembleReply> fetch_committed(Command& command, const std::string& run,
                                           const std::string& folder, const Extras& extras,
                                           Terminal& terminal, const std::string& kept = "");

@@ -83,7 +83,8 @@ Result<void> link_to_transformer(const std::string& folder, const std::string& n
 
 }  // namespace
 
-// What does not open is told by whoever needs all of it.
+// A file that does not open counts as unscaled here. Callers that need the
+// router's file report it.
 std::optional<LatentScaling> latent_scaling(const std::string& ensemble) {
   const auto file = storage::Safetensors::open(router_folder(ensemble) + "/router.safetensors");
   if (!file.has_value()) return std::nullopt;

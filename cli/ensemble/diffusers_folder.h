@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes an ensemble folder one model for diffusers, beside the experts:
+// Writes the files that make an ensemble folder a single diffusers model:
 // model_index.json, pipeline.py, scheduler/, and in transformer/ the code that
-// joins experts and router. The experts and the router's statistics live in
-// transformer/, because diffusers moves, saves and downloads a model by its
-// folder; expert_K and router beside it are links to them.
+// combines experts and router. The experts and the router's statistics are in
+// transformer/ too, since diffusers moves, saves and downloads whole folders.
+// expert_K and router are links to them.
 #pragma once
 
 #include <optional>
@@ -18,21 +18,23 @@ namespace skerry::cli {
 // transformer/skerry_ensemble.py and pipeline.py.
 extern const std::string_view kEnsembleScript, kPipelineScript;
 
-// How the latents of the dataset were scaled for training, as the router's file
-// in `ensemble` says; none where it says nothing of it, as of pixels.
+// How the latents of the dataset were scaled for training.
 struct LatentScaling {
   double scale = 1, shift = 0;
 };
+// RETURNS: the scaling in the router's file of `ensemble`; none if the file
+// names none, as for pixels.
 std::optional<LatentScaling> latent_scaling(const std::string& ensemble);
-// Grey or colour, and not scaled as latents are; any other number of channels
-// is latents of an autoencoder.
+// Whether the model draws pixels: it has 1 or 3 channels and no latent scaling.
+// Otherwise it draws latents of an autoencoder.
 bool draws_pixels(const std::string& ensemble, const pb::ModelSpec& model);
 
 std::string expert_folder(const std::string& ensemble, std::uint32_t expert);
 std::string router_folder(const std::string& ensemble);
 
-// Writes all but experts and router, which are in place already, and links
-// these. Where the file system has no symbolic links, they are copied.
+// Writes all files but those of experts and router, and links these. Copies
+// them if the file system has no symbolic links.
+// REQUIRES: experts and router are in place.
 Result<void> write_diffusers_files(const std::string& folder, const pb::EnsembleReply& ensemble);
 
 }  // namespace skerry::cli

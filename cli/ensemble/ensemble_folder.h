@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder that `ensemble fetch` makes: experts in diffusers' form, the
-// router's statistics, what joins them to one model, a model card, an index and
-// sums.
-// It is built as DIR.partial, which an interrupted fetch leaves for the next
-// one, and gets its name when it is whole.
+// Builds the folder of `ensemble fetch`: experts in diffusers' form, the
+// router's statistics, the combined model's code, a model card, an index and
+// checksums.
+//
+// The folder is built as DIR.partial and renamed when it is complete. An
+// interrupted fetch leaves DIR.partial, and the next fetch resumes it.
 #pragma once
 
 #include <string>
@@ -15,31 +16,31 @@
 
 namespace skerry::cli {
 
-// Fails before anything is fetched: kConflict where `folder` exists or an
-// expert has no checkpoint yet, kCorrupt where the coordinator's answer
-// contradicts itself.
+// Checks an ensemble before anything is fetched.
+// ON FAILURE: kConflict if `folder` exists or an expert has no checkpoint yet;
+// kCorrupt if the coordinator's reply contradicts itself.
 Result<void> check_ensemble(const pb::EnsembleReply& ensemble, const std::string& folder);
 
-// What `ensemble.json` says.
+// RETURNS: the content of `ensemble.json`.
 std::string ensemble_index(const pb::EnsembleReply& ensemble);
 
 bool is_laggard(const pb::EnsembleExpert& expert);
-// Experts that are behind the target.
+// RETURNS: the experts that are behind the target.
 std::vector<std::uint32_t> laggards(const pb::EnsembleReply& ensemble);
 
-// What may come beside the averaged weights, at four times the bytes to fetch.
+// Optional content beside the averaged weights; quadruples the bytes to fetch.
 struct Extras {
-  bool raw_weights =
-      false;  // expert_K/diffusion_pytorch_model.raw.safetensors, diffusers' variant "raw"
+  // expert_K/diffusion_pytorch_model.raw.safetensors, diffusers' variant "raw".
+  bool raw_weights = false;
   bool training_state = false;  // expert_K/training_state.safetensors: raw weights and moments
   bool any() const { return raw_weights || training_state; }
 };
 
-// Fetches into FOLDER.partial, assembles, renames. kUnavailable: the run may
-// have gone on and dropped one of these checkpoints: ask for the ensemble anew.
-// What came lies in the folder `kept` and stays there, and a later fetch with
-// the same extras asks for nothing that it finds there; empty: what came goes
-// with FOLDER.partial.
+// Fetches into FOLDER.partial, assembles the ensemble, and renames the folder.
+// `kept`: a folder that keeps the fetched data for a later fetch with the same
+// extras. If empty, the data is deleted with FOLDER.partial.
+// ON FAILURE: kUnavailable if the run may have dropped one of these
+// checkpoints; request the ensemble again.
 Result<void> fetch_ensemble(const pb::EnsembleReply& ensemble, const std::string& folder,
                             const Extras& extras, ObjectSource& source, Terminal& terminal,
                             const std::string& kept = "");

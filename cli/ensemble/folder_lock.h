@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One process at a time in a folder that is being made. The lock is the
-// kernel's: it goes with the process, however that ends, and leaves no file.
+// Locks a folder under construction to one process at a time. The kernel holds
+// the lock: it ends with the process, even after a crash, and leaves no file.
 #pragma once
 
 #include <string>
@@ -10,8 +10,9 @@
 
 namespace skerry::cli {
 
-// Makes the folder where it is missing; held until the descriptor is closed.
-// kConflict, with `busy` as the message, where another process holds it.
+// Creates the folder if it is missing, and locks it.
+// ON FAILURE: kConflict with the message `busy` if another process holds it.
+// LIFETIME: the lock is held until the descriptor is closed.
 Result<UniqueFd> lock_folder(const std::string& folder, const std::string& busy);
 
 }  // namespace skerry::cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// README.md of an ensemble folder: what the model is, what it learned from, how
-// far it came, how to use it. What only its owner can know, the licences above
-// all, is left open and marked so.
+// Writes README.md, the model card of an ensemble folder: the model, its
+// dataset, its progress and its use. Fields that only the owner can fill in,
+// such as the licences, are marked as open.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace skerry::cli {
 
-// Names from the coordinator are shown as Markdown text, never as markup.
-// `folder`: where the router's file is in place.
+// Names from the coordinator appear as Markdown text, never as markup.
+// `folder`: the ensemble folder, with the router's file in place.
 std::string model_card(const pb::EnsembleReply& ensemble, const std::string& folder);
 
 }  // namespace skerry::cli

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How pictures are drawn from an ensemble: the options that commands share, and
-// the words by which skerry-engine is asked. Thread rule: one thread.
+// Sampling from an ensemble: the options that commands share, and the command
+// line of skerry-engine.
+//
+// THREADS: one.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +28,23 @@ struct Sampling {
   std::string precision = "fp32";       // or bf16
   std::string vae;                      // empty: pixels need none
   std::optional<std::string> label;     // none: all classes in turn
-  std::uint64_t seed = 0;               // the same draws the same images
+  std::uint64_t seed = 0;               // the same seed draws the same images
   std::uint32_t threads = 0;            // 0: the engine's choice
-  std::optional<std::uint32_t> expert;  // draws every image, in place of the route
+  std::optional<std::uint32_t> expert;  // draws every image, instead of the route
 };
 
-// -n, --steps, --solver, … with what `sampling` holds as their defaults. It
-// must outlive `command`.
+// Adds -n, --steps, --solver, … with the values in `sampling` as defaults.
+// LIFETIME: `sampling` outlives `command`.
 void add_sampling_options(CLI::App& command, Sampling& sampling);
 
-// The engine takes a class by its number. `label` is a class or its number;
-// kInvalid for another.
+// RETURNS: the number of a class, as the engine expects it; `label` is the
+// class's name or number.
+// ON FAILURE: kInvalid for an unknown class.
 Result<std::string> label_number(const std::string& label, const std::vector<std::string>& classes);
 
-// What draws the grid `output` from the ensemble in `folder`. REQUIRES: the
-// label, where there is one, is a number.
+// RETURNS: the command line that draws the grid `output` from the ensemble in
+// `folder`.
+// REQUIRES: the label, if set, is a number.
 std::vector<std::string> sampling_words(const std::string& engine, const std::string& folder,
                                         const Sampling& sampling, const std::string& output);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What commands that follow a run until it ends have in common.
+// Follows a run until it ends; shared by commands that wait for a run.
 #pragma once
 
 #include <functional>
@@ -10,16 +10,18 @@
 
 namespace skerry::cli {
 
-// The one run that the answer shows.
+// RETURNS: the run in the reply.
+// ON FAILURE: also if the reply does not hold exactly one run.
 Result<pb::RunInfo> one_run(Command& command, const pb::AdminRequest& request);
 
-// done, failed or stopped.
+// Whether the run is done, failed or stopped.
 bool has_ended(const pb::RunInfo& run);
 
-// Shows `seen` the run every second, at its end for the last time: kExitOk
-// where it is done, kExitUnhealthy where it failed or was stopped, which it
-// says. A failure of `seen` ends it too; a coordinator that goes away does not
-// (patience.h).
+// Calls `seen` with the run every second, and once more at its end. Retries
+// while the coordinator is away (patience.h).
+// RETURNS: kExitOk if the run is done. kExitUnhealthy if it failed or was
+// stopped, which follow_run prints.
+// ON FAILURE: a failure of `seen` ends it too.
 Result<int> follow_run(Command& command, const std::string& name,
                        const std::function<Result<void>(const pb::RunInfo&)>& seen);
 

@@ -1,7 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// [model] init: weights that every expert of a run starts from. They travel as
-// a dataset of one file, which the coordinator hands to nodes beside their
-// shards.
+// SPDX-License-Identifier: Apache-2.0 The `init` key of [model]: initial
+// weights for every expert of a run. They are uploaded as a dataset of one
+// file, which nodes fetch together with their shards.
 #pragma once
 
 #include <string>
@@ -11,13 +10,14 @@
 
 namespace skerry::cli {
 
-// `folder` is expert_K/ of a fetched ensemble, or what else diffusers'
-// DiTTransformer2DModel wrote in one file. kNotFound: it holds no weights;
-// kInvalid names the tensor that is not as the model's.
+// Checks weights against a model. `folder` is expert_K/ of a fetched ensemble,
+// or another single-file output of diffusers' DiTTransformer2DModel.
+// ON FAILURE: kNotFound if it holds no weights; kInvalid names a tensor that
+// does not match the model's.
 Result<void> check_initial_weights(const std::string& folder, const pb::ModelSpec& model);
 
-// Uploads them, unless they are there, and returns the name of the dataset: a
-// function of their bytes.
+// Uploads the weights unless the coordinator has them.
+// RETURNS: the dataset's name, a function of the weights' bytes.
 Result<std::string> upload_initial_weights(Command& command, const std::string& folder,
                                            const pb::ModelSpec& model);
 

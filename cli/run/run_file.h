@@ -1,8 +1,10 @@
-// SPDX-License-Identifier: Apache-2.0
-// run.toml: what a person writes to start a run. Its keys are a contract: later
-// versions may add keys whose defaults leave older files' runs unchanged; none
-// is renamed; a key that is not known is an error. Failure rule: kInvalid with
-// FILE:LINE:COLUMN, what was expected and what was found.
+// SPDX-License-Identifier: Apache-2.0 Parses run.toml, the file that describes
+// a run. Its keys are stable: newer versions may add keys, with defaults that
+// keep the meaning of older files, and never rename one. An unknown key is an
+// error.
+//
+// ON FAILURE: kInvalid with FILE:LINE:COLUMN, what was expected and what was
+// found.
 #pragma once
 
 #include <string>
@@ -17,7 +19,7 @@ namespace skerry::cli {
 Result<pb::RunSpec> parse_run_file(std::string_view toml, const std::string& shown_as);
 Result<pb::RunSpec> read_run_file(const std::string& path);  // "-": standard input
 
-// A complete run file with every key, its default and its meaning;
+// RETURNS: a complete run file with every key, its default and its meaning.
 // parse_run_file accepts it.
 std::string example_run_file();
 

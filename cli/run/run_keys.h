@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of a run file as a table: the parser, the example and the
-// suggestions all read it.
+// The table of a run file's keys, which the parser, the example and the
+// suggestions share.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +17,26 @@ namespace skerry::cli {
 enum class Kind { kText, kWhole, kNumber, kSwitch };
 using Value = std::variant<std::string, std::int64_t, double, bool>;
 
-// What a key expects and where its value goes.
+// A key, the values it accepts, and the field that its value sets.
 struct RunKey {
-  std::string_view section;  // "": the top
+  std::string_view section;  // "": the top level
   std::string_view name;
   Kind kind;
   std::string_view expected;  // "a whole number from 1 to 65536"
   double least = 0;           // of whole numbers and numbers
   double most = 0;
-  std::string_view standard;  // default, as it is written in a file; empty: none
-  std::string_view example;   // for a new file, where that is not the default
+  std::string_view standard;  // default, as written in a file; empty: none
+  std::string_view example;   // for a new file, if it differs from the default
   std::string_view meaning;
-  Result<void> (*set)(pb::RunSpec&, const Value&);  // may refuse with its own words
+  Result<void> (*set)(pb::RunSpec&, const Value&);  // may refuse with its own message
 };
 
 std::span<const RunKey> run_keys();
 const RunKey* find_run_key(std::string_view section, std::string_view name);
 bool is_run_section(std::string_view name);
 
-// The known word that is nearest to `found`, where it is near enough to be
-// meant; else empty.
+// RETURNS: the known word nearest to `found`, if it is near enough to be meant;
+// else empty.
 std::string_view nearest_word(std::string_view found, std::span<const std::string_view> words);
 
 }  // namespace skerry::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run as JSON and as a table.
+// Prints runs as JSON and as tables.
 #pragma once
 
 #include "cli/shell/output.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words by which a run file names what the protocol numbers: read and shown
-// from one table.
+// The names in a run file for the protocol's enumerators. Parser and printer
+// share these tables.
 #pragma once
 
 #include <array>
@@ -25,7 +25,8 @@ inline constexpr Words<pb::TimeDistribution, 2> kTimeDistributionWords{
 inline constexpr Words<pb::StateForm, 2> kStateWords{
     {{"full", pb::STATE_FORM_FULL}, {"lean", pb::STATE_FORM_LEAN}}};
 
-// The first word for a number that a newer version wrote.
+// RETURNS: the name of `value`; for a number from a newer version, the first
+// name.
 template <class Enum, std::size_t N>
 std::string_view word_of(const Words<Enum, N>& words, Enum value) {
   for (const auto& [word, named] : words) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line as a whole: parses the words, runs the command, turns its
-// outcome into an exit status.
+// The `skerry` program: parses the command line, runs the command, and returns
+// its exit status.
 #pragma once
 
 #include <string>
@@ -10,8 +10,9 @@
 
 namespace skerry::cli {
 
-// `words` without the program's name. Returns the exit status; errors are
-// printed to standard error.
+// `words`: the arguments without the program's name.
+// RETURNS: the exit status.
+// ON FAILURE: prints the error to standard error.
 int run_cli(const std::vector<std::string>& words, Surroundings& around);
 
 }  // namespace skerry::cli

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every command has at hand: the options that stand before or after any of
-// them, the connection, made at its first use, and the way to talk to a person.
-// A command is chosen by the parser and runs after it.
+// The context of a command: the global options, the connection and the output.
+// The connection opens at its first use. The parser chooses a command, which
+// runs after the parser.
 #pragma once
 
 #include <functional>
@@ -29,10 +29,11 @@ class Command {
   bool json() const { return format_name == "json"; }
   bool colour() const { return colour_wanted(around); }
   std::ostream& out() { return around.out(); }
-  void tell(const std::string& words);  // a line for a person, on standard error
+  void tell(const std::string& words);  // prints a line to standard error
 
-  // Asks on a terminal unless --yes was given; kConflict where the answer is
-  // no. Scripts are not asked.
+  // Asks for confirmation on a terminal, unless --yes was given. Scripts are
+  // not asked.
+  // ON FAILURE: kConflict if the answer is no.
   Result<void> confirm(const std::string& question);
 
   Surroundings& around;
@@ -45,15 +46,14 @@ class Command {
   std::unique_ptr<AdminClient> client_;
 };
 
-// A request with one name in it: named(&pb::AdminRequest::mutable_node_show,
-// "host-3").
+// RETURNS: a request with one name in it, as in
+// named(&pb::AdminRequest::mutable_node_show, "host-3").
 pb::AdminRequest named(pb::Named* (pb::AdminRequest::*part)(), const std::string& name);
 
-// The part of a reply that was asked for, or kCorrupt: the coordinator answered
-// something else.
+// RETURNS: kCorrupt, for a reply of another type than the request's.
 Error unexpected_reply();
 
-// Every page of a list, `after` being the name that the last page ended with.
+// Fetches every page of a list. `after` is the last name of the page before.
 template <class Item>
 Result<std::vector<Item>> list_all(
     Command& command, pb::ListRequest* (pb::AdminRequest::*part)(),
@@ -71,14 +71,14 @@ Result<std::vector<Item>> list_all(
   }
 }
 
-// Each adds its commands to the root.
+// Each function adds its commands to the root.
 void add_token_commands(CLI::App& root, Command& command);
 void add_login_command(CLI::App& root, Command& command);
 void add_node_commands(CLI::App& root, Command& command);
 void add_peer_commands(CLI::App& root, Command& command);
 void add_dataset_commands(CLI::App& root, Command& command);
 void add_run_commands(CLI::App& root, Command& command);
-void add_preview_command(CLI::App& run, Command& command);  // to the commands of a run
+void add_preview_command(CLI::App& run, Command& command);  // to the `run` commands
 void add_event_commands(CLI::App& root, Command& command);
 void add_ensemble_commands(CLI::App& root, Command& command);
 void add_sample_command(CLI::App& root, Command& command);

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Shell completion, made from the parser's own tree so that it never lags
-// behind it.
+// SPDX-License-Identifier: Apache-2.0 Generates shell completion scripts from
+// the parser's tree, so that they always match the commands.
 #pragma once
 
 #include <string>
@@ -12,7 +11,7 @@ class App;
 namespace skerry::cli {
 
 std::string bash_completion(const CLI::App& root);
-std::string zsh_completion(const CLI::App& root);  // bash's, through zsh's own bridge
+std::string zsh_completion(const CLI::App& root);  // wraps bash's by zsh's bashcompinit
 std::string fish_completion(const CLI::App& root);
 
 }  // namespace skerry::cli

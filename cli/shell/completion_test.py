@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Asks each shell that is installed what it would offer, as if someone had pressed tab: bash always, zsh and fish where there are any."""
+"""Completes words in each installed shell, as if a person pressed tab.
+
+bash is always there; zsh and fish are tested if they are installed.
+"""
 
 import pathlib
 import shutil
@@ -10,10 +13,14 @@ import tempfile
 import unittest
 
 SKERRY = pathlib.Path(sys.argv.pop(1))
-BASH = 'source "$1/completion"; COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); _skerry; printf "%s\\n" "${COMPREPLY[@]}"'
+BASH = (
+    'source "$1/completion"; COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); _skerry; '
+    'printf "%s\\n" "${COMPREPLY[@]}"'
+)
 ZSH = (
     'autoload -Uz compinit; compinit -u -d "$1/dump"; source "$1/completion"; '
-    'words=("${@:2}"); COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); compgen -F _skerry -- "${@[-1]}"'
+    'words=("${@:2}"); COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); '
+    'compgen -F _skerry -- "${@[-1]}"'
 )
 
 

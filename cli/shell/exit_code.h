@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the program's exit status tells a script.
+// The exit statuses of `skerry`, for scripts.
 #pragma once
 
 #include "base/result.h"
@@ -20,7 +20,8 @@ enum ExitCode : int {
 };
 
 ExitCode exit_code(ErrorCode code);
-// What an exit status of skerry-engine means: its numbers are ours.
+// RETURNS: the error that an exit status of skerry-engine means. The engine
+// uses the same numbers.
 ErrorCode code_of_engine(int status);
 
 }  // namespace skerry::cli

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0
-// How answers are printed: a table for people or JSON for scripts. Each JSON
-// object carries "api_version"; a list is {"api_version", "items": […]}.
-// Colours only on a terminal and without NO_COLOR.
+// SPDX-License-Identifier: Apache-2.0 Prints replies as tables for people or as
+// JSON for scripts. Each JSON object has "api_version"; a list is
+// {"api_version", "items": […]}. Colours appear only on a terminal and without
+// NO_COLOR.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct Cell {
   Paint paint = Paint::kPlain;
 };
 
-// Columns as wide as their widest cell, two spaces between them; control
-// characters in cells are shown as '?'.
+// A table whose columns are as wide as their widest cell, with two spaces
+// between them. Control characters in cells appear as '?'.
 class Table {
  public:
   explicit Table(std::vector<std::string> headings) : headings_(std::move(headings)) {}
@@ -50,7 +50,7 @@ class Table {
 bool colour_wanted(const Surroundings& around);
 std::string painted(std::string_view words, Paint paint, bool colour);
 
-// {"api_version": …} before the object's own fields.
+// RETURNS: the object with "api_version" before its own fields.
 Json versioned(Json object);
 void print_object(std::ostream& out, Json object);
 void print_items(std::ostream& out, Json items);

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0
-// What a command that follows something does while the coordinator is away, for
-// a restart or a broken link: it asks again, and says so once. A coordinator
-// that was never there is an error at once.
+// SPDX-License-Identifier: Apache-2.0 Retry policy of commands that follow a
+// run or events. While the coordinator is away, for a restart or a broken link,
+// the command retries, and reports so once. A coordinator that never replied is
+// an error at once.
 #pragma once
 
 #include "base/result.h"
@@ -9,14 +9,15 @@
 
 namespace skerry::cli {
 
-// Whether the same request may succeed later: a coordinator that is away comes
-// back.
+// Whether the same request may succeed later, because a coordinator that is
+// away returns.
 bool may_pass(const Error& error);
 
 class Patience {
  public:
-  explicit Patience(Command& command) : command_(command) {}  // which must outlive this
-  // Whether to ask again after this failure.
+  // LIFETIME: `command` outlives this.
+  explicit Patience(Command& command) : command_(command) {}
+  // RETURNS: whether to retry after this failure.
   bool bears(const Error& error);
   void answered();
   bool away() const { return away_; }

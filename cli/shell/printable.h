@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Bytes from others as text that a terminal and JSON can bear: invalid UTF-8
-// and control characters become '?'.
+// SPDX-License-Identifier: Apache-2.0 Makes untrusted bytes safe for a terminal
+// and for JSON: replaces invalid UTF-8 and control characters by '?'.
 #pragma once
 
 #include <string>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The surroundings of the real program: its terminal, its environment, its
-// network.
+// The production Surroundings: the real terminal, environment and network.
 #pragma once
 
 #include <memory>
@@ -9,8 +8,9 @@
 
 namespace skerry::cli {
 
-// Also takes over SIGINT: prints the parting words and leaves with status 130,
-// whatever was under way. Once a process.
+// Also installs a SIGINT handler, which prints the parting words and exits with
+// status 130 at once.
+// REQUIRES: called once in a process.
 std::unique_ptr<Surroundings> real_surroundings();
 
 }  // namespace skerry::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How this program names itself, in Hello and to people.
+// The name and version of this program, for Hello and for people.
 #pragma once
 
 #include <string>

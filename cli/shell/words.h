@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small readings of what people write and of what messages carry.
+// Parses and prints durations, roles and slot phases.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace skerry::cli {
 
-// "90s", "15m", "24h", "7d", or seconds.
+// Parses "90s", "15m", "24h", "7d", or a number of seconds.
 Result<std::chrono::seconds> parse_duration(const std::string& words);
 
 const char* role_name(pb::Role role);

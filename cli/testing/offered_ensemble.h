@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of what fetches an ensemble.
+// Fixture for tests that fetch an ensemble.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -98,7 +98,7 @@ class OfferedEnsemble : public testing::Test {
   }
 
   TempFolder folder;
-  bool lean = false;  // the checkpoints that come
+  bool lean = false;  // the form of the checkpoints
   std::string out = folder / "ensemble";
   FakeSurroundings around;
   pb::EnsembleReply ensemble;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small expert for tests: weights as a checkpoint has them, each embedder
-// once, and all bytes different.
+// A small expert for tests: weights in a checkpoint's form, each embedder once,
+// and no two tensors with the same bytes.
 #pragma once
 
 #include <map>
@@ -53,8 +53,9 @@ struct SyntheticCheckpoint {
     linear("proj_out_2", {p * p * model.channels(), h});
   }
 
-  // As a snapshot: ema/ and the state that an ensemble does not need. Of a lean
-  // training all but raw/ is bf16, and is here the first half of the bytes.
+  // RETURNS: a snapshot: ema/ and the state that an ensemble does not need. In
+  // lean training all but raw/ is bf16; here that is the first half of the
+  // bytes.
   std::string snapshot(bool lean = false) const {
     std::vector<storage::TensorView> tensors;
     for (const auto& [name, tensor] : ema) {

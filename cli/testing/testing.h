@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Surroundings and a coordinator for tests of commands: what is asked is
-// recorded, answers are told beforehand, chunks come from a map, time passes
-// only while a command waits.
+// Fake Surroundings and a fake coordinator for tests of commands. The fake
+// records requests and replies with prepared answers. Chunks come from a map.
+// Time advances only while a command waits.
 #pragma once
 
 #include <algorithm>
@@ -21,15 +21,16 @@
 
 namespace skerry::cli {
 
-// What a coordinator would say; outlives the clients.
+// The fake coordinator's replies and records.
+// LIFETIME: outlives the clients.
 struct FakeCoordinator {
   using Answer = std::function<Result<pb::AdminReply>(const pb::AdminRequest&)>;
   std::map<pb::AdminRequest::BodyCase, Answer> answers;
   std::vector<pb::AdminRequest> asked;
   std::map<Hash, std::string> chunks;          // what can be fetched
   std::vector<std::pair<Hash, Hash>> fetched;  // (manifest, chunk) in order
-  std::size_t fetches_before_loss = SIZE_MAX;  // then the connection is lost
-  std::function<void(exchange::Shelf&)> pull;  // what it asks of us while we serve
+  std::size_t fetches_before_loss = SIZE_MAX;  // after these the connection is lost
+  std::function<void(exchange::Shelf&)> pull;  // fetches from the command's shelf while it serves
   Place place{.coordinator_key = protocol::Identity::generate().ed25519_key(),
               .endpoints = {"tcp://10.0.0.1:7600", "tcp://10.0.0.1:7601", "tcp://10.0.0.1:7602"},
               .origin = "test"};

@@ -44,9 +44,11 @@ class SkerryEnsemblePipeline(DiffusionPipeline):
         """One image for each of class_labels: a class by name or number, or None.
 
         guidance_scale: v = v_none + guidance_scale · (v_label − v_none); 1: plain.
-        solver: euler or heun (twice the work of a step, far smaller error), or scheduler: what scheduler/ holds.
+        solver: euler; heun (twice the work of a step, far smaller error); or scheduler, the one
+            in scheduler/.
         route: ancestral, top1, top2 or full; None: as the model is set.
-        latents: the noise to start from, [B, C, S, S]. experts: a number for each image, in place of a route.
+        latents: the noise to start from, [B, C, S, S].
+        experts: a number for each image, instead of a route.
         output_type: pil; np or pt in [0, 1]; latent as computed, in [−1, 1].
         """
         model = self.transformer
@@ -106,7 +108,10 @@ class SkerryEnsemblePipeline(DiffusionPipeline):
         return number
 
     def integrate(self, solver, steps, x, velocity):
-        """dx/dt = velocity from t = 1 to 0 in equal steps. Heun's last step is Euler's: at t = 0 models know little."""
+        """Solves dx/dt = velocity from t = 1 to 0 in equal steps.
+
+        Heun's last step is Euler's, because models predict poorly at t = 0.
+        """
         if solver not in ("euler", "heun"):
             raise ValueError(f"expected a solver euler, heun or scheduler, found {solver!r}")
         for i in self.progress_bar(range(steps)):

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Skerry ensemble as one diffusers model: the experts, and the router that joins their velocities.
+"""A Skerry ensemble as one diffusers model: experts, and the router that combines their velocities.
 
-The folder it loads from, and saves to:
+It loads from and saves to this folder:
 
     config.json
     skerry_ensemble.py                    this file
-    expert_0/ … expert_{K-1}/             each a DiTTransformer2DModel of diffusers, usable by itself
+    expert_0/ … expert_{K-1}/             diffusers' DiTTransformer2DModel, each usable by itself
     router/router.safetensors             statistics of the whole dataset
     router/partition-0.safetensors …      statistics of each expert's partition
 
-An expert keeps the number of its partition: where some were removed from the run, theirs are missing, and `expert_indices`
-in config.json lists those that are there.
+An expert keeps the number of its partition. If experts were removed from the run, their numbers
+are missing; `expert_indices` in config.json lists the experts that are present.
 
 Time runs from 0 (data) to 1000 (noise); the model's output is the velocity, noise − data.
 """
@@ -39,10 +39,13 @@ def read_tensors(path):
 
 
 class AnalyticRouter:
-    """p(expert | x_t, t, label) in closed form from the statistics of the partitions. Computes in fp32, where x_t is."""
+    """p(expert | x_t, t, label) in closed form from the statistics of the partitions.
+
+    Computes in fp32, on the device of x_t.
+    """
 
     def __init__(self, files, indices):
-        """`files`: for each file name its (tensors, metadata). `indices` [K]: the numbers of the experts."""
+        """`files`: (tensors, metadata) by file name. `indices` [K]: the experts' numbers."""
         self.files = files
         self.indices = indices
         self.device = torch.device("cpu")
@@ -91,12 +94,12 @@ class AnalyticRouter:
         return self
 
     def prior(self, labels):
-        """[B, K] share of each expert among the samples of a label; a label outside the classes is none."""
+        """[B, K] share of each expert in a label's samples; a label outside the classes is none."""
         blind = len(self.priors) - 1
         return self.priors[torch.where((labels < 0) | (labels >= blind), blind, labels)]
 
     def gaussian_view(self, x, t):
-        """[B, K] log N(x_t; α μ_k, α² Σ_k + t² I) by the Woodbury identity, without its constant."""
+        """[B, K] log N(x_t; α μ_k, α² Σ_k + t² I), Woodbury identity, without its constant."""
         alpha, noise = 1 - t, (t * t).clamp_min(LEAST_NOISE_VARIANCE)  # [B, 1]
         scores = []
         for p in self.partitions:
@@ -114,7 +117,9 @@ class AnalyticRouter:
         return torch.cat(scores, dim=1)
 
     def feature_view(self, x, t):
-        """[B, K] minus the squared distance from the denoised estimate's feature to each expert's nearest centroid."""
+        """[B, K] minus the squared distance from the denoised estimate's feature to each expert's
+        nearest centroid.
+        """
         alpha, noise = 1 - t, (t * t).clamp_min(LEAST_NOISE_VARIANCE)
         gain = alpha * self.variances / (alpha * alpha * self.variances + noise)  # [B, features]
         f = ((x - alpha * self.mean) @ self.basis) * gain
@@ -151,9 +156,11 @@ class AnalyticRouter:
 class SkerryEnsemble(ModelMixin, ConfigMixin):
     """K experts behind the interface of one DiTTransformer2DModel. Comes from `from_pretrained`.
 
-    `route` (see `set_route`) says which experts draw an image:
-    ancestral  one, drawn from the shares of the image's label at its first step and kept: the exact mixture
-    top1, top2 at each step the most probable one or two by the router, their velocities mixed by probability
+    `route` (see `set_route`) selects the experts that draw an image:
+    ancestral  one, sampled from the shares of the image's label at its first step and kept: the
+               exact mixture
+    top1, top2 at each step the router's one or two most probable experts, their velocities mixed
+               by probability
     full       at each step all of them
     """
 
@@ -210,8 +217,11 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         self.router.save(folder / "router")
 
     def draw_experts(self, noise, labels):
-        """[B] the expert of each image, drawn from its label's shares. The chance comes from the noise that the image
-        starts from, so that it is the same in any batch and for the same generator."""
+        """[B] the expert of each image, sampled from its label's shares.
+
+        The sample is a function of the image's initial noise, so that it is the same in any batch
+        and for the same generator.
+        """
         self.router.to(noise.device)
         chance = (noise.cpu().double().flatten(1).sum(1) * 12345.678).remainder(
             1
@@ -223,7 +233,8 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
     def forward(self, hidden_states, timestep, class_labels=None, experts=None, return_dict=True):
         """Velocity at hidden_states [B, C, S, S] and timestep (a number, or [B]) in [0, 1000].
 
-        class_labels [B]: anything outside the classes means none. experts [B]: takes the place of the route.
+        class_labels [B]: anything outside the classes means none.
+        experts [B]: replaces the route.
         """
         x = hidden_states
         t = torch.as_tensor(timestep, dtype=torch.float32, device=x.device).expand(len(x))
@@ -267,7 +278,10 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         return torch.full_like(log_p, -torch.inf).scatter(1, index, best).softmax(1)
 
     def kept_experts(self, x, t, labels):
-        """Those of the trajectory that this step goes on with, or new ones: time only falls within a trajectory."""
+        """The experts of the trajectory that this step continues, or new ones.
+
+        Time only falls within a trajectory.
+        """
         last = self.trajectory
         if last is None or float(t[0]) >= last[0] or not torch.equal(labels, last[1]):
             experts = self.draw_experts(x, labels)
