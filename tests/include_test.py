@@ -57,7 +57,8 @@ def complaints(source, dependencies):
             found.append(f"{source} includes {path}, which only tests may include")
         if path.split("/")[0] not in allowed:
             found.append(
-                f"{source} includes {path}: {folder} may include from {', '.join(sorted(allowed))} only"
+                f"{source} includes {path}: {folder} may include from "
+                f"{', '.join(sorted(allowed))} only"
             )
     if folder in NO_ROCKSDB:
         for path in dependencies:

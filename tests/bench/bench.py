@@ -57,7 +57,7 @@ def memory_mib(pid, field):
 
 
 class PeakOfAnonymous(threading.Thread):
-    """Samples RssAnon of a process, since the kernel keeps a peak of the whole resident set only."""
+    """Samples RssAnon of a process: the kernel keeps a peak of the whole resident set only."""
 
     def __init__(self, pid):
         super().__init__(daemon=True)
@@ -221,7 +221,10 @@ def training(args):
 
 
 def take_turns(arms, args):
-    """Processor seconds of a step of each arm, a figure a turn. The first turn is one step, which says how many make a turn."""
+    """Processor seconds of a step of each arm, one figure a turn.
+
+    The first turn is one step, which determines how many make a turn.
+    """
     end = time.monotonic() + 60 * args.minutes
     seconds, longest = {name: [] for name in arms}, 0
     for turn in range(1 + args.repeats):
@@ -268,7 +271,8 @@ def train(args):
     ratio = ratios(seconds)
     for name, times in seconds.items():
         print(
-            f"{name:14} {spec['batch_size'] / statistics.median(times):8.2f} images/s in {len(times)} turns   ours is {ratio[name]:.2f} times that"
+            f"{name:14} {spec['batch_size'] / statistics.median(times):8.2f} images/s in "
+            f"{len(times)} turns   ours is {ratio[name]:.2f} times that"
         )
     compiled = [ratio[name] for name in RIVALS[1:] if name in ratio]
     return {
@@ -318,9 +322,12 @@ ROUND_SECONDS = 60  # run.toml's default
 
 
 def stall(args):
-    """What a round costs beside its steps: the snapshot, for which training stands still, and what it loses while another program on
-    the same processors stores that checkpoint as the daemon does; and what drawing its images takes, which is done beside the
-    step before."""
+    """The cost of a round beside its steps.
+
+    Measures the snapshot, for which training stops; the slowdown while another program on the same
+    processors stores the checkpoint as the daemon does; and the time to draw the images, which is
+    done during the step before.
+    """
     import tempfile
 
     spec, program = training(args)
@@ -357,7 +364,8 @@ def stall(args):
             lost.append(took[True] - took[False])
             snapshots.append(trainer.ask("snapshot"))
             print(
-                f"turn {turn}: {steps} steps {took[False]:.2f} s, {took[True]:.2f} s while a checkpoint is stored ({stores[-1]:.2f} s), "
+                f"turn {turn}: {steps} steps {took[False]:.2f} s, {took[True]:.2f} s while a "
+                f"checkpoint is stored ({stores[-1]:.2f} s), "
                 f"snapshot {snapshots[-1]:.2f} s",
                 flush=True,
             )
@@ -444,7 +452,8 @@ def router(args):
     levels = []
     for a, b in zip(analytic["levels"], learned["levels"]):
         print(
-            f"{a['t']:5.2f} {a['accuracy']:18.3f} {b['accuracy']:8.3f} {a['cross_entropy']:24.3f} {b['cross_entropy']:8.3f}"
+            f"{a['t']:5.2f} {a['accuracy']:18.3f} {b['accuracy']:8.3f} {a['cross_entropy']:24.3f} "
+            f"{b['cross_entropy']:8.3f}"
         )
         levels.append(
             {
@@ -497,8 +506,11 @@ def forget(folder):
 
 
 def checkpoint(args):
-    """All read from the disk: what was written is dropped from memory first. "node" is what trains, and resumes by mapping the
-    checkpoint; "coordinator" is who keeps it in its store, and reads it for whoever asks."""
+    """Reads from the disk: the page cache is dropped first.
+
+    "node" trains, and resumes by mapping the checkpoint. "coordinator" keeps it in its store, and
+    reads it for peers.
+    """
     import tempfile
 
     python = os.environ.get("SKERRY_TORCH_PYTHON", sys.executable)
@@ -646,7 +658,10 @@ def coordinators_share(event):
 
 
 def fanout_real(args):
-    """As fanout, with real programs on one machine: whoever needs the same shard at once. A line of 16 MB/s each way out."""
+    """As fanout, with real programs on one machine: all nodes need the same shard at once.
+
+    Each has an upload line of 16 MB/s.
+    """
     limit = ["--upload-limit", "16MB/s"]
     with Cluster(
         args.bin,
@@ -690,8 +705,12 @@ def fanout_real(args):
 
 
 def interference(args):
-    """The trainer has the last core for itself; coordinator, nodes and a fleet that beats have the first. Steps of the trainer
-    while a node that joins fetches 1 GiB from another, and without, in turns."""
+    """The trainer has the last core for itself; coordinator, nodes and a beating fleet have the
+    first.
+
+    Measures steps of the trainer while a joining node fetches 1 GiB from another, and without, in
+    turns.
+    """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         sys.exit("two cores are needed")
@@ -746,7 +765,8 @@ def interference(args):
             ratios_.append(statistics.median(busy) / statistics.median(calm))
             worst = max(worst, max(busy) / statistics.median(calm))
             print(
-                f"turn {turn}: {len(calm)} steps of {statistics.median(calm):.3f} s, {len(busy)} of {statistics.median(busy):.3f} s beside, ratio {ratios_[-1]:.3f}",
+                f"turn {turn}: {len(calm)} steps of {statistics.median(calm):.3f} s, {len(busy)} "
+                f"of {statistics.median(busy):.3f} s beside, ratio {ratios_[-1]:.3f}",
                 flush=True,
             )
         beats.popen.stdin.close()
@@ -851,11 +871,13 @@ def fleet(args):
             spare = (idle_seconds() - idle) / seconds / cores
             if spare < 0.1:
                 limited.append(
-                    f"CPU: {spare:.0%} of the {cores} cores were idle, which the fleet shares with its coordinator"
+                    f"CPU: {spare:.0%} of the {cores} cores were idle, which the fleet shares "
+                    "with its coordinator"
                 )
             rss = memory_mib(pid, "VmRSS")
             print(
-                f"{len(took) / seconds:.0f} heartbeats a second answered; {spare:.0%} of the CPU idle",
+                f"{len(took) / seconds:.0f} heartbeats a second answered; {spare:.0%} of the CPU "
+                "idle",
                 flush=True,
             )
 

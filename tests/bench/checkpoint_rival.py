@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""checkpoint_rival.py FOLDER: what storage_bench stores, by torch.save and a sync, and by plain writes of the same number of
-bytes. Answers a line with seconds: write, read (of what was written last), raw, raw read, clear."""
+"""checkpoint_rival.py FOLDER: stores what storage_bench stores, by other means.
+
+By torch.save and a sync, and by plain writes of the same number of bytes. Answers a line with
+seconds: write, read (of what was written last), raw, raw read, clear.
+"""
 
 import json
 import os

@@ -62,7 +62,7 @@ SETTINGS = [
 
 
 class Runner:
-    """Does what is not done yet, and says how long the rest may take by what was done since it began."""
+    """Runs the unfinished tasks, and estimates the remaining time from those done so far."""
 
     def __init__(self, minutes):
         self.start, self.done, self.limit = time.monotonic(), 0.0, 60 * minutes
@@ -75,7 +75,8 @@ class Runner:
             guess = f", about {spent * left / self.done / 60:.0f} min left" if self.done else ""
             if spent > self.limit:
                 sys.exit(
-                    f"[{spent / 60:.0f} min{guess}] stopped by --minutes; the same command goes on with: {task.label}"
+                    f"[{spent / 60:.0f} min{guess}] stopped by --minutes; the same command goes "
+                    f"on with: {task.label}"
                 )
             print(f"[{spent / 60:.0f} min{guess}] {task.label}", flush=True)
             task.make()
@@ -124,8 +125,11 @@ def summary(comparison, rate):
 
 
 def velocity_of(key, measured):
-    """Held-out velocity error by t; an ancestral sample's expert is that of the image's own partition. `evaluate` knows no
-    top-2 and no learned router."""
+    """Held-out velocity error by t; an ancestral sample's expert is that of the image's own
+    partition.
+
+    `evaluate` supports neither top-2 nor a learned router.
+    """
     column = {
         "monolith": "full",
         "ancestral": "own",
@@ -142,7 +146,10 @@ def velocity_of(key, measured):
 
 
 def routers(comparison, rate):
-    """Mean cross-entropy of each on the test half, by K; of the learned one at each point of its training."""
+    """Mean cross-entropy of each on the test half, by K.
+
+    For the learned one, also at each point of its training.
+    """
     args, found = comparison.args, {}
     for partitions in args.partitions:
 
@@ -177,16 +184,19 @@ def routers(comparison, rate):
 
 def print_table(arms, floor):
     print(
-        f"\nfloor {floor['frechet']:.2f} (images of training in the samples' place); nearest image of training to a held-out one "
+        f"\nfloor {floor['frechet']:.2f} (images of training in the samples' place); nearest "
+        "image of training to a held-out one "
         f"{floor['nearest_median']:.1f} (5 %: {floor['nearest_5th']:.1f})"
     )
     print(
-        f"{'arm':20} {'Fréchet':>8} {'ratio':>6} {'nearest':>8} {'5 %':>6}   velocity error by t   over training"
+        f"{'arm':20} {'Fréchet':>8} {'ratio':>6} {'nearest':>8} {'5 %':>6}   velocity error by t  "
+        " over training"
     )
     for name, arm in arms.items():
         velocity = " ".join(f"{error:.4f}" for error in arm["velocity"].values())
         print(
-            f"{name:20} {arm['frechet']:8.2f} {arm['ratio']:6.3f} {arm['nearest_median']:8.1f} {arm['nearest_5th']:6.1f}   {velocity:20}   "
+            f"{name:20} {arm['frechet']:8.2f} {arm['ratio']:6.3f} {arm['nearest_median']:8.1f} "
+            f"{arm['nearest_5th']:6.1f}   {velocity:20}   "
             + " ".join(f"{each:.1f}" for each in arm["over_training"])
         )
 
@@ -308,7 +318,8 @@ def keep_settings(args):
     before.setdefault("weight_norm", False)  # older than the option
     if changed := [name for name in SETTINGS if before.get(name) != now[name]]:
         sys.exit(
-            f"{args.work} holds a comparison with another {', '.join(changed)}: choose another --work, or remove it"
+            f"{args.work} holds a comparison with another {', '.join(changed)}: choose another "
+            "--work, or remove it"
         )
 
 

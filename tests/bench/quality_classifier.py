@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the small classifier whose features ./dev bench quality compares images in, and writes it to classifiers/. It sees the
-images of training alone; the accuracy in the file is that on the held-out ones. Its file is committed: a distance means
-something only beside others in the same features."""
+"""Trains the small classifier in whose features ./dev bench quality compares images.
+
+Writes it to classifiers/. It sees only the training images; the accuracy in the file is that on the
+held-out ones. Its file is committed: distances are comparable only in the same features.
+"""
 
 import argparse
 import json
@@ -48,7 +50,8 @@ def train(net, images, labels, epochs, rate, draw):
             schedule.step()
             losses.append(loss.item())
         print(
-            f"epoch {epoch + 1} of {epochs}: loss {np.mean(losses):.3f}, {time.monotonic() - start:.0f} s",
+            f"epoch {epoch + 1} of {epochs}: loss {np.mean(losses):.3f}, "
+            f"{time.monotonic() - start:.0f} s",
             flush=True,
         )
 
@@ -89,7 +92,8 @@ def main():
     )  # as it is in the file
     write()
     print(
-        f"{path}: {path.stat().st_size} bytes, accuracy {about['accuracy']:.4f} on the held-out images"
+        f"{path}: {path.stat().st_size} bytes, accuracy {about['accuracy']:.4f} on the held-out "
+        "images"
     )
 
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ensembles that ./dev bench quality compares: how each is trained and measured by skerry-engine, as tasks in an order in
-which each finds what it needs. A task's output is there when it is done, whole or not at all."""
+"""The ensembles that ./dev bench quality compares.
+
+Tasks state how skerry-engine trains and measures each one, ordered so that each task finds its
+inputs. A finished task's output appears atomically.
+"""
 
 import dataclasses
 import json
@@ -106,7 +109,7 @@ def write_json(path, value):
 
 
 def keep_averaged(checkpoint, path, router):
-    """The mean weights of a checkpoint as a file of an ensemble folder, where an expert's have no prefix."""
+    """A checkpoint's mean weights as a file of an ensemble folder, where names have no prefix."""
     data = checkpoint.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     header, body, kept = json.loads(data[8:start]), bytearray(), {}
@@ -213,7 +216,10 @@ class Comparison:
         )
 
     def train(self, ensemble, point, expert, output):
-        """One point further; expert None is the router. What training goes on from lies beside the points, the last alone."""
+        """Trains to the next point; expert None is the router.
+
+        The state to resume from lies beside the points, the last one only.
+        """
         router = expert is None
         width, depth, heads = self.shape
         steps = self.router_steps() if router else ensemble.steps
@@ -404,7 +410,8 @@ class Comparison:
             for expert, (output, cost) in wanted.items():
                 what = "router" if expert is None else f"expert {expert}"
                 yield Task(
-                    f"seed {ensemble.seed}: train {ensemble.name}, {what}, {point} of {self.args.points}",
+                    f"seed {ensemble.seed}: train {ensemble.name}, {what}, {point} of "
+                    f"{self.args.points}",
                     output,
                     cost,
                     lambda point=point, expert=expert, output=output: self.train(
@@ -440,7 +447,8 @@ class Comparison:
             ):  # on the way it tells of the learned router alone
                 output = self.result(ensemble, point, "velocity")
                 yield Task(
-                    f"seed {ensemble.seed}: velocity of {ensemble.name}, {point} of {self.args.points}",
+                    f"seed {ensemble.seed}: velocity of {ensemble.name}, {point} of "
+                    f"{self.args.points}",
                     output,
                     0,
                     lambda point=point, output=output: self.velocity(ensemble, point, output),

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws what ./dev bench quality found: for each K the Fréchet distance over training, the velocity error and the routers."""
+"""Draws the results of ./dev bench quality.
+
+For each K: the Fréchet distance over training, the velocity error and the routers.
+"""
 
 import matplotlib
 from quality_comparison import split_arm

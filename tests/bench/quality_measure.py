@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sets of images are compared by in ./dev bench quality: the features of a small fixed classifier, the Fréchet distance of
-two sets in them, and how far each image of a set is from its nearest in another. Images are uint8 [n, channels, size, size].
+"""The measures by which ./dev bench quality compares sets of images.
+
+They are the features of a small fixed classifier, the Fréchet distance of two sets in them, and the
+distance of each image of a set to its nearest in another. Images are uint8 [n, channels, size,
+size].
 """
 
 import gzip
@@ -101,7 +104,7 @@ def scaled(images, device="cpu"):
 
 
 class Classifier:
-    """A file of classifiers/, as quality_classifier.py wrote it; `about` is what it says of itself."""
+    """A file of classifiers/, as quality_classifier.py wrote it; `about` is its metadata."""
 
     def __init__(self, path, device="cpu"):
         with np.load(path) as file:
@@ -139,7 +142,10 @@ def root(matrix):
 
 
 def frechet(a, b):
-    """The squared Fréchet distance of the Gaussians that fit two sets of features [n, d] (Heusel et al., arXiv 1706.08500, 6)."""
+    """The squared Fréchet distance of the Gaussians that fit two sets of features [n, d].
+
+    Heusel et al., arXiv 1706.08500, equation 6.
+    """
     difference = a.mean(0) - b.mean(0)
     cov_a, cov_b = (np.atleast_2d(np.cov(each, rowvar=False)) for each in (a, b))
     root_a = root(cov_a)
@@ -153,7 +159,7 @@ def frechet(a, b):
 
 @torch.no_grad()
 def nearest(images, among, device="cpu", block=500):
-    """Of each image, the root mean square difference of its pixels (0 to 255) to the nearest of the others."""
+    """For each image, the RMS difference of its pixels (0 to 255) to the nearest of the others."""
     others = scaled(among, device).flatten(1)
     squares = others.square().sum(1)
     found = []

@@ -158,9 +158,12 @@ class Soak:
         )
         print(
             "\n".join(transcript[-25:]),
-            f"\nEverything it left is in {story.root}: transcript (what was done, when), coordinator.log, d*.log (lines carry the "
-            f"time), and the data folders;\nskerry-inspect-store {story.root}/coordinator coordinator 7 reads what is on a disk.\n"
-            f"The same faults in the same order, at other moments: ./dev crash {'--stops ' * self.args.stops}--seed {seed} --clusters 1 --minutes 1",
+            f"\nEverything it left is in {story.root}: transcript (what was done, when), "
+            "coordinator.log, d*.log (lines carry the "
+            f"time), and the data folders;\nskerry-inspect-store {story.root}/coordinator "
+            "coordinator 7 reads what is on a disk.\n"
+            "The same faults in the same order, at other moments: ./dev crash "
+            f"{'--stops ' * self.args.stops}--seed {seed} --clusters 1 --minutes 1",
             file=sys.stderr,
             flush=True,
         )

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a machine must allow for some faults: a network and mounts of our own, in which nothing outside is touched."""
+"""Faults that need the machine's permission: a network and mounts of our own.
+
+Nothing outside them is touched.
+"""
 
 import contextlib
 import os
@@ -25,7 +28,8 @@ def works(*command):
 
 
 def isolate():
-    """Starts this program again in namespaces of its own where that is allowed, for root and others alike."""
+    """Restarts this program in namespaces of its own if the machine allows it, for root and others.
+    """
     if ISOLATED in os.environ or not works(*UNSHARE, "ip", "link", "set", "lo", "up"):
         return
     os.environ[ISOLATED] = "1"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A TCP proxy that stands between daemons and a coordinator: it delays, holds everything back, or resets every connection."""
+"""A TCP proxy between daemons and a coordinator: delays or holds data, or resets every connection.
+"""
 
 import asyncio
 import random
@@ -20,7 +21,10 @@ class Loop:
 
 
 class Proxy:
-    """Ports `first`… → `target`…, `count` of them. Its methods are for any thread but the loop's."""
+    """Forwards `count` ports from `first` on to those from `target` on.
+
+    Any thread but the loop's may call its methods.
+    """
 
     def __init__(self, loop, first, target, count=3):
         self.loop, self.first, self.target, self.count = loop, first, target, count

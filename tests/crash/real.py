@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real engine, killed with its daemon or alone with the coordinator, again and again: the weights are the unbroken run's, byte by byte."""
+"""Kills the real engine with its daemon, or alone with the coordinator, again and again.
+
+The weights must equal those of an undisturbed run, byte by byte.
+"""
 
 import pathlib
 import random

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""./dev crash --stops: programs that are stopped (SIGSTOP), continued and cut off, and never killed: none of them may end.
+"""./dev crash --stops: stops programs (SIGSTOP), continues them and cuts them off.
 
-Stopped for longer than ZeroMQ's heartbeats last, a program loses every connection; continued, it dials all of them anew at
-once, as a machine does that was suspended, or whose network was away.
+Kills none of them: no program may end.
+
+Stopped for longer than ZeroMQ's heartbeats last, a program loses every connection. Continued, it
+dials all of them anew at once, as a machine does after a suspend or a network outage.
 """
 
 import random
@@ -100,14 +102,18 @@ class StopsStory(Story):
 
 
 class RealStops(RealStory):
-    """The same for daemons with the real engine: the weights are the unbroken run's, byte by byte."""
+    """The same for daemons with the real engine.
+
+    The weights must equal those of an undisturbed run, byte by byte.
+    """
 
     def strike(self, cluster):
         programs = [cluster.coordinator, *cluster.daemons.values()]
         for program in programs:
             if not program.alive():
                 raise Failure(
-                    f"{program.name} ended by itself with {program.popen.returncode}; its log ends:\n{program.tail()}"
+                    f"{program.name} ended by itself with {program.popen.returncode}; its log "
+                    f"ends:\n{program.tail()}"
                 )
         stopped = self.random.sample(programs, self.random.choice([1, 1, 2, 3]))
         self.tally.add("stops", len(stopped))

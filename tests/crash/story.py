@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One cluster's life under faults: it is born, struck many times, left to heal and looked at, again and again."""
+"""One cluster's life under faults: it starts, is struck many times, heals and is checked,
+repeatedly.
+"""
 
 import collections
 import json
@@ -224,7 +226,7 @@ class Story(Cluster):
         return [self.daemons[name] for name in self.random.sample(names, min(count, len(names)))]
 
     def in_flight(self, program):
-        """Commits sent to a living coordinator that this program has a part in, and that are not answered."""
+        """Unanswered commits to a living coordinator whose daemon is alive."""
         if not self.coordinator.alive() or self.coordinator.stopped:
             return {}
         names = set(self.daemons) if program is self.coordinator else {program.name}
@@ -314,7 +316,10 @@ class Story(Cluster):
         self.fail_disk_of(program, self.random.choice(["write", "torn", "sync", "sync", "space"]))
 
     def fail_disk_of(self, program, what):
-        """One write or sync of one program fails. It must leave by itself, and come back with all it promised."""
+        """One write or sync of one program fails.
+
+        The program must exit by itself, and restart with all that it promised.
+        """
         folder = self.root / program.name
         plan = {
             "LD_PRELOAD": str(self.tools.fail_disk),
@@ -405,7 +410,8 @@ class Story(Cluster):
                 self.tally.add("libzmq_aborts")
             elif not program.excused:
                 raise Failure(
-                    f"{program.name} left by itself with {program.popen.returncode}; its log ends:\n{program.tail()}"
+                    f"{program.name} left by itself with {program.popen.returncode}; its log "
+                    f"ends:\n{program.tail()}"
                 )
             program.kill()
             self.start_again(program)
@@ -465,7 +471,9 @@ class Story(Cluster):
         self.tally.add("examinations")
 
     def inspect(self, program, kind):
-        """Every object on the disk of a program that was killed, each chunk hashed, each checkpoint compared."""
+        """Checks every object on a killed program's disk: each chunk's hash, each checkpoint's
+        content.
+        """
         done = without_report(
             subprocess.run(
                 [self.bin / "skerry-inspect-store", self.root / program.name, kind, str(SEED)],

@@ -78,25 +78,31 @@ def lost(acknowledged, events, run):
         for step, read in sorted(steps.items()):
             if (expert, step) not in known:
                 out.append(
-                    f"expert {expert}: step {step} was acknowledged, and the coordinator does not know it"
+                    f"expert {expert}: step {step} was acknowledged, and the coordinator does not "
+                    "know it"
                 )
             elif (late := known[expert, step] - read) > 0:
                 out.append(
-                    f"expert {expert}: step {step} was acknowledged {late:.3f} s before the commit that the coordinator "
+                    f"expert {expert}: step {step} was acknowledged {late:.3f} s before the "
+                    "commit that the coordinator "
                     "knows: an earlier one was lost"
                 )
     return out
 
 
 def lost_on_disk(acknowledged, checkpoints, keep):
-    """Latest acknowledged steps whose checkpoint is neither whole on the coordinator's disk nor replaced by `keep` later ones."""
+    """Latest acknowledged steps whose checkpoint is missing on the coordinator's disk.
+
+    A checkpoint may be replaced by `keep` later ones.
+    """
     out = []
     for expert, steps in sorted(acknowledged.items()):
         there = {c["step"] for c in checkpoints if c["expert"] == expert}
         newest = max(steps)
         if newest not in there and len([step for step in there if step > newest]) < keep:
             out.append(
-                f"expert {expert}: the checkpoint of acknowledged step {newest} is not on the coordinator's disk "
+                f"expert {expert}: the checkpoint of acknowledged step {newest} is not on the "
+                "coordinator's disk "
                 f"(it has {sorted(there)})"
             )
     return out
@@ -106,7 +112,8 @@ SPAN = re.compile(r"steps (\d+) to (\d+)")
 
 
 def broken_rules(events, run, experts):
-    """S2, S3 and S5 as the events tell them: epochs grow, each commit goes on where the one before it ended."""
+    """Checks S2, S3 and S5 on the events: epochs grow, each commit starts where the last one ended.
+    """
     out = []
     step, epoch = [0] * experts, [0] * experts
     numbers = [event["number"] for event in events]
@@ -119,18 +126,21 @@ def broken_rules(events, run, experts):
         if event["kind"] == "granted":
             if event["epoch"] <= epoch[expert]:
                 out.append(
-                    f"expert {expert}: granted in epoch {event['epoch']} after epoch {epoch[expert]} (event {event['number']})"
+                    f"expert {expert}: granted in epoch {event['epoch']} after epoch "
+                    f"{epoch[expert]} (event {event['number']})"
                 )
             epoch[expert] = event["epoch"]
             continue
         span = SPAN.search(event["reason"])
         if event["epoch"] != epoch[expert]:
             out.append(
-                f"expert {expert}: a commit of epoch {event['epoch']} in epoch {epoch[expert]} (event {event['number']})"
+                f"expert {expert}: a commit of epoch {event['epoch']} in epoch {epoch[expert]} "
+                f"(event {event['number']})"
             )
         if int(span[1]) != step[expert] or int(span[2]) != event["step"]:
             out.append(
-                f"expert {expert}: {span[0]} committed on step {step[expert]} (event {event['number']})"
+                f"expert {expert}: {span[0]} committed on step {step[expert]} (event "
+                f"{event['number']})"
             )
         step[expert] = event["step"]
     return out

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Backups of a coordinator that runs: each holds all that is whole, as of some moment between its command and its end."""
+"""Backups of a running coordinator. Each is consistent as of a moment while the command runs."""
 
 import hashlib
 import shutil

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Bad input gets a clear error and loses nothing: each line of that promise, against the real programs."""
+"""Bad input gets a clear error and loses nothing, with the real programs."""
 
 import os
 import pathlib

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A run disturbed by six SIGKILLs ends in the bytes of one that never was disturbed: weights, moments and EMA, on the real engine."""
+"""A run disturbed by six SIGKILLs has the same final bytes as an undisturbed one.
+
+Compares weights, moments and EMA, on the real engine.
+"""
 
 import os
 import pathlib
@@ -26,7 +29,10 @@ class BitExact(EndToEnd):
         return cluster
 
     def weights(self, cluster):
-        """Every tensor of both experts as bytes: EMA as exported, raw weights and moments as the checkpoint holds them."""
+        """Every tensor of both experts as bytes.
+
+        EMA as exported; raw weights and moments as in the checkpoint.
+        """
         out = cluster.root / "ensemble"
         cluster.run("ensemble", "fetch", "run", "-o", out, "--training-state")
         files = sorted(p for p in out.glob("expert_*/*.safetensors"))

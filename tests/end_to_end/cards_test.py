@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A node offers the cards that CUDA shows, in CUDA's order, and gives each engine its own. The driver's library is a fake one
-(tests/fake_cuda), which dlopen finds by LD_LIBRARY_PATH; there is no libnvidia-ml."""
+"""A node offers the cards that CUDA shows, in CUDA's order, and gives each engine its own.
+
+The driver's library is a fake (tests/fake_cuda), which dlopen finds by LD_LIBRARY_PATH. There is no
+libnvidia-ml.
+"""
 
 import os
 import signal

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the end-to-end tests share: where the programs are, and clusters that are torn down whatever happens."""
+"""Base of the end-to-end tests: the programs' paths, and clusters that are always torn down."""
 
 import os
 import pathlib
@@ -18,7 +18,8 @@ needs_engine = unittest.skipUnless(
 
 class EndToEnd(unittest.TestCase):
     def cluster(self, fake=True, **arguments):
-        """The fake engine trains in no time and deterministically; it stands in where the engine is not the matter."""
+        """The fake engine trains fast and deterministically, for tests that do not test the engine.
+        """
         made = Cluster(BIN, engine=FAKE_ENGINE if fake else None, **arguments)
         self.addCleanup(self._close, made)
         return made

@@ -88,7 +88,8 @@ class Process:
             self.popen.kill()
             self.popen.wait()
             raise Failure(
-                f"{self.name} did not leave within {limit} s of SIGTERM; its log ends:\n{self.tail()}"
+                f"{self.name} did not leave within {limit} s of SIGTERM; its log "
+                f"ends:\n{self.tail()}"
             )
 
     def log_text(self):
@@ -153,7 +154,7 @@ def noise_shard(samples):
 
 
 def write_dataset(folder, partitions, samples):
-    """A folder as an engine would ingest it, of noise: what the fake engine needs, which looks at no image."""
+    """A dataset folder in the engine's format, of noise. The fake engine reads no image."""
     each = samples // partitions
     contents = [("router.safetensors", "router", -1, 0, os.urandom(1000))]
     for k in range(partitions):
@@ -234,7 +235,9 @@ def sanitizer_report(log):
 
 
 def without_report(done):
-    """A program that was run; a failure where a sanitizer spoke in it, whatever it was expected to leave with."""
+    """A program that ran. Fails if a sanitizer reported an error, whatever exit status was
+    expected.
+    """
     if report := sanitizer_report(done.stderr):
         raise Failure(f"{' '.join(map(str, done.args))}: {report}")
     return done
@@ -350,7 +353,9 @@ class Cluster:
     # ---- data and runs
 
     def add_dataset(self, name="shapes", partitions=2, images=400):
-        """A small generated set: IDX of 10 classes, or ready-made noise where only the fake engine trains on it."""
+        """A small generated dataset: IDX of 10 classes, or prepared noise if only the fake engine
+        reads it.
+        """
         folder = self.root / f"{name}-images"
         if self.engine.name == "skerry-fake-engine":
             write_dataset(folder, partitions, images)
@@ -406,7 +411,8 @@ class Cluster:
         )
         if check and done.returncode != 0:
             raise Failure(
-                f"skerry {' '.join(map(str, args))} left with {done.returncode}:\n{done.stderr}{done.stdout}"
+                f"skerry {' '.join(map(str, args))} left with "
+                f"{done.returncode}:\n{done.stderr}{done.stdout}"
             )
         return done
 
@@ -420,7 +426,8 @@ class Cluster:
         )
         if done.returncode != 0:
             raise Failure(
-                f"skerry-engine {' '.join(map(str, args))} left with {done.returncode}:\n{done.stderr}"
+                f"skerry-engine {' '.join(map(str, args))} left with "
+                f"{done.returncode}:\n{done.stderr}"
             )
         return done
 
@@ -460,7 +467,10 @@ class Cluster:
     # ---- waiting
 
     def wait(self, condition, what, *processes, limit=300):
-        """Until condition() gives something true, which is returned. Ends early where a process it needs has died."""
+        """Waits until condition() returns something true, and returns it.
+
+        Fails early if a process that it needs has died.
+        """
         start = time.monotonic()
         while True:
             value = condition()
@@ -469,7 +479,8 @@ class Cluster:
             for process in processes:
                 if not process.alive():
                     raise Failure(
-                        f"waited for {what}, but {process.name} left with {process.popen.returncode}; "
+                        f"waited for {what}, but {process.name} left with "
+                        f"{process.popen.returncode}; "
                         f"its log ends:\n{process.tail()}"
                     )
             if time.monotonic() - start > limit:

@@ -43,7 +43,10 @@ turn_rounds = 3
 
 
 def generated_images(folder, per_class=600):
-    """Ten classes of small drawings, where the real images cannot be had: a class is a shape, an image its place and size."""
+    """Ten classes of small drawings, if the real images are not available.
+
+    A class is a shape; an image varies its place and size.
+    """
     import struct
     import zlib
     import random
@@ -162,7 +165,8 @@ def main():
     images = FASHION if FASHION.exists() else None
     if images is None:
         tell(
-            "Fashion-MNIST (Debian's dataset-fashion-mnist) is not here: drawing a set of simple shapes instead"
+            "Fashion-MNIST (Debian's dataset-fashion-mnist) is not here: drawing a set of simple "
+            "shapes instead"
         )
         images = generated_images(out / "images")
 
@@ -175,7 +179,8 @@ def main():
         cluster.run("dataset", "add", "demo", ingested, "--partitions", 4)
         dataset = cluster.json("dataset", "show", "demo")
         tell(
-            f"{dataset['samples']} images in partitions of {', '.join(map(str, dataset['partition_samples']))}"
+            f"{dataset['samples']} images in partitions of "
+            f"{', '.join(map(str, dataset['partition_samples']))}"
         )
         for name in ("anna", "bert", "cleo"):
             cluster.start_daemon(name)
@@ -197,7 +202,8 @@ def main():
         before = cluster.wait(is_training_on, f"{name} to train on", cluster.coordinator)
         cluster.daemons[name].kill()
         tell(
-            f"KILLED {name} (SIGKILL) while it trained expert {expert}: step {before['live_step']}, committed {before['step']}"
+            f"KILLED {name} (SIGKILL) while it trained expert {expert}: step "
+            f"{before['live_step']}, committed {before['step']}"
         )
         lost = cluster.wait_event(kind="lease_lost", expert=expert)
         tell(f"the coordinator noticed: {lost['reason']}")
@@ -210,7 +216,8 @@ def main():
             f"expert {expert} to be granted again",
         )[0]
         tell(
-            f"expert {expert} went to {again['node']} at epoch {epoch_words(again['epoch'])}, from step {again['step']}: {again['reason']}"
+            f"expert {expert} went to {again['node']} at epoch {epoch_words(again['epoch'])}, "
+            f"from step {again['step']}: {again['reason']}"
         )
 
         shown = {"state": "running"}

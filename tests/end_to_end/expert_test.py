@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""An expert leaves the run and joins it: the router follows from the partitions that are left, and nothing is trained for it.
-Meanwhile someone looks at what the others have learned."""
+"""An expert leaves the run and joins it again.
+
+The router follows from the remaining partitions, and needs no training. Meanwhile a person previews
+what the others have learned.
+"""
 
 import hashlib
 import json

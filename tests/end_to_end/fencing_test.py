@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon stopped until another holds its expert commits nothing afterwards, and takes new work (S1, S2)."""
+"""A daemon stopped until another holds its expert commits nothing and takes new work (S1, S2)."""
 
 import signal
 import unittest

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A disk that fills up, at the coordinator and at a daemon: it says so, acknowledges nothing that it cannot keep, and goes
-on by itself when there is room (L6). Real file systems of a few megabytes, which only root can mount.
+"""A disk fills up, at the coordinator and at a daemon.
+
+The program reports it, acknowledges nothing that it cannot keep, and resumes by itself when there
+is room (L6). Uses real file systems of a few megabytes, which only root can mount.
 """
 
 import errno
@@ -33,7 +35,7 @@ class FullDisk(EndToEnd):
         self.addCleanup(subprocess.run, ["umount", "-l", folder], check=True)
 
     def fill(self, folder, leave_megabytes):
-        """A program that writes meanwhile may take what was to be filled: then what is free is looked at again."""
+        """Fills the disk. Measures the free space again, because a program may write meanwhile."""
         with open(folder / "filler", "wb") as filler:
             while True:
                 free = os.statvfs(folder)
@@ -121,7 +123,9 @@ class FullDisk(EndToEnd):
         self.assertEqual(cluster.daemons["one"].stop(), 0)
 
     def test_receiving(self):
-        """A node that is to fetch what its disk has no room for asks nobody for it, says so, and goes on when there is room."""
+        """A node without room for a fetch requests nothing, reports it, and resumes when there is
+        room.
+        """
         cluster = self.cluster()
         cluster.start_coordinator()
         cluster.add_dataset(partitions=1)
@@ -154,7 +158,10 @@ class FullDisk(EndToEnd):
         self.assertEqual(cluster.events(kind="lease_lost"), [])
 
     def test_start(self):
-        """What starts on a full disk says so and leaves, to be started again by systemd; nothing is lost by that."""
+        """A program that starts on a full disk reports it and exits, so that systemd restarts it.
+
+        Nothing is lost by that.
+        """
         cluster = self.cluster_in_training(coordinator_disk=192, daemon_disk=96)
         for program in [cluster.coordinator, cluster.daemons["one"]]:
             program.kill()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A run that starts from what another one left, and one that trains a router as one more job, on the real engine."""
+"""A run that starts from another run's weights, and one that trains a router, on the real engine.
+"""
 
 import json
 import struct

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes serve each other: what a newcomer needs comes from them, a whole ensemble does with the coordinator killed for good, and
-whoever holds a copy of a checkpoint takes over from its own disk."""
+"""Nodes serve each other.
+
+A new node fetches its data from them. They serve a whole ensemble after the coordinator is killed
+for good. A node with a replica takes over from its own disk.
+"""
 
 import json
 import re
@@ -15,8 +18,12 @@ from cluster import flip_byte, free_ports, inflate, sums, write_dataset
 
 class Peers(EndToEnd):
     def say_what_they_hold(self, it, run, steps):
-        """The nodes, once they say of each expert that its checkpoint of this step is there, and what goes with it: the
-        specification, the router's file and the partition's statistics beside a shard."""
+        """The nodes, once each reports every expert's checkpoint of this step and the files that
+        belong to it.
+
+        These files are the specification, the router's file, and the partition's statistics beside
+        a shard.
+        """
 
         def held():
             peers = it.items("peer", "list")
@@ -30,7 +37,10 @@ class Peers(EndToEnd):
         return it.wait(held, "the nodes to say what they hold", *it.daemons.values())
 
     def router_from_disk(self, it, node, run):
-        """What the command tells, once it knows of each expert what the coordinator acknowledged: records are saved now and then."""
+        """The command's output, once it knows what the coordinator acknowledged of each expert.
+
+        Records are saved only from time to time.
+        """
         shutil.rmtree(it.root / f"router-{node}", ignore_errors=True)
         done = it.skerryd(
             "router",
@@ -175,8 +185,11 @@ class Peers(EndToEnd):
             )
 
     def test_limits_and_what_is_told_of_transfers(self):
-        """A coordinator that sends at most 4 MB/s, and a node that takes at most 2: 12 MB in three chunks, of which the first
-        goes at once, take no less than the rest of them at that rate."""
+        """Rate limits: a coordinator that sends at most 4 MB/s, and a node that receives at most 2.
+
+        Of 12 MB in three chunks the first leaves at once. The other two take no less time than that
+        rate allows.
+        """
         it = self.cluster(coordinator_args=["--upload-limit", "4MB/s"])
         it.start_coordinator()
         folder = it.root / "noise"
@@ -204,7 +217,11 @@ class Peers(EndToEnd):
             self.assertGreater(float(seconds), least, told[0]["reason"])
 
     def test_what_the_coordinators_disk_lost_passes_through_it(self):
-        """Two nodes that nobody can dial: what one of them needs comes from the other by way of the coordinator, which has lost it."""
+        """Two nodes that accept no connection: one gets its data from the other by the
+        coordinator's relay.
+
+        The coordinator itself has lost that data.
+        """
         it = self.cluster(
             coordinator_args=["--lease-seconds", "1"], daemon_args=["--peer-listen", "off"]
         )
@@ -232,7 +249,9 @@ class Peers(EndToEnd):
         self.assertEqual(it.json("chunk", "verify")["damaged"], [])
 
     def test_a_node_gives_more_than_its_record_has_room_for(self):
-        """A record names 64 objects. What the coordinator's disk lost of the others comes from the node that has them."""
+        """A record names 64 objects. The coordinator repairs its other lost objects from the node
+        too.
+        """
         it = self.cluster(coordinator_args=["--lease-seconds", "1"])
         it.start_coordinator()
         folder = it.root / "noise"

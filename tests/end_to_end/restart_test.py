@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The coordinator is killed in the middle of a run, stays away for three lease times, and costs nothing (S3, S4, L4)."""
+"""The coordinator is killed during a run and stays away for three lease times (S3, S4, L4).
+
+No work is lost.
+"""
 
 import time
 import unittest

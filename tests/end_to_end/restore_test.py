@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What comes back after a restore: runs that the backup does not know, nodes that enrolled since, and revocations (S14)."""
+"""What returns after a restore: runs unknown to the backup, enrolled nodes, and revocations (S14).
+"""
 
 import pathlib
 import shutil
@@ -18,7 +19,7 @@ SLOW = {"SKERRY_FAKE_STEP_MS": "40"}
 
 class Restore(EndToEnd):
     def start(self):
-        """Where there is an engine it trains; what it makes can be fetched as an ensemble as well."""
+        """Trains with the real engine if there is one, and then also fetches the ensemble."""
         it = self.cluster(fake=not HAS_ENGINE, coordinator_args=["--lease-seconds", "1"])
         it.start_coordinator()
         return it
@@ -50,7 +51,7 @@ class Restore(EndToEnd):
         return self.trained(it, "reference")
 
     def begin(self, it, names):
-        """A run in the middle, and what it is then; the nodes are slow so that it is not done before the coordinator goes."""
+        """A run half done, and its state. The nodes are slow, so that it is not done too early."""
         for name in names:
             self.assertEqual(it.daemons[name].stop(), 0)
             it.start_daemon(name, env=SLOW)
@@ -68,7 +69,10 @@ class Restore(EndToEnd):
         return before
 
     def nodes_know(self, it, names):
-        """Their records have come to the coordinator, later ones of both experts: so its records of the run have gone to them."""
+        """Waits until the coordinator has received the nodes' later records of both experts.
+
+        So its own records of the run have reached the nodes.
+        """
         if not HAS_ENGINE:
             return all(
                 it.skerryd(

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The programs as services: their units, what a service manager hears of them, and as process 1 of a container."""
+"""The programs as services: their units, their messages to a service manager, and as process 1."""
 
 import configparser
 import ctypes
@@ -57,7 +57,10 @@ class Argument(ctypes.Structure):
 
 
 def confinement(service):
-    """A function that confines the process that calls it as the unit's RestrictAddressFamilies and SystemCallFilter do."""
+    """A function that confines the calling process.
+
+    It applies the unit's RestrictAddressFamilies and SystemCallFilter.
+    """
     library = ctypes.CDLL("libseccomp.so.2", use_errno=True)
     library.seccomp_init.restype = ctypes.c_void_p
     filters = []

@@ -159,7 +159,8 @@ def main():
     arguments = parser.parse_args()
     if unknown := sorted(set(arguments.targets) - {path.name for path in SEEDS.iterdir()}):
         parser.error(
-            f"unknown target {unknown[0]}: {' '.join(sorted(path.name for path in SEEDS.iterdir()))}"
+            f"unknown target {unknown[0]}: "
+            f"{' '.join(sorted(path.name for path in SEEDS.iterdir()))}"
         )
     if arguments.dry_run:
         return 0

@@ -148,7 +148,8 @@ def unreached(said):
 
 def print_found(name, search, found):
     print(
-        f"{name}: {' '.join(d[2:] for d in search.defines)}: {found['states']} states, {found['seconds']} s, "
+        f"{name}: {' '.join(d[2:] for d in search.defines)}: {found['states']} states, "
+        f"{found['seconds']} s, "
         f"{found['mebibytes']} MiB: {found['broken'] or 'every claim holds'}",
         flush=True,
     )
@@ -196,7 +197,8 @@ def check_liveness(show):
 def check_planted(bug, show):
     if f'{{"{bug}",' not in BUGS_OF_THE_CODE.read_text():
         raise Failure(
-            f"{bug} is not a bug of {BUGS_OF_THE_CODE.name}: the model and the code call it by one name"
+            f"{bug} is not a bug of {BUGS_OF_THE_CODE.name}: the model and the code call it by "
+            "one name"
         )
     claim, sizes = PLANTED[bug]
     search = Search(sizes, bug)

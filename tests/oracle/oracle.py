@@ -215,7 +215,8 @@ def compare(step, part, ours, theirs):
     wrong = [name for name in ours if not torch.equal(ours[name], theirs[name])]
     for name in wrong[:5]:
         print(
-            f"step {step}: {part}/{name} differs by up to {(ours[name] - theirs[name]).abs().max().item():.3g}"
+            f"step {step}: {part}/{name} differs by up to "
+            f"{(ours[name] - theirs[name]).abs().max().item():.3g}"
         )
     return wrong
 
