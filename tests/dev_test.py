@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each form of ./dev that its --help documents is understood, and each wrong one refused, before anything is built."""
+"""./dev accepts each form that its --help documents, and refuses wrong ones before it builds."""
 
 import itertools
 import os

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the arrows between folders: reads what each object file really included, as the compiler told ninja.
+"""Checks the dependencies between folders, by the files that each object file really included.
+
+Reads them from the compiler's dependency output, as ninja stores it.
 
 usage: include_test.py BUILD_DIR SOURCE_DIR
 """
@@ -34,7 +36,9 @@ def is_torch(path):
 
 
 def complaints(source, dependencies):
-    """source: path of the file within the tree; dependencies: paths within the tree, or absolute for what is outside."""
+    """source: a path within the tree; dependencies: paths within the tree, or absolute ones
+    outside.
+    """
     folder = source.split("/")[0]
     found = []
     inside = [d for d in dependencies if not d.startswith("/")]
@@ -68,7 +72,10 @@ def complaints(source, dependencies):
 
 
 def room_complaints(page, read):
-    """page: docs/internals/coordinator.md; read: a header's name -> its text. Arrows must be what rooms hold references to."""
+    """page: docs/internals/coordinator.md; read: a header's name -> its text.
+
+    The page's arrows must match the references that rooms hold.
+    """
     rooms = dict(re.findall(r"^\| `(\w+)` \| `([\w/]+\.h)` \|", page, re.M))
     drawn = {
         (a, b, arrow == "-.->")

@@ -1,35 +1,48 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""./dev bench NAME: measures and prints; the last line is JSON. Nothing here passes or fails on a time.
+"""./dev bench NAME: measures and prints; the last line is JSON. No benchmark fails on a time.
 
-size        memory of the coordinator during a large upload and of an idle daemon; time of `skerry node list`
-detection   seconds from a kill, and from a stop, to the grant of the expert elsewhere
-train       our training step against PyTorch eager and torch.compile of the same model, in turns on one thread each,
-            by processor time; begins no turn that would not end within --minutes M (7)
-            [--model S/2|small] [--precision fp32|bf16] [--kernels fast|reference] [--batch-size N]
-memory      bytes that a training step holds beside its state, and its time, with gradient checkpointing and without; bytes of the
-            state, full and lean, and what a lean one costs in time; in turns   [--model …] [--precision …] [--kernels …] [--batch-size N]
-stall       what a round of 60 s costs beside its steps: its snapshot, what training loses while the checkpoint is stored beside it,
-            and the loader's part of a step   [--model …] [--precision …] [--batch-size N]
-router      the analytic router against one that is trained for --minutes M (7), by noise level on held-back images:
-            cross-entropy, accuracy, time of an answer; and how much the trained one still gained in its second half
-            [--dataset DIR]   (a dataset folder; without it Fashion-MNIST, K = 8)
-quality     K experts against one model that cost as much to train, by their samples and by held-out velocity error: Fréchet
-            distance, nearest image of training, routes and routers; hours. It has options of its own: quality --help
-storage     one checkpoint of 503 MB into RocksDB and back
-checkpoint  the same checkpoint stored durably, and read back checked, against torch.save with a sync and torch.load of the same
-            tensors, in turns; the share of plain writes with a sync   [--megabytes N]
-export      what diffusers computes from an exported ensemble, against the engine: largest absolute differences
-fleet       --nodes N with CURVE connections that beat once a second, 16 of them with a lease: how long an answer takes, what
-            the coordinator needs; then it is killed and started again under that load
-interference  steps of a trainer that has a core of its own, while a node that joins fetches 1 GiB from another beside it, against
-            steps without, in turns; how long heartbeats are answered after meanwhile   [--model …]
-fanout-real  as fanout, with 17 real programs on this machine
-fanout      128 MiB from the coordinator to 16 nodes, each at an upload limit of 16 MB/s, on a virtual network: copies that
-            the coordinator sends, and the time against that of one node
-transfer    four peers to one over CURVE: the exchange against bare ZeroMQ connections of the same number and message size
-            with the same hash, sink in memory, in turns; then into a file
-gossip      rounds for 100 records to reach 10,000 simulated nodes, and what an idle one sends and receives (4 GB of memory)
+  size          memory of the coordinator during a large upload and of an idle daemon; time of
+                `skerry node list`
+  detection     seconds from a kill, and from a stop, to the grant of the expert elsewhere
+  train         our training step against PyTorch eager and torch.compile of the same model, in
+                turns on one thread each, by processor time; starts no turn that would not end
+                within --minutes M (7)
+                [--model S/2|small] [--precision fp32|bf16] [--kernels fast|reference]
+                [--batch-size N]
+  memory        bytes that a training step holds beside its state, and its time, with and without
+                gradient checkpointing; bytes of the state, full and lean, and the time that a lean
+                one costs; in turns
+                [--model …] [--precision …] [--kernels …] [--batch-size N]
+  stall         the cost of a round of 60 s beside its steps: its snapshot, the slowdown while the
+                checkpoint is stored, and the loader's part of a step
+                [--model …] [--precision …] [--batch-size N]
+  router        the analytic router against one trained for --minutes M (7), by noise level on
+                held-out images: cross-entropy, accuracy, latency; and the trained one's gain in
+                its second half
+                [--dataset DIR]   (a dataset folder; default: Fashion-MNIST, K = 8)
+  quality       K experts against one model of the same training cost, by their samples and by
+                held-out velocity error: Fréchet distance, nearest training image, routes and
+                routers. Takes hours; its own options: quality --help
+  storage       one checkpoint of 503 MB into RocksDB and back
+  checkpoint    the same checkpoint stored durably and read back verified, against torch.save with
+                a sync and torch.load of the same tensors, in turns; the ratio to plain writes with
+                a sync
+                [--megabytes N]
+  export        diffusers' results from an exported ensemble against the engine's: largest absolute
+                differences
+  fleet         --nodes N with CURVE connections that beat once a second, 16 of them with a lease:
+                latency, and the coordinator's load; then it is killed and restarted under that load
+  interference  steps of a trainer with a core of its own while a joining node fetches 1 GiB from
+                another node, against steps without, in turns; latency of heartbeats meanwhile
+                [--model …]
+  fanout        128 MiB from the coordinator to 16 nodes, each at an upload limit of 16 MB/s, on a
+                virtual network: copies that the coordinator sends, and the time against one node's
+  fanout-real   as fanout, with 17 real programs on this machine
+  transfer      four peers to one over CURVE: the exchange against as many bare ZeroMQ connections
+                with the same message size and hash, sink in memory, in turns; then into a file
+  gossip        rounds for 100 records to reach 10,000 simulated nodes, and an idle node's traffic
+                (4 GB of memory)
 """
 
 import argparse

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A part of a fleet: many nodes of one process, each with its key and its CURVE
-// connection, that beat once a second. Only their conversation is here, no
-// work. Driven by bench.py, line by line:
-//   in   "measure SECONDS"  → out  a JSON list of the microseconds from each heartbeat to its answer
-//   in   "killed"           → out  "served NANOSECONDS": the monotonic time at which each has had an answer to a heartbeat
-//                                  sent since
-// Prints "ready" once all have had an answer to their first.
+// Simulates a part of a fleet: many nodes in one process, each with its key and
+// CURVE connection. They send a heartbeat once a second and do no work.
+// Prints "ready" once every first heartbeat has its answer.
+//
+// bench.py drives it with lines:
+//   - "measure SECONDS": prints a JSON list of the microseconds from each
+//     heartbeat to its answer.
+//   - "killed": prints "served NANOSECONDS", the monotonic time at which each
+//     node has an answer to a heartbeat sent since.
 #include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -154,8 +156,8 @@ class Fleet {
     return {};
   }
 
-  // A few at a time: where all dial at once, the handshakes of a machine that
-  // is too small for them time out, and begin again.
+  // A few at a time: if all dial at once on a machine that is too small, the
+  // handshakes time out and start again.
   void dial() {
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       Duration due = monotonic();

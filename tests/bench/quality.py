@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""./dev bench quality: K experts against one model of the same shape that cost as much to train, by samples and by velocity.
+"""./dev bench quality: K experts against one model of the same shape and training cost.
 
-The monolith's batch is shared out among the experts, who take as many steps. It gets the best of several learning rates, by the
-figure it is judged by, which the experts take over unless told otherwise, and so many steps more as the learned router's
-training costs. All models are unlabelled. Samples are compared with held-out images by their Fréchet distance in the features
-of a fixed classifier (classifiers/), and with the training images by the distance to the nearest. What is finished is kept in
---work: the same command goes on there. The last line is JSON. Arms:
+Compares samples and velocity. The monolith's batch is divided among the experts, who take as many
+steps. The monolith gets the best of several learning rates, by the figure that judges it. The
+experts use the same rate unless an option sets another. The monolith also gets as many more steps
+as the learned router's training costs. All models are unlabelled.
+
+Samples are compared with held-out images by their Fréchet distance in the features of a fixed
+classifier (classifiers/), and with the training images by the distance to the nearest. Finished
+work is kept in --work: the same command resumes there. The last line is JSON. Arms:
 
   monolith                         one model
-  ancestral                        of each sample one expert, drawn at the start; needs no router
+  ancestral                        one expert a sample, drawn at the start; needs no router
   top1, top2, full                 the analytic router's best experts, or all, mixed at every step
   learned-top1, -top2, -full       the same with the learned router
-  random-ancestral, -full          the images shared out at random instead of by likeness; full by the analytic router
+  random-ancestral, -full          images divided at random instead of by likeness; full by the
+                                   analytic router
 """
 
 import argparse

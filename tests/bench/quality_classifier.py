@@ -19,7 +19,8 @@ from torch.nn import functional
 WIDTHS = {"fashion-mnist": (16, 32, 64), "cifar-10": (16, 32, 64)}
 SOURCE = {
     "fashion-mnist": "Fashion-MNIST, MIT licence, © 2017 Zalando SE, https://tech.zalando.com",
-    "cifar-10": "CIFAR-10, Krizhevsky 2009 (Learning Multiple Layers of Features from Tiny Images), without a stated licence",
+    "cifar-10": "CIFAR-10, Krizhevsky 2009 (Learning Multiple Layers of Features from Tiny "
+    "Images), without a stated licence",
 }
 BATCH = 128
 SHIFT = 2  # pixels

@@ -57,7 +57,8 @@ def draw(told, path):
                     **style(name),
                 )
         distance.set(
-            title=f"K = {partitions}: Fréchet distance to held-out images, mean of {len(told['seeds'])} seeds",
+            title=f"K = {partitions}: Fréchet distance to held-out images, "
+            f"mean of {len(told['seeds'])} seeds",
             xlabel="steps of each expert",
             yscale="log",
         )

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What ./dev bench quality measures with, and one tiny comparison from images to the table.
+"""Tests the measures of ./dev bench quality, and one tiny comparison from images to the table.
 
 usage: quality_test.py FOLDER_OF_PROGRAMS
-Exit code 77, which ctest counts as skipped, where what it reads pictures with is not installed: ./dev setup installs it.
+
+Exit status 77, which ctest counts as skipped, if the packages that read images are missing: ./dev
+setup installs them.
 """
 
 import io
@@ -17,7 +19,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "end_to_end"))
 from cluster import write_idx  # noqa: E402
-from quality import IMAGES  # noqa: E402  (leaves with 77 where something is missing)
+from quality import IMAGES  # noqa: E402  (exits with 77 if something is missing)
 from quality_comparison import forward_cost, split_arm  # noqa: E402
 
 import numpy as np  # noqa: E402

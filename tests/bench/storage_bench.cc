@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// storage_bench FOLDER [MIB]: one checkpoint of about 500 MB through the object
-// store, as the daemon stores a snapshot: from shared memory, hashed, written,
-// sealed; read back and dropped. Prints; the last line is JSON.
+// storage_bench FOLDER [MIB]: stores one checkpoint of about 500 MB in the
+// object store, as the daemon stores a snapshot from shared memory. Hashes,
+// writes and seals it, reads it back and drops it. The last line is JSON.
 //
-// storage_bench FOLDER MIB node|coordinator: the same, asked for on standard
-// input: "write" stores the checkpoint, durable, as one or the other does,
-// "read" has every byte of it mapped (a node, for its engine) or in memory (a
-// coordinator, chunk by chunk, for whoever asks), every chunk checked, "drop"
-// removes it; each is answered by its seconds. The tensors lie in
-// FOLDER/tensors.safetensors for whoever competes.
+// storage_bench FOLDER MIB node|coordinator: the same, by commands on standard
+// input. Each is answered by its seconds:
+//   - "write" stores the checkpoint durably, as a node or a coordinator does.
+//   - "read" verifies every chunk. A node maps the bytes for its engine; a
+//     coordinator reads them into memory, chunk by chunk, for its peers.
+//   - "drop" removes it.
+// The tensors are in FOLDER/tensors.safetensors for rival programs.
 #include <sys/mman.h>
 #include <unistd.h>
 

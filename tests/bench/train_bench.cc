@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's training step for tests/bench/train_rival.py to be measured
-// against: for every number of steps read from standard input it prints the
-// processor seconds that they took, in which its neighbours on the machine do
-// not count; for "memory", the bytes that tensors held at most during one more
-// step beside weights, moments and mean. For stalls: "wall N", the seconds on
-// the clock that N steps took; "data N", those of drawing N batches;
-// "snapshot", those of writing one into the same memory again, as at a round's
-// end; "bytes", its size.
+// Measures the engine's training step, for comparison with
+// tests/bench/train_rival.py. Reads commands from standard input:
+//   - N: processor seconds of N steps, which exclude other programs' time.
+//   - "memory": the peak bytes of tensors during one more step, beside weights,
+//     moments and mean.
+//   - "wall N": seconds on the clock that N steps take.
+//   - "data N": seconds to draw N batches.
+//   - "snapshot": seconds to write a snapshot into the same memory again, as at
+//     a round's end.
+//   - "bytes": the snapshot's size.
 #include <sys/mman.h>
 #include <sys/resource.h>
 

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The training step that tests/bench/train_bench.cc times, as one writes it in PyTorch: the same model, batch, loss,
-clipping, AdamW and mean of weights, by the fastest of what PyTorch offers for each (fused AdamW, foreach elsewhere).
+"""The training step that tests/bench/train_bench.cc times, written in PyTorch.
 
-usage: train_rival.py JSON    (image_size, channels, patch_size, width, depth, heads, classes, batch_size, precision)
+It has the same model, batch, loss, clipping, AdamW and mean of weights, each by PyTorch's fastest
+means (fused AdamW, foreach elsewhere).
 
-Reads lines "ARM STEPS" and answers each with the processor seconds that the steps took; an arm is warmed up when it is
-first named. ARM is eager/ATTENTION or compile/ATTENTION; ATTENTION is sdpa (PyTorch's own choice), math (its plain
-backend) or bmm (two products and a softmax).
+usage: train_rival.py JSON
+
+JSON has image_size, channels, patch_size, width, depth, heads, classes, batch_size and precision.
+
+Reads lines "ARM STEPS" and answers each with the processor seconds of the steps; an arm is warmed
+up at its first use. ARM is eager/ATTENTION or compile/ATTENTION. ATTENTION is sdpa (PyTorch's own
+choice), math (its plain backend) or bmm (two products and a softmax).
 """
 
 import contextlib

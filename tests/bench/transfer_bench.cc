@@ -1,9 +1,9 @@
-// SPDX-License-Identifier: Apache-2.0
-// Four peers to one over CURVE on loopback: the exchange on the project's
-// transport against bare ZeroMQ connections of the same number and message
-// size, whose receiver hashes and keeps every message too. Sink in memory, in
-// turns; then the exchange into a folder. Source and all parties are one
-// process, so its CPU time covers both ends. The last line is JSON.
+// SPDX-License-Identifier: Apache-2.0 Four peers send to one over CURVE on
+// loopback. Compares the exchange on the project's transport with as many bare
+// ZeroMQ connections of the same message size. Both receivers hash and keep
+// every message. First into memory, in turns; then the exchange into a folder.
+// All parties are one process, so its CPU time covers both ends. The last line
+// is JSON.
 #include <sys/resource.h>
 #include <zmq.h>
 

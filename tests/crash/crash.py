@@ -1,13 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""./dev crash --minutes M: kills the real programs again and again, and looks for what is lost. The last line is JSON.
-./dev crash --stops: stops them (SIGSTOP), continues them and cuts them off, and kills none: no program may end.
-./dev crash --planted: kills a coordinator that acknowledges what is not durable, which must be found.
+"""./dev crash: strikes the real programs with faults and checks that nothing is lost.
 
-Clusters of a coordinator and daemons, with a fake engine that trains a hash chain, live side by side. Each is struck by
-SIGKILL at drawn moments, SIGSTOP, failing and full disks, resets, delays and lost packets, then left to heal; then every
-step that a daemon was told is committed must be in the coordinator's events and whole on its disk, with the weights
-that an unbroken run has, and every expert must go on. Verdicts depend on no time but the hang limit.
+  --minutes M   kills the programs again and again; the last line is JSON
+  --stops       stops the programs (SIGSTOP), continues them and cuts them off; none may end
+  --planted     kills a coordinator that acknowledges what is not durable; the check must find it
+
+Several clusters run side by side. Each has a coordinator and daemons, with a fake engine that
+trains a hash chain. Faults strike at random moments: SIGKILL, SIGSTOP, failing and full disks,
+resets, delays and lost packets. Then the cluster is left to heal and is checked:
+
+- Every step acknowledged to a daemon is in the coordinator's events and whole on its disk.
+- Its weights are those of an undisturbed run.
+- Every expert resumes.
+
+Verdicts depend on no time but the hang limit.
 """
 
 import argparse
@@ -243,7 +250,8 @@ def main():
     kinds.add_argument(
         "--planted",
         action="store_true",
-        help=f"with a coordinator of a planted build: it has the bug {PLANTED_BUG}, and must lose something",
+        help=f"with a coordinator of a planted build: it has the bug {PLANTED_BUG}, "
+        "and must lose something",
     )
     parser.add_argument("--coordinator", help=argparse.SUPPRESS)  # of a planted build
     parser.add_argument(

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// LD_PRELOAD for one program: a write or a sync of a file below a folder fails,
-// once, as disks fail.
+// LD_PRELOAD for one program: fails one write or sync of a file below a folder,
+// as disks do.
 //
-//   SKERRY_FAIL_FOLDER   the folder
-//   SKERRY_FAIL_WHAT     write: nothing is written, EIO · torn: half is written, then EIO · space: ENOSPC
-//                        sync: EIO, and what was not synced before is gone, as when the kernel drops dirty pages: where the
-//                        file has its size already, the bytes that stood there come back
-//   SKERRY_FAIL_AT       which one of its kind fails, from 1
+//   - SKERRY_FAIL_FOLDER: the folder.
+//   - SKERRY_FAIL_WHAT: write, nothing is written, EIO; torn, half is written,
+//     then EIO; space, ENOSPC; sync, EIO and unsynced data is lost.
+//   - SKERRY_FAIL_AT: which one of its kind fails, from 1.
+//
+// A failed sync loses data as a kernel that drops dirty pages does. Where the
+// file has its size already, the former bytes return.
 //
 // Everything after it succeeds again: a program that retries would believe
 // itself safe.

@@ -87,7 +87,8 @@ class Packets:
             check=True,
             capture_output=True,
             text=True,
-            input=f"table inet {self.table} {{\nchain lossy {{\ntype filter hook input priority 0\n{rules}\n}}\n}}\n",
+            input=f"table inet {self.table} {{\nchain lossy {{\n"
+            f"type filter hook input priority 0\n{rules}\n}}\n}}\n",
         )
         self.on = True
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A power loss while the last record of the log is written, at every byte of
-// it: the store opens, all that was acknowledged is there, and the record is
-// there whole or not at all (S6, S7).
+// it. The store opens and has all acknowledged data. The record is there whole
+// or not at all (S6, S7).
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What daemons were told, kept outside the programs, and whether the coordinator still knows it.
+"""Acknowledgements to daemons, kept outside the programs, against the coordinator's state.
 
-A daemon's log is the witness: "committed step N" stands there only after the coordinator acknowledged it. What is lost is
-trained again, to the same bytes: so an acknowledgement needs a commit that was there before it, by the wall clock that
-all programs share.
+A daemon's log is the witness: it has "committed step N" only after the coordinator acknowledged the
+commit. Lost steps are trained again, to the same bytes. So an acknowledgement needs a commit that
+precedes it by the wall clock that all programs share.
 """
 
 import collections

@@ -235,11 +235,13 @@ def main():
         tell(f"{agreement:.2f} of 300 samples have a nearest real image with the label asked for")
         minutes = (time.monotonic() - tell.start) / 60
         print(f"""
-In {minutes:.1f} minutes four experts learned {dataset['samples']} images on three nodes, one of which was killed on the way;
+In {minutes:.1f} minutes four experts learned {dataset['samples']} images on three nodes, \
+one of which was killed on the way;
 nothing but its unfinished round was lost.
 
   the picture        {picture.resolve()}   (a column is a class)
-  label agreement    {agreement:.2f} of the samples have a nearest real image (of 5,000) with the label asked for
+  label agreement    {agreement:.2f} of the samples have a nearest real image (of 5,000) \
+with the label asked for
   sample again       {args.bin}/skerry sample {out}/ensemble -n 64 --route top2 -o more.png
   what happened      {out}/cluster/*.log
 """)
@@ -253,7 +255,8 @@ def stay(cluster, programs):
     print(
         f"""The coordinator and the nodes keep running until Ctrl-C. In another terminal:
 
-  export SKERRY_CONTEXT={cluster.cli_env()["SKERRY_CONTEXT"]} PATH={pathlib.Path(programs).resolve()}:$PATH
+  export SKERRY_CONTEXT={cluster.cli_env()["SKERRY_CONTEXT"]} \
+PATH={pathlib.Path(programs).resolve()}:$PATH
   skerry run show demo
 """,
         flush=True,

@@ -295,7 +295,9 @@ class Peers(EndToEnd):
         it.create_run("first", train={"steps": 20})
         it.wait_run("first")
 
-        def held():  # what is fetched once the run's records are known: the router's file is one of two beside the shard
+        # Fetched once the run's records are known: the router's file is one of
+        # two beside the shard.
+        def held():
             kinds = [o["kind"] for o in it.items("chunk", "list", "--node", "one")]
             return {"checkpoint", "router", "partition", "shard"} <= set(kinds)
 
@@ -330,7 +332,7 @@ class Peers(EndToEnd):
         self.assertEqual(it.daemons["one"].stop(), 0)
         named = damage("partition", "shard")
         self.assertEqual(verify(), named)
-        self.assertEqual(verify(), named, "nobody has mended it")
+        self.assertEqual(verify(), named, "nobody has repaired it")
         it.start_daemon("one")
         it.create_run("third", train={"steps": 20})
         it.wait_run("third")

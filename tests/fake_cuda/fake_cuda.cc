@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libcuda.so.1 without a driver: the cards of a machine that the environment
-// describes, and the rules by which CUDA shows them.
+// A libcuda.so.1 without a driver. The environment describes the machine's
+// cards; CUDA's rules decide which of them are visible.
 //
-//   SKERRY_FAKE_CARDS         NAME|UUID|BYTES|CAPABILITY|BUS|PARENT, semicolons between, the fastest first. PARENT: the
-//                             UUID of the card that this is a MIG instance of; empty: it is a card
-//   SKERRY_FAKE_CUDA_INIT     a number: cuInit returns it · "hang": cuInit never returns · "crash": it ends the process
-//   SKERRY_FAKE_CUDA_BAD      the index of a card that CUDA shows and cannot describe
-//   SKERRY_FAKE_CUDA_REACHED  a file that cuInit makes
-//   CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER  as CUDA has them: the list ends at its first entry that names no card, a card
-//                             named twice leaves none, and one MIG instance hides all else
+//   - SKERRY_FAKE_CARDS: NAME|UUID|BYTES|CAPABILITY|BUS|PARENT, separated by
+//     semicolons, the fastest first. PARENT is the UUID of a MIG instance's
+//     card; empty for a card.
+//   - SKERRY_FAKE_CUDA_INIT: a number, which cuInit returns; "hang", cuInit
+//     never returns; "crash", cuInit ends the process.
+//   - SKERRY_FAKE_CUDA_BAD: the index of a card that CUDA lists but cannot
+//     describe.
+//   - SKERRY_FAKE_CUDA_REACHED: a file that cuInit creates.
+//   - CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER: as in CUDA. The list ends at its
+//     first entry that names no card. A card named twice leaves none. A MIG
+//     instance hides all others.
 #include <fcntl.h>
 #include <unistd.h>
 

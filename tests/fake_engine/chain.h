@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The "model" of the fake engine: a hash chain in place of training. Its state
-// after a step is a function of (seed, expert, attempt of each step, step)
-// alone, so two runs that end in the same checkpoint bytes have taken the same
-// steps from the same states, and a wrong resume is seen at once.
+// The "model" of the fake engine: a hash chain instead of training. Its state
+// after a step depends only on (seed, expert, attempt of each step, step). Two
+// runs with the same final checkpoint bytes have taken the same steps from the
+// same states. So tests detect a wrong resume at once.
 #pragma once
 
 #include <cstdint>

@@ -2,15 +2,17 @@
 // skerry-fake-engine: speaks the engine's channel without LibTorch, for fast
 // tests of everything around it.
 //
-//   SKERRY_FAKE_STEP_MS            time of a step (1)
-//   SKERRY_FAKE_WEIGHTS            floats in each of the four tensors (256)
-//   SKERRY_FAKE_CRASH_AT           at this step: abort
-//   SKERRY_FAKE_WAIT_AT            … : say so, and train no further until told to stop
-//   SKERRY_FAKE_HANG_AT            … : fall silent
-//   SKERRY_FAKE_NON_FINITE_AT      … : report weights that are not finite
-//   SKERRY_FAKE_OUT_OF_MEMORY_AT   … : report that memory ran out
-//   SKERRY_FAKE_CANNOT_TRAIN       `check` fails where CUDA_VISIBLE_DEVICES begins so
-//   SKERRY_FAKE_ONCE               a file: the mishap happens only where it is not there yet, and makes it
+//   - SKERRY_FAKE_STEP_MS: time of a step (1).
+//   - SKERRY_FAKE_WEIGHTS: floats in each of the four tensors (256).
+//   - SKERRY_FAKE_CRASH_AT: aborts at this step.
+//   - SKERRY_FAKE_WAIT_AT: reports this step, and waits until told to stop.
+//   - SKERRY_FAKE_HANG_AT: falls silent at this step.
+//   - SKERRY_FAKE_NON_FINITE_AT: reports non-finite weights at this step.
+//   - SKERRY_FAKE_OUT_OF_MEMORY_AT: reports out of memory at this step.
+//   - SKERRY_FAKE_CANNOT_TRAIN: `check` fails if CUDA_VISIBLE_DEVICES begins
+//     with this.
+//   - SKERRY_FAKE_ONCE: a file. The fault happens only if the file is missing,
+//     and creates it.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>

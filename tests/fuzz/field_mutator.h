@@ -1,10 +1,9 @@
-// SPDX-License-Identifier: Apache-2.0
-// Changes a protobuf message as a message: one field of it, however deep, gets
-// another value, is left out or said twice, or one that was not there is, and
-// the lengths around it are right again. Changes of bytes alone mostly break
-// the lengths, so that whatever lies deep in a message is hardly ever reached
-// by them.
-// Knows the wire format and no types: bytes that read as a message count as
+// SPDX-License-Identifier: Apache-2.0 Mutates one field of a protobuf message
+// at any depth. It changes, removes, duplicates or adds the field, and corrects
+// the enclosing lengths. Mutations of bytes alone mostly break the lengths and
+// rarely reach deep fields.
+//
+// Knows the wire format and no types: bytes that parse as a message count as
 // one.
 #pragma once
 

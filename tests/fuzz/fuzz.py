@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs libFuzzer on every target, two at a time, and ends with one line of JSON; ./dev fuzz is the way in.
+"""Runs libFuzzer on every target, two at a time, and ends with one line of JSON; see ./dev fuzz.
 
-  fuzz.py --bin skerry-fuzz [--minutes M] [TARGET …]   fuzzes; what was found is kept beside the program, with the command
-  fuzz.py --bin skerry-fuzz --planted [TARGET …]       plants each decoder's bug and looks whether its target finds it
+  fuzz.py --bin skerry-fuzz [--minutes M] [TARGET …]   fuzzes; keeps each finding beside the
+                                                       program, with the command
+  fuzz.py --bin skerry-fuzz --planted [TARGET …]       plants each decoder's bug and checks that
+                                                       its target finds it
 
-Exit code 1 where an input broke something, a target accepted nothing, or a planted bug was not found.
+Exit status 1 if an input broke a promise, a target accepted nothing, or a planted bug was missed.
 """
 
 import argparse
@@ -27,7 +29,10 @@ MEMORY_MIB = 1024
 HANG_SECONDS = 20  # one input
 # Speed: no stacks of allocations (run an input alone to see them), no filling
 # of them, and a quarantine that fits into a cache.
-ASAN = "quarantine_size_mb=1:thread_local_quarantine_size_kb=64:malloc_context_size=0:max_malloc_fill_size=0:detect_stack_use_after_return=0"
+ASAN = (
+    "quarantine_size_mb=1:thread_local_quarantine_size_kb=64:malloc_context_size=0:"
+    "max_malloc_fill_size=0:detect_stack_use_after_return=0"
+)
 PLANTED_SECONDS = 120  # for one planted bug, at most; all but a few are found in one
 
 printing = threading.Lock()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What validate.h promises of every message it lets through, checked by walking
-// the message's description instead of naming fields: finite numbers, known
-// enumerators, hashes and keys of their length, names that are names.
+// Checks the promises of validate.h for every message that it accepts: finite
+// numbers, known enumerators, hashes and keys of the right length, valid names.
+// Walks the message's descriptor instead of naming fields.
 #pragma once
 
 #include <google/protobuf/message.h>

@@ -45,7 +45,7 @@ class Folder {
   std::filesystem::path path_;
 };
 
-// ---- Messages: every field filled by its type, and by its name where a validator is choosy ----
+// ---- Messages: fields filled by type, or by name where a validator is strict
 
 void fill(Message& message);
 
@@ -109,8 +109,8 @@ void fill(Message& message) {
   }
 }
 
-// One message for every type among the members of its oneof; of a member that
-// has a oneof of its own, one for each of those.
+// Makes one message for every type among the members of its oneof. A member
+// with a oneof of its own gives one for each of those.
 template <class Seed>
 void each_kind(Message& message, const std::string& name, const Seed& seed) {
   const auto& type = *message.GetDescriptor();

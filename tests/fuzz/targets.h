@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every decoder of bytes from outside as a function of bytes: what libFuzzer
-// calls, and what the corpus is replayed through in every build. A target
-// aborts (CHECK) where an accepted input breaks a promise of its decoder: it
-// encodes again to something that is accepted and equal, limits hold, views lie
-// inside the bytes. Thread rule: one thread; targets that need files keep
-// theirs from call to call.
+// The fuzz targets: every decoder of bytes from outside as a function of bytes.
+// libFuzzer calls them, and every build replays the corpus through them.
+//
+// A target aborts (CHECK) if an accepted input breaks a promise of its decoder:
+//   - It encodes again to bytes that are accepted and equal.
+//   - Limits hold.
+//   - Views lie inside the bytes.
+//
+// THREADS: one; targets that need files keep theirs between calls.
 #pragma once
 
 #include <span>

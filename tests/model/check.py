@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks lease.pml with spin.
 
-  check.py claims          no order of events within the sizes below breaks a claim, and every line of the model is reached
+  check.py claims          no order of events within the sizes below breaks a claim, and every line
+                           of the model is reached
   check.py liveness        and the work gets done
   check.py planted NAME    the model with this bug breaks the claim that the bug is about
   check.py planted         the names of the bugs
 
-What spin found is printed for each search, with its sizes; `--show` prints the events of a broken claim.
+Prints spin's result and the sizes of each search; `--show` prints the events of a broken claim.
 """
 
 import argparse

@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Lease, epoch, commit and restart: the protocol between the coordinator and its daemons, without their code.
+/* A model of the protocol between the coordinator and its daemons: lease, epoch, commit, restart.
  *
- * One expert, NODES daemons that want it, one coordinator, from the moment when all are connected. spin looks at every
- * order in which messages, disk writes, clock ticks and faults can happen, within the sizes that check.py names. The id
- * behind a claim is that of docs/internals/reliability.md; "code:" names the counterpart in C++.
+ * It has one expert, NODES daemons that want it, and one coordinator, and starts when all are
+ * connected. spin explores every order of messages, disk writes, clock ticks and faults within
+ * the sizes that check.py names. Claims have the ids of docs/internals/reliability.md; "code:"
+ * names the counterpart in C++.
  *
- * How the world is drawn:
- *   - What one step of a core does is one atomic step here, and its effects keep their order.
- *   - What the coordinator writes waits in memory for `sync`, and what it says waits with that (code: Effects, batches).
- *     Batches that are not durable yet are drawn as one: a crash between two of them is a crash before the later one
- *     was handled.
- *   - A connection keeps its messages in order and loses all of them when it breaks; nothing is doubled but by asking
- *     again (TCP, and ids that are used once).
- *   - Time is counted in ticks. Until it is calm a tick may pass at any moment: any process can stand still, and any
- *     message can be late.
+ * Abstractions:
+ *   - A step of a core is one atomic step here, and its effects keep their order.
+ *   - The coordinator's writes wait in memory for `sync`, and its messages wait with them (code:
+ *     Effects, batches). Batches that are not durable yet are modelled as one: a crash between
+ *     two of them is a crash before the later one was handled.
+ *   - A connection keeps its messages in order and loses all of them when it breaks. Only a retry
+ *     duplicates a message (TCP, and ids that are used once).
+ *   - Time is counted in ticks. Until it is calm a tick may pass at any moment: any process can
+ *     stall, and any message can be late.
  *   - A checkpoint is named by its step and the node that made it; a commit spans one step.
- *   - A daemon waits for an answer before it asks the next thing; only the verdict on a commit may come later. Whoever
- *     has no work asks for it again and again: that a heartbeat tells it when to is left out.
- * Also left out: turns, drains, attempts, datasets, keys, a second restore, and clocks that run unevenly (tests/simulation
- * has them all).
+ *   - A daemon waits for a reply before its next request; only the verdict on a commit may come
+ *     later. A daemon without work requests it repeatedly. The heartbeat that triggers the
+ *     request is left out.
+ * Also left out: turns, drains, attempts, datasets, keys, a second restore, and uneven clocks.
+ * tests/simulation has them all.
  *
  * A planted bug is turned on by -DBUG=name; the names are those of tests/planted/planted.h.
  */
@@ -86,12 +88,14 @@
 #define next_of(manifest, node) (step_of(manifest) * NODES + node + 1)
 
 mtype = { HELLO, BEAT, ASK, COMMIT };                        /* to the coordinator */
-mtype = { WELCOME, RENEWED, ASSIGNED, VERDICT, LATE };       /* to a daemon; LATE: a verdict after FETCHING */
+/* to a daemon; LATE: a verdict after FETCHING */
+mtype = { WELCOME, RENEWED, ASSIGNED, VERDICT, LATE };
 mtype = { NOTHING, ACCEPTED, FENCED, STALE_PARENT, FETCHING };  /* a commit's status */
 
 /* HELLO incarnation, BEAT, ASK, COMMIT epoch parent */
 chan up[NODES] = [1] of { mtype, byte, byte };
-/* WELCOME generation, RENEWED epoch, ASSIGNED epoch head, VERDICT and LATE epoch head status checkpoint */
+/* WELCOME generation, RENEWED epoch, ASSIGNED epoch head, VERDICT and LATE epoch head status
+ * checkpoint */
 chan down[NODES] = [2] of { mtype, byte, byte, mtype, byte };
 /* Said once the batch is durable. code: Send.after_batch */
 chan held[NODES] = [2] of { mtype, byte, byte, mtype, byte };
@@ -133,7 +137,7 @@ typedef Daemon {
   byte generation = 1;       /* the highest seen, durable */
   byte epoch;                /* of its work; 0: it has none */
   byte head;
-  byte behind;               /* epochs up to this one are never taken up again; code: Slot.behind_ */
+  byte behind;  /* epochs up to this one are never taken up again; code: Slot.behind_ */
   byte left;                 /* ticks for which it may commit; code: Slot.lease_until_ */
   byte age;                  /* of the heartbeat that it waits for, in ticks */
   bool must_ask;             /* for its assignment; code: Session::assignment_due */
@@ -166,7 +170,8 @@ bool beat_due[NODES], commit_due[NODES];  /* once a tick */
 #define is_fetched (pending && greeted[pending_node])
 #define is_free(n) (daemon[n].phase == OPEN && daemon[n].waits == NOTHING)
 #define may_beat(n) (is_free(n) && daemon[n].epoch && is_due(beat_due, n))
-#define may_ask(n) (is_free(n) && (daemon[n].must_ask || (daemon[n].epoch == 0 && is_due(beat_due, n))))
+#define may_ask(n) \
+  (is_free(n) && (daemon[n].must_ask || (daemon[n].epoch == 0 && is_due(beat_due, n))))
 #define may_commit(n) (is_free(n) && daemon[n].epoch && step_of(daemon[n].head) < STEPS && \
                        (daemon[n].left || planted(commits_past_lease)) && is_due(commit_due, n))
 #define has_asked(n) (nempty(up[n]))
@@ -189,7 +194,8 @@ bool beat_due[NODES], commit_due[NODES];  /* once a tick */
 inline copy(to, from) {
   d_step {
     to.generation = from.generation; to.epoch = from.epoch;
-    to.holder = from.holder; to.holder_incarnation = from.holder_incarnation; to.present = from.present;
+    to.holder = from.holder; to.holder_incarnation = from.holder_incarnation;
+    to.present = from.present;
     to.head = from.head; to.head_epoch = from.head_epoch;
     i = 0;
     do
@@ -317,7 +323,8 @@ inline decide(n, with_epoch, parent, stored, verdict) {
   :: with_epoch != memory.epoch && !planted(stale_epoch_accepted) -> verdict = FENCED
   :: else ->
     if
-    :: memory.head_epoch == with_epoch && memory.head == next_of(parent, n) ->         /* the first answer, again */
+    /* the first answer, again */
+    :: memory.head_epoch == with_epoch && memory.head == next_of(parent, n) ->
       if
       :: planted(duplicate_applied) -> accept(n, with_epoch, parent)
       :: else
@@ -368,7 +375,7 @@ proctype Coordinator() {
       pick(has_asked);
       up[n]?what, number, parent;
       if
-      :: what == HELLO ->                                             /* code: Machine::greet_node */
+      :: what == HELLO ->  /* code: Machine::greet_node */
         if
         :: number != memory.incarnation[n] ->
           if
@@ -391,10 +398,11 @@ proctype Coordinator() {
         :: else
         fi;
         /* At once, from what is durable already. */
-        number = (memory.holder == n && (!grant_dirty || planted(renewal_before_durable)) -> memory.epoch : 0);
+        number = (memory.holder == n && (!grant_dirty || planted(renewal_before_durable))
+                  -> memory.epoch : 0);
         claim_epoch(n, number);
         down[n]!RENEWED, number, 0, NOTHING, 0
-      :: what == ASK ->                                               /* code: Leases::assignment_of */
+      :: what == ASK ->  /* code: Leases::assignment_of */
         number = (memory.holder == n -> memory.epoch : 0);
         say(n, ASSIGNED, number, memory.head, NOTHING, 0)
       :: what == COMMIT ->                                            /* code: Commits::commit */
@@ -429,7 +437,8 @@ proctype Coordinator() {
       n = 0; number = 0; parent = 0; i = 0; what = NOTHING; verdict = NOTHING
     }
 
-  /* ---- The object of a commit is durable, or cannot be had. code: Commits::try_again, Commits::object_failed ---- */
+  /* ---- The object of a commit is durable, or cannot be fetched.
+   * code: Commits::try_again, Commits::object_failed ---- */
   :: atomic {
       is_fetched ->
       n = pending_node; number = pending_epoch; parent = pending_parent;
@@ -438,7 +447,7 @@ proctype Coordinator() {
       if
       :: empty(up[n]) && empty(held[n]) && empty(down[n]) ->
         say(n, LATE, number, memory.head, verdict, next_of(parent, n))
-      :: nempty(up[n]) || nempty(held[n]) || nempty(down[n])          /* lost: its sender asks again */
+      :: nempty(up[n]) || nempty(held[n]) || nempty(down[n])  /* lost: its sender asks again */
       fi;
       n = 0; number = 0; parent = 0; verdict = NOTHING
     }
@@ -462,7 +471,8 @@ proctype Coordinator() {
   :: atomic {
       runs_out ->
       /* Its holder has stopped counting on it before. */
-      assert(daemon[memory.holder].epoch != memory.epoch || daemon[memory.holder].left == 0);  /* S1 */
+      /* S1 */
+      assert(daemon[memory.holder].epoch != memory.epoch || daemon[memory.holder].left == 0);
       lapse()
     }
 
@@ -482,13 +492,14 @@ proctype Coordinator() {
     }
 
 #if RESTORES
-  /* ---- A backup is taken, and later put back. code: Core::restored, Leases::end_leases_of_old_generations ---- */
+  /* ---- A backup is taken, and later restored.
+   * code: Core::restored, Leases::end_leases_of_old_generations ---- */
   :: atomic { !has_backup -> has_backup = true; copy(backup, disk) }
   :: atomic {
       !calm && has_backup && restores < RESTORES ->
       restores++;
       copy(disk, backup);
-      told_head = disk.head;                                          /* work since then is discarded, by promise */
+      told_head = disk.head;  /* work since then is discarded, by promise */
       disk.generation = disk.generation + (planted(generation_not_raised) -> 0 : 1);
       start();
       if
@@ -542,7 +553,7 @@ proctype Node(byte n) {
       up[n]!ASK, 0, 0
     }
 
-  /* ---- A round is trained and stored: it is committed, or said again. code: Slot::commit_if_due ---- */
+  /* ---- A round is trained and stored: it is committed, or retried. code: Slot::commit_if_due */
   :: atomic {
       may_commit(n) ->
       assert(daemon[n].left);                                                          /* S1 */
@@ -562,11 +573,11 @@ proctype Node(byte n) {
         :: else ->
           daemon[n].phase = OPEN;
           daemon[n].generation = number;
-          daemon[n].must_ask = true;                                  /* the first assignment is always asked for */
+          daemon[n].must_ask = true;  /* the first assignment is always asked for */
           set_due(beat_due, n, true);
           set_due(commit_due, n, true)
         fi
-      :: what == RENEWED ->                                           /* code: Session::heartbeat_answered */
+      :: what == RENEWED ->  /* code: Session::heartbeat_answered */
         daemon[n].waits = NOTHING;
         if
         :: number && number == daemon[n].epoch ->
@@ -574,12 +585,13 @@ proctype Node(byte n) {
         :: else -> daemon[n].must_ask = true
         fi;
         daemon[n].age = 0
-      :: what == ASSIGNED ->                                          /* code: Slot::assign, Slot::adopt_head */
+      :: what == ASSIGNED ->  /* code: Slot::assign, Slot::adopt_head */
         daemon[n].waits = NOTHING;
         daemon[n].must_ask = false;
         if
         :: number && number == daemon[n].epoch ->
-          daemon[n].head = (step_of(manifest) > step_of(daemon[n].head) -> manifest : daemon[n].head)
+          daemon[n].head =
+            (step_of(manifest) > step_of(daemon[n].head) -> manifest : daemon[n].head)
         :: else ->
           if
           :: daemon[n].epoch -> discard(n)
@@ -594,8 +606,9 @@ proctype Node(byte n) {
           :: else
           fi
         fi
-      :: what == LATE && daemon[n].waits == COMMIT                    /* it was asked again. code: Slot::is_commit */
-      :: what == VERDICT || (what == LATE && daemon[n].waits != COMMIT) ->  /* code: Slot::on_commit */
+      :: what == LATE && daemon[n].waits == COMMIT  /* it was asked again. code: Slot::is_commit */
+      /* code: Slot::on_commit */
+      :: what == VERDICT || (what == LATE && daemon[n].waits != COMMIT) ->
         daemon[n].waits = (what == VERDICT -> NOTHING : daemon[n].waits);
         if
         :: status == FETCHING || number != daemon[n].epoch || about != next_of(daemon[n].head, n)
@@ -618,7 +631,8 @@ inline tick() {
   do
   :: n < NODES ->
     daemon[n].left = (daemon[n].left -> daemon[n].left - 1 : 0);
-    daemon[n].age = (daemon[n].waits == BEAT && daemon[n].age < LEASE -> daemon[n].age + 1 : daemon[n].age);
+    daemon[n].age = (daemon[n].waits == BEAT && daemon[n].age < LEASE
+                     -> daemon[n].age + 1 : daemon[n].age);
     set_due(beat_due, n, true);
     set_due(commit_due, n, true);
     n++

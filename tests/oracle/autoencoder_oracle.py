@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Saves small AutoencoderKLs with diffusers from PyPI and compares what the engine decodes with what diffusers does; then takes
-latents from a file of NumPy to pictures, through the engine's own commands.
+"""Compares the engine's decoding of latents with diffusers' (from PyPI), on small AutoencoderKLs.
+
+Then turns latents from a NumPy file into pictures, through the engine's own commands.
 
 usage: autoencoder_oracle.py DECODE_LATENTS_PROGRAM SKERRY_ENGINE
 
-Exit code 77, which ctest counts as skipped, where diffusers is not installed: ./dev setup installs it.
+Exit status 77, which ctest counts as skipped, if diffusers is not installed: ./dev setup installs
+it.
 """
 
 import json
@@ -178,7 +180,9 @@ def png_size(path):
 
 
 class FromLatentsToPictures(Case):
-    """numpy.save → ingest → train → sample --vae. The ensemble's folder is written here, as `ensemble fetch` would."""
+    """numpy.save → ingest → train → sample --vae. Writes the ensemble's folder as `ensemble fetch`
+    would.
+    """
 
     SHAPE = {"width": 16, "depth": 1, "heads": 2, "patch_size": 4}
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Loads what `ensemble fetch` writes with diffusers from PyPI, and compares it with what the engine computes.
+"""Loads the output of `ensemble fetch` with diffusers from PyPI, and compares with the engine.
 
-usage: export_oracle.py EXPORT_TRANSCRIPT_PROGRAM [unittest arguments]
-       export_oracle.py EXPORT_TRANSCRIPT_PROGRAM --measure      the largest differences, as a line of JSON
+  usage: export_oracle.py EXPORT_TRANSCRIPT_PROGRAM [unittest arguments]
+         export_oracle.py EXPORT_TRANSCRIPT_PROGRAM --measure     largest differences, as JSON
 
-Exit code 77, which ctest counts as skipped, where diffusers is not installed: ./dev setup installs it.
+Exit status 77, which ctest counts as skipped, if diffusers is not installed: ./dev setup installs
+it.
 """
 
 import json
@@ -114,7 +115,10 @@ def router_error(name):
 
 
 def trajectory_error(name):
-    """The largest difference of an image in [-1, 1] after a whole trajectory, over routes, solvers and guidance."""
+    """The largest difference of an image in [-1, 1] after a whole trajectory.
+
+    Over routes, solvers and guidance.
+    """
     ours, pipe, worst = transcript(name), load_pipeline(ROOT / name), 0.0
     for key, expected in ours.items():
         if key.startswith("sample/") and key.count("/") == 4:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes ensembles of random weights as `ensemble fetch` does, and what the
-// engine computes from them, for export_oracle.py to compute anew with
-// diffusers: DIR/NAME/ (the ensemble), DIR/NAME.safetensors (noise, velocities,
-// router, whole trajectories).
+// Writes ensembles of random weights as `ensemble fetch` does, and the engine's
+// results from them. export_oracle.py recomputes these with diffusers. Files:
+// DIR/NAME/ (the ensemble), DIR/NAME.safetensors (noise, velocities, router,
+// whole trajectories).
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -61,9 +61,9 @@ void must(const Result<void>& result) {
   std::exit(1);
 }
 
-// What an engine would have trained: a start whose gates are opened by a fixed
-// pattern, because a shut gate hides what is behind it; averages that differ
-// from the raw weights.
+// A stand-in for trained weights. A fixed pattern opens the gates of the
+// initial weights, because a shut gate hides the layers behind it. Averages
+// differ from the raw weights.
 std::string write_checkpoint(const std::string& path, const ModelSpec& model,
                              std::uint32_t expert) {
   TrainSpec train;

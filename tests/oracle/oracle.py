@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Computes the engine's training steps anew in plain PyTorch and compares every weight, moment and mean, bit for bit.
+"""Recomputes the engine's training steps in plain PyTorch and compares every value, bit for bit.
 
 usage: oracle.py TRAINING_TRANSCRIPT_PROGRAM
 
-The model below is written from diffusers' DiTTransformer2DModel as nn.Modules of the same names, with its label and time
-embedder once; the optimiser is torch.optim.AdamW. Nothing is shared with the engine but the numbers that it drew. Where two
-ways to write a term round differently (addcmul or a product and a sum, one SiLU or one a block), it is written as the engine
-does: everything else would be close, and this test asks for equal.
+The values are weights, moments and means. The model below is diffusers' DiTTransformer2DModel as
+nn.Modules of the same names, with its label and time embedder once; the optimiser is
+torch.optim.AdamW. It shares nothing with the engine but the numbers that the engine drew.
+
+Two ways to write a term may round differently (addcmul or a product and a sum, one SiLU or one a
+block). Such a term is written as in the engine: any other form would be close, and this test
+requires equality.
 """
 
 import json
@@ -44,7 +47,7 @@ def load(path):
 
 
 class OneDnnProduct(torch.autograd.Function):
-    """input · weightᵀ + bias by oneDNN, which the engine calls on the CPU: F.linear rounds otherwise."""
+    """input · weightᵀ + bias by oneDNN, as the engine on the CPU: F.linear rounds differently."""
 
     @staticmethod
     def product(x, weight, bias=None):

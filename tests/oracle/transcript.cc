@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes what the engine does in its first training steps as safetensors, for
-// oracle.py to compute anew: DIR/start.safetensors (initial weights),
-// DIR/batch-<s>.safetensors (what step s sees), DIR/after-<s>.safetensors (the
-// snapshot after it).
+// Writes the engine's first training steps as safetensors, which oracle.py
+// recomputes. Files: DIR/start.safetensors (initial weights),
+// DIR/batch-<s>.safetensors (the input of step s), DIR/after-<s>.safetensors
+// (the snapshot after it).
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -95,8 +95,8 @@ void write_batch(const std::string& path, const TrainingSet& set, std::uint64_t 
                                   {"ema_decay", std::to_string(ema_decay_at(train, step))}}));
 }
 
-// The start that the engine draws shuts every gate, and a shut gate hides what
-// is behind it: weights of the transcript are opened by a fixed pattern.
+// The engine's initial weights shut every gate, which hides the layers behind
+// it. So a fixed pattern opens the gates of the transcript's weights.
 std::string write_start(const std::string& folder, const std::string& shard) {
   const std::string path = folder + "/start.safetensors";
   Trainer trainer = must(Trainer::create(model_spec(), train_spec(), {shard}));

@@ -2,15 +2,18 @@
 // What the sanitizers are told in every program of a sanitized build, however
 // it is started.
 
-// ThreadSanitizer follows only code that was compiled with it. A library that
-// was not hands memory from thread to thread without its knowing, and the
-// templates of the standard library that it shares with us run as ours. Each
-// entry names the library that it excuses:
-//   libzmq      messages and their properties, from its I/O thread to whoever receives them
-//   libsodium   crypto_secretbox alone: libzmq decrypts with it, on its I/O thread; nothing of ours calls it
-//   librocksdb  its memtables and caches, between its writers and its background threads
-// called_from_lib looks away from what a library does by itself, and saves the
-// time to find out; race is for what it does through our templates.
+// ThreadSanitizer follows only code that was compiled with it. It does not see
+// how other libraries pass memory between threads. Templates of the standard
+// library that they share with us run as our code. Each entry excuses a
+// library:
+//   - libzmq: messages and their properties, from its I/O thread to receivers.
+//   - libsodium: crypto_secretbox only. libzmq decrypts with it on its I/O
+//     thread; our code never calls it.
+//   - librocksdb: memtables and caches, between its writers and its background
+//     threads.
+//
+// The entry called_from_lib ignores what a library does by itself, which saves
+// time. The entry race covers what it does through our templates.
 extern "C" const char* __tsan_default_suppressions() {
   return "called_from_lib:libzmq.so\n"
          "race:libzmq.so\n"

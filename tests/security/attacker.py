@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who does not keep to the protocol: raw CURVE connections, hand-made messages and bare TCP against a real coordinator.
+"""A peer that breaks the protocol: raw CURVE connections, hand-made messages and bare TCP.
 
-Uses the libraries that the programs use themselves, through ctypes; nothing of the programs' own client is here.
+Talks to a real coordinator. Uses the libraries that the programs use, through ctypes, but nothing
+of the programs' own client.
 """
 
 import base64
@@ -253,8 +254,10 @@ class Socket:
             zmq.zmq_send(self.handle, frame, len(frame), SNDMORE if i + 1 < len(frames) else 0)
 
     def send_part(self, frame):
-        """A frame of a message that goes on. ZeroMQ holds all of them until the message is whole: it is not copied, so
-        that one frame sent again and again costs the attacker nothing."""
+        """Sends a frame of an unfinished message, which ZeroMQ holds until the message is whole.
+
+        The frame is not copied, so that repeating it costs the attacker nothing.
+        """
         self.context.held.add(frame)
         zmq.zmq_send_const(self.handle, frame, len(frame), SNDMORE)
 
@@ -267,7 +270,9 @@ class Socket:
         return wait(self.receive_now, "an answer", limit)
 
     def ask(self, data, limit=60):
-        """The answer's fields. Heartbeats and the like have numbers of their own; the last answer counts."""
+        """The answer's fields. Heartbeats and the like have their own numbers; the last answer
+        counts.
+        """
         self.send(data)
         return fields(self.receive(limit))
 

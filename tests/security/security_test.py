@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who attacks the real programs is refused, and costs bounded memory: the claims of docs/internals/security.md, by its names."""
+"""Attacks on the real programs are refused and cost bounded memory.
+
+Tests the claims of docs/internals/security.md, by their names.
+"""
 
 import os
 import pathlib
@@ -188,7 +191,8 @@ class Keys(Attacked):
 
 
 class Certificates(Attacked):
-    """A coordinator of one's own, that answers an honest daemon's enrolment with a certificate that is none."""
+    """A forged coordinator that answers an honest daemon's enrolment with an invalid certificate.
+    """
 
     def answer(self, make):
         server, first = Key(), free_ports(3)
@@ -395,9 +399,11 @@ class Floods(Attacked):
         self.assert_serves()
 
     def message_of_many_frames(self, peer, size):
-        """Each frame is within the limit, all of them together are not. The connection's bytes are looked at five times
-        a second: what arrives between is held, and on loopback that is a hundred MiB and more. Of two GiB it is
-        far less than half."""
+        """Each frame is within the limit; all of them together are not.
+
+        The connection's bytes are checked five times a second. Data that arrives in between is
+        held: on loopback that is a hundred MiB and more, but far less than half of two GiB.
+        """
         peer.wait_for(attacker.HANDSHAKE_DONE)
         whole, frame = 2 << 30, b"x" * size
         with self.bounded(whole / (2 << 20)):
@@ -422,8 +428,10 @@ class Floods(Attacked):
         self.assert_told("control: sent a message that does not end", node="mallory")
 
     def test_member_who_asks_without_end(self):
-        """Every Hello of another process of a node costs a write. Others are answered meanwhile, and the flood is not
-        carried out."""
+        """Every Hello of another process of a node costs a write.
+
+        Other nodes are served meanwhile, and most of the flood is dropped.
+        """
         count = 20_000
         _, _, mallory = self.member("mallory")
         _, _, ada = self.member("ada")
@@ -490,7 +498,7 @@ class Floods(Attacked):
         self.assertEqual(len({e["node"] for e in self.it.events(kind="enrolled")}), count)
 
     def storm(self, peers, expected):
-        """All at once; whoever had to make room asks again."""
+        """All at once; an evicted client retries."""
         waiting = dict(peers)
         rounds = 0
         while waiting:
