@@ -34,9 +34,9 @@ struct Config {
   Duration reschedule_pause = std::chrono::microseconds(30);
   // Recovery window: after a start no lease ends within max(lease + grace,
   // 2 · N / dials_per_second). The window grows where a machine is too small
-  // for its fleet. Each node that reconnects extends it by `arrival_pause`, up
-  // to `longest_recovery` times its length. `arrival_pause` is twice the
-  // longest pause between a node's dials.
+  // for its fleet. Each node that reconnects keeps it open for `arrival_pause`
+  // more, up to `longest_recovery` times its length. `arrival_pause` is twice
+  // the longest pause between a node's dials.
   double dials_per_second = 1000;  // nodes spread their dials: N / this
   Duration arrival_pause = std::chrono::seconds(4);
   int longest_recovery = 10;
@@ -54,8 +54,8 @@ struct Config {
   // Deleted runs are remembered until every record of them has expired: records
   // live 30 days by clocks that may differ by two hours.
   Duration deleted_run_age = std::chrono::hours(31 * 24);
-  // The coordinator refuses epoch generations that exceed its restore's own by
-  // more than this.
+  // The coordinator does not believe that a node has seen an epoch generation
+  // this far beyond its restore's own.
   std::uint32_t generation_leap = 100;
   std::uint32_t attempts = 5;  // restarts after non-finite weights without a commit between
   Duration avoid = std::chrono::minutes(10);  // a node that gave an expert up is not given it again

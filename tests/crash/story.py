@@ -226,7 +226,7 @@ class Story(Cluster):
         return [self.daemons[name] for name in self.random.sample(names, min(count, len(names)))]
 
     def in_flight(self, program):
-        """Unanswered commits to a living coordinator whose daemon is alive."""
+        """Unanswered commits to a living coordinator that involve this program."""
         if not self.coordinator.alive() or self.coordinator.stopped:
             return {}
         names = set(self.daemons) if program is self.coordinator else {program.name}

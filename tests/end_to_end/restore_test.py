@@ -69,9 +69,9 @@ class Restore(EndToEnd):
         return before
 
     def nodes_know(self, it, names):
-        """Waits until the coordinator has received the nodes' later records of both experts.
+        """Whether the coordinator has received the nodes' later records of both experts.
 
-        So its own records of the run have reached the nodes.
+        If so, its own records of the run have reached the nodes.
         """
         if not HAS_ENGINE:
             return all(

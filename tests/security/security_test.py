@@ -430,7 +430,7 @@ class Floods(Attacked):
     def test_member_who_asks_without_end(self):
         """Every Hello of another process of a node costs a write.
 
-        Other nodes are served meanwhile, and most of the flood is dropped.
+        Other nodes are served meanwhile. The coordinator drops the requests above its rate limit.
         """
         count = 20_000
         _, _, mallory = self.member("mallory")
@@ -498,7 +498,7 @@ class Floods(Attacked):
         self.assertEqual(len({e["node"] for e in self.it.events(kind="enrolled")}), count)
 
     def storm(self, peers, expected):
-        """All at once; an evicted client retries."""
+        """All peers at once; one that was evicted to make room retries."""
         waiting = dict(peers)
         rounds = 0
         while waiting:
