@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often gossip talks and for how long its records live. What others may
-// send is limited in protocol/limits.h.
+// Settings of gossip: round length, fan-out, record lifetimes, connections and
+// per-peer limits. protocol/limits.h limits what other nodes may send.
 #pragma once
 
 #include <chrono>
@@ -16,9 +16,9 @@ namespace skerry::gossip {
 struct Config {
   std::string coordinator_key;  // Ed25519: whose certificates and runs count
   pb::Certificate certificate;  // this node's; empty: this is the coordinator
-  // Grows with each start of this node: incarnation_after (own.h). A start
-  // whose disk tells nothing of an earlier one whose clock was ahead finds its
-  // older records among the peers' and goes beyond them.
+  // Grows with each start of this node: incarnation_after() in own.h. A start
+  // may find no trace of an earlier one whose clock was ahead. It then finds
+  // its older records at peers and moves beyond them.
   std::uint64_t incarnation = 0;
   std::uint64_t seed = 1;  // of every draw
 
@@ -26,33 +26,36 @@ struct Config {
   // 16 rounds at 30 % loss.
   Duration round = std::chrono::seconds(2);
   std::size_t fanout = 2;
-  unsigned offer_rounds = 16;     // a record is offered that long after it came
-  unsigned answer_rounds = 10;    // and given unasked that long to whoever offers without it
+  unsigned offer_rounds = 16;  // a node offers a record for this many rounds after receiving it
+  // for this many rounds, a node also sends it unasked to a peer whose offer
+  // lacks it
+  unsigned answer_rounds = 10;
   std::size_t offer_heads = 256;  // the newest ones
-  Duration news_age =
-      std::chrono::seconds(60);      // an older record that was lacking is no news: others have it
-  unsigned digest_rounds = 16;       // a digest goes along that often
-  unsigned coordinator_rounds = 16;  // the coordinator gets an offer that often…
-  unsigned alone_rounds = 4;         // …or this often, of a node that hears no other peer
+  // an older record is no news: other peers have it
+  Duration news_age = std::chrono::seconds(60);
+  unsigned digest_rounds = 16;       // an offer carries a digest this often
+  unsigned coordinator_rounds = 16;  // the coordinator gets an offer this often…
+  unsigned alone_rounds = 4;         // …or this often while no other peer sends anything
 
-  // What this node signs is signed anew after a quarter of its lifetime. A
-  // change waits for update_least; one of another author that follows within
-  // Limits::accept_least is refused, but the coordinator's.
+  // A node signs its records anew after a quarter of their lifetime. A change
+  // of its own waits for update_least. It refuses another author's change that
+  // follows the last one within Limits::accept_least, unless the author is the
+  // coordinator.
   Duration node_lifetime = std::chrono::hours(24);
   Duration coordinator_lifetime = std::chrono::hours(30 * 24);
   Duration update_least = std::chrono::seconds(10);
 
-  // Connections. Gossip wishes for them, the host makes them.
+  // Connections. Gossip asks for them; the host makes them.
   std::size_t peers_wanted = 6;
   std::size_t peers_most = 64;
   Duration dial_again = std::chrono::seconds(60);
-  Duration rotate =
-      std::chrono::minutes(5);  // one more dial, so that parts of a fleet that lost each other meet
+  // dial one more peer, so that separated parts of a fleet meet
+  Duration rotate = std::chrono::minutes(5);
 
-  // Against peers that send much (S15), in each round.
+  // Limits against peers that send too much (S15), per round.
   std::size_t peer_messages = 32;
-  std::size_t peer_bytes = 512 << 10;  // given to one peer
-  std::size_t verifications = 1024;    // of all peers; the rest comes again
+  std::size_t peer_bytes = 512 << 10;  // sent to one peer
+  std::size_t verifications = 1024;    // of all peers; peers offer the rest again
   Duration ban = std::chrono::minutes(10);
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gossip wants done. Nothing here is a promise that others wait for, so
-// the order is free.
+// Effects of gossip: what the host must do after a call. No other party waits
+// for any of them, so their order is free.
 #pragma once
 
 #include <string>
@@ -10,26 +10,25 @@
 
 namespace skerry::gossip {
 
-// May be lost, late or twice.
+// Delivery may fail, be late or happen twice.
 struct Send {
   NodeId peer;
   pb::GossipMessage message;
 };
 
-// A wish to be connected: the address is in the record, the key in its
-// certificate.
+// A request to connect. The record holds the address, its certificate the key.
 struct Dial {
   RecordPtr node;
 };
 
-// A peer broke the rules: close its connection. Until its ban is over nothing
-// of it is heard.
+// A peer broke the rules: close its connection. Its messages are dropped until
+// the ban ends.
 struct Misbehaved {
   NodeId peer;
   std::string reason;
 };
 
-// For the event log: what is wrong is the author's doing.
+// An error that the author caused, for the event log.
 struct Report {
   NodeId author;
   std::string reason;
@@ -38,11 +37,12 @@ struct Report {
 struct Effects {
   std::vector<Send> sends;
   std::vector<Dial> dials;
-  std::vector<NodeId> releases;  // connections that gossip needs no more; another part may
+  // connections that gossip no longer needs; another part of the host may
+  std::vector<NodeId> releases;
   std::vector<Misbehaved> misbehaved;
   std::vector<Report> reports;
-  std::vector<RecordPtr> news;  // held since now
-  std::vector<NodeId> revoked;  // nodes to be cut off: no connection, no record
+  std::vector<RecordPtr> news;  // records that the table now holds
+  std::vector<NodeId> revoked;  // nodes to cut off: no connection, no record
 };
 
 }  // namespace skerry::gossip

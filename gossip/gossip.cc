@@ -154,8 +154,8 @@ std::vector<NodeId> Gossip::other_peers() const {
   return others;
 }
 
-// Whoever is connected and says nothing is no company: it would take every
-// digest, and answer none.
+// A connected peer that sends nothing does not count: it would take every
+// digest and answer none.
 bool Gossip::is_alone(Now now) const {
   const Duration lately = now.boot - config_.round * config_.digest_rounds;
   return std::ranges::none_of(peers_, [&](const auto& peer) {

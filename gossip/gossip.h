@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spreads signed records among the peers that are connected, whoever dialled,
-// until all hold the same. Who is alive is the lease's business, not this
-// one's. It owns no socket, disk, clock or thread: the host feeds it what
-// happened and carries out its effects.
+// The core of gossip: spreads signed records among connected peers until all
+// hold the same. It does not decide who is alive; leases do. It owns no socket,
+// disk, clock or thread: the host passes in events and carries out its effects.
 //
-// Each round it offers to a few peers the versions of what it had news of
-// lately; a peer answers with what it has later news of and asks for what it
-// lacks. Now and then a digest of all it holds goes along (256 fingerprints);
-// where two differ, listings of those buckets follow, then what either lacks.
-// No message depends on an earlier one, so nothing is kept for a peer but
-// counters, and a lost message costs a round.
+// In each round it sends an offer to a few peers: the versions of the records
+// that it received lately. A peer answers with its newer records and asks for
+// those that it lacks. Now and then an offer carries a digest of the whole
+// table (256 fingerprints). Where two digests differ, the peers exchange
+// listings of those buckets, then the records that either side lacks.
+// No message depends on an earlier one. The core keeps only counters for each
+// peer, and a lost message costs one round.
 //
-// Thread rule: one thread. Failure rule: what comes from outside never fails a
-// call: it is refused, and told in the effects.
+// THREADS: one.
+// ON FAILURE: input from outside never fails a call. The core refuses it and
+// reports it in the effects.
 #pragma once
 
 #include <deque>
@@ -32,42 +33,45 @@ namespace skerry::gossip {
 
 class Gossip {
  public:
-  // `self` and `verifier` outlive it; several may share a verifier. `table`:
-  // empty, or what load_table made of an earlier start.
+  // LIFETIME: `self` and `verifier` outlive it; several objects may share a
+  // verifier. `table` is empty, or load_table() read it from an earlier start.
   Gossip(Config config, const protocol::Signer& self, Verifier& verifier, Table table, Now now);
   Gossip(const Gossip&) = delete;
   Gossip& operator=(const Gossip&) = delete;
 
-  // A fresh connection to who the transport proved it to be; the coordinator is
-  // a peer like others. `dialled`: by this side.
+  // A connection opened to `peer`, whose identity the transport proved. The
+  // coordinator is a peer like any other. `dialled`: this side dialled.
   void connected(const NodeId& peer, bool dialled, Now now);
   void disconnected(const NodeId& peer);
-  // `message` was validated. From a peer that is not connected: ignored.
+  // REQUIRES: `message` was validated. A message from a peer that is not
+  // connected is ignored.
   void received(const NodeId& peer, const pb::GossipMessage& message, Now now);
 
-  // From now on this process says so, until it says otherwise; it is signed
-  // anew by itself. Only the fact of `body` and `withdrawn` matter. kInvalid
-  // where the fact breaks a limit. Signed in the next round.
+  // Publishes a fact until the next call replaces it, and renews its signature.
+  // Only the fact of `body` and `withdrawn` matter. The next round signs it.
+  // ON FAILURE: kInvalid if the fact breaks a limit.
   Result<void> say(const pb::RecordBody& body, Now now);
 
-  // Time has passed: at the latest at wake_at(), at any moment harmless.
+  // Runs what is due. Call it at wake_at() at the latest; an earlier call does
+  // no harm.
   void tick(Now now);
   Duration wake_at() const { return next_round_; }
 
-  // Whether every peer is asked for all revocations that it holds. Peers of an
+  // Whether to ask every peer for all revocations that it holds. Peers of an
   // older version do not answer.
   void recall(bool asks) { recalls_ = asks; }
-  // Peers of this process's life that have given all of theirs since they were
-  // asked.
+  // RETURNS: the peers that have sent all of their revocations since this
+  // process asked.
   const std::set<NodeId>& recalled() const { return recalled_; }
 
-  // Everything to do since the last call.
+  // RETURNS: the effects since the last call.
   Effects take_effects();
 
-  // For a disk, as load_table and incarnation_after read it.
+  // RETURNS: the table as bytes for a disk; load_table() and
+  // incarnation_after() read them.
   std::string save(Now now) const;
-  // Changes when this process begins to sign under a higher one: it is to be
-  // saved soon then.
+  // Changes when this process begins to sign under a higher one. The host then
+  // saves the table soon.
   std::uint64_t incarnation() const { return own_.incarnation(); }
 
   const Table& table() const { return table_; }
@@ -76,17 +80,17 @@ class Gossip {
  private:
   struct Peer {
     bool dialled = false;
-    Duration heard{};             // when it last said anything, or came
-    Duration digested{};          // when it last got a digest, or came
-    std::size_t messages = 0;     // of it, this round
-    std::size_t given_bytes = 0;  // to it, this round
-    Position recalled_to = 0;     // it has given its revocations before this position
+    Duration heard{};             // when its last message or its connection came
+    Duration digested{};          // when it last got a digest, or connected
+    std::size_t messages = 0;     // received from it in this round
+    std::size_t given_bytes = 0;  // sent to it in this round
+    Position recalled_to = 0;     // it has sent its revocations before this position
   };
   struct News {
     RecordPtr record;
     Duration came{};
   };
-  // What becomes of one received message: the answer, and how full it is.
+  // The answer to one received message, and how full it is.
   struct Answer;
 
   bool is_alone(Now now) const;
@@ -125,8 +129,8 @@ class Gossip {
   std::map<NodeId, Peer> peers_;
   std::deque<News> news_;                // newest first
   std::map<NodeId, Duration> banned_;    // until when
-  std::map<NodeId, Duration> dialled_;   // wished for; not again before
-  std::map<NodeId, Duration> reported_;  // not again before
+  std::map<NodeId, Duration> dialled_;   // dialled; not again before this time
+  std::map<NodeId, Duration> reported_;  // not again before this time
   Duration next_round_{};
   Duration next_rotation_{};
   std::uint64_t round_ = 0;
@@ -139,9 +143,9 @@ class Gossip {
 // Where a host's store keeps the table.
 inline constexpr char kTableKey[] = "gossip/table";
 
-// The table as bytes for a disk, and back with every signature checked again;
-// what is over or cannot be read is left out. `incarnation`: the highest that
-// its holder has signed under; 0: it signs nothing.
+// Converts the table to bytes for a disk, and back. load_table() checks every
+// signature again and drops expired or unreadable records. `incarnation`: the
+// highest that the holder has signed under; 0: it signs nothing.
 std::string save_table(const Table& table, Now now, std::uint64_t incarnation = 0);
 Table load_table(const std::string& saved, Verifier& verifier, Limits limits, Now now);
 

@@ -41,14 +41,15 @@ Duration Own::lifetime() const {
   return config_.certificate.body().empty() ? config_.coordinator_lifetime : config_.node_lifetime;
 }
 
-// Spread, so that a fleet that started at once does not sign at once for ever.
+// Drawn at random, so that a fleet that started at once does not keep signing
+// at once.
 Duration Own::until_again(Stream& random) const {
   return std::chrono::duration_cast<Duration>(lifetime() / 4 * (1 - random.uniform() / 4));
 }
 
-// Which numbers its process signed after this one is not known here, nor which
-// a start in between took to go beyond the same record: none of them may be
-// used for other words. So the step is drawn.
+// The step is random. This process cannot know which numbers the other start
+// signed after this record. Nor can it know which number a start in between
+// chose to exceed it. None of them may sign another fact.
 void Own::saw(const Record& record, Stream& random) {
   const std::uint64_t theirs = record.version.incarnation;
   if (theirs >= highest_ && theirs < protocol::kRecordVersion - kBeyondMost)

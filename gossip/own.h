@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process says itself: keeps each fact, and knows when it must be
-// signed anew and with which version.
+// The facts that this process publishes itself: when each must be signed anew,
+// and with which version.
 //
-// A process that finds a newer record of its own, of an earlier start whose
-// clock was ahead, takes an incarnation beyond that, so no two starts sign
-// under one number. The disk keeps the incarnation as well (save_table): once
-// such a record has expired, peers remember its version, refuse older ones and
-// have nothing to show for it.
+// An earlier start whose clock was ahead may have left a newer record. This
+// process then takes a higher incarnation, so no two starts sign under one
+// number. save_table() also keeps the incarnation on disk. Peers remember the
+// version of such a record after it expires and refuse older ones, but no
+// longer hold a record that shows it.
 #pragma once
 
 #include <cstdint>
@@ -21,34 +21,36 @@
 
 namespace skerry::gossip {
 
-// What a start whose clock says `unix_ms` signs under: beyond all that an
-// earlier start kept in `saved` (save_table).
+// RETURNS: the incarnation for a start whose clock says `unix_ms`. It exceeds
+// every one that an earlier start kept in `saved` (save_table).
 std::uint64_t incarnation_after(const std::string& saved, std::int64_t unix_ms, std::uint64_t seed);
 
 class Own {
  public:
   explicit Own(const Config& config) : config_(config), highest_(config.incarnation) {}
 
-  // Only the fact of `body` and whether it is withdrawn matter. The same again
-  // changes nothing, nor does what a record of an earlier start says, `held`
-  // (null: none), which is `age` old: it is signed anew when its time comes.
+  // Publishes a fact. Only the fact of `body` and whether it is withdrawn
+  // matter. A repeated fact changes nothing. Nor does a fact that `held` states
+  // already, a record of an earlier start that is `age` old (null: none). It is
+  // signed anew when its time comes.
   void say(const Key& key, const pb::RecordBody& body, const Record* held, Duration age, Now now,
            Stream& random);
   bool says(const Key& key) const { return facts_.contains(key); }
-  // The highest that anything here is, or will be, signed under.
+  // RETURNS: the highest incarnation that any signature here uses or is due to
+  // use.
   std::uint64_t incarnation() const { return highest_; }
-  // One of our records by another start, whatever it is about: what is said
-  // first from now on is beyond it.
+  // Reports one of our records by another start, about any subject. The first
+  // signature of every later fact exceeds it.
   void saw(const Record& record, Stream& random);
-  // Someone holds this version of one of our records. True: it is beyond ours,
-  // and ours will be signed anew.
+  // Reports that a peer holds this version of one of our records.
+  // RETURNS: whether it exceeds ours; if so, due() signs ours anew.
   bool overtaken(const Record& record, Stream& random);
 
-  // What was signed could not be held, for want of its run for example: it is
-  // due again in a while.
+  // The table refused the signed record, for example because it lacks the run.
+  // The record falls due again later.
   void say_again(const Key& key) { facts_.at(key).changed = true; }
 
-  // The bodies to sign now, complete but for the author.
+  // RETURNS: the bodies to sign now, complete except for the author.
   std::vector<pb::RecordBody> due(Now now, Stream& random);
 
  private:

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A signed record as a value: what names it, which of two is newer, and the
-// making of one.
+// A signed record as a value: its key, its version, how to open it and how to
+// sign one.
 //
-// Values are immutable and shared: one Record in memory however many tables
+// Values are immutable and shared: one Record in memory for all tables that
 // hold it.
+// THREADS: any.
 #pragma once
 
 #include <compare>
@@ -21,12 +22,12 @@
 
 namespace skerry::gossip {
 
-// In the order of what is kept when a table is full: the first ones longest.
+// In order of importance: a full table keeps the first kinds longest.
 enum class Kind { kRevocation, kRun, kNode, kExpert };
 const char* to_string(Kind kind);
 
-// What a record is about, and who says so. Each author speaks for itself: two
-// nodes may have a record of one expert.
+// The subject of a record, and its author. Two nodes may each have a record
+// about one expert.
 struct Key {
   Kind kind = Kind::kNode;
   NodeId author;
@@ -38,20 +39,21 @@ struct Key {
 // For people: "expert r-0123456789/3 by 0a1b…".
 std::string describe(const Key& key);
 
-// Where a key stands in a table. A node's records stand side by side (its upper
-// half is the node's), the coordinator's are spread.
+// Where a key stands in a table. All records of a node are neighbours: the
+// upper half of a position comes from the node. The coordinator's are spread
+// over all positions.
 using Position = std::uint64_t;
 Position position_of(const Key& key, bool by_coordinator);
-// The range of positions in which everything of a node lies.
+// The range of positions that holds all records of a node.
 struct Range {
   Position first = 0;
   Position last = ~Position{0};
 };
 Range range_of_node(const NodeId& node);
 
-// Of two records with one key the greater counts. The hash decides between two
-// of one version, which only a broken or a lying author makes: everyone decides
-// alike.
+// Of two records with one key the greater version wins. The hash decides
+// between two bodies of one number, which only a faulty or lying author signs.
+// So every node decides the same way.
 struct Version {
   std::uint64_t incarnation = 0;
   std::uint64_t counter = 0;
@@ -64,30 +66,30 @@ struct Version {
 };
 
 struct Record {
-  pb::SignedRecord wire;  // as it travels, without its age
+  pb::SignedRecord wire;  // as messages carry it, without its age
   pb::RecordBody body;
   Key key;
   Version version;
   Position position = 0;
   bool by_coordinator = false;
   std::int64_t certificate_until_unix_ms = 0;
-  std::size_t bytes = 0;  // about what it takes
+  std::size_t bytes = 0;  // memory that it takes, approximately
 
   Duration lifetime() const { return std::chrono::milliseconds(body.lifetime_ms()); }
 };
 using RecordPtr = std::shared_ptr<const Record>;
 
-// The name and keys that the coordinator gave its author; empty where there is
-// no certificate.
+// RETURNS: the name and keys that the coordinator gave the author; empty if
+// there is no certificate.
 pb::CertificateBody certified(const Record& record);
 
-// Opens what came, without looking at its signature. kInvalid where it is no
-// record of this version.
+// Parses a received record without checking its signature.
+// ON FAILURE: kInvalid if it is no record of this version.
 Result<Record> open_record(const pb::SignedRecord& wire, const NodeId& coordinator);
 
-// What its author hands out: `body` has a fact, version, times; author and
-// signature are put in here. kInvalid where the fact breaks a limit of
-// protocol/limits.h.
+// Signs a record: adds author and signature. `body` has a fact, version and
+// times.
+// ON FAILURE: kInvalid if the fact breaks a limit of protocol/limits.h.
 Result<pb::SignedRecord> sign_record(pb::RecordBody body, const protocol::Signer& author,
                                      const pb::Certificate& certificate);
 

@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The records that a process holds: at most one for each key, none twice dead,
-// never more than the limits.
+// The table of records that a process holds: at most one for each key, within
+// fixed limits. A record that died here never comes back.
 //
-// Expiry counts lifetimes, not dates: a record carries its age from holder to
-// holder, each adds what its own steady clock saw, and it dies when its age
-// reaches the lifetime that its author signed. So nobody's wall clock can kill
-// a live record. An age is not signed, so it is believed only within
-// kClockSlack of what the signed date and the wall clock say: a liar moves a
-// death by two hours, no further, and a clock an hour off moves none. (A date
-// alone would let a receiver an hour ahead lose what is alive; a lifetime from
-// receipt alone would let the dead live as long as they are passed on.) What
-// died is remembered until no claimed age could make it alive again.
+// Expiry counts lifetimes, not dates. A record carries its age from holder to
+// holder, and each holder adds what its own steady clock measured. The record
+// dies when its age reaches the lifetime that its author signed. So no node's
+// wall clock can kill a live record.
 //
-// Full: a record of less importance than all others is refused, else the least
-// important goes. What the coordinator says is the most important, then it
-// falls by kind (revocation, run, node, expert), then with the position; an
-// author or a run that has its number of records keeps the most important of
-// them. The order has nothing to do with arrival, so that tables with the same
-// news hold the same.
+// No signature covers an age. A holder therefore bounds it by the signed date
+// and its own wall clock, give or take kClockSlack. A liar can move a death by
+// two hours at most, and a clock that is an hour off moves none. A date alone
+// fails: a receiver an hour ahead would lose live records. A lifetime counted
+// from receipt fails too: a dead record would live as long as nodes pass it on.
+// The table remembers dead records until no claimed age could revive them.
 //
-// A value type; one thread.
+// A full table refuses a record that is less important than all others;
+// otherwise it drops the least important. Importance falls in this order: the
+// coordinator's records, the kind (revocation, run, node, expert), the
+// position. An author or a run at its limit of records keeps its most important
+// ones. Arrival order plays no part, so tables with the same news hold the same
+// records.
+//
+// A value type.
+// THREADS: one.
 #pragma once
 
 #include <array>
@@ -37,15 +40,16 @@
 namespace skerry::gossip {
 
 enum class Verdict {
-  kNew,         // held now
-  kNewer,       // held now, in the place of an older one
-  kHeld,        // known already
-  kOlder,       // than what is held, or was
-  kDead,        // over when it came, or died here before
-  kRevoked,     // its author is
-  kNoRun,       // of an expert whose run is not known (yet), or has no such expert
-  kTooSoon,     // after the author's last change of it
-  kUnimportant  // the table is full, or the author's or the run's share of it
+  kNew,    // held now
+  kNewer,  // held now, in the place of an older one
+  // known already
+  kHeld,
+  kOlder,       // older than the held version, or than a dead one
+  kDead,        // expired on arrival, or died here before
+  kRevoked,     // its author is revoked
+  kNoRun,       // its run is unknown (yet), or has no such expert
+  kTooSoon,     // too soon after the author's last change
+  kUnimportant  // the table, or the share of its author or run, is full
 };
 inline bool is_held(Verdict verdict) {
   return verdict == Verdict::kNew || verdict == Verdict::kNewer;
@@ -63,13 +67,13 @@ struct Limits {
 struct Entry {
   Position position = 0;
   RecordPtr record;
-  std::uint32_t dies_at_s =
-      0;  // by the steady clock; whole seconds, so that ten thousand take little room
+  // by the steady clock, in whole seconds to save memory
+  std::uint32_t dies_at_s = 0;
   std::uint32_t came_at_s = 0;
 };
 
-// Where a record comes from. Only what a peer gave can come too soon after
-// another; after what lay on a disk nothing does.
+// Where a record comes from. kTooSoon applies only to records from peers, and
+// never after one that came from disk.
 enum class Origin { kPeer, kSelf, kDisk };
 
 class Table {
@@ -77,46 +81,47 @@ class Table {
   explicit Table(NodeId coordinator, Limits limits = {})
       : coordinator_(std::move(coordinator)), limits_(limits) {}
 
-  // Whether put would take such a record, as far as that can be said before its
-  // signature is checked.
+  // RETURNS: what put() would decide, as far as possible before a signature
+  // check.
   Verdict judge(const Record& record, Duration age, Now now, Origin origin = Origin::kPeer) const;
   struct Change {
     Verdict verdict = Verdict::kNew;
-    std::vector<RecordPtr> dropped;  // the record it replaced not among them
+    std::vector<RecordPtr> dropped;  // without the record that it replaced
   };
   // REQUIRES: `record` is genuine.
   Change put(const RecordPtr& record, Duration age, Now now, Origin origin = Origin::kPeer);
-  // Lets the dead go. Call now and then; what is dead is not handed out by
-  // anything below before.
+  // Removes expired records. Call it now and then; the functions below never
+  // return an expired record, even before this call.
   void expire(Now now);
 
   const Entry* find(const Key& key,
-                    Now now) const;  // null where there is none; until the next change
+                    // null if there is none; LIFETIME: until the next change
+                    Now now) const;
   const Entry* find_node(const NodeId& node, Now now) const;
   const Entry* find_run(const RunId& run, Now now) const;
   bool is_revoked(const NodeId& node, Now now) const;
-  // What is held at `position`: one as a rule.
+  // RETURNS: the entries at `position`: usually one.
   std::vector<const Entry*> at(Position position, Now now) const;
-  // Everything from range.first to range.last, growing.
+  // RETURNS: all entries from range.first to range.last, in ascending order.
   std::vector<const Entry*> in(Range range, Now now) const;
   void for_each(Now now, const std::function<void(const Entry&)>& visit) const;
-  // Some entry, the `number`th modulo their count; null where there is none.
+  // RETURNS: entry `number` modulo their count; null if there is none.
   const Entry* pick(std::uint64_t number) const;
 
-  // The age that an entry has now, as it goes along when handed on.
+  // RETURNS: the entry's age now, which a message carries with it.
   static Duration age(const Entry& entry, Now now);
-  // Whether a head names something that would be news here; whether it is older
-  // than what is here. Neither: alike or dead.
+  // How a head compares with this table. `lacking`: it names news. `behind`: it
+  // is older than the entry here. Neither: equal or dead.
   struct Standing {
     bool lacking = false;
     bool behind = false;
   };
   Standing compare(const Head& head, Now now) const;
-  // Whether another content with this version is held.
+  // RETURNS: whether the table holds another body with this version.
   bool contradicts(const Record& record) const;
 
-  // The xor of the stamps in each bucket of positions, dead ones included until
-  // expire. Equal tables have equal ones.
+  // The xor of the stamps in each bucket of positions; dead records count until
+  // expire(). Equal tables have equal fingerprints.
   const Fingerprints& fingerprints() const { return fingerprints_; }
   static std::size_t bucket_of(Position position) { return position >> 56; }
   static Range range_of_bucket(std::size_t bucket);
@@ -131,8 +136,8 @@ class Table {
     std::vector<Entry> entries;  // by position, then key
     std::uint32_t next_death_s = UINT32_MAX;
   };
-  // Left the table: no older version comes in its place, and it itself only if
-  // it left for want of room.
+  // A record that left the table. No older version may come in its place. The
+  // record itself may return only if it left for lack of room.
   struct Dead {
     Key key;
     Version version;
@@ -157,7 +162,7 @@ class Table {
   std::size_t size_ = 0;
   std::size_t bytes_ = 0;
   std::map<RunId, std::size_t> run_sizes_;  // records about its experts
-  std::map<NodeId, Position> revocations_;  // of whom, and where the record stands
+  std::map<NodeId, Position> revocations_;  // the revoked node, and the record's position
   std::multimap<Position, Dead> dead_;
   std::deque<std::pair<Duration, Position>> dead_order_;  // until when; growing
 };

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says whether a record is genuine: signed by the key of a certificate that the
-// coordinator signed, about something its author may speak of. What was found
-// genuine is remembered, so that each signature is checked once per process
-// however often its record comes.
+// Checks whether a record is genuine. The key that signed it must have a
+// certificate signed by the coordinator, and its author may speak of the
+// subject. It remembers genuine records, so a process checks each signature
+// once, however often the record comes.
 //
-// Whether the author is revoked, the record newer or still alive is the table's
-// business. Thread rule: one thread. Memory is bounded by the constructor's
-// numbers.
+// The table decides whether the author is revoked, and whether the record is
+// newer or still alive.
+// Memory is bounded by the numbers that the constructor gets.
+// THREADS: one.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +20,11 @@
 
 namespace skerry::gossip {
 
-// Clocks may be apart by this much in all: author and receiver each an hour.
+// The most that two clocks may differ: author and receiver one hour each.
 inline constexpr Duration kClockSlack = std::chrono::hours(2);
 
-// How signatures are checked: those of an Identity. A simulation has a cheaper
-// way, for its own Signer.
+// How to check signatures; by default as an Identity signs. A simulation has a
+// cheaper way, for its own Signer.
 struct SignatureChecks {
   std::function<bool(std::string_view key, std::string_view domain, std::string_view bytes,
                      std::string_view signature)>
@@ -40,13 +41,15 @@ class Verifier {
 
   const NodeId& coordinator() const { return coordinator_; }
 
-  // Opened but not yet checked; or checked earlier, which costs next to
-  // nothing. kInvalid as open_record.
+  // RETURNS: the record, opened but not yet checked; or one checked earlier,
+  // which costs next to nothing.
+  // ON FAILURE: kInvalid, as open_record().
   Result<RecordPtr> open(const pb::SignedRecord& wire) const;
-  // kCorrupt where a signature is wrong or its author may not say this: whoever
-  // handed it on has not checked it, or made it up. kUnauthorised where the
-  // certificate is over (by more than the slack), which two clocks may see
-  // differently.
+  // Checks an opened record.
+  // ON FAILURE: kCorrupt if a signature is wrong or its author may not state
+  // this. The sending peer did not check it, or forged it.
+  // A certificate that expired more than the slack ago gives kUnauthorised; two
+  // clocks may disagree about that.
   Result<RecordPtr> check(RecordPtr opened, std::int64_t now_unix_ms);
 
   std::uint64_t signatures_checked() const { return signatures_checked_; }
@@ -61,8 +64,8 @@ class Verifier {
     std::int64_t until_unix_ms = 0;
   };
 
-  // What was found genuine. Whoever hands a record on hands on its signature
-  // too, and to compare bodies is quicker than to hash.
+  // Genuine records. A record travels with its signature, and comparing bodies
+  // is faster than hashing them.
   struct Known {
     std::unordered_map<Hash, RecordPtr> by_body;
     std::unordered_map<std::string_view, RecordPtr> by_signature;  // its own, held by the record
@@ -80,8 +83,8 @@ class Verifier {
   SignatureChecks checks_;
   Known fresh_;  // full: becomes the old one
   Known old_;
-  std::unordered_map<std::string, Holder>
-      keys_;  // by the certificate's body and signature; full: emptied
+  // by the certificate's body and signature; emptied when full
+  std::unordered_map<std::string, Holder> keys_;
   std::uint64_t signatures_checked_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Heads and fingerprints between messages and values.
+// Converts heads and fingerprints between messages and values.
 #pragma once
 
 #include <array>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One end of the socket pair between a daemon and its engine: u32-LE length +
-// message, with descriptors (SCM_RIGHTS) beside a message. Nothing here knows
-// ZeroMQ or LibTorch.
+// One end of the socket pair between a daemon and its engine. A frame is a
+// u32-LE length and a message; a descriptor (SCM_RIGHTS) may accompany it. This
+// code knows neither ZeroMQ nor LibTorch.
 //
-// The descriptor is non-blocking; both directions are buffered. One thread at a
-// time.
+// The descriptor is non-blocking; both directions are buffered.
+// THREADS: one at a time.
 #pragma once
 
 #include <cstddef>
@@ -30,41 +30,44 @@ class Channel {
  public:
   struct Frame {
     std::string bytes;    // for parse_engine_request / parse_engine_event
-    UniqueFd descriptor;  // came with this frame; empty: none
+    UniqueFd descriptor;  // accompanied this frame; empty: none
   };
 
-  // Takes over a connected SOCK_STREAM descriptor (the child's `--channel FD`)
-  // and makes it non-blocking and close-on-exec.
+  // Takes ownership of a connected SOCK_STREAM descriptor (the child's
+  // `--channel FD`). Makes it non-blocking and close-on-exec.
   explicit Channel(UniqueFd fd);
   Channel(Channel&&) noexcept = default;
   Channel& operator=(Channel&&) noexcept = default;
 
-  // A connected pair of descriptors, both close-on-exec: clear that on the
-  // child's end in the child.
+  // RETURNS: a connected pair of descriptors, both close-on-exec. The child
+  // clears that flag on its own end.
   static Result<std::pair<UniqueFd, UniqueFd>> make_pair();
 
   int fd() const {
     return fd_.get();
   }  // for a poll: readable → receive, writable while wants_write → flush
 
-  // Queues the message and writes what the socket takes. The descriptor is
-  // duplicated, the caller keeps its own. kExhausted where kChannelQueueBytes
-  // are already waiting (nothing is queued then), kUnavailable once the other
-  // side is gone, kInvalid for a message over kEngineMessageBytes.
+  // Queues the message and writes what the socket accepts. The descriptor is
+  // duplicated; the caller keeps its own.
+  // ON FAILURE: kExhausted if kChannelQueueBytes already wait; nothing is
+  // queued then. kUnavailable once the other side is gone. kInvalid if the
+  // message exceeds kEngineMessageBytes.
   Result<void> send(const google::protobuf::MessageLite& message, int descriptor = -1);
   Result<void> send_bytes(std::string_view bytes, int descriptor = -1);
   Result<void> flush();
   bool wants_write() const { return !outgoing_.empty(); }
-  // Waits until everything is written; kTimeout, kUnavailable.
+  // Waits until everything is written.
+  // ON FAILURE: kTimeout, kUnavailable.
   Result<void> flush_all(Duration timeout);
 
-  // Every whole frame that has arrived, without waiting; empty where there is
-  // none. Frames that came before the other side closed are returned first;
-  // then kUnavailable. kCorrupt for a frame over kEngineMessageBytes: close the
-  // channel.
+  // RETURNS: every complete frame that has arrived, without waiting; empty if
+  // there is none. Frames that arrived before the other side closed come first.
+  // ON FAILURE: kUnavailable once the other side closed. kCorrupt for a frame
+  // over kEngineMessageBytes: close the channel.
   Result<std::vector<Frame>> receive();
-  // Waits until receive has something to say (a frame, or the end). False: time
-  // is up. Negative: no limit.
+  // Waits until receive() has a frame or the end to report. A negative timeout
+  // never expires.
+  // RETURNS: false if the timeout passed.
   Result<bool> wait_readable(Duration timeout);
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A person's connection to the coordinator: blocking requests over control. One
-// thread.
+// A person's connection to the coordinator: blocking requests over the control
+// endpoint.
+// THREADS: one.
 #pragma once
 
 #include <cstdint>
@@ -18,35 +19,34 @@ namespace skerry::protocol {
 
 class Client {
  public:
-  // The transport is dialled at the first call. `software` names this program
-  // in Hello.
+  // The first call dials. `software` names this program in Hello.
   Client(std::unique_ptr<ClientTransport> transport, const Clock& clock, std::string software);
 
-  // From a context file.
+  // Opens the connection that a context file describes.
   static Result<Client> open(const std::filesystem::path& context_path, const Clock& clock,
                              std::string software);
 
-  // Says Hello where that has not happened on this connection, asks, and waits
-  // for the answer. Asks again after a lost connection, except for requests
-  // that must not happen twice (token_create, run_create): those fail with
-  // kUnavailable once they may have arrived. An error in the answer is returned
-  // with its code; kTimeout where none came.
+  // Sends Hello if this connection has not, sends the request, and waits for
+  // the answer. Retries after a lost connection, except requests that must not
+  // run twice (token_create, run_create). Those fail with kUnavailable once
+  // they may have arrived.
+  // ON FAILURE: the code of the answer's error; kTimeout if no answer came.
   Result<pb::AdminReply> call(const pb::AdminRequest& request,
                               Duration timeout = std::chrono::seconds(10));
 
-  // Where the coordinator does not know our key, as after a restore, it is
-  // asked by this to take it in again (protocol/enrol.h).
+  // If the coordinator does not know our key, as after a restore, call() sends
+  // this request for readmission (protocol/enrol.h).
   void readmit_by(const pb::EnrolRequest& request) { readmission_ = request.SerializeAsString(); }
-  // The first Hello asks for the nodes' records (HelloReply.peers). Before the
-  // first call.
+  // The first Hello asks for the nodes' records (HelloReply.peers).
+  // REQUIRES: no call was made yet.
   void want_peers() { wants_peers_ = true; }
 
-  // What the coordinator said about itself and us. Empty before the first
-  // answer.
+  // RETURNS: what the coordinator reported about itself and this client. Empty
+  // before the first answer.
   const pb::HelloReply& hello() const { return hello_; }
 
-  // For what goes over blob: events of that endpoint reach the handler during
-  // call and poll.
+  // For traffic over the blob endpoint: its events reach the handler during
+  // call() and poll().
   ClientTransport& transport() { return *transport_; }
   void set_blob_handler(std::function<void(ClientEvent)> handler) {
     blob_handler_ = std::move(handler);
@@ -60,7 +60,7 @@ class Client {
     bool sent = false;
     Duration sent_at{};
     bool once = false;
-    bool came_first = false;  // refused, and not done: the Hello before it was lost
+    bool came_first = false;  // refused and not executed: the Hello before it was lost
     Result<pb::AdminReply> answer;
     bool done = false;
   };
@@ -79,7 +79,7 @@ class Client {
   bool wants_peers_ = false;
   std::uint64_t next_id_ = 1;
   bool greeted_ = false;        // on this connection
-  bool hello_refused_ = false;  // said again with the next call
+  bool hello_refused_ = false;  // sent anew with the next call
   int refusals_ = 0;
   std::string readmission_;  // empty: none
   bool asks_readmission_ = false;

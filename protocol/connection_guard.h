@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds what a port's connections make the server hold before a message of
-// theirs is whole. ZeroMQ bounds a frame, not the frames of a message that
-// never ends: what the kernel has received on a connection is held against what
-// was delivered. Belongs to the server's thread. It names whom to end and ends
-// nobody; a connection is named once.
+// Bounds the memory that unfinished messages of a port's connections can take.
+// ZeroMQ bounds a frame, but not the number of frames in a message that never
+// ends. The guard compares the bytes that the kernel received on a connection
+// with the bytes delivered as whole messages. It returns the connections to end
+// and ends none itself. It names a connection once.
 //
-//   strangers  have had no message delivered. So many, so many bytes each, and so many together: the oldest makes room
-//   members    have. What all connections of one key hold unread is bounded; the one that goes beyond it is named
+// - A stranger has delivered no message yet. Three limits bound strangers:
+//   their number, the bytes of each, the bytes of all. The oldest makes room.
+// - A member has delivered one. A limit bounds the undelivered bytes of all
+//   connections of one key. The guard names the connection that exceeds it.
 //
-// Heartbeats of ZeroMQ are no messages, but are received: they are allowed for
-// by the second. A message that grows no faster than they would cannot be told
-// from them: so a key has so many connections, and one that was long not heard
-// is ended.
+// ZeroMQ's heartbeats arrive as bytes but are no messages, so each second
+// allows some bytes for them. A message that grows no faster than heartbeats
+// looks the same. So a key has a limit of connections, and the guard ends one
+// that delivered no message for long.
+//
+// THREADS: the server's.
 #pragma once
 
 #include <cstddef>
@@ -33,36 +37,37 @@ struct GuardLimits {
   std::uint64_t strangers_bytes = 0;   // of all together
   std::uint64_t member_bytes = 0;      // of one key's connections together
   std::size_t member_connections = 0;  // of one key
-  Duration member_silence{};           // without a whole message for so long, a member is ended
-  Duration silence{};  // a stranger that ends after so long had not finished its handshake
+  Duration member_silence{};  // the guard ends a member after so long without a whole message
+  // a stranger that ends after so long failed to finish its handshake
+  Duration silence{};
 };
 
 struct Offender {
   int descriptor = -1;
   std::string public_key;  // empty: a stranger
   std::string address;
-  std::string why;  // empty: it is not to blame, and may dial again
+  std::string why;  // empty: no fault of its own, it may dial again
 };
 
-// What the kernel has received on a connection since it began; a test has its
-// own.
+// Counts the bytes that the kernel has received on a connection since it began.
+// A test passes its own.
 using CountBytes = std::function<std::uint64_t(int descriptor)>;
-std::uint64_t received_bytes(int descriptor);  // 0 where it is no TCP connection any more
+std::uint64_t received_bytes(int descriptor);  // 0 if it is no TCP connection any more
 
 class ConnectionGuard {
  public:
   explicit ConnectionGuard(const GuardLimits& limits, CountBytes count = received_bytes)
       : limits_(limits), count_(std::move(count)) {}
 
-  // Returns the oldest stranger where there are too many.
+  // RETURNS: the oldest stranger if there are too many.
   std::optional<Offender> accepted(int descriptor, const std::string& address, Duration now);
-  // Returns it where it never became more than a stranger in all the time that
-  // it had.
+  // RETURNS: the connection, if it stayed a stranger for as long as a handshake
+  // may take.
   std::optional<Offender> ended(int descriptor, Duration now);
-  // A whole message was delivered: its sender is no stranger any more.
+  // Reports a whole delivered message: its sender is a stranger no longer.
   void heard(int descriptor, const std::string& public_key, std::uint64_t bytes);
 
-  // To be called a few times a second. Asks the kernel about every connection.
+  // Asks the kernel about every connection. Call it a few times a second.
   std::vector<Offender> check(Duration now);
   bool idle() const { return connections_.empty(); }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a person's or a node's program keeps after enrolment to find and
-// recognise its coordinator: a TOML file, mode 0600 since it can hold the seed.
+// The context file: how a person's or a node's program finds and recognises its
+// coordinator after enrolment. It is a TOML file of mode 0600, since it can
+// hold the seed.
 #pragma once
 
 #include <filesystem>
@@ -20,20 +21,21 @@ struct Context {
   Endpoints endpoints;
   std::string coordinator_key;     // Ed25519, raw
   std::string seed;                // raw; empty: in the file `identity`
-  std::filesystem::path identity;  // relative to the context's folder where not absolute
+  std::filesystem::path identity;  // relative paths start at the context's folder
   pb::Certificate certificate;
 };
 
-// kInvalid with the line for text that is not TOML, an unknown or a missing
-// key; `path` names the file in messages.
+// `path` names the file in messages.
+// ON FAILURE: kInvalid, with the line, for text that is not TOML and for an
+// unknown or missing key.
 Result<Context> parse_context(std::string_view content, const std::filesystem::path& path);
 std::string format_context(const Context& context);
 
-// kNotFound where there is none, else as parse_context.
+// ON FAILURE: kNotFound if there is no file; else as parse_context().
 Result<Context> read_context(const std::filesystem::path& path);
-// Mode 0600, atomically, synced.
+// Writes the file atomically with mode 0600, and syncs it.
 Result<void> write_context(const std::filesystem::path& path, const Context& context);
-// From the seed, or from the identity file.
+// Makes the identity from the seed, or reads it from the identity file.
 Result<Identity> identity_of(const Context& context, const std::filesystem::path& context_path);
 
 }  // namespace skerry::protocol

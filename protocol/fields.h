@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of single fields, shared by the validators. Each names the field in
-// its message.
+// Checks of single fields, shared by the validators. Each error message names
+// the field.
 #pragma once
 
 #include <cmath>
@@ -29,7 +29,7 @@ inline Result<void> finite(std::string_view field, double value) {
   return bad(field, "a finite number", text(value));
 }
 
-// NaN fails, as it is in no range.
+// NaN fails: it is in no range.
 inline Result<void> not_negative(std::string_view field, double value) {
   if (std::isfinite(value) && value >= 0) return {};
   return bad(field, "a finite number, 0 or more", text(value));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every limit on what comes from outside, in one place. A message that breaks
-// one is refused with the name of the field.
+// Every limit on input from outside, in one place. A message that breaks one is
+// refused; the error names the field.
 #pragma once
 
 #include <cstddef>
@@ -10,39 +10,38 @@ namespace skerry::protocol {
 
 inline constexpr std::uint32_t kVersionMajor = 1;
 inline constexpr std::uint32_t kVersionMinor =
-    1;  // spoken with one minor version away in either direction
+    1;  // also speaks with one minor version below or above
 
 inline constexpr std::size_t kEnrolMessageBytes = 4 << 10;
 inline constexpr std::size_t kControlMessageBytes = 256 << 10;
 inline constexpr std::size_t kPeersBytes = 128 << 10;  // of nodes' records in the answer to a Hello
 inline constexpr std::size_t kChunkBytes = 4 << 20;
 inline constexpr std::size_t kBlobMessageBytes = kChunkBytes + 4096;
-inline constexpr std::size_t kMapBytes =
-    16 << 10;  // a bit for each chunk that a manifest of one chunk can name
+// a bit for each chunk that a one-chunk manifest can name
+inline constexpr std::size_t kMapBytes = 16 << 10;
 inline constexpr std::size_t kMapAdded = 1024;
 inline constexpr std::size_t kEngineMessageBytes = 1 << 20;
 
-inline constexpr std::size_t kChannelQueueBytes =
-    4 << 20;  // waiting for an engine that does not read
+// may wait for an engine that does not read
+inline constexpr std::size_t kChannelQueueBytes = 4 << 20;
 
-// Messages that wait for one peer, per direction, before the sender is held
-// back or refused.
+// The most messages that wait for one peer, per direction. Beyond it the sender
+// blocks or send() refuses.
 inline constexpr int kEnrolQueue = 4;
 inline constexpr int kControlQueue = 32;
 inline constexpr int kBlobSendQueue = 16;  // at least the requests that a receiver keeps open
-// As many as a receiver asks a peer for at once, and some: where a queue is
-// full, libzmq 4.3.4 may stop the process when the connection then breaks (its
-// issue 4364).
+// More than a receiver asks a peer for at once. If a connection breaks while
+// its queue is full, libzmq 4.3.4 may stop the process (its issue 4364).
 inline constexpr int kBlobReceiveQueue = 16;
 
-// The enrol endpoint is open to strangers: the oldest connection makes room,
-// and one that sends more is thrown out.
+// The enrol endpoint is open to strangers. The oldest connection makes room for
+// a new one; a connection that sends more than its limit is closed.
 inline constexpr std::size_t kEnrolConnections = 128;
 inline constexpr std::uint64_t kEnrolConnectionBytes = 64 << 10;
-// On control and blob, what connections without a message may have sent
-// together, and what all connections of one member may have sent that is no
-// whole message yet: more than the queues above hold, and than a receiver asks
-// a peer for at once.
+// Limits on unfinished messages at control and blob. The first is for all
+// connections together that have delivered no message. The others are for all
+// connections of one member. They exceed what the queues above hold, and what a
+// receiver asks a peer for at once.
 inline constexpr std::uint64_t kStrangersBytes = 64 << 20;
 inline constexpr std::uint64_t kControlUnreadBytes = 12 << 20;
 inline constexpr std::uint64_t kBlobUnreadBytes = 40 << 20;
@@ -53,7 +52,7 @@ inline constexpr std::size_t kReasonBytes = 1024;
 inline constexpr std::size_t kLogLines = 200;
 inline constexpr std::size_t kLogLineBytes = 512;
 inline constexpr std::size_t kSlots = 64;
-inline constexpr std::size_t kReplicas = 128;          // that one node is to hold
+inline constexpr std::size_t kReplicas = 128;          // assigned to one node
 inline constexpr std::uint32_t kCopies = 16;           // of a checkpoint
 inline constexpr std::uint32_t kGenerations = 0xffff;  // of epochs: 16 bits
 inline constexpr std::size_t kPageItems = 500;
@@ -68,9 +67,8 @@ inline constexpr std::uint64_t kSteps = 1'000'000'000;
 inline constexpr std::uint64_t kTokenUses = 1'000'000;
 inline constexpr std::uint64_t kTokenTtlSeconds = 10ULL * 365 * 86400;
 
-// Gossip: one record, one message, what one author may have, and what a table
-// holds. Beyond a number of records the least important goes first
-// (gossip/table.h says which).
+// Gossip: limits of a record, a message, an author and a table. Beyond the
+// number of records a table drops the least important first (gossip/table.h).
 inline constexpr std::size_t kRecordBytes = 2048;  // of a body
 inline constexpr std::size_t kCertificateBytes = 512;
 inline constexpr std::size_t kRecordHolds = 64;

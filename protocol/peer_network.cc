@@ -212,7 +212,8 @@ void PeerNetwork::on_client(const NodeId& peer, ClientEvent event, const Handler
   }
   if (const auto* received = std::get_if<Received>(&event))
     return hear(peer, received->bytes, handle);
-  // Whoever wants it again dials it again: it may have another address by then.
+  // A caller that needs the peer dials it again; its address may have changed
+  // by then.
   drop(peer, handle);
 }
 

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connections among nodes and people, whoever dialled: at most one to each
-// peer, and only to those who show a certificate that our coordinator signed
-// for the key that their handshake proved. So whom a node never heard of comes
-// in, with the coordinator gone too, and who was shut out does not.
+// The connections among nodes and people, dialled by either side: at most one
+// to each peer. A peer must show a certificate that our coordinator signed for
+// the key that its handshake proved. So an unknown node can connect while the
+// coordinator is down, and a node that was shut out cannot.
 //
-// A connection that this side dialled is told by PeerConnected as soon as it is
-// open: its hello goes first. One that the other side dialled is told with that
-// side's hello. Nothing of a peer is delivered before its hello has been found
-// good. Two that dial each other at once keep the connection that the smaller
-// id dialled.
+// PeerConnected reports an outgoing connection as soon as it opens; this side's
+// hello goes first. It reports an incoming connection together with the peer's
+// hello. The network delivers no message of a peer before it has checked its
+// hello. If two peers dial each other at once, the connection dialled by the
+// smaller id stays.
 //
-// Thread rule: one thread. Nothing blocks. Failure rule: a peer that breaks the
-// rules is closed and told as PeerTurnedAway.
+// Nothing blocks.
+// THREADS: one.
+// ON FAILURE: it closes a peer that breaks the rules and reports
+// PeerTurnedAway.
 #pragma once
 
 #include <deque>
@@ -30,14 +32,15 @@
 
 namespace skerry::protocol {
 
-inline constexpr std::size_t kPeersMost = 128;  // that dialled us, and again that we dial
-inline constexpr std::size_t kShutOutMost =
-    4096;  // remembered; the one that would come in soonest is forgotten
+// incoming, and the same number again of outgoing ones
+inline constexpr std::size_t kPeersMost = 128;
+// remembered; the entry that expires soonest makes room
+inline constexpr std::size_t kShutOutMost = 4096;
 inline constexpr Duration kDialWithin = std::chrono::seconds(10);
 
-// Whether a hello's sender may talk to nodes of this coordinator: its
-// certificate, for the X25519 key that the handshake proved. kUnauthorised or
-// kCorrupt otherwise.
+// Checks that a hello's sender may talk to nodes of this coordinator: its
+// certificate is for the X25519 key that the handshake proved.
+// ON FAILURE: kUnauthorised or kCorrupt.
 Result<pb::CertificateBody> check_admission(const pb::BlobHello& hello,
                                             std::string_view coordinator_key,
                                             std::string_view connection_key,
@@ -49,7 +52,7 @@ struct PeerConnected {
 };
 struct PeerMessage {
   NodeId peer;
-  pb::BlobMessage message;  // validated but for its gossip
+  pb::BlobMessage message;  // validated, except its gossip
 };
 struct PeerGone {
   NodeId peer;
@@ -61,9 +64,8 @@ struct PeerTurnedAway {
 };
 using PeerEvent = std::variant<PeerConnected, PeerMessage, PeerGone, PeerTurnedAway>;
 
-// What is asked of those connections; besides PeerNetwork there is a
-// simulation's (tests/simulation/peer_mesh.h). Each method as it is told at
-// PeerNetwork.
+// The interface of those connections. PeerNetwork implements it, and so does a
+// simulation (tests/simulation/peer_mesh.h). PeerNetwork describes each method.
 class PeerLinks {
  public:
   using Handler = std::function<void(PeerEvent)>;
@@ -80,8 +82,8 @@ class PeerLinks {
 
 class PeerNetwork final : public PeerLinks {
  public:
-  // A client that dials nothing yet, of a node at tcp://HOST:PORT with this
-  // Ed25519 key.
+  // RETURNS: a client that has dialled nothing yet, for the node at
+  // tcp://HOST:PORT with this Ed25519 key.
   using MakeClient = std::function<Result<std::unique_ptr<ClientTransport>>(
       const std::string& url, const std::string& ed25519_key)>;
   struct Parts {
@@ -90,43 +92,46 @@ class PeerNetwork final : public PeerLinks {
     std::unique_ptr<ServerTransport> server;  // none: this side only dials
     MakeClient make_client;
   };
-  // `clock` outlives it.
+  // LIFETIME: `clock` outlives it.
   PeerNetwork(Parts parts, const Clock& clock);
 
-  // Where this side listens, tcp://HOST:PORT; empty: nowhere.
+  // RETURNS: the address at which this side listens, tcp://HOST:PORT; empty:
+  // none.
   std::string listens_at() const override {
     return parts_.server ? parts_.server->endpoints().peer : std::string();
   }
 
-  // A wish: nothing where it is connected, under way, shut out, or there are
-  // too many. Given up after kDialWithin without a word; PeerConnected tells of
-  // success. kInvalid: not an address, not a key.
+  // Starts to dial a peer. Does nothing if the peer is connected, being dialled
+  // or shut out, or if there are too many connections. Gives up after
+  // kDialWithin without an answer; PeerConnected reports success.
+  // ON FAILURE: kInvalid for a bad address or key.
   Result<void> dial(const std::string& url, const std::string& ed25519_key) override;
   bool is_connected(const NodeId& peer) const override;
   bool is_dialling(const NodeId& peer) const;
   std::vector<NodeId> connected() const;
 
-  // kUnavailable: not connected. kExhausted: its queue is full, try after a
-  // poll.
+  // ON FAILURE: kUnavailable if not connected. kExhausted if its queue is full:
+  // retry after a poll().
   Result<void> send(const NodeId& peer, std::string_view bytes) override;
-  // Without an event.
+  // Closes the connection without an event.
   void close(const NodeId& peer) override;
-  // Closes it, and lets it in no more before then. `x25519_key`: refused at the
-  // handshake already; empty: not known.
+  // Closes the connection and refuses the peer until then. With `x25519_key`
+  // the handshake already refuses it; empty: not known.
   void shut_out(const NodeId& peer, const std::string& x25519_key, Duration until) override;
 
-  // What has come, without waiting. True: perhaps not all, call again before
-  // waiting for descriptors().
+  // Handles what has arrived, without waiting.
+  // RETURNS: true if there may be more: call again before waiting for
+  // descriptors().
   bool poll(const Handler& handle) override;
   std::vector<int> descriptors() const override;
 
  private:
   struct Link {
-    std::unique_ptr<ClientTransport> client;  // of one that was dialled here
-    Connection connection;                    // of one that dialled here
+    std::unique_ptr<ClientTransport> client;  // of an outgoing connection
+    Connection connection;                    // of an incoming connection
     std::string key;                          // X25519
-    bool open = false;                        // PeerConnected was told
-    bool greeted = false;                     // its hello was good
+    bool open = false;                        // PeerConnected was reported
+    bool greeted = false;                     // its hello was valid
     Duration give_up{};
     bool dialled() const { return client != nullptr; }
   };

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which connection a closed descriptor was. ZeroMQ's monitor names descriptors,
-// its messages name descriptors and connections, the two streams race, and the
-// system uses descriptors again: the rules stand here, without any I/O.
+// Finds the connection that a closed descriptor belonged to. ZeroMQ's monitor
+// names descriptors; its messages name descriptors and connections. The two
+// streams race, and the system reuses descriptors. The rules are here, without
+// any I/O.
 //
-// REQUIRES: every monitor event that happened before a message was received is
-// told before that message.
+// REQUIRES: the caller passes every monitor event that happened before a
+// message was received ahead of that message.
 #pragma once
 
 #include <deque>
@@ -17,25 +18,25 @@
 namespace skerry::protocol {
 
 struct Peer {
-  std::string connection;  // ROUTER's id: 5 bytes, counted up for each connection
+  std::string connection;  // ROUTER's id: 5 bytes, a counter of connections
   std::string public_key;
   int descriptor = -1;
 };
 
 class PeerTable {
  public:
-  // Each returns the connections that are now known to be over, each at most
+  // RETURNS: the connections that are now known to have ended, each at most
   // once.
   std::vector<Peer> accepted(int descriptor);
   std::vector<Peer> disconnected(int descriptor);
-  // A message came. The peer itself is among those returned where its
-  // connection ended before the message was read.
+  // Reports a message. The result includes the peer itself if its connection
+  // ended before the message was read.
   std::vector<Peer> message(const Peer& peer);
 
-  // A connection that is over by our own decision.
+  // Removes a connection that this side ended.
   std::optional<Peer> forget(const std::string& connection);
-  // It has ended: its last messages, still in the queue, are not to be
-  // delivered.
+  // RETURNS: whether it has ended. Its last messages, still in the queue, must
+  // not be delivered.
   bool is_over(const std::string& connection) const { return over_.contains(connection); }
   const Peer* find(const std::string& connection) const;
   std::vector<Peer> peers() const;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libprotobuf would write to standard error by itself, for instance for
-// each text from outside that is no UTF-8, goes to our log instead: one line a
-// minute, with how many there were since the one before. Whoever sends it
-// cannot fill a disk.
+// Sends libprotobuf's own messages to our log instead of standard error. It
+// writes one, for instance, for each text from outside that is not UTF-8. The
+// log gets at most one line a minute, with the number left out since the last
+// one. So no sender of bad text can fill a disk.
 #pragma once
 
 #include "base/clock.h"
 
 namespace skerry::protocol {
 
-// Called by main before there are other threads. `clock` must outlive every use
-// of a message.
+// THREADS: main calls it before it starts other threads.
+// LIFETIME: `clock` outlives every use of a message.
 void bound_protobuf_log(const Clock& clock);
 
 }  // namespace skerry::protocol

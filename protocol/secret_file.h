@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small files that hold a key: read and written whole, readable by their owner
-// only.
+// Small files that hold a key: read and written whole, readable only by their
+// owner.
 #pragma once
 
 #include <filesystem>
@@ -11,11 +11,11 @@
 
 namespace skerry::protocol {
 
-// kNotFound where there is none. Warns in the log where others can read it.
-// Refuses files over 64 KiB.
+// Logs a warning if others can read the file. Refuses files over 64 KiB.
+// ON FAILURE: kNotFound if there is no file.
 Result<std::string> read_secret_file(const std::filesystem::path& path);
-// Atomically, mode 0600, synced with its folder: afterwards the file holds all
-// of `content` or what it held before.
+// Writes the file atomically with mode 0600, synced with its folder. After a
+// failure it holds all of `content` or its old content.
 Result<void> write_secret_file(const std::filesystem::path& path, std::string_view content);
 
 }  // namespace skerry::protocol

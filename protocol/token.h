@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A join token: one string to copy and paste. It pins the coordinator's key, so
-// a token cannot be used against another coordinator, and it is checked by a
-// sum, so a garbled one is told from a foreign one.
+// another coordinator cannot use it. A checksum distinguishes a garbled token
+// from a foreign one.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +25,19 @@ struct JoinToken {
   std::int64_t expires_unix_ms = 0;
 };
 
-// A fresh secret, and a fresh id, from the system's random source.
+// A new secret and a new id, from the system's random source.
 std::string new_token_secret();
 TokenId new_token_id();
-// What the coordinator stores in place of the secret.
+// RETURNS: the hash that the coordinator stores in place of the secret.
 Hash token_secret_hash(std::string_view secret);
 
-// What a token's text carries.
+// RETURNS: the message that a token's text carries.
 pb::JoinTokenBody token_body(const JoinToken& token);
 // "skerry1." + base64url.
 std::string format_token(const JoinToken& token);
-// kInvalid: not a token, garbled, or of another version; kUnauthorised:
-// expired. Surrounding blanks are ignored.
+// Ignores surrounding blanks.
+// ON FAILURE: kInvalid if it is no token, garbled, or of another version;
+// kUnauthorised if it expired.
 Result<JoinToken> parse_token(std::string_view text, std::int64_t now_unix_ms);
 
 }  // namespace skerry::protocol

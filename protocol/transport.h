@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam between hosts and the network: authenticated connections that carry
-// whole messages. Real (zmq_transport.h) and in memory (fake_transport.h),
-// under one conformance suite.
+// whole messages. The real one (zmq_transport.h) and the one in memory
+// (fake_transport.h) share one conformance suite.
 //
-// A transport belongs to one thread. Nothing blocks but poll. A message may be
-// lost with its connection, and only then: requests carry an id, a timeout and
-// an idempotent retry. Handlers may call send, close, dial and set_allowed.
+// Only poll() blocks. A message is lost only if its connection ends: so
+// requests carry an id, a timeout and an idempotent retry. Handlers may call
+// send(), close(), dial() and set_allowed().
+// THREADS: one.
 #pragma once
 
 #include <compare>
@@ -23,8 +24,8 @@
 
 namespace skerry::protocol {
 
-// One connection at the server; its id is never used twice by one transport and
-// means nothing outside it.
+// One connection at the server. A transport never reuses its id, which means
+// nothing elsewhere.
 struct Connection {
   Endpoint endpoint = Endpoint::kEnrol;
   std::string id;
@@ -38,17 +39,17 @@ struct Incoming {
   std::string bytes;       // at most the endpoint's limit; not validated
 };
 
-// The connection is over, and nothing of it comes afterwards. Comes at most
-// once, only for a connection that has sent something, and may be missing (a
-// lease then runs into its time-to-live). A node that has reconnected may have
-// a newer connection already: act only if this is its latest.
+// The connection ended; no event of it follows. It comes at most once, and only
+// for a connection that sent a message. It may be missing: a lease then runs
+// into its time-to-live. A node that reconnected may already have a newer
+// connection: act only if this is its latest.
 struct Closed {
   Connection connection;
   std::string public_key;
 };
 
-// Somebody whom the transport refused or ended by itself. For people; as many
-// may come as are refused.
+// A peer that the transport refused or ended by itself, for people to read. One
+// may come for every refusal.
 struct TurnedAway {
   Endpoint endpoint = Endpoint::kEnrol;
   std::string public_key;  // raw; empty: not known
@@ -63,33 +64,35 @@ class ServerTransport {
   using Handler = std::function<void(ServerEvent)>;
   virtual ~ServerTransport() = default;
 
-  // What others dial.
+  // RETURNS: the addresses that others dial.
   virtual const Endpoints& endpoints() const = 0;
 
-  // Raw X25519 keys that may open control and blob; enrol takes any. A key that
-  // is left out is thrown out: nothing it sent is delivered once this returns,
-  // its connections are closed (each with a Closed where one was named), and it
-  // cannot come back.
+  // Sets the raw X25519 keys that may open control and blob; enrol accepts any.
+  // A key that is left out is shut out, and stays out. Once this returns, none
+  // of its messages is delivered. Its connections are closed, each with a
+  // Closed if an event named it.
   virtual void set_allowed(std::unordered_set<std::string> keys) = 0;
-  virtual void allow(const std::string& key) = 0;  // adds one
-  // Raw X25519 keys that may not open peer, which takes any other. Thrown out
-  // as above.
+  virtual void allow(const std::string& key) = 0;  // adds one key
+  // Sets the raw X25519 keys that may not open peer, which accepts any other.
+  // They are shut out as above.
   virtual void set_refused(std::unordered_set<std::string> keys) = 0;
 
-  // Never blocks. kUnavailable: the peer is gone. kExhausted: its queue is
-  // full. Nothing was sent in both.
+  // Never blocks.
+  // ON FAILURE: nothing was sent. kUnavailable if the peer is gone, kExhausted
+  // if its queue is full.
   virtual Result<void> send(const Connection& connection, std::string_view bytes) = 0;
   virtual void close(const Connection& connection) = 0;
 
-  // Waits until an event, one of `readable` can be read, or the timeout passes;
-  // hands the events to the handler, a bounded number a call; may return early.
-  // Returns which of `readable` can be read. A zero timeout does not wait.
+  // Waits for an event, for one of `readable` to be readable, or for the
+  // timeout. Passes a bounded number of events a call to the handler; may
+  // return early. A zero timeout does not wait.
+  // RETURNS: the readable ones among `readable`.
   virtual Result<std::vector<int>> poll(Duration timeout, std::span<const int> readable,
                                         const Handler& handle) = 0;
 
-  // For a loop that waits elsewhere: something may have come once one of these
-  // can be read, or after any call above; then poll without waiting, until
-  // nothing comes. Empty: this transport has none.
+  // For a loop that waits elsewhere. Events may be there once one of these is
+  // readable, or after any call above. Then poll without waiting until no event
+  // comes. Empty: this transport has no descriptors.
   virtual std::vector<int> descriptors() const { return {}; }
 };
 
@@ -101,16 +104,14 @@ struct Received {
   Endpoint endpoint;
   std::string bytes;
 };
-struct Lost {  // it was open and is over; dialled again by itself, with backoff
+struct Lost {  // it was open and ended; the transport redials with backoff
   Endpoint endpoint;
 };
-struct Refused {  // the handshake failed; dialled again by itself, with backoff
+struct Refused {  // the handshake failed; the transport redials with backoff
   Endpoint endpoint;
-  bool
-      // true: the server does not know our key; false: it is not the server
-      // whose key we hold, or
-      own_key;
-  // too busy
+  // true: the server does not know our key; false: it is not the server whose
+  // key we hold, or it is too busy
+  bool own_key;
 };
 using ClientEvent = std::variant<Opened, Received, Lost, Refused>;
 
@@ -119,17 +120,16 @@ class ClientTransport {
   using Handler = std::function<void(ClientEvent)>;
   virtual ~ClientTransport() = default;
 
-  // Starts to connect, and goes on for ever. Dialling what is dialled does
-  // nothing.
+  // Starts to connect, and redials without end. Does nothing if it is already
+  // dialling.
   virtual void dial(Endpoint endpoint) = 0;
-  // Closes without an event. Nothing of the old connection is delivered
-  // afterwards.
+  // Closes without an event. No event of the old connection follows.
   virtual void hang_up(Endpoint endpoint) = 0;
-  // kUnavailable: not connected now (nothing is kept for later). kExhausted:
-  // the queue is full, try after a poll.
+  // ON FAILURE: kUnavailable if not connected; no message is kept for later.
+  // kExhausted if the queue is full: retry after a poll().
   virtual Result<void> send(Endpoint endpoint, std::string_view bytes) = 0;
-  // As the server's. Opened comes before anything received over that
-  // connection; a last message may come after Lost.
+  // As the server's. Opened comes before any message of that connection; a last
+  // message may follow Lost.
   virtual Result<std::vector<int>> poll(Duration timeout, std::span<const int> readable,
                                         const Handler& handle) = 0;
   virtual std::vector<int> descriptors() const { return {}; }  // as the server's

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes from outside to messages whose every field has been checked against
-// protocol/limits.h. A core sees nothing else. Failures are kInvalid and name
-// the field; they change nothing.
+// Turns bytes from outside into messages whose every field was checked against
+// protocol/limits.h. A core sees no other messages.
 //
-// Checked: size, parse, a oneof that is known, lengths of hashes and keys,
-// names, finite numbers, known enumerators, counts. Not checked here, since
-// only state can tell: whether a name exists, an epoch is current, a role
-// suffices.
+// Checked here: size, parse, a known oneof, lengths of hashes and keys, names,
+// finite numbers, known enumerators, counts. Only state can answer the rest:
+// whether a name exists, an epoch is current, a role suffices.
+//
+// ON FAILURE: kInvalid, naming the field; nothing changed.
 #pragma once
 
 #include <string_view>
@@ -23,20 +23,21 @@ Result<pb::ControlRequest> parse_control_request(std::string_view bytes);
 Result<pb::ControlReply> parse_control_reply(std::string_view bytes);
 Result<pb::BlobMessage> parse_blob_message(std::string_view bytes);
 
-// A run as run.toml states it. Messages name the key as in the file:
+// Checks a run as run.toml states it. Messages name the key as in the file:
 // "train.learning_rate".
 Result<void> validate_run_spec(const pb::RunSpec& spec);
 
-// [a-z0-9][a-z0-9._-]*, at most kNameBytes; `what` begins the message ("node
-// name").
+// A name is [a-z0-9][a-z0-9._-]* of at most kNameBytes. `what` begins the
+// message ("node name").
 Result<void> validate_name(std::string_view name, std::string_view what);
 
 pb::Version own_version();
-// Same major, and at most one minor away in either direction.
+// RETURNS: whether the major version is the same and the minor one differs by
+// at most one.
 bool compatible(const pb::Version& version);
-bool knows_gossip(const pb::Version& version);  // and may be sent what came with it
+bool knows_gossip(const pb::Version& version);  // that version, and what came with it
 
-// An error on its way to the other side and back.
+// Converts an error to a message and back.
 pb::Error to_message(const Error& error);
 Error from_message(const pb::Error& error);
 

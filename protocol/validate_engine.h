@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes of the engine channel to messages whose every field has been checked:
-// the engine's own view of validate.h, without what only the network needs.
+// Turns bytes of the engine channel into messages whose every field was
+// checked. It is the engine's part of validate.h, without what only the network
+// needs.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +14,21 @@
 namespace skerry::protocol {
 
 Result<pb::EngineRequest> parse_engine_request(std::string_view bytes);
-// A loss, norm or speed in Progress that is not finite becomes the largest
-// finite number: an engine that diverges says so itself, with Failed, and must
-// be heard.
+// Replaces a loss, norm or speed in Progress that is not finite by the largest
+// finite number. An engine that diverges reports Failed itself, and that
+// message must get through.
 Result<pb::EngineEvent> parse_engine_event(std::string_view bytes);
 
-// Ranges of a model and of training, with messages that name the key as
+// Check the ranges of a model and of training. Messages name the key as
 // run.toml does ("model.width", "train.steps").
 Result<void> validate_model(const pb::ModelSpec& model);
 Result<void> validate_train(const pb::TrainSpec& train);
-// The router's job names the partition of each shard, an expert's job none.
+// The router's job names the partition of each shard; an expert's job names
+// none.
 Result<void> validate_partitions(const pb::ModelSpec& model,
                                  const google::protobuf::RepeatedField<std::uint32_t>& partitions,
                                  int shards);
-// Of these, only that each choice is one that this version knows.
+// Checks only that this version knows each choice.
 Result<void> validate_choices(const pb::TrainSpec& train);
 
 }  // namespace skerry::protocol

@@ -114,7 +114,7 @@ TEST(EngineMessages, UnknownKindsAndGarbageAreRefused) {
   EXPECT_FALSE(parse_engine_request(""));
   EXPECT_FALSE(parse_engine_event(""));
   EXPECT_FALSE(parse_engine_request("\xff\xff\xff"));
-  EXPECT_FALSE(parse_engine_event("\x9a\x06\x00"));  // field 99: of a later version
+  EXPECT_FALSE(parse_engine_event("\x9a\x06\x00"));  // field 99: of a newer version
   EXPECT_FALSE(parse_engine_event(std::string(kEngineMessageBytes + 1, '\0')));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gossip's bytes from outside to checked messages, as protocol/validate.h does
-// it for the others.
+// Turns gossip's bytes from outside into checked messages, as
+// protocol/validate.h does for the others.
 #pragma once
 
 #include <string_view>
@@ -10,15 +10,14 @@
 
 namespace skerry::protocol {
 
-// Checks sizes, counts and lengths; a record's body is opened by
-// parse_record_body.
+// Checks sizes, counts and lengths; parse_record_body() opens a record's body.
 Result<pb::GossipMessage> parse_gossip_message(std::string_view bytes);
-// The same for a message that came inside another one, which was parsed with a
-// limit of its own.
+// The same for a message inside another one, which was parsed under its own
+// limit.
 Result<void> validate_gossip_message(const pb::GossipMessage& message);
 
-// What a record says, every field checked. Says nothing about its signature,
-// nor whether its author may say it.
+// RETURNS: a record's body, every field checked. Does not check its signature,
+// nor whether its author may state this.
 Result<pb::RecordBody> parse_record_body(std::string_view bytes);
 
 }  // namespace skerry::protocol

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The validators of what a control request or reply carries; validate.h is the
-// way in.
+// Validators of the parts of control requests and replies. Start from
+// validate.h.
 #pragma once
 
 #include "base/result.h"

@@ -295,7 +295,7 @@ TEST(ControlRequest, GarbageAndSizeAreRefused) {
   EXPECT_FALSE(parse_control_request("\xff\xff\xff\xff"));
   EXPECT_FALSE(parse_control_request(std::string(kControlMessageBytes + 1, '\0')));
   EXPECT_FALSE(
-      parse_control_request("\x08\x01\x9a\x06\x00"));  // id 1 and a kind of a later version
+      parse_control_request("\x08\x01\x9a\x06\x00"));  // id 1 and a kind of a newer version
 }
 
 TEST(ControlReply, WhatADaemonActsOnIsChecked) {

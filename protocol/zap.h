@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers ZeroMQ's question of every handshake: may this key come in (RFC 27)?
-// Polled by the server's own loop.
+// Answers ZeroMQ's question about every handshake: is this key allowed (ZAP,
+// RFC 27)? The server's own loop polls it.
 #pragma once
 
 #include <functional>
@@ -13,13 +13,13 @@ namespace skerry::protocol {
 
 class ZapHandler {
  public:
-  // `domain` is the endpoint's word, `key` the raw public key that the
+  // `domain` is the endpoint's name, `key` the raw public key that the
   // handshake proved, `address` the peer's. The answer's user id is the key in
   // hexadecimal.
   using Decide =
       std::function<bool(std::string_view domain, std::string_view key, std::string_view address)>;
-  // `socket` is a fresh REP socket of the context whose handshakes are asked
-  // about; a context has one handler.
+  // `socket` is a new REP socket of the context that asks about handshakes. A
+  // context has one handler.
   ZapHandler(ZmqSocket socket, Decide decide);
   ZmqSocket& socket() { return socket_; }
   const ZmqSocket& socket() const { return socket_; }

@@ -53,9 +53,8 @@ Result<void> ensure_descriptors(std::size_t connections) {
            limit.rlim_max, ": raise LimitNOFILE (ulimit -n) or lower the number of connections"));
 }
 
-// Whether the descriptor is still a connection of this port: the I/O thread may
-// have closed it, and someone else may have opened another file under its
-// number.
+// Whether the descriptor is still a connection of this port. The I/O thread may
+// have closed it, and another thread may have opened a file under its number.
 bool is_connection_of(int descriptor, std::uint16_t port) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;

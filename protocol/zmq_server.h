@@ -41,7 +41,7 @@ class ZmqServer final : public ServerTransport {
     ZmqSocket router;
     ZmqMonitor monitor;
     PeerTable peers;
-    ConnectionGuard guard;  // at enrol, everybody stays a stranger
+    ConnectionGuard guard;  // at enrol, every connection stays a stranger
     std::uint16_t number = 0;
   };
   ZmqServer(std::shared_ptr<void> context, ZmqSocket zap);

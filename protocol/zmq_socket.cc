@@ -182,8 +182,9 @@ Result<ZmqMonitor> ZmqMonitor::open(const std::shared_ptr<void>& context, ZmqSoc
   return ZmqMonitor(std::move(reader), watched.get());
 }
 
-// Before the reader goes: to write an event that nobody reads, the I/O thread
-// would wait for ever, and with it every connection of the context.
+// Stops the monitor before the reader closes. Otherwise the I/O thread would
+// wait without end to write an event that no one reads, and block every
+// connection of the context.
 ZmqMonitor::~ZmqMonitor() {
   if (watched_ != nullptr) zmq_socket_monitor(watched_, nullptr, 0);
 }

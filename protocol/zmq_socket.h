@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ZeroMQ's C interface as values with one owner. Private to this folder; one
-// thread at a time but for the context.
+// ZeroMQ's C interface as values with one owner. Private to this folder.
+// THREADS: one at a time, except for the context.
 #pragma once
 
 #include <zmq.h>
@@ -21,17 +21,18 @@ namespace skerry::protocol {
 
 Error zmq_error(std::string_view doing);  // from zmq_errno
 
-// Its threads run from here on: libzmq ends the process where it cannot start
-// them, so that happens at a program's start. Ends with its last owner, once
-// every socket is closed and what lingers has left or given up.
-// ON FAILURE: kIo, the process has no descriptor left.
+// Starts the context's threads at once: libzmq ends the process if it cannot
+// start them, and that must happen at a program's start. The context ends with
+// its last owner, once every socket is closed and pending messages left or
+// timed out.
+// ON FAILURE: kIo: the process has no descriptor left.
 inline constexpr int kContextSockets = 128;
 Result<std::shared_ptr<void>> make_zmq_context(int sockets = kContextSockets);
 
 class ZmqSocket {
  public:
-  // ON FAILURE: kIo, the process has no descriptor left or the context no
-  // socket. Both come back: try again later.
+  // ON FAILURE: kIo: the process has no descriptor left or the context no
+  // socket. Both are temporary: retry later.
   static Result<ZmqSocket> open(std::shared_ptr<void> context, int type);
   ~ZmqSocket() { close(); }
   ZmqSocket(ZmqSocket&& other) noexcept;
@@ -58,15 +59,16 @@ class ZmqSocket {
 class ZmqFrame {
  public:
   ZmqFrame();
-  explicit ZmqFrame(std::string_view bytes);  // without memory for them, send() says ENOMEM
+  explicit ZmqFrame(std::string_view bytes);  // without memory for them, send() returns ENOMEM
   ~ZmqFrame() { zmq_msg_close(&message_); }
   ZmqFrame(const ZmqFrame&) = delete;
   ZmqFrame& operator=(const ZmqFrame&) = delete;
 
   bool receive(ZmqSocket& socket);  // false: nothing there
   int send(ZmqSocket& socket,
-           bool more = false);  // 0, or the error number; the frame stays with the caller then
-  bool is_complete() const { return complete_; }  // else memory for its bytes was missing
+           // 0, or the error number; on error the caller keeps the frame
+           bool more = false);
+  bool is_complete() const { return complete_; }  // else there was no memory for its bytes
   bool more() const { return zmq_msg_more(&message_) != 0; }
   std::string_view bytes();
   std::string property(const char* name);  // "User-Id", "Peer-Address"; empty: none
@@ -82,8 +84,8 @@ class ZmqFrame {
 void set_connection_options(ZmqSocket& socket, Endpoint endpoint, const Identity& identity,
                             std::size_t connections);
 
-// What happens to a socket's connections, by its monitor. Everything is drained
-// in the order in which it happened.
+// The events of a socket's connections, from its monitor. They come in the
+// order in which they happened.
 struct ZmqMonitorEvent {
   int kind = 0;   // ZMQ_EVENT_…
   int value = 0;  // descriptor or error

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport over ZeroMQ: ROUTER and DEALER sockets, CURVE always on, ZAP
-// deciding by key.
+// The transport over ZeroMQ: ROUTER and DEALER sockets, CURVE always on; ZAP
+// decides by key.
 #pragma once
 
 #include <cstddef>
@@ -15,29 +15,31 @@ namespace skerry::protocol {
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";  // see parse_address
-  std::string
-      // what others dial, where it differs (rented hosts remap ports); see
-      // parse_address
-      advertise;
-  std::size_t connections =
-      512;  // must fit the process's descriptor limit, which is raised where allowed
+  // what others dial, where it differs (rented hosts remap ports); see
+  // parse_address
+  std::string advertise;
+  // must fit the process's descriptor limit, which is raised if the system
+  // allows
+  std::size_t connections = 512;
 };
 
-// Binds the three endpoints. kConflict names a port in use; kInvalid an address
-// that cannot be; kExhausted a descriptor limit that is too low; kIo that no
-// descriptor is left. Destroying it gives replies that are on their way at most
-// a second to leave.
+// Binds the three endpoints. On destruction, replies under way get at most one
+// second to leave.
+// ON FAILURE: kConflict names a port in use. kInvalid: the address is
+// impossible. kExhausted: the descriptor limit is too low. kIo: no descriptor
+// is left.
 Result<std::unique_ptr<ServerTransport>> make_zmq_server(const Identity& identity,
                                                          const ServerOptions& options);
 
-// Binds one address, HOST:PORT, where nodes and people talk to a node;
-// `advertise` is not for it. Fails as the above.
+// Binds one address, HOST:PORT, where nodes and people talk to a node. It does
+// not use `advertise`.
+// ON FAILURE: as above.
 Result<std::unique_ptr<ServerTransport>> make_zmq_peer_server(const Identity& identity,
                                                               const ServerOptions& options);
 
-// Threads and descriptors that many clients of one process may have in common.
-// All of them then belong to one thread.
-// ON FAILURE: kIo, the process has no descriptor left.
+// Threads and descriptors that many clients of one process may share.
+// THREADS: all these clients belong to one thread.
+// ON FAILURE: kIo: the process has no descriptor left.
 Result<std::shared_ptr<void>> share_zmq_context(std::size_t clients);
 
 struct ClientOptions {
@@ -46,15 +48,15 @@ struct ClientOptions {
   std::shared_ptr<void> context = nullptr;  // a shared one; none: its own
 };
 
-// Dials nothing yet. A dial that finds no descriptor left, or no socket of the
-// context, is tried again with backoff, as one that is refused. ON FAILURE:
-// kInvalid, an address or a key that is none; kIo, the process has no
+// Dials nothing yet. A dial that finds no free descriptor or socket is retried
+// with backoff, like a refused one.
+// ON FAILURE: kInvalid: a bad address or key. kIo: the process has no
 // descriptor left.
 Result<std::unique_ptr<ClientTransport>> make_zmq_client(const Identity& identity,
                                                          const ClientOptions& options);
 
-// For a node's address, tcp://HOST:PORT; `key` is its Ed25519 key. `context`: a
-// shared one, or none.
+// RETURNS: a client for a node's address, tcp://HOST:PORT. `key` is its Ed25519
+// key; `context` a shared one, or none.
 Result<std::unique_ptr<ClientTransport>> make_zmq_peer_client(const Identity& identity,
                                                               const std::string& url,
                                                               const std::string& key,

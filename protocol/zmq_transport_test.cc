@@ -98,9 +98,9 @@ TEST_F(ZmqServerTest, AStrangerWhoSendsTooMuchIsCutOff) {
   ASSERT_TRUE(until({&server}, {}, [&] { return server.closed.size() == 1; }));
 }
 
-// Frames within their limit, of one message that is not, from somebody who is
-// known by an earlier one. ZeroMQ sends no part of a message before its end, so
-// here it may have come whole before the bytes were looked at: it is refused
+// Frames within their limit, of one message that is not, from a peer known by
+// an earlier message. ZeroMQ sends no part of a message before its end. So the
+// whole message may have arrived before the server counted bytes; it is refused
 // either way.
 struct MessageOfManyFrames : ZmqServerTest, ::testing::WithParamInterface<Endpoint> {};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who speaks in tests of gossip, and what they say.
+// Authors and facts for tests of gossip.
 #pragma once
 
 #include <stdexcept>
@@ -98,7 +98,7 @@ inline Now at(Duration boot, Duration clock_offset = {}) {
   return {boot, kToday + std::chrono::duration_cast<std::chrono::milliseconds>(wall).count()};
 }
 
-// Signs like a core does, but whatever it is told.
+// Signs like a core, but signs any body.
 struct Author {
   explicit Author(std::uint64_t number)
       : identity(identity_of(number)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fake_transport.cc is made of: the state all ends share, and the two
+// The parts of fake_transport.cc: the state that all ends share, and the two
 // ends. Private to this folder.
 #pragma once
 
@@ -20,15 +20,15 @@ namespace skerry::protocol {
 class FakeServer;
 class FakeClient;
 
-// One open connection. It ends at both ends in the same instant of virtual
-// time.
+// One open connection. It ends at both ends at the same virtual time.
 struct FakeLink {
   Connection connection;
   std::string public_key;
   FakeServer* server = nullptr;
   FakeClient* client = nullptr;
-  bool named = false;              // the server has had a message of it
-  std::array<int, 2> waiting{};    // messages under way or unread: to the server, to the client
+  bool named = false;  // the server has received a message on it
+  // messages under way or unread: to the server, to the client
+  std::array<int, 2> waiting{};
   std::array<Duration, 2> last{};  // when the latest in order is due
 };
 
@@ -37,8 +37,8 @@ struct FakeNetwork::State {
 
   void at(Duration due, std::function<void()> action);
   void run_due();
-  // Runs what is due; where nothing came of it, lets the other side work and
-  // time pass, at most by `timeout`.
+  // Runs what is due. If nothing was due, lets the other side run and advances
+  // time, by `timeout` at most.
   void pass(Duration timeout, const std::function<bool()>& satisfied);
   Duration delay();
   bool chance(double probability) { return probability > 0 && random.uniform() < probability; }
@@ -111,7 +111,7 @@ class FakeClient final : public ClientTransport {
 
  private:
   struct Dialled {
-    std::uint64_t attempt = 0;  // what an older attempt finds is not its own
+    std::uint64_t attempt = 0;  // events of an older attempt are ignored
     std::string link;           // empty: not open
     Duration backoff = std::chrono::milliseconds(100);
   };
@@ -127,7 +127,7 @@ class FakeClient final : public ClientTransport {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::uint64_t attempts_ = 0;
   std::array<std::optional<Dialled>, kEndpointCount + 1> dialled_;
-  std::deque<std::pair<std::string, ClientEvent>> events_;  // with the link they came by
+  std::deque<std::pair<std::string, ClientEvent>> events_;  // with the link that carried them
 };
 
 }  // namespace skerry::protocol

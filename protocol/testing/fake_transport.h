@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport in memory, for tests and simulation: one virtual clock, one
-// seed, and every message carried as bytes. The same seed, calls and faults
-// give the same deliveries.
+// The transport in memory, for tests and simulations. It has one virtual clock
+// and one seed, and carries every message as bytes. The same seed, calls and
+// faults give the same deliveries.
 //
-// Everything belongs to one thread. Poll never waits for real time: where
-// nothing is due it runs the background function (the other side's host, in
-// tests of blocking clients) and moves the virtual clock on, at most by its
-// timeout.
+// poll() never waits for real time. If nothing is due, it runs the background
+// function, which is the other side's host in tests of blocking clients. It
+// then advances the virtual clock, by its timeout at most.
+// THREADS: one for everything.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,16 @@
 namespace skerry::protocol {
 
 // Probabilities are per message. A lost message resets its connection, as a
-// stream would, unless `silent_loss`, which breaks the contract of a stream on
-// purpose; so do duplicates and reordering: cores must bear them all the same.
+// stream would. `silent_loss`, duplicates and reordering break the contract of
+// a stream on purpose; cores must tolerate them all the same.
 struct Faults {
   Duration delay_min = std::chrono::milliseconds(1);
   Duration delay_max = std::chrono::milliseconds(1);
   double loss = 0;
   bool silent_loss = true;
   double duplicate = 0;
-  double reorder = 0;  // delayed by up to ten times delay_max without holding back what follows
+  // delayed by up to ten times delay_max; later messages overtake it
+  double reorder = 0;
   double reset = 0;
 };
 
@@ -43,22 +44,23 @@ class FakeNetwork {
   FakeNetwork(const FakeNetwork&) = delete;
   FakeNetwork& operator=(const FakeNetwork&) = delete;
 
-  // The network must outlive both. A server takes the place of an earlier one
-  // with the same identity (a restart).
+  // A server replaces an earlier one with the same identity, as a restart does.
+  // LIFETIME: the network outlives both ends.
   std::unique_ptr<ServerTransport> make_server(const Identity& identity);
   std::unique_ptr<ClientTransport> make_client(const Identity& identity,
                                                std::string coordinator_key);
 
   void set_faults(const Faults& faults);
-  // Cuts a client off (nothing passes, nobody is told: heartbeats of the real
-  // transport report it after kSilenceDetection) or heals it. By X25519 key.
+  // Cuts off or reconnects a client, by X25519 key. While it is cut off nothing
+  // passes and no side is told. As the real transport's heartbeats do, this one
+  // reports it after kSilenceDetection.
   void partition(const std::string& public_key, bool cut);
   // Breaks every connection of a client, as a NAT does.
   void reset(const std::string& public_key);
 
   Duration now() const;
-  // Nothing is due before this; Duration::max() where nothing is under way at
-  // all.
+  // RETURNS: the time before which nothing is due; Duration::max() if nothing
+  // is under way.
   Duration next_due() const;
   void advance(Duration by);
   void set_background(std::function<void()> background);

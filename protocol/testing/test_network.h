@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two networks of the conformance suite, and two ends that remember what
-// happened to them.
+// The two networks of the conformance suite, and two ends that record their
+// events.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -106,7 +106,7 @@ struct TestClient {
   }
 };
 
-// Lets everybody work until the event; the limit is for hangs only.
+// Runs all ends until the event. The time limit only stops hangs.
 inline bool until(std::vector<TestServer*> servers, std::vector<TestClient*> clients,
                   const std::function<bool()>& event) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
