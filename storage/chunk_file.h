@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files as chunks: one that is being received, in any order and over restarts,
-// and one that is served.
+// Files as chunks: a ChunkWriter receives a file in any order and across
+// restarts, a ChunkReader serves one.
 //
 // LIFETIME: the Files outlive both.
 // ON FAILURE: as files.h.
-// THREADS: a ChunkWriter belongs to one thread at a time, but for read(). Many
+// THREADS: a ChunkWriter belongs to one thread at a time, except read(). Many
 // may read a ChunkReader.
 #pragma once
 
@@ -22,25 +22,27 @@
 
 namespace skerry::storage {
 
-// PATH.partial, until commit() gives it its name. Destroyed before, it stays,
-// for the next open() to go on with.
+// A file named PATH.partial until commit() renames it. If the writer is
+// destroyed before, the file stays and the next open() resumes it.
 class ChunkWriter {
  public:
   static Result<ChunkWriter> open(const std::string& path, Layout layout,
                                   Files& files = posix_files());
-  // The chunks that an earlier life left behind intact; reads the whole file
-  // unless it is new. A chunk that cannot be read is not among them.
+  // RETURNS: the intact chunks that an earlier process left behind. Reads the
+  // whole file unless it is new; skips chunks that cannot be read.
   std::vector<Hash> present() const;
-  // Writes the chunk everywhere it belongs. REQUIRES: blake2b(bytes) == hash.
-  // kInvalid: not of this file.
+  // Writes the chunk to each of its places.
+  // REQUIRES: blake2b(bytes) == hash.
+  // ON FAILURE: kInvalid: not a chunk of this file.
   Result<void> put(const Hash& hash, std::string_view bytes);
-  // What was put or present; at any moment and from any thread. kNotFound: not
-  // of this file, or not there yet.
+  // RETURNS: a chunk that was put or present.
+  // THREADS: any, at any moment.
+  // ON FAILURE: kNotFound: not a chunk of this file, or not there yet.
   Result<std::string> read(const Hash& hash) const;
-  // REQUIRES: every chunk was put or present. Durable under its name on return;
-  // only read() may follow.
+  // Makes the file durable under its name; afterwards only read() may follow.
+  // REQUIRES: every chunk was put or present.
   Result<void> commit();
-  // The partial file, if there is one.
+  // Removes the partial file, if there is one.
   static Result<void> discard(const std::string& path, Files& files = posix_files());
 
  private:
@@ -54,18 +56,19 @@ class ChunkWriter {
   bool is_new_ = false;
 };
 
-// A file on disk with the layout that it is known by. Each chunk is checked as
-// it is read: a damaged one is refused.
+// A file on disk with its known layout. It checks each chunk that it reads and
+// refuses a damaged one.
 class ChunkReader {
  public:
   static Result<ChunkReader> open(const std::string& path, const Layout& layout,
                                   Files& files = posix_files());
-  // kNotFound: not of this file. kCorrupt: the file holds other bytes now.
+  // ON FAILURE: kNotFound: not a chunk of this file. kCorrupt: the file holds
+  // other bytes now.
   Result<std::string> read(const Hash& hash) const;
-  // The same of several, in their order; the first that fails fails all.
+  // RETURNS: several chunks in the given order; fails if one fails.
   Result<std::vector<std::string>> read_each(std::span<const Hash> hashes) const;
-  // The same for who wants no bytes; `scratch`, each thread its own, is kept
-  // from call to call.
+  // Checks several chunks without returning them. `scratch` is kept from call
+  // to call; each thread has its own.
   Result<void> check_each(std::span<const Hash> hashes, std::vector<char>& scratch) const;
 
  private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A manifest names an object, a checkpoint or a file, by the hashes of its
-// chunks; its own hash is the object's name. Values only. Bytes that come from
-// outside are checked whole before anything is handed out: kCorrupt for bytes
-// that are no manifest or contradict themselves, kInvalid for a version that
-// this program does not know.
+// A manifest describes an object, a checkpoint or a file, by the hashes of its
+// chunks; its own hash is the object's name. Values only.
+// ON FAILURE: decoding checks all bytes first. Bytes that are no manifest or
+// contradict themselves give kCorrupt. A version that this program does not
+// know gives kInvalid.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,10 @@ inline constexpr std::size_t kMaxManifestBytes = kMaxChunkBytes;
 inline constexpr std::size_t kMaxTensors = 20'000;
 inline constexpr std::size_t kMaxDimensions = 16;
 
-inline constexpr std::string_view kPartEma = "ema";  // of a checkpoint: what an ensemble needs
-inline constexpr std::string_view kPartState =
-    "state";  // of a checkpoint: the rest of what training needs
+// of a checkpoint: the weights that an ensemble needs
+inline constexpr std::string_view kPartEma = "ema";
+// of a checkpoint: the rest, which training needs
+inline constexpr std::string_view kPartState = "state";
 inline constexpr std::string_view kPartFile = "file";  // of a file: its bytes
 
 enum class ManifestKind { kCheckpoint, kFile };
@@ -43,7 +44,7 @@ struct ManifestTensor {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<std::uint64_t> shape;
-  std::uint32_t position = 0;  // in the file it came from, over all parts
+  std::uint32_t position = 0;  // in the original file, over all parts
   std::vector<Chunk> chunks;
   auto operator<=>(const ManifestTensor&) const = default;
 };
@@ -71,24 +72,25 @@ struct Manifest {
   std::map<std::string, std::string> metadata;
   std::vector<ManifestPart> parts;
 
-  const ManifestPart* part(std::string_view part_name) const;  // null where there is none
-  std::uint64_t bytes() const;  // of all parts, chunks that occur twice counted twice
+  const ManifestPart* part(std::string_view part_name) const;  // null if there is none
+  std::uint64_t bytes() const;  // of all parts; counts repeated chunks repeatedly
   bool operator==(const Manifest&) const = default;
 };
 
-// A checked manifest with the bytes that its name is the hash of.
+// A checked manifest with its encoded bytes; their hash is its name.
 struct NamedManifest {
   Hash name;
   std::string encoded;
   Manifest manifest;
 };
 
-// The same manifest gives the same bytes. Refuses what decode would refuse.
+// Equal manifests give equal bytes. Refuses what decode_manifest() would
+// refuse.
 Result<NamedManifest> encode_manifest(Manifest manifest);
 Result<NamedManifest> decode_manifest(std::string encoded);
 
-// Every chunk of these parts once (no parts: of all), in order of first
-// appearance.
+// RETURNS: every chunk of these parts once (no parts: of all), in order of
+// first appearance.
 std::vector<Chunk> distinct_chunks(const Manifest& manifest,
                                    const std::vector<std::string>& parts = {});
 

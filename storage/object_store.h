@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every object on one disk, checkpoints and files, behind one set of words:
-// begin, put, seal, read, drop. A file is a plain file in a folder, a
-// checkpoint a family of the Store or a file as well; for both, a metadata key
-// with the manifest is the commit marker (S6). An object that is being received
-// keeps what was flushed, so that after a restart the transfer goes on.
+// All objects on one disk, checkpoints and files, behind one interface: begin,
+// put, seal, read, drop. A file is a plain file in a folder. A checkpoint is a
+// family of the Store, or a file as well. For both, a metadata key with the
+// manifest is the commit marker (S6). A partial object keeps its flushed
+// chunks, so its transfer resumes after a restart.
 //
-// Keys: "object/<hex>" → manifest of a whole object, "partial/<hex>" → manifest
-// of one that is being received. What lies on the disk and neither names is
-// dropped at open().
+// Keys: "object/<hex>" → the manifest of a whole object, "partial/<hex>" → the
+// manifest of a partial one. open() drops data on the disk that neither names.
 //
-// Thread rule: any thread; calls for one object must not overlap, except reads.
-// Failure rule: as store.h; a change of a file that fails with kIo is the
-// store's failure too.
+// THREADS: any; calls for one object must not overlap, except reads.
+// ON FAILURE: as store.h. If a change of a file fails with kIo, the store has
+// failed too.
 #pragma once
 
 #include <atomic>
@@ -34,7 +33,7 @@
 
 namespace skerry::storage {
 
-// What is known of an object without reading its manifest again.
+// The facts of an object that need no second read of its manifest.
 struct ObjectInfo {
   Hash name;
   ManifestKind kind = ManifestKind::kFile;
@@ -43,83 +42,93 @@ struct ObjectInfo {
   Manifest facts;  // the manifest without its parts
 };
 
-// Where the chunks of checkpoints lie: the coordinator's in the store; a node's
-// as one safetensors file each, which its engine maps as it is.
+// Where the chunks of checkpoints lie. The coordinator keeps them in the store.
+// A node keeps one safetensors file each, which its engine maps directly.
 enum class Checkpoints { kInStore, kAsFiles };
 
 class ObjectStore {
  public:
-  // `store` and `files` must outlive this; `folder` is created. What is not
-  // there any more as the key says, whole, is one that is being received.
-  // kCorrupt: a manifest in the store does not fit its name.
+  // Creates `folder`. A whole object whose data is gone becomes a partial one.
+  // LIFETIME: `store` and `files` outlive this.
+  // ON FAILURE: kCorrupt: a manifest in the store does not match its name.
   static Result<std::unique_ptr<ObjectStore>> open(Store& store, const std::string& folder,
                                                    Checkpoints checkpoints,
                                                    Files& files = posix_files());
-  // The same, to be read only: of a store that belongs to somebody else, and is
-  // left as it is. An object whose bytes are gone still counts as whole here;
-  // reading it fails.
+  // Opens a store of another owner for reading only, and changes nothing. An
+  // object whose bytes are gone still counts as whole here; reading it fails.
   static Result<std::unique_ptr<const ObjectStore>> view(Store& store, const std::string& folder,
                                                          Checkpoints checkpoints,
                                                          Files& files = posix_files());
 
-  // Whole objects, in order of name; and those that are being received.
+  // RETURNS: whole objects in order of name, and partial ones.
   std::vector<ObjectInfo> list() const;
   std::vector<ObjectInfo> partials() const;
   bool has(const Hash& object) const;  // whole
   Result<ObjectInfo> info(const Hash& object) const;
-  // Of a whole object. kNotFound, kCorrupt.
+  // RETURNS: the manifest of a whole object.
+  // ON FAILURE: kNotFound, kCorrupt.
   Result<NamedManifest> manifest(const Hash& object) const;
-  // Of any object, whole or partial. kNotFound, kCorrupt.
+  // RETURNS: the manifest of any object, whole or partial.
+  // ON FAILURE: kNotFound, kCorrupt.
   Result<NamedManifest> known_manifest(const Hash& object) const;
 
-  // Makes the object known; the chunks that are there already come back (all of
-  // them if it is whole). kExhausted: what is lacking has no room as a whole.
+  // Starts or resumes to receive the object.
+  // RETURNS: the chunks that are already there; all of them if it is whole.
+  // ON FAILURE: kExhausted: there is no room for all missing chunks.
   Result<std::vector<Hash>> begin(const NamedManifest& object);
-  // REQUIRES: begun, and blake2b(bytes) == chunk. kNotFound: not being
-  // received. kInvalid: a chunk that is not of it.
+  // REQUIRES: begin() was called, and blake2b(bytes) == chunk.
+  // ON FAILURE: kNotFound: the object is not being received. kInvalid: not a
+  // chunk of it.
   Result<void> put(const Hash& object, const Hash& chunk, std::string_view bytes);
-  // Makes what was put so far survive a crash, without sealing. For long
-  // transfers, now and then.
+  // Makes the chunks put so far survive a crash, without sealing. Long
+  // transfers call it now and then.
   Result<void> flush(const Hash& object);
-  // On return the object is whole and durable, manifest and every chunk: only
-  // now may anyone be told (S7). Sealing what is whole does nothing. kConflict:
-  // chunks are missing. kNotFound: not begun.
-  // On another failure a file must be begun again, and lacks nothing then.
+  // Makes the object whole and durable, manifest and every chunk. Only after it
+  // returns may any other party be told (S7). Does nothing if the object is
+  // whole.
+  // ON FAILURE: kConflict: chunks are missing. kNotFound: not begun. After any
+  // other failure, begin() a file again; it then lacks no chunk.
   Result<void> seal(const Hash& object);
 
-  // A chunk of a whole object, or its manifest where chunk == object; its hash
-  // is checked. kNotFound, kCorrupt.
+  // RETURNS: a chunk of a whole object, or its manifest if chunk == object.
+  // Checks its hash.
+  // ON FAILURE: kNotFound, kCorrupt.
   Result<std::string> read(const Hash& object, const Hash& chunk) const;
-  // Several chunks of a whole object, in their order; their hashes are looked
-  // at together, which is quicker. The first that fails fails all.
+  // RETURNS: several chunks of a whole object, in order. Checks their hashes
+  // together, which is faster. Fails if one fails.
   Result<std::vector<std::string>> read_each(const Hash& object,
                                              std::span<const Hash> chunks) const;
-  // What read() gives, of an object that is being received: for whoever checks
-  // the hash and takes nothing else from it, never for use. kNotFound: not
-  // begun in this life, or not there yet.
+  // As read(), but of an object that is being received. It serves copies to
+  // peers that check the hash; use the bytes for nothing else.
+  // ON FAILURE: kNotFound: not begun in this process, or not there yet.
   Result<std::string> read_received(const Hash& object, const Hash& chunk) const;
-  // One chunk of any object, whole or partial; its hash is checked. For a copy
-  // of what is left, never for serving.
-  // REQUIRES: this is a view(). kNotFound: nothing is left of it, or not here
-  // any more. kCorrupt: other bytes are.
+  // RETURNS: one chunk of any object, whole or partial. Checks its hash. It
+  // serves to copy what is left of a store, never to serve peers.
+  // REQUIRES: this is a view().
+  // ON FAILURE: kNotFound: no chunk is left, or it is gone now. kCorrupt: other
+  // bytes are there.
   Result<std::string> salvage(const Hash& object, const Hash& chunk) const;
-  // Where it lies, for mapping. Stable until it is dropped. kNotFound;
-  // kInvalid: a checkpoint that is no file.
+  // RETURNS: the path of its file, for mapping. It stays valid until drop().
+  // ON FAILURE: kNotFound; kInvalid: a checkpoint that is no file.
   Result<std::string> path_of(const Hash& object) const;
-  // The same, opened for reading. ON FAILURE: as path_of(), and as
-  // Files::open().
+  // Opens that file for reading.
+  // ON FAILURE: as path_of() and Files::open().
   Result<std::unique_ptr<File>> open_file(const Hash& object) const;
-  // Reads every chunk of a whole object and looks at its hash, on many
-  // processors. kNotFound, kCorrupt.
+  // Reads every chunk of a whole object and checks its hash, on many
+  // processors.
+  // ON FAILURE: kNotFound, kCorrupt.
   Result<void> check(const Hash& object) const;
-  // The same. An object that is not whole any more becomes one that is being
-  // received: begin() then says what is left of it. True: it is whole.
+  // As check(). A damaged object becomes a partial one; begin() then returns
+  // its intact chunks.
+  // RETURNS: whether it is whole.
   Result<bool> verify(const Hash& object);
-  // Whole or not. Gives its space back. kNotFound.
+  // Removes the object, whole or partial, and frees its space.
+  // ON FAILURE: kNotFound.
   Result<void> drop(const Hash& object);
 
-  // Makes a checkpoint of tensors in memory, whole and durable on return; the
-  // same again is the same object. kInvalid: another library wrote them.
+  // Stores a checkpoint of tensors in memory, whole and durable on return.
+  // Equal tensors and facts give the same object.
+  // ON FAILURE: kInvalid: another library wrote the tensors.
   Result<NamedManifest> store_checkpoint(const Safetensors& tensors, Manifest facts);
 
  private:
@@ -151,13 +160,13 @@ class ObjectStore {
   std::string folder_;
   Checkpoints checkpoints_;
   std::atomic<unsigned> snapshots_ = 0;
-  mutable std::mutex mutex_;  // of the maps, never held over I/O
+  mutable std::mutex mutex_;  // guards the maps; never held during I/O
   std::map<Hash, ObjectPtr> objects_;
   mutable std::list<std::pair<Hash, std::shared_ptr<ChunkReader>>> readers_;  // the latest first
 };
 
-// The checkpoints of each (run, expert) beyond its `keep` latest steps, except
-// pinned ones.
+// RETURNS: the checkpoints of each (run, expert) older than its `keep` latest
+// steps, except pinned ones.
 std::vector<Hash> beyond_last(const std::vector<ObjectInfo>& objects, std::size_t keep,
                               const std::unordered_set<Hash>& pinned);
 

@@ -203,9 +203,9 @@ TEST_P(ObjectStoreTest, an_interrupted_checkpoint_goes_on_from_what_was_flushed)
   EXPECT_EQ(read_back(*objects_, named), snapshot_bytes(1));
 }
 
-// Whatever operation fails, and whether or not it took effect: after the
-// restart the checkpoint is whole or not there, the older one is untouched, and
-// storing it again works.
+// Any operation may fail, with or without taking effect. After the restart the
+// checkpoint is whole or absent and the older one is untouched. Storing it
+// again works.
 TEST_P(ObjectStoreTest, a_failure_at_any_point_of_storing_loses_nothing_that_was_sealed) {
   const NamedManifest before = store(50, 9);
   unsigned failures = 0;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// safetensors: the format of shards, checkpoints, statistics and exported
-// weights.
-// u64-LE header length, JSON header, data. The reader holds to the format as
-// the reference implementation does: no holes, no overlaps, no duplicates,
-// dtype × shape = bytes, header at most 100 MB; everything is checked before
-// any view is handed out. Values are little-endian, contiguous, row-major.
-// Failure rule: kCorrupt for bytes that break the format, kNotFound / kIo from
-// the file system. Thread rule: a Safetensors is immutable after open.
+// Reads and writes safetensors, the format of shards, checkpoints, statistics
+// and exported weights: u64-LE header length, JSON header, data.
+//
+// The reader is as strict as the reference implementation: no holes, no
+// overlaps, no duplicates, dtype × shape = bytes, header at most 100 MB. It
+// checks everything before it returns a view. Values are little-endian,
+// contiguous, row-major.
+//
+// ON FAILURE: kCorrupt for bytes that break the format; kNotFound or kIo from
+// the file system.
+// THREADS: any; a Safetensors is immutable after open().
 #pragma once
 
 #include <charconv>
@@ -44,8 +47,8 @@ struct SafetensorsHeader {
   const TensorInfo* find(std::string_view name) const;
 };
 
-// What the metadata says of `key`; none where it says nothing, or not just a
-// number that `Number` holds.
+// RETURNS: the number under `key` in the metadata; none if it is missing or is
+// not just a number that `Number` holds.
 template <class Number>
 std::optional<Number> number_in(const std::map<std::string, std::string>& metadata,
                                 const std::string& key) {
@@ -57,13 +60,13 @@ std::optional<Number> number_in(const std::map<std::string, std::string>& metada
   return error == std::errc() && rest == end ? std::optional(number) : std::nullopt;
 }
 
-// Parses and checks the header at the front of `bytes`, which holds the whole
-// file or at least all of its header; `file_bytes` is the size of the whole
+// Parses and checks the header at the front of `bytes`. They hold the whole
+// file, or at least its whole header. `file_bytes` is the size of the whole
 // file.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view bytes,
                                                    std::uint64_t file_bytes);
 
-// A tensor to be written: `data` must outlive the call.
+// A tensor to write. LIFETIME: `data` outlives the call.
 struct TensorView {
   std::string name;
   DType dtype = DType::kF32;
@@ -71,21 +74,21 @@ struct TensorView {
   std::string_view data;
 };
 
-// The header for these tensors in the given order, padded with spaces to a
-// multiple of 8. Only names, types and shapes are read, so that data can follow
-// as a stream.
+// RETURNS: the header for these tensors in the given order, padded with spaces
+// to a multiple of 8. Reads only names, types and shapes, so that data can
+// follow as a stream.
 Result<std::string> safetensors_header(const std::vector<TensorView>& tensors,
                                        const std::map<std::string, std::string>& metadata);
 
-// Writes to PATH.partial, fsyncs, renames. A failure leaves no file of the
+// Writes PATH.partial, syncs it and renames it. A failure leaves no file of the
 // final name.
 Result<void> write_safetensors(const std::string& path, const std::vector<TensorView>& tensors,
                                const std::map<std::string, std::string>& metadata);
 Result<std::string> encode_safetensors(const std::vector<TensorView>& tensors,
                                        const std::map<std::string, std::string>& metadata);
 
-// A memory-mapped file (or mapped descriptor), checked. Views live as long as
-// the object.
+// A memory-mapped file (or mapped descriptor), checked.
+// LIFETIME: views live as long as the object.
 class Safetensors {
  public:
   static Result<Safetensors> open(const std::string& path);

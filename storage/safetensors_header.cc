@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Header parsing. A SAX handler rather than a document: a 100 MB header must
-// not become a gigabyte of nodes, and only the event stream shows duplicate
-// keys.
+// Header parsing. A SAX handler keeps a 100 MB header from becoming a gigabyte
+// of document nodes. Only the event stream shows duplicate keys.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <unordered_set>

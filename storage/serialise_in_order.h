@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Protobuf promises the same bytes for the same message only where it is asked
-// to order maps. Of skerry_stored_messages, since no header of skerry_storage
-// shows protobuf.
+// Serialises messages with maps in a fixed order. Protobuf promises equal bytes
+// for equal messages only on request. It belongs to skerry_stored_messages,
+// since no header of skerry_storage includes protobuf.
 #pragma once
 
 #include <google/protobuf/io/coded_stream.h>
@@ -12,7 +12,7 @@
 
 namespace skerry::storage {
 
-// The same bytes for equal messages, also where they hold a map.
+// RETURNS: equal bytes for equal messages, also with maps.
 inline std::string serialise_in_order(const google::protobuf::MessageLite& message) {
   std::string bytes;
   google::protobuf::io::StringOutputStream stream(&bytes);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Store seam: small metadata that is atomic and synced, and families of
-// chunks that are written in any order, flushed once and dropped whole. A
-// checkpoint is a family; its manifest, a metadata key, is the commit marker.
+// The Store seam: durable metadata and families of chunks. Metadata is small,
+// atomic and synced. The chunks of a family are written in any order, flushed
+// once and dropped together. A checkpoint is a family; its manifest, a metadata
+// key, is the commit marker.
 //
-// Thread rule: every method may be called from any thread; methods block on the
-// disk.
-// Failure rule: after a failed write, flush, create or drop the outcome is
-// unknown, failed() is true and every further change is refused with the first
-// error: the process must end and recover at its next start (a retried fsync
-// can succeed falsely). One exception: kExhausted with failed() still false
-// means that the store saw too little free space beforehand and touched
-// nothing; retry when there is room. Reads go on in either case.
+// THREADS: any, for every method; methods block on the disk.
+// ON FAILURE: after a failed write, flush, create or drop the outcome is
+// unknown and failed() is true. Every later change fails with the first error.
+// The process must end and recover at its next start, since a retried fsync can
+// falsely succeed.
+// One exception: kExhausted with failed() still false. The store found too
+// little free space and changed nothing; retry when there is room.
+// Reads work in either case.
 #pragma once
 
 #include <cstddef>
@@ -32,13 +33,13 @@ inline constexpr std::size_t kMaxKeyBytes = 1024;
 inline constexpr std::size_t kMaxFamilyNameBytes = 200;
 
 // [A-Za-z0-9._-], 1 … 200 characters, not "default". Name a family by the
-// checkpoint attempt that fills it (run, expert, step, epoch, attempt), never
-// by (expert, round) alone: two epochs can produce the same round.
+// checkpoint attempt that fills it: run, expert, step, epoch, attempt. Never
+// name it by (expert, round) alone: two epochs can produce the same round.
 using FamilyName = StringId<struct FamilyTag>;
 
 struct Write {
   std::string key;
-  std::optional<std::string> value;  // nothing: the key is removed
+  std::optional<std::string> value;  // nothing: removes the key
 };
 
 enum class Room { kAsked, kLast };
@@ -49,8 +50,9 @@ struct Entry {
   auto operator<=>(const Entry&) const = default;
 };
 
-// kCorrupt where one of these is not its chunk's hash; names it, and what it is
-// a chunk `of`.
+// Checks each chunk against its hash.
+// ON FAILURE: kCorrupt names the first bad one, and the object that it is a
+// chunk `of`.
 Result<void> check_hashes(std::span<const std::string_view> chunks, std::span<const Hash> hashes,
                           std::string_view of);
 
@@ -59,54 +61,59 @@ class Store {
   virtual ~Store() = default;
 
   // ---- Metadata ----
-  // All of the batch or nothing, durable on return. Later writes of the batch
-  // win over earlier ones of the same key. kInvalid: an empty or overlong key.
-  // A batch that only removes, or that is part of what makes room
-  // (Room::kLast), is written without asking whether there is any.
+  // Writes all of the batch or nothing, durable on return. A later write of the
+  // batch overrides an earlier one of the same key. A batch that only removes,
+  // or that helps to make room (Room::kLast), skips the check for free space.
+  // ON FAILURE: kInvalid: an empty or overlong key.
   Result<void> write(std::span<const Write> batch, Room room = Room::kAsked);
   Result<void> write(std::initializer_list<Write> batch) {
     return write(std::span(batch.begin(), batch.size()));
   }
-  // Nothing where the key is not there. kCorrupt: the medium is damaged.
+  // RETURNS: nothing if the key is missing.
+  // ON FAILURE: kCorrupt: the medium is damaged.
   Result<std::optional<std::string>> get(std::string_view key) const { return do_get(key); }
-  // Every entry whose key begins with prefix, in order of key.
+  // RETURNS: every entry whose key begins with prefix, in order of key.
   Result<std::vector<Entry>> scan(std::string_view prefix) const { return do_scan(prefix); }
 
   // ---- Families of chunks ----
-  // Durable on return. kConflict: exists. kInvalid: not a family's name.
+  // Creates a family, durable on return.
+  // ON FAILURE: kConflict: it exists. kInvalid: not a family's name.
   Result<void> create_family(const FamilyName& family);
-  // Readable on return, durable after the next flush of its family. REQUIRES:
-  // blake2b(bytes) == hash, checked by whoever received them. Putting the same
-  // chunk again is allowed. kNotFound: no such family. kInvalid: over
-  // kMaxChunkBytes.
+  // Adds a chunk, readable on return and durable after the next flush of its
+  // family. A repeated put of the same chunk is allowed.
+  // REQUIRES: the receiver has checked that blake2b(bytes) == hash.
+  // ON FAILURE: kNotFound: no such family. kInvalid: over kMaxChunkBytes.
   Result<void> put_chunk(const FamilyName& family, const Hash& hash, std::string_view bytes);
-  // Every chunk put before this call survives a crash from here on. kNotFound:
-  // no such family.
+  // Makes every chunk put before this call survive a crash.
+  // ON FAILURE: kNotFound: no such family.
   Result<void> flush(const FamilyName& family);
-  // Its hash is checked: kCorrupt where the medium gives other bytes; they are
-  // never returned. kNotFound: no such family or chunk.
+  // RETURNS: the chunk; checks its hash.
+  // ON FAILURE: kCorrupt if the medium returns other bytes; the caller never
+  // gets them. kNotFound: no such family or chunk.
   Result<std::string> get_chunk(const FamilyName& family, const Hash& hash) const;
-  // The same of several, in their order, whose hashes are looked at together;
-  // the first that fails fails all.
+  // RETURNS: several chunks, in order; checks their hashes together. Fails if
+  // one fails.
   Result<std::vector<std::string>> get_chunks(const FamilyName& family,
                                               std::span<const Hash> hashes) const;
-  // The chunks that are there and intact. Reads all of them: for resuming a
-  // transfer, not for asking often.
+  // RETURNS: the intact chunks. Reads all of them, so call it to resume a
+  // transfer only.
   Result<std::vector<Hash>> chunks(const FamilyName& family) const { return do_chunks(family); }
-  // Durable on return, gives the space back. kNotFound: no such family.
+  // Drops the family, durable on return, and frees its space.
+  // ON FAILURE: kNotFound: no such family.
   Result<void> drop_family(const FamilyName& family);
   // In order of name.
   std::vector<FamilyName> families() const { return do_families(); }
   bool has_family(const FamilyName& family) const;
 
-  // Whether `bytes` more may be written now: kExhausted if not. put_chunk and
-  // write ask it themselves.
+  // Checks that there is room for `bytes` more. put_chunk() and write() call it
+  // themselves.
+  // ON FAILURE: kExhausted.
   virtual Result<void> has_room(std::size_t bytes, bool metadata) const = 0;
 
-  // True once a change has failed: see the failure rule.
+  // RETURNS: true once a change has failed; see ON FAILURE at the top.
   bool failed() const;
-  // A change of a file that the store's owner keeps beside it has failed as
-  // `error` says, with the same consequence.
+  // Reports that a change of a file beside the store failed with `error`. The
+  // consequence is the same as of a failed change here.
   void note_failure(const Error& error);
 
  private:

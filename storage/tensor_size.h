@@ -10,7 +10,7 @@
 
 namespace skerry::storage {
 
-// Nothing on overflow of 64 bits.
+// RETURNS: nothing on overflow of 64 bits.
 inline std::optional<std::uint64_t> tensor_bytes(DType dtype,
                                                  const std::vector<std::uint64_t>& shape) {
   std::uint64_t total = bytes_of(dtype);

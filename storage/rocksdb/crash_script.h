@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the crash writer writes and the crash test expects: checkpoint `number`
-// is a family of 8 chunks and a key.
+// The script that the crash writer follows and the crash test expects:
+// checkpoint `number` is a family of 8 chunks and a key.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ inline std::string scripted_chunk(unsigned number, unsigned chunk) {
 
 inline Result<void> write_scripted_checkpoint(Store& store, unsigned number) {
   const FamilyName family = scripted_family(number);
-  // A family that an earlier life left behind without its key.
+  // An earlier process left this family behind without its key.
   if (store.has_family(family)) TRY(store.drop_family(family));
   TRY(store.create_family(family));
   for (unsigned chunk = 0; chunk < kScriptedChunks; ++chunk) {

@@ -17,9 +17,9 @@
 namespace skerry::storage {
 namespace {
 
-// Runs the writer until it has acknowledged `lines` checkpoints and then a
-// drawn moment more; returns the last number it acknowledged, read to the end
-// of the pipe.
+// Kills the writer a random moment after it has acknowledged `lines`
+// checkpoints. Returns the last number that it acknowledged, read to the end of
+// the pipe.
 unsigned write_until_killed(const std::string& folder, unsigned first, unsigned lines,
                             std::uint64_t spins) {
   int pipe_ends[2];

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes checkpoints for ever and says on stdout which ones are acknowledged,
-// one number a line, until it is killed. Usage: storage_crash_writer FOLDER
-// FIRST
+// Writes checkpoints until it is killed. Prints each acknowledged number on a
+// line of standard output. Usage: storage_crash_writer FOLDER FIRST
 #include <unistd.h>
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The store's folder before RocksDB sees it: there, ours, of this format, and
-// locked.
+// The store's folder before RocksDB opens it: checks that it exists, is ours,
+// has this format, and is locked.
 #pragma once
 
 #include <string>
@@ -10,13 +10,14 @@
 
 namespace skerry::storage {
 
-// Holds the lock on PATH/VERSION until destroyed, where it was claimed.
+// Holds the lock on PATH/VERSION until destroyed, if it was claimed.
 class StoreFolder {
  public:
-  // Creates the folder and its version file where there is none. Errors as
-  // open_rocksdb_store().
+  // Creates the folder and its version file if missing, and locks it.
+  // ON FAILURE: as open_rocksdb_store().
   static Result<StoreFolder> claim(const std::string& path);
-  // Only looks, also at one that is in use. kNotFound where there is none.
+  // Reads without locking, even a folder in use.
+  // ON FAILURE: kNotFound if there is none.
   static Result<StoreFolder> visit(const std::string& path);
   StoreFolder(StoreFolder&& other) noexcept
       : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The format: blocks of 32 KiB; records of crc32c (masked, u32), length (u16),
-// type (u8) and payload, none across a block's end; a longer entry is a First,
-// Middles and a Last.
+// The format is blocks of 32 KiB. A record has crc32c (masked, u32), length
+// (u16), type (u8) and payload, and never crosses a block's end. A longer entry
+// is a First, Middles and a Last.
 #include "storage/rocksdb/log_tail.h"
 
 #include <fcntl.h>

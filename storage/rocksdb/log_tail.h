@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A crash in the middle of a write can leave the last record of RocksDB's log
-// cut short; a power loss can leave zeros inside it. It was never acknowledged,
-// since a synced record is whole. The recovery mode that cuts nothing silently
-// refuses to open such a log. This tells the two apart, and cuts only what was
-// never acknowledged.
+// Cuts an unfinished record from the end of RocksDB's log, and nothing else. A
+// crash during a write can cut the last record short; a power loss can leave
+// zeros inside it. The store never acknowledged such a record, since a synced
+// one is whole. RocksDB's recovery mode that cuts nothing silently refuses to
+// open such a log. This code distinguishes it from other damage.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 
 namespace skerry::storage {
 
-// Where the last, unfinished record begins; nothing where the log is whole, or
-// damaged in any other way: then nobody knows what is lost.
+// RETURNS: where the last, unfinished record begins; nothing if the log is
+// whole. Nothing either for other damage, since no one knows then what is lost.
 std::optional<std::uint64_t> torn_tail(std::string_view log);
 
-// Cuts the torn tail of the newest log in the database's folder. True if there
-// was one.
+// Cuts the torn tail of the newest log in the database's folder.
+// RETURNS: whether there was one.
 Result<bool> cut_torn_tail(const std::string& database);
 
 }  // namespace skerry::storage

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How RocksDB is told to behave; private to this folder.
+// The options that RocksDB runs with. Private to this folder.
 #pragma once
 
 #include <rocksdb/options.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that fail as disks do: over other files they fail chosen operations,
-// bring wrong bytes, and at a crash lose or tear what was not synced.
+// Files that fail as disks do, over other files. They fail chosen operations,
+// return wrong bytes, and at a crash lose or tear unsynced writes.
 // Deterministic.
 //
 // THREADS: any.
@@ -28,19 +28,19 @@ class FaultyFiles final : public Files {
   // crashes.
   explicit FaultyFiles(Files& below) : below_(below) {}
 
-  // The nth call of `operation` from here on fails (1: the next one). A write
-  // that fails and is applied is torn: a part of it is there.
+  // Makes the nth call of `operation` from here on fail (1: the next one). A
+  // write that fails with kApplied is torn: part of it is there.
   void fail_at(FileOperation operation, unsigned nth, ErrorCode code = ErrorCode::kIo,
                FailedEffect effect = FailedEffect::kNone);
-  // Of the reads from here on this share brings a wrong byte; the file stays as
-  // it is.
+  // From here on, this share of reads returns a wrong byte; the file stays
+  // intact.
   void flip_reads(double share, std::uint64_t seed);
-  // RETURNS: how often something was made durable, since the last call. What
-  // that costs is up to the caller.
+  // RETURNS: the number of syncs since the last call; the caller decides what
+  // they cost.
   unsigned take_syncs() { return std::exchange(syncs_, 0); }
-  // The machine ends and starts again. Of each write since the last sync of its
-  // file all, a part or nothing is there. Of the names that changed since the
-  // last sync of their folder, any number of the latest change back.
+  // Crashes and restarts the machine. Each write since its file's last sync is
+  // there whole, in part or not at all. Of the renames since their folder's
+  // last sync, any number of the latest revert.
   // REQUIRES: no file is open.
   void crash(std::uint64_t seed);
 
@@ -64,7 +64,7 @@ class FaultyFiles final : public Files {
   using Name =
       std::shared_ptr<std::string>;  // of an open file, as it is now; empty: it has none any more
   struct Fault {
-    unsigned countdown = 0;  // 0: none planned
+    unsigned countdown = 0;  // 0: none set
     ErrorCode code = ErrorCode::kIo;
     FailedEffect effect = FailedEffect::kNone;
   };
@@ -77,10 +77,9 @@ class FaultyFiles final : public Files {
     std::string synced;
     std::vector<Change> changes;
   };
-  struct
-      // a name that changed; an empty `from`: it was made; an empty `to`: it
-      // was removed
-      Renaming {
+  // a name that changed; an empty `from`: it was made; an empty `to`: it was
+  // removed
+  struct Renaming {
     std::string folder;
     std::string from;
     std::string to;

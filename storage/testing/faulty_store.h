@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store that fails as disks do: over another store it fails chosen
-// operations, flips bits on reads, and at a crash loses what was not flushed.
+// A store that fails as disks do, over another store. It fails chosen
+// operations, flips bits on reads, and at a crash loses unflushed chunks.
 // Deterministic.
 #pragma once
 
@@ -12,21 +12,22 @@
 namespace skerry::storage {
 
 enum class StoreOperation { kWrite, kPutChunk, kFlush, kCreateFamily, kDropFamily, kGetChunk };
-// Whether a failed operation took effect nonetheless: both happen, and callers
-// must cope with either.
+// Whether a failed operation took effect all the same. Both happen, and callers
+// must handle either.
 enum class FailedEffect { kNone, kApplied };
 
 class FaultyStore final : public Store {
  public:
-  // `below` must outlive this, holds what is durable, and survives crashes.
+  // LIFETIME: `below` outlives this. It holds the durable state and survives
+  // crashes.
   explicit FaultyStore(Store& below) : below_(below) {}
 
-  // The nth call of `operation` from here on fails (1: the next one). A failed
-  // kGetChunk returns damaged bytes, which the seam must catch.
+  // Makes the nth call of `operation` from here on fail (1: the next one). A
+  // failed kGetChunk returns damaged bytes, which the seam must catch.
   void fail_at(StoreOperation operation, unsigned nth, ErrorCode code = ErrorCode::kIo,
                FailedEffect effect = FailedEffect::kNone);
-  // The machine ends and starts again: of the chunks that were not flushed any
-  // may be lost, drawn from `seed`; the store accepts changes again.
+  // Crashes and restarts the machine. `seed` draws which unflushed chunks are
+  // lost; the store accepts changes again.
   void crash(std::uint64_t seed);
 
   Result<void> has_room(std::size_t bytes, bool metadata) const override {
@@ -35,7 +36,7 @@ class FaultyStore final : public Store {
 
  private:
   struct Fault {
-    unsigned countdown = 0;  // 0: none planned
+    unsigned countdown = 0;  // 0: none set
     ErrorCode code = ErrorCode::kIo;
     FailedEffect effect = FailedEffect::kNone;
   };

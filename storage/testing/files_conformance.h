@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every version of Files must do. Each test program names its versions
-// with INSTANTIATE_TEST_SUITE_P.
+// The conformance suite of Files. Each test program names its versions with
+// INSTANTIATE_TEST_SUITE_P.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace skerry::storage {
 
-// Owns fresh files and what stands below them.
+// Owns fresh files and their backing.
 class FilesHolder {
  public:
   virtual ~FilesHolder() = default;

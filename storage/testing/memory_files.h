@@ -22,11 +22,11 @@ class MemoryFiles final : public Files {
   // Holds at most this many bytes; refuses growth beyond it with kExhausted.
   explicit MemoryFiles(std::uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
   void set_capacity(std::uint64_t bytes);
-  // Changes one byte of a file behind everybody's back, as a failing disk does.
+  // Changes one byte of a file silently, as a failing disk does.
   // REQUIRES: it is there.
   void damage(const std::string& path, std::uint64_t offset);
-  // Holds what `other` holds, and nothing else. Files that are open here keep
-  // what they show.
+  // Replaces the content with a copy of `other`'s. Files that are open here
+  // keep their content.
   void copy_from(const MemoryFiles& other);
 
   Result<std::unique_ptr<File>> open(const std::string& path, Open how) override;

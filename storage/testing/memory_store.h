@@ -13,12 +13,12 @@ namespace skerry::storage {
 class MemoryStore : public Store {
  public:
   MemoryStore() = default;
-  // Holds at most this many bytes of chunks and values; past it changes are
-  // refused with kExhausted.
+  // Holds at most this many bytes of chunks and values; further changes fail
+  // with kExhausted.
   explicit MemoryStore(std::size_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
   void set_capacity(std::size_t bytes);
   Result<void> has_room(std::size_t bytes, bool metadata) const override;
-  // Changes a stored chunk behind the store's back, as a failing disk does.
+  // Changes a stored chunk silently, as a failing disk does.
   // REQUIRES: it is there and not empty.
   void damage_chunk(const FamilyName& family, const Hash& hash);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every version of Store must do. Each test program names its versions
-// with INSTANTIATE_TEST_SUITE_P.
+// The conformance suite of Store. Each test program names its versions with
+// INSTANTIATE_TEST_SUITE_P.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace skerry::storage {
 
-// Owns a fresh store and whatever stands below it.
+// Owns a fresh store and its backing.
 class StoreHolder {
  public:
   virtual ~StoreHolder() = default;
