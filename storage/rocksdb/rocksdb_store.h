@@ -14,10 +14,8 @@
 namespace skerry::storage {
 
 struct RocksDbOptions {
-  std::size_t write_buffer_bytes = 16
-                                   // memory of each family being filled; up to
-                                   // three fill at once
-                                   << 20;
+  // of each family being filled; up to three buffers are in memory
+  std::size_t write_buffer_bytes = 16 << 20;
   // Below this free space on the file system, changes fail with kExhausted. A
   // log record that a full disk cuts short would keep the store from opening
   // again. Metadata may use three quarters of the reserve, so that commits can
