@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // CHECK(condition, parts…): an invariant of our own, on in every build. A
-// failure prints and aborts: the process restarts into recovery rather than
-// going on with a state nobody thought of.
+// failure prints and aborts. The process restarts into recovery instead of
+// continuing in an unknown state.
 #pragma once
 
 #include <string>

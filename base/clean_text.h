@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text that others wrote, made fit for a string field of a message: protobuf
-// neither writes nor reads another.
+// Cleans foreign text for a string field of a message: protobuf neither writes
+// nor reads invalid UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace skerry {
 
-// RETURNS: valid UTF-8 of at most `limit_bytes`. A byte that is none becomes
-// '?'; the cut is between characters.
+// RETURNS: valid UTF-8 of at most `limit_bytes`. Replaces each invalid byte by
+// '?', and cuts between characters.
 std::string clean_text(std::string_view text, std::size_t limit_bytes);
 
 }  // namespace skerry

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time as an argument. Cores are given Now; only hosts read a clock.
+// Time as an argument. Cores receive Now; only hosts read a clock.
 #pragma once
 
 #include <chrono>
@@ -10,11 +10,10 @@ namespace skerry {
 using Duration = std::chrono::nanoseconds;
 
 struct Now {
-  Duration
-      // CLOCK_BOOTTIME: what leases and timeouts count by; goes on while the
-      // machine sleeps
-      boot{};
-  std::int64_t unix_ms = 0;  // wall clock: what certificates, tokens and events carry; may jump
+  // CLOCK_BOOTTIME, for leases and timeouts; it goes on while the machine
+  // sleeps
+  Duration boot{};
+  std::int64_t unix_ms = 0;  // wall clock, for certificates, tokens and events; may jump
 };
 
 class Clock {

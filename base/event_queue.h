@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hands events to one handler, one after the other. An event that arrives while
-// another is handled waits for its turn, so a handler is never entered twice at
-// a time, however its work comes round to whoever feeds the queue.
+// Passes events to one handler, one after the other. An event that arrives
+// while the handler runs waits for its turn. So the queue never enters a
+// handler that is running, even if the handler's work leads to another feed().
 //
-// THREADS: one thread.
-// ON FAILURE: an exception of the handler passes through feed(); the event is
-// gone, those behind it stay.
+// THREADS: one.
+// ON FAILURE: an exception of the handler passes through feed(). That event is
+// gone; those behind it stay.
 #pragma once
 
 #include <deque>
@@ -17,7 +17,7 @@ namespace skerry {
 template <class Event>
 class EventQueue {
  public:
-  // LIFETIME: what `handle` refers to outlives the queue.
+  // LIFETIME: everything that `handle` refers to outlives the queue.
   explicit EventQueue(std::function<void(const Event&)> handle) : handle_(std::move(handle)) {}
   EventQueue(const EventQueue&) = delete;
   EventQueue& operator=(const EventQueue&) = delete;
@@ -25,14 +25,14 @@ class EventQueue {
   // Queues the event for the next drain().
   void push(Event event) { events_.push_back(std::move(event)); }
 
-  // Handles the event, and all that it brings about, before it returns. Called
-  // by a handler: push() alone.
+  // Handles the event and all events that follow from it before it returns.
+  // From within a handler it is the same as push().
   void feed(Event event) {
     push(std::move(event));
     drain();
   }
 
-  // Handles what is queued until nothing is left. Called by a handler: does
+  // Handles queued events until none is left. From within a handler it does
   // nothing.
   void drain() {
     during([] {});
@@ -51,7 +51,7 @@ class EventQueue {
     }
   }
 
-  // Forgets what is queued. A handler may call it: nothing follows the event
+  // Drops the queued events. A handler may call it: no event follows the one
   // that it handles then.
   void clear() { events_.clear(); }
 

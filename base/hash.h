@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// BLAKE2b-256: the name of every chunk, manifest, node and specification.
+// BLAKE2b-256, the hash that names every chunk, manifest, node and
+// specification.
 #pragma once
 
 #include <array>
@@ -19,8 +20,8 @@ struct Hash {
   std::array<unsigned char, kBytes> bytes{};
 
   bool operator==(const Hash&) const = default;
-  // As the bytes stand in order; most differ within the first eight, which need
-  // no call.
+  // The order of the bytes. Most hashes differ within the first eight bytes,
+  // which need no call.
   std::strong_ordering operator<=>(const Hash& other) const {
     if (const auto by_first = first_word() <=> other.first_word(); by_first != 0) return by_first;
     return bytes <=> other.bytes;
@@ -42,7 +43,7 @@ struct Hash {
 
 Hash blake2b(std::string_view bytes);
 
-// Incremental form of the same function. One thread at a time.
+// Incremental form of the same function. THREADS: one at a time.
 class Hasher {
  public:
   Hasher();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many hashes at once: BLAKE2b is one long chain of additions, so a processor
-// that has AVX2 takes four inputs side by side in about the time of one. For
-// what is at hand as a whole: a checkpoint's chunks.
+// Computes many hashes at once. BLAKE2b is one long chain of additions, so a
+// processor with AVX2 takes four inputs side by side in about the time of one.
+// For inputs that are all in memory, such as a checkpoint's chunks.
 #pragma once
 
 #include <span>
@@ -12,8 +12,8 @@
 
 namespace skerry {
 
-// blake2b() of each, in their order. Best for inputs of like length; works for
-// any. Any thread.
+// RETURNS: blake2b() of each input, in order. Fastest for inputs of similar
+// length. THREADS: any.
 std::vector<Hash> blake2b_each(std::span<const std::string_view> inputs);
 
 }  // namespace skerry

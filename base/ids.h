@@ -36,7 +36,7 @@ using TokenId = StringId<struct TokenTag>;        // 12 hex digits
 using ExpertIndex = std::uint32_t;  // 0 … K-1 within a run
 using Step = std::uint64_t;         // optimiser steps of one expert since its start
 
-// What a lease is for.
+// The subject of a lease.
 struct ExpertId {
   RunId run;
   ExpertIndex index = 0;
@@ -46,8 +46,8 @@ struct ExpertId {
   }
 };
 
-// Fencing number of a lease: generation(16) | counter(48). Only grows (S3);
-// restoring a backup raises the generation.
+// The fencing number of a lease: generation(16) | counter(48). It only grows
+// (S3); restoring a backup raises the generation.
 class Epoch {
  public:
   constexpr Epoch() = default;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log: one line per event on stderr (or journald's, which reads stderr),
-// with fields that a person can grep. No header of the logging library shows
-// here: LibTorch ships another version of it, and they collide. Safe from any
-// thread.
+// The log: one line per event on stderr, which journald reads, with fields that
+// a person can grep. No header of the logging library is included here:
+// LibTorch ships another version of it, and the two collide.
+// THREADS: any.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct LogField {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// Names the program in each line and sets the lowest level shown. Called once
-// by main; without it, info.
+// Names the program in each line and sets the lowest level shown. main calls it
+// once; without it, the level is info.
 void init_log(std::string_view program, LogLevel lowest = LogLevel::kInfo);
 Result<LogLevel> parse_log_level(std::string_view name);  // debug, info, warning, error
 

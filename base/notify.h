@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a service manager wants to hear (sd_notify): ready, alive, what it is
-// doing. Without one, nothing happens, and a manager that does not listen is no
-// failure of ours. One thread.
+// Notifies a service manager (sd_notify): ready, alive, current status. Without
+// a manager it does nothing; a manager that does not listen is no failure.
+// THREADS: one.
 #pragma once
 
 #include <optional>
@@ -13,11 +13,11 @@ namespace skerry {
 
 class Notifier {
  public:
-  Notifier();  // finds out whether a watchdog waits
+  Notifier();  // detects whether a watchdog waits
   void ready();
   void stopping();
   void status(const std::string& line);  // sent when it changes
-  // Says that the event loop turns, when it is time to.
+  // Reports that the event loop runs, whenever such a report is due.
   void alive(Duration now);
   std::optional<Duration> next_alive() const {
     return every_ ? std::optional(next_) : std::nullopt;

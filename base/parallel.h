@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One loop over many processors, for work on bytes: hashing, reading.
+// Runs one loop on many processors, for work on bytes: hashing, reading.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,12 @@
 
 namespace skerry {
 
-// work(0) … work(count − 1), in no order, each once, on this thread and on
-// others: two for each processor, four at most, so that one computes while
-// another waits for the disk; fewer where the system has no thread left.
-// Returns when all have ended. After a failure no further one begins, and it is
-// returned. `work`: any thread, many at once.
+// Calls work(0) … work(count − 1), each once, in no order, on this thread and
+// others. It uses two threads a processor, four at most, so that one computes
+// while another waits for the disk. It uses fewer if the system has no thread
+// left. Returns when all calls have ended.
+// ON FAILURE: no further call begins, and the failure is returned.
+// THREADS: `work` runs on any thread, many at once.
 Result<void> in_parallel(std::size_t count, const std::function<Result<void>(std::size_t)>& work);
 
 }  // namespace skerry

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Other programs: found, run with their output read, or taken the place by.
+// Runs other programs: finds them, runs them and reads their output, or
+// replaces this process by one.
 #pragma once
 
 #include <sys/types.h>
@@ -14,41 +15,45 @@
 
 namespace skerry {
 
-// Beside this program, else in the folders of `path`, colons between them.
-// kNotFound.
+// RETURNS: the program's path, beside this program or else in the folders of
+// `path`, separated by colons.
+// ON FAILURE: kNotFound.
 Result<std::string> find_executable(const std::string& name, const std::string& path);
 
-// What bounds a child and what it inherits.
+// The limits of a child and its environment.
 struct RunOptions {
-  std::vector<std::string> environment{};  // "NAME=VALUE" each: over what this process has
-  std::optional<Duration> limit{};         // none: as long as it takes
-  int stop = -1;  // once this descriptor can be read, the child is not wanted any more
+  // "NAME=VALUE" each; overrides this process's environment
+  std::vector<std::string> environment{};
+  std::optional<Duration> limit{};  // none: as long as it takes
+  // once this descriptor is readable, the child is killed
+  int stop = -1;
 };
 
 using OnLine = std::function<void(const std::string& line)>;
 
-// Waits for its end; returns its exit status, 128 + number where a signal ended
-// it. Its standard input is ours.
+// Runs the program to its end; its standard input is ours.
+// RETURNS: its exit status, or 128 + the number of the signal that ended it.
 // ON FAILURE: kTimeout past the limit, kUnavailable after `stop`. The child is
-// killed then and not waited for: one in uninterruptible sleep would hold its
+// then killed but not waited for: one in uninterruptible sleep would block its
 // parent too.
 Result<int> run_and_read(const std::vector<std::string>& words, const OnLine& on_line,
                          const RunOptions& options = {});
 
-// The rest of the same for a child that was forked with `output` as the other
-// end of what it writes.
+// Does the same for a child that was already forked; `output` is the read end
+// of its output.
 Result<int> read_and_wait(pid_t child, int output, const std::string& name, const OnLine& on_line,
                           const RunOptions& options);
 
-// RETURNS: the status of a child that ends within `limit`, as waitpid has it.
+// RETURNS: the status of a child that ends within `limit`, in waitpid's form.
 // nullopt: it has not ended.
 std::optional<int> wait_for_end(pid_t child, Duration limit);
 
-// This process's environment with `changes` ("NAME=VALUE" each) over it.
+// RETURNS: this process's environment, with `changes` ("NAME=VALUE" each)
+// applied.
 std::vector<std::string> environment_with(const std::vector<std::string>& changes);
 
-// As exec takes words: the pointers live as long as `words`, a null pointer
-// comes last.
+// RETURNS: the words in exec's form, a null pointer last. LIFETIME: the
+// pointers live as long as `words`.
 std::vector<char*> as_arguments(const std::vector<std::string>& words);
 
 // Returns only on failure.

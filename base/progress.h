@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a long piece of work is: a bar on a terminal, a line for each tenth
-// elsewhere. On standard error.
+// Shows the progress of long work on standard error: a bar on a terminal, a
+// line for each tenth elsewhere.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace skerry {
 
-// Where it is shown.
+// Where progress is shown.
 class Terminal {
  public:
   virtual ~Terminal() = default;
@@ -37,7 +37,7 @@ class Progress {
   ~Progress();  // ends the line
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  // `total` 0: not known.
+  // `total` 0: unknown.
   void show(std::uint64_t done, std::uint64_t total);
   void set_what(const std::string& what);
 

@@ -22,9 +22,9 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
   return counter;
 }
 
-// The key takes (seed, expert, attempt, purpose) through the generator itself,
-// so that no two positions of a run share a key by accident of addition; the
-// counter takes (step, sample) and leaves one word to count blocks.
+// The key mixes (seed, expert, attempt, purpose) through the generator itself.
+// Mere addition could give two positions of a run the same key. The counter
+// takes (step, sample) and leaves one word to count blocks.
 Stream::Stream(const Position& position) {
   const auto seed_low = static_cast<std::uint32_t>(position.seed);
   const auto seed_high = static_cast<std::uint32_t>(position.seed >> 32);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Randomness as a function of position: Philox4x32-10 (Salmon et al., "Parallel
-// random numbers: as easy as 1, 2, 3", SC 2011). The same position gives the
-// same numbers on every machine, in any order, after any restart; so a
-// checkpoint needs no generator state.
+// Random numbers as a function of position: Philox4x32-10 (Salmon et al.,
+// "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The same position
+// gives the same numbers on every machine, in any order, after any restart. So
+// a checkpoint needs no generator state.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@ namespace skerry {
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
                                         std::array<std::uint32_t, 2> key);
 
-// What a stream of numbers is for. Values are part of what makes runs
-// reproducible: append, never renumber.
+// The purpose of a stream of numbers. Reproducible runs depend on the values:
+// append, never renumber.
 enum class Purpose : std::uint32_t {
   kOrder = 1,         // order of samples in an epoch of the data
   kTime = 2,          // t of a training sample
@@ -30,13 +30,14 @@ enum class Purpose : std::uint32_t {
   kCluster = 9,       // k-means seeding
   kSimulation = 10,   // fault schedules
   kId = 11,           // identifiers drawn by a core
-  kGossip = 12,       // whom a node gossips with
+  kGossip = 12,       // which peers a node gossips with
   kFlip = 13,         // whether a training sample is mirrored
-  kRounding = 14,     // to which side a number of the lean training state is rounded
+  // how a number of the lean training state is rounded
+  kRounding = 14,
 };
 
-// Where in a run a stream stands: never the run's id, the node, the epoch or
-// the micro-batch.
+// The place of a stream in a run. It never includes the run's id, the node, the
+// epoch or the micro-batch.
 struct Position {
   std::uint64_t seed = 0;
   std::uint32_t expert = 0;
@@ -46,7 +47,7 @@ struct Position {
   Purpose purpose = Purpose::kOrder;
 };
 
-// The numbers at one position. A value type; one thread at a time.
+// The numbers at one position. A value type. THREADS: one at a time.
 class Stream {
  public:
   explicit Stream(const Position& position);

@@ -3,8 +3,8 @@
 //
 // A function that can fail for a reason outside the program (peers, disk,
 // configuration, a person's input) returns Result<T>; it never throws. A broken
-// invariant of our own is a CHECK (check.h). Messages are for a person: what
-// was expected, what was found, what to do.
+// invariant of our own is a CHECK (check.h). Messages tell a person what was
+// expected, what was found, and what to do.
 #pragma once
 
 #include <string>
@@ -13,19 +13,22 @@
 
 namespace skerry {
 
-// Each code has a caller that reacts to it: the CLI maps them to exit codes,
-// the daemon to retry or stop.
+// Every code has a caller that reacts to it. The CLI maps codes to exit
+// statuses; the daemon retries or stops.
 enum class ErrorCode {
   kInvalid,       // input that is malformed or out of range
   kNotFound,      // a name or id that is not there
   kConflict,      // exists already, or is not in a state that allows the request
   kUnauthorised,  // key, token, role or signature not accepted
-  kUnavailable,   // the other side or a resource is away for now: retry may help
-  kTimeout,       // no answer in time
-  kFenced,        // a higher epoch holds the lease
-  kExhausted,     // a limit, a disk or a quota is full
-  kCorrupt,       // bytes on disk or from a peer that fail their check
-  kIo,  // the operating system refused; after a failed write or fsync the process must end
+  // the other side or a resource is away for now; a retry may help
+  kUnavailable,
+  kTimeout,    // no answer in time
+  kFenced,     // a higher epoch holds the lease
+  kExhausted,  // a limit, a disk or a quota is full
+  kCorrupt,    // bytes on disk or from a peer that fail their check
+  // the operating system refused; after a failed write or fsync the process
+  // must end
+  kIo,
   // a card (GPU) or its driver failed: the input is not to blame, another
   // process may succeed
   kCard,

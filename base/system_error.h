@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the operating system said, as an error of ours.
+// Turns an error of the operating system into one of ours.
 #pragma once
 
 #include <string>
@@ -9,8 +9,9 @@
 
 namespace skerry {
 
-// "cannot <action> <what>: <what the system said>". kNotFound, kUnauthorised
-// (permission), kExhausted (disk, quota or memory full), else kIo.
+// RETURNS: "cannot <action> <what>: <the system's text>". The code is
+// kNotFound, kUnauthorised (permission), kExhausted (disk, quota or memory
+// full), else kIo.
 Error system_error(std::string_view action, const std::string& what, int error_number);
 
 }  // namespace skerry

@@ -17,8 +17,8 @@
 
 namespace skerry {
 
-// As a stream would print it. A stream takes longer than most texts, so words,
-// numbers and identifiers go without one.
+// Appends the part as a stream would print it. Streams are slow for short
+// texts, so words, numbers and identifiers bypass them.
 template <class Part>
 void append_text(std::string& out, const Part& part) {
   if constexpr (std::is_convertible_v<const Part&, std::string_view>) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether an engine can train on each card of this machine: for people who look
-// at it (`skerry doctor`) and for a daemon that joins. A card may be there that
-// the engine has no kernels for, and only a step shows it.
+// Tests whether an engine can train on each card of this machine, for `skerry
+// doctor` and for a daemon that joins. The engine may have no kernels for a
+// card, and only a training step shows it.
 #pragma once
 
 #include <functional>
@@ -16,10 +16,10 @@ namespace skerry {
 using RunProgram = std::function<Result<int>(const std::vector<std::string>& words,
                                              const OnLine& on_line, const RunOptions& options)>;
 
-// Has `engine` take one small training step on each card, alone as a daemon's
-// engine is; on the CPU where there is none. Seconds a card. RETURNS: what
-// failed, a trouble for each device that cannot train.
-// ON FAILURE: only what `options.stop` brings; its limit is for each step.
+// Makes `engine` take one small training step on each card, alone, as a
+// daemon's engine is; on the CPU if there is no card. Takes seconds a card.
+// RETURNS: a trouble for each device that cannot train.
+// ON FAILURE: only after `options.stop`; its limit is for each step.
 Result<std::vector<CardTrouble>> try_training(const std::string& engine,
                                               const std::vector<Card>& cards, const RunProgram& run,
                                               const RunOptions& options);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file descriptor with one owner, closed with it.
+// A file descriptor with one owner, which closes it.
 #pragma once
 
 #include <utility>

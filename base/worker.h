@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does everything that waits for the disk, so that an event loop, and with it
-// the heartbeat, never does. A worker does its jobs in order and hands what
-// follows from each back to the loop.
+// Runs jobs that wait for the disk, so that an event loop, and with it the
+// heartbeat, never blocks. A worker runs its jobs in order and passes the
+// result of each back to the loop.
 //
-// ThreadWorker has a thread of its own; its loop polls
-// Completions::descriptor() and runs what has come. ManualWorker does its jobs
-// when it is told to, for tests and simulations.
+// ThreadWorker has its own thread; its loop polls Completions::descriptor() and
+// runs the completions. ManualWorker runs its jobs on request, for tests and
+// simulations.
 #pragma once
 
 #include <condition_variable>
@@ -21,7 +21,7 @@
 
 namespace skerry {
 
-using Done = std::function<void()>;  // run on the loop's thread
+using Done = std::function<void()>;  // runs on the loop's thread
 
 class Completions {
  public:
@@ -31,7 +31,7 @@ class Completions {
 
   int descriptor() const { return descriptor_.get(); }
   void post(Done done);  // any thread
-  void run();            // the loop's: what was posted so far
+  void run();            // the loop's thread: runs what was posted so far
 
  private:
   explicit Completions(UniqueFd descriptor) : descriptor_(std::move(descriptor)) {}
@@ -48,11 +48,12 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Queues a job; what it returns, if anything, runs on the loop's thread.
+  // Queues a job. The function that it returns, if any, runs on the loop's
+  // thread.
   // THREADS: the loop's.
   virtual void run(Job job) = 0;
-  // Does what is queued. What jobs refer to may go afterwards, and what they
-  // returned is not run by this call.
+  // Runs the queued jobs. Afterwards the objects that jobs refer to may be
+  // destroyed. This call does not run the functions that jobs returned.
   virtual void finish() = 0;
 };
 
@@ -62,7 +63,7 @@ class ThreadWorker final : public Worker {
   explicit ThreadWorker(Completions& completions);
   ~ThreadWorker() override { finish(); }
   void run(Job job) override;
-  // REQUIRES: nothing is run afterwards.
+  // REQUIRES: no job is queued afterwards.
   void finish() override;
 
  private:
@@ -78,13 +79,14 @@ class ThreadWorker final : public Worker {
 class ManualWorker final : public Worker {
  public:
   void run(Job job) override { jobs_.push_back(std::move(job)); }
-  // All of it at once, as ThreadWorker does at its end.
+  // Runs all of them at once, as ThreadWorker does at its end.
   void finish() override;
   std::size_t waiting() const { return jobs_.size(); }
-  // REQUIRES: waiting() > 0. Does the next job; RETURNS: what follows from it
-  // on the loop, or nothing.
+  // Runs the next job.
+  // REQUIRES: waiting() > 0.
+  // RETURNS: the function to run on the loop, or nothing.
   Done next();
-  // Forgets what is queued, as a process that is killed does.
+  // Drops the queued jobs, as a killed process does.
   void drop() { jobs_.clear(); }
 
  private:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# LibTorch as PyPI's torch package lays it out, without its own CMake files:
-# those insist on a CUDA toolkit whenever the package was built with CUDA, and a
-# user may have none. Defines the target skerry::torch.
+# Finds LibTorch in the layout of PyPI's torch package, without its own CMake
+# files. Those require a CUDA toolkit whenever the package was built with CUDA,
+# and a user may have none. Defines the target skerry::torch.
 #
-# SKERRY_TORCH_DIR names the package folder, or that of a LibTorch, which looks
-# the same; `./dev setup` puts one in the cache folder that is searched here.
+# SKERRY_TORCH_DIR names the package folder, or that of a LibTorch, which has
+# the same layout. `./dev setup` puts one into the cache folder that is searched
+# here.
 
 if(NOT SKERRY_TORCH_DIR)
   set(_torch_cache "$ENV{HOME}/.cache/skerry")
@@ -20,7 +21,7 @@ endif()
 include(FindPackageHandleStandardArgs)
 include(${CMAKE_CURRENT_LIST_DIR}/TorchPackage.cmake)
 skerry_look_at_torch("${SKERRY_TORCH_DIR}" Torch_VERSION _torch_trouble)
-# By their places, and not by a search: what that finds is remembered, and
+# By path, without a search: CMake caches what a search finds, and
 # SKERRY_TORCH_DIR may change.
 set(TORCH_LIBRARY ${SKERRY_TORCH_DIR}/lib/libtorch.so)
 set(TORCH_CPU_LIBRARY ${SKERRY_TORCH_DIR}/lib/libtorch_cpu.so)
@@ -33,17 +34,19 @@ endif()
 find_package_handle_standard_args(Torch
   REQUIRED_VARS TORCH_LIBRARY
   VERSION_VAR Torch_VERSION
-  REASON_FAILURE_MESSAGE "${_torch_trouble}: run ./dev setup, or ./dev setup --torch DIR, or pass -DSKERRY_TORCH_DIR=DIR")
+  REASON_FAILURE_MESSAGE "${_torch_trouble}: run ./dev setup, or ./dev setup --torch DIR, \
+or pass -DSKERRY_TORCH_DIR=DIR")
 
 if(Torch_FOUND AND NOT TARGET skerry::torch)
   add_library(skerry::torch INTERFACE IMPORTED)
   target_include_directories(skerry::torch SYSTEM INTERFACE
     ${SKERRY_TORCH_DIR}/include ${SKERRY_TORCH_DIR}/include/torch/csrc/api/include)
-  # libtorch registers its operators by static initialisers: it must be linked
-  # even where no symbol asks for it. libstdc++ comes first: libtorch.so exports
-  # parts of another version of it, std::filesystem among them, and our own
-  # calls would land there and crash.
-  target_link_libraries(skerry::torch INTERFACE -Wl,--no-as-needed stdc++ ${TORCH_LIBRARY} ${TORCH_CPU_LIBRARY})
+  # Link libtorch even if no symbol refers to it: its static initialisers
+  # register its operators. Put libstdc++ first: libtorch.so exports parts of
+  # another version of it, std::filesystem among them. Our own calls would bind
+  # to those and crash.
+  target_link_libraries(skerry::torch
+    INTERFACE -Wl,--no-as-needed stdc++ ${TORCH_LIBRARY} ${TORCH_CPU_LIBRARY})
   if(EXISTS ${TORCH_CUDA_LIBRARY})
     target_link_libraries(skerry::torch INTERFACE ${TORCH_CUDA_LIBRARY} ${C10_CUDA_LIBRARY})
   endif()

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-# One place for warnings and sanitizers, and the two ways a folder states
-# itself: a library and its test.
+# Warnings, sanitizers, and the functions by which a folder declares its
+# library, its program and its test.
 
 add_library(project_options INTERFACE)
-target_compile_options(project_options INTERFACE -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor
-                       -Wno-missing-field-initializers)
+target_compile_options(project_options
+  INTERFACE -Wall -Wextra -Wpedantic -Werror -Wshadow -Wnon-virtual-dtor
+            -Wno-missing-field-initializers)
 target_include_directories(project_options INTERFACE ${CMAKE_SOURCE_DIR})
 if(SKERRY_PLANTED)
   target_compile_definitions(project_options INTERFACE SKERRY_PLANTED)
 endif()
 
-# Apart from the warnings, which generated code would not pass.
+# Separate from the warnings, since generated code would not pass them.
 add_library(sanitizer_options INTERFACE)
 if(SKERRY_SANITIZE)
-  target_compile_options(sanitizer_options INTERFACE -fsanitize=${SKERRY_SANITIZE} -fno-sanitize-recover=all
-                         -fno-omit-frame-pointer -g1)
+  target_compile_options(sanitizer_options
+    INTERFACE -fsanitize=${SKERRY_SANITIZE} -fno-sanitize-recover=all
+              -fno-omit-frame-pointer -g1)
   target_compile_definitions(sanitizer_options INTERFACE _GLIBCXX_ASSERTIONS)
   target_link_options(sanitizer_options INTERFACE -fsanitize=${SKERRY_SANITIZE})
   add_library(sanitizer_defaults OBJECT ${CMAKE_SOURCE_DIR}/tests/sanitize/defaults.cc)
@@ -23,10 +25,10 @@ target_link_libraries(project_options INTERFACE sanitizer_options)
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  # Precompiled headers and ccache agree only with the first. By the second the
-  # folders of two presets, and two clones, have what is the same in both from
-  # each other.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+  # CCACHE_SLOPPINESS lets ccache work with precompiled headers. CCACHE_BASEDIR
+  # lets two presets, and two clones, share cached results.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
       CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} ${CCACHE})
 endif()
 
@@ -75,14 +77,14 @@ function(skerry_test name)
     add_dependencies(core_tests ${name})
   endif()
   include(GoogleTest)
-  # Its own five seconds to list the cases are too few for a sanitized program
-  # on a busy machine.
-  gtest_discover_tests(${name} TEST_PREFIX ${name}/ DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT ${ARG_TIMEOUT}
+  # CMake's default of five seconds to list the cases is too short for a
+  # sanitized program on a busy machine.
+  gtest_discover_tests(${name} TEST_PREFIX ${name}/ DISCOVERY_MODE PRE_TEST
+                       DISCOVERY_TIMEOUT ${ARG_TIMEOUT}
                        PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
-# Every generated header, and nothing that has to be compiled: what clang-tidy
-# needs.
+# Builds every generated header and compiles nothing: what clang-tidy needs.
 add_custom_target(generated_headers)
 
 # skerry_proto(TARGET protocol/a.proto …): adds the compiled messages, included
@@ -94,7 +96,8 @@ function(skerry_proto target)
     string(REGEX REPLACE "\\.proto$" "" stem ${proto})
     add_custom_command(
       OUTPUT ${generated}/${stem}.pb.cc ${generated}/${stem}.pb.h
-      COMMAND protobuf::protoc --cpp_out=${generated} -I ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/${proto}
+      COMMAND protobuf::protoc --cpp_out=${generated} -I ${CMAKE_SOURCE_DIR}
+              ${CMAKE_SOURCE_DIR}/${proto}
       DEPENDS ${CMAKE_SOURCE_DIR}/${proto} VERBATIM)
     target_sources(${target} PRIVATE ${generated}/${stem}.pb.cc ${generated}/${stem}.pb.h)
     list(APPEND headers ${generated}/${stem}.pb.h)
@@ -103,7 +106,9 @@ function(skerry_proto target)
   add_dependencies(generated_headers ${target}_headers)
   target_include_directories(${target} SYSTEM PUBLIC ${generated})
   target_link_libraries(${target} PUBLIC protobuf::libprotobuf)
-  if(NOT SKERRY_FUZZ)  # there, generated code would be a third of the build, and calls a library that is not instrumented
+  # A fuzzing build does not instrument generated code: that would be a third of
+  # the build, and it calls a library that is not instrumented.
+  if(NOT SKERRY_FUZZ)
     target_link_libraries(${target} PRIVATE sanitizer_options)
   endif()
 endfunction()

@@ -1,23 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-# What a LibTorch must be for the engine to be built against it. FindTorch.cmake
-# asks for the folder that it found, `./dev setup --torch DIR` for the one that
-# it is given: cmake -DSKERRY_TORCH_DIR=DIR -P cmake/TorchPackage.cmake
+# Checks whether the engine can be built against a LibTorch. FindTorch.cmake
+# checks the folder that it found, `./dev setup --torch DIR` the one that it is
+# given: cmake -DSKERRY_TORCH_DIR=DIR -P cmake/TorchPackage.cmake
 
-set(SKERRY_TORCH_LEAST 2.7)  # since when PyPI's packages have the C++ ABI that is needed; only 2.11 was built against
+# PyPI's packages have the needed C++ ABI since this version. Only 2.11 has been
+# built against.
+set(SKERRY_TORCH_LEAST 2.7)
 
-# Sets VERSION_OUT to its version, and TROUBLE_OUT to why it will not do; empty
-# where it does.
+# Sets VERSION_OUT to its version, and TROUBLE_OUT to why it cannot be used;
+# empty if it can.
 function(skerry_look_at_torch dir version_out trouble_out)
   set(${version_out} "" PARENT_SCOPE)
-  foreach(file lib/libtorch.so lib/libtorch_cpu.so lib/libc10.so include/torch/csrc/api/include/torch/torch.h
+  foreach(file lib/libtorch.so lib/libtorch_cpu.so lib/libc10.so
+               include/torch/csrc/api/include/torch/torch.h
                share/cmake/Torch/TorchConfig.cmake share/cmake/Torch/TorchConfigVersion.cmake)
     if(NOT EXISTS "${dir}/${file}")
-      set(${trouble_out} "expected the folder of a LibTorch (libtorch, or the torch folder of a Python installation), \
+      set(${trouble_out} "expected the folder of a LibTorch \
+(libtorch, or the torch folder of a Python installation), \
 found no ${file} in '${dir}'" PARENT_SCOPE)
       return()
     endif()
   endforeach()
-  file(STRINGS "${dir}/share/cmake/Torch/TorchConfigVersion.cmake" line REGEX "^set\\(PACKAGE_VERSION " LIMIT_COUNT 1)
+  file(STRINGS "${dir}/share/cmake/Torch/TorchConfigVersion.cmake" line
+       REGEX "^set\\(PACKAGE_VERSION " LIMIT_COUNT 1)
   if(NOT line MATCHES "\"([0-9]+\\.[0-9]+[0-9.]*)")
     set(${trouble_out} "the LibTorch in '${dir}' does not say its version" PARENT_SCOPE)
     return()
@@ -25,14 +30,17 @@ found no ${file} in '${dir}'" PARENT_SCOPE)
   set(version ${CMAKE_MATCH_1})
   set(${version_out} ${version} PARENT_SCOPE)
   if(version VERSION_LESS SKERRY_TORCH_LEAST)
-    set(${trouble_out} "the engine needs LibTorch ${SKERRY_TORCH_LEAST} or newer, found ${version} in '${dir}'" PARENT_SCOPE)
+    set(${trouble_out} "the engine needs LibTorch ${SKERRY_TORCH_LEAST} or newer, \
+found ${version} in '${dir}'" PARENT_SCOPE)
     return()
   endif()
-  # The constructor of its exceptions takes a string: of which kind, its name
-  # tells.
-  file(STRINGS "${dir}/lib/libc10.so" new_abi REGEX "N3c105ErrorC[12]ENS_14SourceLocationENSt7__cxx11" LIMIT_COUNT 1)
+  # The constructor of its exceptions takes a string; its mangled name shows
+  # which kind.
+  file(STRINGS "${dir}/lib/libc10.so" new_abi
+       REGEX "N3c105ErrorC[12]ENS_14SourceLocationENSt7__cxx11" LIMIT_COUNT 1)
   if(NOT new_abi)
-    set(${trouble_out} "the LibTorch in '${dir}' was built with _GLIBCXX_USE_CXX11_ABI=0, and everything here with 1: \
+    set(${trouble_out} "the LibTorch in '${dir}' was built with _GLIBCXX_USE_CXX11_ABI=0, \
+and everything here with 1: \
 take one that was built with 1 (PyPI's since 2.7, or libtorch-cxx11-abi)" PARENT_SCOPE)
     return()
   endif()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// skerry-engine bench: how fast training steps are here, by model, precision
-// and batch, and where their time goes.
+// skerry-engine bench: measures the speed of training steps here by model,
+// precision and batch, and the time of each part.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -50,8 +50,8 @@ bool ChannelSession::read(bool wait) {
 
 bool ChannelSession::send(const pb::EngineEvent& event, int descriptor) {
   const Result<void> sent = channel_.send(event, descriptor);
-  // A daemon that does not read for so long that the queue is full misses
-  // progress, nothing else: snapshots are bounded to one, and the rest is said
+  // If a daemon reads so slowly that the queue fills up, it misses progress and
+  // nothing else. At most one snapshot waits, and every other event is sent
   // once.
   return sent || sent.error().code == ErrorCode::kExhausted;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the daemon has asked for so far, read from the channel between steps.
+// Reads the daemon's requests from the channel between training steps.
 #pragma once
 
 #include <optional>
@@ -13,12 +13,14 @@ class ChannelSession {
  public:
   explicit ChannelSession(protocol::Channel channel) : channel_(std::move(channel)) {}
 
-  // Takes in every request that has come; with `wait`, until at least one has.
-  // False: the channel is closed or broken.
+  // Reads every request that has arrived; with `wait`, waits until at least one
+  // has.
+  // RETURNS: false if the channel is closed or broken.
   bool read(bool wait);
-  // False: the channel is closed.
+  // RETURNS: false if the channel is closed.
   bool send(const pb::EngineEvent& event, int descriptor = -1);
-  // Before leaving: gives what is queued time to go.
+  // Waits a moment for queued messages to leave. Call it before the process
+  // exits.
   void flush();
 
   const std::optional<pb::EngineRequest::Start>& start() const { return start_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `skerry-engine check`: whether this engine can train on a device, by one
-// small step there.
+// `skerry-engine check`: tests by one small step whether this engine can train
+// on a device.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What `skerry-engine bench` measures and what `skerry-engine train --profile` writes, at a tiny shape.
+"""What `skerry-engine bench` measures and what `skerry-engine train --profile` writes, at a
+tiny shape.
 
 usage: commands_test.py SKERRY_ENGINE
 """

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What training alone needs of a dataset folder: its shape, and the shards of
-// one partition or of all.
+// The parts of a dataset folder that training needs: its shape, and the shards
+// of one partition or of all.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,9 @@ struct DatasetFolder {
   std::vector<std::uint32_t> shard_partitions;
 };
 
-// With no partition the shards of all. kNotFound without a dataset.json or
-// without a shard of the partition; kCorrupt for one that is damaged.
+// Without a partition, the shards of all.
+// ON FAILURE: kNotFound without a dataset.json or a shard of the partition;
+// kCorrupt for a damaged dataset.json.
 Result<DatasetFolder> open_dataset_folder(const std::string& folder,
                                           std::optional<std::uint32_t> partition);
 

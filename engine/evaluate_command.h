@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// skerry-engine evaluate: the router, or an ensemble's velocity, on the
-// held-back test half of a dataset folder.
+// skerry-engine evaluate: measures the router, or an ensemble's velocity, on
+// the held-back test half of a dataset folder.
 #pragma once
 
 #include <CLI/CLI.hpp>

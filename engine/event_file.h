@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers by step, as TensorBoard reads them: a file of records, each with its
-// length and masked CRC-32C sums (the form of TFRecord), each a
-// tensorflow.Event. No protobuf is needed for three fields. Thread rule: one
-// thread at a time. Failure rule: kIo names the file; what was written before
-// stays readable.
+// Writes numbers by step for TensorBoard. The file has records in the form of
+// TFRecord, each with its length and masked CRC-32C sums; each record is a
+// tensorflow.Event. Three fields need no protobuf.
+// THREADS: one at a time.
+// ON FAILURE: kIo names the file; earlier records stay readable.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ std::uint32_t crc32c(std::string_view bytes);
 
 class EventFile {
  public:
-  // A new file in `folder`, which is made. TensorBoard joins the files of a
+  // Creates the folder and a new file in it. TensorBoard joins the files of a
   // folder.
   static Result<EventFile> create(const std::string& folder, double unix_seconds);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a command of the engine exits with: the numbers that `skerry` uses for
-// the same errors.
+// The exit statuses of the engine's commands: the numbers that `skerry` uses
+// for the same errors.
 #pragma once
 
 #include "base/result.h"

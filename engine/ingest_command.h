@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// skerry-engine ingest: images to a dataset folder.
+// skerry-engine ingest: makes a dataset folder of images.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// skerry-engine plan: which model fits which card.
+// skerry-engine plan: shows which model fits which card.
 #pragma once
 
 #include <CLI/CLI.hpp>

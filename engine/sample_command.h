@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// skerry-engine sample: pictures from an ensemble folder.
+// skerry-engine sample: draws pictures from an ensemble folder.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// skerry-engine train: one expert, as the child of a daemon (--channel) or
-// alone (--standalone).
+// skerry-engine train: trains one expert, as the child of a daemon (--channel)
+// or alone (--standalone).
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training one expert of a dataset folder, or its router, to its end, with no
+// Trains one expert of a dataset folder, or its router, to its end without a
 // daemon: for direct use, benchmarks and tests.
 #pragma once
 
@@ -15,13 +15,13 @@ namespace skerry::engine {
 struct StandaloneOptions {
   std::string dataset;         // folder
   std::string output;          // checkpoint file
-  std::string resume;          // checkpoint file to go on from; empty: none
+  std::string resume;          // checkpoint file to resume; empty: none
   std::string init;            // folder of an exported expert to start from; empty: random weights
   diffusion::ModelSpec model;  // image_size, channels and classes are the dataset's
   diffusion::TrainSpec train;
   std::string events;               // folder for TensorBoard; empty: none
   std::string profile;              // file for a trace of a few steps; empty: none
-  std::uint64_t profile_after = 5;  // steps of this call before them
+  std::uint64_t profile_after = 5;  // steps of this call before the traced ones
   std::uint64_t profile_steps = 3;  // > 0
   bool router = false;              // learns p(partition | x_t, t) instead of an expert's velocity
   std::optional<std::uint64_t> stop_after;  // leaves at this step, short of train.steps

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the words of the channel and the values of diffusion.
+// Translates between the messages of the channel and the values of diffusion.
 #pragma once
 
 #include "diffusion/model/spec.h"
