@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dataset.json: what a dataset folder holds. Plain values; the JSON library
+// dataset.json, the index of a dataset folder. Plain values; the JSON library
 // stays in the .cc.
 #pragma once
 
@@ -23,7 +23,7 @@ struct DatasetFile {
 
 struct DatasetIndex {
   std::uint32_t partitions = 0;
-  std::uint64_t samples = 0;  // in the shards: what experts train on
+  std::uint64_t samples = 0;  // in the shards, which train experts
   int channels = 0;
   int image_size = 0;
   std::optional<LatentScaling> latents;  // how they were scaled; none: pixels
@@ -35,7 +35,7 @@ struct DatasetIndex {
 };
 
 std::string to_json(const DatasetIndex& index);
-// Writes and fsyncs `folder`/dataset.json, and the folder.
+// Writes `folder`/dataset.json, and syncs it and the folder.
 Result<void> write_dataset_index(const std::string& folder, const DatasetIndex& index);
 
 }  // namespace skerry::diffusion

@@ -14,18 +14,19 @@ namespace skerry::diffusion {
 
 constexpr std::uint64_t kMaxShardBytes = 64U << 20;  // of pixels or latents
 
-// shard-<partition>-<i>.safetensors of the images `rows`, in that order, as few
-// as kMaxShardBytes allow and of about equal size. Appends to `files`.
+// Writes the images `rows`, in that order, to
+// shard-<partition>-<i>.safetensors. Makes as few shards as kMaxShardBytes
+// allows, of about equal size. Appends them to `files`.
 Result<void> write_shards(const std::string& folder, const ImageSet& images, std::int32_t partition,
                           std::span<const std::uint32_t> rows, std::vector<DatasetFile>& files);
 
-// `role`.safetensors (fit or test) with the partition of each image.
+// Writes `role`.safetensors (fit or test) with the partition of each image.
 Result<void> write_held_back(const std::string& folder, const std::string& role,
                              const ImageSet& images, std::span<const std::uint32_t> rows,
                              std::span<const std::int32_t> partitions,
                              std::vector<DatasetFile>& files);
 
-// The entry of a file that is already there.
+// RETURNS: the entry of a file that exists already.
 Result<DatasetFile> file_entry(const std::string& folder, std::string name, std::string role,
                                std::int32_t partition, std::uint64_t samples);
 

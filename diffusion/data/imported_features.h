@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A file of features beside the images: .npy, or .safetensors with a tensor
-// `features` or with one tensor. No LibTorch shows here. Failure rule: every
-// error names the file.
+// `features` or with one tensor. Does not include LibTorch.
+// ON FAILURE: every error names the file.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ namespace skerry::diffusion {
 class ImportedFeatures {
  public:
   static Result<ImportedFeatures> open(const std::string& path);
-  const FeatureMatrix& matrix() const { return matrix_; }  // valid as long as this
+  const FeatureMatrix& matrix() const { return matrix_; }  // LIFETIME: this object's
 
  private:
   storage::MappedFile npy_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The yardstick of a trained expert: the best velocity predictor that is linear
+// The baseline of a trained expert: the best velocity predictor that is linear
 // in x_t.
 #pragma once
 
@@ -11,11 +11,12 @@
 
 namespace skerry::diffusion {
 
-// Fills linear_a and linear_b of `shared`: a(t)·x_t + b(t), one a and a b for
-// each pixel, that minimises the squared error to v = ε − x0 over the images
-// `rows` and all noise, at kLinearTimes. In closed form: with V the mean
-// variance of a pixel, a = (t − (1 − t)·V) / ((1 − t)²·V + t²) and b = −(1 +
-// a·(1 − t))·mean.
+// Fills linear_a and linear_b of `shared`: a(t)·x_t + b(t), one a, and one b
+// for each pixel. They minimise the squared error to v = ε − x0 over the images
+// `rows` and all noise, at kLinearTimes. In closed form, with V the mean
+// variance of a pixel:
+//   a = (t − (1 − t)·V) / ((1 − t)²·V + t²)
+//   b = −(1 + a·(1 − t))·mean
 void fit_linear_baseline(const PixelView& pixels, std::span<const std::uint32_t> rows,
                          RouterStatistics& shared);
 

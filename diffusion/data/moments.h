@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mean and variance of each pixel over a set of images, or of each value of
-// latents, in the model's range. Sums over pixels are whole numbers, so exact
-// and the same in any order.
+// latents, in the model's range. Sums over pixels are whole numbers, so they
+// are exact in any order.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// IEEE 754's binary16, the form of latents in a dataset, from and to float.
-// Plain values, no state: any thread.
+// Converts IEEE 754's binary16, the form of latents in a dataset, from and to
+// float. Plain values, no state.
+// THREADS: any.
 #pragma once
 
 #include <bit>
@@ -16,8 +17,8 @@ inline float from_half(std::uint16_t half) {
   return std::bit_cast<float>(sign | ((rest << 13) + 0x38000000U));
 }
 
-// The nearest half, of two the even one. What rounds beyond 65504 becomes
-// infinite.
+// RETURNS: the nearest half, the even one on a tie. A value that rounds beyond
+// 65504 becomes infinite.
 inline std::uint16_t to_half(float value) {
   constexpr std::uint32_t kInfinity = 0x7f800000, kBeyond = 0x477ff000, kLeastNormal = 0x38800000;
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -27,7 +28,7 @@ inline std::uint16_t to_half(float value) {
   };
   if (rest > kInfinity) return with_sign(0x7e00);
   if (rest >= kBeyond) return with_sign(0x7c00);
-  // Floats from 0.5 on are as far apart as the smallest halves are: the sum
+  // Floats from 0.5 on have the spacing of the smallest halves, so the sum
   // rounds as a half does.
   if (rest < kLeastNormal)
     return with_sign(std::bit_cast<std::uint32_t>(std::bit_cast<float>(rest) + 0.5F) - 0x3f000000U);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latents that the encoder of an autoencoder made beforehand, on their way to
-// the training set. Bytes from outside: bounded, and nothing is read beyond
-// them. Plain values, no state: any thread. Failure rule: kCorrupt for bytes
-// that break the format, kInvalid for what are no latents; both say what was
-// expected and found.
+// Reads latents that the encoder of an autoencoder made beforehand. The bytes
+// come from outside: sizes are bounded, and no read goes beyond them. Plain
+// values, no state.
+// THREADS: any.
+// ON FAILURE: kCorrupt for bytes that break the format, kInvalid for an array
+// that is no latents. Both say what was expected and found.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +22,14 @@ constexpr std::uint64_t kMaxLatentChannels = 64;
 constexpr int kMinLatentSize = 4;
 constexpr int kMaxLatentSize = 1024;
 
-// What latents are trained on, as diffusers has it: z' = (z − shift) · scale.
-// Decoding undoes it.
+// The scaling of latents for training, as diffusers defines it: z' = (z −
+// shift) · scale. Decoding reverses it.
 struct LatentScaling {
   double scale = 1;
   double shift = 0;
   bool operator==(const LatentScaling&) const = default;
 };
-// kInvalid: not finite, or a scale that is not above 0.
+// ON FAILURE: kInvalid: not finite, or a scale that is not above 0.
 Result<void> validate(const LatentScaling& scaling);
 
 struct Latent {
@@ -37,7 +38,7 @@ struct Latent {
   std::vector<float> values;  // [channels, size, size]
 };
 
-// Many, one after the other. A view into the array's bytes.
+// Many latents, one after the other. A view into the array's bytes.
 struct LatentBlock {
   std::uint64_t count = 0;
   int channels = 0;
@@ -47,9 +48,9 @@ struct LatentBlock {
   Latent at(std::uint64_t index) const;  // REQUIRES: index < count
 };
 
-// Of floats [N,C,S,S], or [C,S,S], which is one latent.
+// Takes floats [N,C,S,S], or [C,S,S], which is one latent.
 Result<LatentBlock> latents_of(const NumberArray& array);
-// Class numbers of whole numbers [count], −1 for none.
+// RETURNS: class numbers from whole numbers [count], −1 for none.
 Result<std::vector<std::int32_t>> labels_of(const NumberArray& array, std::uint64_t count);
 
 }  // namespace skerry::diffusion

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoded pixels of a dataset, or its latents, of any size: written in
-// order to a scratch file, then mapped, so that memory holds only what is being
-// looked at. The file has no name once it is open and goes with the object.
+// Stores the decoded pixels of a dataset, or its latents, at any size. It
+// writes them in order to a scratch file and then maps it, so that memory holds
+// only the parts in use. The file has no name once it is open, and disappears
+// with the object.
 #pragma once
 
 #include <cstdint>
@@ -31,23 +32,25 @@ struct PixelView {
   std::span<const std::uint8_t> image(std::uint64_t index) const {
     return {data + index * stride, image_bytes()};
   }
-  // As the model sees it: of a pixel x = u8 / 127.5 − 1, a latent as it is.
+  // Reads an image in the model's range: a pixel as x = u8 / 127.5 − 1, a
+  // latent unchanged.
   // REQUIRES: out has dimensions() values.
   void read(std::uint64_t index, std::span<float> out) const;
 };
 
 class PixelStore {
  public:
-  // `planes` a sample (1 or 3) of size × size bytes each. The scratch file is
-  // made in `folder`.
+  // Each sample has `planes` (1 or 3) of size × size bytes. The scratch file is
+  // in `folder`.
   static Result<PixelStore> create(const std::string& folder, int planes, int size);
-  // The same for latents of so many channels, which map() then names.
+  // The same for latents of so many channels, which map() must then name.
   static Result<PixelStore> create_for_latents(const std::string& folder, int channels, int size);
-  // `image` is size × size; grey is repeated into three planes where the store
-  // has three. kExhausted: disk full.
+  // Appends an image of size × size. A store with three planes repeats grey
+  // into each.
+  // ON FAILURE: kExhausted: the disk is full.
   Result<void> append(const Image& image);
-  Result<void> append(std::span<const std::uint16_t> halves);  // of a whole latent
-  // Ends the writing. With channels = 1 only the first plane shows.
+  Result<void> append(std::span<const std::uint16_t> halves);  // one latent
+  // Ends the writing. With channels = 1 the view has only the first plane.
   Result<PixelView> map(int channels);
   std::uint64_t count() const;
 

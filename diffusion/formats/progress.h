@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a long piece of work is. Called on the working thread, at most about
-// ten times a second's worth of work.
+// The progress of long work. The working thread calls it at most about ten
+// times a second.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a source to a set of equal squares with class numbers: decodes, resizes,
-// counts what had to be skipped. Latents are neither resized nor skipped: they
-// are scaled and checked.
+// Reads a source into a set of equal squares with class numbers: decodes,
+// resizes, counts skipped samples. Latents are scaled and checked, never
+// resized or skipped.
 #pragma once
 
 #include <optional>
@@ -22,7 +22,7 @@ struct SkippedImage {
 struct ImageSet {
   PixelStore store;
   PixelView pixels;                      // valid while `store` lives
-  std::optional<LatentScaling> latents;  // of latents: how they were scaled
+  std::optional<LatentScaling> latents;  // of latents: their scaling
   std::vector<std::int32_t> labels;      // index into classes; −1: unlabelled
   std::vector<std::string> classes;
   std::vector<std::uint32_t> places;  // of each image among all samples of the source
@@ -35,22 +35,23 @@ constexpr int kMaxImageSize = 1024;
 constexpr int kDefaultImageSize = 64;
 
 struct LatentOptions {
-  std::optional<LatentScaling> scaling;  // none: latents are trained on as they are
-  bool scaled = false;                   // they are scaled so already
+  std::optional<LatentScaling> scaling;  // none: latents stay unscaled
+  bool scaled = false;                   // they have this scaling already
 };
 
-// Of latents every one must be as large as the first, and as `image_size` if
-// that is not 0; kInvalid names one that is not, that is not finite, or that is
-// beyond what 16 bits hold. Of images `image_size` 0: the size of the first
-// image if that is a square of at most kDefaultImageSize, else
-// kDefaultImageSize. kInvalid where not one image could be used; its message
-// names the first that could not, and why.
+// Latents: every one must be as large as the first, and as `image_size` if that
+// is not 0.
+// Images: `image_size` 0 means the size of the first image, if that is a square
+// of at most kDefaultImageSize. Otherwise it means kDefaultImageSize.
+// ON FAILURE: kInvalid names the first bad latent: of another size, not finite,
+// or beyond the range of 16 bits.
+// If no image is usable, kInvalid names the first one and why.
 Result<ImageSet> read_images(Source& source, const std::string& scratch_folder, int image_size,
                              const LatentOptions& latents, const ProgressFn& progress);
 
-// Class numbers for label names. Whole numbers that fill their range keep their
-// value ("0" … "9"), others are sorted (numerically if all are numbers). Labels
-// with no value become −1.
+// Maps label names to class numbers. Whole numbers that fill their range keep
+// their value ("0" … "9"). Others are sorted, numerically if all are numbers.
+// Labels without a value become −1.
 struct Classes {
   std::vector<std::string> names;
   std::vector<std::int32_t> labels;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where images come from: a folder of images, IDX or CIFAR files, WebDataset
-// tars; and latents that were made of images beforehand: NumPy and safetensors
-// files, WebDataset tars. A source yields one sample after the other in an
-// order that depends on names alone, so that the same input gives the same
+// The sources of a dataset: images or latents, one sample after the other.
+// - Images: a folder of images, IDX or CIFAR files, WebDataset tars.
+// - Latents made of images beforehand: NumPy and safetensors files, WebDataset
+//   tars.
+//
+// The order of samples depends on names alone, so the same input gives the same
 // dataset.
 //
-// Failure rule: a sample that cannot be used comes with its `problem` and the
-// reading goes on; an error ends it (a truncated archive, a count that does not
-// match). Thread rule: one thread.
+// ON FAILURE: an unusable sample has its `problem` set, and reading continues.
+// An error ends the reading: a truncated archive, a count that does not match.
+// THREADS: one.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +27,8 @@ namespace skerry::diffusion {
 
 struct SourceSample {
   std::string path;                  // for messages
-  std::optional<Image> image;        // none, as of the next: see problem
-  std::optional<Latent> latent;      // in place of an image
+  std::optional<Image> image;        // none, and no latent: see problem
+  std::optional<Latent> latent;      // instead of an image
   std::string problem;               // why the sample is skipped
   std::optional<std::string> label;  // the class by name; none: unlabelled
 };
@@ -38,31 +40,34 @@ class Source {
   virtual std::uint64_t expected_samples() const { return 0; }  // 0: unknown before the end
 };
 
-// Recognises the format. kNotFound: no such path; kInvalid: nothing in it is
-// readable, and the message says what was found and what is accepted.
+// Recognises the format.
+// ON FAILURE: kNotFound: no such path. kInvalid: it holds no readable file; the
+// message says what was found and what is accepted.
 Result<std::unique_ptr<Source>> open_source(const std::string& path);
 
-// Images below a folder: class = first folder below it, none for images that
-// lie in it directly.
+// Images below a folder. The class is the first folder below it, none for
+// images directly in it.
 Result<std::unique_ptr<Source>> open_folder_source(const std::string& folder,
                                                    std::vector<std::string> files);
-// An IDX file of images, plain or gzip; labels from the file beside it that
-// MNIST's naming gives, if it is there.
+// An IDX file of images, plain or gzip. Labels come from the file beside it
+// that MNIST's naming gives, if it exists.
 Result<std::unique_ptr<Source>> open_idx_source(const std::string& images_path);
 // CIFAR-10 or CIFAR-100 in their binary form, all of one kind. The label is the
-// class, by name where the list of names that comes with the files lies beside
-// them; CIFAR-100's coarse label is not read. REQUIRES: at least one file.
+// class. It has a name if the list of names that comes with the files lies
+// beside them. CIFAR-100's coarse label is ignored.
+// REQUIRES: at least one file.
 Result<std::unique_ptr<Source>> open_cifar_source(std::vector<std::string> files);
 // WebDataset: consecutive members that share the name up to the first dot are
 // one sample. The label is the field `cls`, else "label" in `json`, else the
-// member's folder, else none. A sample without an image is the latent of its
-// field `npy`, which must be one.
+// member's folder, else none. A sample without an image must have a latent in
+// its field `npy`.
 Result<std::unique_ptr<Source>> open_tar_source(std::vector<std::string> tars);
 
-// Files of latents below a folder, as latents.h reads them. Labels of NumPy's
-// are in labels_path() where there is such a file, of safetensors in `labels`;
-// without them class = first folder below it, as of images. What is no latents
-// is an error, not skipped. REQUIRES: at least one file.
+// Files of latents below a folder, as latents.h reads them. NumPy's labels are
+// in labels_path(), if that file exists; safetensors' labels are in `labels`.
+// Without labels the class is the first folder below, as for images. A file
+// that is no latents is an error and not skipped.
+// REQUIRES: at least one file.
 Result<std::unique_ptr<Source>> open_latent_source(const std::string& folder,
                                                    std::vector<std::string> files);
 
@@ -70,11 +75,11 @@ Result<std::unique_ptr<Source>> open_latent_source(const std::string& folder,
 std::string lower_extension(std::string_view name);  // "photo.JPG" → ".jpg"; none → ""
 bool is_readable_image_name(std::string_view name);  // .jpg .jpeg .png .webp
 bool is_unreadable_image_name(
-    std::string_view name);                   // an image by name that is not read: .gif .bmp …
+    std::string_view name);  // an image by name, of an unsupported format: .gif .bmp …
 bool is_tar_name(std::string_view name);      // .tar .tar.gz .tgz
 bool is_latents_name(std::string_view name);  // .npy .safetensors
-// The file of its labels: the last "latents" of the name is "labels"; empty
-// where the name has none.
+// RETURNS: the file of its labels: the last "latents" of the name becomes
+// "labels". Empty if the name has none.
 std::string labels_path(const std::string& latents);
 bool is_cifar_name(
     std::string_view file_name);  // data_batch_N.bin, test_batch.bin, train.bin, test.bin

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which samples are held back from training. A function of the count and the
-// seed alone.
+// Decides which samples to hold back from training, from the count and the seed
+// alone.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Split {
 };
 constexpr std::uint32_t kMaxHeldBack = 10'000;
 
-// 5 % are held back, at least 2 and at most kMaxHeldBack, in two halves.
+// Holds back 5 %, at least 2 and at most kMaxHeldBack, in two halves.
 // REQUIRES: count >= 3.
 Split split_samples(std::uint32_t count, std::uint64_t seed);
 

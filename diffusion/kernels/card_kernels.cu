@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training step does between its matrix products on a card, each in one
-// pass over memory. NVRTC compiles this file for the card at hand when an
-// engine starts (card.cc); card_test.cc compiles it as C++ and runs it thread
-// by thread, so it includes nothing. Nothing here sums in an order that may
-// vary: equal inputs give equal bits. kernels.h says what each function is, and
-// has its composition of LibTorch's operators beside it in card_test.cc.
+// The work of a training step between its matrix products on a card, each part
+// in one pass over memory. NVRTC compiles this file for the engine's card at
+// start: see card.cc. The test in card_test.cc compiles it as C++ and runs it
+// thread by thread, so it includes nothing. No sum here has an order that may
+// vary: equal inputs give equal bits. The header kernels.h describes each
+// function. Its composition of LibTorch's operators is in card_test.cc.
 //
-// Samples, and rows of all of them, are counted by blockIdx.x: CUDA bounds it
-// at 2³¹ − 1, and blockIdx.y at 65,535. Hidden states are fp32. P is the type
-// of what comes from products and goes into them: bf16 under autocast, else
-// float.
+// blockIdx.x counts samples, or rows of all of them: CUDA bounds it at 2³¹ − 1,
+// and blockIdx.y at 65,535. Hidden states are fp32. P is the type of inputs and
+// results of products: bf16 under autocast, else float.
 
 struct bf16 {
   unsigned short bits;
@@ -57,7 +56,8 @@ __device__ inline Pair block_sum(Pair x) {
     x.first += __shfl_xor_sync(0xFFFFFFFFU, x.first, distance);
     x.second += __shfl_xor_sync(0xFFFFFFFFU, x.second, distance);
   }
-  __syncthreads();  // whoever reads the sums of the call before
+  // other threads may still read the sums of the call before
+  __syncthreads();
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
   __syncthreads();
   Pair sum{0, 0};
@@ -109,11 +109,11 @@ __device__ inline void modulate(int tokens, int width, long long stride, const f
   }
 }
 
-// A block for each `together` rows (blockIdx.y) of each sample (blockIdx.x). x
-// is what was normalised. for_x: the gradient of the normalised, plus
-// `of_summed`, what comes to it from elsewhere. The gradients of shift, scale
-// and gate are sums over a sample's rows: `parts` [B, gridDim.y, kGated ? 3 :
-// 2, width] has those of each block.
+// One block handles `together` rows (blockIdx.y) of one sample (blockIdx.x).
+// The input of the normalisation is x. Its gradient plus `of_summed`, the
+// gradient from elsewhere, is for_x. The gradients of shift, scale and gate are
+// sums over a sample's rows. `parts` [B, gridDim.y, kGated ? 3 : 2, width] has
+// the sums of each block.
 template <class P, bool kGated>
 __device__ inline void modulate_backward(int tokens, int width, int together, long long stride,
                                          const P* gradient, const float* of_summed, const float* x,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a Dit computes the parts of a block: one interface, three
-// implementations, and one suite that all of them pass (kernels_test.cc).
+// Computes the parts of a Dit's block: one interface, three implementations,
+// and one suite that all of them pass (kernels_test.cc).
 //
-// Hidden states are fp32. What comes from a matrix product and goes into one
-// has the product's type: bf16 under autocast, else fp32. All implementations
-// agree up to rounding. Each gives the same bits for the same input, whatever
-// the number of threads. Gradients flow through every function. Includes
-// LibTorch: for this folder only.
+// Hidden states are fp32. Inputs and results of a matrix product have the
+// product's type: bf16 under autocast, else fp32. All implementations agree up
+// to rounding. Each gives the same bits for the same input with any number of
+// threads. Gradients flow through every function. Includes LibTorch: for this
+// folder only.
 //
 // THREADS: any number at once. Functions run on the device of their tensors and
 // queue on LibTorch's current stream there.
@@ -31,8 +31,8 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
 
-  // What a fingerprint says of them, as they decide over bits: "fast 2 by
-  // compute_90 by driver 13.0". Empty: the reference.
+  // RETURNS: the kernels' part of a fingerprint, since they decide about bits:
+  // "fast 2 by compute_90 by driver 13.0". Empty: the reference.
   virtual std::string fingerprint() const = 0;
 
   // input [..., in] · weight [out, in]ᵀ + bias [out].
@@ -73,29 +73,30 @@ class Kernels {
 
 // Compositions of LibTorch's operators, on any device.
 std::shared_ptr<const Kernels> reference_kernels();
-// One node of the autograd graph where the reference has many, over the loops
-// of pointwise.h. For the CPU.
+// The loops of pointwise.h, as one node of the autograd graph where the
+// reference has many. For the CPU.
 std::shared_ptr<const Kernels> cpu_kernels();
-// The same over card_kernels.cu. The device of the tensors is that of `card`.
+// The same over card_kernels.cu. Tensors must be on the device of `card`.
 // REQUIRES: card_kernels_serve(model).
 std::shared_ptr<const Kernels> cuda_kernels(std::shared_ptr<Card> card);
 
-// Whether the kernels of a card take rows of this model's width: a thread holds
-// eight numbers, and a block has 512 threads with the registers for that.
+// RETURNS: whether the kernels of a card support rows of this model's width. A
+// thread holds eight numbers, and a block has 512 threads with the registers
+// for that.
 inline bool card_kernels_serve(const ModelSpec& model) { return model.width <= 4096; }
 
-// What `choice` means for this model on this device. On a card it compiles the
-// kernels and checks them, which takes about a second. Where they do not
-// compile or compute wrongly it logs a warning.
-// RETURNS: the reference where there are no fast kernels.
+// Makes the kernels of `choice` for this model on this device. On a card it
+// compiles the kernels and checks them, which takes about a second. If they do
+// not compile, or compute wrong results, it logs a warning.
+// RETURNS: the reference if there are no fast kernels.
 std::shared_ptr<const Kernels> make_kernels(KernelChoice choice, torch::Device device,
                                             const ModelSpec& model);
 
-// Whether the functions between matrix products compute on `device` what the
-// reference does, forward and backward, if products are of each of these types.
-// `width`: a multiple of 4.
-// ON FAILURE: kCorrupt names the first function that does not; errors of the
-// card as error_of (device.h).
+// Checks that the functions between matrix products give the reference's
+// results on `device`, forward and backward, with products of each of these
+// types. `width`: a multiple of 4.
+// ON FAILURE: kCorrupt names the first function that does not. Errors of the
+// card are as error_of() (device.h) gives them.
 Result<void> check_against_reference(const Kernels& kernels, torch::Device device,
                                      std::int64_t width,
                                      const std::vector<at::ScalarType>& types = {at::kFloat,

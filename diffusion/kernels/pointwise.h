@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a training step does between its matrix products on the CPU, each in one
-// pass over memory where a composition of LibTorch's operators takes several.
-// Plain loops over rows, compiled for several instruction sets; no LibTorch
-// shows here. Every function handles the rows of one sample, so that no sum
-// crosses a thread. Pointers may not overlap unless said. Each has its
-// composition of LibTorch's operators beside it in kernels_test.cc.
+// The work of a training step between its matrix products on the CPU. Each
+// function makes one pass over memory, where a composition of LibTorch's
+// operators makes several. Plain loops over rows, compiled for several
+// instruction sets. Does not include LibTorch.
+//
+// Every function handles the rows of one sample, so no sum crosses a thread.
+// Pointers may not overlap unless stated. kernels_test.cc compares each with
+// its composition of LibTorch's operators.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +19,14 @@ struct Rows {
   std::size_t rows, width;
 };
 
-// As LibTorch's tensors have it.
+// bf16 in the form of LibTorch's tensors.
 struct Bf16 {
   std::uint16_t bits;
 };
 
-// What comes from matrix products and goes into them is fp32, or bf16 that is
-// widened where it is read and rounded to the nearest where it is written; sums
-// are fp32.
+// Inputs and results of matrix products are fp32 or bf16. A function widens
+// bf16 when it reads it and rounds to the nearest when it writes it; sums are
+// fp32.
 
 // out = (x − mean) / √(variance + 1e-6) · (1 + scale) + shift; shift and scale
 // [width]. Keeps mean and 1/√… of each row in `moments` [rows, 2].
@@ -53,28 +55,29 @@ void gelu(std::size_t count, const Bf16* x, Bf16* out);
 void gelu_backward(std::size_t count, const float* gradient, const float* x, float* for_x);
 void gelu_backward(std::size_t count, const Bf16* gradient, const Bf16* x, Bf16* for_x);
 
-// Each row becomes softmax(factor · row), in place. `room` [width] is written
-// over.
+// Replaces each row by softmax(factor · row). Overwrites `room` [width].
 void softmax(Rows size, float factor, float* scores, float* room);
 void softmax(Rows size, float factor, Bf16* scores, float* room);
-// `gradient` of the probabilities becomes that of the scores, in place.
+// Replaces `gradient`, that of the probabilities, by that of the scores.
 void softmax_backward(Rows size, float factor, const float* probabilities, float* gradient);
 void softmax_backward(Rows size, float factor, const Bf16* probabilities, Bf16* gradient);
 
-// What a tensor's roundings of one step are drawn with.
+// The key of a tensor's random roundings in one step.
 struct RoundingKey {
   std::uint32_t first, second;
 };
-// Of the hash of a number's place: its low half is what is drawn (lean.h).
+// The factors of the hash of a number's place. The hash's low half is the
+// random draw (lean.h).
 inline constexpr std::uint32_t kRoundingFactors[] = {0x7FEB352D, 0x846CA68B};
 inline constexpr std::uint16_t kQuietNan = 0x7FC0;
-// Each number to the bf16 on either side of it, to the nearer the more often:
-// the mean over all keys is the number. x[0] stands at `place` in its tensor.
+// Rounds each number at random to one of the two bf16 around it, more often to
+// the nearer. The mean over all keys is the number itself. x[0] stands at
+// `place` in its tensor.
 void round_to_bf16(std::size_t count, RoundingKey key, std::uint32_t place, const float* x,
                    std::uint16_t* out);
 
-// The tokens of one head as rows of their own, and back: `stride` numbers from
-// a token to the next in `tokens`.
+// Copy the tokens of one head to rows of their own, and back. `tokens` has
+// `stride` numbers from a token to the next.
 void gather(Rows size, const float* tokens, std::size_t stride, float* rows);
 void gather(Rows size, const Bf16* tokens, std::size_t stride, Bf16* rows);
 void scatter(Rows size, const float* rows, float* tokens, std::size_t stride);

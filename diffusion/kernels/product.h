@@ -1,41 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrix products, which are where training spends its time. Includes
+// The matrix products, which take most of the time of training. Includes
 // LibTorch: for this folder only.
 //
-// Under autocast to bf16 operands and results are bf16, and so are the
-// gradients of operands. A CPU that cannot multiply bf16 rounds them to it and
-// multiplies in fp32, which is what such a product sums in: LibTorch's own
-// fallback there is a plain loop.
+// Under autocast to bf16, operands, results and gradients of operands are bf16.
+// A CPU that cannot multiply bf16 rounds them to it and multiplies in fp32, the
+// type in which such a product sums anyway. LibTorch's own fallback there is a
+// plain loop.
 #pragma once
 
 #include <torch/torch.h>
 
 namespace skerry::diffusion {
 
-// Which library computes the gradient of a weight on the CPU. kFastest: MKL
-// where the processor has no AVX-512, since oneDNN is slower at it there.
+// Which library computes the gradient of a weight on the CPU. kFastest: MKL on
+// a processor without AVX-512, since oneDNN is slower there.
 enum class WeightGradient { kOneDnn, kFastest };
 
-// input [..., in] · weight [out, in]ᵀ + bias [out], with its gradients.
+// RETURNS: input [..., in] · weight [out, in]ᵀ + bias [out], with its
+// gradients.
 //
 // On the CPU it calls oneDNN, which LibTorch ships but uses for half precision
-// only: at fp32, measured on one core of a Zen 5, 230 GFLOP/s against 100 of
-// the MKL that at::linear calls. Elsewhere, and in a LibTorch without it,
-// at::linear.
+// only. Measured at fp32 on one core of a Zen 5, oneDNN reaches 230 GFLOP/s,
+// and the MKL that at::linear calls 100. On other devices, and in a LibTorch
+// without oneDNN, it calls at::linear.
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                   WeightGradient gradient = WeightGradient::kOneDnn);
 
-// left [B,n,k] · right [B,k,m], with its gradients.
+// RETURNS: left [B,n,k] · right [B,k,m], with its gradients.
 at::Tensor bmm(const at::Tensor& left, const at::Tensor& right);
 
-// What a product gave: bf16, or else fp32.
+// RETURNS: the type of a product's result: bf16, or else fp32.
 at::ScalarType type_of_product(const at::Tensor& tensor);
 
-// Which of the two the CPU has: part of what makes bits equal.
+// RETURNS: which of the two the CPU uses; equal bits depend on it.
 const char* cpu_linear_name();
-// Whether it multiplies bf16: likewise.
+// RETURNS: whether the CPU multiplies bf16; equal bits depend on it.
 bool cpu_multiplies_bf16();
-// It does, and autocast asks it to.
+// RETURNS: whether it does, and autocast asks for it.
 bool multiplies_bf16_now();
 
 }  // namespace skerry::diffusion

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Latents back to images, by the autoencoder that the user brings: the decoder
-// of an AutoencoderKL as diffusers has it (Rombach et al., arXiv 2112.10752),
-// or any as TorchScript. Includes LibTorch: for this folder only. Thread rule:
-// one thread at a time. Failure rule: what cannot be opened is an error that
-// names the file.
+// Decodes latents to images with the user's autoencoder: the decoder of an
+// AutoencoderKL of diffusers (Rombach et al., arXiv 2112.10752), or any as
+// TorchScript. Includes LibTorch: for this folder only.
+// THREADS: one at a time.
+// ON FAILURE: the error names a file that cannot be opened.
 #pragma once
 
 #include <torch/torch.h>
@@ -20,21 +20,22 @@ namespace skerry::diffusion {
 
 class Autoencoder {
  public:
-  // A folder with config.json and diffusion_pytorch_model.safetensors, or a
-  // file of TorchScript. Decodes in fp32.
+  // Opens a folder with config.json and diffusion_pytorch_model.safetensors, or
+  // a file of TorchScript. Decodes in fp32.
   static Result<Autoencoder> open(const std::string& path, torch::Device device);
   Autoencoder(Autoencoder&&) noexcept;
   Autoencoder& operator=(Autoencoder&&) noexcept;
   ~Autoencoder();
 
-  // What its config names; none of TorchScript.
+  // RETURNS: the scaling of its config; none for TorchScript.
   std::optional<LatentScaling> scaling() const;
   std::optional<std::uint32_t> channels() const;  // of its latents
 
-  // Latents [n,C,s,s] as its encoder made them, unscaled, to images [n,3,S,S]
-  // or [n,1,S,S], about [−1, 1]. Where memory is too little for all, in smaller
-  // parts. kInvalid where TorchScript fails or answers anything else,
-  // kExhausted where memory ends.
+  // Decodes latents [n,C,s,s], unscaled as its encoder made them, to images
+  // [n,3,S,S] or [n,1,S,S], about [−1, 1]. Splits them into smaller parts if
+  // memory is short.
+  // ON FAILURE: kInvalid if TorchScript fails or returns any other shape;
+  // kExhausted if out of memory.
   Result<at::Tensor> decode(const at::Tensor& latents) const;
 
   struct Decoder;

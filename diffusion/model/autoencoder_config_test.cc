@@ -33,9 +33,10 @@ TEST_F(AutoencoderConfigTest, WhatIsNotNamedIsDiffusersDefault) {
 }
 
 TEST_F(AutoencoderConfigTest, TheDecoderGoesBackThroughTheBlocks) {
-  const auto config = read(
-      R"({"_class_name":"AutoencoderKL","block_out_channels":[128,256,512,512],"layers_per_block":2,)"
-      R"("up_block_types":["UpDecoderBlock2D","UpDecoderBlock2D","UpDecoderBlock2D","UpDecoderBlock2D"]})");
+  const auto config =
+      read(R"({"_class_name":"AutoencoderKL","block_out_channels":[128,256,512,512],)"
+           R"("layers_per_block":2,"up_block_types":["UpDecoderBlock2D","UpDecoderBlock2D",)"
+           R"("UpDecoderBlock2D","UpDecoderBlock2D"]})");
   ASSERT_TRUE(config) << config.error().message;
   const std::vector<AutoencoderTensor> tensors = decoder_tensors(*config);
   EXPECT_EQ(tensors.size(), 140U);  // 138 of Stable Diffusion's decoder, and two of post_quant_conv

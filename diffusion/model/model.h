@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The denoiser: a DiT whose parameters bear the names that diffusers'
-// DiTTransformer2DModel gives them, so that an export only copies. What
-// diffusers repeats in every block (time and label embedders) exists once,
-// under block 0. Includes LibTorch: for this folder only. Thread rule: one
-// thread at a time. LibTorch's exceptions pass through; the folder's public
-// entry points turn them into errors.
+// The denoiser: a DiT whose parameters have the names of diffusers'
+// DiTTransformer2DModel, so that an export only copies. Diffusers repeats the
+// time and label embedders in every block; here they exist once, under block 0.
+// Includes LibTorch: for this folder only.
+// THREADS: one at a time.
+// ON FAILURE: LibTorch's exceptions pass through; the folder's public entry
+// points turn them into errors.
 #pragma once
 
 #include <torch/torch.h>
@@ -20,63 +21,65 @@
 
 namespace skerry::diffusion {
 
-// Sines and cosines that the time embedder sees.
+// The sines and cosines that the time embedder gets.
 inline constexpr std::int64_t kTimeFeatures = 256;
 
 struct ParameterShape {
   std::string name;
   std::vector<std::int64_t> shape;
 };
-// Every parameter of the model in the order in which training, snapshots and
-// the optimiser keep them.
+// RETURNS: every parameter of the model, in the order of training, snapshots
+// and the optimiser.
 std::vector<ParameterShape> parameter_shapes(const ModelSpec& model);
 
-// The initial weights of one expert, a function of (seed, expert, attempt):
-// Xavier for projections, normal for embedders (labels with deviation 1, time
-// with DiT's gain at any width), zero for what gates a block (adaLN-zero). fp32
-// on the host, in the order of parameter_shapes.
+// RETURNS: the initial weights of one expert, a function of (seed, expert,
+// attempt), as fp32 on the host, in the order of parameter_shapes().
+// - Projections: Xavier.
+// - Embedders: normal; labels with deviation 1, time with DiT's gain at any
+//   width.
+// - Gates of a block: zero (adaLN-zero).
 std::vector<at::Tensor> initial_weights(const ModelSpec& model, std::uint64_t seed,
                                         std::uint32_t expert, std::uint32_t attempt);
-// What weight normalisation holds the rows of each parameter at: those of the
-// matrices of attention and MLP at the root mean square of their length as they
-// are drawn; 0 for all else. Forced weight normalisation of Karras et al.,
-// "Analyzing and Improving the Training Dynamics of Diffusion Models", arXiv
-// 2312.02696, 2.3, without their other changes.
+// RETURNS: the length at which weight normalisation holds the rows of each
+// parameter. For the matrices of attention and MLP it is the root mean square
+// of their initial length; for all others 0.
+// This is forced weight normalisation without the paper's other changes: Karras
+// et al., "Analyzing and Improving the Training Dynamics of Diffusion Models",
+// arXiv 2312.02696, 2.3.
 std::vector<double> held_lengths(const ModelSpec& model);
 
-// The weights PREFIX + name of every parameter, checked for type and shape;
-// kCorrupt names the tensor that differs. bf16, as a lean checkpoint has it, is
-// widened: what is returned is fp32. Copies: the file may go.
+// RETURNS: the weights PREFIX + name of every parameter, checked for type and
+// shape, as fp32. Widens the bf16 of a lean checkpoint.
+// LIFETIME: copies; the file may be closed.
+// ON FAILURE: kCorrupt names the tensor that differs.
 Result<std::vector<at::Tensor>> load_weights(const storage::Safetensors& file,
                                              const std::string& prefix, const ModelSpec& model);
-// The same from the files that weights are spread over, each tensor in one of
-// them.
+// The same from several files, each tensor in one of them.
 Result<std::vector<at::Tensor>> load_weights(const std::vector<storage::Safetensors>& files,
                                              const std::string& prefix, const ModelSpec& model);
 
-// Whether a file holds weights under the names of the export.
+// RETURNS: whether a file holds weights under the names of the export.
 bool holds_weights(const storage::Safetensors& file);
-// Those weights, if they are all of this model and nothing but.
+// RETURNS: those weights, if they are exactly the weights of this model.
 Result<std::vector<at::Tensor>> exported_weights(const storage::Safetensors& file,
                                                  const ModelSpec& model);
 
 class Dit {
  public:
-  // REQUIRES: a validated spec; weights in the order of parameter_shapes, all
-  // on `device`; kernels that serve model and device.
-  // LIFETIME: with `checkpointing` a forward pass whose weights require
-  // gradients keeps the input of each block alone. The model must then neither
-  // move nor go until its gradients were taken.
+  // REQUIRES: a validated spec; weights in the order of parameter_shapes(), all
+  // on `device`; kernels that support model and device.
+  // LIFETIME: with `checkpointing`, a forward pass whose weights require
+  // gradients keeps only the input of each block. The model must then neither
+  // move nor be destroyed before its gradients are computed.
   Dit(const ModelSpec& model, std::vector<at::Tensor> weights, torch::Device device,
       std::shared_ptr<const Kernels> kernels = reference_kernels(), bool checkpointing = false);
 
-  // The velocity v = ε − x0 (arXiv 2501.05450) at x_t [B,C,S,S] fp32, t [B]
-  // fp32 in [0,1] with 1 = noise, labels [B] i64 in [0, null_label]. Returns
-  // [B,C,S,S].
-  // REQUIRES: no router.
+  // REQUIRES: no router. Inputs are x_t [B,C,S,S] fp32, t [B] fp32 in [0,1]
+  // with 1 = noise, labels [B] i64 in [0, null_label].
+  // RETURNS: the velocity v = ε − x0 (arXiv 2501.05450), [B,C,S,S].
   at::Tensor forward(const at::Tensor& x_t, const at::Tensor& t, const at::Tensor& labels) const;
-  // Of a router: the logits of p(expert | x_t, t), read off a token of its own
-  // beside those of the image. [B,K]
+  // RETURNS: the logits [B,K] of p(expert | x_t, t), read from a token of its
+  // own beside the image's.
   // REQUIRES: a router.
   at::Tensor logits(const at::Tensor& x_t, const at::Tensor& t) const;
 

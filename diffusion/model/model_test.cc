@@ -152,9 +152,8 @@ TEST(Dit, RowsOfABatchDoNotMeet) {
   EXPECT_LT((all.slice(0, 1, 2) - one).abs().max().item<float>(), 1e-5);
 }
 
-// With every path but the last projection shut, its bias is what the picture
-// shows: rows of the projection are ordered (row in patch, column in patch,
-// channel).
+// Every path except the last projection is zero, so the picture shows its bias.
+// Rows of the projection are ordered (row in patch, column in patch, channel).
 TEST(Dit, UnpatchifiesRowColumnChannel) {
   ModelSpec spec = tiny_model();
   spec.channels = 2;

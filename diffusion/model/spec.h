@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is trained and how: the shape of a model and the recipe of its training,
-// as plain values. Everything here is checked by validate() before a tensor
-// exists; nothing else in the folder checks it again.
+// The shape of a model and the recipe of its training, as plain values. A call
+// of validate() checks all of it before a tensor exists; no other code in the
+// folder checks it again.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace skerry::diffusion {
 
 // The shape of a DiT (Peebles & Xie, "Scalable Diffusion Models with
-// Transformers"). No LibTorch shows here.
+// Transformers"). Does not include LibTorch.
 struct ModelSpec {
   std::uint32_t image_size = 28;
   std::uint32_t channels = 1;
@@ -23,8 +23,8 @@ struct ModelSpec {
   std::uint32_t depth = 4;
   std::uint32_t heads = 4;
   std::uint32_t classes = 0;  // 0: unlabelled
-  std::uint32_t router_experts =
-      0;  // > 0: a router, which answers so many logits instead of a velocity
+  // > 0: a router, which returns so many logits instead of a velocity
+  std::uint32_t router_experts = 0;
 
   bool operator==(const ModelSpec&) const = default;
 
@@ -45,23 +45,24 @@ enum class Schedule { kConstant, kLinear, kCosine, kCyclic };
 Result<Schedule> parse_schedule(std::string_view name);  // constant, linear, cosine, cyclic
 const char* to_string(Schedule schedule);
 
-// Of the noise level t: uniform in [0,1), or t = 1 / (1 + e^−n) with n normal,
-// which Stable Diffusion 3 trains with (arXiv 2403.03206, "rf/lognorm(0.00,
-// 1.00)"): fewer samples near the ends.
+// The distribution of the noise level t. Uniform in [0,1), or t = 1 / (1 +
+// e^−n) with n normal: fewer samples near the ends. Stable Diffusion 3 trains
+// with the latter (arXiv 2403.03206, "rf/lognorm(0.00, 1.00)").
 enum class TimeDistribution { kUniform, kLogNormal };
 Result<TimeDistribution> parse_time_distribution(std::string_view name);  // uniform, lognormal
 const char* to_string(TimeDistribution distribution);
 
-// What computes a training step. The reference is a composition of LibTorch's
-// operators that a small PyTorch program repeats bit for bit (tests/oracle);
-// the fast kernels are the same mathematics with other roundings.
+// The implementation of a training step. The reference is a composition of
+// LibTorch's operators, which a small PyTorch program repeats bit for bit
+// (tests/oracle). The fast kernels compute the same formulas with other
+// roundings.
 enum class KernelChoice { kReference, kFast };
 Result<KernelChoice> parse_kernel_choice(std::string_view name);  // reference, fast
 const char* to_string(KernelChoice kernels);
 
-// What AdamW's moments and the mean of weights are between steps, in memory and
-// in checkpoints: fp32, or bf16 that is rounded after every step (lean.h). The
-// weights are fp32 in both.
+// The type of AdamW's moments and of the mean of weights between steps, in
+// memory and in checkpoints. Full is fp32; lean is bf16, rounded after every
+// step (lean.h). The weights are fp32 in both.
 enum class StateForm { kFull, kLean };
 Result<StateForm> parse_state_form(std::string_view name);  // full, lean
 const char* to_string(StateForm state);
@@ -69,7 +70,7 @@ const char* to_string(StateForm state);
 struct TrainSpec {
   std::uint64_t seed = 0;
   std::uint32_t expert = 0;
-  std::uint32_t attempt = 0;  // raised after a non-finite weight, so that other numbers are drawn
+  std::uint32_t attempt = 0;  // raised after a non-finite weight, to draw other numbers
   std::uint64_t steps = 2000;
   std::uint32_t batch_size = 64;
   double learning_rate = 1e-4;
@@ -81,10 +82,10 @@ struct TrainSpec {
   double label_dropout = 0.1;
   double weight_decay = 0;
   TimeDistribution t_distribution = TimeDistribution::kUniform;
-  bool flip = false;         // mirrors half of the images left to right, of latents the columns
+  bool flip = false;         // mirrors half of the images left to right; of latents the columns
   bool weight_norm = false;  // holds the rows of attention and MLP at one length (held_lengths)
   std::uint32_t threads = 1;
-  std::string precision = "fp32";  // or bf16: matrix products in it, whatever the state is kept in
+  std::string precision = "fp32";  // or bf16: the type of matrix products, in any state form
   KernelChoice kernels = KernelChoice::kReference;
   bool gradient_checkpointing = false;  // less memory for more time; the same bits
   StateForm state = StateForm::kFull;
@@ -97,15 +98,20 @@ struct TrainSpec {
 
 Result<void> validate(const TrainSpec& train);
 
-// Samples that go through the model at a time: at most micro_batch.
+// RETURNS: the samples that go through the model at a time, at most
+// micro_batch.
 std::uint32_t rows_at_a_time(const TrainSpec& train);
 
-// The rate of step `step` (0 is the first): linear warm-up, then constant, or
-// down to 0 at `steps`, or down by a cosine in each cycle_steps after the
-// warm-up, from the top anew.
+// RETURNS: the learning rate of step `step` (0 is the first). After a linear
+// warm-up it depends on the schedule:
+// - constant: it stays.
+// - linear: it falls to 0 at `steps`.
+// - cosine: it falls by a cosine to 0 at `steps`.
+// - cyclic: it falls by a cosine in each cycle_steps, and starts again from the
+//   top.
 double learning_rate_at(const TrainSpec& train, std::uint64_t step);
-// The EMA's decay at step `step` (0 is the first): min(ema, (1+s)/(10+s)), so
-// that the initial weights are forgotten.
+// RETURNS: the EMA's decay at step `step` (0 is the first): min(ema,
+// (1+s)/(10+s)), so that the EMA forgets the initial weights.
 double ema_decay_at(const TrainSpec& train, std::uint64_t step);
 
 }  // namespace skerry::diffusion

@@ -80,7 +80,7 @@ void AnalyticRouter::move_to(const at::Device& device) {
   device_ = device;
 }
 
-// log N by the Woodbury identity: the covariance has eigenvalues α²λ + σ² along
+// log N by the Woodbury identity. The covariance has eigenvalues α²λ + σ² along
 // the components and α²s + σ² elsewhere. squares [B]: |x|²; along_means [B, K]:
 // x·μ_k; along [B, K, r]: x along the components.
 at::Tensor AnalyticRouter::gaussian_view(const at::Tensor& squares, const at::Tensor& along_means,

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The router that needs no training: p(k | x_t, t, y) in closed form from
-// partition statistics. Two views of x_t, weighted by two curves of t that
-// belong to the dataset: a Gaussian of each partition, and the distance of the
-// denoised estimate's features to the nearest fine centroid of each expert's
-// set. Includes LibTorch: for this folder only. Thread rule: one thread at a
-// time.
+// partition statistics. It combines two views of x_t, weighted by two curves of
+// t that belong to the dataset:
+// - a Gaussian of each partition,
+// - the distance of the denoised estimate's features to the nearest fine
+//   centroid of each expert.
+//
+// Includes LibTorch: for this folder only.
+// THREADS: one at a time.
 #pragma once
 
 #include <torch/torch.h>
@@ -24,8 +27,8 @@ class AnalyticRouter final : public Router {
  public:
   explicit AnalyticRouter(const RouterFolder& statistics);
 
-  // As Router. A label below 0, one that no expert has seen, or any label of a
-  // set without classes counts as none. Computes where x_t is.
+  // As Router. A label below 0, a label that no expert has seen, and any label
+  // of a set without classes count as none. Computes on the device of x_t.
   at::Tensor log_probabilities(const at::Tensor& x_t, double t, const at::Tensor& labels) override;
 
   // [B, K] each: log N(x_t; α μ_k, α² Σ_k + σ² I) and −(squared feature
@@ -46,14 +49,15 @@ class AnalyticRouter final : public Router {
 
   at::Device device_{at::kCPU};
   std::int64_t experts_ = 0, rank_ = 0;  // K; r, the largest of a partition's
-  at::Tensor mean_;                      // [d] of the whole set, what all below is relative to
+  at::Tensor mean_;                      // [d] of the whole set; all below is relative to it
   at::Tensor directions_;  // [d, features + K + K·r]: principal axes, partitions' means, components
   at::Tensor variances_;   // [features] along the principal axes
-  at::Tensor mean_squares_;         // [K] |μ_k|²
-  at::Tensor mean_along_;           // [K, r] μ_k along its own components
-  at::Tensor expert_variances_;     // [K, r]; of a partition of lower rank the residual at the end
-  at::Tensor residuals_;            // [K] variance off the components
-  at::Tensor fine_, fine_squares_;  // [F, features], grouped by expert; [F]
+  at::Tensor mean_squares_;  // [K] |μ_k|²
+  at::Tensor mean_along_;    // [K, r] μ_k along its own components
+  // [K, r]; a partition of lower rank has its residual at the end
+  at::Tensor expert_variances_;
+  at::Tensor residuals_;                  // [K] variance outside the components
+  at::Tensor fine_, fine_squares_;        // [F, features], grouped by expert; [F]
   std::vector<std::int64_t> fine_begin_;  // [K + 1] rows of fine_
   LabelShares shares_;
   std::vector<float> levels_, curve_gaussian_, curve_feature_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two scalars of the router at one noise level: log p(k) = prior_k +
-// a·gaussian_k + b·feature_k + const, fitted by cross-entropy, which is convex
-// in (a, b): Newton's method. Plain values, no state.
+// Fits the two scalars of the router at one noise level by cross-entropy: log
+// p(k) = prior_k + a·gaussian_k + b·feature_k + const. The loss is convex in
+// (a, b), so Newton's method finds them. Plain values, no state.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct CurvePoint {
   double feature = 0;   // b
 };
 
-// Few samples pull towards a mild prior instead of running off where the views
-// separate them all.
+// A mild prior bounds the result for few samples, where the views may separate
+// all of them.
 CurvePoint fit_curve_point(const ViewScores& scores);
 double cross_entropy(const ViewScores& scores, const CurvePoint& point);
 

@@ -13,12 +13,13 @@ namespace skerry::diffusion {
 
 class LabelShares {
  public:
-  // REQUIRES: a partition or more, all of as many classes.
+  // REQUIRES: at least one partition, all with the same number of classes.
   explicit LabelShares(const std::vector<PartitionStatistics>& partitions);
 
   const at::Tensor& log_all() const { return log_all_; }  // [K] log π_k
-  // log π(k | y) for labels [B] i64: [B,K]. A label below 0, one that no expert
-  // has seen, or any label of a set without classes counts as none: log π_k.
+  // RETURNS: log π(k | y) [B,K] for labels [B] i64. A label below 0, a label
+  // that no expert has seen, and any label of a set without classes count as
+  // none: log π_k.
   at::Tensor log_given(const at::Tensor& labels) const;
   void move_to(const at::Device& device);
 

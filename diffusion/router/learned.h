@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The router that is trained: a small DiT with a token of its own (arXiv
-// 2501.05450), blind to labels. What an expert has seen of a label comes in
-// closed form: p(k | x_t, t, y) ∝ p(k | x_t, t) · π(k | y) / π(k). Includes
-// LibTorch: for this folder only. Thread rule: one thread at a time.
+// The trained router: a small DiT with a token of its own (arXiv 2501.05450),
+// blind to labels. The labels that an expert has seen enter in closed form: p(k
+// | x_t, t, y) ∝ p(k | x_t, t) · π(k | y) / π(k). Includes LibTorch: for this
+// folder only.
+// THREADS: one at a time.
 #pragma once
 
 #include <torch/torch.h>
@@ -22,7 +23,7 @@ class LearnedRouter final : public Router {
   LearnedRouter(Dit dit, LabelShares shares);
 
   // As Router; x_t may have its pixels in one row. Computes on the device of
-  // its weights, answers where x_t is.
+  // its weights, returns on the device of x_t.
   at::Tensor log_probabilities(const at::Tensor& x_t, double t, const at::Tensor& labels) override;
 
  private:
@@ -30,9 +31,10 @@ class LearnedRouter final : public Router {
   LabelShares shares_;
 };
 
-// The averaged weights of a checkpoint of the router's training, or of the file
-// that `ensemble fetch` makes of one, with the label counts of a dataset folder
-// or an ensemble's router/. kInvalid where they are not of as many experts.
+// Loads the averaged weights from a checkpoint of the router's training, or
+// from the file that `ensemble fetch` makes of one. Takes the label counts from
+// a dataset folder or an ensemble's router/.
+// ON FAILURE: kInvalid if the two have different numbers of experts.
 Result<std::unique_ptr<Router>> load_learned_router(const std::string& weights,
                                                     const std::string& statistics,
                                                     torch::Device device);

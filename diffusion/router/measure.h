@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fitting the router's curves on held-back images, and measuring it on others.
-// No LibTorch shows here.
+// Fits the router's curves on held-back images, and measures the router on
+// others. Does not include LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -14,40 +14,45 @@
 
 namespace skerry::diffusion {
 
-// Images with their partitions, by index into a view that another object owns.
+// Images with their partitions, as indices into a view that another object
+// owns.
 struct RoutedImages {
   PixelView pixels;
   std::vector<std::uint32_t> rows;
-  std::vector<std::int32_t> partitions;  // [rows] by their place in the router; −1: none of its
-  std::vector<std::int32_t> labels;      // [rows], or empty
+  // [rows] by their place in the router; −1: not one of its partitions
+  std::vector<std::int32_t> partitions;
+  std::vector<std::int32_t> labels;  // [rows], or empty
 };
-// All images of a test half, checked against the router's size and number of
-// experts. Views into `test`.
+// RETURNS: all images of a test half, checked against the router's size and
+// number of experts. Views into `test`.
 Result<RoutedImages> test_images(const std::string& dataset_folder, const HeldBack& test,
                                  const RouterFolder& statistics);
 
-// Fills levels, curve_gaussian and curve_feature of `statistics.shared`. With
-// no images the curves are a mild guess.
+// Fills levels, curve_gaussian and curve_feature of `statistics.shared`.
+// Without images the curves are a mild guess.
 void fit_curves(RouterFolder& statistics, const RoutedImages& images, std::uint64_t seed);
 
 struct RouterLevel {
   double t = 0;
-  double accuracy = 0;  // of all images; who belongs to no expert of the router counts as wrong
-  double cross_entropy = 0;  // of those that belong to one
+  // of all images; one that belongs to no expert of the router counts as wrong
+  double accuracy = 0;
+  double cross_entropy = 0;  // of the images that belong to one
 };
 struct RouterMeasurement {
   std::uint64_t images = 0;
   std::vector<RouterLevel> levels;
-  double microseconds = 0;  // that an answer takes, of the time that passes, per image
+  double microseconds = 0;  // elapsed time of an answer, per image
   double mean_cross_entropy() const;
 };
-// Label-blind, on at most `limit` images of the dataset's test.safetensors,
-// spread evenly, with the statistics of `router_folder`: the dataset folder
-// itself, or an ensemble's router/. The same images and noise for every router.
+// Measures without labels, on at most `limit` images of the dataset's
+// test.safetensors, spread evenly. Uses the statistics of `router_folder`: the
+// dataset folder itself, or an ensemble's router/. Every router gets the same
+// images and noise.
 Result<RouterMeasurement> measure_router(const std::string& dataset_folder,
                                          const std::string& router_folder,
                                          const std::vector<double>& levels, std::uint64_t limit);
-// The learned router whose weights are in this file. `device` as in TrainSpec.
+// Measures the learned router whose weights are in this file. `device` as in
+// TrainSpec.
 Result<RouterMeasurement> measure_learned_router(const std::string& dataset_folder,
                                                  const std::string& weights,
                                                  const std::vector<double>& levels,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Held-back images at a noise level, for fitting and measuring. Includes
+// Held-back images at a noise level, to fit and measure with. Includes
 // LibTorch: for this folder only.
 #pragma once
 
@@ -18,17 +18,17 @@ struct NoisedImages {
   at::Tensor velocity;  // [b, d] = ε − x0
 };
 
-// Images begin … end − 1 of `images`. The noise of an image depends on (seed,
-// draw, its place) alone.
+// RETURNS: images begin … end − 1 of `images`. The noise of an image depends on
+// (seed, draw, its place) alone.
 NoisedImages noised(const RoutedImages& images, std::size_t begin, std::size_t end, double t,
                     std::uint64_t seed, std::uint64_t draw);
 
-// At most `limit` of the images, spread evenly.
+// RETURNS: at most `limit` of the images, spread evenly.
 RoutedImages thinned(const RoutedImages& images, std::size_t limit);
 
 constexpr std::size_t kNoisedBlockRows = 256;
 
-// body(begin, NoisedImages) for block after block.
+// Calls body(begin, NoisedImages) for block after block.
 template <class Body>
 void for_noised(const RoutedImages& images, double t, std::uint64_t seed, std::uint64_t draw,
                 const Body& body) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the analytic router knows, as plain values: the statistics of the whole
-// set, shared by all experts, and of each partition. An expert can join or
-// leave with nothing but its own PartitionStatistics. No LibTorch shows here.
-// Failure rule: a file whose tensors are missing, of another type or contradict
-// each other is kCorrupt and named.
+// The analytic router's statistics as plain values: those of the whole set,
+// shared by all experts, and those of each partition. An expert joins or leaves
+// with only its own PartitionStatistics. Does not include LibTorch.
+// ON FAILURE: kCorrupt names a file whose tensors are missing, of another type
+// or contradictory.
 #pragma once
 
 #include <cstdint>
@@ -36,16 +36,16 @@ struct RouterStatistics {
   std::vector<float> fine_centroids;  // [F, feature_count]
   std::vector<std::int32_t> table;    // [F] expert of each fine centroid
   // log p(k | x_t, t) = log π_k + a(t)·Gaussian view + b(t)·feature view +
-  // const, a and b by levels of t, ascending.
+  // const; a and b by levels of t, ascending.
   std::vector<float> levels;
   std::vector<float> curve_gaussian;
   std::vector<float> curve_feature;
-  // The best predictor a·x_t + b of the velocity at t = kLinearTimes: a scalar
-  // a, one b a pixel.
+  // The best predictor a·x_t + b of the velocity at t = kLinearTimes: one
+  // scalar a, and one b for each pixel.
   std::vector<float> linear_a;  // [3]
   std::vector<float> linear_b;  // [3, d]
-  // Of a dataset of latents: how they were scaled, so that what is drawn can be
-  // decoded. It is here because this file goes wherever an ensemble goes.
+  // For a dataset of latents: their scaling, so that samples can be decoded. It
+  // is here because this file goes wherever an ensemble goes.
   std::optional<LatentScaling> latents;
 };
 inline constexpr double kLinearTimes[] = {.2, .5, .8};
@@ -60,24 +60,23 @@ Result<void> write_router_statistics(const std::string& path, const RouterStatis
 Result<void> write_partition_statistics(const std::string& path,
                                         const PartitionStatistics& statistics);
 Result<RouterStatistics> read_router_statistics(const std::string& path);
-// Its `latents` alone, of that file open; `path` is for the message.
+// RETURNS: only its `latents`, from that file when open; `path` is for the
+// message.
 Result<std::optional<LatentScaling>> latent_scaling_in(const storage::Safetensors& file,
                                                        const std::string& path);
 Result<PartitionStatistics> read_partition_statistics(const std::string& path);
 
 struct RouterFolder {
-  RouterStatistics
-      // its table names experts by their place in `partitions`; −1: of one that
-      // is not there
-      shared;
+  // its table names experts by their place in `partitions`; −1: an absent one
+  RouterStatistics shared;
   std::vector<PartitionStatistics> partitions;  // [K]
-  std::vector<std::int32_t> indices;            // [K] of the partitions, growing
-  std::size_t whole_count = 0;  // of the dataset's partitions, also those that are not there
+  std::vector<std::int32_t> indices;            // [K] of the partitions, ascending
+  std::size_t whole_count = 0;                  // partitions of the dataset, absent ones included
 
-  std::int32_t place_of(std::int32_t partition) const;  // in `partitions`; −1: it is not there
+  std::int32_t place_of(std::int32_t partition) const;  // in `partitions`; −1: absent
 };
-// router.safetensors and each partition-<k>.safetensors of a dataset folder or
-// an ensemble's router/.
+// Reads router.safetensors and each partition-<k>.safetensors of a dataset
+// folder or an ensemble's router/.
 Result<RouterFolder> read_router_folder(const std::string& folder);
 
 }  // namespace skerry::diffusion

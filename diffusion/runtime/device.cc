@@ -25,8 +25,9 @@
 namespace skerry::diffusion {
 namespace {
 
-// A training step frees and takes the same blocks again and again; giving them
-// back to the system between costs a sixth of the step in page faults.
+// A training step frees and allocates the same blocks again and again. If they
+// went back to the system in between, page faults would take a sixth of the
+// step.
 void keep_freed_memory() {
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
   ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
@@ -263,9 +264,9 @@ bool is_out_of_memory(const std::exception& error) {
                                    "CUDA driver error: out of memory",
                                    "CUDA_ERROR_OUT_OF_MEMORY",
                                    "_STATUS_ALLOC_FAILED"};
-  // A library makes its handle in memory of the card; cuDNN says which memory;
-  // LibTorch asks NVML who holds the memory once there is none left, and fails
-  // if NVML does.
+  // A library allocates its handle on the card; cuDNN names the memory that is
+  // missing. When no memory is left, LibTorch asks NVML which processes hold
+  // it, and fails if NVML does.
   constexpr std::array<std::array<std::string_view, 2>, 4> kInNoMemory{
       {{"CUBLAS_STATUS_NOT_INITIALIZED", "cublasCreate("},
        {"CUBLAS_STATUS_NOT_INITIALIZED", "cublasLtCreate("},

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts the bytes of tensors in the memory of the host, or of a card: for
-// benchmarks and tests. No LibTorch shows here. Thread rule: it counts what the
-// thread that made it allocates, and what autograd allocates for it.
+// Counts the bytes of tensors in the memory of the host or of a card, for
+// benchmarks and tests. Does not include LibTorch.
+// THREADS: it counts the allocations of the thread that made it, and those of
+// autograd for that thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ class MemoryMeter {
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;
 
-  // The most that tensors born since it was made have held at one time.
+  // RETURNS: the peak of bytes held at one time by tensors allocated since it
+  // was made.
   std::uint64_t peak_bytes() const;
 
  private:

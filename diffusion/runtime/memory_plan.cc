@@ -45,9 +45,9 @@ double block_bytes(const Extents& size, bool bf16, bool fast) {
   return size.wide * (norms + parts + operands) + size.scores * weights;
 }
 
-// What the backward pass of a block holds beside that: the gradients on both
-// sides of GELU; or later, when what the MLP kept is gone, those on both sides
-// of the softmax.
+// The backward pass of a block holds this in addition: first the gradients on
+// both sides of GELU. Later, once the MLP's tensors are freed, it holds those
+// on both sides of the softmax.
 double passing_bytes(const Extents& size, bool fast) {
   return kFloat * (fast ? 7 * size.wide : std::max(7 * size.wide, 2 * size.scores - 7 * size.wide));
 }

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process computes with, for people and `skerry doctor`.
+// Describes the library and cards that this process computes with, for people
+// and `skerry doctor`.
 #pragma once
 
 #include <string>
 
 namespace skerry::diffusion {
 
-// "LibTorch 2.11.0 for CUDA 13.0, 2 CUDA devices" or "LibTorch 2.11.0 without
-// CUDA, no CUDA device", which base/cuda_driver.h reads again. Asks the driver:
-// may take a second.
+// RETURNS: "LibTorch 2.11.0 for CUDA 13.0, 2 CUDA devices" or "LibTorch 2.11.0
+// without CUDA, no CUDA device". base/cuda_driver.h parses it. It asks the
+// driver, which may take a second.
 std::string runtime_words();
 
-// CUDA devices that LibTorch sees.
+// RETURNS: the number of CUDA devices that LibTorch sees.
 int card_count();
 
 }  // namespace skerry::diffusion

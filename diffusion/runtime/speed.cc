@@ -126,12 +126,15 @@ constexpr std::array kGeForce{
     Peaks{"GeForce RTX 4090", 165.2e12, 82.6e12}, Peaks{"GeForce RTX 4090 D", 147.1e12, 73.5e12},
     Peaks{"GeForce RTX 3090", 71e12, 35.6e12}};
 
-// Other cards by words within their names, of which the more special comes
-// first. From their data sheets, without sparsity: "NVIDIA HGX B200" (an eighth
-// of its 36 PFLOPS with sparsity, and of its 600 TFLOPS) and "GB200 NVL72" (a
-// 72nd), "H200", "H100", "A100", "A40", "A30", "A10", "L40S", "L40", "L4", "RTX
-// PRO 6000 Blackwell" (each edition), "RTX 6000 Ada", "RTX A6000"; the A10G by
-// AWS, H20 and L20 by the tables that NVIDIA gave to resellers.
+// Other cards by words within their names; the more specific words come first.
+// The numbers are from data sheets, without sparsity:
+// - "NVIDIA HGX B200" (an eighth of its 36 PFLOPS with sparsity, and of its 600
+//   TFLOPS)
+// - "GB200 NVL72" (a 72nd)
+// - "H200", "H100", "A100", "A40", "A30", "A10", "L40S", "L40", "L4"
+// - "RTX PRO 6000 Blackwell" (each edition), "RTX 6000 Ada", "RTX A6000"
+// - the A10G from AWS
+// - H20 and L20 from the tables that NVIDIA gave to resellers
 constexpr std::array kCards{
     Peaks{"GB200", 2500e12, 80e12},
     Peaks{"B200", 2250e12, 75e12},

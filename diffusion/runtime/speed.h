@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast training steps are, of what parts, and how fast they could be: for
-// `skerry-engine bench`. No LibTorch shows here.
+// Measures the speed of training steps and of their parts, and the speed that
+// the device could reach: for `skerry-engine bench`. Does not include LibTorch.
 #pragma once
 
 #include <array>
@@ -14,19 +14,19 @@
 
 namespace skerry::diffusion {
 
-// The parts of a training step in their order; a trace shows them under these
-// names. The optimiser's has the mean of weights in it.
+// The parts of a training step in order; a trace shows them under these names.
+// The optimiser's part includes the mean of weights.
 enum class Phase { kData, kForward, kBackward, kOptimiser };
 inline constexpr std::array<const char*, 4> kPhases{"data", "forward", "backward", "optimiser"};
 constexpr const char* name_of(Phase phase) { return kPhases[static_cast<std::size_t>(phase)]; }
 
 // Adds up the time of each phase of the steps that run on its thread while it
-// lives. One at a time, and none beside a MemoryMeter or a Trace.
+// lives. Only one may live, and none beside a MemoryMeter or a Trace.
 class PhaseClock {
  public:
-  // `wait` is called at both ends of each phase: for a card that computes the
-  // steps, so that its work counts where it was asked for. The steps are a
-  // little slower by that. None: nothing is waited for.
+  // The clock calls `wait` at both ends of each phase, so that a card's work
+  // counts in the phase that queued it. That slows the steps a little. Empty:
+  // it waits for nothing.
   explicit PhaseClock(std::function<void()> wait = {});
   ~PhaseClock();
   PhaseClock(const PhaseClock&) = delete;
@@ -39,20 +39,22 @@ class PhaseClock {
   std::unique_ptr<Impl> impl_;
 };
 
-// The floating-point operations of one sample's forward pass through an expert:
-// of its matrix products, an addition and a multiplication each. Training takes
-// three times as many, whatever gradient checkpointing repeats.
+// RETURNS: the floating-point operations of one sample's forward pass through
+// an expert. It counts matrix products only, with an addition and a
+// multiplication each. Training takes three times as many, without what
+// gradient checkpointing repeats.
 double forward_flops(const ModelSpec& model);
 
-// Operations a second of a plain matrix product of 1024 by 1024 on the CPU, the
-// fastest of a few, with the threads and in the precision of this training. A
-// CPU that cannot multiply bf16 has that of fp32.
+// RETURNS: operations a second of a plain matrix product of 1024 by 1024 on the
+// CPU, the fastest of a few. It uses the threads and precision of this
+// training. A CPU that cannot multiply bf16 gets the number of fp32.
 Result<double> measure_cpu_product(const TrainSpec& train);
 
-// Operations a second of a card's dense matrix products in this precision, by
-// the name that its driver gives it, as its maker publishes them (bf16: tensor
-// cores that sum in fp32; fp32: no TF32, which the engine does not use).
-// nullopt: not known.
+// RETURNS: operations a second of a card's dense matrix products in this
+// precision, as its maker publishes them; nullopt: not known. `device_name` is
+// the driver's name of the card.
+// - bf16: tensor cores that sum in fp32.
+// - fp32: no TF32, which the engine does not use.
 std::optional<double> published_peak(const std::string& device_name, const std::string& precision);
 
 }  // namespace skerry::diffusion

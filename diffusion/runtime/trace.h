@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What training steps do, operator by operator, as a trace for a viewer
-// (ui.perfetto.dev, chrome://tracing): the phases of speed.h, under them
-// LibTorch's operators, and on a card its kernels. No LibTorch shows here.
-// Thread rule: made, fed and written on the thread that trains. One at a time,
-// and none beside a PhaseClock or a MemoryMeter.
+// Records training steps, operator by operator, as a trace for a viewer
+// (ui.perfetto.dev, chrome://tracing). It shows the phases of speed.h, under
+// them LibTorch's operators, and on a card its kernels. Does not include
+// LibTorch.
+// THREADS: the thread that trains makes, feeds and writes it. Only one may
+// live, and none beside a PhaseClock or a MemoryMeter.
 #pragma once
 
 #include <string>
@@ -14,15 +15,17 @@ namespace skerry::diffusion {
 
 class Trace {
  public:
-  // Records from here on. `on_card`: what a card does, too. kInvalid, here or
-  // at the end, where this LibTorch was built without its profiler.
+  // Starts to record. `on_card`: records the card's work, too.
+  // ON FAILURE: kInvalid, here or at the end, if this LibTorch was built
+  // without its profiler.
   static Result<Trace> begin(bool on_card);
   Trace(Trace&& other) noexcept;
   Trace& operator=(Trace&&) = delete;
-  ~Trace();  // forgets what was not written
+  ~Trace();  // drops an unwritten trace
 
-  // Ends it, and writes it as Chrome's JSON. kIo where the file cannot be
-  // written; an older one is gone then. REQUIRES: not yet written.
+  // Ends the trace, and writes it as Chrome's JSON.
+  // REQUIRES: not yet written.
+  // ON FAILURE: kIo if the file cannot be written; an older one is then gone.
   Result<void> write(const std::string& path);
 
  private:

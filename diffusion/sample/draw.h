@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images from an ensemble that is in memory: what sample_ensemble does once it
+// Draws images from an ensemble in memory; sample_ensemble() calls it once it
 // has loaded one. Includes LibTorch: for this folder only.
 #pragma once
 
@@ -9,11 +9,11 @@
 
 namespace skerry::diffusion {
 
-// `router` is asked by the routes that mix; nullptr: the one of the ensemble's
-// folder. Each step is computed where the ensemble is; of a mixing route only
-// the weights of the experts [B,K] come to the host, to choose the rows that
-// each one gets.
-// ON FAILURE: as sample_ensemble. THREADS: one at a time.
+// Mixing routes ask `router`; nullptr: the one of the ensemble's folder. Each
+// step runs on the ensemble's device. For a mixing route only the weights of
+// the experts [B,K] come to the host, to choose the rows of each expert.
+// ON FAILURE: as sample_ensemble().
+// THREADS: one at a time.
 Result<Samples> draw_samples(Ensemble& ensemble, const SampleSpec& spec,
                              const SampleProgress& progress, Router* router = nullptr);
 

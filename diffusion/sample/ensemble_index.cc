@@ -141,8 +141,8 @@ Result<EnsembleIndex> read_ensemble_index(const std::string& folder) {
   TRY(validate(index.model));
   index.folder = folder;
   const std::string shared = index.router_folder() + "/router.safetensors";
-  // Whoever asks the router hears of a file that does not open: plain
-  // generation needs none of it.
+  // The router reports a file that does not open; plain generation needs none
+  // of it.
   if (const auto file = storage::Safetensors::open(shared)) {
     ASSIGN_OR_RETURN(index.latents, latent_scaling_in(*file, shared));
   }

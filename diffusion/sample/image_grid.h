@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures for people: samples as PNG files, alone or in a grid. No LibTorch
-// shows here.
+// Writes samples as PNG files, alone or in a grid. Does not include LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +17,17 @@ struct Picture {
   std::vector<std::uint8_t> pixels;  // [height, width, channels]
 };
 
-// Image `index` of [n,C,S,S] bytes. More than three channels show the first
-// three, two show the first.
+// RETURNS: image `index` of [n,C,S,S] bytes. Of more than three channels it
+// shows the first three, of two the first.
 Picture picture_of(std::span<const std::uint8_t> images, std::uint32_t channels, std::uint32_t size,
                    std::size_t index);
 
-// `columns` pictures of one shape in a row, `scale` pixels for one, a light gap
-// between. REQUIRES: pictures not empty.
+// RETURNS: a grid with `columns` pictures of one shape in a row, enlarged
+// `scale` times, with a light gap between.
+// REQUIRES: pictures not empty.
 Picture make_grid(const std::vector<Picture>& pictures, std::uint32_t columns, std::uint32_t scale);
 
-// Through PATH.partial, so that a failure leaves no half picture.
+// Writes through PATH.partial, so that a failure leaves no incomplete picture.
 Result<void> write_png(const std::string& path, const Picture& picture);
 
 }  // namespace skerry::diffusion

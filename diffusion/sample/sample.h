@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Images from an ensemble folder. No LibTorch shows here. Image i depends on
-// (seed, i) and the settings, not on how many others are drawn. Failure rule: a
-// folder that is incomplete or inconsistent is an error that names the file.
+// Draws images from an ensemble folder. Image i depends on (seed, i) and the
+// settings, not on the number of images. Does not include LibTorch.
+// ON FAILURE: the error names the file that is missing or inconsistent.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,10 @@
 namespace skerry::diffusion {
 
 enum class Solver { kEuler, kHeun, kAdams };
-// Ancestral: the expert of an image is drawn once from π(k | label) and kept:
-// the exact mixture at the cost of one expert. The others ask the router at
-// each step and mix the velocities of the best experts, renormalised.
+// How an image gets its velocity. Ancestral draws the expert of an image once
+// from π(k | label) and keeps it: the exact mixture at the cost of one expert.
+// The others ask the router at each step and mix the velocities of the best
+// experts, renormalised.
 enum class Route { kAncestral, kTop1, kTop2, kFull };
 enum class RouterKind { kAnalytic, kLearned };
 Result<Solver> parse_solver(std::string_view name);      // euler, heun, adams
@@ -33,8 +34,8 @@ struct SampleSpec {
   double guidance = 1;  // v = v_null + guidance·(v_label − v_null); 1: no null branch
   Route route = Route::kAncestral;
   std::optional<RouterKind> router;  // none: the ensemble's
-  // By its index in the run: it alone draws every image, whatever the route, of
-  // labels too that it has not seen.
+  // The index in the run of the expert that draws every image. It overrides the
+  // route, and also draws labels that it has not seen.
   std::optional<std::int32_t> expert;
   std::optional<std::int32_t> label;  // none: image i has label i mod classes; −1: no label at all
   std::uint32_t batch_size = 64;
@@ -43,26 +44,27 @@ struct SampleSpec {
   std::string precision = "fp32";  // or bf16: matrix products of the experts in it
   bool keep_values = false;        // fills Samples::values
   std::uint32_t resident = 0;      // experts on the device at a time; 0: as many as fit
-  std::string
-      autoencoder;  // what decodes latents (autoencoder.h); empty: they stay latents, in `values`
+  // decodes latents (autoencoder.h); empty: they stay latents, in `values`
+  std::string autoencoder;
 };
-// kInvalid too for Adams where the expert may change between steps (top1,
-// top2): there the velocity jumps.
+// ON FAILURE: kInvalid, also for Adams if the expert may change between steps
+// (top1, top2): the velocity jumps there.
 Result<void> validate(const SampleSpec& spec);
 
 struct Samples {
   std::uint32_t channels = 0, image_size = 0;
   std::vector<std::string> classes;
-  std::vector<std::int32_t> labels;   // [n], −1 = none
-  std::vector<std::int32_t> experts;  // [n] by their index in the run, −1 where they were mixed
-  std::vector<std::uint8_t>
-      pixels;                 // [n,C,S,S]; of latents that were not decoded nothing to look at
+  std::vector<std::int32_t> labels;  // [n], −1 = none
+  // [n] by their index in the run, −1 for mixed ones
+  std::vector<std::int32_t> experts;
+  // [n,C,S,S]; not viewable if latents were not decoded
+  std::vector<std::uint8_t> pixels;
   std::vector<float> values;  // [n,C,S,S] before rounding; empty unless asked for
 };
 
-// `progress` is called with (steps done, steps in all), decoding included.
-// kInvalid for an autoencoder where the ensemble draws pixels, or one of
-// latents with other channels.
+// Calls `progress` with (steps finished, steps in all), decoding included.
+// ON FAILURE: kInvalid for an autoencoder if the ensemble draws pixels, or if
+// the autoencoder's latents have other channels.
 using SampleProgress = std::function<void(std::uint64_t, std::uint64_t)>;
 Result<Samples> sample_ensemble(const std::string& folder, const SampleSpec& spec,
                                 const SampleProgress& progress);
@@ -74,8 +76,8 @@ struct LabelAgreement {
     return labelled == 0 ? 0 : static_cast<double>(agree) / static_cast<double>(labelled);
   }
 };
-// Compares each sample with the first `limit` images of a shard (squared
-// distance of pixels).
+// Compares each sample with the first `limit` images of a shard, by squared
+// distance of pixels.
 Result<LabelAgreement> nearest_label_agreement(const Samples& samples,
                                                const std::string& shard_path, std::uint64_t limit);
 

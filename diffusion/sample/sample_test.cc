@@ -63,8 +63,10 @@ class EnsembleTest : public ::testing::Test {
   void SetUp() override {
     std::filesystem::create_directories(folder_ / "router");
     std::ofstream(folder_ / "ensemble.json")
-        << R"({"format":1,"run":"r","run_id":"r-0","dataset":"d","classes":["a","b","c"],"image_size":8,"channels":1,)"
-        << R"("experts":[{"index":0},{"index":1}],"model":{"width":16,"depth":2,"heads":2,"patch_size":4}})";
+        << R"({"format":1,"run":"r","run_id":"r-0","dataset":"d",)"
+        << R"("classes":["a","b","c"],"image_size":8,"channels":1,)"
+        << R"("experts":[{"index":0},{"index":1}],)"
+        << R"("model":{"width":16,"depth":2,"heads":2,"patch_size":4}})";
     write_counts(0, {10, 10, 0, 0});
     write_counts(1, {0, 30, 10, 0});
     for (const std::uint32_t k : {0U, 1U}) write_expert(k);
@@ -223,7 +225,8 @@ TEST_F(EnsembleTest, ExpertsKeepTheirNumbersWhereOneIsMissing) {
                           folder_ / "router/partition-2.safetensors");
   std::filesystem::rename(folder_ / "expert_1", folder_ / "expert_2");
   std::ofstream(folder_ / "ensemble.json")
-      << R"({"format":1,"classes":["a","b","c"],"image_size":8,"channels":1,"experts":[{"index":0},{"index":2}],)"
+      << R"({"format":1,"classes":["a","b","c"],"image_size":8,"channels":1,)"
+      << R"("experts":[{"index":0},{"index":2}],)"
       << R"("model":{"width":16,"depth":2,"heads":2,"patch_size":4}})";
   SampleSpec one = spec();
   one.label = 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Integrating dx/dt = v(x, t) from noise (t = 1) to data (t = 0). Includes
+// Integrates dx/dt = v(x, t) from noise (t = 1) to data (t = 0). Includes
 // LibTorch: for this folder only.
 #pragma once
 
@@ -13,13 +13,14 @@ namespace skerry::diffusion {
 
 using VelocityField = std::function<at::Tensor(const at::Tensor& x, double t)>;
 
-// `steps` equal steps; Heun evaluates the field twice a step, but once in the
-// last, which ends on data. Adams is the two-step method of Adams and Bashforth
-// (Hairer, Nørsett and Wanner, "Solving Ordinary Differential Equations I",
-// III.1; for diffusion: PNDM, arXiv 2202.09778), begun by Euler: of second
-// order at one evaluation a step, but wrong where the field jumps between
+// Takes `steps` equal steps and calls `after_step` with the number of finished
 // steps.
-// `after_step` is called with the number of steps done.
+// - Heun evaluates the field twice a step, but once in the last, which ends on
+//   data.
+// - Adams is the two-step method of Adams and Bashforth, begun by Euler. It is
+//   of second order at one evaluation a step, but wrong if the field jumps
+//   between steps. See Hairer, Nørsett and Wanner, "Solving Ordinary
+//   Differential Equations I", III.1; for diffusion PNDM, arXiv 2202.09778.
 at::Tensor integrate(Solver solver, std::uint32_t steps, at::Tensor x, const VelocityField& field,
                      const std::function<void(std::uint32_t)>& after_step);
 

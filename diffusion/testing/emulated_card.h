@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of card_kernels.cu without a card, for tests: a thread of the
-// machine for each thread of a block, and block after block. The same text
-// computes on tensors of the CPU.
+// Emulates a card for tests of card_kernels.cu: one thread of the machine for
+// each thread of a block, block after block. The same text computes on tensors
+// of the CPU.
 //
 // THREADS: one launch at a time in a process.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the tests of kernels: a whole model by them against the reference.
-// LibTorch's headers must come first.
+// Compares a whole model with given kernels to the reference, for tests.
+// Include LibTorch's headers first.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builders of small inputs for tests: images in each format, in a folder that
-// goes with the object.
+// is removed with its object.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class TemporaryFolder {
   std::string path(const std::string& name = "") const {
     return name.empty() ? folder_.path().string() : folder_ / name;
   }
-  // Writes a file below the folder, making the folders between; returns its
-  // path.
+  // Writes a file below the folder and creates the folders between.
+  // RETURNS: its path.
   std::string write(const std::string& name, const std::string& bytes) const;
 
  private:

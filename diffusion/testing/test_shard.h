@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small shard, for tests and benchmarks. No LibTorch and no test framework
-// shows here.
+// Builds a small shard, for tests and benchmarks. Does not include LibTorch or
+// a test framework.
 #pragma once
 
 #include <cstdint>

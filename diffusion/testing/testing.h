@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small shards, models and folders for the tests of this folder. No LibTorch
-// shows here.
+// Small shards, models and folders for the tests of this folder. Does not
+// include LibTorch.
 #pragma once
 
 #include <gtest/gtest.h>

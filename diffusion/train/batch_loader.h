@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws the next part of a batch on a thread of its own while a step computes,
-// so that no step waits for noise or for images to be read. What it gives is
-// what make_batch() gives. Includes LibTorch: for this folder only. Thread
-// rule: one thread at a time.
+// Draws the next part of a batch on its own thread while a step computes, so
+// that no step waits for noise or images. It returns what make_batch() returns.
+// Includes LibTorch: for this folder only.
+// THREADS: one at a time.
 #pragma once
 
 #include <compare>
@@ -15,14 +15,15 @@ namespace skerry::diffusion {
 
 class BatchLoader {
  public:
-  // `set` must outlive this. For a card the batches lie in pinned memory, which
-  // it copies from while the host goes on.
+  // For a card the batches are in pinned memory, so that it copies while the
+  // host goes on.
+  // LIFETIME: `set` outlives this.
   BatchLoader(const TrainingSet& set, const ModelSpec& model, const TrainSpec& train, bool pinned);
 
-  // Rows [first, first + rows) of the batch of `step`, as many as the batch
-  // has; then draws ahead what follows in parts of as many rows. Any part may
-  // be asked for: what was drawn ahead in vain is dropped. Throws what
-  // make_batch() throws.
+  // RETURNS: rows [first, first + rows) of the batch of `step`, as many as the
+  // batch has. Then it draws ahead the rows that follow, in parts of the same
+  // size. Any part may be requested; unused parts are dropped.
+  // ON FAILURE: throws as make_batch().
   Batch take(std::uint64_t step, std::uint32_t first, std::uint32_t rows);
 
  private:
@@ -38,9 +39,9 @@ class BatchLoader {
   const ModelSpec model_;
   const TrainSpec train_;
   const bool pinned_;
-  SampleOrder order_;  // of whichever thread draws: one at a time
+  SampleOrder order_;  // used by the drawing thread: one at a time
   Part ahead_;
-  std::future<Batch> drawn_;  // of ahead_; last, so that it ends before what it reads
+  std::future<Batch> drawn_;  // of ahead_; last, so that it ends before its inputs
 };
 
 }  // namespace skerry::diffusion

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a training as one safetensors image, written in place through a
-// mapping: a memfd that the daemon reads, or a file. No LibTorch shows here.
+// Writes the state of a training as one safetensors image in place through a
+// mapping: a memfd that the daemon reads, or a file. Does not include LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +20,21 @@ struct SnapshotTensor {
   std::string name;
   storage::DType dtype = storage::DType::kF32;
   std::vector<std::uint64_t> shape;
-  // Writes exactly the tensor's bytes, at the latest when SnapshotDevice::wait
-  // returns.
+  // Writes exactly the tensor's bytes, before SnapshotDevice::wait returns at
+  // the latest.
   std::function<void(char* destination)> copy;
 };
 
-// How a device takes part; what is empty is not called.
+// The device's part in a snapshot; empty functions are not called.
 struct SnapshotDevice {
-  std::function<void()> wait;  // until all copies that were begun are done
-  // While the result lives, the device may copy to these bytes by itself;
+  std::function<void()> wait;  // until all copies have finished
+  // While the result lives, the device may copy to these bytes directly;
   // nullptr: it cannot.
   std::function<std::shared_ptr<void>(void* begin, std::uint64_t bytes)> pin;
 };
 
-// Writes images into a descriptor that stays the same, through one mapping as
-// long as their size stays: a card's driver takes long to pin its pages.
+// Writes images into one descriptor. It keeps one mapping as long as their size
+// stays, since a card's driver takes long to pin its pages.
 // THREADS: one at a time.
 class SnapshotWriter {
  public:
@@ -42,9 +42,10 @@ class SnapshotWriter {
   SnapshotWriter(SnapshotWriter&&) = delete;
   ~SnapshotWriter() { unmap(); }
 
-  // Resizes the descriptor and fills it. RETURNS: its size. ON FAILURE:
-  // kExhausted if memory or disk is full; what the descriptor holds is
-  // undefined.
+  // Resizes the descriptor and fills it.
+  // RETURNS: its size.
+  // ON FAILURE: kExhausted if memory or disk is full; the content of the
+  // descriptor is then undefined.
   Result<std::uint64_t> write(int descriptor, const std::vector<SnapshotTensor>& tensors,
                               const std::map<std::string, std::string>& metadata);
 
@@ -58,10 +59,10 @@ class SnapshotWriter {
   std::shared_ptr<void> pinned_;
 };
 
-// The bytes that write_snapshot_image will need.
+// RETURNS: the bytes that the image of these tensors takes.
 Result<std::uint64_t> snapshot_image_bytes(const std::vector<SnapshotTensor>& tensors,
                                            const std::map<std::string, std::string>& metadata);
-// The same into PATH.partial, synced and renamed.
+// Writes the image to PATH.partial, syncs it and renames it.
 Result<void> write_snapshot_file(const std::string& path,
                                  const std::vector<SnapshotTensor>& tensors,
                                  const std::map<std::string, std::string>& metadata,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training one expert, or the router: shards and a spec in, weights out. Flow
+// Trains one expert, or the router: shards and a spec in, weights out. Flow
 // matching (arXiv 2501.05450): x_t = (1−t)·x0 + t·ε, the target v = ε − x0.
+//
 // Every random number is a function of (seed, expert, attempt, step, sample,
-// purpose), so a trainer resumed at step n continues as if it had never
-// stopped, bit for bit on the same fingerprint. No LibTorch shows here. Thread
-// rule: one thread at a time, always the same one. Failure rule: shards, specs
-// and checkpoints that cannot be trained with are errors, as is a device out of
-// memory (kExhausted) where not even one sample at a time fits.
+// purpose). So a trainer resumed at step n continues as if it had never
+// stopped, bit for bit on the same fingerprint. Does not include LibTorch.
+//
+// THREADS: one at a time, always the same one.
+// ON FAILURE: unusable shards, specs and checkpoints are errors. A device that
+// is out of memory even for one sample at a time gives kExhausted.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +25,7 @@
 namespace skerry::diffusion {
 
 struct StepMetrics {
-  std::uint64_t step = 0;  // steps done after this one
+  std::uint64_t step = 0;  // steps finished after this one
   double loss =
       0;  // mean over the batch: squared velocity error, or a router's cross-entropy in nats
   double gradient_norm = 0;
@@ -32,17 +34,18 @@ struct StepMetrics {
 
 class Trainer {
  public:
-  // Told what is begun next: on a cold GPU or disk each may take long.
+  // Reports the phase that begins next; on a cold GPU or disk each may take
+  // long.
   using Progress = std::function<void(const char* phase)>;
-  // A file of weights among the shards, in the names that exports and snapshots
-  // give them but for "ema/", is what training starts from instead of random
-  // numbers. kCorrupt where it is of another shape.
+  // A file of weights among the shards replaces the random initial weights. Its
+  // names are those of exports, or those of snapshots without "ema/".
+  // ON FAILURE: kCorrupt if it has another shape.
   static Result<Trainer> create(const ModelSpec& model, const TrainSpec& train,
                                 const std::vector<std::string>& shard_paths,
                                 const Progress& progress = {});
-  // Continues from a checkpoint that write_snapshot wrote. kInvalid where it is
-  // of another model, seed or expert; the attempt may differ, and so may the
-  // form of the state, which becomes that of `train`.
+  // Continues from a checkpoint that write_snapshot() wrote. The attempt may
+  // differ, and so may the form of the state, which becomes that of `train`.
+  // ON FAILURE: kInvalid if it is of another model, seed or expert.
   static Result<Trainer> resume(const ModelSpec& model, const TrainSpec& train,
                                 const std::vector<std::string>& shard_paths,
                                 const storage::Safetensors& checkpoint,
@@ -51,23 +54,24 @@ class Trainer {
   Trainer& operator=(Trainer&&) noexcept;
   ~Trainer();
 
-  // Where the device has too little memory for the samples that go through the
-  // model at a time, they are halved, which is logged, and stay so: the
-  // fingerprint changes.
+  // Trains one step. If the device is out of memory, the trainer halves the
+  // number of samples that go through the model at a time and logs it. The
+  // smaller number stays, and the fingerprint changes.
   Result<StepMetrics> step();
   std::uint64_t steps_done() const;
 
-  // What is not finite, in words: the loss of a step since the last call, or a
-  // weight, moment or mean. None: all is well. A state that is not finite must
-  // never be committed.
+  // RETURNS: in words, the first value that is not finite: the loss of a step
+  // since the last call, or a weight, moment or mean. None: all are finite. A
+  // state that is not finite must never be committed.
   Result<std::optional<std::string>> non_finite();
-  // Waits until the device has done all that it was asked for.
+  // Waits until the device has finished all queued work.
   void wait() const;
 
-  // The whole state as safetensors (ema/… raw/… m/… v/…, metadata) into a
-  // descriptor, which is resized to fit and written through a mapping, which
-  // stays for the next snapshot. Returns the bytes. On failure what the
-  // descriptor holds is undefined.
+  // Writes the whole state as safetensors (ema/… raw/… m/… v/…, metadata) into
+  // a descriptor. Resizes the descriptor to fit and writes through a mapping,
+  // which stays for the next snapshot.
+  // RETURNS: the bytes.
+  // ON FAILURE: the content of the descriptor is undefined.
   Result<std::uint64_t> write_snapshot(int descriptor) const;
   Result<void> write_checkpoint(const std::string& path) const;  // the same as a file, atomically
   std::uint64_t snapshot_bytes() const;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shards of one partition, or for a router of all, memory-mapped, and the
-// order in which training reads them. No LibTorch shows here. Shards: `images`
-// u8 [n,C,S,S] or `latents` f16 of that shape, `labels` i32 [n] with −1 =
-// unlabelled. Thread rule: one thread at a time.
+// The memory-mapped shards of one partition, or of all for a router, and the
+// order in which training reads them. A shard has `images` u8 [n,C,S,S] or
+// `latents` f16 of that shape, and `labels` i32 [n] with −1 = unlabelled. Does
+// not include LibTorch.
+// THREADS: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +20,19 @@ namespace skerry::diffusion {
 
 class TrainingSet {
  public:
-  // Opens and checks every shard: shapes as the model's, labels below its
-  // classes. kInvalid names the shard. A router's are of one partition each,
-  // `partitions` in the order of `paths`.
+  // Opens every shard and checks it: shapes as the model's, labels below its
+  // classes. Each shard of a router is of one partition, `partitions` in the
+  // order of `paths`.
+  // ON FAILURE: kInvalid names the shard.
   static Result<TrainingSet> open(const std::vector<std::string>& paths, const ModelSpec& model,
                                   const std::vector<std::uint32_t>& partitions = {});
 
   std::uint64_t size() const { return total_; }
-  // C·S·S values as the model sees them, which is what `out` holds: of a pixel
-  // u8 / 127.5 − 1, a latent as it is.
+  // Reads C·S·S values in the model's range into `out`: a pixel as u8 / 127.5 −
+  // 1, a latent unchanged.
   void read(std::uint64_t index, std::span<float> out) const;
-  const unsigned char* image(std::uint64_t index) const;  // its bytes, valid as long as the set
-  bool holds_latents() const { return shards_.front().images.latents; }  // as all shards or none
+  const unsigned char* image(std::uint64_t index) const;  // its bytes; LIFETIME: the set's
+  bool holds_latents() const { return shards_.front().images.latents; }  // all shards do, or none
   std::int32_t label(std::uint64_t index) const;
   std::uint32_t partition(std::uint64_t index) const { return shard_of(index).partition; }
 
@@ -49,9 +51,9 @@ class TrainingSet {
   std::uint64_t total_ = 0;
 };
 
-// Sample number i of the training (i = step · batch + row) is a permutation of
-// the set for each pass over the data: every sample once a pass, in an order
-// that depends on (seed, expert, attempt, pass) only.
+// The order of samples: number i of the training is i = step · batch + row.
+// Every pass over the data is a permutation of the set. It depends only on
+// (seed, expert, attempt, pass).
 class SampleOrder {
  public:
   SampleOrder(const TrainSpec& train, std::uint64_t samples);
