@@ -158,7 +158,8 @@ std::optional<int> wait_for_end(pid_t child, Duration limit) {
   const Deadline deadline(options);
   int status = 0;
   for (pid_t ended; (ended = ::waitpid(child, &status, WNOHANG)) != child;) {
-    if (ended < 0 && errno != EINTR) return 0;  // somebody else has waited for it
+    // other code has waited for it already
+    if (ended < 0 && errno != EINTR) return 0;
     if (!deadline.wait(-1, kEndLook, "a child")) return std::nullopt;
   }
   return status;

@@ -58,7 +58,7 @@ class ProgressLine {
   steady_clock::time_point start_ = steady_clock::now(), shown_ = start_;
 };
 
-// Means over a few steps, where somebody wants them.
+// Means over a few steps, if the options ask for them.
 class Curves {
  public:
   explicit Curves(std::optional<EventFile> file) : file_(std::move(file)) {}
@@ -93,7 +93,7 @@ Result<Curves> open_curves(const std::string& folder) {
   return Curves(std::move(file));
 }
 
-// A trace of a few steps, where somebody wants it.
+// A trace of a few steps, if the options ask for it.
 class Profile {
  public:
   // kInvalid: there are too few steps.

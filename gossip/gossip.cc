@@ -100,7 +100,8 @@ Result<void> Gossip::say(const pb::RecordBody& body, Now now) {
   whole.set_issued_unix_ms(0);
   whole.set_lifetime_ms(protocol::kNodeLifetimeMs);
   whole.set_author(self_id_.str());
-  pb::SignedRecord wire;  // not signed before it is due
+  // signed when it is due
+  pb::SignedRecord wire;
   wire.set_body(whole.SerializeAsString());
   ASSIGN_OR_RETURN(const Record record, open_record(wire, verifier_.coordinator()));
   const Entry* held = table_.find(record.key, now);
@@ -170,7 +171,8 @@ void Gossip::send_offers(Now now) {
   bool with_digest = digest_is_due_ || round_ % config_.digest_rounds == 0;
   for (std::size_t i = 0; i < config_.fanout && !others.empty(); ++i) {
     const bool digests = !alone && std::exchange(with_digest, false);
-    // In turn: a draw could give every digest to peers that never answer one.
+    // In turn: random choices could give every digest to peers that never
+    // answer one.
     const auto next =
         digests ? std::ranges::min_element(others, {},
                                            [&](const NodeId& id) { return peers_.at(id).digested; })
@@ -179,7 +181,7 @@ void Gossip::send_offers(Now now) {
     offer_to(others.back(), digests, now);
     others.pop_back();
   }
-  // Where the others are company, one of them has the digest by now.
+  // If the other peers answer, one of them has the digest by now.
   if (has_coordinator && round_ % (alone ? config_.alone_rounds : config_.coordinator_rounds) == 0)
     offer_to(verifier_.coordinator(), with_digest, now);
 }
@@ -264,7 +266,7 @@ void Gossip::received(const NodeId& peer, const pb::GossipMessage& message, Now 
     for (const Entry* entry : table_.at(position, now)) give(*entry, answer, now);
   }
   if (message.has_revocations_from()) answer_recall(message.revocations_from(), answer, now);
-  // Beyond the bound a record was not looked at: asked for again in the next
+  // A record beyond the limit was not checked: ask for it again in the next
   // round.
   const bool all_checked = verifier_.signatures_checked() - checked_before_ < config_.verifications;
   if (message.has_revocations_to() && all_checked) hear_recall(peer, message.revocations_to());
@@ -274,10 +276,10 @@ void Gossip::received(const NodeId& peer, const pb::GossipMessage& message, Now 
   cut_off_revoked();
 }
 
-// False: the peer forged, and is gone.
+// RETURNS: false if the peer forged a record and was banned.
 bool Gossip::take(const NodeId& peer, const pb::SignedRecord& wire, Answer& answer, Now now) {
   const auto opened = verifier_.open(wire);
-  if (!opened) return true;  // of a version to come: nothing that the peer is to blame for
+  if (!opened) return true;  // of a newer version: the peer is not to blame
   const Record& record = **opened;
   const Duration age = milliseconds(wire.age_ms());
   const Verdict verdict = table_.judge(record, age, now);

@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kBeyondMost =
     1 << 20;  // as milliseconds a quarter of an hour: clocks catch up
 
-// What a body says, without who, when and how often.
+// The fact of a body, without author, times and version.
 std::string fact_bytes(pb::RecordBody body) {
   body.clear_author();
   body.clear_incarnation();
@@ -31,8 +31,8 @@ std::uint64_t incarnation_after(const std::string& saved, std::int64_t unix_ms,
   if (!records.ParseFromString(saved) || records.incarnation() < by_clock ||
       records.incarnation() >= protocol::kRecordVersion - kBeyondMost)
     return by_clock;
-  // A start in between may have kept nothing: the step is drawn, as in
-  // go_beyond.
+  // A start in between may have kept no trace, so the step is random, as in
+  // go_beyond().
   Stream random(skerry::Position{.seed = seed, .sample = 1, .purpose = Purpose::kGossip});
   return records.incarnation() + 1 + random.below(kBeyondMost);
 }

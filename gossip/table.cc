@@ -36,7 +36,7 @@ auto importance(const Record& record) {
 }
 bool matters_less(const Record& a, const Record& b) { return importance(a) > importance(b); }
 
-// What remains of a record that is said to be `age` old; none: it is over. In
+// The lifetime left to a record of claimed age `age`; none: it has expired. In
 // milliseconds, since a date from outside may be thousands of years away.
 std::optional<Duration> time_left(const Record& record, Duration age, Now now) {
   constexpr std::int64_t kSlackMs = std::chrono::duration_cast<milliseconds>(kClockSlack).count();
@@ -53,7 +53,7 @@ std::optional<Duration> time_left(const Record& record, Duration age, Now now) {
   return milliseconds(left_ms);
 }
 
-// The least important of `rivals` that gives way to `record`; null: none does.
+// The least important of `rivals` that `record` may replace; null: none.
 const Record* giving_way(const std::vector<const Entry*>& rivals, const Record& record) {
   const Record* least = &record;
   for (const Entry* rival : rivals) {
@@ -253,8 +253,8 @@ bool Table::makes_room(const Record& record, Change& change, Now now) {
   return true;
 }
 
-// What a new record means for the others: a revoked node's go, and those about
-// experts of a run that is over.
+// The consequences of a new record for others. A revoked node loses its
+// records, and an ended run loses those about its experts.
 void Table::follow(const Record& record, Change& change, Now now) {
   std::vector<RecordPtr> gone;
   if (record.key.kind == Kind::kRevocation && !record.body.withdrawn()) {

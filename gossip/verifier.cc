@@ -10,7 +10,7 @@
 namespace skerry::gossip {
 namespace {
 
-// What the certificate's signature cannot say.
+// The checks that the certificate's signature does not cover.
 Result<void> may_say(const Record& record) {
   if (record.by_coordinator) return {};
   if (record.key.kind == Kind::kRun || record.key.kind == Kind::kRevocation) {
@@ -61,7 +61,7 @@ Result<const Verifier::Holder*> Verifier::holder_of(const pb::Certificate& certi
   auto found = keys_.find(name);
   if (found == keys_.end()) {
     ++signatures_checked_;
-    // Whether it is over depends on the clock, so it is asked each time below.
+    // Expiry depends on the clock, so the code below checks it each time.
     const auto body = checks_.of_certificate(certificate, coordinator_key_,
                                              std::numeric_limits<std::int64_t>::min());
     if (!body) return fail(ErrorCode::kCorrupt, body.error().message);

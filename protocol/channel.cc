@@ -40,7 +40,7 @@ Error gone() {
   return fail(ErrorCode::kUnavailable, "the other side of the engine channel is closed");
 }
 
-// One sendmsg; the descriptor rides on its first byte.
+// One sendmsg; the descriptor accompanies its first byte.
 ssize_t send_part(int fd, std::string_view bytes, int descriptor) {
   iovec part{const_cast<char*>(bytes.data()), bytes.size()};
   msghdr message{};
@@ -166,8 +166,8 @@ Result<bool> Channel::wait_readable(Duration timeout) {
 }
 
 Result<void> Channel::read_available() {
-  // A read ends where the stream brings a descriptor, so what a read brought
-  // belongs to the last frame that starts in it.
+  // A read ends where the stream delivers a descriptor. So the descriptor of a
+  // read belongs to the last frame that starts in it.
   std::string buffer(kReadBytes, '\0');
   while (!ended_ && incoming_.size() <= kEngineMessageBytes + kHeaderBytes) {
     iovec part{buffer.data(), buffer.size()};
@@ -220,8 +220,8 @@ Result<std::vector<Channel::Frame>> Channel::take_frames() {
   }
   incoming_.erase(0, at);
   incoming_offset_ += at;
-  // What no frame can claim any more came without the rules: drop it rather
-  // than hand it to the wrong frame.
+  // A descriptor that no frame can claim breaks the rules: drop it rather than
+  // give it to the wrong frame.
   while (!arrived_.empty() && arrived_.front().end <= incoming_offset_) arrived_.pop_front();
   return frames;
 }

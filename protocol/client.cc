@@ -12,11 +12,12 @@
 namespace skerry::protocol {
 namespace {
 
-constexpr int kRefusalsToGiveUp = 3;  // one can be a coordinator that is just restarting
+// a coordinator that is just restarting can cause one
+constexpr int kRefusalsToGiveUp = 3;
 constexpr Duration kRetryInterval = std::chrono::seconds(3);
 constexpr std::uint64_t kHelloId = 0;
 
-// Requests that would do their work a second time.
+// Requests whose work would happen twice.
 bool only_once(const pb::AdminRequest& request) {
   return request.body_case() == pb::AdminRequest::kTokenCreate ||
          request.body_case() == pb::AdminRequest::kRunCreate;
@@ -170,7 +171,7 @@ void Client::on_reply(const std::string& bytes) {
     return;
   }
   if (reply->id() != pending_.id || pending_.done) return;
-  // Refused for want of the Hello before it, which was lost.
+  // Refused because the Hello before it was lost.
   if (reply->has_error() && !greeted_) {
     pending_.came_first = true;
     return;

@@ -19,12 +19,11 @@ std::uint64_t heartbeat_bytes(Duration silence) {
          static_cast<std::uint64_t>(silence / std::chrono::seconds(1) + 1);
 }
 
-// What is near enough to nothing: the wire's bytes are counted afresh from
-// there.
+// Close enough to zero: the guard counts the wire's bytes anew from there.
 constexpr std::uint64_t kRestBytes = 64 << 10;
 
 // A message of ZMTP 3 under CURVE: flags and length, then "\7MESSAGE", nonce,
-// seal and flags around what was sent.
+// seal and flags around the payload.
 std::uint64_t bytes_on_wire(std::uint64_t message) {
   const std::uint64_t sealed = message + 8 + 8 + 16 + 1;
   return sealed + (sealed > 255 ? 9 : 2);
@@ -80,7 +79,7 @@ void ConnectionGuard::heard(int descriptor, const std::string& public_key, std::
   connection.stranger = strangers_.end();
 }
 
-// It is about to end, and counts no longer.
+// Names a connection: it is about to end and counts no longer.
 Offender ConnectionGuard::name(int descriptor, Connection& connection, const std::string& why) {
   connection.is_named = true;
   if (connection.stranger != strangers_.end()) strangers_.erase(connection.stranger);

@@ -25,8 +25,8 @@ bool parse_port(std::string_view digits, std::uint16_t& port) {
   return error == std::errc() && end == digits.data() + digits.size() && !digits.empty();
 }
 
-// Splits at the colon before the ports; a bare IPv6 host would be ambiguous and
-// is refused by its second colon.
+// Splits at the colon before the ports. Refuses a bare IPv6 host by its second
+// colon, since it would be ambiguous.
 bool split(std::string_view address, std::string_view& host, std::string_view& ports) {
   if (address.starts_with('[')) {
     const auto close = address.find(']');
@@ -45,7 +45,7 @@ bool split(std::string_view address, std::string_view& host, std::string_view& p
          host.find_first_of(" \t\n/") == std::string_view::npos;
 }
 
-// How many are there: one or all; 0 for what is neither.
+// RETURNS: the number of ports, one or all; 0 for anything else.
 std::size_t parse_ports(std::string_view list, std::array<std::uint16_t, kEndpointCount>& ports) {
   std::size_t count = 0;
   while (true) {
@@ -56,7 +56,7 @@ std::size_t parse_ports(std::string_view list, std::array<std::uint16_t, kEndpoi
   }
 }
 
-// As ZeroMQ takes it for a name or an address to dial.
+// Whether ZeroMQ accepts it as a name or an address to dial.
 bool is_host(std::string_view host) {
   const auto is_alphanumeric = [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');

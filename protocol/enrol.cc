@@ -11,8 +11,8 @@ namespace skerry::protocol {
 namespace {
 
 constexpr Duration kRetryInterval = std::chrono::seconds(2);
-// Failed handshakes can be a coordinator that restarts behind a forwarded port:
-// what accepts for it then hangs up.
+// A coordinator that restarts behind a forwarded port can cause failed
+// handshakes: the forwarder accepts and then hangs up.
 constexpr Duration kForeignServerTime = std::chrono::seconds(10);
 
 // Every part but the first has a fixed length, so no two requests sign the same

@@ -161,7 +161,7 @@ bool PeerNetwork::poll(const Handler& handle) {
     busy = busy || (polled && !events.empty());
     const ClientTransport* const client = link->second.client.get();
     for (ClientEvent& event : events) {
-      // What a link that was replaced had still to say is nothing.
+      // Drop the remaining messages of a link that was replaced.
       const auto still = links_.find(peer);
       if (still == links_.end() || still->second.client.get() != client) break;
       on_client(peer, std::move(event), handle);
@@ -222,7 +222,7 @@ void PeerNetwork::refuse(const Incoming& message, const std::string& why, const 
   handle(PeerTurnedAway{message.public_key, message.address, why});
 }
 
-// The first message of a connection that another side dialled.
+// The first message of an incoming connection.
 void PeerNetwork::admit(Incoming message, const Handler& handle) {
   Result<pb::BlobMessage> parsed = parse_blob_message(message.bytes);
   if (!parsed) return refuse(message, parsed.error().message, handle);
@@ -234,8 +234,8 @@ void PeerNetwork::admit(Incoming message, const Handler& handle) {
   if (is_shut_out(peer)) return refuse(message, "it is shut out", handle);
   if (peer == parts_.self) return refuse(message, "it is this node itself", handle);
   const auto other = links_.find(peer);
-  // What this side dialled and that is open stays if this side's id is the
-  // smaller one; the other side decides alike.
+  // Keep the open connection that this side dialled if this side's id is the
+  // smaller one. The other side decides the same way.
   if (other != links_.end() && other->second.dialled() && other->second.open &&
       parts_.self < peer) {
     parts_.server->close(message.connection);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What people send, and what the coordinator answers them.
+// Checks the requests of people, and the coordinator's answers.
 #include "protocol/fields.h"
 #include "protocol/identity.h"
 #include "protocol/limits.h"
@@ -68,8 +68,8 @@ Result<void> validate_token_info(const pb::TokenInfo& info) {
   return validate_role("token.role", info.role());
 }
 
-// What the coordinator tells of a run that it accepted: only what no reader
-// could bear is refused here.
+// What the coordinator reports of a run that it accepted. Refuses only values
+// that no reader can handle.
 Result<void> validate_spec(const pb::RunSpec& spec) {
   const pb::TrainSpec& train = spec.train();
   TRY(validate_choices(train));

@@ -99,7 +99,7 @@ Result<void> validate_fact(const pb::RunRecord& run) {
   return validate_object("run.router", run.router());
 }
 
-// What names the record, there even when it is withdrawn.
+// The fields of the record's key, present even in a withdrawn record.
 Result<void> validate_key(const pb::RecordBody& body) {
   switch (body.fact_case()) {
     case pb::RecordBody::kNode:

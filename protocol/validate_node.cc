@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What daemons send, and what the coordinator answers them.
+// Checks the requests of daemons, and the coordinator's answers.
 #include "protocol/fields.h"
 #include "protocol/identity.h"
 #include "protocol/limits.h"
@@ -95,8 +95,8 @@ Result<void> validate_slots(const google::protobuf::RepeatedPtrField<pb::Slot>& 
 }
 
 Result<void> validate(const pb::Hello& hello) {
-  // Whether the version is spoken is the answer's business: it says which one
-  // is.
+  // The answer decides about the version: it says which one the coordinator
+  // speaks.
   TRY(text_at_most("hello.software", hello.software(), kLogLineBytes));
   TRY(text_at_most("hello.host_label", hello.host_label(), kLogLineBytes));
   TRY(in_range<std::uint64_t>("hello.generation", hello.generation(), 0, kGenerations));

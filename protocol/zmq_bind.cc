@@ -20,8 +20,8 @@ namespace {
 
 bool is_any(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
 
-// The address from which this machine would reach others: connecting a datagram
-// socket sends nothing.
+// The address from which this machine would reach others; connecting a datagram
+// socket sends no packet.
 std::string own_address() {
   const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_in other{};

@@ -22,7 +22,7 @@ constexpr int kEvents = ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
                         ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                         ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
 
-// One socket's life. A key that is refused ends it: ZeroMQ would never dial
+// One socket's life. A refused key ends it, since ZeroMQ would never dial
 // again.
 struct Socket {
   ZmqSocket dealer;
@@ -109,7 +109,7 @@ Result<std::unique_ptr<Socket>> ZmqClient::open(Endpoint endpoint) {
   ASSIGN_OR_RETURN(ZmqMonitor monitor, ZmqMonitor::open(context_, dealer, kEvents));
   set_connection_options(dealer, endpoint, identity_, 1);
   dealer.set(ZMQ_CURVE_SERVERKEY, server_key_);
-  // Nothing is kept for a server that is away: it would meet the next one,
+  // No message is kept for a server that is away: the next server would get it,
   // stale.
   dealer.set(ZMQ_IMMEDIATE, 1);
   dealer.set(ZMQ_RECONNECT_IVL,
@@ -153,7 +153,7 @@ Result<void> ZmqClient::send(Endpoint endpoint, std::string_view bytes) {
   }
   Socket* socket = socket_of(endpoint);
   if (socket == nullptr || !socket->open) return fail(ErrorCode::kUnavailable, "not connected");
-  // Asking first takes in a connection that is ready but not yet known to this
+  // This call registers a connection that is ready but not yet known to this
   // thread.
   if (!socket->dealer.can(ZMQ_POLLOUT) || ZmqFrame(bytes).send(socket->dealer) != 0) {
     return fail(ErrorCode::kExhausted, "the queue is full");
@@ -161,7 +161,7 @@ Result<void> ZmqClient::send(Endpoint endpoint, std::string_view bytes) {
   return {};
 }
 
-// False: the socket is gone, and with it what is left of its events.
+// RETURNS: false if the socket is gone, and with it its remaining events.
 bool ZmqClient::apply(Endpoint endpoint, const ZmqMonitorEvent& event, const Handler& handle) {
   Socket* const before = socket_of(endpoint);
   switch (event.kind) {

@@ -28,18 +28,19 @@ constexpr int kCheckShare =
 constexpr Duration kSilence = std::chrono::seconds(25);  // ZeroMQ gives a handshake 30 s
 constexpr Duration kMemberSilence = std::chrono::hours(1);
 constexpr std::size_t kMemberConnections =
-    64;  // of one key on one endpoint: more than anybody needs
+    // of one key on one endpoint: more than any client needs
+    64;
 constexpr std::size_t kOtherDescriptors = 256;  // the process's own files, sockets and libraries
 
-// Messages taken from one endpoint before the others have their turn: a
+// Messages taken from one endpoint before the others get their turn, so that a
 // heartbeat never waits behind blobs.
 int burst_of(Endpoint endpoint) {
   if (endpoint == Endpoint::kControl) return 256;
   return endpoint == Endpoint::kEnrol ? 16 : 4;
 }
 
-// A node holds one connection to control and one to blob, and as many again may
-// be in their handshakes.
+// A node holds one connection to control and one to blob. As many again may be
+// in their handshakes.
 Result<void> ensure_descriptors(std::size_t connections) {
   const rlim_t wanted = 4 * connections + kEnrolConnections + kOtherDescriptors;
   rlimit limit{};
@@ -65,8 +66,8 @@ bool is_connection_of(int descriptor, std::uint16_t port) {
          ntohs(reinterpret_cast<sockaddr_in6&>(address).sin6_port) == port;
 }
 
-// As people write it: a listener for both families sees IPv4 peers as mapped
-// ones.
+// In the form that people write: a listener for both families reports IPv4
+// peers as mapped addresses.
 std::string plain_address(std::string address) {
   constexpr std::string_view kMapped = "::ffff:";
   if (address.starts_with(kMapped) && address.find('.') != std::string::npos)
@@ -90,7 +91,8 @@ GuardLimits guard_limits(Endpoint endpoint, std::size_t connections) {
           .silence = kSilence};
 }
 
-// Of a connection's other end, without its port; empty where it is gone.
+// The address of a connection's other end, without its port; empty if it has
+// ended.
 std::string address_of(int descriptor) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
@@ -247,7 +249,8 @@ Result<void> ZmqServer::send(const Connection& connection, std::string_view byte
   if (port.peers.is_over(connection.id)) return fail(ErrorCode::kUnavailable, "the peer is gone");
   ZmqFrame address(connection.id);
   ZmqFrame body(bytes);
-  // Without it the next message's address would be this one's content.
+  // Without it the socket would take the next message's address for this one's
+  // content.
   if (!body.is_complete()) return fail(ErrorCode::kExhausted, "out of memory for a message");
   const int refused = address.send(port.router, true);
   if (refused == EAGAIN) return fail(ErrorCode::kExhausted, "the peer's queue is full");
@@ -283,7 +286,7 @@ void ZmqServer::tell(const Port& port, const Offender& offender) {
   events_.push_back(TurnedAway{port.endpoint, offender.public_key, offender.address, offender.why});
 }
 
-// Its disconnection is told by the monitor.
+// The monitor reports its disconnection.
 void ZmqServer::end(Port& port, const Offender& offender) {
   if (!is_connection_of(offender.descriptor, port.number)) return;
   ::shutdown(offender.descriptor, SHUT_RDWR);
@@ -312,7 +315,7 @@ bool ZmqServer::receive_one(Port& port) {
   }
   Peer peer{std::string(from.bytes()), {}, body.descriptor()};
   if (auto key = from_hex(body.property("User-Id"))) peer.public_key = std::move(*key);
-  // What happened to descriptors before this message is told first.
+  // Pass on the events of descriptors that happened before this message first.
   drain_monitor(port);
   if (whole && peer.public_key.size() == kKeyBytes) {
     accept_message(port, std::move(peer), plain_address(body.property("Peer-Address")),

@@ -15,7 +15,7 @@ namespace skerry::protocol {
 namespace {
 
 constexpr std::int64_t kSealBytes = 64;  // CURVE's own, around each frame: at least 33
-constexpr int kHandshakeMs = 30'000;  // shorter ones throw work away when everybody dials at once
+constexpr int kHandshakeMs = 30'000;     // shorter ones waste work when a fleet dials at once
 constexpr int kHeartbeatMs = 1'000;
 constexpr int kLongestHeartbeatMs = 10'000;
 constexpr int kHeartbeatTimeoutMs = 3'000;
@@ -31,10 +31,9 @@ Queues queues_of(Endpoint endpoint) {
   return {kBlobSendQueue, kBlobReceiveQueue};
 }
 
-// Each answered ping makes libzmq walk all timers that are due before its own:
-// a thousand pings a second are what a thread can afford. A TTL would add
-// another walk for every message, and tell nothing that the other side's own
-// pings do not.
+// For each answered ping libzmq walks all timers that are due before its own: a
+// thread can afford a thousand pings a second. A TTL would add another walk for
+// every message, and show nothing that the other side's own pings do not.
 int heartbeat_ms(std::size_t connections) {
   const std::size_t spread = std::min<std::size_t>(connections, kLongestHeartbeatMs);
   return std::max(kHeartbeatMs, static_cast<int>(spread));
@@ -167,13 +166,13 @@ void set_connection_options(ZmqSocket& socket, Endpoint endpoint, const Identity
 
 Result<ZmqMonitor> ZmqMonitor::open(const std::shared_ptr<void>& context, ZmqSocket& watched,
                                     int events) {
-  // ZeroMQ frees a closed socket's name later, on its own thread: a name that
-  // was used once is never used again.
+  // ZeroMQ frees a closed socket's name later, on its own thread, so a name is
+  // never used twice.
   static std::atomic<std::uint64_t> opened = 0;
   const std::string address = text("inproc://monitor-", ++opened);
   ASSIGN_OR_RETURN(ZmqSocket reader, ZmqSocket::open(context, ZMQ_PAIR));
-  // Without a limit on the reading side, and before it connects: at a limit the
-  // I/O thread itself would wait.
+  // Set no limit on the reading side, before it connects: at a limit the I/O
+  // thread itself would wait.
   reader.set(ZMQ_RCVHWM, 0);
   if (zmq_socket_monitor(watched.get(), address.c_str(), events) != 0)
     return zmq_error("cannot monitor a ZeroMQ socket");

@@ -23,7 +23,7 @@ Result<ChunkWriter> ChunkWriter::open(const std::string& path, Layout layout, Fi
   ASSIGN_OR_RETURN(std::unique_ptr<File> file, files.open(path + ".partial", Files::Open::kWrite));
   ASSIGN_OR_RETURN(const std::uint64_t found, file->size());
   TRY(file->resize(layout.total_bytes));
-  // After a sync that failed, memory may still show what never reached the
+  // After a failed sync, the cache may still show bytes that never reached the
   // disk: present() must read the disk.
   if (found > 0) file->forget_cached();
   TRY(file->write_at(0, layout.prefix));

@@ -23,7 +23,7 @@ Result<void> each_group(std::span<const Item> items, const Work& work) {
   });
 }
 
-// What is cut is named later, by name(): a checkpoint's tensors then share the
+// name() hashes the chunks later, so that a checkpoint's tensors share the
 // processors.
 class Cutter {
  public:

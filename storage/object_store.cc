@@ -19,7 +19,7 @@ constexpr std::string_view kPartialSuffix = ".partial";
 std::string whole_key(const Hash& object) { return std::string(kWholePrefix) + object.hex(); }
 std::string partial_key(const Hash& object) { return std::string(kPartialPrefix) + object.hex(); }
 
-// By the attempt that made it and the bytes that it holds: two epochs can
+// Named by the attempt that made it and the bytes that it holds: two epochs can
 // produce the same round.
 FamilyName family_of(const Manifest& facts, const Hash& name) {
   return FamilyName(text("ckpt-", facts.run, "-", facts.expert, "-", facts.step, "-",
@@ -40,8 +40,8 @@ struct ObjectStore::Object {
   std::atomic<State> state = State::kPartial;
   std::optional<FamilyName> family;  // of a checkpoint in the store; nothing: a file
   std::unordered_set<Hash> missing;  // while it is being received, once begun in this life
-  // Of a file that is being received. Set and reset under the store's mutex:
-  // reads hold it while they last.
+  // Of a file that is being received. The store's mutex guards it; a read keeps
+  // it alive.
   std::shared_ptr<ChunkWriter> writer;
   std::atomic<bool> begun = false;
 };
@@ -67,8 +67,8 @@ Result<std::unique_ptr<const ObjectStore>> ObjectStore::view(Store& store,
   return std::unique_ptr<const ObjectStore>(std::move(objects));
 }
 
-// A later write or sync of the file could succeed although what was written
-// before is gone.
+// A later write or sync of the file could succeed although earlier bytes are
+// lost.
 template <class T>
 Result<T> ObjectStore::noted(Result<T> outcome) {
   if (!outcome && outcome.error().code == ErrorCode::kIo) store_.note_failure(outcome.error());
@@ -143,7 +143,7 @@ Result<void> ObjectStore::drop_unnamed() {
 }
 
 // A file that has its final name but no commit marker: a crash came in between,
-// or it was found damaged.
+// or the file was damaged.
 Result<void> ObjectStore::take_back(const std::string& path) {
   const std::string partial = path + std::string(kPartialSuffix);
   if (files_.exists(partial) || !files_.exists(path)) return {};
@@ -226,8 +226,8 @@ Result<std::vector<Hash>> ObjectStore::begin(const NamedManifest& named) {
   }
   auto known = find(named.name);
   if (!known) {
-    // The key first: what it names survives the next start, what no key names
-    // does not.
+    // The key first: the next start keeps what a key names and drops everything
+    // else.
     TRY(store_.write({{partial_key(named.name), named.encoded}}));
     ObjectPtr fresh = make_object(named, State::kPartial);
     const std::lock_guard lock(mutex_);
@@ -260,7 +260,7 @@ Result<std::vector<Hash>> ObjectStore::begin(const NamedManifest& named) {
   if (object.family) {
     std::for_each(chunks.begin(), chunks.end(), count);
   } else {
-    // Equal ones each at its place.
+    // Equal chunks each go to their own place.
     for (const Placement& placement : layout.placements) count(placement.chunk);
   }
   if (lacking > 0) TRY(store_.has_room(lacking, false));
@@ -403,8 +403,8 @@ Result<void> ObjectStore::check(const Hash& object) const {
   }
   ASSIGN_OR_RETURN(const auto reader, reader_of(*found));
   std::mutex mutex;
-  std::vector<std::vector<char>>
-      idle;  // memory that is given back and taken again costs as much as reading
+  // freeing and allocating this memory costs as much as reading
+  std::vector<std::vector<char>> idle;
   return in_groups(chunks, [&](std::span<const Hash> group) -> Result<void> {
     std::vector<char> scratch;
     if (const std::lock_guard lock(mutex); !idle.empty()) {
@@ -428,7 +428,7 @@ Result<bool> ObjectStore::verify(const Hash& object) {
 
 Result<void> ObjectStore::drop(const Hash& object) {
   ASSIGN_OR_RETURN(const ObjectPtr found, find(object));
-  // The key first: a crash in between leaves what no key names, and the next
+  // The key first: after a crash in between, no key names the data and the next
   // start drops it.
   TRY(store_.write({{whole_key(object), std::nullopt}, {partial_key(object), std::nullopt}}));
   {
@@ -447,8 +447,7 @@ Result<void> ObjectStore::drop(const Hash& object) {
   return noted(ChunkWriter::discard(path, files_));
 }
 
-// Where a chunk lies is known before its name is: each is written as it is
-// hashed.
+// A chunk's place is known before its name, so each is written as it is hashed.
 Result<NamedManifest> ObjectStore::store_as_file(const Safetensors& tensors, Manifest facts) {
   TRY(store_.has_room(tensors.file().size(), false));
   ASSIGN_OR_RETURN(PartialFile file,
@@ -471,7 +470,8 @@ Result<NamedManifest> ObjectStore::store_as_file(const Safetensors& tensors, Man
   TRY(file.commit_as(path_to(named.name)));
   TRY(store_.write(
       {{whole_key(named.name), named.encoded}, {partial_key(named.name), std::nullopt}}));
-  TRY(ChunkWriter::discard(path_to(named.name), files_));  // of a copy that had begun to come
+  // of a copy that was being received
+  TRY(ChunkWriter::discard(path_to(named.name), files_));
   const std::lock_guard lock(mutex_);
   objects_[named.name] = make_object(named, State::kWhole);
   return named;

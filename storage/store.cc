@@ -23,7 +23,7 @@ Result<void> check_name(const FamilyName& family) {
   return {};
 }
 
-// Errors of the request itself: nothing was tried, so nothing failed.
+// Errors of the request itself: the store changed nothing, so nothing failed.
 bool is_refusal(ErrorCode code) {
   return code == ErrorCode::kInvalid || code == ErrorCode::kNotFound ||
          code == ErrorCode::kConflict;
@@ -64,7 +64,7 @@ Result<void> Store::write(std::span<const Write> batch, Room room) {
       return fail(ErrorCode::kInvalid,
                   text("a key of ", each.key.size(), " bytes; 1 … ", kMaxKeyBytes, " are allowed"));
     }
-    // Removing makes room: it must work on a full disk.
+    // Removal makes room, so it must work on a full disk.
     if (each.value && room == Room::kAsked) bytes += each.key.size() + each.value->size();
   }
   return change(bytes, true, [&] { return do_write(batch); });

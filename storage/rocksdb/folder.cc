@@ -60,7 +60,7 @@ Result<void> StoreFolder::check_version() const {
                      found.substr(0, found.find('\n')),
                      "\"; use the program that wrote it, or another folder"));
   }
-  // New, or a first start that was cut short before anything was stored.
+  // New, or a first start that was interrupted before it stored anything.
   TRY(write_at(descriptor_, 0, kVersionLine, path_ + "/VERSION"));
   TRY(sync_file(descriptor_, path_ + "/VERSION"));
   return sync_folder(path_);

@@ -64,8 +64,8 @@ bool is_record(std::string_view log, std::size_t at, std::size_t length) {
          checksum_at(log, at) == masked(crc32c(log.substr(at + 6, 1 + length)));
 }
 
-// A torn record is the last thing in its log. Whole records after it, or a
-// checksum that fits what is there, show that the length was damaged later.
+// A torn record is the last one in its log. If whole records follow it, or a
+// checksum fits, the length was damaged later.
 bool is_last_and_short(std::string_view log, std::size_t at) {
   const std::size_t rest = log.size() - at;
   if (rest >= kHeader) {
@@ -116,7 +116,7 @@ bool is_last_and_zeroed(std::string_view log, std::size_t at) {
     const std::string_view bytes = log.substr(from, sector + kSector - from);
     if (bytes.size() >= kTellingZeros && is_zero(bytes)) return true;
   }
-  // So few zeros may be the record's own.
+  // The record itself may end in so few zeros.
   return tail < end && tail >= at + kHeader && end == log.size() &&
          fits_with_another_tail(log, at, tail);
 }

@@ -15,8 +15,8 @@ constexpr int kNoLimit = 1 << 30;
 rocksdb::DBOptions database_options() {
   rocksdb::DBOptions options;
   options.create_if_missing = true;
-  // The default recovery mode cuts the log silently at the first damaged
-  // record, and so forgets acknowledged writes.
+  // The default recovery mode silently cuts the log at the first damaged
+  // record, and so loses acknowledged writes.
   options.wal_recovery_mode = rocksdb::WALRecoveryMode::kAbsoluteConsistency;
   options.track_and_verify_wals_in_manifest = true;
   options.wal_compression =

@@ -41,8 +41,8 @@ rocksdb::Slice slice_of(std::string_view bytes) { return {bytes.data(), bytes.si
 
 class RocksDbStore final : public Store {
  public:
-  // A reader may hold a family while another thread drops it; the handle goes
-  // back when the last one lets go.
+  // A reader may hold a family while another thread drops it; the last holder
+  // releases the handle.
   using Family = std::shared_ptr<rocksdb::ColumnFamilyHandle>;
 
   RocksDbStore(StoreFolder folder, const RocksDbOptions& options, rocksdb::DB* database,
@@ -165,8 +165,8 @@ class RocksDbStore final : public Store {
       if (hash && blake2b({at->value().data(), at->value().size()}) == *hash)
         intact.push_back(*hash);
     }
-    // Past a damaged block the iterator goes no further. What was not seen is
-    // fetched and put again, which wins.
+    // The iterator stops at a damaged block. Chunks behind it are fetched and
+    // put again, and the new copy wins.
     if (!at->status().ok()) {
       log_warning("damaged chunks on disk",
                   {{"family", family}, {"status", at->status().ToString()}});
