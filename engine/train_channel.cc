@@ -65,7 +65,7 @@ class Training {
   Next wait_for_release();
   Next stop_requested();
   Next failed(pb::EngineEvent::Failure failure, const std::string& reason);
-  // After Ready the input was read: what fails then is not its fault.
+  // After Ready the input was read: later failures are not its fault.
   Next failed(const Error& error);
   int leave(Next why);
 
@@ -235,7 +235,7 @@ Result<Trainer> open_trainer(ChannelSession& session) {
   const std::vector<std::string> shards(start.shard_paths().begin(), start.shard_paths().end());
   const diffusion::ModelSpec model = model_of(start.model());
   const diffusion::TrainSpec train = training_of(start);
-  // A daemon that is gone is noticed at the next read.
+  // The next read notices a daemon that is gone.
   const auto progress = [&](const char* phase) {
     pb::EngineEvent event;
     event.mutable_starting()->set_phase(phase);

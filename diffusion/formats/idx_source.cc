@@ -79,7 +79,7 @@ Result<std::vector<std::uint8_t>> read_labels(const std::string& path) {
 }
 
 // The labels' file by MNIST's naming: images → labels, idx3 → idx1, with or
-// without .gz. Empty where there is none.
+// without .gz. Empty if there is none.
 std::string labels_beside(const std::string& images_path) {
   const fs::path path(images_path);
   std::string name = path.filename().string();

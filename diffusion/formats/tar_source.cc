@@ -34,8 +34,8 @@ std::optional<Member> split_name(std::string path) {
   return Member{path.substr(0, dot), std::move(field), path};
 }
 
-// A field may carry a prefix ("0.jpg" of "name.0.jpg"): its last part says what
-// it is.
+// A field may carry a prefix ("0.jpg" of "name.0.jpg"): its last part names its
+// type.
 bool is_image_field(const std::string& field) { return is_readable_image_name("." + field); }
 bool is_latent_field(const std::string& field) { return lower_extension("." + field) == ".npy"; }
 
@@ -128,7 +128,7 @@ class TarReader {
   std::unique_ptr<archive, Free> archive_;
 };
 
-// One sample while its members come in.
+// One sample whose members are still being read.
 struct Gathering {
   std::string key;
   std::string path;

@@ -13,9 +13,9 @@
 namespace skerry::diffusion {
 namespace {
 
-// The few functions of NVRTC and of the driver that this needs, by their
-// documented C interfaces: their headers come with a CUDA toolkit. Both return
-// 0 for success.
+// The few functions of NVRTC and of the driver that this file needs, declared
+// from their documented C interfaces. Their headers come only with a CUDA
+// toolkit. Both return 0 for success.
 using Program = struct ProgramTag*;
 using Context = struct ContextTag*;
 using Module = struct ModuleTag*;

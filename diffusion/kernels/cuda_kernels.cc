@@ -34,8 +34,8 @@ Argument raw(const Argument& argument) {
 }
 inline void* raw(const at::Tensor& tensor) { return tensor.data_ptr(); }
 
-// A card in the memory of an autograd node: the backward pass may come after
-// all else that held the card.
+// A card held by an autograd node: the backward pass may run after every other
+// holder of the card is gone.
 struct Held : torch::CustomClassHolder {
   explicit Held(std::shared_ptr<Card> held) : card(std::move(held)) {}
   std::shared_ptr<Card> card;

@@ -23,7 +23,7 @@ Error unknown(const std::string& path, std::string_view key, std::string_view ex
                    ": export the decoder as TorchScript, which --vae takes too"));
 }
 
-// Null and nothing are the default, as diffusers has it.
+// A null or missing value is the default, as in diffusers.
 template <class Value>
 Value value_of(const Json& json, const char* key, Value otherwise) {
   const auto found = json.find(key);

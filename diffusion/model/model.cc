@@ -40,7 +40,7 @@ void visit_block(const Visit& visit, const std::string& prefix, std::int64_t wid
   visit_linear(visit, prefix + "ff.net.2", width, 4 * width);
 }
 
-// Width first, as diffusers has it: the first half of the features encodes the
+// Width first, as in diffusers: the first half of the features encodes the
 // column, the second the row.
 at::Tensor sin_cos_positions(std::int64_t grid, std::int64_t width) {
   const auto doubles = at::TensorOptions().dtype(at::kDouble);

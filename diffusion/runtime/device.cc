@@ -76,8 +76,8 @@ bool cards_map_memory() {
   return true;
 }
 
-// An image may ask for fp32 products in TF32: NVIDIA's set
-// TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1. cuDNN has them unless told.
+// A container image may request TF32 for fp32 products: NVIDIA's images set
+// TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1. cuDNN uses TF32 unless told otherwise.
 void forbid_tf32() {
   at::globalContext().setFloat32MatmulPrecision("highest");
   at::globalContext().setAllowTF32CuDNN(false);
@@ -110,8 +110,8 @@ std::string library_words() {
   return words;
 }
 
-// What these libraries, or LibTorch for them, read of the environment and what
-// changes bits; empty: nothing is set.
+// The environment variables that these libraries, or LibTorch for them, read
+// and that change bits; empty: none is set.
 std::string environment_words() {
   constexpr std::size_t kMostBytes = 32;  // of a value
   std::string words;
@@ -152,8 +152,8 @@ std::string cuda_words() {
   return text("for CUDA ", version / 1000, ".", version % 1000 / 10);
 }
 
-// The line of what CUDA or a library of it said that tells of a card or driver
-// that failed; empty: none does.
+// The line of an error of CUDA or its libraries that reports a failed card or
+// driver; empty: none does.
 std::string_view card_fault_in(std::string_view words) {
   constexpr std::array<std::string_view, 16> kFaults{"CUDA error",
                                                      "CUDA driver error",
@@ -251,7 +251,7 @@ SnapshotDevice snapshot_device(torch::Device device) {
 }
 
 // LibTorch's host allocator throws its general error, and TorchScript another
-// for all that it runs: only the words tell.
+// one for everything that it runs. Only the text shows the cause.
 bool is_out_of_memory(const std::exception& error) {
   const std::string_view words = error.what();
   const auto says = [words](std::string_view what) {

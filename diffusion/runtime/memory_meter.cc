@@ -9,8 +9,8 @@
 namespace skerry::diffusion {
 namespace {
 
-// What LibTorch's allocator tells a profiler. What was born before the profiler
-// came is not told when it goes.
+// The events that LibTorch's allocator reports to a profiler. It does not
+// report the release of tensors that are older than the profiler.
 struct Account : c10::MemoryReportingInfoBase {
   void reportMemoryUsage(void* /*address*/, std::int64_t bytes, std::size_t /*allocated*/,
                          std::size_t /*reserved*/, c10::Device device) override {

@@ -40,7 +40,7 @@ Result<void> Trace::write(const std::string& path) {
   records_ = false;
   return guarded([&]() -> Result<void> {
     const auto result = profiler::disableProfiler();
-    // The writer tells no failure: what is there afterwards does.
+    // The writer reports no failure; the file that it leaves shows it.
     std::error_code ignored;
     std::filesystem::remove(path, ignored);
     result->save(path);

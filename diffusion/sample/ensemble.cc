@@ -10,7 +10,7 @@
 namespace skerry::diffusion {
 namespace {
 
-// Until it fits, or nothing is left that could make room.
+// Drops experts until it fits, or until none is left to drop.
 template <class Body, class MakeRoom>
 auto with_room(const Body& body, const MakeRoom& make_room) {
   while (true) {

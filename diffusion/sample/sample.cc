@@ -238,7 +238,7 @@ Result<void> Sampler::draw_batch(const Rows& rows, Samples& samples) {
   return {};
 }
 
-// Only the first images tell how large an autoencoder makes them.
+// Only the first decoded images show how large an autoencoder makes them.
 Result<void> Sampler::make_room(const at::Tensor& images, Samples& samples) const {
   if (!samples.pixels.empty()) {
     if (images.size(1) == samples.channels && images.size(2) == samples.image_size) return {};

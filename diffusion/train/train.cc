@@ -17,8 +17,7 @@
 namespace skerry::diffusion {
 namespace {
 
-// Runs a part of the step under its name, for who listens: a PhaseClock or a
-// Trace.
+// Runs a part of the step under its name, for a PhaseClock or a Trace.
 template <class Body>
 auto in_phase(Phase phase, const Body& body) {
   RECORD_USER_SCOPE(name_of(phase));
