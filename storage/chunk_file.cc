@@ -90,13 +90,13 @@ Result<ChunkReader> ChunkReader::open(const std::string& path, const Layout& lay
   ASSIGN_OR_RETURN(std::unique_ptr<File> file, files.open(path, Files::Open::kRead));
   ChunkReader reader(path, std::move(file));
   for (const Placement& placement : layout.placements)
-    reader.by_hash_.try_emplace(placement.chunk.hash, placement);
+    reader.by_hash_[placement.chunk.hash].push_back(placement);
   return reader;
 }
 
 Result<Placement> ChunkReader::place_of(const Hash& hash) const {
   const auto found = by_hash_.find(hash);
-  if (found != by_hash_.end()) return found->second;
+  if (found != by_hash_.end()) return found->second.front();
   return fail(ErrorCode::kNotFound, text("chunk ", hash.short_hex(), " is not of ", path_));
 }
 
@@ -120,14 +120,22 @@ Result<void> ChunkReader::check_each(std::span<const Hash> hashes,
                                      std::vector<char>& scratch) const {
   scratch.resize(hashes.size() * kMaxChunkBytes);
   std::vector<std::string_view> chunks;
+  std::vector<Hash> expected;
   for (const Hash& hash : hashes) {
-    ASSIGN_OR_RETURN(const Placement place, place_of(hash));
-    const auto bytes =
-        std::span(scratch).subspan(chunks.size() * kMaxChunkBytes, place.chunk.bytes);
-    ASSIGN_OR_RETURN(const std::size_t read, file_->read_at(place.offset, bytes));
-    chunks.emplace_back(bytes.data(), read);
+    TRY(place_of(hash));
+    for (const Placement& place : by_hash_.at(hash)) {
+      const auto bytes =
+          std::span(scratch).subspan(chunks.size() * kMaxChunkBytes, place.chunk.bytes);
+      ASSIGN_OR_RETURN(const std::size_t read, file_->read_at(place.offset, bytes));
+      chunks.emplace_back(bytes.data(), read);
+      expected.push_back(hash);
+      if (chunks.size() < hashes.size()) continue;
+      TRY(check_hashes(chunks, expected, path_));
+      chunks.clear();
+      expected.clear();
+    }
   }
-  return check_hashes(chunks, hashes, path_);
+  return check_hashes(chunks, expected, path_);
 }
 
 }  // namespace skerry::storage

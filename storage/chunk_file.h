@@ -67,8 +67,9 @@ class ChunkReader {
   Result<std::string> read(const Hash& hash) const;
   // RETURNS: several chunks in the given order; fails if one fails.
   Result<std::vector<std::string>> read_each(std::span<const Hash> hashes) const;
-  // Checks several chunks without returning them. `scratch` is kept from call
-  // to call; each thread has its own.
+  // Checks several chunks, at each place of the file where they stand, without
+  // returning them. `scratch` is kept from call to call; each thread has its
+  // own.
   Result<void> check_each(std::span<const Hash> hashes, std::vector<char>& scratch) const;
 
  private:
@@ -76,7 +77,7 @@ class ChunkReader {
   ChunkReader(std::string path, std::unique_ptr<File> file)
       : path_(std::move(path)), file_(std::move(file)) {}
   std::string path_;
-  std::unordered_map<Hash, Placement> by_hash_;
+  std::unordered_map<Hash, std::vector<Placement>> by_hash_;  // in the order of the file
   std::unique_ptr<File> file_;
 };
 

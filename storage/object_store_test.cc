@@ -468,6 +468,25 @@ TEST(BeyondLast, keeps_the_latest_of_each_expert_and_what_is_pinned) {
   EXPECT_THAT(beyond_last(objects, 9, {}), IsEmpty());
 }
 
+// As the weights of a checkpoint and their average before the first step.
+TEST(ObjectStoreOnMemoryFiles, a_chunk_that_stands_twice_is_checked_at_each_place) {
+  MemoryStore store;
+  MemoryFiles files;
+  const auto objects = value_of(ObjectStore::open(store, "/objects", Checkpoints::kAsFiles, files));
+  const std::string bytes = random_bytes(100, 1);
+  const auto tensors = value_of(Safetensors::parse(value_of(encode_safetensors(
+      {{"ema/w", DType::kF32, {25}, bytes}, {"raw/w", DType::kF32, {25}, bytes}}, {}))));
+  const NamedManifest named = value_of(objects->store_checkpoint(tensors, checkpoint_facts(50)));
+  const std::string path = value_of(objects->path_of(named.name));
+  const std::uint64_t size = value_of(value_of(files.open(path, Files::Open::kRead))->size());
+  for (const std::uint64_t offset : {size - 1, size - 101}) {
+    EXPECT_TRUE(objects->check(named.name).has_value());
+    files.damage(path, offset);
+    EXPECT_EQ(objects->check(named.name).error().code, ErrorCode::kCorrupt) << "at " << offset;
+    files.damage(path, offset);
+  }
+}
+
 // The machine ends at any operation; afterwards all that was acknowledged is
 // whole, and what was not is whole or no object.
 TEST(ObjectStoreOnFaultyFiles, what_was_acknowledged_survives_every_crash) {
