@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 
 namespace skerry {
 namespace {

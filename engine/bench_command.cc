@@ -9,12 +9,12 @@
 #include <numeric>
 #include <sstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "base/text.h"
+#include "diffusion/data/test_shard.h"
 #include "diffusion/runtime/memory_meter.h"
 #include "diffusion/runtime/memory_plan.h"
 #include "diffusion/runtime/speed.h"
-#include "diffusion/testing/test_shard.h"
 #include "diffusion/train/train.h"
 #include "engine/exit_code.h"
 #include "engine/model_options.h"

@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <memory>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "base/text.h"
-#include "diffusion/testing/test_shard.h"
+#include "diffusion/data/test_shard.h"
 #include "diffusion/train/train.h"
 #include "engine/exit_code.h"
 

@@ -5,7 +5,7 @@
 
 #include <sstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 
 namespace skerry::engine {
 namespace {

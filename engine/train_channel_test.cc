@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/random.h"
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "base/text.h"
 #include "protocol/engine.pb.h"
 #include "protocol/validate_engine.h"

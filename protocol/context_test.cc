@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 
 namespace skerry::protocol {
 namespace {

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "base/hash.h"
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 
 namespace skerry::protocol {
 namespace {

@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "base/log.h"
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "base/unique_fd.h"
 #include "protocol/client.h"
 #include "protocol/limits.h"

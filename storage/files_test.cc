@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "storage/testing/faulty_files.h"
 #include "storage/testing/files_conformance.h"
 #include "storage/testing/memory_files.h"

@@ -8,7 +8,7 @@
 #include <map>
 #include <sstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "storage/chunk_file.h"
 #include "storage/testing/testing.h"
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "storage/testing/faulty_files.h"
 #include "storage/testing/faulty_store.h"
 #include "storage/testing/memory_files.h"

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "storage/files.h"
 
 namespace skerry::storage {

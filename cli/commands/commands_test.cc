@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "cli/run/run_file.h"
 #include "cli/shell/exit_code.h"
 #include "cli/shell/output.h"

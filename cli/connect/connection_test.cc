@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "cli/connect/fleet.h"
 #include "exchange/exchange.h"
 #include "gossip/gossip.h"

@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "cli/testing/testing.h"
 
 namespace skerry::cli {

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "cli/shell/exit_code.h"
 #include "cli/shell/output.h"
 #include "cli/testing/testing.h"

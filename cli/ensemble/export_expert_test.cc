@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "base/text.h"
 #include "cli/shell/output.h"
 #include "cli/testing/synthetic_checkpoint.h"

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "cli/shell/exit_code.h"
 #include "cli/testing/synthetic_checkpoint.h"
 #include "cli/testing/testing.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "base/text.h"
 #include "cli/testing/synthetic_checkpoint.h"
 #include "cli/testing/testing.h"

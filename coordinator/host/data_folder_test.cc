@@ -7,7 +7,7 @@
 
 #include <fstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "coordinator/host/host.h"
 #include "coordinator/testing/testing.h"
 #include "storage/testing/testing.h"

@@ -12,7 +12,7 @@
 #include <fstream>
 #include <thread>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "coordinator/host/authority.h"
 #include "coordinator/testing/builders.h"
 #include "coordinator/testing/program_under_test.h"

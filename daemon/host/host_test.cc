@@ -12,7 +12,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "protocol/validate.h"
 #include "storage/files.h"
 #include "storage/layout.h"

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "base/text.h"
 #include "daemon/host/data_folder.h"
 #include "daemon/host/devices.h"

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "gossip/testing/testing.h"
 #include "storage/testing/memory_store.h"
 

@@ -18,7 +18,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "storage/files.h"
 #include "storage/safetensors.h"
 #include "tests/fake_engine/chain.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "diffusion/testing/testing.h"
 
 namespace skerry::diffusion {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "diffusion/formats/image.h"
 
 namespace skerry::diffusion::testing {

@@ -8,10 +8,10 @@
 #include <cstdint>
 #include <string>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "base/text.h"
+#include "diffusion/data/test_shard.h"
 #include "diffusion/model/spec.h"
-#include "diffusion/testing/test_shard.h"
 
 namespace skerry::diffusion::testing {
 

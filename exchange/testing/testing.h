@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "exchange/exchange.h"
 #include "exchange/shelf.h"
 #include "protocol/validate.h"

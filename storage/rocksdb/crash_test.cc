@@ -10,7 +10,7 @@
 #include <cstdio>
 
 #include "base/random.h"
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "storage/rocksdb/crash_script.h"
 #include "storage/rocksdb/rocksdb_store.h"
 

@@ -10,7 +10,7 @@
 #include <csignal>
 #include <fstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "storage/rocksdb/log_tail.h"
 #include "storage/testing/store_conformance.h"
 

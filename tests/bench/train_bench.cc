@@ -18,10 +18,10 @@
 #include <cstdlib>
 #include <iostream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "base/unique_fd.h"
+#include "diffusion/data/test_shard.h"
 #include "diffusion/runtime/memory_meter.h"
-#include "diffusion/testing/test_shard.h"
 #include "diffusion/train/train.h"
 #include "diffusion/train/train_batch.h"
 

@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "base/check.h"
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "exchange/exchange.h"
 #include "exchange/shelf.h"
 #include "protocol/validate.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "storage/object_store.h"
 #include "storage/rocksdb/rocksdb_store.h"
 #include "storage/testing/testing.h"

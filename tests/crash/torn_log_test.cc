@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "storage/rocksdb/log_tail.h"
 #include "storage/rocksdb/rocksdb_store.h"
 #include "storage/testing/testing.h"

@@ -2,7 +2,7 @@
 #include <charconv>
 #include <filesystem>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "diffusion/formats/source.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/samples.h"

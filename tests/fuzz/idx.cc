@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <filesystem>
 
-#include "base/testing/temp_folder.h"
+#include "base/temp_folder.h"
 #include "diffusion/formats/source.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/samples.h"

@@ -126,13 +126,15 @@ class Search:
         return run(["spin", "-k", trail, "-p", "-g", *self.defines, MODEL], self.folder.name)[1]
 
     def broken(self):
-        """The claim behind the assertion that failed."""
+        """The claim of the assertion that failed: on its line, or alone on the one before."""
         if self.liveness:
             return "L5"
         at = re.search(r"lease\.pml:(\d+), Error: assertion violated", self.events())
         if not at:
             return "stuck: nobody can do anything"
-        claim = re.search(r"/\* ([SL]\d+) \*/", MODEL.read_text().splitlines()[int(at[1]) - 1])
+        before, line = MODEL.read_text().splitlines()[int(at[1]) - 2 : int(at[1])]
+        mark = r"/\* ([SL]\d+) \*/"
+        claim = re.search(mark, line) or re.fullmatch(rf"\s*{mark}\s*", before)
         return claim[1] if claim else f"line {at[1]}"
 
 
