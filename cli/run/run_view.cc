@@ -45,9 +45,7 @@ std::string model_words(const pb::RunInfo& run) {
 }
 
 // Generation and counter: the number of both is for scripts.
-std::string epoch_words(std::uint64_t value) {
-  return value == 0 ? "-" : text(Epoch(value));
-}
+std::string epoch_words(std::uint64_t value) { return value == 0 ? "-" : text(Epoch(value)); }
 
 }  // namespace
 

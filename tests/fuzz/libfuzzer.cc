@@ -13,9 +13,9 @@
 #include <random>
 #include <string>
 
-#include "tests/planted/planted.h"
 #include "tests/fuzz/field_mutator.h"
 #include "tests/fuzz/targets.h"
+#include "tests/planted/planted.h"
 
 // libFuzzer's own changes.
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);

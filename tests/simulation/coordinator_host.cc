@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "base/check.h"
-#include "tests/planted/planted.h"
 #include "base/text.h"
 #include "protocol/limits.h"
 #include "protocol/validate.h"
+#include "tests/planted/planted.h"
 #include "tests/simulation/batch_log.h"
 #include "tests/simulation/describe.h"
 #include "tests/simulation/gossip_side.h"
@@ -115,8 +115,7 @@ void CoordinatorHost::start_gossip() {
   GossipProcess process{
       kCoordinatorAddress, [this] { return now(); },
       [this](std::function<void()> action) { inbox_.deliver(std::move(action)); }};
-  const std::uint64_t seed =
-      Dice(world_.seed, "herald", static_cast<std::uint32_t>(life_)).u64();
+  const std::uint64_t seed = Dice(world_.seed, "herald", static_cast<std::uint32_t>(life_)).u64();
   gossip_ = std::make_unique<CoordinatorGossip>(world_, *world_.gossip, std::move(process), admits,
                                                 seed, records_);
   kept_incarnation_ = 0;

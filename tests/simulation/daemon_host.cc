@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "tests/planted/planted.h"
 #include "base/text.h"
 #include "protocol/validate.h"
+#include "tests/planted/planted.h"
 #include "tests/simulation/describe.h"
 #include "tests/simulation/gossip_side.h"
 

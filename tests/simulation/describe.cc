@@ -7,9 +7,7 @@
 namespace skerry::simulation {
 namespace {
 
-std::string epoch_text(std::uint64_t value) {
-  return text("epoch ", Epoch(value));
-}
+std::string epoch_text(std::uint64_t value) { return text("epoch ", Epoch(value)); }
 
 std::string lease_text(const std::string& run, std::uint32_t expert, std::uint64_t epoch,
                        const Trace& trace) {

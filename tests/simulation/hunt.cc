@@ -9,8 +9,8 @@
 #include <sstream>
 #include <vector>
 
-#include "tests/planted/planted.h"
 #include "base/text.h"
+#include "tests/planted/planted.h"
 #include "tests/simulation/apart.h"
 #include "tests/simulation/real_cluster.h"
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/log.h"
-#include "tests/planted/planted.h"
 #include "base/text.h"
+#include "tests/planted/planted.h"
 #include "tests/simulation/fleet.h"
 #include "tests/simulation/hunt.h"
 #include "tests/simulation/real_cluster.h"
