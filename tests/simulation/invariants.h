@@ -141,6 +141,7 @@ class Invariants final : public Watcher {
   void look_after_start(const coordinator::ExpertView& now);
   void applied(Expert& expert, const coordinator::ExpertView& now);
   void check_weights(const Expert& expert, const coordinator::ExpertView& now);
+  static bool was_deleted(const ExpertId& id, const Durable& durable);
   void epoch_told(const ExpertId& id, std::uint64_t epoch, const char* how, const Durable& durable);
   void head_told(const ExpertId& id, const std::string& manifest, const Durable& durable);
   void check_assignment(const std::string& node, const pb::Assignment& assignment,
