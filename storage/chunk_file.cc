@@ -94,9 +94,9 @@ Result<ChunkReader> ChunkReader::open(const std::string& path, const Layout& lay
   return reader;
 }
 
-Result<Placement> ChunkReader::place_of(const Hash& hash) const {
+Result<std::span<const Placement>> ChunkReader::places_of(const Hash& hash) const {
   const auto found = by_hash_.find(hash);
-  if (found != by_hash_.end()) return found->second.front();
+  if (found != by_hash_.end()) return found->second;
   return fail(ErrorCode::kNotFound, text("chunk ", hash.short_hex(), " is not of ", path_));
 }
 
@@ -108,8 +108,8 @@ Result<std::string> ChunkReader::read(const Hash& hash) const {
 Result<std::vector<std::string>> ChunkReader::read_each(std::span<const Hash> hashes) const {
   std::vector<std::string> chunks;
   for (const Hash& hash : hashes) {
-    ASSIGN_OR_RETURN(const Placement place, place_of(hash));
-    ASSIGN_OR_RETURN(std::string bytes, read_at(*file_, place));
+    ASSIGN_OR_RETURN(const std::span<const Placement> places, places_of(hash));
+    ASSIGN_OR_RETURN(std::string bytes, read_at(*file_, places.front()));
     chunks.push_back(std::move(bytes));
   }
   TRY(check_hashes(std::vector<std::string_view>(chunks.begin(), chunks.end()), hashes, path_));
@@ -122,8 +122,8 @@ Result<void> ChunkReader::check_each(std::span<const Hash> hashes,
   std::vector<std::string_view> chunks;
   std::vector<Hash> expected;
   for (const Hash& hash : hashes) {
-    TRY(place_of(hash));
-    for (const Placement& place : by_hash_.at(hash)) {
+    ASSIGN_OR_RETURN(const std::span<const Placement> places, places_of(hash));
+    for (const Placement& place : places) {
       const auto bytes =
           std::span(scratch).subspan(chunks.size() * kMaxChunkBytes, place.chunk.bytes);
       ASSIGN_OR_RETURN(const std::size_t read, file_->read_at(place.offset, bytes));

@@ -73,11 +73,12 @@ class ChunkReader {
   Result<void> check_each(std::span<const Hash> hashes, std::vector<char>& scratch) const;
 
  private:
-  Result<Placement> place_of(const Hash& hash) const;
+  // At least one, in the order of the file.
+  Result<std::span<const Placement>> places_of(const Hash& hash) const;
   ChunkReader(std::string path, std::unique_ptr<File> file)
       : path_(std::move(path)), file_(std::move(file)) {}
   std::string path_;
-  std::unordered_map<Hash, std::vector<Placement>> by_hash_;  // in the order of the file
+  std::unordered_map<Hash, std::vector<Placement>> by_hash_;
   std::unique_ptr<File> file_;
 };
 

@@ -12,11 +12,7 @@ namespace {
 [[maybe_unused]] const bool done = [] {
   const char* wanted = std::getenv("SKERRY_PLANTED_BUG");
   if (wanted == nullptr) return false;
-  for (std::size_t i = 0; i < std::size(skerry::kPlantedBugs); ++i) {
-    if (skerry::kPlantedBugs[i].name == wanted) skerry::planted_bug = i;
-  }
-  SKERRY_CHECK(skerry::planted_bug != std::size(skerry::kPlantedBugs), "no planted bug ",
-               std::string_view(wanted));
+  SKERRY_CHECK(skerry::plant(wanted), "no planted bug ", std::string_view(wanted));
   return true;
 }();
 

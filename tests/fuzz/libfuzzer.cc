@@ -29,12 +29,6 @@ void print_accepted() {
   std::fprintf(stderr, "stat::accepted: %llu\n", static_cast<unsigned long long>(accepted));
 }
 
-void plant(std::string_view name) {
-  for (std::size_t i = 0; i < std::size(skerry::kPlantedBugs); ++i) {
-    if (skerry::kPlantedBugs[i].name == name) skerry::planted_bug = i;
-  }
-}
-
 std::string mutate_bytes(std::string bytes) {
   constexpr std::size_t kGrowth = 64;
   const std::size_t size = bytes.size();
@@ -66,7 +60,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
     std::fputs("\n", stderr);
     std::exit(2);
   }
-  if (std::getenv("FUZZ_PLANTED") != nullptr) plant(target->planted);
+  if (std::getenv("FUZZ_PLANTED") != nullptr) skerry::plant(target->planted);
   google::protobuf::SetLogHandler(
       nullptr);  // a line for each text that is no UTF-8 would take most of the time
   std::atexit(print_accepted);

@@ -179,8 +179,20 @@ class Planted {
 inline std::size_t planted_bug =
     std::size(kPlantedBugs);  // the one that is turned on; past the end: none
 inline bool planted(Planted bug) { return bug.number() == planted_bug; }
+
+// Turns one on. RETURNS: false if the list has no such bug, or this is no
+// planted build; then nothing changes.
+inline bool plant(std::string_view name) {
+  for (std::size_t i = 0; i < std::size(kPlantedBugs); ++i) {
+    if (kPlantedBugs[i].name != name) continue;
+    planted_bug = i;
+    return true;
+  }
+  return false;
+}
 #else
 constexpr bool planted(Planted /*bug*/) { return false; }
+constexpr bool plant(std::string_view /*name*/) { return false; }
 #endif
 
 }  // namespace skerry

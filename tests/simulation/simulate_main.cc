@@ -110,17 +110,6 @@ int shrink_one(const Words& words) {
   return 1;
 }
 
-bool plant([[maybe_unused]] const std::string& name) {
-#ifdef SKERRY_PLANTED
-  for (std::size_t i = 0; i < std::size(skerry::kPlantedBugs); ++i) {
-    if (skerry::kPlantedBugs[i].name != name) continue;
-    skerry::planted_bug = i;
-    return true;
-  }
-#endif
-  return false;
-}
-
 bool parse(int argc, char** argv, Words& words) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -167,7 +156,7 @@ int main(int argc, char** argv) {
     return skerry::simulation::hunt_planted(words.bug, words.seeds == 0 ? 2000 : words.seeds,
                                             static_cast<unsigned>(words.processes));
   }
-  if (!words.bug.empty() && !plant(words.bug)) {
+  if (!words.bug.empty() && !skerry::plant(words.bug)) {
     std::cerr << "no planted bug " << words.bug << " in this build: see tests/planted/planted.h\n";
     return 2;
   }
