@@ -28,7 +28,7 @@ struct Progress {
 
 // What came of an object over the network, what was thrown away not counted,
 // and how long that took.
-struct Came {
+struct TransferStats {
   std::uint64_t bytes = 0;
   Duration took{};  // from the first request to the last chunk
   std::map<PeerId, std::uint64_t> from;
@@ -37,7 +37,7 @@ struct Came {
 // Every wanted chunk is sealed on disk: now it may be announced (S7).
 struct Completed {
   Hash object;
-  Came came;
+  TransferStats stats;
 };
 
 struct Failed {

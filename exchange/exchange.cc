@@ -15,8 +15,8 @@ static_assert(storage::kMaxChunkBytes == protocol::kChunkBytes, "a chunk fits in
 
 Exchange::Exchange(const Config& config)
     : config_(config),
-      telling_(config_, effects_),
-      fetching_(config_, effects_, telling_),
+      availability_(config_, effects_),
+      fetching_(config_, effects_, availability_),
       serving_(config_, effects_) {}
 
 void Exchange::connected(const PeerId& peer, Now now) {
@@ -33,7 +33,7 @@ void Exchange::connected(const PeerId& peer, Now now) {
 void Exchange::disconnected(const PeerId& peer, Now now) {
   if (peers_.erase(peer) == 0) return;
   serving_.disconnected(peer, now);
-  telling_.disconnected(peer);
+  availability_.disconnected(peer);
   fetching_.peer_gone(peer, now);
 }
 
@@ -68,10 +68,10 @@ void Exchange::received(const PeerId& peer, pb::BlobMessage message, Now now) {
 
 void Exchange::asked_for_map(const PeerId& peer, const Hash& object, Now now) {
   if (const ChunkSet* held = fetching_.held(object)) {
-    telling_.tell(peer, object, *held);
+    availability_.tell(peer, object, *held);
     fetching_.wanted_too(peer, object, now);
   } else {
-    telling_.find(peer, object);
+    availability_.find(peer, object);
   }
 }
 
@@ -85,20 +85,20 @@ void Exchange::answered(Answer answer, Now now) {
   if (const auto* sealed = std::get_if<ObjectSealed>(&answer)) fetching_.sealed(*sealed);
   if (auto* read = std::get_if<ChunkRead>(&answer)) serving_.read(std::move(*read), now);
   if (const auto* found = std::get_if<ObjectFound>(&answer)) {
-    telling_.found(*found, fetching_.held(found->object));
+    availability_.found(*found, fetching_.held(found->object));
   }
 }
 
 void Exchange::tick(Now now) {
   serving_.tick(now);
   fetching_.tick(now);
-  telling_.tick(now);
+  availability_.tick(now);
 }
 
 std::optional<Duration> Exchange::wake_at() const {
   std::optional<Duration> wake;
   for (const std::optional<Duration>& at :
-       {serving_.wake_at(), fetching_.wake_at(), telling_.wake_at()}) {
+       {serving_.wake_at(), fetching_.wake_at(), availability_.wake_at()}) {
     if (at) wake = wake ? std::min(*wake, *at) : *at;
   }
   return wake;

@@ -3,19 +3,21 @@
 // one of these. It owns no socket, disk, clock or thread: the host feeds it
 // what happened and carries out its effects.
 //
-// Receiver-driven: whoever wants an object asks its peers which chunks they
-// have, keeps a window of one-chunk requests open over them, and checks each
-// chunk's hash before it is written. The rarest chunk goes first, the fastest
-// peer gets the largest window. What was received is offered to others at once.
-// A peer that sends wrong bytes is asked for that object no more; one that
+// The receiver drives. It asks its peers which chunks they have, and keeps a
+// window of one-chunk requests open over them. It checks each chunk's hash
+// before it writes the chunk, and offers the chunk to others at once. The
+// rarest chunk goes first; the fastest peer gets the largest window.
+//
+// A peer that sends wrong bytes is not asked for that object again. A peer that
 // lacks a chunk or is silent is passed over for a while. An upload is a fetch
-// by the other side. The transfer goes on where the disk says that it stopped.
+// by the other side. An interrupted transfer goes on from what is on the disk.
 //
-// Fetching decides whom to ask by Sources (who has what) and Speed; Serving
-// answers; Telling says what is here.
+// Fetching chooses peers by Sources (who has what) and Speed; Serving answers;
+// Availability tells peers which chunks are here.
 //
-// Thread rule: one thread. Failure rule: a fetch ends with exactly one
-// Completed or Failed, unless cancelled.
+// ON FAILURE: a fetch ends with exactly one Completed or Failed, unless it is
+// cancelled.
+// THREADS: one.
 #pragma once
 
 #include <map>
@@ -24,11 +26,11 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "exchange/availability.h"
 #include "exchange/config.h"
 #include "exchange/effects.h"
 #include "exchange/fetching.h"
 #include "exchange/serving.h"
-#include "exchange/telling.h"
 
 namespace skerry::exchange {
 
@@ -63,9 +65,9 @@ class Exchange {
   Effects take_effects();
 
  private:
-  // Who waits: kNew for the peer's hello (nothing else of it is heard, nothing
-  // is asked of it), kReady for nobody, kRefused for its disconnection: it
-  // speaks another version.
+  // kNew waits for the peer's hello, and drops all other messages. kReady waits
+  // for nothing. kRefused speaks another version, and waits for its
+  // disconnection.
   enum class PeerPhase { kNew, kReady, kRefused };
 
   void asked_for_map(const PeerId& peer, const Hash& object, Now now);
@@ -74,7 +76,7 @@ class Exchange {
   Config config_;
   Effects effects_;
   std::map<PeerId, PeerPhase> peers_;
-  Telling telling_;
+  Availability availability_;
   Fetching fetching_;
   Serving serving_;
 };

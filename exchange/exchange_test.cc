@@ -111,16 +111,17 @@ TEST_F(ExchangeTest, tells_how_much_came_from_whom_and_how_fast) {
   world_.run_all();
   std::uint64_t bytes = named.encoded.size();
   for (const storage::Chunk& chunk : storage::distinct_chunks(named.manifest)) bytes += chunk.bytes;
-  const Came& came = taker_.came.at(named.name);
-  EXPECT_EQ(came.bytes, bytes);
-  EXPECT_EQ(came.from.at(giver_.name) + came.from.at(second.name), bytes);
-  const double rate = static_cast<double>(bytes) / std::chrono::duration<double>(came.took).count();
+  const TransferStats& stats = taker_.stats.at(named.name);
+  EXPECT_EQ(stats.bytes, bytes);
+  EXPECT_EQ(stats.from.at(giver_.name) + stats.from.at(second.name), bytes);
+  const double rate =
+      static_cast<double>(bytes) / std::chrono::duration<double>(stats.took).count();
   EXPECT_GT(rate, 8'000);  // the manifest comes from one alone
   EXPECT_LT(rate, 21'000);
   // Again, with all of it here: nothing comes.
   world_.fetch(taker_, named.name);
   world_.run_all();
-  EXPECT_LE(taker_.came.at(named.name).bytes, named.encoded.size());
+  EXPECT_LE(taker_.stats.at(named.name).bytes, named.encoded.size());
 }
 
 TEST_F(ExchangeTest, only_named_peers_are_asked) {

@@ -24,10 +24,10 @@ void add_missing(std::vector<PeerId>& list, const std::vector<PeerId>& more) {
 
 }  // namespace
 
-Fetching::Fetching(const Config& config, Effects& effects, Telling& telling)
+Fetching::Fetching(const Config& config, Effects& effects, Availability& availability)
     : config_(config),
       effects_(effects),
-      telling_(telling),
+      availability_(availability),
       download_(config.download_limit),
       next_request_(config.incarnation << 24 | 1) {}
 
@@ -129,7 +129,7 @@ void Fetching::came(const PeerId& name, Peer& peer, Fetches::iterator fetch, con
   });
   if (Source* source = fetch->second.sources.find(name)) source->misses = 0;
   fetch->second.progress_at = fetch->second.news_at = now.boot;
-  Came& all = fetch->second.came;
+  TransferStats& all = fetch->second.stats;
   all.bytes += bytes.size();
   all.from[name] += bytes.size();
   all.took = now.boot - fetch->second.first_asked.value_or(request.mark.at);
@@ -142,7 +142,7 @@ void Fetching::came(const PeerId& name, Peer& peer, Fetches::iterator fetch, con
 }
 
 // Where many share a slow line, each chunk comes after its receiver stopped
-// waiting: thrown away, it would be asked for again for ever.
+// waiting: thrown away, it would be requested without end.
 void Fetching::came_late(const PeerId& name, Peer& peer, pb::ChunkReply reply, Now now) {
   const auto late = peer.late.find(reply.id());
   if (late == peer.late.end()) return;  // doubled: harmless
@@ -254,12 +254,12 @@ void Fetching::opened(ObjectOpened answer, Now now) {
     return;
   }
   fetch.held.add(0);
-  telling_.gained(answer.object, 0, now);
+  availability_.gained(answer.object, 0, now);
   for (const Hash& hash : *answer.present) {
     const auto index = fetch.index_of.find(hash);
     if (index == fetch.index_of.end() || fetch.held.has(index->second)) continue;
     fetch.held.add(index->second);
-    telling_.gained(answer.object, index->second, now);
+    availability_.gained(answer.object, index->second, now);
   }
   std::erase_if(fetch.wanted, [&](ChunkIndex chunk) {
     if (!fetch.held.has(chunk)) return false;
@@ -300,7 +300,7 @@ void Fetching::written(const ChunkWritten& answer, Now now) {
     --fetch.missing;
     fetch.progress.bytes += chunk.bytes;
     fetch.held.add(index->second);
-    telling_.gained(answer.object, index->second, now);
+    availability_.gained(answer.object, index->second, now);
     effects_.progress[answer.object] = fetch.progress;
     seal_if_whole(fetch);
   }
@@ -320,7 +320,7 @@ void Fetching::sealed(const ObjectSealed& answer) {
     fail_fetch(found, answer.outcome.error(), true);
     return;
   }
-  effects_.completed.push_back({answer.object, std::move(found->second.came)});
+  effects_.completed.push_back({answer.object, std::move(found->second.stats)});
   forget(found);
 }
 
@@ -334,7 +334,7 @@ void Fetching::forget(Fetches::iterator fetch) {
   for (const Chunk& chunk : fetch->second.chunks) {
     if (chunk.is_writing) window_used_ -= chunk.bytes;
   }
-  telling_.ended(fetch->first, fetch->second.held);
+  availability_.ended(fetch->first, fetch->second.held);
   fetches_.erase(fetch);
 }
 
@@ -443,8 +443,8 @@ std::optional<std::size_t> Fetching::choose(const Peer& peer, Fetch& fetch, Sour
   return best;
 }
 
-// At the end, when all is asked for: a chunk that this idle peer would bring
-// much sooner than the one that was asked, or that is overdue there.
+// Once every chunk is requested: a chunk that is overdue, or that this idle
+// peer would send much sooner than the peer that was asked.
 std::optional<ChunkIndex> Fetching::choose_again(const PeerId& name, const Peer& peer,
                                                  const Fetch& fetch, Now now) {
   const Source& source = fetch.sources.all().at(name);
@@ -491,9 +491,8 @@ bool Fetching::ask_one(const PeerId& name, Peer& peer, Now now) {
   return ask_in(middle, fetches_.end()) || ask_in(fetches_.begin(), middle);
 }
 
-// How many bytes each peer may have open: what its speed calls for, and of the
-// whole window a share after its speed, so that slow ones do not end up with
-// all of it.
+// How many requested bytes each peer may owe. Its own speed bounds them, and so
+// does its share of the whole window by speed: slow peers must not fill it.
 std::map<PeerId, std::size_t> Fetching::shares(Now now) const {
   const auto is_active = [&](const PeerId& name, const Peer& peer) {
     if (!peer.open.empty()) return true;

@@ -12,20 +12,20 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "exchange/availability.h"
 #include "exchange/chunk_set.h"
 #include "exchange/config.h"
 #include "exchange/effects.h"
 #include "exchange/pace.h"
 #include "exchange/sources.h"
-#include "exchange/telling.h"
 
 namespace skerry::exchange {
 
 struct Want {
   Hash object;
   std::uint64_t manifest_bytes = 0;  // 0: not known
-  std::vector<PeerId> from;        // who may have it, connected or not; none: whoever is connected
-  std::vector<std::string> parts;  // none: all
+  std::vector<PeerId> from;          // who may have it, connected or not; none: any connected peer
+  std::vector<std::string> parts;    // none: all
   // Asked only for chunks that no other connected peer has or will shortly
   // have; they need not be in `from`.
   std::vector<PeerId> last_resort = {};
@@ -33,7 +33,7 @@ struct Want {
 
 class Fetching {
  public:
-  Fetching(const Config& config, Effects& effects, Telling& telling);
+  Fetching(const Config& config, Effects& effects, Availability& availability);
 
   void peer_ready(const PeerId& peer, const Greeting& greeting, Now now);
   void peer_gone(const PeerId& peer, Now now);
@@ -67,9 +67,9 @@ class Fetching {
     Duration replied{};
     Speed speed;
   };
-  // Who waits for whom: kManifest and kChunks for peers (exits: all chunks
-  // written, or give_up without progress), kOpening and kSealing for the disk's
-  // answer, without a limit in time: the disk always answers.
+  // kManifest and kChunks wait for peers. They end once all chunks are written,
+  // or after `give_up` without progress. kOpening and kSealing wait for the
+  // disk, without a limit: it always answers.
   enum class Phase { kManifest, kOpening, kChunks, kSealing };
   struct Chunk {
     Hash hash;
@@ -91,7 +91,7 @@ class Fetching {
     ChunkSet held;            // may be offered to others
     Sources sources;
     Progress progress;
-    Came came;
+    TransferStats stats;
     std::optional<Duration> first_asked;
     std::set<PeerId> liars;
     std::string trouble;  // the last thing that went wrong, for people
@@ -136,7 +136,7 @@ class Fetching {
 
   const Config& config_;
   Effects& effects_;
-  Telling& telling_;
+  Availability& availability_;
   TokenBucket download_;
   Fetches fetches_;
   std::map<PeerId, Peer> peers_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an exchange asks of the disk, and the disk's answers. A host runs each
-// job, in order for one object, on whatever thread it likes, and hands the
-// answer back; every job has exactly one answer.
+// What an exchange asks of the disk, and the disk's answers. The host runs the
+// jobs of one object in order, on any thread, and hands each answer back. Every
+// job has exactly one answer.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@
 
 namespace skerry::exchange {
 
-// The other side of a blob connection, named by the host: a node's id where the
-// transport proved one.
-using PeerId = StringId<struct PeerTag>;
+// The other side of a blob connection: the id that the transport proved, or a name
+// of the host for a peer without one.
+using PeerId = NodeId;
 
 struct OpenObject {
   storage::NamedManifest object;

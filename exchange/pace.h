@@ -26,8 +26,9 @@ class TokenBucket {
   Duration opens_at_ = Duration::min();
 };
 
-// What replies tell of a peer's speed: how many bytes come in the time from a
-// request to its reply (as BBR measures), and how long the shortest took.
+// Estimates a peer's speed from its replies. Throughput: the bytes that arrive
+// between a request and its reply, as BBR measures. Latency: the shortest
+// reply.
 class Speed {
  public:
   struct Mark {

@@ -13,9 +13,11 @@ namespace skerry::exchange {
 // (Config::request_timeout).
 inline constexpr std::uint64_t kLeastRate = 200'000;
 
-// "16MB/s", "16 MB/s", "16MB", "100Mbit/s", "500KiB/s", or bytes a second as a
-// number; "off" or 0 for none, which is 0. kInvalid with what is understood;
-// also for a limit below kLeastRate.
+// Reads "16MB/s", "16 MB/s", "16MB", "100Mbit/s", "500KiB/s", or a number of
+// bytes a second. "off" and "0" are no limit.
+// RETURNS: bytes a second; 0: no limit.
+// ON FAILURE: kInvalid, also for a limit below kLeastRate; the message says
+// what is understood.
 Result<std::uint64_t> parse_rate(std::string_view words);
 
 }  // namespace skerry::exchange

@@ -69,9 +69,9 @@ class Sources {
   // In which order chunks that are equally rare are asked for: each party has
   // another.
   std::uint64_t order_of(ChunkIndex chunk) const { return score(config_.incarnation, chunk); }
-  // Whose turn it is to ask a last resort for a chunk that nobody else has: 0,
-  // ours; otherwise after so many others that receive the object too, each of
-  // which will pass it on. None: somebody has it.
+  // How many other receivers of the object ask a last resort for this chunk
+  // before this one does; 0: it is our turn. Each of them passes it on. None:
+  // another peer has it.
   std::optional<unsigned> turn_at_last_resort(ChunkIndex chunk, Now now) const;
   // Maps of others are still to come, and worth a moment.
   std::optional<Duration> others_answer_by(Now now) const;

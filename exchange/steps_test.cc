@@ -173,7 +173,8 @@ TEST_F(ExchangeSteps, serving_is_bounded) {
   EXPECT_THAT(effects.jobs, SizeIs(config.serve_reads));
   EXPECT_THAT(effects.misbehaved, SizeIs(3));
   // Each answer lets one that waits go to the disk.
-  exchange.answered(perform(*std::make_unique<FolderShelf>("/nonexistent"), effects.jobs[0]), now_);
+  exchange.answered(perform(*std::make_unique<FolderChunkStore>("/nonexistent"), effects.jobs[0]),
+                    now_);
   const Effects more = exchange.take_effects();
   EXPECT_THAT(more.jobs, SizeIs(1));
   ASSERT_THAT(more.sends, SizeIs(1));

@@ -171,8 +171,7 @@ TEST_F(GossipTest, WhoForgesIsShutOutForAWhile) {
   ASSERT_THAT(effects.misbehaved, SizeIs(1));
   EXPECT_EQ(effects.misbehaved[0].peer, kBert.id());
   EXPECT_EQ(node(kCarl), nullptr);
-  EXPECT_EQ(hear(kBert, kCarl.sign(node_fact(""), 2)).news.size(), 0U)
-      << "nothing more is heard of it";
+  EXPECT_EQ(hear(kBert, kCarl.sign(node_fact(""), 2)).news.size(), 0U) << "its records are dropped";
   core->connected(kBert.id(), false, now);
   EXPECT_THAT(core->take_effects().misbehaved, SizeIs(1)) << "nor may it come back";
   const std::uint64_t checked = verifier.signatures_checked();
@@ -245,7 +244,7 @@ TEST_F(GossipTest, EquivocationIsToldOnceAndDecidedAlike) {
   ASSERT_THAT(effects.reports, SizeIs(1));
   EXPECT_EQ(effects.reports[0].author, kCarl.id());
   EXPECT_THAT(effects.reports[0].reason, HasSubstr("two records of one version"));
-  EXPECT_THAT(effects.misbehaved, IsEmpty()) << "whoever hands it on is not to blame";
+  EXPECT_THAT(effects.misbehaved, IsEmpty()) << "the node that passes it on is not to blame";
   now = at(now.boot + 10s);
   effects = hear(kBert, small);
   EXPECT_THAT(effects.reports, IsEmpty());

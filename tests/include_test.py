@@ -20,14 +20,15 @@ ARROWS = {
     "storage": {"base", "storage"},
     "exchange": {"base", "protocol", "storage", "exchange"},
     "gossip": {"base", "protocol", "gossip"},
-    "coordinator": {"base", "protocol", "storage", "exchange", "gossip", "coordinator"},
-    "daemon": {"base", "protocol", "storage", "exchange", "gossip", "daemon"},
-    "cli": {"base", "protocol", "storage", "exchange", "gossip", "cli"},
+    "peer": {"base", "protocol", "storage", "exchange", "gossip", "peer"},
+    "coordinator": {"base", "protocol", "storage", "exchange", "gossip", "peer", "coordinator"},
+    "daemon": {"base", "protocol", "storage", "exchange", "gossip", "peer", "daemon"},
+    "cli": {"base", "protocol", "storage", "exchange", "gossip", "peer", "cli"},
     "diffusion": {"base", "storage", "diffusion"},
     "engine": {"base", "protocol", "storage", "diffusion", "engine"},
 }
 # Sees more than its folder: (file prefix) -> what it may not see all the same.
-NO_ROCKSDB = ("diffusion", "engine", "protocol", "exchange", "gossip", "cli")
+NO_ROCKSDB = ("diffusion", "engine", "protocol", "exchange", "gossip", "peer", "cli")
 SHIPPED_BY_TORCH = re.compile(r"(^|/)(google/protobuf|fmt|spdlog)/")
 
 

@@ -32,6 +32,7 @@ FOLDERS = (
     "storage",
     "exchange",
     "gossip",
+    "peer",
     "coordinator",
     "daemon",
     "cli",

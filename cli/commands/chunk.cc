@@ -34,7 +34,7 @@ struct ListOptions {
 
 // Takes an object for whole once its manifest is here, so that no chunk is
 // asked for.
-class ManifestShelf final : public exchange::Shelf {
+class ManifestChunkStore final : public exchange::ChunkStore {
  public:
   Result<std::vector<Hash>> open(const storage::NamedManifest& object,
                                  const std::vector<std::string>&) override {
@@ -177,10 +177,10 @@ Result<std::map<Hash, storage::Manifest>> fetch_manifests(Command& command,
     if (object.info.state() == "whole")
       wanted.push_back({object.name, object.info.object().manifest_bytes(), {}, 0});
   }
-  ManifestShelf shelf;
+  ManifestChunkStore chunk_store;
   ASSIGN_OR_RETURN(AdminClient * client, command.client());
-  TRY(client->fetch(wanted, shelf, [](std::uint64_t, std::uint64_t) {}));
-  return std::move(shelf.manifests);
+  TRY(client->fetch(wanted, chunk_store, [](std::uint64_t, std::uint64_t) {}));
+  return std::move(chunk_store.manifests);
 }
 
 Result<int> list_chunks(Command& command, const std::vector<Object>& objects) {
@@ -419,13 +419,9 @@ void add_verify(CLI::App& group, Command& command) {
       ->check(is_prefix())
       ->type_name("HASH");
   added->footer(
-      "Example:\n  skerry chunk verify fashion\nLeaves with 8 where something is damaged, and says "
-      "what "
-      "mends it. Training "
-      "goes on meanwhile; what is damaged\nis served no more, as `skerry run why` then says. Nodes "
-      "check "
-      "what they read as "
-      "they read it.");
+      "Example:\n  skerry chunk verify fashion\nExits with status 8 if a chunk is damaged, and "
+      "prints how to repair it. Training goes on meanwhile.\nThe coordinator serves no damaged "
+      "chunk; `skerry run why` says what waits for it.\nNodes check each chunk as they read it.");
   added->callback([&command, options] {
     command.chosen = [&command, options] { return verify(command, options->run, options->object); };
   });

@@ -213,10 +213,10 @@ std::optional<Check> check_bandwidth(Command& command, AdminClient& client) {
   const auto start = command.around.uptime();
   Result<void> fetched;
   {
-    exchange::FolderShelf shelf(scratch);
+    exchange::FolderChunkStore chunk_store(scratch);
     fetched =
         client.fetch({{*manifest, file->object().manifest_bytes(), {}, file->object().bytes()}},
-                     shelf, [](std::uint64_t, std::uint64_t) {});
+                     chunk_store, [](std::uint64_t, std::uint64_t) {});
   }
   const double seconds = std::chrono::duration<double>(command.around.uptime() - start).count();
   std::error_code ignored;

@@ -42,11 +42,11 @@ Result<pb::EnsembleReply> fetch_specification(Fleet& fleet, const pb::ObjectRef&
   std::filesystem::create_directories(scratch, error);
   if (error) return system_error("make the folder", scratch, error.value());
   ASSIGN_OR_RETURN(const Hash name, Hash::from_raw(spec.manifest()));
-  exchange::FolderShelf shelf(scratch);
+  exchange::FolderChunkStore chunk_store(scratch);
   around.err() << "reading what the run is" << std::endl;
-  TRY(fleet.fetch({{name, spec.manifest_bytes(), {}, spec.bytes()}}, shelf,
+  TRY(fleet.fetch({{name, spec.manifest_bytes(), {}, spec.bytes()}}, chunk_store,
                   [](std::uint64_t, std::uint64_t) {}));
-  std::ifstream file(shelf.path_of(name), std::ios::binary);
+  std::ifstream file(chunk_store.path_of(name), std::ios::binary);
   pb::EnsembleReply about;
   const bool read = about.ParseFromIstream(&file);
   std::filesystem::remove_all(scratch, error);

@@ -13,7 +13,7 @@
 
 #include "base/hash.h"
 #include "base/result.h"
-#include "exchange/shelf.h"
+#include "exchange/chunk_store.h"
 #include "protocol/endpoints.h"
 #include "protocol/skerry.pb.h"
 
@@ -34,18 +34,18 @@ struct Place {
   std::string origin;             // the file that it was read from, for messages
 };
 
-// Whoever objects can be had from.
+// A party that objects are fetched from.
 class ObjectSource {
  public:
   using Shown = std::function<void(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
 
   virtual ~ObjectSource() = default;
 
-  // Until every object is sealed on the shelf. Each chunk is verified before it
-  // is written; what is there already is not asked for. kUnavailable: nobody
-  // has got one of them, or they are away for long.
-  virtual Result<void> fetch(const std::vector<WantedObject>& wanted, exchange::Shelf& shelf,
-                             const Shown& shown) = 0;
+  // Returns once `chunk_store` has sealed every object. Each chunk is verified
+  // before it is written; chunks that are there are not fetched again.
+  // ON FAILURE: kUnavailable: no source has one of them, or answers in time.
+  virtual Result<void> fetch(const std::vector<WantedObject>& wanted,
+                             exchange::ChunkStore& chunk_store, const Shown& shown) = 0;
 };
 
 class AdminClient : public ObjectSource {
@@ -53,10 +53,10 @@ class AdminClient : public ObjectSource {
   virtual Result<pb::AdminReply> ask(const pb::AdminRequest& request) = 0;
   virtual const Place& place() const = 0;
 
-  // Answers the coordinator's requests from the shelf until `finished` says
+  // Answers the coordinator's requests from `chunk_store` until `finished` says
   // true; it is asked about twice a second. Ends at the first read that fails
   // otherwise than by kNotFound.
-  virtual Result<void> serve(exchange::Shelf& shelf,
+  virtual Result<void> serve(exchange::ChunkStore& chunk_store,
                              const std::function<Result<bool>()>& finished) = 0;
 };
 

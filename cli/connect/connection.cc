@@ -18,8 +18,6 @@ namespace {
 constexpr std::chrono::milliseconds kAskEvery{500};
 constexpr std::chrono::milliseconds kLongestPoll{100};
 constexpr std::chrono::seconds kEnrolWithin{15};
-// Each object that is open has a file open.
-constexpr std::size_t kObjectsAtOnce = 16;
 
 class Connection final : public AdminClient {
  public:
@@ -57,9 +55,9 @@ class Connection final : public AdminClient {
 
   const Place& place() const override { return place_; }
 
-  Result<void> fetch(const std::vector<WantedObject>& wanted, exchange::Shelf& shelf,
+  Result<void> fetch(const std::vector<WantedObject>& wanted, exchange::ChunkStore& chunk_store,
                      const Shown& shown) override {
-    BlobTransfer transfer(client_, clock_, shelf);
+    BlobTransfer transfer(client_, clock_, chunk_store);
     std::size_t started = 0;
     while (transfer.completed() < wanted.size()) {
       while (started < wanted.size() && started < transfer.completed() + kObjectsAtOnce) {
@@ -68,14 +66,14 @@ class Connection final : public AdminClient {
       }
       TRY(transfer.turn(kLongestPoll));
       if (transfer.failure()) return *transfer.failure();
-      show(wanted, transfer, shown);
+      transfer.show(wanted, shown);
     }
     return {};
   }
 
-  Result<void> serve(exchange::Shelf& shelf,
+  Result<void> serve(exchange::ChunkStore& chunk_store,
                      const std::function<Result<bool>()>& finished) override {
-    BlobTransfer transfer(client_, clock_, shelf);
+    BlobTransfer transfer(client_, clock_, chunk_store);
     while (true) {
       ASSIGN_OR_RETURN(const bool done, finished());
       if (done) return {};
@@ -87,17 +85,6 @@ class Connection final : public AdminClient {
   }
 
  private:
-  static void show(const std::vector<WantedObject>& wanted, const BlobTransfer& transfer,
-                   const Shown& shown) {
-    std::uint64_t done = 0, total = 0;
-    for (const WantedObject& object : wanted) {
-      const auto found = transfer.progress().find(object.object);
-      done += found == transfer.progress().end() ? 0 : found->second.bytes;
-      total += found == transfer.progress().end() ? object.bytes : found->second.total_bytes;
-    }
-    shown(done, total);
-  }
-
   protocol::Client client_;
   Place place_;
   const PeerMemory memory_;

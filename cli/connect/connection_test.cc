@@ -39,7 +39,7 @@ class VirtualClock final : public Clock {
 // given.
 class Coordinator {
  public:
-  explicit Coordinator(const std::string& folder) : shelf(folder) {
+  explicit Coordinator(const std::string& folder) : chunk_store(folder) {
     network.set_background([this] { work(); });
   }
 
@@ -48,7 +48,7 @@ class Coordinator {
   protocol::FakeNetwork network{7};
   VirtualClock clock{network};
   protocol::Identity identity = protocol::Identity::generate();
-  exchange::FolderShelf shelf;
+  exchange::FolderChunkStore chunk_store;
   exchange::Exchange exchange{{}};
   std::size_t completed = 0;
   std::size_t sent_chunks = 0;
@@ -114,7 +114,7 @@ class Coordinator {
       completed += effects.completed.size();
       if (effects.jobs.empty()) return;
       for (const exchange::Job& job : effects.jobs)
-        exchange.answered(exchange::perform(shelf, job), clock.now());
+        exchange.answered(exchange::perform(chunk_store, job), clock.now());
     }
   }
 
@@ -260,22 +260,22 @@ TEST_F(ConnectionTest, FetchesManyObjectsThroughALostConnection) {
   for (std::size_t i = 0; i < 40; ++i) {
     names.push_back("file-" + std::to_string(i));
     const auto manifest = make_file(names.back(), i == 3 ? 9'000'000 : 100 + i);
-    storage::value_of(coordinator.shelf.offer(manifest, folder / names.back()));
+    storage::value_of(coordinator.chunk_store.offer(manifest, folder / names.back()));
     wanted.push_back({manifest.name, manifest.encoded.size(), {}, 0});
   }
   coordinator.on_chunk = [this](std::size_t sent) {
     if (sent == 20) coordinator.network.reset(person.x25519_key());
   };
-  exchange::FolderShelf shelf(folder / "here");
+  exchange::FolderChunkStore chunk_store(folder / "here");
   std::uint64_t done = 0, total = 0;
   const auto fetched =
-      client->fetch(wanted, shelf, [&](std::uint64_t now_done, std::uint64_t now_total) {
+      client->fetch(wanted, chunk_store, [&](std::uint64_t now_done, std::uint64_t now_total) {
         done = now_done;
         total = now_total;
       });
   ASSERT_TRUE(fetched.has_value()) << fetched.error().message;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    EXPECT_EQ(read(shelf.path_of(wanted[i].object)), read(folder / names[i]));
+    EXPECT_EQ(read(chunk_store.path_of(wanted[i].object)), read(folder / names[i]));
   }
   EXPECT_EQ(done, total);
   EXPECT_GT(total, 9'000'000U);
@@ -283,27 +283,27 @@ TEST_F(ConnectionTest, FetchesManyObjectsThroughALostConnection) {
 
   // What is there is not asked for again, but for the manifests.
   const std::size_t before = coordinator.sent_chunks;
-  exchange::FolderShelf again(folder / "here");
+  exchange::FolderChunkStore again(folder / "here");
   ASSERT_TRUE(client->fetch(wanted, again, [](std::uint64_t, std::uint64_t) {}).has_value());
   EXPECT_EQ(coordinator.sent_chunks, before + wanted.size());
 }
 
 TEST_F(ConnectionTest, AnObjectThatIsNotThereIsUnavailable) {
-  exchange::FolderShelf shelf(folder / "here");
-  const auto fetched =
-      client->fetch({{blake2b("nothing"), 0, {}, 0}}, shelf, [](std::uint64_t, std::uint64_t) {});
+  exchange::FolderChunkStore chunk_store(folder / "here");
+  const auto fetched = client->fetch({{blake2b("nothing"), 0, {}, 0}}, chunk_store,
+                                     [](std::uint64_t, std::uint64_t) {});
   ASSERT_FALSE(fetched.has_value());
   EXPECT_EQ(fetched.error().code, ErrorCode::kUnavailable);
 }
 
 TEST_F(ConnectionTest, ServesUntilTheCoordinatorHasEverything) {
   const auto manifest = make_file("shard", 9'000'000);
-  exchange::FolderShelf shelf(folder.path().string());
-  storage::value_of(shelf.offer(manifest, folder / "shard"));
+  exchange::FolderChunkStore chunk_store(folder.path().string());
+  storage::value_of(chunk_store.offer(manifest, folder / "shard"));
   coordinator.exchange.fetch({manifest.name, manifest.encoded.size(), {}, {}},
                              coordinator.clock.now());
   int asked = 0;
-  const auto served = client->serve(shelf, [&]() -> Result<bool> {
+  const auto served = client->serve(chunk_store, [&]() -> Result<bool> {
     pb::AdminRequest request;
     request.mutable_status();
     TRY(client->ask(request));  // as commands do: in the middle of the transfer
@@ -316,12 +316,12 @@ TEST_F(ConnectionTest, ServesUntilTheCoordinatorHasEverything) {
 
 TEST_F(ConnectionTest, AFileThatChangedWhileItIsServedIsAnErrorNotAHang) {
   const auto manifest = make_file("shard", 5'000);
-  exchange::FolderShelf shelf(folder.path().string());
-  storage::value_of(shelf.offer(manifest, folder / "shard"));
+  exchange::FolderChunkStore chunk_store(folder.path().string());
+  storage::value_of(chunk_store.offer(manifest, folder / "shard"));
   std::ofstream(folder / "shard", std::ios::binary) << storage::random_bytes(5'000, 1);
   coordinator.exchange.fetch({manifest.name, manifest.encoded.size(), {}, {}},
                              coordinator.clock.now());
-  const auto served = client->serve(shelf, []() -> Result<bool> { return false; });
+  const auto served = client->serve(chunk_store, []() -> Result<bool> { return false; });
   ASSERT_FALSE(served.has_value());
   EXPECT_EQ(served.error().code, ErrorCode::kCorrupt);
 }

@@ -14,8 +14,9 @@ namespace skerry::cli {
 // there is no home.
 std::string personal_context_path(const Surroundings& around);
 
-// A flag or variable names its file whether it is there or not; the others
-// count where they exist. kNotFound where there is none, with what to do.
+// The file of `flag` or of the variable, whether it exists or not; else the
+// first of the usual files that exists.
+// ON FAILURE: kNotFound: none exists; the message says what to do.
 Result<std::string> find_context(const std::string& flag, const Surroundings& around,
                                  const std::string& machine_path = "/etc/skerry/context.toml");
 

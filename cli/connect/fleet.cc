@@ -8,31 +8,26 @@
 #include <set>
 
 #include "base/text.h"
+#include "cli/connect/object_transfer.h"
 #include "cli/connect/peer_memory.h"
-#include "exchange/exchange.h"
-#include "exchange/outbox.h"
 #include "gossip/gossip.h"
 #include "gossip/router_parts.h"
 #include "protocol/context.h"
 #include "protocol/peer_network.h"
 #include "protocol/validate.h"
-#include "protocol/validate_gossip.h"
 #include "protocol/zmq_transport.h"
 
 namespace skerry::cli {
 namespace {
 
-using exchange::PeerId;
 using protocol::Endpoint;
 
 constexpr Duration kLongestPoll = std::chrono::milliseconds(100);
-constexpr Duration kFullQueuePoll = std::chrono::milliseconds(5);
 constexpr Duration kRound = std::chrono::milliseconds(300);
 constexpr Duration kAnswerWithin = std::chrono::seconds(15);
 constexpr Duration kQuiet = std::chrono::seconds(3);
 constexpr Duration kRateOver = std::chrono::seconds(2);
 constexpr Duration kSeekEvery = std::chrono::seconds(2);
-constexpr std::size_t kObjectsAtOnce = 16;  // each has a file open
 constexpr std::size_t kKeyDigits = 64;
 
 gossip::Config config_of(const protocol::Context& context, Now now) {
@@ -50,7 +45,7 @@ gossip::Config config_of(const protocol::Context& context, Now now) {
 }
 
 // Where what comes is thrown away.
-class NoShelf final : public exchange::Shelf {
+class NoChunkStore final : public exchange::ChunkStore {
  public:
   Result<std::vector<Hash>> open(const storage::NamedManifest&,
                                  const std::vector<std::string>&) override {
@@ -65,27 +60,37 @@ class NoShelf final : public exchange::Shelf {
   static Error nothing() { return fail(ErrorCode::kNotFound, "nothing is offered here"); }
 };
 
-class RealFleet final : public Fleet {
+// What gossip and a transfer share; it is made before ObjectTransfer's peers.
+struct FleetGossip {
+  FleetGossip(protocol::Identity own, const protocol::Context& context, const std::string& saved,
+              Now now)
+      : identity(std::move(own)),
+        certificate(context.certificate),
+        verifier(context.coordinator_key),
+        gossip(config_of(context, now), identity, verifier,
+               gossip::load_table(saved, verifier, {}, now), now) {}
+  const protocol::Identity identity;
+  const pb::Certificate certificate;
+  gossip::Verifier verifier;
+  gossip::Gossip gossip;
+};
+
+class RealFleet final : public Fleet, private FleetGossip, private ObjectTransfer {
  public:
-  RealFleet(protocol::Identity identity, const protocol::Context& context,
+  RealFleet(protocol::Identity own, const protocol::Context& context,
             const std::string& context_path, std::shared_ptr<void> sockets, const Clock& clock)
-      : identity_(std::move(identity)),
-        certificate_(context.certificate),
-        clock_(clock),
+      : FleetGossip(std::move(own), context, PeerMemory(context_path).read(), clock.now()),
+        ObjectTransfer(clock, nullptr, &gossip, &certificate),
         memory_(context_path),
         sockets_(std::move(sockets)),
-        verifier_(context.coordinator_key),
-        gossip_(config_of(context, clock.now()), identity_, verifier_,
-                gossip::load_table(memory_.read(), verifier_, {}, clock.now()), clock.now()),
-        network_({.self = identity_.node_id(),
+        network_({.self = identity.node_id(),
                   .coordinator_key = context.coordinator_key,
                   .server = nullptr,
                   .make_client =
                       [this](const std::string& url, const std::string& key) {
-                        return protocol::make_zmq_peer_client(identity_, url, key, sockets_);
+                        return protocol::make_zmq_peer_client(identity, url, key, sockets_);
                       }},
-                 clock),
-        exchange_({}) {}
+                 clock) {}
 
   Result<void> start(const protocol::Context& context, const std::string& from) {
     if (!from.empty()) {
@@ -93,12 +98,12 @@ class RealFleet final : public Fleet {
       return network_.dial(first_->url, first_->key);
     }
     ASSIGN_OR_RETURN(coordinator_, protocol::make_zmq_client(
-                                       identity_, {context.endpoints, context.coordinator_key}));
+                                       identity, {context.endpoints, context.coordinator_key}));
     coordinator_->dial(Endpoint::kBlob);
     return {};
   }
 
-  const gossip::Table& table() const override { return gossip_.table(); }
+  const gossip::Table& table() const override { return gossip.table(); }
   Now now() const override { return clock_.now(); }
 
   Result<void> learn(const std::function<bool()>& enough) override {
@@ -113,14 +118,14 @@ class RealFleet final : public Fleet {
     return {};
   }
 
-  Result<void> fetch(const std::vector<WantedObject>& wanted, exchange::Shelf& shelf,
+  Result<void> fetch(const std::vector<WantedObject>& wanted, exchange::ChunkStore& chunk_store,
                      const Shown& shown) override {
-    begin(shelf);
-    std::map<Hash, std::set<PeerId>> asked;
+    const Use use(*this, chunk_store);
+    std::map<Hash, std::set<NodeId>> asked;
     std::size_t started = 0;
     Duration seek_at{};
-    while (completed_.size() < wanted.size()) {
-      while (started < wanted.size() && started < completed_.size() + kObjectsAtOnce) {
+    while (completed() < wanted.size()) {
+      while (started < wanted.size() && started < completed() + kObjectsAtOnce) {
         const WantedObject& next = wanted[started++];
         asked[next.object] = seek(next.object);
         if (asked[next.object].empty()) {
@@ -128,19 +133,17 @@ class RealFleet final : public Fleet {
               ErrorCode::kUnavailable,
               text("no node that can be dialled says that it holds ", next.object.short_hex()));
         }
-        const std::set<PeerId>& from = asked[next.object];
-        exchange_.fetch({next.object, next.manifest_bytes, {from.begin(), from.end()}, next.parts},
-                        now());
+        const std::set<NodeId>& from = asked[next.object];
+        peers_.fetch({next.object, next.manifest_bytes, {from.begin(), from.end()}, next.parts});
       }
       if (now().boot >= seek_at) {
         seek_at = now().boot + kSeekEvery;
         for (auto& [object, from] : asked) seek_further(object, from);
       }
       TRY(turn());
-      if (failure_) return *failure_;
+      if (failure()) return *failure();
       show(wanted, shown);
     }
-    shelf_ = nullptr;
     return {};
   }
 
@@ -149,34 +152,25 @@ class RealFleet final : public Fleet {
     if (!network_.is_connected(id)) {
       TRY(network_.dial(node.body.node().address(), gossip::certified(node).ed25519_key()));
     }
-    NoShelf nowhere;
-    begin(nowhere);
-    exchange_.fetch({object, 0, {PeerId(id.str())}, {}}, now());
+    NoChunkStore nowhere;
+    const Use use(*this, nowhere);
+    peers_.fetch({object, 0, {id}, {}});
     std::optional<Duration> begun;
     Duration until = now().boot + kAnswerWithin;
-    while (completed_.empty() && !failure_ && now().boot < until) {
+    while (completed() == 0 && !failure() && now().boot < until) {
       TRY(turn());
       if (begun || !progress_.contains(object)) continue;
       begun = now().boot;  // the manifest is here
       until = *begun + kRateOver;
     }
-    exchange_.cancel(object, now());
-    carry_out();
-    shelf_ = nullptr;
-    if (failure_) return *failure_;
+    peers_.cancel(object);
+    if (failure()) return *failure();
     if (!begun) return fail(ErrorCode::kUnavailable, "the node does not answer");
     const std::chrono::duration<double> took = now().boot - *begun;
     return static_cast<double>(progress_[object].bytes) / std::max(took.count(), 1e-3);
   }
 
  private:
-  void begin(exchange::Shelf& shelf) {
-    shelf_ = &shelf;
-    progress_.clear();
-    completed_.clear();
-    failure_.reset();
-  }
-
   Error nobody() const {
     if (!refusal_.empty()) return fail(ErrorCode::kUnauthorised, refusal_);
     return fail(ErrorCode::kUnavailable,
@@ -185,51 +179,35 @@ class RealFleet final : public Fleet {
                        : "the coordinator does not answer; name a node by --from HOST:PORT#KEY");
   }
 
-  void show(const std::vector<WantedObject>& wanted, const Shown& shown) const {
-    std::uint64_t done = 0;
-    std::uint64_t total = 0;
-    for (const WantedObject& object : wanted) {
-      const auto found = progress_.find(object.object);
-      done += found == progress_.end() ? 0 : found->second.bytes;
-      total += found == progress_.end() ? object.bytes : found->second.total_bytes;
-    }
-    shown(done, total);
-  }
-
   // Who holds it and can be reached, dialled where that has not happened.
-  std::set<PeerId> seek(const Hash& object) {
-    std::set<PeerId> found;
+  std::set<NodeId> seek(const Hash& object) {
+    std::set<NodeId> found;
     for (const gossip::Holder& holder : gossip::holders_of(table(), object.raw(), now())) {
       if (!network_.is_connected(holder.node)) {
         if (holder.address.empty()) continue;
         [[maybe_unused]] const Result<void> dialled =
             network_.dial(holder.address, gossip::certified(*holder.record).ed25519_key());
       }
-      found.insert(PeerId(holder.node.str()));
+      found.insert(holder.node);
     }
     return found;
   }
-  void seek_further(const Hash& object, std::set<PeerId>& known) {
-    if (!exchange_.is_fetching(object)) return;
-    std::vector<PeerId> fresh;
-    for (const PeerId& peer : seek(object)) {
+  void seek_further(const Hash& object, std::set<NodeId>& known) {
+    if (!peers_.is_fetching(object)) return;
+    std::vector<NodeId> fresh;
+    for (const NodeId& peer : seek(object)) {
       if (known.insert(peer).second) fresh.push_back(peer);
     }
-    if (!fresh.empty()) exchange_.fetch({object, 0, std::move(fresh), {}}, now());
+    if (!fresh.empty()) peers_.fetch({object, 0, std::move(fresh), {}});
   }
 
   // ---- One turn of the loop ----
 
   Result<void> turn() {
-    const Now at = now();
     const bool busy = network_.poll([&](protocol::PeerEvent event) { on_peer(std::move(event)); });
-    gossip_.tick(at);
-    carry_out_gossip();
-    exchange_.tick(at);
-    carry_out();
-    flush();
-    Duration timeout = unsent_.is_empty() ? kLongestPoll : kFullQueuePoll;
-    if (busy) timeout = Duration::zero();
+    work();
+    const Duration due = std::max(peers_.wake_at() - now().boot, Duration{});
+    const Duration timeout = busy ? Duration{} : std::min(due, kLongestPoll);
     const std::vector<int> descriptors = network_.descriptors();
     if (coordinator_) {
       const auto polled = coordinator_->poll(
@@ -247,11 +225,11 @@ class RealFleet final : public Fleet {
 
   void on_peer(protocol::PeerEvent event) {
     if (const auto* connected = std::get_if<protocol::PeerConnected>(&event)) {
-      exchange_.connected(PeerId(connected->peer.str()), now());
+      peers_.connected(connected->peer, true);
     } else if (auto* message = std::get_if<protocol::PeerMessage>(&event)) {
-      hear(message->peer, std::move(message->message));
+      received(message->peer, std::move(message->message));
     } else if (const auto* gone = std::get_if<protocol::PeerGone>(&event)) {
-      lost(gone->peer);
+      peers_.disconnected(gone->peer);
     } else {
       refusal_ = text("the node is not of this coordinator: ",
                       std::get<protocol::PeerTurnedAway>(event).why);
@@ -259,99 +237,43 @@ class RealFleet final : public Fleet {
   }
 
   void on_coordinator(protocol::ClientEvent event) {
-    const NodeId& coordinator = verifier_.coordinator();
+    const NodeId& coordinator = verifier.coordinator();
     if (std::holds_alternative<protocol::Opened>(event)) {
-      exchange_.connected(PeerId(coordinator.str()), now());
+      peers_.connected(coordinator, true);
     } else if (std::holds_alternative<protocol::Lost>(event)) {
-      lost(coordinator);
+      peers_.disconnected(coordinator);
     } else if (const auto* refused = std::get_if<protocol::Refused>(&event);
                refused != nullptr && refused->own_key) {
       refusal_ = "the coordinator does not accept this context's key";
-    } else if (const auto* received = std::get_if<protocol::Received>(&event)) {
-      Result<pb::BlobMessage> message = protocol::parse_blob_message(received->bytes);
-      if (message) hear(coordinator, std::move(*message));
+    } else if (const auto* message = std::get_if<protocol::Received>(&event)) {
+      Result<pb::BlobMessage> parsed = protocol::parse_blob_message(message->bytes);
+      if (parsed) received(coordinator, std::move(*parsed));
     }
   }
 
-  void lost(const NodeId& peer) {
-    exchange_.disconnected(PeerId(peer.str()), now());
-    gossip_.disconnected(peer);
-    unsent_.drop(PeerId(peer.str()));
+  void received(const NodeId& peer, pb::BlobMessage message) {
+    if (!reached_ && message.has_hello() && protocol::knows_gossip(message.hello().version()))
+      reached_ = now().boot;
+    peers_.received(peer, std::move(message));
   }
 
-  void hear(const NodeId& peer, pb::BlobMessage message) {
-    if (message.has_gossip()) {
-      const Result<pb::GossipMessage> gossip = protocol::parse_gossip_message(message.gossip());
-      if (gossip) gossip_.received(peer, *gossip, now());
-      return;
-    }
-    if (message.has_hello() && protocol::knows_gossip(message.hello().version())) {
-      gossip_.connected(peer, true, now());
-      if (!reached_) reached_ = now().boot;
-    }
-    exchange_.received(PeerId(peer.str()), std::move(message), now());
+  // peer::Owner
+  Result<void> send(const NodeId& peer, std::string_view bytes) override {
+    return peer == verifier.coordinator() ? coordinator_->send(Endpoint::kBlob, bytes)
+                                          : network_.send(peer, bytes);
   }
-
-  void carry_out_gossip() {
-    gossip::Effects effects = gossip_.take_effects();
+  void gossiped(const gossip::Effects& effects) override {
     if (!effects.news.empty()) news_at_ = now().boot;
-    for (const gossip::Send& send : effects.sends) {
-      pb::BlobMessage message;
-      message.set_gossip(send.message.SerializeAsString());
-      unsent_.push(PeerId(send.peer.str()), message.SerializeAsString());
-    }
     for (const gossip::Misbehaved& each : effects.misbehaved) {
       network_.close(each.peer);
-      lost(each.peer);
+      peers_.disconnected(each.peer);
     }
   }
 
-  // Answers to jobs lead to further jobs.
-  void carry_out() {
-    while (true) {
-      exchange::Effects effects = exchange_.take_effects();
-      for (exchange::Send& send : effects.sends) {
-        if (send.message.has_hello())
-          *send.message.mutable_hello()->mutable_certificate() = certificate_;
-        unsent_.push(send.peer, send.message.SerializeAsString());
-      }
-      for (const auto& [object, progress] : effects.progress) progress_[object] = progress;
-      for (const exchange::Completed& done : effects.completed) completed_.insert(done.object);
-      if (!effects.failed.empty() && !failure_) failure_ = effects.failed.front().error;
-      if (effects.jobs.empty()) return;
-      for (const exchange::Job& job : effects.jobs) {
-        exchange_.answered(
-            shelf_ == nullptr
-                ? exchange::refuse(job, fail(ErrorCode::kNotFound, "nothing is offered here"))
-                : exchange::perform(*shelf_, job),
-            now());
-      }
-    }
-  }
-
-  void flush() {
-    unsent_.flush([this](const PeerId& peer, std::string_view bytes) {
-      const NodeId node(peer.str());
-      return node == verifier_.coordinator() ? coordinator_->send(Endpoint::kBlob, bytes)
-                                             : network_.send(node, bytes);
-    });
-  }
-
-  const protocol::Identity identity_;
-  const pb::Certificate certificate_;
-  const Clock& clock_;
   const PeerMemory memory_;
   const std::shared_ptr<void> sockets_;
-  gossip::Verifier verifier_;
-  gossip::Gossip gossip_;
   protocol::PeerNetwork network_;
   std::unique_ptr<protocol::ClientTransport> coordinator_;
-  exchange::Exchange exchange_;
-  exchange::Shelf* shelf_ = nullptr;
-  exchange::Outbox unsent_;
-  std::map<Hash, exchange::Progress> progress_;
-  std::set<Hash> completed_;
-  std::optional<Error> failure_;
   std::optional<NodeAddress> first_;
   std::optional<Duration> reached_;
   Duration news_at_{};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes themselves, with or without a coordinator: what their records say,
-// and objects from whoever holds them. The seam that lets commands be tested
-// without a network. Thread rule: one thread at a time.
+// The nodes themselves, with or without a coordinator: their records, and
+// objects from the nodes that hold them. Tests put another fleet in its place
+// and need no network.
+// THREADS: one at a time.
 #pragma once
 
 #include <functional>
@@ -19,9 +20,10 @@ class Fleet : public ObjectSource {
   // Reads records until `enough`, or until nothing new has come for a few
   // seconds. kUnavailable: nobody answered.
   virtual Result<void> learn(const std::function<bool()>& enough) = 0;
-  // How fast the node sends to here: takes up to a few seconds' worth of this
-  // object, which it holds, and throws it away. kUnavailable: it cannot be
-  // dialled, or does not answer.
+  // How fast the node sends to this machine. Fetches this object from it for up
+  // to a few seconds, and drops the bytes.
+  // REQUIRES: the node holds the object.
+  // ON FAILURE: kUnavailable: it cannot be dialled, or does not answer.
   virtual Result<double> bytes_per_second(const gossip::Record& node, const Hash& object) = 0;
   // Valid until the next call.
   virtual const gossip::Table& table() const = 0;

@@ -30,7 +30,8 @@ class FakeFleet final : public Fleet {
   }
   const gossip::Table& table() const override { return table_; }
   Now now() const override { return gossip::at({}); }
-  Result<void> fetch(const std::vector<WantedObject>&, exchange::Shelf&, const Shown&) override {
+  Result<void> fetch(const std::vector<WantedObject>&, exchange::ChunkStore&,
+                     const Shown&) override {
     return fail(ErrorCode::kUnavailable, "nobody has it");
   }
 

@@ -73,25 +73,25 @@ class DatasetAdd : public testing::Test {
       return Result<pb::AdminReply>(reply);
     };
     // Pulls every file as the coordinator does: manifest, then chunks.
-    around.coordinator.pull = [this](exchange::Shelf& shelf) {
+    around.coordinator.pull = [this](exchange::ChunkStore& chunk_store) {
       const pb::AdminRequest* add = request(pb::AdminRequest::kDatasetAdd);
       ASSERT_NE(add, nullptr);
       received = 0;
       for (const pb::DatasetFile& file : add->dataset_add().files()) {
         const Hash name = Hash::from_raw(file.object().manifest()).value();
-        const auto encoded = shelf.read(name, name);
+        const auto encoded = chunk_store.read(name, name);
         ASSERT_TRUE(encoded.has_value());
         const auto manifest = storage::decode_manifest(*encoded);
         ASSERT_TRUE(manifest.has_value());
         EXPECT_EQ(manifest->name, name);
         for (const storage::Chunk& chunk : storage::distinct_chunks(manifest->manifest)) {
-          const auto bytes = shelf.read(name, chunk.hash);
+          const auto bytes = chunk_store.read(name, chunk.hash);
           ASSERT_TRUE(bytes.has_value());
           EXPECT_EQ(blake2b(*bytes), chunk.hash);
           received += bytes->size();
         }
-        EXPECT_FALSE(shelf.read(name, blake2b("else")).has_value());
-        EXPECT_FALSE(shelf.read(blake2b("else"), name).has_value());
+        EXPECT_FALSE(chunk_store.read(name, blake2b("else")).has_value());
+        EXPECT_FALSE(chunk_store.read(blake2b("else"), name).has_value());
       }
     };
   }
@@ -119,12 +119,12 @@ class DatasetAdd : public testing::Test {
 // Too shortly away for a question to stay unanswered.
 TEST_F(DatasetAdd, IsAnnouncedAgainToACoordinatorThatStartedAgain) {
   const auto pull = around.coordinator.pull;
-  around.coordinator.pull = [this, pull](exchange::Shelf& shelf) {
+  around.coordinator.pull = [this, pull](exchange::ChunkStore& chunk_store) {
     const auto announced =
         std::ranges::count_if(around.coordinator.asked, [](const pb::AdminRequest& asked) {
           return asked.body_case() == pb::AdminRequest::kDatasetAdd;
         });
-    if (announced > 1) pull(shelf);
+    if (announced > 1) pull(chunk_store);
   };
   EXPECT_EQ(around({"dataset", "add", "shapes", folder / "images", "--partitions", "2"}), kExitOk)
       << around.told();

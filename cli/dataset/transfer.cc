@@ -41,7 +41,7 @@ Result<ServedDataset> open_dataset(const DatasetIndex& index, const std::string&
                                    Surroundings& around) {
   ServedDataset served;
   served.announcement = describe(index, name);
-  served.shelf = std::make_unique<exchange::FolderShelf>(index.folder);
+  served.chunk_store = std::make_unique<exchange::FolderChunkStore>(index.folder);
   std::uint64_t total = 0;
   for (const DatasetFileEntry& file : index.files) total += file.bytes;
   Progress progress(around, "hashing", Progress::Unit::kBytes);
@@ -50,7 +50,7 @@ Result<ServedDataset> open_dataset(const DatasetIndex& index, const std::string&
     ASSIGN_OR_RETURN(const storage::NamedManifest manifest,
                      storage::build_file_manifest(path, file.name));
     describe_file(file, manifest, *served.announcement.add_files());
-    TRY(served.shelf->offer(manifest, path));
+    TRY(served.chunk_store->offer(manifest, path));
     served.bytes += file.bytes;
     progress.show(served.bytes, total);
   }

@@ -15,7 +15,7 @@ namespace skerry::cli {
 struct ServedDataset {
   pb::DatasetAdd announcement;
   // Offers every file; verifies each chunk as it is read.
-  std::unique_ptr<exchange::FolderShelf> shelf;
+  std::unique_ptr<exchange::FolderChunkStore> chunk_store;
   std::uint64_t bytes = 0;
 };
 

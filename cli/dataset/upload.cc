@@ -33,7 +33,7 @@ Result<void> upload(Command& command, const std::string& name, const DatasetInde
   patience.answered();
   std::uint64_t received = 0;
   int idle_looks = 0;
-  return client->serve(*served.shelf, [&]() -> Result<bool> {
+  return client->serve(*served.chunk_store, [&]() -> Result<bool> {
     // A coordinator that started again has forgotten who serves the rest. It
     // may have been away too shortly to be missed.
     if (patience.away() || idle_looks >= kIdleLooks) {

@@ -303,9 +303,9 @@ Result<void> fetch_ensemble(const pb::EnsembleReply& ensemble, const std::string
   ASSIGN_OR_RETURN(const std::vector<WantedObject> objects, wanted_objects(ensemble, extras.any()));
   drop_stale_scratch(scratch, objects);
   {
-    exchange::FolderShelf shelf(scratch);
+    exchange::FolderChunkStore chunk_store(scratch);
     Progress progress(terminal, "fetching", Progress::Unit::kBytes);
-    TRY(source.fetch(objects, shelf,
+    TRY(source.fetch(objects, chunk_store,
                      [&](std::uint64_t done, std::uint64_t total) { progress.show(done, total); }));
   }
   TRY(assemble(ensemble, partial, scratch, extras));

@@ -96,8 +96,9 @@ void write_use(std::ostream& out, const pb::EnsembleReply& ensemble, const std::
   write_drawing(out, ensemble, folder);
   out << R"(```
 
-`trust_remote_code` lets diffusers run the code of this folder, `pipeline.py` and `transformer/skerry_ensemble.py`, which
-are short. `pipe.transformer.set_route(…)` takes `ancestral` (the default: one expert an image), `top1`, `top2` or `full`.
+`trust_remote_code` lets diffusers run the code of this folder: `pipeline.py` and
+`transformer/skerry_ensemble.py`, which are short. `pipe.transformer.set_route(…)` takes `ancestral`
+(the default: one expert an image), `top1`, `top2` or `full`.
 One expert by itself needs no such trust:
 
 ```python
@@ -105,8 +106,8 @@ from diffusers import DiTTransformer2DModel
 expert = DiTTransformer2DModel.from_pretrained("expert_0")
 ```
 
-It predicts the velocity, noise − data, at `timestep` 0 (data) to 1000 (noise), as a float. Skerry's own `skerry sample`
-reads this folder too, and `sha256sum -c SHA256SUMS` checks it.
+It predicts the velocity, noise − data, at `timestep` 0 (data) to 1000 (noise), as a float.
+Skerry's own `skerry sample` reads this folder too, and `sha256sum -c SHA256SUMS` checks it.
 
 )";
 }

@@ -30,7 +30,8 @@ struct FakeCoordinator {
   std::map<Hash, std::string> chunks;          // what can be fetched
   std::vector<std::pair<Hash, Hash>> fetched;  // (manifest, chunk) in order
   std::size_t fetches_before_loss = SIZE_MAX;  // after these the connection is lost
-  std::function<void(exchange::Shelf&)> pull;  // fetches from the command's shelf while it serves
+  std::function<void(exchange::ChunkStore&)>
+      pull;  // fetches from the command's chunk_store while it serves
   Place place{.coordinator_key = protocol::Identity::generate().ed25519_key(),
               .endpoints = {"tcp://10.0.0.1:7600", "tcp://10.0.0.1:7601", "tcp://10.0.0.1:7602"},
               .origin = "test"};
@@ -61,18 +62,18 @@ class FakeClient final : public AdminClient {
     return found->second(request);
   }
   const Place& place() const override { return coordinator_.place; }
-  Result<void> fetch(const std::vector<WantedObject>& wanted, exchange::Shelf& shelf,
+  Result<void> fetch(const std::vector<WantedObject>& wanted, exchange::ChunkStore& chunk_store,
                      const Shown& shown) override {
-    for (const WantedObject& object : wanted) TRY(fetch_one(object, shelf));
+    for (const WantedObject& object : wanted) TRY(fetch_one(object, chunk_store));
     shown(1, 1);
     return {};
   }
-  Result<void> serve(exchange::Shelf& shelf,
+  Result<void> serve(exchange::ChunkStore& chunk_store,
                      const std::function<Result<bool>()>& finished) override {
     while (true) {
       ASSIGN_OR_RETURN(const bool done, finished());
       if (done) return {};
-      if (coordinator_.pull) coordinator_.pull(shelf);
+      if (coordinator_.pull) coordinator_.pull(chunk_store);
     }
   }
 
@@ -86,17 +87,17 @@ class FakeClient final : public AdminClient {
     coordinator_.fetched.emplace_back(manifest, hash);
     return found->second;
   }
-  Result<void> fetch_one(const WantedObject& object, exchange::Shelf& shelf) {
+  Result<void> fetch_one(const WantedObject& object, exchange::ChunkStore& chunk_store) {
     ASSIGN_OR_RETURN(std::string encoded, chunk(object.object, object.object));
     ASSIGN_OR_RETURN(const storage::NamedManifest manifest,
                      storage::decode_manifest(std::move(encoded)));
-    ASSIGN_OR_RETURN(const std::vector<Hash> present, shelf.open(manifest, object.parts));
+    ASSIGN_OR_RETURN(const std::vector<Hash> present, chunk_store.open(manifest, object.parts));
     for (const storage::Chunk& wanted : storage::distinct_chunks(manifest.manifest, object.parts)) {
       if (std::find(present.begin(), present.end(), wanted.hash) != present.end()) continue;
       ASSIGN_OR_RETURN(const std::string bytes, chunk(object.object, wanted.hash));
-      TRY(shelf.write(object.object, wanted.hash, bytes));
+      TRY(chunk_store.write(object.object, wanted.hash, bytes));
     }
-    return shelf.seal(object.object);
+    return chunk_store.seal(object.object);
   }
 
   FakeCoordinator& coordinator_;

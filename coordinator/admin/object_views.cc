@@ -20,7 +20,7 @@ std::string words_of(const std::string& dataset, const pb::DatasetFile& file, bo
   const std::string what = text("the file ", file.object().name(), " of dataset ", dataset);
   if (!is_damaged) return what + " is whole again";
   return text(what, kDamaged, "`skerry dataset add ", dataset,
-              "` of the same images mends it, or restore a backup");
+              "` of the same images repairs it, or restore a backup");
 }
 
 }  // namespace

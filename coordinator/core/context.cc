@@ -7,7 +7,6 @@
 #include "protocol/limits.h"
 
 namespace skerry::coordinator {
-namespace {}  // namespace
 
 std::uint64_t Context::generations_end() const {
   return std::min<std::uint64_t>(

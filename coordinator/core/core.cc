@@ -145,7 +145,7 @@ void Machine::finish() {
   objects.drop_leaving([this](const Hash& each) { return commits.is_wanted(each); });
   roster.batch_numbered();
   leases.batch_numbered();
-  effects.next = leases.next_settling(next_tick);
+  effects.next = leases.next_rescheduling(next_tick);
   effects.next = roster.next_unreturned(effects.next);
 }
 

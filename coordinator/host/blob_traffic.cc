@@ -6,13 +6,9 @@
 #include "base/log.h"
 #include "gossip/router_parts.h"
 #include "protocol/validate.h"
-#include "protocol/validate_gossip.h"
 
 namespace skerry::coordinator {
 namespace {
-
-constexpr Duration kResend = std::chrono::milliseconds(2);
-constexpr Duration kIdle = std::chrono::hours(1);
 
 // Small, since a coordinator runs on the cheapest machine: at most 16 MiB
 // wanted and 16 MiB served at once.
@@ -56,12 +52,14 @@ BlobTraffic::BlobTraffic(protocol::ServerTransport& transport, storage::Store& s
     : transport_(transport),
       store_(store),
       objects_(objects),
-      shelf_(objects),
+      chunk_store_(objects),
       worker_(worker),
       clock_(clock),
       hooks_(std::move(hooks)),
-      exchange_(exchange_config(limits)),
-      publisher_(publisher) {}
+      publisher_(publisher),
+      peers_(
+          {.clock = clock, .worker = worker, .chunks = &chunk_store_, .gossip = &publisher.talk()},
+          exchange_config(limits), *this) {}
 
 void BlobTraffic::incoming(const protocol::Incoming& message) {
   const std::optional<NodeId> node = hooks_.node_of_key(message.public_key);
@@ -73,99 +71,48 @@ void BlobTraffic::incoming(const protocol::Incoming& message) {
     transport_.close(message.connection);
     return;
   }
-  const exchange::PeerId peer(node->str());
-  const Now now = clock_.now();
-  if (!peers_.contains(message.connection.id)) {
-    disconnect(peer);  // its latest connection counts
-    peers_[message.connection.id] = peer;
-    connections_[peer] = message.connection.id;
-    exchange_.connected(peer, now);
-    if (parsed->has_hello() && protocol::knows_gossip(parsed->hello().version()))
-      publisher_.talk().connected(*node, false, now);
+  if (!nodes_.contains(message.connection.id)) {
+    disconnect(*node);  // its latest connection counts
+    nodes_[message.connection.id] = *node;
+    connections_[*node] = message.connection.id;
+    peers_.connected(*node, false);
   }
-  if (parsed->has_gossip()) {
-    hear_gossip(peer, parsed->gossip(), message);
-  } else {
-    exchange_.received(peer, std::move(*parsed), now);
-    carry_out();
-  }
-  carry_out_gossip();
-}
-
-void BlobTraffic::hear_gossip(const exchange::PeerId& peer, const std::string& bytes,
-                              const protocol::Incoming& message) {
-  const Result<pb::GossipMessage> gossip = protocol::parse_gossip_message(bytes);
-  if (gossip) return publisher_.talk().received(NodeId(peer.str()), *gossip, clock_.now());
-  hooks_.tell(TurnedAway{message.public_key,
-                         message.address,
-                         "blob: sent what breaks the protocol",
-                         gossip.error().message,
-                         {}});
-  disconnect(peer);
-}
-
-// Gossip bears losses: what does not fit now is not kept.
-void BlobTraffic::carry_out_gossip() {
-  gossip::Effects effects = publisher_.talk().take_effects();
-  for (const gossip::Send& each : effects.sends) {
-    const exchange::PeerId peer(each.peer.str());
-    if (unsent_.has(peer)) continue;
-    pb::BlobMessage message;
-    message.set_gossip(each.message.SerializeAsString());
-    send(peer, message.SerializeAsString());
-  }
-  for (const gossip::Misbehaved& each : effects.misbehaved) {
-    hooks_.tell(TurnedAway{{}, {}, "blob: broke the rules of gossip", each.reason, each.peer});
-    disconnect(exchange::PeerId(each.peer.str()));
-  }
-  for (const gossip::Report& each : effects.reports) {
-    log_warning("a record is not to be believed", {{"author", each.author}, {"why", each.reason}});
-  }
+  peers_.received(*node, std::move(*parsed));
 }
 
 void BlobTraffic::closed(const protocol::Connection& connection) {
-  const auto peer = peers_.find(connection.id);
-  if (peer == peers_.end()) return;
-  const exchange::PeerId id = peer->second;
-  peers_.erase(peer);
+  const auto node = nodes_.find(connection.id);
+  if (node == nodes_.end()) return;
+  const NodeId id = node->second;
+  nodes_.erase(node);
   connections_.erase(id);
-  unsent_.drop(id);
-  exchange_.disconnected(id, clock_.now());
-  publisher_.talk().disconnected(NodeId(id.str()));
-  carry_out();
+  peers_.disconnected(id);
 }
 
-void BlobTraffic::disconnect(const exchange::PeerId& peer) {
-  const auto old = connections_.find(peer);
+void BlobTraffic::disconnect(const NodeId& node) {
+  const auto old = connections_.find(node);
   if (old == connections_.end()) return;
-  transport_.close({protocol::Endpoint::kBlob, old->second});
-  peers_.erase(old->second);
-  connections_.erase(old);
-  unsent_.drop(peer);
-  exchange_.disconnected(peer, clock_.now());
-  publisher_.talk().disconnected(NodeId(peer.str()));
+  const protocol::Connection connection{protocol::Endpoint::kBlob, old->second};
+  transport_.close(connection);
+  closed(connection);
 }
 
 void BlobTraffic::fetch(const Fetch& fetch) {
-  exchange_.fetch({fetch.manifest, fetch.manifest_bytes, {exchange::PeerId(fetch.from.str())}, {}},
-                  clock_.now());
-  carry_out();
+  peers_.fetch({fetch.manifest, fetch.manifest_bytes, {fetch.from}, {}});
 }
 
 std::vector<NodeId> BlobTraffic::holders(const Hash& object) const {
   std::vector<NodeId> connected;
   for (const gossip::Holder& holder :
        gossip::holders_of(publisher_.talk().table(), object.raw(), clock_.now())) {
-    if (connected.size() < kHoldersAsked &&
-        connections_.contains(exchange::PeerId(holder.node.str())))
+    if (connected.size() < kHoldersAsked && connections_.contains(holder.node))
       connected.push_back(holder.node);
   }
   return connected;
 }
 
 void BlobTraffic::cancel(const Hash& object) {
-  exchange_.cancel(object, clock_.now());
-  carry_out();
+  peers_.cancel(object);
   worker_.run([this, object]() -> Done {
     if (objects_.has(object)) {  // sealed just before: the core decides what becomes of it
       return [this, object] {
@@ -179,7 +126,7 @@ void BlobTraffic::cancel(const Hash& object) {
 }
 
 void BlobTraffic::drop(const Hash& object) {
-  exchange_.cancel(object, clock_.now());
+  peers_.cancel(object);
   worker_.run([this, object]() -> Done {
     const Result<void> dropped = objects_.drop(object);
     if (dropped || dropped.error().code == ErrorCode::kNotFound) return {};
@@ -191,34 +138,67 @@ void BlobTraffic::drop_stale(const std::vector<NamedObject>& named) {
   std::set<Hash> kept;
   for (const NamedObject& object : named) kept.insert(object.manifest);
   for (const storage::ObjectInfo& partial : objects_.partials()) {
-    if (!kept.contains(partial.name) && !exchange_.is_fetching(partial.name)) drop(partial.name);
+    if (!kept.contains(partial.name) && !is_fetching(partial.name)) drop(partial.name);
   }
 }
 
 Duration BlobTraffic::tick() {
-  const Now now = clock_.now();
-  const std::optional<Duration> due = exchange_.wake_at();
-  if (due && *due <= now.boot) {
-    exchange_.tick(now);
-    carry_out();
-  }
-  publisher_.talk().tick(now);
-  carry_out_gossip();
-  flush();
-  if (!unsent_.is_empty()) return now.boot + kResend;
-  return std::min(publisher_.talk().wake_at(), exchange_.wake_at().value_or(now.boot + kIdle));
+  peers_.tick();
+  return peers_.wake_at();
 }
 
-void BlobTraffic::carry_out() {
-  exchange::Effects effects = exchange_.take_effects();
-  for (exchange::Job& job : effects.jobs) run_job(std::move(job));
-  for (exchange::Send& message : effects.sends)
-    send(message.peer, message.message.SerializeAsString());
+// ---- peer::Owner ----
+
+Result<void> BlobTraffic::send(const NodeId& peer, std::string_view bytes) {
+  const auto connection = connections_.find(peer);
+  if (connection == connections_.end()) return {};
+  return transport_.send({protocol::Endpoint::kBlob, connection->second}, bytes);
+}
+
+std::optional<exchange::Answer> BlobTraffic::answer(const exchange::Job& job) {
+  const auto allows = [this, &job](const auto& asked) -> std::optional<exchange::Answer> {
+    if (hooks_.may_read(asked.peer, asked.object)) return std::nullopt;
+    return exchange::refuse(job, fail(ErrorCode::kUnauthorised, "not given to this node"));
+  };
+  if (const auto* find = std::get_if<exchange::FindObject>(&job)) {
+    if (publisher_.read(find->object, find->object) == nullptr) return allows(*find);
+    return exchange::ObjectFound{find->peer, find->object, {}};
+  }
+  if (const auto* read = std::get_if<exchange::ReadChunk>(&job)) {
+    const std::string* made = publisher_.read(read->object, read->chunk);
+    if (made == nullptr) return allows(*read);
+    return exchange::ChunkRead{read->peer, read->request, read->object, read->chunk, *made};
+  }
+  return std::nullopt;
+}
+
+bool BlobTraffic::answered(const exchange::Answer& answer) {
+  if (store_.failed()) {
+    Error why = fail(ErrorCode::kIo, "a write to the object store failed");
+    const auto* written = std::get_if<exchange::ChunkWritten>(&answer);
+    const auto* sealed = std::get_if<exchange::ObjectSealed>(&answer);
+    if (written != nullptr && !written->outcome) why = written->outcome.error();
+    if (sealed != nullptr && !sealed->outcome) why = sealed->outcome.error();
+    hooks_.fatal(why);
+    return false;
+  }
+  const auto* read = std::get_if<exchange::ChunkRead>(&answer);
+  if (read != nullptr && !read->bytes && read->bytes.error().code == ErrorCode::kCorrupt) {
+    log_error("a stored chunk is damaged and is not served",
+              {{"object", read->object.hex()},
+               {"chunk", read->chunk.hex()},
+               {"why", read->bytes.error().message}});
+    check(read->object);
+  }
+  return true;
+}
+
+void BlobTraffic::exchanged(const exchange::Effects& effects) {
   for (const exchange::Misbehaved& peer : effects.misbehaved) {
     log_warning("a peer broke the rules of the exchange",
                 {{"node", peer.peer}, {"object", peer.object.short_hex()}, {"why", peer.reason}});
-    hooks_.tell(TurnedAway{
-        {}, {}, "blob: broke the rules of the exchange", peer.reason, NodeId(peer.peer.str())});
+    hooks_.tell(
+        TurnedAway{{}, {}, "blob: broke the rules of the exchange", peer.reason, peer.peer});
   }
   for (const auto& [object, progress] : effects.progress)
     hooks_.tell(ObjectProgress{object, progress.bytes});
@@ -226,67 +206,24 @@ void BlobTraffic::carry_out() {
     const auto info = objects_.info(done.object);
     if (info) hooks_.tell(stored_event(*info));
   }
-  for (const exchange::Failed& failed : effects.failed) {
+  for (const exchange::Failed& failed : effects.failed)
     hooks_.tell(ObjectFailed{failed.object, failed.error.message, failed.may_retry});
+}
+
+void BlobTraffic::gossiped(const gossip::Effects& effects) {
+  for (const gossip::Misbehaved& each : effects.misbehaved) {
+    hooks_.tell(TurnedAway{{}, {}, "blob: broke the rules of gossip", each.reason, each.peer});
+    disconnect(each.peer);
+  }
+  for (const gossip::Report& each : effects.reports) {
+    log_warning("a record is not to be believed", {{"author", each.author}, {"why", each.reason}});
   }
 }
 
-void BlobTraffic::run_job(exchange::Job job) {
-  const auto* find = std::get_if<exchange::FindObject>(&job);
-  const auto* read = std::get_if<exchange::ReadChunk>(&job);
-  if (find != nullptr && publisher_.read(find->object, find->object) != nullptr) {
-    exchange_.answered(exchange::ObjectFound{find->peer, find->object, {}}, clock_.now());
-    return carry_out();
-  }
-  if (const std::string* made =
-          read == nullptr ? nullptr : publisher_.read(read->object, read->chunk)) {
-    exchange_.answered(
-        exchange::ChunkRead{read->peer, read->request, read->object, read->chunk, *made},
-        clock_.now());
-    return carry_out();
-  }
-  const auto is_refused = [this](const auto* asked) {
-    return asked != nullptr && !hooks_.may_read(NodeId(asked->peer.str()), asked->object);
-  };
-  if (is_refused(read) || is_refused(find)) {
-    exchange_.answered(
-        exchange::refuse(job, fail(ErrorCode::kUnauthorised, "not given to this node")),
-        clock_.now());
-    carry_out();
-    return;
-  }
-  worker_.run([this, job = std::move(job)]() -> Done {
-    auto answer = std::make_shared<exchange::Answer>(exchange::perform(shelf_, job));
-    std::optional<Error> fatal;
-    if (store_.failed()) {
-      fatal = fail(ErrorCode::kIo, "a write to the object store failed");
-      if (const auto* written = std::get_if<exchange::ChunkWritten>(answer.get());
-          written && !written->outcome) {
-        fatal = written->outcome.error();
-      }
-      if (const auto* sealed = std::get_if<exchange::ObjectSealed>(answer.get());
-          sealed && !sealed->outcome) {
-        fatal = sealed->outcome.error();
-      }
-    }
-    return [this, answer, fatal] {
-      if (fatal) return hooks_.fatal(*fatal);
-      if (const auto* chunk = std::get_if<exchange::ChunkRead>(answer.get());
-          chunk && !chunk->bytes && chunk->bytes.error().code == ErrorCode::kCorrupt) {
-        log_error("a stored chunk is damaged and is not served",
-                  {{"object", chunk->object.hex()},
-                   {"chunk", chunk->chunk.hex()},
-                   {"why", chunk->bytes.error().message}});
-        check(chunk->object);
-      }
-      exchange_.answered(std::move(*answer), clock_.now());
-      carry_out();
-    };
-  });
-}
+// ---- Checks of the disk ----
 
 // Whether what was read wrongly once is wrong on the disk. If so, nothing of
-// the object is served until it is mended.
+// the object is served until it is repaired.
 void BlobTraffic::check(const Hash& object, std::function<void()> then) {
   worker_.run([this, object, then = std::move(then)]() -> Done {
     const Result<bool> whole = objects_.verify(object);
@@ -341,23 +278,6 @@ void BlobTraffic::verify_next() {
       hooks_.tell(so_far);
       verify_next();
     };
-  });
-}
-
-void BlobTraffic::send(const exchange::PeerId& peer, std::string bytes) {
-  const auto connection = connections_.find(peer);
-  if (connection == connections_.end()) return;
-  if (!unsent_.has(peer)) {
-    const Result<void> sent =
-        transport_.send({protocol::Endpoint::kBlob, connection->second}, bytes);
-    if (sent || sent.error().code != ErrorCode::kExhausted) return;
-  }
-  unsent_.push(peer, std::move(bytes));
-}
-
-void BlobTraffic::flush() {
-  unsent_.flush([this](const exchange::PeerId& peer, std::string_view bytes) {
-    return transport_.send({protocol::Endpoint::kBlob, connections_.at(peer)}, bytes);
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blob connections, the exchange, gossip and the object worker, tied together
-// for the host. One thread, the loop's.
+// The coordinator's blob connections: which keys may talk and read, and what
+// the core hears of objects. Also checks objects on the disk.
+// THREADS: one, the loop's.
 #pragma once
 
 #include <deque>
@@ -13,9 +14,8 @@
 #include "base/worker.h"
 #include "coordinator/core/core.h"
 #include "coordinator/host/fact_publisher.h"
-#include "exchange/exchange.h"
-#include "exchange/outbox.h"
-#include "exchange/shelf.h"
+#include "exchange/chunk_store.h"
+#include "peer/peers.h"
 #include "protocol/transport.h"
 #include "storage/object_store.h"
 
@@ -31,7 +31,7 @@ struct BlobLimits {
 
 inline constexpr std::size_t kHoldersAsked = 4;
 
-class BlobTraffic {
+class BlobTraffic final : private peer::Owner {
  public:
   struct Hooks {
     std::function<void(const Event&)> tell;  // the core
@@ -55,39 +55,39 @@ class BlobTraffic {
   void verify(const Hash& object);
   // Partly received objects that nobody fetches or names any more.
   void drop_stale(const std::vector<NamedObject>& named);
-  bool is_fetching(const Hash& object) const { return exchange_.is_fetching(object); }
+  bool is_fetching(const Hash& object) const { return peers_.is_fetching(object); }
   // Connected nodes whose records say that they hold it, at most kHoldersAsked.
   std::vector<NodeId> holders(const Hash& object) const;
 
-  // Timers and messages that did not fit before; when to call again at the
-  // latest.
+  // Does what is due, and sends what waits.
+  // RETURNS: the boot time of the next call at the latest.
   Duration tick();
 
  private:
-  void carry_out();
-  void carry_out_gossip();
-  void hear_gossip(const exchange::PeerId& peer, const std::string& bytes,
-                   const protocol::Incoming& message);
-  void run_job(exchange::Job job);
+  // peer::Owner
+  Result<void> send(const NodeId& peer, std::string_view bytes) override;
+  std::optional<exchange::Answer> answer(const exchange::Job& job) override;
+  bool answered(const exchange::Answer& answer) override;
+  void exchanged(const exchange::Effects& effects) override;
+  void gossiped(const gossip::Effects& effects) override;
+
   // `then` follows once it is known, after ObjectDamaged where it is damaged.
   void check(const Hash& object, std::function<void()> then = {});
   void verify_next();
-  void send(const exchange::PeerId& peer, std::string bytes);
-  void flush();
-  void disconnect(const exchange::PeerId& peer);
+  // Closes the node's connection, if it has one.
+  void disconnect(const NodeId& node);
 
   protocol::ServerTransport& transport_;
   storage::Store& store_;
   storage::ObjectStore& objects_;
-  exchange::ObjectShelf shelf_;
+  exchange::ObjectChunkStore chunk_store_;
   Worker& worker_;
   const Clock& clock_;
   Hooks hooks_;
-  exchange::Exchange exchange_;
   FactPublisher& publisher_;
-  std::map<std::string, exchange::PeerId> peers_;  // by connection
-  std::map<exchange::PeerId, std::string> connections_;
-  exchange::Outbox unsent_;
+  peer::Peers peers_;
+  std::map<std::string, NodeId> nodes_;  // by connection
+  std::map<NodeId, std::string> connections_;
   struct Verifying {
     ObjectChecked so_far;
     std::vector<storage::Chunk> chunks;  // none yet, where it has not begun

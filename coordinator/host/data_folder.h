@@ -55,9 +55,10 @@ Result<std::vector<std::string>> copy_data_folder(const std::filesystem::path& f
                                                   const std::filesystem::path& to,
                                                   std::optional<Restore> restore);
 
-// Begins a fresh store under the identity in `path`: what was there is moved to
-// path/damaged-N, which is returned. kNotFound: there is no identity;
-// kConflict: a coordinator runs on the folder.
+// Begins a fresh store under the identity in `path`.
+// RETURNS: path/damaged-N, to which it moved what was there.
+// ON FAILURE: kNotFound: there is no identity. kConflict: a coordinator runs on
+// the folder.
 Result<std::filesystem::path> begin_fresh_store(const std::filesystem::path& path,
                                                 std::int64_t unix_ms);
 

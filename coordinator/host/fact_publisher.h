@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the coordinator tells the nodes so that they can do without it: records
-// of its runs, their experts' heads and its revocations, and each run's
-// specification as an object, made here from the state and stored nowhere.
+// Publishes what nodes need to know when the coordinator is gone: records of
+// its runs, of their experts' heads and of its revocations. It also offers each
+// run's specification as an object, made from the state and stored nowhere.
 //
-// One thread, the loop's. Only what is durable may be told (S7).
+// REQUIRES: what is published is durable (S7).
+// THREADS: one, the loop's.
 #pragma once
 
 #include <map>

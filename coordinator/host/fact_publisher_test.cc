@@ -101,7 +101,7 @@ TEST_F(FactPublisherOfPeers, TellsThoseThatCanBeDialledAsManyAsHaveRoom) {
   EXPECT_EQ(told(10), 0U);
 }
 
-// Its records are heard, and nobody misses it among the experts.
+// Nodes accept its records, and an ensemble is whole without it.
 TEST_F(FactPublisherTest, ARouterThatIsTrainedIsNoExpert) {
   RunFacts told = facts();
   told.about.mutable_run()->mutable_spec()->set_router_kind("learned");

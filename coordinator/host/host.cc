@@ -44,8 +44,7 @@ Result<std::vector<KeyValue>> read_state(const storage::Store& store) {
 
 Result<void> check_objects(const Core& core, const storage::ObjectStore& objects) {
   for (const NamedObject& object : core.objects()) {
-    // One that is known but not whole was found damaged in an earlier life:
-    // people were told, and may mend it.
+    // An earlier process found it damaged and told people, who may repair it.
     if (!object.complete || objects.info(object.manifest)) continue;
     return fail(ErrorCode::kCorrupt,
                 text("object ", object.manifest.hex(), " of ", object.needed_by,
@@ -151,7 +150,7 @@ void Host::hear_records() {
     feed(*heard);
 }
 
-// What the disk has lost is asked of whoever says that it holds it.
+// Fetches what the disk has lost from nodes that say they hold it.
 void Host::seek_lost() {
   for (const Hash& object : core_->lost_objects()) {
     std::vector<NodeId> holders = blob_->holders(object);
@@ -271,9 +270,9 @@ void Host::on_transport(protocol::ServerEvent event) {
 bool Host::is_heard(const protocol::Incoming& message) {
   const auto verdict = rate_.ask(message.public_key, surroundings_.clock.now().boot);
   if (verdict == RequestRate::Verdict::kFirstDropped) {
-    feed(turned_away(message,
-                     text("control: asks more than ", std::chrono::seconds(1) / kRequestInterval,
-                          " times a second: what is more is not heard")));
+    feed(
+        turned_away(message, text("control: more than ", std::chrono::seconds(1) / kRequestInterval,
+                                  " requests a second: requests beyond that are dropped")));
   }
   return verdict == RequestRate::Verdict::kHeard;
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator's shell: feeds the core with what the transport and the disk
-// workers say, and adds no decision of its own: perform.h carries out what the
-// core says, and its order. It waits for nothing itself: loop.h waits for it in
+// The coordinator's core with its I/O. It feeds the core events of the
+// transport and the disk workers, and carries out its effects in the order of
+// perform.h. It decides nothing itself. It never waits: loop.h waits for it in
 // the program, a virtual clock in a simulation.
 //
-// ON FAILURE: a failed write or fsync is failure(), and then the process must
-// end; the next start goes on from what is durable. A disk that is seen to be
-// full is none: what was to be written waits for room, and its answers with it.
+// ON FAILURE: after a failed write or fsync failure() is set, and the process
+// must end; the next start goes on from what is durable. A full disk is no
+// failure: writes and their answers wait for room.
 // THREADS: one. Jobs of the workers run where the workers run them.
 #pragma once
 
@@ -97,7 +97,7 @@ class Host final : private Sink {
   // between two wait().
   void every_now_and_then();
 
-  // Nothing new is heard from now on. What was promised to be durable becomes
+  // Drops every message from now on. What was promised to be durable becomes
   // so, and its answers leave.
   void stop();
   bool is_writing() const { return !unwritten_.empty(); }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often a key may ask on control: so many at once, and so many a second
-// from then on. What comes beyond is dropped unread, as if it were lost, so
-// that who asks without end costs others a share of the time and no more. One
-// thread, the host's.
+// The rate limit of requests of one key on control: a burst, then so many a
+// second. Requests beyond it are dropped unread, as if they were lost. A key
+// that floods the coordinator costs the others a bounded share of its time.
+//
+// THREADS: one, the host's.
 #pragma once
 
 #include <string>

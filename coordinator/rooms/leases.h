@@ -46,7 +46,7 @@ class Leases : Room {
   // Carries out the schedule, if any of its inputs changed.
   void reschedule();
   // When reschedule() is next due; never after `latest`.
-  Duration next_settling(Duration latest) const;
+  Duration next_rescheduling(Duration latest) const;
   void tick();
   void batch_numbered();
   // The coordinator itself stalled: closed connections that queued up meanwhile

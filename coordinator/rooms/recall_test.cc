@@ -110,7 +110,7 @@ TEST(Recall, AKeyThatEnrolledSinceTheBackupComesBackByItsCertificate) {
   EXPECT_FALSE(harness.core().node_of_key(late.key));
   EXPECT_EQ(harness.readmit(late, certificate).error().code(), "unavailable");
   EXPECT_EQ(harness.readmit(bad, of_bad).error().code(), "unavailable");
-  EXPECT_TRUE(harness.core().node_of_key(late.key)) << "its records are heard";
+  EXPECT_TRUE(harness.core().node_of_key(late.key)) << "its records are accepted";
   late.incarnation = bad.incarnation = 7;
   EXPECT_EQ(harness.hello(late).error().code(), "unavailable");
 

@@ -97,7 +97,7 @@ Schedule Leases::plan() const {
   return schedule(experts, usable);
 }
 
-Duration Leases::next_settling(Duration latest) const {
+Duration Leases::next_rescheduling(Duration latest) const {
   return context.must_reschedule ? std::min(latest, std::max(reschedule_after_, now.boot)) : latest;
 }
 
@@ -156,9 +156,7 @@ void Leases::grant(Expert& expert, const Grant& granted) {
 
 void Leases::apply_yields(const Schedule& planned) {
   std::set<ExpertId> yields;
-  for (const Yield& yield : planned.yields) {
-    yields.insert(yield.expert);
-  }
+  for (const Yield& yield : planned.yields) yields.insert(yield.expert);
   for (auto& [id, run] : runs_.all()) {
     for (Expert& expert : run.experts) {
       const bool wanted = expert.held() && yields.contains(expert.id());

@@ -245,7 +245,7 @@ TEST(Damage, OfAShardIsToldWithItsRunAndMendedByTheSameDatasetAgain) {
   EXPECT_THAT(told[0].reason(), HasSubstr("shard-1-0.safetensors of dataset data"));
   EXPECT_THAT(why(harness),
               HasSubstr("expert 1: the file shard-1-0.safetensors of dataset data is damaged"));
-  EXPECT_THAT(why(harness), HasSubstr("`skerry dataset add data` of the same images mends it"));
+  EXPECT_THAT(why(harness), HasSubstr("`skerry dataset add data` of the same images repairs it"));
   EXPECT_EQ(state(), "damaged");
 
   EXPECT_EQ(add(), "uploading");

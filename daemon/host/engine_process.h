@@ -43,9 +43,10 @@ class EngineProcess {
   const std::deque<std::string>& last_lines() const { return last_lines_; }
 
   void kill();
-  // Kills it and waits for its end. False: it has not ended within `limit`, as
-  // in the uninterruptible sleep of a driver that hangs, and is left to init;
-  // its card stays occupied. Afterwards is_gone().
+  // Kills it and waits for its end. Afterwards is_gone().
+  // RETURNS: false if it has not ended within `limit`, as in the
+  // uninterruptible sleep of a driver that hangs. Then init inherits it, and
+  // its card stays occupied.
   bool end(Duration limit);
   // To be called when the process was reaped with this status.
   void reaped(int status);

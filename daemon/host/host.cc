@@ -15,8 +15,6 @@ namespace {
 
 constexpr Duration kLongestWait = std::chrono::seconds(1);
 constexpr Duration kLookAgainEvery = std::chrono::seconds(1);
-constexpr Duration kBlockedWait =
-    std::chrono::milliseconds(2);  // a full queue towards the coordinator
 
 }  // namespace
 
@@ -53,12 +51,19 @@ Host::Host(HostParts parts, HostOptions options, Core core, const std::string& r
     : parts_(std::move(parts)),
       options_(std::move(options)),
       core_(std::move(core)),
-      shelf_(parts_.objects),
-      exchange_(exchange::Config{.incarnation = options_.incarnation,
-                                 .upload_limit = options_.upload_limit,
-                                 .download_limit = options_.download_limit}),
+      chunk_store_(parts_.objects),
       events_([this](const Event& event) { step(event); }) {
-  if (parts_.peers != nullptr) make_neighbours(records);
+  if (parts_.peers != nullptr) make_peer_gossip(records);
+  peers_ = std::make_unique<peer::Peers>(
+      peer::Peers::Parts{.clock = parts_.clock,
+                         .worker = parts_.disk,
+                         .chunks = &chunk_store_,
+                         .gossip = peer_gossip_ ? &peer_gossip_->gossip() : nullptr,
+                         .certificate = peer_gossip_ ? &peer_gossip_->certificate() : nullptr},
+      exchange::Config{.incarnation = options_.incarnation,
+                       .upload_limit = options_.upload_limit,
+                       .download_limit = options_.download_limit},
+      static_cast<peer::Owner&>(*this));
 }
 
 Host::~Host() { parts_.disk.finish(); }
@@ -70,45 +75,37 @@ void Host::start() {
 }
 
 void Host::stop() {
-  if (neighbours_) keep_records();
+  if (peer_gossip_) keep_records();
 }
 
 void Host::turn() {
   take_engine_events();
   const Now now = parts_.clock.now();
   if (const std::optional<Write> due = state_writes_.due(now.boot)) write(*due);
-  exchange_.tick(now);
-  carry_out_exchange();
+  peers_->tick();
   if (wake_at_ && *wake_at_ <= now.boot) push(Tick{});
   events_.drain();
-  if (neighbours_) look_around();
+  if (peer_gossip_) look_around();
   look_again();
-  send_blobs();
 }
 
 Duration Host::next_turn() const {
   const Duration now = parts_.clock.now().boot;
-  if (!blobs_.is_empty()) return now + kBlockedWait;
-  Duration until = now + kLongestWait;
-  for (const std::optional<Duration>& at : {wake_at_, exchange_.wake_at()}) {
-    if (at) until = std::min(until, *at);
-  }
-  return neighbours_ ? std::min(until, neighbours_->wake_at()) : until;
+  return std::min({now + kLongestWait, peers_->wake_at(), wake_at_.value_or(now + kLongestWait)});
 }
 
 void Host::on_transport(protocol::ClientEvent event) {
-  const Now now = parts_.clock.now();
   if (const auto* opened = std::get_if<protocol::Opened>(&event)) {
     if (opened->endpoint != protocol::Endpoint::kEnrol) refusals_ = 0;
     if (opened->endpoint == protocol::Endpoint::kControl) push(ConnectionOpened{});
     if (opened->endpoint == protocol::Endpoint::kEnrol) ask_readmission();
     if (opened->endpoint == protocol::Endpoint::kBlob) {
-      coordinator_gone();
-      exchange_.connected(coordinator_, now);
+      peers_->disconnected(coordinator_);
+      peers_->connected(coordinator_, true);
     }
   } else if (const auto* lost = std::get_if<protocol::Lost>(&event)) {
     if (lost->endpoint == protocol::Endpoint::kControl) push(ConnectionClosed{"closed"});
-    if (lost->endpoint == protocol::Endpoint::kBlob) coordinator_gone();
+    if (lost->endpoint == protocol::Endpoint::kBlob) peers_->disconnected(coordinator_);
   } else if (const auto* refused = std::get_if<protocol::Refused>(&event)) {
     if (refused->own_key && parts_.peers != nullptr) {
       parts_.transport.hang_up(
@@ -131,8 +128,8 @@ void Host::on_transport(protocol::ClientEvent event) {
   } else if (const auto* received = std::get_if<protocol::Received>(&event)) {
     if (received->endpoint == protocol::Endpoint::kControl) {
       Result<pb::ControlReply> reply = protocol::parse_control_reply(received->bytes);
-      if (reply && reply->has_hello() && neighbours_) {
-        neighbours_->seen_as(reply->hello().address());
+      if (reply && reply->has_hello() && peer_gossip_) {
+        peer_gossip_->seen_as(reply->hello().address());
         objects_changed_ = true;
       }
       if (reply) return push(Reply{std::move(*reply)});
@@ -141,7 +138,7 @@ void Host::on_transport(protocol::ClientEvent event) {
       on_enrol_reply(received->bytes);
     } else if (received->endpoint == protocol::Endpoint::kBlob) {
       Result<pb::BlobMessage> message = protocol::parse_blob_message(received->bytes);
-      if (message) return on_blob(std::move(*message));
+      if (message) return peers_->received(coordinator_, std::move(*message));
       log_warning("a blob message from the coordinator was not valid: " + message.error().message);
     }
   }
@@ -165,27 +162,6 @@ void Host::on_enrol_reply(const std::string& bytes) {
                        reply.error().message);
   log_info("this node showed its certificate to the coordinator",
            {{"answer", reply->has_error() ? reply->error().message() : "readmitted"}});
-}
-
-void Host::on_blob(pb::BlobMessage message) {
-  const Now now = parts_.clock.now();
-  if (message.has_gossip()) {
-    if (neighbours_) neighbours_->heard(neighbours_->coordinator(), message.gossip(), now);
-    return;
-  }
-  const bool gossips = message.has_hello() && protocol::knows_gossip(message.hello().version());
-  exchange_.received(coordinator_, std::move(message), now);
-  if (gossips && neighbours_) neighbours_->coordinator_opened(now);
-}
-
-void Host::coordinator_gone() {
-  gone(coordinator_);
-  if (neighbours_) neighbours_->coordinator_lost();
-}
-
-void Host::gone(const exchange::PeerId& peer) {
-  exchange_.disconnected(peer, parts_.clock.now());
-  blobs_.drop(peer);
 }
 
 // What somebody found damaged on this disk is hashed again by whom it belongs
@@ -227,7 +203,6 @@ void Host::step(const Event& event) {
   const Effects effects = core_.step(event, parts_.clock.now());
   if (parts_.stepped) parts_.stepped(event, effects);
   perform(effects, *this);
-  carry_out_exchange();
   release_snapshots();
   // Starting an engine may have failed at once.
   take_engine_events();

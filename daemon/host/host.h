@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's core with its I/O: turns what the transport, the engines and the
-// disk worker say into the core's events, and carries out what the core wants.
-// It waits for nothing itself: loop.h waits for it in the program, a virtual
-// clock in a simulation. Nothing here waits for a disk, so a heartbeat never
-// does.
+// The daemon's core with its I/O: feeds it events of the transport, the engines
+// and the disk worker, and carries out its effects. It never waits: loop.h
+// waits for it in the program, a virtual clock in a simulation. Nothing here
+// waits for a disk, so a heartbeat never does.
 //
 // ON FAILURE: exit_code() says that the process must end. A disk that failed
 // ends it with kExitRetry, since only a restart finds out what is on it.
@@ -27,11 +26,10 @@
 #include "daemon/core/state_writes.h"
 #include "daemon/host/devices.h"
 #include "daemon/host/engines.h"
-#include "daemon/host/neighbours.h"
 #include "daemon/host/object_jobs.h"
-#include "exchange/exchange.h"
-#include "exchange/outbox.h"
-#include "exchange/shelf.h"
+#include "daemon/host/peer_gossip.h"
+#include "exchange/chunk_store.h"
+#include "peer/peers.h"
 #include "protocol/transport.h"
 #include "storage/object_store.h"
 #include "storage/store.h"
@@ -67,7 +65,7 @@ struct PeerParts {
   std::string coordinator_key;  // Ed25519
   pb::Certificate certificate;
   protocol::PeerLinks& network;
-  gossip::Config pace = {};  // as NeighboursParts has it
+  gossip::Config pace = {};  // as PeerGossipParts has it
 };
 
 // What main.cc builds and owns. LIFETIME: all of it outlives the host.
@@ -84,7 +82,7 @@ struct HostParts {
   std::function<void(const Event& event, const Effects& effects)> stepped = {};
 };
 
-class Host final : private Sink {
+class Host final : private Sink, private peer::Owner {
  public:
   // ON FAILURE: kCorrupt where the saved state cannot be read.
   static Result<std::unique_ptr<Host>> make(HostParts parts, HostOptions options);
@@ -106,7 +104,7 @@ class Host final : private Sink {
   // RETURNS: the boot time at which turn() is due at the latest, if nothing
   // comes before.
   Duration next_turn() const;
-  // Set once the process must end. Engines die with whoever owns them.
+  // Set once the process must end. Engines end with their owner.
   std::optional<int> exit_code() const { return exit_code_; }
   // The transport, or what else the program waits for, has failed.
   void fatal(const std::string& why);
@@ -115,17 +113,15 @@ class Host final : private Sink {
 
   std::string status_line() const;
   const Core& core() const { return core_; }
-  const Neighbours* neighbours() const { return neighbours_.get(); }  // none where there are none
+  const PeerGossip* peer_gossip() const { return peer_gossip_.get(); }  // none where there are none
 
  private:
   Host(HostParts parts, HostOptions options, Core core, const std::string& records);
 
   // host.cc
-  void on_blob(pb::BlobMessage message);
   void ask_readmission();
   void on_enrol_reply(const std::string& bytes);
-  void coordinator_gone();
-  bool is_coordinator(const exchange::PeerId& peer) const { return peer == coordinator_; }
+  bool is_coordinator(const NodeId& peer) const { return peer == coordinator_; }
   void look_again();
   void take_engine_events();
   void step(const Event& event);
@@ -152,14 +148,13 @@ class Host final : private Sink {
   std::optional<CheckpointFacts> facts_of(const Hash& object) const;
   void launch(const StartEngine& order, Result<ResumeFile> resume);
   void release_snapshots();
-  void carry_out_exchange();
-  void run_job(exchange::Job job);
-  void send_blobs();
-  Result<void> send_to(const exchange::PeerId& peer, std::string_view bytes);
-
   // host_peers.cc
-  void make_neighbours(const std::string& records);
-  void gone(const exchange::PeerId& peer);
+  void make_peer_gossip(const std::string& records);
+  // peer::Owner
+  Result<void> send(const NodeId& peer, std::string_view bytes) override;
+  bool answered(const exchange::Answer& answer) override;
+  void exchanged(const exchange::Effects& effects) override;
+  void gossiped(const gossip::Effects& effects) override;
   void look_around();
   void keep_records();
   bool check_disk(const Error& error);
@@ -167,10 +162,10 @@ class Host final : private Sink {
   HostParts parts_;
   HostOptions options_;
   Core core_;
-  exchange::ObjectShelf shelf_;
-  exchange::Exchange exchange_;
-  exchange::PeerId coordinator_{"coordinator"};  // its id, where there are other peers
-  std::unique_ptr<Neighbours> neighbours_;       // none where there are none
+  exchange::ObjectChunkStore chunk_store_;
+  NodeId coordinator_{"coordinator"};        // its id, where there are other peers
+  std::unique_ptr<PeerGossip> peer_gossip_;  // none where there are none
+  std::unique_ptr<peer::Peers> peers_;
 
   EventQueue<Event> events_;
   std::optional<Duration> wake_at_;
@@ -181,7 +176,6 @@ class Host final : private Sink {
       assembling_;  // engines whose checkpoint is being read → stopped meanwhile
   std::map<std::uint64_t, std::uint32_t>
       ended_;                          // engine → slot, while its snapshot may still be wanted
-  exchange::Outbox blobs_;             // not yet sent
   std::vector<pb::ObjectRef> beside_;  // as last told to the core
   std::string kept_;                   // manifests, as last looked at
   bool objects_changed_ = true;

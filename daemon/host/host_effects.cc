@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host: carrying out what the core and the exchange want.
+// Host: carries out the effects of the core.
 #include <algorithm>
 #include <utility>
 
@@ -13,34 +13,6 @@
 #include "protocol/validate_engine.h"
 
 namespace skerry::daemon {
-namespace {
-pb::PeerFault fault_of(const exchange::PeerId& peer, const Hash& object, pb::PeerFault::Kind kind) {
-  pb::PeerFault fault;
-  fault.set_peer(peer.str());
-  fault.set_manifest(object.raw());
-  fault.set_kind(kind);
-  return fault;
-}
-
-pb::Transfer transfer_of(const exchange::Completed& completed) {
-  const exchange::Came& came = completed.came;
-  pb::Transfer transfer;
-  if (came.bytes == 0) return transfer;  // it was here
-  transfer.set_manifest(completed.object.raw());
-  transfer.set_bytes(came.bytes);
-  transfer.set_millis(static_cast<std::uint64_t>(came.took / std::chrono::milliseconds(1)));
-  std::vector<std::pair<std::uint64_t, exchange::PeerId>> largest;
-  for (const auto& [peer, bytes] : came.from) largest.emplace_back(bytes, peer);
-  std::ranges::sort(largest, std::greater());
-  if (largest.size() > protocol::kTransferSources) largest.resize(protocol::kTransferSources);
-  for (const auto& [bytes, peer] : largest) {
-    pb::TransferSource& source = *transfer.add_sources();
-    source.set_peer(peer.str());
-    source.set_bytes(bytes);
-  }
-  return transfer;
-}
-}  // namespace
 
 void Host::log(const LogEntry& entry) {
   log_line(entry.level, entry.message);
@@ -119,21 +91,19 @@ std::optional<CheckpointFacts> Host::facts_of(const Hash& object) const {
 
 void Host::cancel(const Hash& object) {
   wanted_.erase(object);
-  exchange_.cancel(object, parts_.clock.now());
+  peers_->cancel(object);
 }
 
 void Host::start_fetch(const FetchObject& order) {
   const Hash object = name_of(order.object);
-  if (neighbours_) neighbours_->seek(object, parts_.clock.now());
-  // From whoever is connected: a record has no room for all that a node of a
-  // large dataset holds.
-  exchange_.fetch({.object = object,
-                   .manifest_bytes = order.object.manifest_bytes(),
-                   .from = {},
-                   .parts = {},
-                   .last_resort = {coordinator_}},
-                  parts_.clock.now());
-  carry_out_exchange();
+  if (peer_gossip_) peer_gossip_->seek(object, parts_.clock.now());
+  // From any connected node: a record has no room for all objects that a node
+  // of a large dataset holds.
+  peers_->fetch({.object = object,
+                 .manifest_bytes = order.object.manifest_bytes(),
+                 .from = {},
+                 .parts = {},
+                 .last_resort = {coordinator_}});
 }
 
 void Host::drop(const DropObject& order) {
@@ -213,8 +183,8 @@ void Host::store(const StoreSnapshot& order) {
   });
 }
 
-// A snapshot's memory can be as large as the model: that of an engine that is
-// gone is kept only while the core still wants it stored.
+// A snapshot's memory can be as large as the model. The snapshot of an ended
+// engine is kept only until the core has no use for it.
 void Host::release_snapshots() {
   const std::vector<SlotView> slots = core_.slots();
   std::erase_if(ended_, [&](const auto& ended) {
@@ -226,78 +196,6 @@ void Host::release_snapshots() {
     parts_.engines.release_snapshot(engine);
     return true;
   });
-}
-
-// ---- Exchange ---------------------------------------------------------------
-
-void Host::carry_out_exchange() {
-  exchange::Effects effects = exchange_.take_effects();
-  for (exchange::Job& job : effects.jobs) run_job(std::move(job));
-  for (exchange::Send& send : effects.sends) {
-    if (send.message.has_hello() && neighbours_)
-      *send.message.mutable_hello()->mutable_certificate() = neighbours_->certificate();
-    blobs_.push(send.peer, send.message.SerializeAsString());
-  }
-  send_blobs();
-  for (const auto& [object, progress] : effects.progress) {
-    push(ObjectProgress{object, progress.bytes, progress.total_bytes});
-  }
-  for (const exchange::Completed& completed : effects.completed) {
-    verified_.insert(completed.object);
-    wanted_.erase(completed.object);
-    objects_changed_ = true;
-    push(ObjectStored{completed.object, transfer_of(completed), facts_of(completed.object)});
-  }
-  for (const exchange::Failed& failed : effects.failed) {
-    wanted_.erase(failed.object);
-    push(ObjectFailed{failed.object, failed.error});
-  }
-  for (const exchange::Stalled& peer : effects.stalled)
-    push(PeerFaulted{fault_of(peer.peer, peer.object, pb::PeerFault::FAULT_NO_ANSWER)});
-  for (const exchange::Misbehaved& peer : effects.misbehaved) {
-    if (!peer.object.is_zero())
-      push(PeerFaulted{fault_of(peer.peer, peer.object, pb::PeerFault::FAULT_WRONG_BYTES)});
-    if (is_coordinator(peer.peer)) {
-      log_warning("the coordinator sent wrong bytes: " + peer.reason);
-    } else if (neighbours_) {
-      neighbours_->misbehaved(NodeId(peer.peer.str()), peer.reason, parts_.clock.now());
-    }
-  }
-}
-
-void Host::run_job(exchange::Job job) {
-  parts_.disk.run([this, job = std::move(job)]() -> Done {
-    auto answer = std::make_shared<exchange::Answer>(exchange::perform(shelf_, job));
-    return [this, answer] {
-      if (parts_.store.failed()) return fatal("the disk failed while chunks were written");
-      if (const auto* read = std::get_if<exchange::ChunkRead>(answer.get());
-          read != nullptr && !read->bytes) {
-        // To the peer the chunk is merely not here; the core must know that
-        // what it committed is damaged.
-        const ErrorCode code = read->bytes.error().code;
-        const bool is_coming = wanted_.contains(read->object);
-        if (!is_coming && (code == ErrorCode::kCorrupt || code == ErrorCode::kNotFound)) {
-          objects_changed_ = true;
-          push(ObjectFailed{read->object, read->bytes.error()});
-        }
-      }
-      exchange_.answered(std::move(*answer), parts_.clock.now());
-      carry_out_exchange();
-    };
-  });
-}
-
-void Host::send_blobs() {
-  blobs_.flush([this](const exchange::PeerId& peer, std::string_view bytes) {
-    return send_to(peer, bytes);
-  });
-}
-
-Result<void> Host::send_to(const exchange::PeerId& peer, std::string_view bytes) {
-  if (is_coordinator(peer)) return parts_.transport.send(protocol::Endpoint::kBlob, bytes);
-  const NodeId node(peer.str());
-  neighbours_->chunk_moved(node, parts_.clock.now());
-  return neighbours_->send(node, bytes);
 }
 
 }  // namespace skerry::daemon

@@ -278,10 +278,10 @@ TEST_F(HostTest, DrainingInTheMiddleCommitsWhatWasTrained) {
   EXPECT_TRUE(coordinator_.returned);
 }
 
-// A daemon that is slow finds the last snapshot of an engine that is gone
-// already, and other news before it. The engine waits in the middle of a round
-// until it is told to leave: one that still waited for the daemon to store an
-// earlier snapshot would not end while the daemon waits for its end.
+// A slow daemon reads the last snapshot of an engine after the engine's end,
+// behind other messages. The engine waits in the middle of a round until it is
+// told to leave. An engine that waited for an earlier snapshot to be stored
+// would not end while the daemon waits for its end.
 class SlowHostTest : public HostTest, public testing::WithParamInterface<Step> {};
 
 TEST_P(SlowHostTest, TheLastSnapshotOutlivesItsEngineUntilTheCoreHasHeardOfIt) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop of the daemon's program: waits for the transport, the engines, the
-// disk worker, other nodes and signals at once, and hands what comes to the
+// The loop of the daemon's program. It waits for the transport, the engines,
+// the disk worker, other nodes and signals at once, and hands each event to the
 // host.
 //
 // THREADS: one, which also made the engines.

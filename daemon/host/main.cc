@@ -167,9 +167,8 @@ Result<Beginning> begin(const Options& options, const Clock& clock, int stop) {
 
 Result<int> serve(const Options& options) {
   std::signal(SIGPIPE, SIG_IGN);
-  // As process 1 of a container no signal ends us by itself: from the start on
-  // they are heard. One that `stop` shows is left to be read from `signals`, by
-  // the host.
+  // As process 1 of a container no signal ends us by itself: we take them from
+  // the start on. The host reads from `signals` the one that `stop` shows.
   ASSIGN_OR_RETURN(const UniqueFd signals, take_signals({SIGTERM, SIGINT, SIGCHLD}));
   ASSIGN_OR_RETURN(const UniqueFd stop, take_signals({SIGTERM, SIGINT}));
   const SystemClock clock;

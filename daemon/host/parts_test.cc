@@ -131,7 +131,7 @@ TEST_F(OptionsTest, FlagsComeBeforeTheEnvironmentBeforeTheFile) {
   const std::string path =
       file("data = \"from file\"\nslots = 3\nhost_label = \"rack\"\ndrain_seconds = 5\n");
   ::setenv("SKERRY_SLOTS", "2", 1);
-  ::setenv("SKERRY_HOST_LABEL", "shelf", 1);
+  ::setenv("SKERRY_HOST_LABEL", "chunk_store", 1);
   const auto options = parse({"--config", path.c_str(), "--host-label", "room"}).value();
   EXPECT_EQ(options.data, "from file");
   EXPECT_EQ(options.slots, 2U);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The router of a run and the list of where the best checkpoint of each expert
-// lives, from one node's disk: its table of records and the objects that lie
-// beside them. For `skerryd router`, which asks nobody. Blocks; only reads, so
-// that a daemon may be running on the same disk.
+// The router of a run, and a list of the nodes that hold the best checkpoint of
+// each expert. `skerryd router` makes both from one node's disk, without a
+// network: from its table of records and its objects.
+//
+// THREADS: any; blocks. It only reads: a daemon may run on the same disk.
 #pragma once
 
 #include <string>
@@ -25,11 +26,12 @@ struct RouterFolder {
 };
 
 // Makes `folder`: router.safetensors and partition-<k>.safetensors as an
-// ensemble's router/ has them, and experts.json. `run`: a name or an id. On
-// failure there is no folder. kNotFound: no record tells of the run; the
-// message names those that records tell of. kUnavailable: a part is not on this
-// disk; the message says which and who holds it. kConflict: `folder` exists.
-// kCorrupt: a part is damaged on the disk.
+// ensemble's router/ has them, and experts.json. `run`: a name or an id.
+// ON FAILURE: there is no folder.
+// - kNotFound: no record names the run; the message lists the known runs.
+// - kUnavailable: a part is not on this disk; the message names its holders.
+// - kConflict: `folder` exists.
+// - kCorrupt: a part is damaged on the disk.
 Result<RouterFolder> write_router_folder(const gossip::Table& table,
                                          const storage::ObjectStore& objects,
                                          const std::string& run, std::string folder, Now now);

@@ -181,8 +181,7 @@ void Supervisor::broke_rules(std::uint64_t id, Engine& engine, const std::string
 bool Supervisor::reaped(pid_t pid, int status) {
   for (auto& [id, engine] : engines_) {
     if (engine.process.pid() != pid) continue;
-    // All that it said stands in the socket by now, and is heard before its
-    // end.
+    // All that it said stands in the socket by now: read it before its end.
     pump_channel(id, engine);
     pump_output(engine);
     engine.process.reaped(status);

@@ -28,9 +28,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// A process that another one traces has ended for its parent only once the
-// tracer has seen it: to the parent it is like one that a driver holds in
-// uninterruptible sleep.
+// Traces a process. A parent cannot reap a traced child before the tracer has
+// seen its end, just as a child in the uninterruptible sleep of a driver.
 class Holder {
  public:
   explicit Holder(pid_t held) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looking at every chunk on a node's disk, for `skerryd verify`, and telling
-// the daemon of what is damaged. Beside a daemon that runs or without one: the
-// disk is only read here, and the daemon, now or when it starts, looks again at
-// what was named to it and fetches anew what it needs of that. Blocks.
+// Checks every chunk on a node's disk for `skerryd verify`, and names damaged
+// objects to the daemon. It only reads the disk; a daemon may run beside it.
+// The daemon, now or when it starts, checks the named objects again, and
+// fetches anew what it needs of them.
+//
+// THREADS: any; blocks.
 #pragma once
 
 #include <cstdint>

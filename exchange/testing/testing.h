@@ -13,8 +13,8 @@
 
 #include "base/random.h"
 #include "base/temp_folder.h"
+#include "exchange/chunk_store.h"
 #include "exchange/exchange.h"
-#include "exchange/shelf.h"
 #include "protocol/validate.h"
 #include "storage/testing/faulty_store.h"
 #include "storage/testing/memory_store.h"
@@ -47,11 +47,11 @@ struct Party {
   void start() {
     exchange.reset();
     objects.reset();
-    shelf.reset();
+    chunk_store.reset();
     store.crash(++config.incarnation);
     objects = value_of(
         storage::ObjectStore::open(store, folder / "files", storage::Checkpoints::kInStore));
-    shelf = std::make_unique<ObjectShelf>(*objects);
+    chunk_store = std::make_unique<ObjectChunkStore>(*objects);
     exchange = std::make_unique<Exchange>(config);
   }
 
@@ -61,12 +61,12 @@ struct Party {
   storage::MemoryStore disk;
   storage::FaultyStore store{disk};
   std::unique_ptr<storage::ObjectStore> objects;
-  std::unique_ptr<Shelf> shelf;
+  std::unique_ptr<ChunkStore> chunk_store;
   std::unique_ptr<Exchange> exchange;
 
   // What it said to its host.
   std::vector<Hash> completed;
-  std::map<Hash, Came> came;
+  std::map<Hash, TransferStats> stats;
   std::vector<Failed> failed;
   std::vector<Misbehaved> misbehaved;
   std::vector<Stalled> stalled;
@@ -264,7 +264,7 @@ class World {
     for (Job& job : effects.jobs) {
       party.reads += std::holds_alternative<ReadChunk>(job);
       later(delay(),
-            [this, &party, life = lives_[party.name], answer = perform(*party.shelf, job)] {
+            [this, &party, life = lives_[party.name], answer = perform(*party.chunk_store, job)] {
               if (lives_[party.name] != life) return;
               party.exchange->answered(answer, now_);
               drain(party);
@@ -274,7 +274,7 @@ class World {
     for (const auto& [object, progress] : effects.progress) party.progress[object] = progress;
     for (const Completed& each : effects.completed) {
       party.completed.push_back(each.object);
-      party.came[each.object] = each.came;
+      party.stats[each.object] = each.stats;
     }
     party.failed.insert(party.failed.end(), effects.failed.begin(), effects.failed.end());
     party.misbehaved.insert(party.misbehaved.end(), effects.misbehaved.begin(),

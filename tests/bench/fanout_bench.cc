@@ -34,9 +34,10 @@ Library make_library() {
   return library;
 }
 
-class LibraryShelf final : public Shelf {
+class LibraryChunkStore final : public ChunkStore {
  public:
-  LibraryShelf(const Library& library, bool is_whole) : library_(library), is_whole_(is_whole) {}
+  LibraryChunkStore(const Library& library, bool is_whole)
+      : library_(library), is_whole_(is_whole) {}
   Result<std::vector<Hash>> open(const storage::NamedManifest&,
                                  const std::vector<std::string>&) override {
     is_open_ = true;
@@ -78,7 +79,7 @@ Figures measure(const Library& library, unsigned number) {
   const Config config{.upload_limit = kUploadLimit};
   const auto add = [&](const std::string& name, bool is_whole) -> Party& {
     Party& party = world.add(name, config);
-    party.shelf = std::make_unique<LibraryShelf>(library, is_whole);
+    party.chunk_store = std::make_unique<LibraryChunkStore>(library, is_whole);
     return party;
   };
   Party& coordinator = add("coordinator", true);
@@ -96,7 +97,7 @@ Figures measure(const Library& library, unsigned number) {
   }
   const bool done = world.run([&] {
     return std::all_of(nodes.begin(), nodes.end(), [](const Party* node) {
-      return static_cast<const LibraryShelf&>(*node->shelf).is_whole();
+      return static_cast<const LibraryChunkStore&>(*node->chunk_store).is_whole();
     });
   });
   SKERRY_CHECK(done, "a node did not get the object");

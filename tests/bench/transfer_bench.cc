@@ -17,8 +17,8 @@
 
 #include "base/check.h"
 #include "base/temp_folder.h"
+#include "exchange/chunk_store.h"
 #include "exchange/exchange.h"
-#include "exchange/shelf.h"
 #include "protocol/validate.h"
 #include "protocol/zmq_transport.h"
 #include "storage/testing/testing.h"
@@ -55,9 +55,9 @@ Library make_library() {
   return library;
 }
 
-class SourceShelf final : public Shelf {
+class SourceChunkStore final : public ChunkStore {
  public:
-  explicit SourceShelf(const Library& library) : library_(library) {}
+  explicit SourceChunkStore(const Library& library) : library_(library) {}
   Result<std::vector<Hash>> open(const storage::NamedManifest&,
                                  const std::vector<std::string>&) override {
     return fail(ErrorCode::kInvalid, "only gives");
@@ -74,7 +74,7 @@ class SourceShelf final : public Shelf {
   const Library& library_;
 };
 
-class MemoryShelf final : public Shelf {
+class MemoryChunkStore final : public ChunkStore {
  public:
   Result<std::vector<Hash>> open(const storage::NamedManifest&,
                                  const std::vector<std::string>&) override {
@@ -191,8 +191,8 @@ Figures measure_bare(const Library& library) {
 class End {
  public:
   using SendOne = std::function<bool(const PeerId&, const std::string&)>;
-  End(std::uint64_t incarnation, Shelf& shelf, SendOne send)
-      : exchange({.incarnation = incarnation}), shelf_(shelf), send_(std::move(send)) {}
+  End(std::uint64_t incarnation, ChunkStore& chunk_store, SendOne send)
+      : exchange({.incarnation = incarnation}), chunk_store_(chunk_store), send_(std::move(send)) {}
 
   void received(const PeerId& peer, const std::string& bytes) {
     exchange.received(peer, value_of(protocol::parse_blob_message(bytes)), clock.now());
@@ -207,7 +207,8 @@ class End {
       is_done = is_done || !effects.completed.empty();
       flush();
       if (effects.jobs.empty()) return;
-      for (const Job& job : effects.jobs) exchange.answered(perform(shelf_, job), clock.now());
+      for (const Job& job : effects.jobs)
+        exchange.answered(perform(chunk_store_, job), clock.now());
     }
   }
   Duration turn() {
@@ -229,7 +230,7 @@ class End {
       unsent_.pop_front();
   }
 
-  Shelf& shelf_;
+  ChunkStore& chunk_store_;
   SendOne send_;
   std::deque<std::pair<PeerId, std::string>> unsent_;
 };
@@ -238,8 +239,8 @@ void give(const Library& library, unsigned number, const protocol::Identity& ide
           const protocol::ClientOptions& options, const std::atomic<bool>& stop) {
   const PeerId receiver("receiver");
   auto transport = value_of(protocol::make_zmq_client(identity, options));
-  SourceShelf shelf(library);
-  End end(number + 1, shelf, [&](const PeerId&, const std::string& bytes) {
+  SourceChunkStore chunk_store(library);
+  End end(number + 1, chunk_store, [&](const PeerId&, const std::string& bytes) {
     const Result<void> sent = transport->send(Endpoint::kBlob, bytes);
     return sent || sent.error().code != ErrorCode::kExhausted;
   });
@@ -255,7 +256,7 @@ void give(const Library& library, unsigned number, const protocol::Identity& ide
   }
 }
 
-Figures measure_exchange(const Library& library, Shelf& shelf) {
+Figures measure_exchange(const Library& library, ChunkStore& chunk_store) {
   const protocol::Identity identity = protocol::Identity::generate();
   auto transport = value_of(protocol::make_zmq_server(identity, {}));
   std::atomic<bool> stop = false;
@@ -268,7 +269,7 @@ Figures measure_exchange(const Library& library, Shelf& shelf) {
     });
   }
   std::map<PeerId, protocol::Connection> connections;
-  End end(100, shelf, [&](const PeerId& peer, const std::string& bytes) {
+  End end(100, chunk_store, [&](const PeerId& peer, const std::string& bytes) {
     const Result<void> sent = transport->send(connections.at(peer), bytes);
     return sent || sent.error().code != ErrorCode::kExhausted;
   });
@@ -304,7 +305,7 @@ void run() {
   std::vector<double> bare, ours, ratio, bare_cpu, our_cpu, disk;
   for (int round = 0; round < kRounds; ++round) {
     const Figures plain = measure_bare(library);
-    MemoryShelf memory;
+    MemoryChunkStore memory;
     const Figures exchanged = measure_exchange(library, memory);
     bare.push_back(plain.bytes_per_second);
     bare_cpu.push_back(plain.cpu_seconds_per_gib);
@@ -318,8 +319,8 @@ void run() {
   }
   for (int round = 0; round < 3; ++round) {
     TempFolder folder;
-    FolderShelf shelf(folder.path());
-    disk.push_back(measure_exchange(library, shelf).bytes_per_second);
+    FolderChunkStore chunk_store(folder.path());
+    disk.push_back(measure_exchange(library, chunk_store).bytes_per_second);
     std::printf("exchange into a file, synced: %.0f MB/s\n", disk.back() / 1e6);
   }
   std::printf(

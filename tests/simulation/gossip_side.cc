@@ -104,43 +104,61 @@ DaemonGossip::DaemonGossip(World& world, GossipGround& ground, GossipProcess pro
                 ground.rules.tells
                     ? [this](const NodeId&, const pb::BlobMessage& message) { overhear(message); }
                     : std::function<void(const NodeId&, const pb::BlobMessage&)>()}),
-      neighbours_(make(std::move(settings))) {}
+      peer_gossip_(make(std::move(settings))) {}
 
 DaemonGossip::~DaemonGossip() { ground_.rules.stopped(process_.name); }
 
-daemon::Neighbours DaemonGossip::make(Settings settings) {
-  const auto send = [this](const NodeId& node, const std::string& bytes) {
-    [[maybe_unused]] const Result<void> sent = end_.send(node, bytes);
-  };
-  return daemon::Neighbours({.identity = signer_,
-                             .coordinator_key = coordinator_identity().ed25519_key,
-                             .certificate = std::move(settings.certificate),
-                             .network = end_,
-                             .advertise = {},
-                             .host_label = settings.host,
-                             .slots = std::move(settings.slots),
-                             .seed = settings.seed,
-                             .pace = ground_.pace,
-                             .checks = checks()},
-                            settings.saved,
-                            {.connected = [](const NodeId&) {},
-                             .received = [](const NodeId&, const pb::BlobMessage&) {},
-                             .gone = [](const NodeId&) {},
-                             .send_gossip = send},
-                            process_.now());
+daemon::PeerGossip DaemonGossip::make(Settings settings) {
+  return daemon::PeerGossip(
+      {.identity = signer_,
+       .coordinator_key = coordinator_identity().ed25519_key,
+       .certificate = std::move(settings.certificate),
+       .network = end_,
+       .advertise = {},
+       .host_label = settings.host,
+       .slots = std::move(settings.slots),
+       .seed = settings.seed,
+       .pace = ground_.pace,
+       .checks = checks()},
+      settings.saved,
+      {.connected =
+           [this](const NodeId& node, bool dialled) {
+             peer_gossip_.gossip().connected(node, dialled, process_.now());
+           },
+       .received = [this](const NodeId& node,
+                          const pb::BlobMessage& message) { hear(node, message); },
+       .gone = [this](const NodeId& node) { peer_gossip_.gossip().disconnected(node); },
+       .moved_at = [](const NodeId&) { return Duration::min(); }},
+      process_.now());
 }
 
 std::string DaemonGossip::save() const {
   ground_.rules.saved(process_.name, signer_.node_id());
-  return neighbours_.save(process_.now());
+  return peer_gossip_.save(process_.now());
 }
 
 void DaemonGossip::overhear(const pb::BlobMessage& message) {
   tell_refusals(world_, process_, ground_.rules, table(), message);
 }
 
+void DaemonGossip::hear(const NodeId& node, const pb::BlobMessage& message) {
+  const auto gossip = protocol::parse_gossip_message(message.gossip());
+  if (gossip) return peer_gossip_.gossip().received(node, *gossip, process_.now());
+  gossip::Effects effects;
+  effects.misbehaved.push_back({node, gossip.error().message});
+  peer_gossip_.carry_out(effects, process_.now());
+}
+
 void DaemonGossip::poll() {
-  neighbours_.poll(process_.now());
+  peer_gossip_.poll(process_.now());
+  peer_gossip_.gossip().tick(process_.now());
+  const gossip::Effects effects = peer_gossip_.gossip().take_effects();
+  for (const gossip::Send& each : effects.sends) {
+    pb::BlobMessage message;
+    message.set_gossip(each.message.SerializeAsString());
+    [[maybe_unused]] const Result<void> sent = end_.send(each.peer, message.SerializeAsString());
+  }
+  peer_gossip_.carry_out(effects, process_.now());
   ground_.rules.stepped({.name = process_.name,
                          .self = signer_.node_id(),
                          .table = table(),
@@ -165,7 +183,7 @@ std::vector<daemon::Event> DaemonGossip::look(const daemon::Core& core,
   const bool kept_changed = std::exchange(kept_, kept) != kept;
   const bool objects_changed = std::exchange(objects_, whole) != whole;
   std::vector<daemon::Event> events;
-  if (!neighbours_.take_news() && !kept_changed && !objects_changed) return events;
+  if (!peer_gossip_.take_news() && !kept_changed && !objects_changed) return events;
   std::set<ExpertId> experts;
   for (const Hash& object : objects_) {
     const Object* known = world_.library.find(object);
@@ -174,8 +192,8 @@ std::vector<daemon::Event> DaemonGossip::look(const daemon::Core& core,
   }
   for (const daemon::KeptCheckpoint& each : core.kept()) experts.insert(each.expert);
   const std::vector<daemon::KeptCheckpoint> newest_first(core.kept().rbegin(), core.kept().rend());
-  daemon::Neighbours::Beside beside = neighbours_.beside(experts, process_.now());
-  neighbours_.hold(newest_first, beside, objects_, process_.now());
+  daemon::PeerGossip::Beside beside = peer_gossip_.beside(experts, process_.now());
+  peer_gossip_.hold(newest_first, beside, objects_, process_.now());
   std::ranges::move(beside.others, std::back_inserter(beside.files));
   for (const std::string& run : beside.deleted) events.emplace_back(daemon::RunGone{run});
   for (const pb::ObjectRef& file : beside.files) world_.library.add_made(file);
@@ -190,7 +208,7 @@ std::vector<daemon::Event> DaemonGossip::look(const daemon::Core& core,
 }
 
 std::vector<NodeId> DaemonGossip::seek(const Hash& object) {
-  std::vector<NodeId> found = neighbours_.seek(object, process_.now());
+  std::vector<NodeId> found = peer_gossip_.seek(object, process_.now());
   std::erase_if(found, [&](const NodeId& node) { return !end_.is_connected(node); });
   return found;
 }

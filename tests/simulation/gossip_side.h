@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gossip in a simulated cluster: a daemon's real Neighbours and the
+// Gossip in a simulated cluster: a daemon's real PeerGossip and the
 // coordinator's real FactPublisher, on the mesh. Each belongs to one process
 // and ends with it; what it saved is its host's disk's.
 #pragma once
@@ -13,7 +13,7 @@
 
 #include "coordinator/host/fact_publisher.h"
 #include "daemon/core/core.h"
-#include "daemon/host/neighbours.h"
+#include "daemon/host/peer_gossip.h"
 #include "tests/simulation/authority.h"
 #include "tests/simulation/gossip_rules.h"
 #include "tests/simulation/peer_mesh.h"
@@ -65,17 +65,18 @@ class DaemonGossip {
   // Who says that it holds this and is connected; others are dialled.
   std::vector<NodeId> seek(const Hash& object);
   std::string save() const;
-  std::uint64_t incarnation() const { return neighbours_.incarnation(); }
+  std::uint64_t incarnation() const { return peer_gossip_.incarnation(); }
   void vanishes() { end_.vanishes(); }
   // As the other side of a connection that somebody else made.
   MeshEnd& end() { return end_; }
-  const gossip::Table& table() const { return neighbours_.table(); }
+  const gossip::Table& table() const { return peer_gossip_.table(); }
   Now now() const { return process_.now(); }
-  bool hears_coordinator() const { return end_.is_connected(neighbours_.coordinator()); }
+  bool hears_coordinator() const { return end_.is_connected(peer_gossip_.coordinator()); }
 
  private:
-  daemon::Neighbours make(Settings settings);
+  daemon::PeerGossip make(Settings settings);
   void poll();
+  void hear(const NodeId& node, const pb::BlobMessage& message);
   void overhear(const pb::BlobMessage& message);
 
   World& world_;
@@ -83,7 +84,7 @@ class DaemonGossip {
   GossipProcess process_;
   SimulatedSigner signer_;
   MeshEnd end_;
-  daemon::Neighbours neighbours_;
+  daemon::PeerGossip peer_gossip_;
   std::string kept_;  // as last told
   std::vector<Hash> objects_;
   unsigned looks_ = 0;

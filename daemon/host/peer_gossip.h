@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's side of gossip: says what this node is and holds, learns where
-// everything is, and keeps the connections to other nodes that this takes.
-// Chunks over the same connections are the host's business.
+// The daemon's side of gossip: publishes what this node is and holds, and
+// learns which node holds which object. It keeps the connections to other nodes
+// that this takes; the host sends chunks over the same connections.
 //
-// One thread, the loop's. Failure rule: whatever comes from others changes
-// nothing but the table of records.
+// ON FAILURE: a message of another node changes the table of records at most.
+// THREADS: one, the loop's.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@
 
 namespace skerry::daemon {
 
-struct NeighboursParts {
+struct PeerGossipParts {
   const protocol::Signer& identity;
   std::string coordinator_key;  // Ed25519
   pb::Certificate certificate;
@@ -40,35 +40,32 @@ struct NeighboursParts {
 
 inline constexpr std::uint64_t kOthersBytes = std::uint64_t{256} << 20;
 
-class Neighbours {
+class PeerGossip {
  public:
-  // What happens on the connections to other nodes, but for gossip.
+  // What happens on the connections to other nodes.
   struct Hooks {
-    std::function<void(const NodeId&)> connected;
+    std::function<void(const NodeId&, bool dialled)> connected;
     std::function<void(const NodeId&, pb::BlobMessage)> received;
     std::function<void(const NodeId&)> gone;
-    // Serialised BlobMessage, to a node or the coordinator; may be dropped.
-    std::function<void(const NodeId&, std::string)> send_gossip;
+    // When the last chunk moved to or from a connected node.
+    std::function<Duration(const NodeId&)> moved_at;
   };
   // `saved`: what save() gave in an earlier life, or empty.
-  Neighbours(NeighboursParts parts, const std::string& saved, Hooks hooks, Now now);
+  PeerGossip(PeerGossipParts parts, const std::string& saved, Hooks hooks, Now now);
 
   const NodeId& coordinator() const { return verifier_.coordinator(); }
   const pb::Certificate& certificate() const { return parts_.certificate; }
 
-  // The coordinator's connection is the host's; gossip rides on it.
-  void coordinator_opened(Now now) { gossip_.connected(coordinator(), true, now); }
-  void coordinator_lost() { gossip_.disconnected(coordinator()); }
-  void heard(const NodeId& peer, const std::string& gossip, Now now);
+  gossip::Gossip& gossip() { return gossip_; }
   // The address that the coordinator sees this node dial from.
   void seen_as(const std::string& address);
 
-  // What came over connections to nodes, and what is due. True: perhaps not
-  // all; again before waiting.
+  // Handles what has arrived over the connections to nodes.
+  // RETURNS: true if there may be more: call again before waiting.
   bool poll(Now now);
+  // Carries out what gossip wants, except its sends.
+  void carry_out(const gossip::Effects& effects, Now now);
   std::vector<int> descriptors() const { return parts_.network.descriptors(); }
-  Duration wake_at() const { return gossip_.wake_at(); }
-  void chunk_moved(const NodeId& peer, Now now) { moved_at_[peer] = now.boot; }
   Result<void> send(const NodeId& peer, std::string_view bytes) {
     return parts_.network.send(peer, bytes);
   }
@@ -102,7 +99,6 @@ class Neighbours {
 
  private:
   void on_peer(protocol::PeerEvent event, Now now);
-  void carry_out(Now now);
   void shut_out(const NodeId& peer, Duration until, const std::string& why);
   void dial(const gossip::Record& node);
   void say(const pb::RecordBody& body, Now now);
@@ -110,14 +106,13 @@ class Neighbours {
   std::string address() const;
   void note_turned_away(const protocol::PeerTurnedAway& away, Now now);
 
-  NeighboursParts parts_;
+  PeerGossipParts parts_;
   Hooks hooks_;
   gossip::Verifier verifier_;
   gossip::Gossip gossip_;
   std::string seen_;                              // the host that others see
   std::string said_;                              // the node's fact as last said
   std::map<ExpertId, std::string> said_experts_;  // the checkpoint, also of an earlier life
-  std::map<NodeId, Duration> moved_at_;           // the last chunk, of connected peers
   bool news_ = true;
   std::uint64_t turned_away_ = 0;  // since it was last told
   Duration turned_away_told_{};

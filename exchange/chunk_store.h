@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where an exchange's objects lie. perform() runs a job on one; ObjectShelf
-// keeps whole objects durably (daemon, coordinator), FolderShelf keeps files in
-// a folder, and parts of checkpoints as safetensors files (people's clients).
+// Where an exchange reads and writes chunks. perform() runs a job on one.
+// ObjectChunkStore keeps whole objects durably, for coordinator and daemon.
+// FolderChunkStore keeps files in a folder, and parts of checkpoints as
+// safetensors files, for the command line.
 #pragma once
 
 #include <functional>
@@ -17,9 +18,9 @@
 
 namespace skerry::exchange {
 
-class Shelf {
+class ChunkStore {
  public:
-  virtual ~Shelf() = default;
+  virtual ~ChunkStore() = default;
   virtual Result<std::vector<Hash>> open(const storage::NamedManifest& object,
                                          const std::vector<std::string>& parts) = 0;
   virtual Result<void> write(const Hash& object, const Hash& chunk, std::string_view bytes) = 0;
@@ -30,13 +31,14 @@ class Shelf {
   virtual Result<void> find(const Hash& object) = 0;
 };
 
-// Thread rule: as the shelf's.
-Answer perform(Shelf& shelf, const Job& job);
+// THREADS: as the chunk store's.
+Answer perform(ChunkStore& chunk_store, const Job& job);
 
-// Thread rule: as ObjectStore. Keeps objects whole: parts are not for it.
-class ObjectShelf final : public Shelf {
+// Keeps objects whole, and refuses parts.
+// THREADS: as ObjectStore.
+class ObjectChunkStore final : public ChunkStore {
  public:
-  explicit ObjectShelf(storage::ObjectStore& objects) : objects_(objects) {}
+  explicit ObjectChunkStore(storage::ObjectStore& objects) : objects_(objects) {}
   Result<std::vector<Hash>> open(const storage::NamedManifest& object,
                                  const std::vector<std::string>& parts) override;
   Result<void> write(const Hash& object, const Hash& chunk, std::string_view bytes) override;
@@ -48,13 +50,14 @@ class ObjectShelf final : public Shelf {
   storage::ObjectStore& objects_;
 };
 
-// One thread at a time. What is received lies at FOLDER/<hex of the object>
-// once it is sealed, and at that name + ".partial" before, from where an
-// interrupted transfer goes on; the caller clears the folder up.
-class FolderShelf final : public Shelf {
+// Writes an object to FOLDER/<hex of the object>.partial, and renames it
+// without the ending once it is sealed. An interrupted transfer goes on from
+// the partial file. The caller clears the folder up.
+// THREADS: one at a time.
+class FolderChunkStore final : public ChunkStore {
  public:
   // `folder` exists, or nothing is ever received.
-  explicit FolderShelf(std::string folder) : folder_(std::move(folder)) {}
+  explicit FolderChunkStore(std::string folder) : folder_(std::move(folder)) {}
   // Offers a file where it lies.
   Result<void> offer(const storage::NamedManifest& object, const std::string& path);
   std::string path_of(const Hash& object) const;

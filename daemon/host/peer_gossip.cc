@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/host/neighbours.h"
+#include "daemon/host/peer_gossip.h"
 
 #include <algorithm>
 
@@ -9,7 +9,6 @@
 #include "daemon/core/objects.h"
 #include "gossip/router_parts.h"
 #include "protocol/limits.h"
-#include "protocol/validate_gossip.h"
 
 namespace skerry::daemon {
 namespace {
@@ -21,7 +20,7 @@ constexpr Duration kTellEvery = std::chrono::minutes(1);
 constexpr std::size_t kRemembered = 8192;  // records that were found genuine
 constexpr std::size_t kSought = 8;         // holders of one object
 
-gossip::Config config_of(const NeighboursParts& parts, const std::string& saved, Now now) {
+gossip::Config config_of(const PeerGossipParts& parts, const std::string& saved, Now now) {
   gossip::Config config = parts.pace;
   config.coordinator_key = parts.coordinator_key;
   config.certificate = parts.certificate;
@@ -42,7 +41,7 @@ protocol::HostPort host_and_port(const std::string& url) {
 
 }  // namespace
 
-Neighbours::Neighbours(NeighboursParts parts, const std::string& saved, Hooks hooks, Now now)
+PeerGossip::PeerGossip(PeerGossipParts parts, const std::string& saved, Hooks hooks, Now now)
     : parts_(std::move(parts)),
       hooks_(std::move(hooks)),
       verifier_(parts_.coordinator_key, kRemembered, parts_.checks),
@@ -57,8 +56,7 @@ Neighbours::Neighbours(NeighboursParts parts, const std::string& saved, Hooks ho
     if (record.key.kind == gossip::Kind::kRevocation && !record.body.withdrawn()) {
       parts_.network.shut_out(record.key.subject, {}, Duration::max());
     }
-    // Said in an earlier life; what is kept still is said again before it could
-    // be missed.
+    // An earlier process said it. What is still kept is repeated in time.
     if (record.key.kind == gossip::Kind::kExpert && record.key.author == gossip_.self() &&
         !record.body.withdrawn()) {
       said_experts_[{record.key.run, record.key.expert}] =
@@ -67,56 +65,36 @@ Neighbours::Neighbours(NeighboursParts parts, const std::string& saved, Hooks ho
   });
 }
 
-void Neighbours::heard(const NodeId& peer, const std::string& bytes, Now now) {
-  const Result<pb::GossipMessage> message = protocol::parse_gossip_message(bytes);
-  if (message) return gossip_.received(peer, *message, now);
-  if (peer == coordinator()) {
-    log_warning("gossip of the coordinator was not valid: " + message.error().message);
-  } else {
-    shut_out(peer, now.boot + kShutOut, message.error().message);
-  }
-}
-
-void Neighbours::misbehaved(const NodeId& peer, const std::string& why, Now now) {
+void PeerGossip::misbehaved(const NodeId& peer, const std::string& why, Now now) {
   if (peer != coordinator()) shut_out(peer, now.boot + kShutOut, why);
 }
 
-void Neighbours::shut_out(const NodeId& peer, Duration until, const std::string& why) {
+void PeerGossip::shut_out(const NodeId& peer, Duration until, const std::string& why) {
   log_warning("a node is shut out", {{"node", peer}, {"why", why}});
   const bool was_connected = parts_.network.is_connected(peer);
   parts_.network.shut_out(peer, {}, until);
-  gossip_.disconnected(peer);
   if (was_connected) hooks_.gone(peer);
 }
 
 // ---- Connections ----
 
-bool Neighbours::poll(Now now) {
-  const bool busy =
-      parts_.network.poll([&](protocol::PeerEvent event) { on_peer(std::move(event), now); });
-  gossip_.tick(now);
-  carry_out(now);
-  return busy;
+bool PeerGossip::poll(Now now) {
+  return parts_.network.poll([&](protocol::PeerEvent event) { on_peer(std::move(event), now); });
 }
 
-void Neighbours::on_peer(protocol::PeerEvent event, Now now) {
+void PeerGossip::on_peer(protocol::PeerEvent event, Now now) {
   if (const auto* connected = std::get_if<protocol::PeerConnected>(&event)) {
-    moved_at_[connected->peer] = now.boot;
-    hooks_.connected(connected->peer);
-    gossip_.connected(connected->peer, connected->dialled, now);
+    hooks_.connected(connected->peer, connected->dialled);
   } else if (auto* message = std::get_if<protocol::PeerMessage>(&event)) {
-    if (message->message.has_gossip()) return heard(message->peer, message->message.gossip(), now);
     hooks_.received(message->peer, std::move(message->message));
   } else if (const auto* gone = std::get_if<protocol::PeerGone>(&event)) {
-    moved_at_.erase(gone->peer);
-    gossip_.disconnected(gone->peer);
     hooks_.gone(gone->peer);
   } else {
     note_turned_away(std::get<protocol::PeerTurnedAway>(event), now);
   }
 }
 
-void Neighbours::note_turned_away(const protocol::PeerTurnedAway& away, Now now) {
+void PeerGossip::note_turned_away(const protocol::PeerTurnedAway& away, Now now) {
   ++turned_away_;
   if (now.boot < turned_away_told_ + kTellEvery) return;
   turned_away_told_ = now.boot;
@@ -125,20 +103,12 @@ void Neighbours::note_turned_away(const protocol::PeerTurnedAway& away, Now now)
       {{"address", away.address}, {"why", away.why}, {"times", std::exchange(turned_away_, 0)}});
 }
 
-void Neighbours::carry_out(Now now) {
-  gossip::Effects effects = gossip_.take_effects();
+void PeerGossip::carry_out(const gossip::Effects& effects, Now now) {
   news_ = news_ || !effects.news.empty();
-  for (const gossip::Send& each : effects.sends) {
-    pb::BlobMessage message;
-    message.set_gossip(each.message.SerializeAsString());
-    hooks_.send_gossip(each.peer, message.SerializeAsString());
-  }
   for (const gossip::Dial& each : effects.dials) dial(*each.node);
   for (const NodeId& peer : effects.releases) {
-    const auto moved = moved_at_.find(peer);
-    if (moved != moved_at_.end() && now.boot < moved->second + kIdle) continue;
+    if (now.boot - kIdle < hooks_.moved_at(peer)) continue;
     parts_.network.close(peer);
-    gossip_.disconnected(peer);
     hooks_.gone(peer);
   }
   for (const gossip::Misbehaved& each : effects.misbehaved) {
@@ -154,7 +124,7 @@ void Neighbours::carry_out(Now now) {
   }
 }
 
-void Neighbours::dial(const gossip::Record& node) {
+void PeerGossip::dial(const gossip::Record& node) {
   const Result<void> dialled =
       parts_.network.dial(node.body.node().address(), gossip::certified(node).ed25519_key());
   if (!dialled)
@@ -164,11 +134,11 @@ void Neighbours::dial(const gossip::Record& node) {
 
 // ---- What is said ----
 
-void Neighbours::seen_as(const std::string& address) {
+void PeerGossip::seen_as(const std::string& address) {
   if (!address.empty() && address.size() < protocol::kRecordTextBytes / 2) seen_ = address;
 }
 
-std::string Neighbours::address() const {
+std::string PeerGossip::address() const {
   std::string listens = parts_.network.listens_at();
   if (listens.empty()) return {};
   if (!parts_.advertise.empty()) return "tcp://" + parts_.advertise;
@@ -177,12 +147,12 @@ std::string Neighbours::address() const {
   return seen_.empty() ? std::string() : protocol::tcp_url(seen_, own.port);
 }
 
-void Neighbours::say(const pb::RecordBody& body, Now now) {
+void PeerGossip::say(const pb::RecordBody& body, Now now) {
   const Result<void> said = gossip_.say(body, now);
   if (!said) log_warning("cannot be told to other nodes: " + said.error().message);
 }
 
-void Neighbours::hold(const std::vector<KeptCheckpoint>& kept, const Beside& beside,
+void PeerGossip::hold(const std::vector<KeptCheckpoint>& kept, const Beside& beside,
                       const std::vector<Hash>& objects, Now now) {
   pb::RecordBody body;
   pb::NodeRecord& node = *body.mutable_node();
@@ -216,7 +186,7 @@ void Neighbours::hold(const std::vector<KeptCheckpoint>& kept, const Beside& bes
   say_experts(held, now);
 }
 
-void Neighbours::say_experts(const std::vector<KeptCheckpoint>& kept, Now now) {
+void PeerGossip::say_experts(const std::vector<KeptCheckpoint>& kept, Now now) {
   std::map<ExpertId, std::string> now_said;
   for (const KeptCheckpoint& each : kept) {
     now_said[each.expert] = each.object.manifest();
@@ -253,7 +223,7 @@ void Neighbours::say_experts(const std::vector<KeptCheckpoint>& kept, Now now) {
 
 // ---- What is learnt ----
 
-std::vector<NodeId> Neighbours::seek(const Hash& object, Now now) {
+std::vector<NodeId> PeerGossip::seek(const Hash& object, Now now) {
   std::vector<NodeId> found;
   for (const gossip::Holder& holder : gossip::holders_of(table(), object.raw(), now)) {
     if (holder.node == gossip_.self()) continue;
@@ -266,7 +236,7 @@ std::vector<NodeId> Neighbours::seek(const Hash& object, Now now) {
   return found;
 }
 
-Neighbours::Beside Neighbours::beside(const std::set<ExpertId>& experts, Now now) const {
+PeerGossip::Beside PeerGossip::beside(const std::set<ExpertId>& experts, Now now) const {
   Beside beside;
   std::set<std::string> named;
   const auto add = [&](const pb::ObjectRef& file, std::vector<pb::ObjectRef>& files) {

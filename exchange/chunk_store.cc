@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "exchange/shelf.h"
+#include "exchange/chunk_store.h"
 
 #include <filesystem>
 
@@ -43,60 +43,64 @@ Answer refuse(const Job& job, const Error& error) {
       job);
 }
 
-Answer perform(Shelf& shelf, const Job& job) {
+Answer perform(ChunkStore& chunk_store, const Job& job) {
   return std::visit(
       Overloaded{[&](const OpenObject& open) -> Answer {
-                   return ObjectOpened{open.object.name, shelf.open(open.object, open.parts)};
+                   return ObjectOpened{open.object.name, chunk_store.open(open.object, open.parts)};
                  },
                  [&](const WriteChunk& write) -> Answer {
                    return ChunkWritten{write.object, write.chunk,
-                                       shelf.write(write.object, write.chunk, write.bytes)};
+                                       chunk_store.write(write.object, write.chunk, write.bytes)};
                  },
                  [&](const SealObject& seal) -> Answer {
-                   return ObjectSealed{seal.object, shelf.seal(seal.object)};
+                   return ObjectSealed{seal.object, chunk_store.seal(seal.object)};
                  },
                  [&](const ReadChunk& read) -> Answer {
                    return ChunkRead{read.peer, read.request, read.object, read.chunk,
-                                    shelf.read(read.object, read.chunk)};
+                                    chunk_store.read(read.object, read.chunk)};
                  },
                  [&](const FindObject& find) -> Answer {
-                   return ObjectFound{find.peer, find.object, shelf.find(find.object)};
+                   return ObjectFound{find.peer, find.object, chunk_store.find(find.object)};
                  }},
       job);
 }
 
-Result<std::vector<Hash>> ObjectShelf::open(const storage::NamedManifest& object,
-                                            const std::vector<std::string>& parts) {
+Result<std::vector<Hash>> ObjectChunkStore::open(const storage::NamedManifest& object,
+                                                 const std::vector<std::string>& parts) {
   if (!parts.empty()) return fail(ErrorCode::kInvalid, "objects are kept whole here");
   return objects_.begin(object);
 }
 
-Result<void> ObjectShelf::write(const Hash& object, const Hash& chunk, std::string_view bytes) {
+Result<void> ObjectChunkStore::write(const Hash& object, const Hash& chunk,
+                                     std::string_view bytes) {
   return objects_.put(object, chunk, bytes);
 }
 
-Result<void> ObjectShelf::seal(const Hash& object) { return objects_.seal(object); }
+Result<void> ObjectChunkStore::seal(const Hash& object) { return objects_.seal(object); }
 
-Result<std::string> ObjectShelf::read(const Hash& object, const Hash& chunk) {
+Result<std::string> ObjectChunkStore::read(const Hash& object, const Hash& chunk) {
   return objects_.has(object) ? objects_.read(object, chunk)
                               : objects_.read_received(object, chunk);
 }
 
-Result<void> ObjectShelf::find(const Hash& object) {
+Result<void> ObjectChunkStore::find(const Hash& object) {
   if (objects_.has(object)) return {};
   return fail(ErrorCode::kNotFound, text("object ", object.short_hex(), " is not here"));
 }
 
-std::string FolderShelf::path_of(const Hash& object) const { return folder_ + "/" + object.hex(); }
+std::string FolderChunkStore::path_of(const Hash& object) const {
+  return folder_ + "/" + object.hex();
+}
 
-Result<void> FolderShelf::offer(const storage::NamedManifest& object, const std::string& path) {
+Result<void> FolderChunkStore::offer(const storage::NamedManifest& object,
+                                     const std::string& path) {
   ASSIGN_OR_RETURN(storage::Layout layout, layout_of(object.manifest, {}));
   offered_[object.name] = {object.encoded, path, std::move(layout)};
   return {};
 }
 
-Result<std::vector<Hash>> FolderShelf::open(const storage::NamedManifest& object,
-                                            const std::vector<std::string>& parts) {
+Result<std::vector<Hash>> FolderChunkStore::open(const storage::NamedManifest& object,
+                                                 const std::vector<std::string>& parts) {
   const std::vector<storage::Chunk> chunks = storage::distinct_chunks(object.manifest, parts);
   std::vector<Hash> present;
   if (std::filesystem::exists(path_of(object.name))) {
@@ -116,7 +120,8 @@ Result<std::vector<Hash>> FolderShelf::open(const storage::NamedManifest& object
   return present;
 }
 
-Result<void> FolderShelf::write(const Hash& object, const Hash& chunk, std::string_view bytes) {
+Result<void> FolderChunkStore::write(const Hash& object, const Hash& chunk,
+                                     std::string_view bytes) {
   const auto found = receiving_.find(object);
   if (found == receiving_.end())
     return fail(ErrorCode::kNotFound, text("object ", object.short_hex(), " is not open"));
@@ -125,7 +130,7 @@ Result<void> FolderShelf::write(const Hash& object, const Hash& chunk, std::stri
   return {};
 }
 
-Result<void> FolderShelf::seal(const Hash& object) {
+Result<void> FolderChunkStore::seal(const Hash& object) {
   const auto found = receiving_.find(object);
   if (found == receiving_.end()) {
     if (std::filesystem::exists(path_of(object))) return {};
@@ -140,12 +145,12 @@ Result<void> FolderShelf::seal(const Hash& object) {
   return {};
 }
 
-Result<void> FolderShelf::find(const Hash& object) {
+Result<void> FolderChunkStore::find(const Hash& object) {
   if (offered_.contains(object)) return {};
   return fail(ErrorCode::kNotFound, text("object ", object.short_hex(), " is not offered"));
 }
 
-Result<std::string> FolderShelf::read(const Hash& object, const Hash& chunk) {
+Result<std::string> FolderChunkStore::read(const Hash& object, const Hash& chunk) {
   if (const auto open = receiving_.find(object); open != receiving_.end()) {
     if (chunk == object) return open->second.manifest;
     return open->second.writer->read(chunk);

@@ -15,9 +15,9 @@
 
 namespace skerry::exchange {
 
-class Telling {
+class Availability {
  public:
-  Telling(const Config& config, Effects& effects) : config_(config), effects_(effects) {}
+  Availability(const Config& config, Effects& effects) : config_(config), effects_(effects) {}
 
   // Of an object that is not being received: the disk knows.
   void find(const PeerId& peer, const Hash& object);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "exchange/telling.h"
+#include "exchange/availability.h"
 
 #include "protocol/limits.h"
 
@@ -8,14 +8,14 @@ namespace skerry::exchange {
 // A peer that asks for more at once asks again for what was dropped.
 constexpr std::size_t kMostFinding = 64;
 
-void Telling::find(const PeerId& peer, const Hash& object) {
+void Availability::find(const PeerId& peer, const Hash& object) {
   std::size_t& finding = finding_[peer];
   if (finding >= kMostFinding) return;
   ++finding;
   effects_.jobs.emplace_back(FindObject{peer, object});
 }
 
-void Telling::found(const ObjectFound& answer, const ChunkSet* held) {
+void Availability::found(const ObjectFound& answer, const ChunkSet* held) {
   const auto asker = finding_.find(answer.peer);
   if (asker == finding_.end()) return;
   if (--asker->second == 0) finding_.erase(asker);
@@ -23,14 +23,14 @@ void Telling::found(const ObjectFound& answer, const ChunkSet* held) {
   add_map(answer.peer, answer.object).set_whole(answer.outcome.has_value());
 }
 
-void Telling::tell(const PeerId& peer, const Hash& object, const ChunkSet& held) {
+void Availability::tell(const PeerId& peer, const Hash& object, const ChunkSet& held) {
   audiences_[object].peers.insert(peer);
   pb::ChunkMap& map = add_map(peer, object);
   map.set_receiving(true);
   map.set_bits(held.bits());
 }
 
-void Telling::gained(const Hash& object, ChunkIndex chunk, Now now) {
+void Availability::gained(const Hash& object, ChunkIndex chunk, Now now) {
   const auto audience = audiences_.find(object);
   if (audience == audiences_.end()) return;
   audience->second.news.push_back(chunk);
@@ -40,7 +40,7 @@ void Telling::gained(const Hash& object, ChunkIndex chunk, Now now) {
   }
 }
 
-void Telling::spread(const Hash& object, Audience& audience, Now now) {
+void Availability::spread(const Hash& object, Audience& audience, Now now) {
   for (const PeerId& peer : audience.peers) {
     pb::ChunkMap& map = add_map(peer, object);
     map.set_receiving(true);
@@ -50,14 +50,14 @@ void Telling::spread(const Hash& object, Audience& audience, Now now) {
   audience.told = now.boot;
 }
 
-void Telling::ended(const Hash& object, const ChunkSet& held) {
+void Availability::ended(const Hash& object, const ChunkSet& held) {
   const auto audience = audiences_.find(object);
   if (audience == audiences_.end()) return;
   for (const PeerId& peer : audience->second.peers) add_map(peer, object).set_bits(held.bits());
   audiences_.erase(audience);
 }
 
-void Telling::disconnected(const PeerId& peer) {
+void Availability::disconnected(const PeerId& peer) {
   finding_.erase(peer);
   for (auto at = audiences_.begin(); at != audiences_.end();) {
     at->second.peers.erase(peer);
@@ -65,14 +65,14 @@ void Telling::disconnected(const PeerId& peer) {
   }
 }
 
-void Telling::tick(Now now) {
+void Availability::tick(Now now) {
   for (auto& [object, audience] : audiences_) {
     if (!audience.news.empty() && audience.told + config_.map_interval <= now.boot)
       spread(object, audience, now);
   }
 }
 
-std::optional<Duration> Telling::wake_at() const {
+std::optional<Duration> Availability::wake_at() const {
   std::optional<Duration> wake;
   for (const auto& [object, audience] : audiences_) {
     if (audience.news.empty()) continue;
@@ -82,7 +82,7 @@ std::optional<Duration> Telling::wake_at() const {
   return wake;
 }
 
-pb::ChunkMap& Telling::add_map(const PeerId& peer, const Hash& object) {
+pb::ChunkMap& Availability::add_map(const PeerId& peer, const Hash& object) {
   Send& send = effects_.sends.emplace_back();
   send.peer = peer;
   pb::ChunkMap& map = *send.message.mutable_map();
