@@ -38,9 +38,11 @@ Result<Identity> parse_identity(std::string_view content, const std::filesystem:
       if (auto identity = Identity::from_seed(*seed)) return identity;
     }
   }
-  return fail(ErrorCode::kCorrupt,
-              text(path.string(), " is not an identity file: expected \"", kFileHeader,
-                   "\" and 64 hex digits. Restore it, or remove it to become a new node"));
+  return fail(
+      ErrorCode::kInvalid,
+      text(path.string(), " is not an identity file: expected \"", kFileHeader,
+           "\" and 64 hexadecimal digits, found ", content.size(),
+           " other bytes; put back a copy of it, since others know this machine by its key"));
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ class Identity final : public Signer {
   static Result<Identity> from_seed(std::string_view seed);
   // Reads the file that load_or_create() wrote. If others can read the file,
   // logs a warning and uses it.
-  // ON FAILURE: kNotFound if there is no file, kCorrupt if it is no identity.
+  // ON FAILURE: kNotFound if there is no file, kInvalid if it is no identity.
   static Result<Identity> load(const std::filesystem::path& path);
   // As load(). If there is no file, generates an identity and writes it: mode
   // 0600, atomically, synced with its folder.

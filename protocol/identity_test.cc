@@ -65,7 +65,7 @@ TEST(Identity, CorruptFileIsAnErrorAndStays) {
   std::ofstream(path) << "skerry-identity-1 abcdef\n";
   const auto loaded = Identity::load_or_create(path);
   ASSERT_FALSE(loaded);
-  EXPECT_EQ(loaded.error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(loaded.error().code, ErrorCode::kInvalid);
   EXPECT_THAT(loaded.error().message, HasSubstr(path.string()));
 }
 

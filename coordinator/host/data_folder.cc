@@ -67,6 +67,13 @@ Result<void> change_places(const fs::path& mine, const fs::path& other) {
   return {};
 }
 
+bool is_inside(const fs::path& inner, const fs::path& outer) {
+  std::error_code error;
+  const fs::path there = fs::weakly_canonical(inner, error);
+  const fs::path from_outer = there.lexically_relative(fs::weakly_canonical(outer, error));
+  return !from_outer.empty() && *from_outer.begin() != "..";
+}
+
 struct View {
   std::unique_ptr<storage::Store> store;
   std::unique_ptr<const storage::ObjectStore> objects;
@@ -168,13 +175,13 @@ Result<std::vector<std::string>> copy_into(const fs::path& from, const fs::path&
   const fs::path scratch = to / "reading";
   std::set<Hash> lacking;
   std::vector<NamedObject> named;
+  ASSIGN_OR_RETURN(const protocol::Identity identity,
+                   protocol::Identity::load(DataFolder{from}.identity_file()));
   ASSIGN_OR_RETURN(const DataFolder target, open_data_folder(to));
   TRY(copy_secret(DataFolder{from}.identity_file(), target.identity_file()));
   std::error_code ignored;
   if (fs::exists(DataFolder{from}.admin_file(), ignored))
     TRY(copy_secret(DataFolder{from}.admin_file(), target.admin_file()));
-  ASSIGN_OR_RETURN(const protocol::Identity identity,
-                   protocol::Identity::load_or_create(target.identity_file()));
   {
     ASSIGN_OR_RETURN(View source, view_folder(from, identity, scratch));
     ASSIGN_OR_RETURN(lacking, copy_objects(source, *target.objects, is_last_attempt));
@@ -237,7 +244,14 @@ Result<std::vector<std::string>> copy_data_folder(const fs::path& from, const fs
     return fail(ErrorCode::kNotFound, text(from.string(), " is no data folder of a coordinator"));
   }
   if (restore && !fs::exists(from / kCopyMark, error)) {
-    return fail(ErrorCode::kInvalid, text(from.string(), " is no complete backup"));
+    return fail(ErrorCode::kInvalid,
+                text(from.string(), " is no complete backup: it lacks the file ", kCopyMark,
+                     ", which `skerry-coordinator backup` writes last; restore another one, or, if "
+                     "this is the coordinator's own folder, start on it without restore"));
+  }
+  if (is_inside(to, from)) {
+    return fail(ErrorCode::kInvalid, text(to.string(), " lies in ", from.string(),
+                                          ", which is copied: name a folder outside of it"));
   }
   if (fs::exists(to, error) && !fs::is_empty(to, error)) {
     return fail(ErrorCode::kConflict,

@@ -148,6 +148,22 @@ TEST_F(DataFolderCopy, LacksNothingOfAFolderThatIsWhole) {
   EXPECT_THAT(folder.objects->partials(), IsEmpty());
 }
 
+TEST_F(DataFolderCopy, DoesNotCopyAFolderIntoItself) {
+  for (const std::filesystem::path& to : {from_ / "inside", from_ / "objects" / ".." / "inside"}) {
+    const auto copied = copy_data_folder(from_, to, std::nullopt);
+    ASSERT_FALSE(copied);
+    EXPECT_EQ(copied.error().code, ErrorCode::kInvalid);
+    EXPECT_FALSE(std::filesystem::exists(from_ / "inside"));
+  }
+  EXPECT_THAT(back_up(), IsEmpty()) << "beside it, under a name that begins alike, is no matter";
+}
+
+TEST_F(DataFolderCopy, SaysWhatAFolderLacksToBeABackup) {
+  const auto restored = copy_data_folder(from_, restored_, Restore{0, Core::Tokens::kKeep});
+  ASSERT_FALSE(restored);
+  EXPECT_THAT(restored.error().message, ::testing::HasSubstr("backup-complete"));
+}
+
 TEST_F(DataFolderCopy, KeepsWhatCanBeReadOfAFileThatTheDiskDamaged) {
   flip_byte(file_of(shard_), 100);
   EXPECT_THAT(back_up(), ElementsAre(line_on_shard()));

@@ -189,11 +189,19 @@ Result<int> back_up(const Options& options) {
 }
 
 Result<int> restore(const Options& options) {
+  const auto with_advice = [&](const Error& error) {
+    if (error.code != ErrorCode::kCorrupt) return error;
+    return fail(error.code,
+                text("cannot restore ", options.copy, ": this backup is damaged (", error.message,
+                     "); restore an earlier one, or begin a fresh store under the coordinator's "
+                     "identity with `skerry-coordinator restore --fresh --data FOLDER`"));
+  };
   ASSIGN_OR_RETURN(
       const std::vector<std::string> lacking,
       copy_data_folder(options.copy, options.data,
                        Restore{SystemClock().now().unix_ms,
-                               options.keep_tokens ? Core::Tokens::kKeep : Core::Tokens::kExpire}));
+                               options.keep_tokens ? Core::Tokens::kKeep : Core::Tokens::kExpire})
+          .map_error(with_advice));
   std::cout << "restored to " << options.data
             << ": work since the backup is discarded, and later leases are fenced\n";
   if (!options.keep_tokens)

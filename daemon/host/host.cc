@@ -116,6 +116,8 @@ void Host::on_transport(protocol::ClientEvent event) {
       log_warning(
           "the coordinator's key is not the one this node was enrolled with, or it is too busy",
           {{"endpoint", protocol::to_string(refused->endpoint)}});
+    } else if (refused->endpoint != protocol::Endpoint::kControl) {
+      // The coordinator refuses the blob connection for the same reason.
     } else if (++refusals_ == 1) {
       log_warning("the coordinator does not know this node's key");
     } else if (refusals_ >= kRefusalsAllowed) {
