@@ -216,6 +216,19 @@ class Soak:
         }
 
 
+def positive(kind):
+    """An argparse type: a number above zero."""
+
+    def parse(word):
+        value = kind(word)
+        if not value > 0:
+            raise argparse.ArgumentTypeError(f"expected a number above 0, found {word}")
+        return value
+
+    parse.__name__ = kind.__name__  # argparse names it where the word is no number
+    return parse
+
+
 def main():
     parser = argparse.ArgumentParser(
         prog="./dev crash",
@@ -223,7 +236,7 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--bin", default="build/bin")
-    parser.add_argument("--minutes", type=float, default=2)
+    parser.add_argument("--minutes", type=positive(float), default=2)
     parser.add_argument(
         "--seed", type=int, default=1, help="of the first story; the others count on from it"
     )
@@ -238,11 +251,11 @@ def main():
     )
     parser.add_argument(
         "--real-steps",
-        type=int,
+        type=positive(int),
         default=STEPS,
         help="that it trains each expert; fewer where a step is slow",
     )
-    parser.add_argument("--hang-seconds", type=float, default=HANG_LIMIT)
+    parser.add_argument("--hang-seconds", type=positive(float), default=HANG_LIMIT)
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument(
         "--stops", action="store_true", help="stop, continue and cut off; no program may end"
