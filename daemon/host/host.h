@@ -63,11 +63,12 @@ struct HostOptions {
 
 // Who this node is to others, and the connections to them.
 struct PeerParts {
-  const protocol::Identity& identity;
+  const protocol::Signer& identity;
   std::string coordinator_key;  // Ed25519
   pb::Certificate certificate;
   protocol::PeerLinks& network;
-  gossip::Config pace = {};  // as NeighboursParts has it
+  gossip::Config pace = {};            // as NeighboursParts has it
+  gossip::SignatureChecks checks = {};  // likewise
 };
 
 // What main.cc builds and owns. LIFETIME: all of it outlives the host.

@@ -26,7 +26,8 @@ void Host::make_neighbours(const std::string& records) {
                         .host_label = options_.host_label,
                         .slots = {},
                         .seed = options_.incarnation,
-                        .pace = peers.pace};
+                        .pace = peers.pace,
+                        .checks = peers.checks};
   for (const DeviceSlot& slot : options_.slots) parts.slots.push_back(slot.description);
   Neighbours::Hooks hooks{// Its hello goes before anything else.
                           .connected =
