@@ -104,14 +104,7 @@ void DaemonMachine::launch() {
     return ended(Death::kKilled);
   }
   objects_ = std::move(*objects);
-  for (const storage::ObjectInfo& info : objects_->list()) {
-    const Object* const object = world_.library.find(info.name);
-    const bool is_made_here = object == nullptr && info.kind == storage::ManifestKind::kFile;
-    if (!is_made_here && !damaged_.contains(info.name) &&
-        (object == nullptr || !disk_.holds(*object)))
-      world_.violated("S6", text("after a start ", settings_.name,
-                                 "'s disk holds half an object under a whole one's name"));
-  }
+  for (const storage::ObjectInfo& info : objects_->list()) check_found(info);
   engines_ = std::make_unique<Engines>(
       world_,
       Engines::Settings{.name = settings_.name,
@@ -259,7 +252,8 @@ void DaemonMachine::damage_state() {
   const auto state = disk_.kept.get(daemon::kHostStateKey);
   if (!state || !*state || (*state)->empty()) return;
   state_damaged_ = true;
-  (void)disk_.kept.write({{std::string(daemon::kHostStateKey), "\xff\xff\xff"}});
+  const storage::Write garbage{std::string(daemon::kHostStateKey), "\xff\xff\xff"};
+  (void)disk_.kept.write({&garbage, 1}, storage::Room::kLast);
 }
 
 void DaemonMachine::copy_disk(const DaemonMachine& other) {
@@ -455,15 +449,33 @@ void DaemonMachine::check_event(const daemon::Event& event) {
   }
 }
 
+// What a start finds under a whole object's name is whole. A checkpoint may have
+// been stored just before the process ended, and nobody heard of it.
+void DaemonMachine::check_found(const storage::ObjectInfo& info) {
+  if (damaged_.contains(info.name)) return;
+  const Object* const object = world_.library.find(info.name);
+  const bool is_checkpoint = info.kind == storage::ManifestKind::kCheckpoint;
+  if (object == nullptr && !is_checkpoint) return;  // the coordinator made it
+  if (object != nullptr ? disk_.holds(*object) : add_to_library(info.name).has_value()) return;
+  world_.violated("S6", text("after a start ", settings_.name,
+                             "'s disk holds half an object under a whole one's name"));
+}
+
+Result<Training> DaemonMachine::add_to_library(const Hash& checkpoint) {
+  ASSIGN_OR_RETURN(Object object, disk_.checkpoint(checkpoint));
+  ASSIGN_OR_RETURN(const Training training, decode_training(object.content));
+  object.weights = training.weights;
+  if (world_.library.find(checkpoint) == nullptr) world_.library.add_checkpoint(std::move(object));
+  return training;
+}
+
 // What was stored is what the core ordered, and goes into the library.
 void DaemonMachine::check_snapshot(const daemon::SnapshotStored& event) {
   const daemon::StoreSnapshot& order = storing_[event.engine];
   const Hash name = *Hash::from_raw(event.object.manifest());
   ++snapshots_stored_;
   world_.trace.add(settings_.name, "stored", name.raw());
-  auto object = disk_.checkpoint(name);
-  const auto training = object ? decode_training(object->content) : Result<Training>(fail(
-                                     ErrorCode::kNotFound, "it is not on the disk"));
+  const Result<Training> training = add_to_library(name);
   if (!training)
     return world_.violated("weights", text(settings_.name, " has stored a snapshot: ",
                                            training.error().message));
@@ -471,11 +483,6 @@ void DaemonMachine::check_snapshot(const daemon::SnapshotStored& event) {
       training->attempt != order.attempt) {
     world_.violated("weights", text(settings_.name, " stores a snapshot of step ", training->step,
                                     " as step ", order.step));
-  }
-  if (world_.library.find(name) == nullptr) {
-    object->checkpoint = true;
-    object->weights = training->weights;
-    world_.library.add_checkpoint(std::move(*object));
   }
   world_.trace.name_object(name, text(expert_text(order.run, order.expert, world_.trace), "@",
                                       order.step, "e", Epoch(order.epoch).counter()));

@@ -121,6 +121,8 @@ class DaemonMachine final : public Keeper, public Believer {
   void looked(const daemon::Event& event, const daemon::Effects& effects);
   void check_event(const daemon::Event& event);
   void check_snapshot(const daemon::SnapshotStored& event);
+  void check_found(const storage::ObjectInfo& info);
+  Result<Training> add_to_library(const Hash& checkpoint);
   void ended(Death death);
 
   World& world_;

@@ -137,6 +137,7 @@ void Disk::repair(const Object& object) {
   const bool is_known = (found && *found) || (part && *part);
   if (!is_known) return;
   if (const auto family = family_of(kept, object.name)) {
+    SKERRY_CHECK(!kept.is_full, "there is room to repair");
     (void)kept.put_chunk(*family, object.chunk, object.content);
   } else {
     for (const std::string& path : {path_of(object.name), path_of(object.name) + ".partial"}) {
@@ -146,8 +147,9 @@ void Disk::repair(const Object& object) {
     SKERRY_CHECK(file.has_value(), "files in memory take whatever comes");
     (void)(*file)->write_at(0, object.content);
   }
-  (void)kept.write({{whole_key(object.name), object.manifest},
-                    {partial_key(object.name), std::nullopt}});
+  const storage::Write writes[] = {{whole_key(object.name), object.manifest},
+                                   {partial_key(object.name), std::nullopt}};
+  (void)kept.write(writes, storage::Room::kLast);
 }
 
 void Disk::flip_reads(double share, std::uint64_t seed) {
