@@ -182,13 +182,13 @@ void CoordinatorMachine::pause(Duration length) {
   inbox_.close();
   state_disk_->stop();
   object_disk_->stop();
-  paused_at_ = world_.timeline.now();
+  due_ = std::max(alarm_->at(), world_.timeline.now());
   world_.trace.line(
       [&] { return text("coordinator stands still for ", seconds_text(length), " s"); });
   world_.timeline.after(length, [this, life = life_] {
     if (life != life_) return;
     inbox_.open();
-    const Duration lag = world_.timeline.now() - paused_at_;
+    const Duration lag = world_.timeline.now() - due_;
     world_.tell([&](Watcher& watcher) { watcher.coordinator_stood_still(lag); });
     is_late_ = true;
     run([this] { host_->woken(); });

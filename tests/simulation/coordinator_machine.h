@@ -59,7 +59,7 @@ class CoordinatorMachine final {
   // by it.
   void fail_sync(Dice& dice);
   void fail_file(Dice& dice);
-  void set_free_bytes(std::uint64_t bytes) { disk_.kept_files.set_capacity(bytes); }
+  void set_free_bytes(std::uint64_t bytes) { disk_.set_free_bytes(bytes); }
 
   Disk& disk() { return disk_; }
   MachineClock& clock() { return clock_; }
@@ -116,7 +116,7 @@ class CoordinatorMachine final {
   std::unique_ptr<coordinator::Host> host_;
   std::unique_ptr<Alarm> alarm_;
   Inbox inbox_;  // closed while it stands still
-  Duration paused_at_{};
+  Duration due_{};          // when it would have come round at the latest
   bool has_begun_ = false;  // watchers know of this start
   bool is_late_ = false;    // it hears what came while it stood still
   std::map<ConnectionId, std::string> keys_;

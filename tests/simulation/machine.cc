@@ -68,6 +68,7 @@ Result<void> Disk::Store::do_write(std::span<const storage::Write> batch) {
 }
 
 void Disk::copy_from(const Disk& other) {
+  process_ended(0, true);  // what was under way to the old one is gone
   kept.copy_from(other.kept);
   kept.mirror = other.kept.mirror;
   kept_files.copy_from(other.kept_files);
@@ -181,7 +182,15 @@ bool Disk::is_outlived(Duration now) {
 void Disk::process_ended(std::uint64_t seed, bool machine) {
   failed_at_.reset();
   store.crash(seed);
-  if (machine) files.crash(seed);
+  if (!machine) return;
+  kept_files.set_capacity(std::numeric_limits<std::uint64_t>::max());
+  files.crash(seed);
+  kept_files.set_capacity(free_bytes_);
+}
+
+void Disk::set_free_bytes(std::uint64_t bytes) {
+  free_bytes_ = bytes;
+  kept_files.set_capacity(bytes);
 }
 
 // ---- Worker ----

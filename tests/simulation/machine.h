@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -68,6 +69,7 @@ class Disk {
     Result<void> do_write(std::span<const storage::Write> batch) override;
   };
 
+  // REQUIRES: no process is on it; so for the next.
   void copy_from(const Disk& other);
   void wipe() { copy_from(Disk()); }
   // RETURNS: whether the disk, as a crash would leave it, holds these bytes
@@ -83,6 +85,8 @@ class Disk {
   void repair(const Object& object);
 
   void make_room() { kept.is_full = kept.is_full_of_state = false; }
+  // As its file system says, and as far as files may grow.
+  void set_free_bytes(std::uint64_t bytes);
   void flip_reads(double share, std::uint64_t seed);
   bool flips() const { return flips_; }
   // Ends every fault, also those that were planned.
@@ -102,6 +106,7 @@ class Disk {
 
  private:
   bool flips_ = false;
+  std::uint64_t free_bytes_ = std::numeric_limits<std::uint64_t>::max();
   std::optional<Duration> failed_at_;
 };
 
@@ -147,6 +152,7 @@ class Alarm {
   Alarm& operator=(const Alarm&) = delete;
   // Rings then, instead of when it was set to before.
   void set(Duration at);
+  Duration at() const { return at_; }  // Duration::max(): it does not ring
 
  private:
   void plan();
