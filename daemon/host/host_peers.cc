@@ -83,11 +83,11 @@ void Host::look_around() {
   if (std::exchange(objects_changed_, false) || kept_changed || news) {
     std::vector<Hash> whole;
     std::set<ExpertId> experts;  // of which a checkpoint is here, kept or as a copy
-    for (const storage::ObjectInfo& object : parts_.objects.list()) {
+    parts_.objects.each([&](const storage::ObjectInfo& object) {
       whole.push_back(object.name);
       if (object.kind == storage::ManifestKind::kCheckpoint)
         experts.insert({object.facts.run, object.facts.expert});
-    }
+    });
     for (const KeptCheckpoint& each : core_.kept()) experts.insert(each.expert);
     const std::vector<KeptCheckpoint> newest_first(core_.kept().rbegin(), core_.kept().rend());
     Neighbours::Beside beside = neighbours_->beside(experts, now);

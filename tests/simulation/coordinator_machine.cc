@@ -73,7 +73,7 @@ void CoordinatorMachine::start() {
   world_.trace.add("coordinator", "start");
   world_.trace.line([] { return std::string("coordinator starts"); });
   server_ = std::make_unique<ServerEnd>(
-      world_.network, [this](const protocol::ServerEvent& event) { came(event); });
+      world_.network, [this](protocol::ServerEvent event) { came(std::move(event)); });
   // A disk that fails at the start, or is full: it is started again.
   const auto fails = [this](const std::string& what, const Error& error) {
     const bool may_fail = disk_.store.failed() || error.code == ErrorCode::kIo ||
@@ -96,11 +96,15 @@ void CoordinatorMachine::start() {
   }
   const auto finished = [this](const Done& done) {
     if (!done) return;
-    inbox_.deliver([this, done, life = life_] {
-      if (life == life_) run([&] {
-          host_->woken();
-          done();
-        });
+    const auto follows = [this](const Done& what) {
+      run([&] {
+        host_->woken();
+        what();
+      });
+    };
+    if (!inbox_.is_closed()) return follows(done);
+    inbox_.deliver([follows, done, life = life_, this] {
+      if (life == life_) follows(done);
     });
   };
   state_disk_ = std::make_unique<TimedWorker>(
@@ -240,7 +244,7 @@ void CoordinatorMachine::turn() {
 
 // ---- What it hears and says ----
 
-void CoordinatorMachine::came(const protocol::ServerEvent& event) {
+void CoordinatorMachine::came(protocol::ServerEvent event) {
   if (!host_) return;
   if (inbox_.is_closed()) told(event);
   if (const auto* closed = std::get_if<protocol::Closed>(&event);
@@ -257,8 +261,9 @@ void CoordinatorMachine::came(const protocol::ServerEvent& event) {
         world_.gossip->rules.tells && is_gossip(came->bytes))
       tell_refusals(world_, kCoordinatorAddress, host_->records(), now(), came->bytes);
   }
-  inbox_.deliver([this, event, life = life_] {
-    if (life == life_) run([&] { host_->on_transport(event); });
+  if (!inbox_.is_closed()) return run([&] { host_->on_transport(std::move(event)); });
+  inbox_.deliver([this, event = std::move(event), life = life_]() mutable {
+    if (life == life_) run([&] { host_->on_transport(std::move(event)); });
   });
 }
 

@@ -84,7 +84,7 @@ class CoordinatorMachine final {
    private:
     Dice dice_;
   };
-  void came(const protocol::ServerEvent& event);
+  void came(protocol::ServerEvent event);
   void told(const protocol::ServerEvent& event);
   template <class Work>
   void run(const Work& work);

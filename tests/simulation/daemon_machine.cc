@@ -80,9 +80,10 @@ void DaemonMachine::start(const pb::TokenCreated& token) {
   world_.trace.line([&] { return text(settings_.name, " starts"); });
   client_ = std::make_unique<ClientEnd>(
       world_.network, settings_.name, identity_.x25519_key,
-      [this](const protocol::ClientEvent& event) {
-        inbox_.deliver([this, event, life = life_] {
-          if (life == life_) came(event);
+      [this](protocol::ClientEvent event) {
+        if (!inbox_.is_closed()) return came(std::move(event));
+        inbox_.deliver([this, event = std::move(event), life = life_]() mutable {
+          if (life == life_) came(std::move(event));
         });
       });
   if (enrolled_) return launch();
@@ -122,6 +123,7 @@ void DaemonMachine::launch() {
       [this] { return dice_.duration(disk_.pace.state_min, disk_.pace.state_max); },
       [this](const Done& done) {
         if (!done) return;
+        if (!inbox_.is_closed()) return run(done);
         inbox_.deliver([this, done, life = life_] {
           if (life == life_) run(done);
         });
@@ -300,13 +302,13 @@ void DaemonMachine::drain() {
 
 // ---- Its loop ----
 
-void DaemonMachine::came(const protocol::ClientEvent& event) {
+void DaemonMachine::came(protocol::ClientEvent event) {
   if (!host_) return enrols(event);
   if (const auto* received = std::get_if<protocol::Received>(&event);
       received != nullptr && received->endpoint == Endpoint::kBlob && world_.gossip != nullptr &&
       world_.gossip->rules.tells && is_gossip(received->bytes))
     tell_refusals(world_, settings_.name, *records(), now(), received->bytes);
-  run([&] { host_->on_transport(event); });
+  run([&] { host_->on_transport(std::move(event)); });
 }
 
 void DaemonMachine::enrol() {

@@ -112,7 +112,7 @@ class DaemonMachine final : public Keeper, public Believer {
  private:
   void new_identity();
   void launch();
-  void came(const protocol::ClientEvent& event);
+  void came(protocol::ClientEvent event);
   void enrols(const protocol::ClientEvent& event);
   void enrol();
   template <class Work>

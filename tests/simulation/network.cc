@@ -159,19 +159,19 @@ void Network::break_stream(std::uint64_t number, bool cut) {
   end(number, learns, learns);
 }
 
-void Network::send_to_server(const std::string& address, Endpoint endpoint,
-                             const std::string& bytes) {
+void Network::send_to_server(const std::string& address, Endpoint endpoint, std::string bytes) {
   const auto found = sockets_.find({address, endpoint});
   if (found == sockets_.end() || found->second.connection == 0) return;
   const std::uint64_t number = found->second.connection;
   Connection& connection = connections_.at(number);
   const Weather& weather = weather_[address];
-  auto deliver = [this, number, name = connection.server_name, bytes] {
+  const char first = bytes.empty() ? '\0' : bytes.front();
+  auto deliver = [this, number, name = connection.server_name, bytes = std::move(bytes)] {
     deliver_to_server(number, name, bytes);
   };
   if (endpoint != Endpoint::kBlob)
     return carry(weather, weather.to_server_cut, connection.last_to_server, std::move(deliver));
-  if (!carry_in_order(weather, weather.to_server_cut, connection.last_to_server, bytes,
+  if (!carry_in_order(weather, weather.to_server_cut, connection.last_to_server, {&first, 1},
                       std::move(deliver)))
     break_stream(number, weather.to_server_cut);
 }
@@ -187,18 +187,20 @@ void Network::deliver_to_server(std::uint64_t number, const ConnectionId& name,
   server_->received(connection.server_name, connection.endpoint, connection.key, bytes);
 }
 
-bool Network::send_to_client(const ConnectionId& name, const std::string& bytes) {
+bool Network::send_to_client(const ConnectionId& name, std::string bytes) {
   const auto found = by_server_name_.find(name);
   if (found == by_server_name_.end()) return false;
   const std::uint64_t number = found->second;
   Connection& connection = connections_.at(number);
   if (!connection.server_open) return false;
   const Weather& weather = weather_[connection.address];
-  auto deliver = [this, number, bytes] { deliver_to_client(number, bytes); };
-  if (connection.endpoint != Endpoint::kBlob) {
+  const bool is_blob = connection.endpoint == Endpoint::kBlob;
+  const char first = bytes.empty() ? '\0' : bytes.front();
+  auto deliver = [this, number, bytes = std::move(bytes)] { deliver_to_client(number, bytes); };
+  if (!is_blob) {
     carry(weather, weather.to_client_cut, connection.last_to_client, std::move(deliver));
-  } else if (!carry_in_order(weather, weather.to_client_cut, connection.last_to_client, bytes,
-                             std::move(deliver))) {
+  } else if (!carry_in_order(weather, weather.to_client_cut, connection.last_to_client,
+                             {&first, 1}, std::move(deliver))) {
     break_stream(number, weather.to_client_cut);
   }
   return true;

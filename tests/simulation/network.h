@@ -79,7 +79,7 @@ class Network {
   // their link is cut.
   void server_down();
   // False: there is no such connection.
-  bool send_to_client(const ConnectionId& connection, const std::string& bytes);
+  bool send_to_client(const ConnectionId& connection, std::string bytes);
   void disconnect(const ConnectionId& connection);
   // This key is let in no more: ends its connections to anything but enrol,
   // also those that have said nothing yet.
@@ -93,7 +93,7 @@ class Network {
   // server is not told either.
   void hang_up(const std::string& address, bool silent);
   void hang_up(const std::string& address, Endpoint endpoint);
-  void send_to_server(const std::string& address, Endpoint endpoint, const std::string& bytes);
+  void send_to_server(const std::string& address, Endpoint endpoint, std::string bytes);
 
   // ---- Weather ----
   Weather& weather(const std::string& address) { return weather_[address]; }
