@@ -77,7 +77,7 @@ void Host::turn() {
   take_engine_events();
   const Now now = parts_.clock.now();
   if (const std::optional<Write> due = state_writes_.due(now.boot)) write(*due);
-  exchange_.tick(now);
+  if (const auto due = exchange_.wake_at(); due && *due <= now.boot) exchange_.tick(now);
   carry_out_exchange();
   if (wake_at_ && *wake_at_ <= now.boot) push(Tick{});
   events_.drain();
@@ -239,7 +239,7 @@ void Host::fatal(const std::string& why) {
 }
 
 void Host::remember(std::string line) {
-  log_ring_.push_back(utc_time(parts_.clock.now().unix_ms) + " " + line);
+  log_ring_.push_back({parts_.clock.now().unix_ms, std::move(line)});
   if (log_ring_.size() > kLogRing) log_ring_.pop_front();
 }
 

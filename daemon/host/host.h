@@ -69,6 +69,8 @@ struct PeerParts {
   protocol::PeerLinks& network;
   gossip::Config pace = {};            // as NeighboursParts has it
   gossip::SignatureChecks checks = {};  // likewise
+  // What changed here is said, and what became known is made use of.
+  Duration look_every = std::chrono::seconds(1);
 };
 
 // What main.cc builds and owns. LIFETIME: all of it outlives the host.
@@ -191,7 +193,11 @@ class Host final : private Sink {
   Duration next_look_{};
   Duration next_look_again_{};
   Duration next_keeping_{};
-  std::deque<std::string> log_ring_;
+  struct Line {
+    std::int64_t unix_ms = 0;
+    std::string text;
+  };
+  std::deque<Line> log_ring_;
   int refusals_ = 0;
   StateWrites state_writes_;
 };

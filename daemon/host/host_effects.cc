@@ -55,8 +55,9 @@ void Host::send(const pb::ControlRequest& request) {
 
 void Host::collect_log(std::uint64_t request) {
   LogCollected collected{request, {}};
-  for (const std::string& line : log_ring_)
-    collected.lines.push_back(clean_text(line, protocol::kLogLineBytes));
+  for (const Line& line : log_ring_)
+    collected.lines.push_back(
+        clean_text(utc_time(line.unix_ms) + " " + line.text, protocol::kLogLineBytes));
   push(std::move(collected));
 }
 
@@ -216,6 +217,7 @@ void Host::store(const StoreSnapshot& order) {
 // A snapshot's memory can be as large as the model: that of an engine that is
 // gone is kept only while the core still wants it stored.
 void Host::release_snapshots() {
+  if (ended_.empty()) return;
   const std::vector<SlotView> slots = core_.slots();
   std::erase_if(ended_, [&](const auto& ended) {
     const auto& [engine, index] = ended;

@@ -9,7 +9,6 @@
 namespace skerry::daemon {
 namespace {
 
-constexpr Duration kLookEvery = std::chrono::seconds(1);
 constexpr Duration kKeepEvery = std::chrono::seconds(30);
 
 exchange::PeerId peer_of(const NodeId& node) { return exchange::PeerId(node.str()); }
@@ -66,12 +65,10 @@ bool Host::poll_peers() {
   return busy;
 }
 
-// What changed here is said, and what became known is made use of: about once a
-// second.
 void Host::look_around() {
   const Now now = parts_.clock.now();
   if (now.boot < next_look_) return;
-  next_look_ = now.boot + kLookEvery;
+  next_look_ = now.boot + parts_.peers->look_every;
   const bool news = neighbours_->take_news();
   if (news) {
     for (const auto& [object, order] : wanted_) neighbours_->seek(object, now);

@@ -18,9 +18,6 @@ namespace {
 
 constexpr Duration kBooted = seconds(1000);
 constexpr Duration kStartsAgain = seconds(2);
-// What there is to say is put together that often. The programs do it each
-// second, which would cost too much here.
-constexpr Duration kFactsEvery = seconds(3);
 
 std::chrono::nanoseconds cpu_time() {
   timespec spent{};
@@ -120,7 +117,7 @@ void CoordinatorMachine::start() {
   options.first_admin = {admin_.id, admin_.ed25519_key, admin_.x25519_key, "admin"};
   options.gossip.pace = world_.gossip != nullptr ? world_.gossip->pace : silent_pace();
   options.gossip.checks = simulated_checks();
-  options.facts_every = world_.gossip != nullptr ? kFactsEvery : std::chrono::hours(24);
+  options.facts_every = world_.gossip != nullptr ? kSaysEvery : std::chrono::hours(24);
   options.stepped = [this](const coordinator::Core& core, const coordinator::Event* event,
                            const coordinator::Effects& effects) { looked(core, event, effects); };
   options.sending = [this](const coordinator::Send& message) { sends(message); };
@@ -326,9 +323,11 @@ void CoordinatorMachine::check_stored(const coordinator::ObjectStored& event) {
   const Object* const object = world_.library.find(event.manifest);
   if (object == nullptr || !objects_->has(event.manifest))
     return world_.violated("S6", "the coordinator hears that an object is stored which is not");
-  damaged_.erase(event.manifest);
-  if (!disk_.holds(*object))
+  if (disk_.holds(*object)) {
+    damaged_.erase(event.manifest);
+  } else if (!damaged_.contains(event.manifest)) {
     world_.violated("S6", "the coordinator hears that an object is stored, and it is not whole");
+  }
 }
 
 void CoordinatorMachine::sends(const coordinator::Send& message) {

@@ -149,6 +149,7 @@ void DaemonMachine::launch() {
                        .boot = [this] { return now().boot; },
                        .wake =
                            [this] {
+                             hears_peers_ = true;
                              inbox_.deliver([this, life = life_] {
                                if (life == life_) run([] {});
                              });
@@ -166,7 +167,8 @@ void DaemonMachine::launch() {
       .certificate = certificate_,
       .network = *links_,
       .pace = world_.gossip != nullptr ? world_.gossip->pace : silent_pace(),
-      .checks = simulated_checks()});
+      .checks = simulated_checks(),
+      .look_every = world_.gossip != nullptr ? kSaysEvery : std::chrono::hours(24)});
   writes_.clear();
   exited_.clear();
   storing_.clear();
@@ -304,10 +306,12 @@ void DaemonMachine::drain() {
 
 void DaemonMachine::came(protocol::ClientEvent event) {
   if (!host_) return enrols(event);
-  if (const auto* received = std::get_if<protocol::Received>(&event);
-      received != nullptr && received->endpoint == Endpoint::kBlob && world_.gossip != nullptr &&
-      world_.gossip->rules.tells && is_gossip(received->bytes))
-    tell_refusals(world_, settings_.name, *records(), now(), received->bytes);
+  const auto* received = std::get_if<protocol::Received>(&event);
+  if (received != nullptr && received->endpoint == Endpoint::kBlob && is_gossip(received->bytes)) {
+    hears_peers_ = true;
+    if (world_.gossip != nullptr && world_.gossip->rules.tells)
+      tell_refusals(world_, settings_.name, *records(), now(), received->bytes);
+  }
   run([&] { host_->on_transport(std::move(event)); });
 }
 
@@ -352,7 +356,9 @@ void DaemonMachine::run(const Work& work) {
 
 void DaemonMachine::turn() {
   if (!host_->exit_code()) {
-    while (host_->poll_peers()) {
+    if (std::exchange(hears_peers_, false) || host_->neighbours()->wake_at() <= now().boot) {
+      while (host_->poll_peers()) {
+      }
     }
     host_->turn();
   }

@@ -149,6 +149,7 @@ class DaemonMachine final : public Keeper, public Believer {
   std::unique_ptr<TimedWorker> worker_;
   std::unique_ptr<protocol::PeerLinks> links_;
   MeshEnd* end_ = nullptr;  // of these; none: nobody gossips
+  bool hears_peers_ = false;
   std::unique_ptr<daemon::PeerParts> peers_;
   std::unique_ptr<daemon::Host> host_;
   std::unique_ptr<Alarm> alarm_;

@@ -24,6 +24,9 @@ struct GossipGround {
 
 inline constexpr char kCoordinatorAddress[] = "coordinator";
 inline constexpr std::size_t kCoordinatorConnections = 1000;
+// What a process has to say is put together that often. The programs do it each
+// second, which would cost too much here.
+inline constexpr Duration kSaysEvery = seconds(3);
 
 // Of hosts in a simulation in which nobody gossips: nothing is said.
 gossip::Config silent_pace();
