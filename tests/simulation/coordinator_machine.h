@@ -59,7 +59,6 @@ class CoordinatorMachine final {
   // by it.
   void fail_sync(Dice& dice);
   void fail_file(Dice& dice);
-  void set_free_bytes(std::uint64_t bytes) { disk_.set_free_bytes(bytes); }
 
   Disk& disk() { return disk_; }
   MachineClock& clock() { return clock_; }

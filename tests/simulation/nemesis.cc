@@ -69,6 +69,7 @@ const std::vector<Nemesis::Fault>& Nemesis::faults() {
       {"transfers_fail", 1.5, &Nemesis::transfers_fail},
       {"wall_clock", 1, &Nemesis::wall_clock},
       {"coordinator_kill", 3, &Nemesis::coordinator_kill},
+      {"coordinator_machine_gone", 1.5, &Nemesis::coordinator_vanish},
       {"coordinator_pause", 1.5, &Nemesis::coordinator_pause},
       {"coordinator_disk_stall", 1.5, &Nemesis::coordinator_disk_stall},
       {"coordinator_disk_full", 1.5, &Nemesis::coordinator_disk_full},
@@ -420,6 +421,13 @@ bool Nemesis::coordinator_kill() {
   return true;
 }
 
+bool Nemesis::coordinator_vanish() {
+  if (!cluster_.coordinator().is_up()) return false;
+  cluster_.coordinator().kill(CoordinatorMachine::Death::kVanished);
+  start_coordinator_later(dice_.duration(seconds(1), seconds(10)));
+  return true;
+}
+
 bool Nemesis::coordinator_pause() {
   if (!cluster_.coordinator().is_up() || cluster_.coordinator().is_paused()) return false;
   cluster_.coordinator().pause(dice_.duration(milliseconds(100), seconds(15)));
@@ -430,14 +438,20 @@ bool Nemesis::coordinator_disk_stall() {
   DiskPace& pace = cluster_.coordinator().disk().pace;
   pace.state_min = dice_.duration(milliseconds(10), seconds(1));
   pace.state_max = pace.state_min + dice_.duration({}, seconds(10));
+  if (dice_.chance(0.3)) pace.object_max = dice_.duration(milliseconds(100), seconds(1));
   later(dice_.duration(seconds(1), seconds(20)), [&pace] { pace = DiskPace{}; });
   return true;
 }
 
 bool Nemesis::coordinator_disk_full() {
-  cluster_.coordinator().set_free_bytes(dice_.between(0, 64 << 20));
-  later(dice_.duration(seconds(1), seconds(25)),
-        [this] { cluster_.coordinator().set_free_bytes(kRoom); });
+  Disk& disk = cluster_.coordinator().disk();
+  disk.set_free_bytes(dice_.between(0, 64 << 20));
+  disk.kept.is_full = dice_.chance(0.5);
+  disk.kept.is_full_of_state = disk.kept.is_full && dice_.chance(0.7);
+  later(dice_.duration(seconds(1), seconds(25)), [&disk] {
+    disk.set_free_bytes(kRoom);
+    disk.make_room();
+  });
   return true;
 }
 
@@ -721,8 +735,8 @@ void Nemesis::heal() {
   cluster_.kill_copies();
   cluster_.coordinator().disk().heal();
   cluster_.coordinator().clock().set_wall_offset(0);
+  cluster_.coordinator().disk().set_free_bytes(kRoom);
   if (!cluster_.coordinator().is_up()) cluster_.coordinator().start();
-  cluster_.coordinator().set_free_bytes(kRoom);
   cluster_.coordinator().bring_back_objects();
   cluster_.delete_spare_run();
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {

@@ -79,6 +79,7 @@ class Nemesis {
   bool transfers_fail();
   bool wall_clock();
   bool coordinator_kill();
+  bool coordinator_vanish();
   bool coordinator_pause();
   bool coordinator_disk_stall();
   bool coordinator_disk_full();
