@@ -214,8 +214,10 @@ bool Commits::is_wanted(const Hash& manifest) const {
          adoptions_.waits_for(manifest);
 }
 
+// To cancel is to remove what is here of it: not of a damaged object that durable
+// state names, whoever sent a commit of it.
 void Commits::cancel_fetch(const Hash& manifest) {
-  if (!datasets_.is_fetching(manifest) && !copies_.is_repairing(manifest) &&
+  if (!objects_.is_named(manifest) && !datasets_.is_fetching(manifest) && !copies_.is_repairing(manifest) &&
       !runs_.is_pending(manifest))
     effects.cancel_fetches.push_back(manifest);
 }
