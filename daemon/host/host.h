@@ -178,7 +178,12 @@ class Host final : private Sink {
   EventQueue<Event> events_;
   std::optional<Duration> wake_at_;
   std::optional<int> exit_code_;
-  std::map<Hash, FetchObject> wanted_;
+  struct Wanted {
+    FetchObject order;
+    std::uint64_t number = 0;  // an answer to an earlier order is none to this one
+  };
+  std::map<Hash, Wanted> wanted_;
+  std::uint64_t orders_ = 0;
   std::set<Hash> verified_;  // in this process
   std::map<std::uint64_t, bool>
       assembling_;  // engines whose checkpoint is being read → stopped meanwhile

@@ -91,21 +91,22 @@ void Host::write(const Write& write) {
 
 void Host::fetch(const FetchObject& order) {
   const Hash object = name_of(order.object);
-  wanted_[object] = order;
+  const std::uint64_t number = ++orders_;
+  wanted_[object] = {order, number};
   // Checkpoints are checked as they are read; a shard is mapped by the engine,
   // so it is checked here, once a process.
   const bool verify =
       order.verify || (order.kind == ObjectKind::kShard && !verified_.contains(object));
-  parts_.disk.run([this, object, verify]() -> Done {
+  parts_.disk.run([this, object, verify, number]() -> Done {
     Result<bool> whole = is_whole(parts_.objects, object, verify);
-    return [this, object, whole = std::move(whole)] {
+    return [this, object, number, whole = std::move(whole)] {
       const auto at = wanted_.find(object);
-      if (at == wanted_.end()) return;
+      if (at == wanted_.end() || at->second.number != number) return;
       if (!whole) {
         if (!check_disk(whole.error())) return;
         log_warning("an object on disk is damaged: " + whole.error().message);
       }
-      if (!whole || !*whole) return start_fetch(at->second);
+      if (!whole || !*whole) return start_fetch(at->second.order);
       verified_.insert(object);
       wanted_.erase(at);
       push(ObjectStored{object, {}, facts_of(object)});
