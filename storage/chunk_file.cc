@@ -129,8 +129,7 @@ Result<void> ChunkReader::check_each(std::span<const Hash> hashes,
   std::vector<Hash> expected;
   for (const Hash& hash : hashes) {
     for (const Placement& place : by_hash_.at(hash)) {
-      const auto bytes =
-          std::span(scratch).subspan(chunks.size() * largest, place.chunk.bytes);
+      const auto bytes = std::span(scratch).subspan(chunks.size() * largest, place.chunk.bytes);
       ASSIGN_OR_RETURN(const std::size_t read, file_->read_at(place.offset, bytes));
       chunks.emplace_back(bytes.data(), read);
       expected.push_back(hash);

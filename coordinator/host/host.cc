@@ -76,7 +76,8 @@ Result<std::unique_ptr<Host>> Host::make(const Surroundings& surroundings, HostO
 Result<void> Host::start() {
   ASSIGN_OR_RETURN(const std::vector<KeyValue> state, read_state(surroundings_.store));
   const Now now = surroundings_.clock.now();
-  ASSIGN_OR_RETURN(core_, Core::load(options_.config, surroundings_.rng, surroundings_.authority, state, now));
+  ASSIGN_OR_RETURN(
+      core_, Core::load(options_.config, surroundings_.rng, surroundings_.authority, state, now));
   TRY(check_objects(*core_, surroundings_.objects));
   const bool first = core_->is_empty();
   std::array<unsigned char, 8> drawn{};

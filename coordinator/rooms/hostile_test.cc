@@ -187,8 +187,8 @@ TEST(HostileNode, CancelsNoUpload) {
   EXPECT_THAT(harness.cancelled, ::testing::IsEmpty());
 }
 
-// It commits another expert's head, which the disk here has lost in part: to
-// cancel that would remove the rest, and the next start would miss it.
+// It commits another expert's head, of which the disk here has lost a part. A
+// cancelled fetch would remove the rest, and the next start would miss it.
 TEST(HostileNode, CancelsNothingThatTheStateNames) {
   Harness harness;
   harness.create_run("fashion", 2);

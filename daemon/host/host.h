@@ -67,7 +67,7 @@ struct PeerParts {
   std::string coordinator_key;  // Ed25519
   pb::Certificate certificate;
   protocol::PeerLinks& network;
-  gossip::Config pace = {};            // as NeighboursParts has it
+  gossip::Config pace = {};             // as NeighboursParts has it
   gossip::SignatureChecks checks = {};  // likewise
   // What changed here is said, and what became known is made use of.
   Duration look_every = std::chrono::seconds(1);

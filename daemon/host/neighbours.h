@@ -114,11 +114,11 @@ class Neighbours {
   Hooks hooks_;
   gossip::Verifier verifier_;
   gossip::Gossip gossip_;
-  std::string seen_;                              // the host that others see
-  std::string said_;                              // the node's fact as last said
+  std::string seen_;  // the host that others see
+  std::string said_;  // the node's fact as last said
   std::map<ExpertId, std::string>
       said_experts_;  // each expert's fact as last said; empty: in an earlier life
-  std::map<NodeId, Duration> moved_at_;           // the last chunk, of connected peers
+  std::map<NodeId, Duration> moved_at_;  // the last chunk, of connected peers
   bool news_ = true;
   std::uint64_t turned_away_ = 0;  // since it was last told
   Duration turned_away_told_{};

@@ -93,7 +93,9 @@ pb::AdminRequest smallest_dataset(const std::string& name, std::uint32_t partiti
 }
 
 AdminClient::AdminClient(World& world, Identity identity)
-    : world_(world), identity_(std::move(identity)), exchange_(exchange::Config{.incarnation = 1}) {}
+    : world_(world),
+      identity_(std::move(identity)),
+      exchange_(exchange::Config{.incarnation = 1}) {}
 
 void AdminClient::start() {
   for (const Endpoint endpoint : {Endpoint::kControl, Endpoint::kBlob})

@@ -158,7 +158,8 @@ TEST_P(Bounds, L1HalfOfTheFleetIsReassignedWithin15Seconds) {
     DaemonMachine* holder = cluster().holder(i);
     ASSERT_NE(holder, nullptr);
     dead.insert(holder->id());
-    holder->kill(dice().chance(0.5) ? DaemonMachine::Death::kKilled : DaemonMachine::Death::kVanished);
+    holder->kill(dice().chance(0.5) ? DaemonMachine::Death::kKilled
+                                    : DaemonMachine::Death::kVanished);
   }
   const auto all_held = [&] {
     for (ExpertIndex i = 0; i < 4; ++i) {
@@ -206,8 +207,7 @@ TEST_P(Bounds, L4ASlowCoordinatorCostsNoHealthyNodeItsLease) {
   if (GetParam() % 2 == 0) {
     cluster().coordinator().pause(dice().duration(seconds(1), seconds(30)));
   } else {
-    cluster().coordinator().disk().pace.state_min =
-        cluster().coordinator().disk().pace.state_max =
+    cluster().coordinator().disk().pace.state_min = cluster().coordinator().disk().pace.state_max =
         seconds(12);
   }
   cluster().run_for(seconds(60));
@@ -257,7 +257,8 @@ TEST_P(Bounds, ATurnLosesNoStep) {
 
 TEST_P(Bounds, L2ANodeThatRejoinsWorksAgainWithinTenSeconds) {
   begin(2, 0);
-  victim_->kill(dice().chance(0.5) ? DaemonMachine::Death::kKilled : DaemonMachine::Death::kVanished);
+  victim_->kill(dice().chance(0.5) ? DaemonMachine::Death::kKilled
+                                   : DaemonMachine::Death::kVanished);
   cluster().run_for(dice().duration(milliseconds(10), seconds(30)));
   const std::uint64_t engines = victim_->engine_starts();
   const Duration back = cluster().world().timeline.now();

@@ -54,13 +54,12 @@ Cluster::Cluster(ClusterOptions options)
   }
   for (const ClusterOptions::Node& node : options_.nodes) {
     daemons_.push_back(std::make_unique<DaemonMachine>(
-        world_,
-        DaemonMachine::Settings{.name = node.name,
-                             .host = node.host.empty() ? node.name : node.host,
-                             .slots = node.slots,
-                             .step_time = node.step_time,
-                             .drift = node.drift,
-                             .listens = node.listens}));
+        world_, DaemonMachine::Settings{.name = node.name,
+                                        .host = node.host.empty() ? node.name : node.host,
+                                        .slots = node.slots,
+                                        .step_time = node.step_time,
+                                        .drift = node.drift,
+                                        .listens = node.listens}));
     if (!options_.steady) continue;
     daemons_.back()->disk().pace = coordinator_.disk().pace;
     world_.network.weather(node.name).delay_min = world_.network.weather(node.name).delay_max =
@@ -94,13 +93,13 @@ void Cluster::start_daemons() {
 
 pb::AdminRequest Cluster::dataset(const std::string& name, std::uint32_t partitions,
                                   const std::string& prefix) {
-  return smallest_dataset(
-      name, partitions, [&](const std::string& file_name, const std::string& /*role*/) {
-        const Object& object = world_.library.add_file(prefix + file_name);
-        world_.trace.name_object(object.name, prefix + file_name);
-        admin_.add_file(object.name);
-        return object.ref();
-      });
+  return smallest_dataset(name, partitions,
+                          [&](const std::string& file_name, const std::string& /*role*/) {
+                            const Object& object = world_.library.add_file(prefix + file_name);
+                            world_.trace.name_object(object.name, prefix + file_name);
+                            admin_.add_file(object.name);
+                            return object.ref();
+                          });
 }
 
 void Cluster::add_spare_dataset() {

@@ -73,8 +73,8 @@ void CoordinatorMachine::start() {
       world_.network, [this](protocol::ServerEvent event) { came(std::move(event)); });
   // A disk that fails at the start, or is full: it is started again.
   const auto fails = [this](const std::string& what, const Error& error) {
-    const bool may_fail = disk_.store.failed() || error.code == ErrorCode::kIo ||
-                          error.code == ErrorCode::kExhausted;
+    const bool may_fail =
+        disk_.store.failed() || error.code == ErrorCode::kIo || error.code == ErrorCode::kExhausted;
     if (!may_fail) world_.violated("S16", "the coordinator refuses " + what + ": " + error.message);
     world_.trace.line([&] { return text("coordinator cannot start: ", error.message); });
     ended(Death::kKilled);
@@ -154,7 +154,8 @@ void CoordinatorMachine::kill(Death death) {
   if (!is_up()) return;
   world_.trace.add("coordinator", "killed");
   world_.trace.line([&] {
-    return text("coordinator ", death == Death::kKilled ? "is killed" : "vanishes with its machine");
+    return text("coordinator ",
+                death == Death::kKilled ? "is killed" : "vanishes with its machine");
   });
   // What the disk was doing came to its end, or did not.
   for (TimedWorker* worker : {state_disk_.get(), object_disk_.get()})
@@ -314,7 +315,7 @@ void CoordinatorMachine::looked(const coordinator::Core& core, const coordinator
   }
 }
 
-// What the core is told to be stored is on the disk, with the bytes of its name.
+// What the core hears to be stored is on the disk, with the bytes of its name.
 void CoordinatorMachine::check_stored(const coordinator::ObjectStored& event) {
   if (host_ == nullptr) return;  // it starts, and its disk was looked at
   world_.trace.add("coordinator", "stored", event.manifest.raw());
@@ -337,9 +338,8 @@ void CoordinatorMachine::sends(const coordinator::Send& message) {
   if (message.endpoint == coordinator::Endpoint::kEnrol) {
     const auto& reply = std::get<pb::EnrolReply>(message.message);
     const pb::EnrolRequest& enrol = enrols_[message.connection];
-    world_.tell([&](Watcher& watcher) {
-      watcher.coordinator_sends(key->second, enrol, reply, durable());
-    });
+    world_.tell(
+        [&](Watcher& watcher) { watcher.coordinator_sends(key->second, enrol, reply, durable()); });
     world_.trace.line([&] {
       return text("coordinator → ", enrol.name().empty() ? "a stranger" : enrol.name(), ": ",
                   reply.has_error()
@@ -349,8 +349,7 @@ void CoordinatorMachine::sends(const coordinator::Send& message) {
     return;
   }
   const auto& reply = std::get<pb::ControlReply>(message.message);
-  world_.tell(
-      [&](Watcher& watcher) { watcher.coordinator_sends(key->second, reply, durable()); });
+  world_.tell([&](Watcher& watcher) { watcher.coordinator_sends(key->second, reply, durable()); });
   if (reply.ByteSizeLong() > protocol::kControlMessageBytes)
     world_.violated("S15", "a reply over the size limit");
   world_.trace.line([&] {

@@ -114,7 +114,7 @@ class CoordinatorMachine final {
   std::unique_ptr<TimedWorker> object_disk_;
   std::unique_ptr<coordinator::Host> host_;
   std::unique_ptr<Alarm> alarm_;
-  Inbox inbox_;  // closed while it stands still
+  Inbox inbox_;             // closed while it stands still
   Duration due_{};          // when it would have come round at the latest
   bool has_begun_ = false;  // watchers know of this start
   bool is_late_ = false;    // it hears what came while it stood still

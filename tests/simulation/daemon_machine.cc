@@ -51,8 +51,7 @@ DaemonMachine::~DaemonMachine() {
   host_.reset();
 }
 
-bool DaemonMachine::believes(const ExpertId& expert, Epoch epoch,
-                             std::uint64_t incarnation) const {
+bool DaemonMachine::believes(const ExpertId& expert, Epoch epoch, std::uint64_t incarnation) const {
   if (!host_ || incarnation != incarnation_) return false;
   const std::vector<daemon::SlotView> slots = host_->core().slots();
   return std::ranges::any_of(slots, [&](const daemon::SlotView& slot) {
@@ -79,8 +78,7 @@ void DaemonMachine::start(const pb::TokenCreated& token) {
   world_.trace.add(settings_.name, "start");
   world_.trace.line([&] { return text(settings_.name, " starts"); });
   client_ = std::make_unique<ClientEnd>(
-      world_.network, settings_.name, identity_.x25519_key,
-      [this](protocol::ClientEvent event) {
+      world_.network, settings_.name, identity_.x25519_key, [this](protocol::ClientEvent event) {
         if (!inbox_.is_closed()) return came(std::move(event));
         inbox_.deliver([this, event = std::move(event), life = life_]() mutable {
           if (life == life_) came(std::move(event));
@@ -140,21 +138,20 @@ void DaemonMachine::launch() {
     slot.set_memory_bytes(1 << 30);
   }
   if (world_.gossip != nullptr) {
-    auto end = std::make_unique<MeshEnd>(
-        world_.gossip->mesh,
-        MeshEnd::About{.address = settings_.name,
-                       .id = identity_.id,
-                       .listens = settings_.listens,
-                       .admits = {},
-                       .boot = [this] { return now().boot; },
-                       .wake =
-                           [this] {
-                             hears_peers_ = true;
-                             inbox_.deliver([this, life = life_] {
-                               if (life == life_) run([] {});
-                             });
-                           },
-                       .overhears = {}});
+    auto end = std::make_unique<MeshEnd>(world_.gossip->mesh,
+                                         MeshEnd::About{.address = settings_.name,
+                                                        .id = identity_.id,
+                                                        .listens = settings_.listens,
+                                                        .admits = {},
+                                                        .boot = [this] { return now().boot; },
+                                                        .wake =
+                                                            [this] {
+                                                              hears_peers_ = true;
+                                                              inbox_.deliver([this, life = life_] {
+                                                                if (life == life_) run([] {});
+                                                              });
+                                                            },
+                                                        .overhears = {}});
     end_ = end.get();
     links_ = std::move(end);
     if (settings_.original != nullptr) world_.gossip->rules.key_is_shared(identity_.id);
@@ -427,9 +424,9 @@ void DaemonMachine::check_event(const daemon::Event& event) {
     persisted_ = persisted->ticket;
     writes_.erase(writes_.begin(), writes_.lower_bound(persisted_));
     const auto kept = disk_.kept.get(daemon::kHostStateKey);
-    const bool is_there =
-        kept && *kept &&
-        std::ranges::any_of(writes_, [&](const auto& each) { return each.second == **kept; });
+    const bool is_there = kept && *kept && std::ranges::any_of(writes_, [&](const auto& each) {
+                            return each.second == **kept;
+                          });
     if (!is_there)
       world_.violated("S7", text(settings_.name, " hears that its state ", persisted_,
                                  " is durable; it is not"));
@@ -444,8 +441,8 @@ void DaemonMachine::check_event(const daemon::Event& event) {
     } else if (object != nullptr && disk_.holds(*object)) {
       damaged_.erase(stored->manifest);
     } else if (object != nullptr && !damaged_.contains(stored->manifest)) {
-      world_.violated(
-          "S6", text(settings_.name, " hears that an object is stored, and it is not whole"));
+      world_.violated("S6",
+                      text(settings_.name, " hears that an object is stored, and it is not whole"));
     }
     if (object != nullptr && object->checkpoint) {
       world_.trace.line([&] {
@@ -457,8 +454,8 @@ void DaemonMachine::check_event(const daemon::Event& event) {
   }
 }
 
-// What a start finds under a whole object's name is whole. A checkpoint may have
-// been stored just before the process ended, and nobody heard of it.
+// A start finds whole objects only. A checkpoint may have been stored just
+// before the process ended, and its core has not heard of it.
 void DaemonMachine::check_found(const storage::ObjectInfo& info) {
   if (damaged_.contains(info.name)) return;
   const Object* const object = world_.library.find(info.name);
@@ -485,8 +482,8 @@ void DaemonMachine::check_snapshot(const daemon::SnapshotStored& event) {
   world_.trace.add(settings_.name, "stored", name.raw());
   const Result<Training> training = add_to_library(name);
   if (!training)
-    return world_.violated("weights", text(settings_.name, " has stored a snapshot: ",
-                                           training.error().message));
+    return world_.violated(
+        "weights", text(settings_.name, " has stored a snapshot: ", training.error().message));
   if (training->step != order.step || training->expert != order.expert ||
       training->attempt != order.attempt) {
     world_.violated("weights", text(settings_.name, " stores a snapshot of step ", training->step,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A daemon's machine in a simulation: its disk and identity, and on it the real
-// host with its exchange, its object store, its neighbours and engines. A name
-// stays for ever; a node whose disk is lost enrols anew under another key.
+// A daemon's machine in a simulation: its disk and identity, and the real host
+// on it. The host's exchange, object store and neighbours are real, too. A node
+// whose disk is lost enrols anew under another key; its name stays.
 #pragma once
 
 #include <functional>
@@ -153,7 +153,7 @@ class DaemonMachine final : public Keeper, public Believer {
   std::unique_ptr<daemon::PeerParts> peers_;
   std::unique_ptr<daemon::Host> host_;
   std::unique_ptr<Alarm> alarm_;
-  Inbox inbox_;  // closed while it stands still
+  Inbox inbox_;                                  // closed while it stands still
   std::map<std::uint64_t, std::string> writes_;  // by ticket
   std::uint64_t persisted_ = 0;
   std::map<std::uint64_t, daemon::StoreSnapshot> storing_;  // by engine

@@ -16,8 +16,8 @@ namespace skerry::simulation {
 class Enemy final : public NetworkClient {
  public:
   // Joins by this token.
-  Enemy(World& world, const CoordinatorMachine& coordinator, std::string name, pb::TokenCreated token,
-        Dice dice);
+  Enemy(World& world, const CoordinatorMachine& coordinator, std::string name,
+        pb::TokenCreated token, Dice dice);
   // Its machine is switched off; it does not come back.
   void leave();
 

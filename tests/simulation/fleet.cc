@@ -187,7 +187,8 @@ void Fleet::lose_half() {
   for (const auto& daemon : daemons_) {
     if (!dice.chance(0.5)) continue;
     dead.insert(daemon->id());
-    daemon->kill(dice.chance(0.5) ? DaemonMachine::Death::kKilled : DaemonMachine::Death::kVanished);
+    daemon->kill(dice.chance(0.5) ? DaemonMachine::Death::kKilled
+                                  : DaemonMachine::Death::kVanished);
   }
   const auto none = [&](auto is_left) {
     return [&, is_left] {

@@ -243,13 +243,13 @@ void GossipAftermath::ask(const DaemonMachine& daemon, const std::vector<Head>& 
   const auto parts = gossip::router_parts(records, RunId(runs.front().run()), daemon.now());
   for (const Head& head : heads) {
     const auto found = std::ranges::find(parts->experts, head.expert, &gossip::ExpertSource::index);
-    const bool is_known = found != parts->experts.end() &&
-                          found->best.checkpoint().manifest() == head.manifest.raw() &&
-                          std::ranges::any_of(found->holders, [&](const gossip::Holder& holder) {
-                            const auto keeper = world.keepers.find(holder.node);
-                            return keeper != world.keepers.end() &&
-                                   keeper->second->has_stored(head.manifest);
-                          });
+    const bool is_known =
+        found != parts->experts.end() &&
+        found->best.checkpoint().manifest() == head.manifest.raw() &&
+        std::ranges::any_of(found->holders, [&](const gossip::Holder& holder) {
+          const auto keeper = world.keepers.find(holder.node);
+          return keeper != world.keepers.end() && keeper->second->has_stored(head.manifest);
+        });
     if (!is_known) {
       return world.violated("alone", text(daemon.name(), "'s records do not tell where expert ",
                                           head.expert, "'s last commit is, of step ", head.step));

@@ -72,8 +72,7 @@ gossip::SignatureChecks simulated_checks() {
 void tell_refusals(World& world, const std::string& name, const gossip::Table& table, Now now,
                    std::string_view blob_message) {
   const auto message = protocol::parse_blob_message(blob_message);
-  const auto gossip =
-      message ? protocol::parse_gossip_message(message->gossip()) : message.error();
+  const auto gossip = message ? protocol::parse_gossip_message(message->gossip()) : message.error();
   if (!gossip) return;
   for (const pb::SignedRecord& wire : gossip->records()) {
     const auto record = gossip::open_record(wire, coordinator_identity().id);
@@ -81,9 +80,8 @@ void tell_refusals(World& world, const std::string& name, const gossip::Table& t
     const std::string why =
         why_refused(table.judge(*record, std::chrono::milliseconds(wire.age_ms()), now));
     if (why.empty()) continue;
-    world.trace.line([&] {
-      return text(name, " refuses ", world.gossip->rules.describe(*record), ": ", why);
-    });
+    world.trace.line(
+        [&] { return text(name, " refuses ", world.gossip->rules.describe(*record), ": ", why); });
   }
 }
 

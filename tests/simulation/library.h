@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The objects of a simulation by their names, with what they hold: small files
-// of one chunk each, and checkpoints of one tensor, in which the weights stand.
+// The objects of a simulation by their names, with what they hold. Files are
+// small, of one chunk each. Checkpoints hold one tensor, the weights.
 //
 // Training is a hash chain: the weights after a step are the hash of the
 // weights before it and (seed, expert, attempt, step). So "the right weights"

@@ -112,7 +112,8 @@ Result<Object> Disk::checkpoint(const Hash& name) const {
                   .fingerprint = facts.fingerprint};
   object.chunk = chunks.front().hash;
   const std::string file = content_of(const_cast<storage::MemoryFiles&>(kept_files), path_of(name));
-  if (file.size() >= chunks.front().bytes) object.content = file.substr(file.size() - chunks.front().bytes);
+  if (file.size() >= chunks.front().bytes)
+    object.content = file.substr(file.size() - chunks.front().bytes);
   if (blake2b(object.content) != object.chunk)
     return fail(ErrorCode::kCorrupt, "its bytes are not on the disk");
   object.manifest = std::move(named.encoded);

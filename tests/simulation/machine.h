@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a host runs on in a simulation: a clock that drifts, a disk that fails
-// as disks do, and a worker that the timeline drives. The disk outlives
-// processes.
+// What a host runs on in a simulation. The clock drifts. The disk fails as
+// disks do, and outlives processes. The timeline drives the worker.
 //
 // THREADS: one.
 #pragma once
@@ -89,7 +88,7 @@ class Disk {
   void set_free_bytes(std::uint64_t bytes);
   void flip_reads(double share, std::uint64_t seed);
   bool flips() const { return flips_; }
-  // Ends every fault, also those that were planned.
+  // Ends every fault, also those to come.
   void heal();
   // Whether the store has failed for longer than a process may go on for.
   // REQUIRES: asked each time that a host which has not ended has run.

@@ -260,7 +260,8 @@ bool Nemesis::vanish() {
 
 bool Nemesis::wipe() {
   for (DaemonMachine* daemon : some()) {
-    daemon->kill(dice_.chance(0.5) ? DaemonMachine::Death::kKilled : DaemonMachine::Death::kVanished);
+    daemon->kill(dice_.chance(0.5) ? DaemonMachine::Death::kKilled
+                                   : DaemonMachine::Death::kVanished);
     if (!daemon->is_up()) daemon->wipe_disk();
     start_later(*daemon, dice_.duration(milliseconds(10), seconds(20)));
   }
@@ -268,7 +269,8 @@ bool Nemesis::wipe() {
 }
 
 bool Nemesis::pause() {
-  for (DaemonMachine* daemon : some()) daemon->pause(dice_.duration(milliseconds(100), seconds(20)));
+  for (DaemonMachine* daemon : some())
+    daemon->pause(dice_.duration(milliseconds(100), seconds(20)));
   return true;
 }
 
@@ -291,7 +293,8 @@ bool Nemesis::copy() {
   if (!daemon.is_enrolled() || daemon.has_failed()) return false;
   DaemonMachine& copy = cluster_.copy(daemon);
   if (dice_.chance(0.3))
-    daemon.kill(dice_.chance(0.5) ? DaemonMachine::Death::kKilled : DaemonMachine::Death::kVanished);
+    daemon.kill(dice_.chance(0.5) ? DaemonMachine::Death::kKilled
+                                  : DaemonMachine::Death::kVanished);
   copy.start(cluster_.token());
   later(dice_.duration(seconds(1), seconds(25)),
         [&copy] { copy.kill(DaemonMachine::Death::kKilled); });
@@ -346,8 +349,8 @@ bool Nemesis::sync_fails() {
   return true;
 }
 
-// One of the next files that it writes: the process ends, as with every error of
-// its disk but a full one.
+// One of the next files that it writes: the process ends, as with every error
+// of its disk but a full one.
 bool Nemesis::file_error() {
   for (DaemonMachine* daemon : some()) {
     daemon->fail_file(dice_);
@@ -394,7 +397,8 @@ bool Nemesis::wall_clock() {
   const auto jump = [this] { return static_cast<std::int64_t>(dice_.real(-7.2e6, 7.2e6)); };
   for (DaemonMachine* daemon : some()) {
     daemon->clock().set_wall_offset(jump());
-    later(dice_.duration(seconds(1), seconds(60)), [daemon] { daemon->clock().set_wall_offset(0); });
+    later(dice_.duration(seconds(1), seconds(60)),
+          [daemon] { daemon->clock().set_wall_offset(0); });
   }
   if (dice_.chance(0.7)) {
     cluster_.coordinator().clock().set_wall_offset(jump());

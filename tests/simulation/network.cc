@@ -144,8 +144,8 @@ void Network::carry(const Weather& weather, bool cut, Duration& last, Deliver de
 template <class Deliver>
 bool Network::carry_in_order(const Weather& weather, bool cut, Duration& last,
                              std::string_view bytes, Deliver deliver) {
-  const bool is_lost = cut || dice_.chance(weather.loss) ||
-                       (brings_chunk(bytes) && dice_.chance(transfers_fail));
+  const bool is_lost =
+      cut || dice_.chance(weather.loss) || (brings_chunk(bytes) && dice_.chance(transfers_fail));
   if (is_lost) return is_gossip(bytes);
   last = std::max(timeline_.now() + dice_.duration(weather.delay_min, weather.delay_max), last);
   if (brings_chunk(bytes)) last += chunk_time;
@@ -199,8 +199,8 @@ bool Network::send_to_client(const ConnectionId& name, std::string bytes) {
   auto deliver = [this, number, bytes = std::move(bytes)] { deliver_to_client(number, bytes); };
   if (!is_blob) {
     carry(weather, weather.to_client_cut, connection.last_to_client, std::move(deliver));
-  } else if (!carry_in_order(weather, weather.to_client_cut, connection.last_to_client,
-                             {&first, 1}, std::move(deliver))) {
+  } else if (!carry_in_order(weather, weather.to_client_cut, connection.last_to_client, {&first, 1},
+                             std::move(deliver))) {
     break_stream(number, weather.to_client_cut);
   }
   return true;

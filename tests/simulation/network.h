@@ -9,8 +9,8 @@
 // connection ended. Only the key that a client dialled with tells the server
 // who it is (S12).
 //
-// Blob connections bear less, as their hosts do: what the weather takes of them,
-// other than gossip, ends them, and nothing overtakes on them.
+// Blob connections bear less, as their hosts do. A message that the weather
+// takes ends them, unless it is gossip, and nothing overtakes on them.
 #pragma once
 
 #include <cstdint>

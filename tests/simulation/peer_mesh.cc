@@ -175,8 +175,7 @@ void PeerMesh::send(std::uint64_t number, const MeshEnd& from, std::string bytes
     }
     return;
   }
-  const int copies =
-      !is_stream && dice_.chance(std::max(one.duplicate, other.duplicate)) ? 2 : 1;
+  const int copies = !is_stream && dice_.chance(std::max(one.duplicate, other.duplicate)) ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
     Duration when = timeline_.now() + delay(one, other);
     if (is_stream || (copy == 0 && !dice_.chance(std::max(one.reorder, other.reorder))))
