@@ -16,6 +16,7 @@ constexpr std::size_t kMaxThreads = 4;
 }  // namespace
 
 Result<void> in_parallel(std::size_t count, const std::function<Result<void>(std::size_t)>& work) {
+  if (count == 1) return work(0);
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;
   Result<void> outcome;

@@ -74,10 +74,13 @@ void Peers::cancel(const Hash& object) {
 }
 
 void Peers::tick() {
-  exchange_.tick(now());
-  carry_out();
-  if (parts_.gossip != nullptr) {
-    parts_.gossip->tick(now());
+  const Now at = now();
+  if (exchange_.wake_at().value_or(Duration::max()) <= at.boot) {
+    exchange_.tick(at);
+    carry_out();
+  }
+  if (parts_.gossip != nullptr && parts_.gossip->wake_at() <= at.boot) {
+    parts_.gossip->tick(at);
     carry_out_gossip();
   }
   flush();

@@ -89,8 +89,7 @@ pb::EnrolRequest build_enrol_request(const Identity& identity, const JoinToken& 
   return request;
 }
 
-pb::EnrolRequest build_readmission_request(const Identity& identity,
-                                           std::string_view coordinator_key,
+pb::EnrolRequest build_readmission_request(const Signer& identity, std::string_view coordinator_key,
                                            const pb::Certificate& certificate, std::uint64_t id) {
   auto server_key = x25519_of(coordinator_key);
   SKERRY_CHECK(server_key.has_value(), "the context was checked");

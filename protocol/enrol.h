@@ -21,8 +21,7 @@ pb::EnrolRequest build_enrol_request(const Identity& identity, const JoinToken& 
 
 // Builds the request of a key that the coordinator certified before a restore
 // to a state that does not know it.
-pb::EnrolRequest build_readmission_request(const Identity& identity,
-                                           std::string_view coordinator_key,
+pb::EnrolRequest build_readmission_request(const Signer& identity, std::string_view coordinator_key,
                                            const pb::Certificate& certificate, std::uint64_t id);
 
 // Checks that the sender owns the key that it names. The signature must hold

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "storage/chunk_file.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -118,14 +119,18 @@ Result<std::vector<std::string>> ChunkReader::read_each(std::span<const Hash> ha
 
 Result<void> ChunkReader::check_each(std::span<const Hash> hashes,
                                      std::vector<char>& scratch) const {
-  scratch.resize(hashes.size() * kMaxChunkBytes);
+  std::size_t largest = 0;
+  for (const Hash& hash : hashes) {
+    ASSIGN_OR_RETURN(const std::span<const Placement> places, places_of(hash));
+    largest = std::max<std::size_t>(largest, places.front().chunk.bytes);
+  }
+  scratch.resize(hashes.size() * largest);
   std::vector<std::string_view> chunks;
   std::vector<Hash> expected;
   for (const Hash& hash : hashes) {
     ASSIGN_OR_RETURN(const std::span<const Placement> places, places_of(hash));
     for (const Placement& place : places) {
-      const auto bytes =
-          std::span(scratch).subspan(chunks.size() * kMaxChunkBytes, place.chunk.bytes);
+      const auto bytes = std::span(scratch).subspan(chunks.size() * largest, place.chunk.bytes);
       ASSIGN_OR_RETURN(const std::size_t read, file_->read_at(place.offset, bytes));
       chunks.emplace_back(bytes.data(), read);
       expected.push_back(hash);

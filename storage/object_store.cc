@@ -188,6 +188,13 @@ std::vector<ObjectInfo> ObjectStore::list_in(State state) const {
 std::vector<ObjectInfo> ObjectStore::list() const { return list_in(State::kWhole); }
 std::vector<ObjectInfo> ObjectStore::partials() const { return list_in(State::kPartial); }
 
+void ObjectStore::each(const std::function<void(const ObjectInfo&)>& visit) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, object] : objects_) {
+    if (object->state == State::kWhole) visit(object->info);
+  }
+}
+
 bool ObjectStore::has(const Hash& object) const {
   const auto found = find(object);
   return found.has_value() && (*found)->state == State::kWhole;

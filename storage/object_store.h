@@ -14,6 +14,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -63,6 +64,9 @@ class ObjectStore {
   // RETURNS: whole objects in order of name, and partial ones.
   std::vector<ObjectInfo> list() const;
   std::vector<ObjectInfo> partials() const;
+  // Visits whole objects in order of name. REQUIRES: `visit` does not use this
+  // store.
+  void each(const std::function<void(const ObjectInfo&)>& visit) const;
   bool has(const Hash& object) const;  // whole
   Result<ObjectInfo> info(const Hash& object) const;
   // RETURNS: the manifest of a whole object.

@@ -48,6 +48,7 @@ class FactPublisher {
   const std::string* read(const Hash& object, const Hash& chunk) const;
 
   gossip::Gossip& talk() { return gossip_; }
+  const gossip::Table& table() const { return gossip_.table(); }
   // SavedRecords of the nodes that can be dialled; of many, as many as have
   // room in `limit_bytes`.
   std::string peers(std::size_t limit_bytes, Now now) const;

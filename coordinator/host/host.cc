@@ -6,7 +6,6 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "coordinator/host/authority.h"
 #include "protocol/limits.h"
 #include "protocol/validate.h"
 
@@ -15,7 +14,6 @@ namespace {
 
 constexpr Duration kAliveEvery = std::chrono::seconds(1);
 constexpr Duration kReportEvery = std::chrono::seconds(5);
-constexpr Duration kFactsEvery = std::chrono::seconds(1);
 constexpr Duration kSeekEvery = std::chrono::seconds(1);
 constexpr Duration kKeepEvery = std::chrono::minutes(5);
 constexpr Duration kCleanEvery = std::chrono::minutes(10);
@@ -56,10 +54,9 @@ Result<void> check_objects(const Core& core, const storage::ObjectStore& objects
 Host::Host(const Surroundings& surroundings, HostOptions options)
     : surroundings_(surroundings),
       options_(std::move(options)),
-      authority_(std::make_unique<IdentityAuthority>(surroundings.identity)),
       events_([this](const Event& event) {
         Effects effects = core_->step(event, surroundings_.clock.now());
-        if (options_.stepped) options_.stepped(event, effects);
+        if (options_.stepped) options_.stepped(*core_, &event, effects);
         performer_.perform(std::move(effects), core_->persisted_batch());
       }) {}
 
@@ -78,7 +75,8 @@ Result<std::unique_ptr<Host>> Host::make(const Surroundings& surroundings, HostO
 Result<void> Host::start() {
   ASSIGN_OR_RETURN(const std::vector<KeyValue> state, read_state(surroundings_.store));
   const Now now = surroundings_.clock.now();
-  ASSIGN_OR_RETURN(core_, Core::load(options_.config, surroundings_.rng, *authority_, state, now));
+  ASSIGN_OR_RETURN(
+      core_, Core::load(options_.config, surroundings_.rng, surroundings_.authority, state, now));
   TRY(check_objects(*core_, surroundings_.objects));
   const bool first = core_->is_empty();
   std::array<unsigned char, 8> drawn{};
@@ -122,6 +120,7 @@ Result<void> Host::start() {
 // Before anything is served, so that a start that fails has told nobody
 // anything.
 Result<void> Host::write_now(Effects effects) {
+  if (options_.stepped) options_.stepped(*core_, nullptr, effects);
   Batch batch = std::exchange(effects.batch, {});
   if (batch.number != 0) TRY(surroundings_.store.write(stored_writes(std::move(batch.writes))));
   events_.during([&] { performer_.perform(std::move(effects), core_->persisted_batch()); });
@@ -134,7 +133,7 @@ void Host::begin() { awake_by_ = surroundings_.clock.now().boot; }
 // Records speak of what is durable only (S7).
 void Host::tell_facts(Duration now) {
   if (!facts_ && core_->last_batch() != told_batch_ && now >= next_facts_) {
-    next_facts_ = now + kFactsEvery;
+    next_facts_ = now + options_.facts_every;
     facts_ =
         Facts{core_->last_batch(), core_->run_facts(), core_->deleted_runs(), core_->revoked()};
   }
@@ -387,6 +386,7 @@ void Host::add_peers(Send& message) const {
 // sent again.
 void Host::send(Send message) {
   add_peers(message);
+  if (options_.sending) options_.sending(message);
   const bool control = message.endpoint == Endpoint::kControl;
   const protocol::Connection to{control ? protocol::Endpoint::kControl : protocol::Endpoint::kEnrol,
                                 message.connection};

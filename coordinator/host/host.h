@@ -49,7 +49,8 @@ struct Surroundings {
   protocol::ServerTransport& transport;
   storage::Store& store;
   storage::ObjectStore& objects;
-  const protocol::Identity& identity;
+  const protocol::Signer& identity;
+  const Authority& authority;  // of `identity`
   const Clock& clock;
   Rng& rng;
   Worker& state_disk;   // the core's batches
@@ -68,9 +69,12 @@ struct HostOptions {
   std::function<void()> alive;  // about once a second, from a loop that turns
   std::function<void(const std::string& status)> report;  // every few seconds
   FactPublisher::Options gossip = {};
-  // Told of each step of the core, before its effects are carried out; none:
-  // nobody looks on.
-  std::function<void(const Event& event, const Effects& effects)> stepped = {};
+  Duration facts_every = std::chrono::seconds(1);  // gossip is told of what has changed
+  // Told of each step of the core, before its effects are carried out, and of
+  // each message before it leaves; none: nobody looks on. `event`: null for a
+  // start.
+  std::function<void(const Core& core, const Event* event, const Effects& effects)> stepped = {};
+  std::function<void(const Send& message)> sending = {};
 };
 
 class Host final : private Sink {
@@ -83,6 +87,7 @@ class Host final : private Sink {
   const std::optional<FirstStart>& first_start() const { return first_start_; }
   const Core& core() const { return *core_; }
   const std::optional<Error>& failure() const { return fatal_; }
+  const gossip::Table& records() const { return publisher_->table(); }
 
   // The caller's loop comes round from now on. Once.
   void begin();
@@ -143,7 +148,6 @@ class Host final : private Sink {
 
   Surroundings surroundings_;
   HostOptions options_;
-  std::unique_ptr<Authority> authority_;
   std::unique_ptr<Core> core_;
   std::optional<FirstStart> first_start_;
   std::unordered_set<std::string> allowed_;

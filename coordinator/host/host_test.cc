@@ -223,8 +223,8 @@ class HostOnFaultyDisk : public ::testing::Test {
                                                      storage::Checkpoints::kInStore));
     HostOptions options;
     options.first_admin = {admin_.node_id(), admin_.ed25519_key(), admin_.x25519_key(), "admin"};
-    auto made = Host::make({*transport_, store_, *objects_, identity_, clock_, rng_, state_disk_,
-                            object_disk_, folder_.path().string()},
+    auto made = Host::make({*transport_, store_, *objects_, identity_, authority_, clock_, rng_,
+                            state_disk_, object_disk_, folder_.path().string()},
                            options);
     EXPECT_TRUE(made) << made.error().message;
     host_ = std::move(*made);
@@ -255,6 +255,7 @@ class HostOnFaultyDisk : public ::testing::Test {
       endpoints_;  // of its own: the person's thread reads it while `transport_` ends
   std::unique_ptr<storage::ObjectStore> objects_;
   SystemRng rng_;
+  IdentityAuthority authority_{identity_};
   Completions completions_ = std::move(*Completions::make());
   ThreadWorker state_disk_{completions_};
   ThreadWorker object_disk_{completions_};

@@ -117,12 +117,13 @@ Result<void> serve(const Options& options) {
   host_options.alive = [&] { notifier.alive(clock.now().boot); };
   host_options.report = [&](const std::string& status) { notifier.status(status); };
   SystemRng rng;
+  const IdentityAuthority authority(identity);
   ASSIGN_OR_RETURN(Completions completions, Completions::make());
   ThreadWorker state_disk(completions);
   ThreadWorker object_disk(completions);
   ASSIGN_OR_RETURN(const std::unique_ptr<Host> host,
-                   Host::make({*transport, *folder.store, *folder.objects, identity, clock, rng,
-                               state_disk, object_disk, options.data},
+                   Host::make({*transport, *folder.store, *folder.objects, identity, authority,
+                               clock, rng, state_disk, object_disk, options.data},
                               host_options));
   if (!host->first_start()) TRY(refresh_admin_context(folder, endpoints));
   print_start(options, folder, identity, endpoints, host->first_start());

@@ -214,9 +214,11 @@ bool Commits::is_wanted(const Hash& manifest) const {
          adoptions_.waits_for(manifest);
 }
 
+// A cancelled fetch removes what is here of its object. Where durable state
+// names the object, that is what its disk has kept of it.
 void Commits::cancel_fetch(const Hash& manifest) {
-  if (!datasets_.is_fetching(manifest) && !copies_.is_repairing(manifest) &&
-      !runs_.is_pending(manifest))
+  if (!objects_.is_named(manifest) && !datasets_.is_fetching(manifest) &&
+      !copies_.is_repairing(manifest) && !runs_.is_pending(manifest))
     effects.cancel_fetches.push_back(manifest);
 }
 

@@ -187,6 +187,27 @@ TEST(HostileNode, CancelsNoUpload) {
   EXPECT_THAT(harness.cancelled, ::testing::IsEmpty());
 }
 
+// It commits another expert's head, of which the disk here has lost a part. A
+// cancelled fetch would remove the rest, and the next start would miss it.
+TEST(HostileNode, CancelsNothingThatTheStateNames) {
+  Harness harness;
+  harness.create_run("fashion", 2);
+  const Who honest = harness.join("n1");
+  const pb::SlotAssignment trained = harness.assignment(honest).slots(0);
+  ASSERT_EQ(harness.commit_round(honest).status(), pb::COMMIT_ACCEPTED);
+  const Hash head = *testing::expert(harness, trained.expert()).head;
+  const Who hostile = harness.join("n2");
+  harness.objects.erase(head);
+  harness.step(ObjectDamaged{head});
+  pb::Commit commit = testing::next_commit(harness.assignment(hostile).slots(0));
+  commit.mutable_manifest()->set_manifest(head.raw());
+  harness.fetches.clear();
+  harness.send_commit(hostile, commit);
+  ASSERT_EQ(harness.fetches.size(), 1U);
+  harness.return_lease(hostile, "no more");
+  EXPECT_THAT(harness.cancelled, ::testing::IsEmpty());
+}
+
 // A token is worth as many keys as it has uses.
 TEST(HostileNode, EnrolsWithoutDrivingOthersOutOfTheLog) {
   Harness harness;

@@ -216,7 +216,7 @@ void Host::fatal(const std::string& why) {
 }
 
 void Host::remember(std::string line) {
-  log_ring_.push_back(utc_time(parts_.clock.now().unix_ms) + " " + line);
+  log_ring_.push_back({parts_.clock.now().unix_ms, std::move(line)});
   if (log_ring_.size() > kLogRing) log_ring_.pop_front();
 }
 

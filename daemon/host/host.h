@@ -61,11 +61,14 @@ struct HostOptions {
 
 // Who this node is to others, and the connections to them.
 struct PeerParts {
-  const protocol::Identity& identity;
+  const protocol::Signer& identity;
   std::string coordinator_key;  // Ed25519
   pb::Certificate certificate;
   protocol::PeerLinks& network;
-  gossip::Config pace = {};  // as PeerGossipParts has it
+  gossip::Config pace = {};             // as PeerGossipParts has it
+  gossip::SignatureChecks checks = {};  // likewise
+  // What changed here is said, and what became known is made use of.
+  Duration look_every = std::chrono::seconds(1);
 };
 
 // What main.cc builds and owns. LIFETIME: all of it outlives the host.
@@ -170,7 +173,12 @@ class Host final : private Sink, private peer::Owner {
   EventQueue<Event> events_;
   std::optional<Duration> wake_at_;
   std::optional<int> exit_code_;
-  std::map<Hash, FetchObject> wanted_;
+  struct Wanted {
+    FetchObject order;
+    std::uint64_t number = 0;  // an answer to an earlier order is none to this one
+  };
+  std::map<Hash, Wanted> wanted_;
+  std::uint64_t orders_ = 0;
   std::set<Hash> verified_;  // in this process
   std::map<std::uint64_t, bool>
       assembling_;  // engines whose checkpoint is being read → stopped meanwhile
@@ -184,7 +192,11 @@ class Host final : private Sink, private peer::Owner {
   Duration next_look_{};
   Duration next_look_again_{};
   Duration next_keeping_{};
-  std::deque<std::string> log_ring_;
+  struct Line {
+    std::int64_t unix_ms = 0;
+    std::string text;
+  };
+  std::deque<Line> log_ring_;
   int refusals_ = 0;
   StateWrites state_writes_;
 };

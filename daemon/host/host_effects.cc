@@ -27,8 +27,9 @@ void Host::send(const pb::ControlRequest& request) {
 
 void Host::collect_log(std::uint64_t request) {
   LogCollected collected{request, {}};
-  for (const std::string& line : log_ring_)
-    collected.lines.push_back(clean_text(line, protocol::kLogLineBytes));
+  for (const Line& line : log_ring_)
+    collected.lines.push_back(
+        clean_text(utc_time(line.unix_ms) + " " + line.text, protocol::kLogLineBytes));
   push(std::move(collected));
 }
 
@@ -62,21 +63,22 @@ void Host::write(const Write& write) {
 
 void Host::fetch(const FetchObject& order) {
   const Hash object = name_of(order.object);
-  wanted_[object] = order;
+  const std::uint64_t number = ++orders_;
+  wanted_[object] = {order, number};
   // Checkpoints are checked as they are read; a shard is mapped by the engine,
   // so it is checked here, once a process.
   const bool verify =
       order.verify || (order.kind == ObjectKind::kShard && !verified_.contains(object));
-  parts_.disk.run([this, object, verify]() -> Done {
+  parts_.disk.run([this, object, verify, number]() -> Done {
     Result<bool> whole = is_whole(parts_.objects, object, verify);
-    return [this, object, whole = std::move(whole)] {
+    return [this, object, number, whole = std::move(whole)] {
       const auto at = wanted_.find(object);
-      if (at == wanted_.end()) return;
+      if (at == wanted_.end() || at->second.number != number) return;
       if (!whole) {
         if (!check_disk(whole.error())) return;
         log_warning("an object on disk is damaged: " + whole.error().message);
       }
-      if (!whole || !*whole) return start_fetch(at->second);
+      if (!whole || !*whole) return start_fetch(at->second.order);
       verified_.insert(object);
       wanted_.erase(at);
       push(ObjectStored{object, {}, facts_of(object)});
@@ -186,6 +188,7 @@ void Host::store(const StoreSnapshot& order) {
 // A snapshot's memory can be as large as the model. The snapshot of an ended
 // engine is kept only until the core has no use for it.
 void Host::release_snapshots() {
+  if (ended_.empty()) return;
   const std::vector<SlotView> slots = core_.slots();
   std::erase_if(ended_, [&](const auto& ended) {
     const auto& [engine, index] = ended;

@@ -9,7 +9,6 @@
 namespace skerry::daemon {
 namespace {
 
-constexpr Duration kLookEvery = std::chrono::seconds(1);
 constexpr Duration kKeepEvery = std::chrono::seconds(30);
 
 pb::PeerFault fault_of(const NodeId& peer, const Hash& object, pb::PeerFault::Kind kind) {
@@ -51,7 +50,8 @@ void Host::make_peer_gossip(const std::string& records) {
                         .host_label = options_.host_label,
                         .slots = {},
                         .seed = options_.incarnation,
-                        .pace = peers.pace};
+                        .pace = peers.pace,
+                        .checks = peers.checks};
   for (const DeviceSlot& slot : options_.slots) parts.slots.push_back(slot.description);
   PeerGossip::Hooks hooks{
       .connected = [this](const NodeId& node, bool dialled) { peers_->connected(node, dialled); },
@@ -67,12 +67,10 @@ void Host::make_peer_gossip(const std::string& records) {
 
 bool Host::poll_peers() { return peer_gossip_ && peer_gossip_->poll(parts_.clock.now()); }
 
-// What changed here is said, and what became known is made use of: about once a
-// second.
 void Host::look_around() {
   const Now now = parts_.clock.now();
   if (now.boot < next_look_) return;
-  next_look_ = now.boot + kLookEvery;
+  next_look_ = now.boot + parts_.peers->look_every;
   const bool news = peer_gossip_->take_news();
   if (news) {
     for (const auto& [object, order] : wanted_) peer_gossip_->seek(object, now);
@@ -84,11 +82,11 @@ void Host::look_around() {
   if (std::exchange(objects_changed_, false) || kept_changed || news) {
     std::vector<Hash> whole;
     std::set<ExpertId> experts;  // of which a checkpoint is here, kept or as a copy
-    for (const storage::ObjectInfo& object : parts_.objects.list()) {
+    parts_.objects.each([&](const storage::ObjectInfo& object) {
       whole.push_back(object.name);
       if (object.kind == storage::ManifestKind::kCheckpoint)
         experts.insert({object.facts.run, object.facts.expert});
-    }
+    });
     for (const KeptCheckpoint& each : core_.kept()) experts.insert(each.expert);
     const std::vector<KeptCheckpoint> newest_first(core_.kept().rbegin(), core_.kept().rend());
     PeerGossip::Beside beside = peer_gossip_->beside(experts, now);

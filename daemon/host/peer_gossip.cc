@@ -59,8 +59,7 @@ PeerGossip::PeerGossip(PeerGossipParts parts, const std::string& saved, Hooks ho
     // An earlier process said it. What is still kept is repeated in time.
     if (record.key.kind == gossip::Kind::kExpert && record.key.author == gossip_.self() &&
         !record.body.withdrawn()) {
-      said_experts_[{record.key.run, record.key.expert}] =
-          record.body.expert().checkpoint().manifest();
+      said_experts_[{record.key.run, record.key.expert}];
     }
   });
 }
@@ -189,7 +188,6 @@ void PeerGossip::hold(const std::vector<KeptCheckpoint>& kept, const Beside& bes
 void PeerGossip::say_experts(const std::vector<KeptCheckpoint>& kept, Now now) {
   std::map<ExpertId, std::string> now_said;
   for (const KeptCheckpoint& each : kept) {
-    now_said[each.expert] = each.object.manifest();
     pb::RecordBody body;
     pb::ExpertRecord& expert = *body.mutable_expert();
     expert.set_run(each.expert.run.str());
@@ -208,9 +206,12 @@ void PeerGossip::say_experts(const std::vector<KeptCheckpoint>& kept, Now now) {
       if (by_coordinator.has_statistics())
         *expert.mutable_statistics() = by_coordinator.statistics();
     }
-    say(body, now);
+    std::string& bytes = now_said[each.expert];
+    bytes = body.SerializeAsString();
+    const auto said = said_experts_.find(each.expert);
+    if (said == said_experts_.end() || said->second != bytes) say(body, now);
   }
-  for (const auto& [expert, manifest] : said_experts_) {
+  for (const auto& [expert, bytes] : said_experts_) {
     if (now_said.contains(expert)) continue;
     pb::RecordBody body;
     body.mutable_expert()->set_run(expert.run.str());

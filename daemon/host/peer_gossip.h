@@ -110,9 +110,10 @@ class PeerGossip {
   Hooks hooks_;
   gossip::Verifier verifier_;
   gossip::Gossip gossip_;
-  std::string seen_;                              // the host that others see
-  std::string said_;                              // the node's fact as last said
-  std::map<ExpertId, std::string> said_experts_;  // the checkpoint, also of an earlier life
+  std::string seen_;  // the host that others see
+  std::string said_;  // the node's fact as last said
+  std::map<ExpertId, std::string>
+      said_experts_;  // each expert's fact as last said; empty: in an earlier life
   bool news_ = true;
   std::uint64_t turned_away_ = 0;  // since it was last told
   Duration turned_away_told_{};

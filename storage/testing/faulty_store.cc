@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "storage/testing/faulty_store.h"
 
-#include "base/random.h"
 #include "base/text.h"
 
 namespace skerry::storage {
@@ -16,6 +15,12 @@ void FaultyStore::fail_at(StoreOperation operation, unsigned nth, ErrorCode code
                           FailedEffect effect) {
   const std::lock_guard lock(mutex_);
   faults_[static_cast<std::size_t>(operation)] = Fault{nth, code, effect};
+}
+
+void FaultyStore::flip_reads(double share, std::uint64_t seed) {
+  const std::lock_guard lock(mutex_);
+  flips_ = share;
+  random_.emplace(Position{.seed = seed, .purpose = Purpose::kSimulation});
 }
 
 std::optional<FaultyStore::Fault> FaultyStore::due(StoreOperation operation) const {
@@ -90,7 +95,8 @@ Result<std::string> FaultyStore::do_get_chunk(const FamilyName& family, const Ha
   } else {
     ASSIGN_OR_RETURN(bytes, below_.get_chunk(family, hash));
   }
-  if (due(StoreOperation::kGetChunk))
+  const bool is_flipped = flips_ > 0 && random_->uniform() < flips_;
+  if (is_flipped || due(StoreOperation::kGetChunk))
     bytes.empty() ? bytes.push_back('x') : void(bytes[bytes.size() / 3] ^= 0x10);
   return bytes;
 }

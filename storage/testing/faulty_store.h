@@ -6,7 +6,9 @@
 
 #include <array>
 #include <map>
+#include <optional>
 
+#include "base/random.h"
 #include "storage/store.h"
 
 namespace skerry::storage {
@@ -26,6 +28,9 @@ class FaultyStore final : public Store {
   // failed kGetChunk returns damaged bytes, which the seam must catch.
   void fail_at(StoreOperation operation, unsigned nth, ErrorCode code = ErrorCode::kIo,
                FailedEffect effect = FailedEffect::kNone);
+  // From here on, this share of chunks is read with a wrong byte; the store
+  // stays intact.
+  void flip_reads(double share, std::uint64_t seed);
   // Crashes and restarts the machine. `seed` draws which unflushed chunks are
   // lost; the store accepts changes again.
   void crash(std::uint64_t seed);
@@ -66,6 +71,8 @@ class FaultyStore final : public Store {
   Store& below_;
   mutable std::mutex mutex_;
   mutable std::array<Fault, 6> faults_;
+  double flips_ = 0;
+  mutable std::optional<Stream> random_;
   std::map<FamilyName, Chunks> unflushed_;
 };
 

@@ -18,6 +18,13 @@ void MemoryStore::set_capacity(std::size_t bytes) {
   capacity_bytes_ = bytes;
 }
 
+void MemoryStore::copy_from(const MemoryStore& other) {
+  const std::scoped_lock lock(mutex_, other.mutex_);
+  used_bytes_ = other.used_bytes_;
+  metadata_ = other.metadata_;
+  families_ = other.families_;
+}
+
 void MemoryStore::damage_chunk(const FamilyName& family, const Hash& hash) {
   const std::lock_guard lock(mutex_);
   std::string& bytes = families_.at(family).at(hash);

@@ -21,11 +21,16 @@ class MemoryStore : public Store {
   // Changes a stored chunk silently, as a failing disk does.
   // REQUIRES: it is there and not empty.
   void damage_chunk(const FamilyName& family, const Hash& hash);
+  // Replaces the content with a copy of `other`'s.
+  void copy_from(const MemoryStore& other);
+
+ protected:
+  // A simulation looks at what is written.
+  Result<void> do_write(std::span<const Write> batch) override;
 
  private:
   using Chunks = std::map<Hash, std::string>;
 
-  Result<void> do_write(std::span<const Write> batch) override;
   Result<std::optional<std::string>> do_get(std::string_view key) const override;
   Result<std::vector<Entry>> do_scan(std::string_view prefix) const override;
   Result<void> do_create_family(const FamilyName& family) override;

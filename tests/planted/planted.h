@@ -12,7 +12,7 @@
 
 namespace skerry {
 
-enum class FoundBy { kSimulation, kHosts, kFuzzing };
+enum class FoundBy { kSimulation, kFuzzing };
 
 struct PlantedBug {
   std::string_view name;
@@ -115,28 +115,19 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"sync_retried", "a failed sync is taken for a success"},
     {"manifest_first", "a manifest is durable before its chunks are"},
     {"hash_not_checked", "a chunk that was read wrongly is stored under its right name"},
-    // ---- Hosts (tests/simulation/real_cluster.h) ----
-    {"host_state_not_written", "a daemon's state is told to be durable and never written",
-     FoundBy::kHosts},
-    {"host_state_told_early", "a daemon's state is told to be durable before it is",
-     FoundBy::kHosts},
-    {"host_disk_error_ignored", "a daemon goes on although its disk has failed", FoundBy::kHosts},
-    {"host_event_twice", "a daemon's core hears each word of an engine twice", FoundBy::kHosts},
-    {"host_stored_unseen", "an object is told to be stored without a look at the disk",
-     FoundBy::kHosts},
-    {"host_memory_released", "an engine may write its snapshot again before it is stored",
-     FoundBy::kHosts},
-    {"host_failure_not_told", "a daemon's core never hears that a fetch has failed",
-     FoundBy::kHosts},
-    {"host_batch_told_early", "the coordinator's batch is told to be durable before it is",
-     FoundBy::kHosts},
-    {"host_batch_error_ignored", "the coordinator takes a batch that was not written for durable",
-     FoundBy::kHosts},
-    {"host_full_batch_lost", "the coordinator drops a batch that finds no room", FoundBy::kHosts},
-    {"host_object_error_ignored", "the coordinator goes on although a chunk's write has failed",
-     FoundBy::kHosts},
-    {"host_object_not_told", "the coordinator's core never hears that an object has come",
-     FoundBy::kHosts},
+    // ---- Hosts ----
+    {"host_state_not_written", "a daemon's state is told to be durable and never written"},
+    {"host_state_told_early", "a daemon's state is told to be durable before it is"},
+    {"host_disk_error_ignored", "a daemon goes on although its disk has failed"},
+    {"host_event_twice", "a daemon's core hears each word of an engine twice"},
+    {"host_stored_unseen", "an object is told to be stored without a look at the disk"},
+    {"host_memory_released", "an engine may write its snapshot again before it is stored"},
+    {"host_failure_not_told", "a daemon's core never hears that a fetch has failed"},
+    {"host_batch_told_early", "the coordinator's batch is told to be durable before it is"},
+    {"host_batch_error_ignored", "the coordinator takes a batch that was not written for durable"},
+    {"host_full_batch_lost", "the coordinator drops a batch that finds no room"},
+    {"host_object_error_ignored", "the coordinator goes on although a chunk's write has failed"},
+    {"host_object_not_told", "the coordinator's core never hears that an object has come"},
     // ---- Decoders (tests/fuzz) ----
     {"numbers_not_checked", "a control message may carry numbers that are not finite",
      FoundBy::kFuzzing},

@@ -4,12 +4,44 @@
 #include <utility>
 
 #include "base/text.h"
+#include "exchange/chunk_store.h"
 #include "protocol/validate.h"
 
 namespace skerry::simulation {
 namespace {
 constexpr char kAddress[] = "admin";
 constexpr Duration kRetry = seconds(2);
+const exchange::PeerId kCoordinator("coordinator");
+
+// Reads what the person offers.
+class Files final : public exchange::ChunkStore {
+ public:
+  Files(const Library& library, const std::set<Hash>& offered)
+      : library_(library), offered_(offered) {}
+  Result<std::vector<Hash>> open(const storage::NamedManifest&,
+                                 const std::vector<std::string>&) override {
+    return fail(ErrorCode::kInvalid, "nothing is received here");
+  }
+  Result<void> write(const Hash&, const Hash&, std::string_view) override {
+    return fail(ErrorCode::kInvalid, "nothing is received here");
+  }
+  Result<void> seal(const Hash&) override {
+    return fail(ErrorCode::kInvalid, "nothing is received here");
+  }
+  Result<std::string> read(const Hash& object, const Hash& chunk) override {
+    TRY(find(object));
+    const Object& offered = library_.at(object);
+    return chunk == object ? offered.manifest : offered.content;
+  }
+  Result<void> find(const Hash& object) override {
+    if (!offered_.contains(object)) return fail(ErrorCode::kNotFound, "it is not offered");
+    return {};
+  }
+
+ private:
+  const Library& library_;
+  const std::set<Hash>& offered_;
+};
 }  // namespace
 
 pb::AdminRequest smallest_run(const std::string& name, const std::string& dataset) {
@@ -61,12 +93,13 @@ pb::AdminRequest smallest_dataset(const std::string& name, std::uint32_t partiti
 }
 
 AdminClient::AdminClient(World& world, Identity identity)
-    : world_(world), identity_(std::move(identity)) {
-  world_.sources[identity_.id] = {kAddress, this};
-}
+    : world_(world),
+      identity_(std::move(identity)),
+      exchange_(exchange::Config{.incarnation = 1}) {}
 
 void AdminClient::start() {
-  world_.network.dial(kAddress, Endpoint::kControl, identity_.x25519_key, *this);
+  for (const Endpoint endpoint : {Endpoint::kControl, Endpoint::kBlob})
+    world_.network.dial(kAddress, endpoint, identity_.x25519_key, *this);
 }
 
 void AdminClient::ask(pb::AdminRequest request, Done done) {
@@ -110,12 +143,44 @@ void AdminClient::say_next() {
   send(request);
 }
 
-void AdminClient::opened(Endpoint) {
+void AdminClient::opened(Endpoint endpoint) {
+  if (endpoint == Endpoint::kBlob) {
+    exchange_.connected(kCoordinator, {world_.timeline.now(), kEpochStart});
+    return serve();
+  }
   greeted_ = false;
   say_hello();
 }
 
-void AdminClient::received(Endpoint, const std::string& bytes) {
+void AdminClient::lost(Endpoint endpoint) {
+  if (endpoint == Endpoint::kControl) greeted_ = false;
+  if (endpoint == Endpoint::kBlob)
+    exchange_.disconnected(kCoordinator, {world_.timeline.now(), kEpochStart});
+}
+
+void AdminClient::on_blob(const std::string& bytes) {
+  auto message = protocol::parse_blob_message(bytes);
+  if (!message)
+    return world_.violated("wire", "the coordinator's blob message: " + message.error().message);
+  if (message->has_gossip()) return;
+  exchange_.received(kCoordinator, std::move(*message), {world_.timeline.now(), kEpochStart});
+  serve();
+}
+
+void AdminClient::serve() {
+  Files files(world_.library, files_);
+  exchange::Effects effects = exchange_.take_effects();
+  while (!effects.jobs.empty() || !effects.sends.empty()) {
+    for (const exchange::Send& each : effects.sends)
+      world_.network.send_to_server(kAddress, Endpoint::kBlob, each.message.SerializeAsString());
+    for (const exchange::Job& job : effects.jobs)
+      exchange_.answered(exchange::perform(files, job), {world_.timeline.now(), kEpochStart});
+    effects = exchange_.take_effects();
+  }
+}
+
+void AdminClient::received(Endpoint endpoint, const std::string& bytes) {
+  if (endpoint == Endpoint::kBlob) return on_blob(bytes);
   auto reply = protocol::parse_control_reply(bytes);
   if (!reply)
     return world_.violated("wire",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A person's client in a simulation: one request after the other, each repeated
-// until it is answered, as the CLI does. Serves the dataset's files while the
-// coordinator pulls them.
+// until it is answered, as the CLI does. Its exchange serves the dataset's
+// files while the coordinator pulls them.
 #pragma once
 
 #include <deque>
@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "exchange/exchange.h"
 #include "tests/simulation/authority.h"
 #include "tests/simulation/world.h"
 
@@ -22,7 +23,7 @@ using PutFile = std::function<pb::ObjectRef(const std::string& name, const std::
 pb::AdminRequest smallest_dataset(const std::string& name, std::uint32_t partitions,
                                   const PutFile& put);
 
-class AdminClient final : public NetworkClient, public BlobSource {
+class AdminClient final : public NetworkClient {
  public:
   using Done = std::function<void(
       const pb::ControlReply&)>;  // an AdminReply, an Ack or an error that is final
@@ -37,13 +38,9 @@ class AdminClient final : public NetworkClient, public BlobSource {
 
   // NetworkClient
   void opened(Endpoint endpoint) override;
-  void lost(Endpoint) override { greeted_ = false; }
+  void lost(Endpoint endpoint) override;
   void refused(Endpoint) override {}
   void received(Endpoint endpoint, const std::string& bytes) override;
-  // BlobSource
-  Answer asked_for(const Hash& manifest) const override {
-    return files_.contains(manifest) ? Answer::kHas : Answer::kMissing;
-  }
 
  private:
   struct Asked {
@@ -54,10 +51,13 @@ class AdminClient final : public NetworkClient, public BlobSource {
   void say_next();
   void send(const pb::ControlRequest& request);
   void again_later();
+  void on_blob(const std::string& bytes);
+  void serve();
 
   World& world_;
   Identity identity_;
   std::set<Hash> files_;
+  exchange::Exchange exchange_;
   std::deque<Asked> asked_;
   bool greeted_ = false;
   std::uint64_t last_id_ = 0;

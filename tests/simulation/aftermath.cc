@@ -33,8 +33,8 @@ std::string where_it_stands(Cluster& cluster) {
 
 void Aftermath::before_healing() {
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
-    DaemonHost& daemon = cluster_.daemon(i);
-    if (daemon.core() == nullptr || !daemon.disk().full) continue;
+    DaemonMachine& daemon = cluster_.daemon(i);
+    if (daemon.core() == nullptr || !daemon.disk().kept.is_full) continue;
     const std::vector<daemon::SlotView> slots = daemon.core()->slots();
     if (std::ranges::any_of(slots, [](const auto& slot) { return slot.storing; }))
       stuck_.push_back({&daemon, daemon.life(), daemon.snapshots_stored()});
@@ -70,7 +70,7 @@ void Aftermath::check_commits() {
 void Aftermath::check_connections() {
   const Duration now = cluster_.world().timeline.now();
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
-    DaemonHost& daemon = cluster_.daemon(i);
+    DaemonMachine& daemon = cluster_.daemon(i);
     auto& [life, since] = lives_[i];
     const coordinator::Core* core = cluster_.coordinator().core();
     const bool is_heard = (daemon.core() != nullptr && daemon.core()->connected()) ||
@@ -137,7 +137,7 @@ std::string Aftermath::lacks_copies(const coordinator::ExpertView& expert) {
   std::set<std::string> hosts;
   std::set<std::string> holding;
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
-    const DaemonHost& daemon = cluster_.daemon(i);
+    const DaemonMachine& daemon = cluster_.daemon(i);
     const stored::Node* node =
         nodes_.read(cluster_.coordinator().durable(), coordinator::kNodePrefix + daemon.id().str());
     if (daemon.id().str() == source) own_host = daemon.settings().host;

@@ -38,7 +38,7 @@ class Aftermath final : public Watcher {
 
  private:
   struct Stuck {
-    DaemonHost* daemon = nullptr;
+    DaemonMachine* daemon = nullptr;
     std::uint64_t life = 0;
     std::uint64_t stored = 0;
   };

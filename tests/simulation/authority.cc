@@ -2,6 +2,7 @@
 #include "tests/simulation/authority.h"
 
 #include "base/hash.h"
+#include "base/text.h"
 #include "protocol/validate.h"
 
 namespace skerry::simulation {
@@ -28,6 +29,12 @@ Identity identity_of(const std::string& secret) {
   return identity;
 }
 
+// As protocol/enrol.cc signs it.
+std::string enrolment_signature(const std::string& key, const std::string& token) {
+  static const std::string kServer = *protocol::x25519_of(coordinator_identity().ed25519_key);
+  return signed_by(key, text(protocol::kEnrolDomain, token, kServer, key));
+}
+
 pb::EnrolRequest enrol_request(const Identity& identity, const std::string& name,
                                const pb::TokenCreated& token) {
   pb::EnrolRequest request;
@@ -36,26 +43,14 @@ pb::EnrolRequest enrol_request(const Identity& identity, const std::string& name
   request.set_token_id(token.info().id());
   request.set_token_secret(token.secret());
   request.set_ed25519_key(identity.ed25519_key);
-  request.set_signature(signed_by(identity.ed25519_key, token.info().id()));
+  request.set_signature(enrolment_signature(identity.ed25519_key, token.info().id()));
   request.set_name(name);
-  return request;
-}
-
-pb::EnrolRequest readmission_request(const Identity& identity, const std::string& name,
-                                     const pb::Certificate& certificate) {
-  pb::EnrolRequest request;
-  *request.mutable_version() = protocol::own_version();
-  request.set_id(1);
-  request.set_ed25519_key(identity.ed25519_key);
-  request.set_signature(signed_by(identity.ed25519_key, ""));
-  request.set_name(name);
-  *request.mutable_certificate() = certificate;
   return request;
 }
 
 Result<NodeId> SimulatedAuthority::check_possession(const pb::EnrolRequest& request,
                                                     const std::string& key) const {
-  if (request.signature() != signed_by(request.ed25519_key(), request.token_id()) ||
+  if (request.signature() != enrolment_signature(request.ed25519_key(), request.token_id()) ||
       x25519_of(request.ed25519_key()) != key) {
     return fail(ErrorCode::kUnauthorised, "the signature does not prove possession of the key");
   }
@@ -78,13 +73,11 @@ Result<pb::CertificateBody> SimulatedAuthority::open(const pb::Certificate& cert
 
 // ---- Records ----
 
+// Its key is a real one: hosts compute its X25519 form.
 const Identity& coordinator_identity() {
   static const Identity kIdentity = [] {
-    Identity identity;
-    identity.ed25519_key = blake2b("coordinator").raw();
-    identity.x25519_key = x25519_of(identity.ed25519_key);
-    identity.id = id_of(identity.ed25519_key);
-    return identity;
+    const auto real = protocol::Identity::from_seed(blake2b("coordinator").raw());
+    return Identity{real->ed25519_key(), real->x25519_key(), real->node_id()};
   }();
   return kIdentity;
 }

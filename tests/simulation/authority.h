@@ -24,10 +24,6 @@ Identity identity_of(const std::string& secret);
 pb::EnrolRequest enrol_request(const Identity& identity, const std::string& name,
                                const pb::TokenCreated& token);
 
-// Of a key that was enrolled before the coordinator was restored.
-pb::EnrolRequest readmission_request(const Identity& identity, const std::string& name,
-                                     const pb::Certificate& certificate);
-
 // Signs records as that identity, at the cost of a hash.
 class SimulatedSigner final : public protocol::Signer {
  public:

@@ -97,7 +97,7 @@ class Bounds : public testing::TestWithParam<std::uint64_t>, public Watcher {
 
   std::unique_ptr<Cluster> cluster_;
   ExpertIndex watched_ = 0;
-  DaemonHost* victim_ = nullptr;
+  DaemonMachine* victim_ = nullptr;
   Epoch epoch_;
   std::optional<Duration> closed_;
   std::optional<Duration> regranted_;
@@ -111,7 +111,7 @@ class Bounds : public testing::TestWithParam<std::uint64_t>, public Watcher {
 
 TEST_P(Bounds, L1AKilledNodesExpertIsReassignedASecondAfterItsConnectionClosed) {
   begin(2, 1);
-  victim_->kill(DaemonHost::Death::kKilled);
+  victim_->kill(DaemonMachine::Death::kKilled);
   ASSERT_TRUE(cluster().run_until([&] { return regranted_.has_value(); }, seconds(20)));
   ASSERT_TRUE(closed_.has_value());
   EXPECT_GE(*regranted_ - *closed_, milliseconds(990));
@@ -155,10 +155,11 @@ TEST_P(Bounds, L1HalfOfTheFleetIsReassignedWithin15Seconds) {
   const Duration gone = cluster().world().timeline.now();
   std::set<NodeId> dead;
   for (ExpertIndex i = 0; i < 4; ++i) {
-    DaemonHost* holder = cluster().holder(i);
+    DaemonMachine* holder = cluster().holder(i);
     ASSERT_NE(holder, nullptr);
     dead.insert(holder->id());
-    holder->kill(dice().chance(0.5) ? DaemonHost::Death::kKilled : DaemonHost::Death::kVanished);
+    holder->kill(dice().chance(0.5) ? DaemonMachine::Death::kKilled
+                                    : DaemonMachine::Death::kVanished);
   }
   const auto all_held = [&] {
     for (ExpertIndex i = 0; i < 4; ++i) {
@@ -206,7 +207,7 @@ TEST_P(Bounds, L4ASlowCoordinatorCostsNoHealthyNodeItsLease) {
   if (GetParam() % 2 == 0) {
     cluster().coordinator().pause(dice().duration(seconds(1), seconds(30)));
   } else {
-    cluster().coordinator().disk().write_min = cluster().coordinator().disk().write_max =
+    cluster().coordinator().disk().pace.state_min = cluster().coordinator().disk().pace.state_max =
         seconds(12);
   }
   cluster().run_for(seconds(60));
@@ -256,7 +257,8 @@ TEST_P(Bounds, ATurnLosesNoStep) {
 
 TEST_P(Bounds, L2ANodeThatRejoinsWorksAgainWithinTenSeconds) {
   begin(2, 0);
-  victim_->kill(dice().chance(0.5) ? DaemonHost::Death::kKilled : DaemonHost::Death::kVanished);
+  victim_->kill(dice().chance(0.5) ? DaemonMachine::Death::kKilled
+                                   : DaemonMachine::Death::kVanished);
   cluster().run_for(dice().duration(milliseconds(10), seconds(30)));
   const std::uint64_t engines = victim_->engine_starts();
   const Duration back = cluster().world().timeline.now();
@@ -268,10 +270,10 @@ TEST_P(Bounds, L2ANodeThatRejoinsWorksAgainWithinTenSeconds) {
 
 TEST_P(Bounds, L6ANodeWhoseDiskWasFullResumesWithinThirtySeconds) {
   begin(1, 0);
-  victim_->disk().full = true;
+  victim_->disk().kept.is_full = true;
   cluster().run_for(dice().duration(seconds(5), seconds(60)));
   const Step before = cluster().expert(0).head_step;
-  victim_->disk().full = false;
+  victim_->disk().kept.is_full = false;
   const Duration room = cluster().world().timeline.now();
   ASSERT_TRUE(
       cluster().run_until([&] { return cluster().expert(0).head_step > before; }, seconds(120)));

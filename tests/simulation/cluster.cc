@@ -11,7 +11,6 @@ constexpr char kDataset[] = "images";
 constexpr char kSpareDataset[] = "spare";
 constexpr char kSpareRun[] = "spare-run";
 constexpr Step kSpareSteps = 200;
-constexpr std::uint64_t kShardBytes = 8 << 20;
 constexpr double kBehindNat = 0.4;  // of nodes
 constexpr double kForgets = 0.3;    // of seeds: a node that is gone is soon forgotten
 constexpr double kGossips = 0.32;   // of seeds: one that does costs four that do not
@@ -35,8 +34,8 @@ Cluster::Cluster(ClusterOptions options)
   world_.hold_revocation = [this](const NodeId& node) {
     std::map<NodeId, std::string> holders;
     for (const auto& daemon : daemons_) {
-      const DaemonGossip* gossip = daemon->gossip();
-      if (gossip != nullptr && gossip->table().is_revoked(node, gossip->now()))
+      const gossip::Table* records = daemon->records();
+      if (records != nullptr && records->is_revoked(node, daemon->now()))
         holders[daemon->id()] = daemon->name();
     }
     return holders;
@@ -46,24 +45,23 @@ Cluster::Cluster(ClusterOptions options)
   world_.run_seed = options_.seed ^ 0x5eed;
   world_.non_finite_one_in = options_.non_finite_one_in;
   world_.non_finite_steps = options_.steps;
-  coordinator_.set_drift(options_.coordinator_drift);
+  coordinator_.clock().set_drift(options_.coordinator_drift);
   if (options_.steady) {
-    coordinator_.disk() = {milliseconds(2), milliseconds(2), milliseconds(50), milliseconds(50),
-                           false};
+    coordinator_.disk().pace = {milliseconds(2), milliseconds(2), milliseconds(10),
+                                milliseconds(10)};
     world_.network.weather("admin").delay_min = world_.network.weather("admin").delay_max =
         milliseconds(1);
   }
   for (const ClusterOptions::Node& node : options_.nodes) {
-    daemons_.push_back(std::make_unique<DaemonHost>(
-        world_, coordinator_,
-        DaemonHost::Settings{.name = node.name,
-                             .host = node.host.empty() ? node.name : node.host,
-                             .slots = node.slots,
-                             .step_time = node.step_time,
-                             .drift = node.drift,
-                             .listens = node.listens}));
+    daemons_.push_back(std::make_unique<DaemonMachine>(
+        world_, DaemonMachine::Settings{.name = node.name,
+                                        .host = node.host.empty() ? node.name : node.host,
+                                        .slots = node.slots,
+                                        .step_time = node.step_time,
+                                        .drift = node.drift,
+                                        .listens = node.listens}));
     if (!options_.steady) continue;
-    daemons_.back()->disk() = coordinator_.disk();
+    daemons_.back()->disk().pace = coordinator_.disk().pace;
     world_.network.weather(node.name).delay_min = world_.network.weather(node.name).delay_max =
         milliseconds(1);
   }
@@ -95,16 +93,13 @@ void Cluster::start_daemons() {
 
 pb::AdminRequest Cluster::dataset(const std::string& name, std::uint32_t partitions,
                                   const std::string& prefix) {
-  return smallest_dataset(
-      name, partitions, [&](const std::string& file_name, const std::string& role) {
-        const std::uint64_t bytes = role == "shard"    ? kShardBytes
-                                    : role == "router" ? 1 << 20
-                                                       : 1 << 18;
-        const Object& object = world_.library.add_file(prefix + file_name, bytes);
-        world_.trace.name_object(object.name, prefix + file_name);
-        admin_.add_file(object.name);
-        return object.ref();
-      });
+  return smallest_dataset(name, partitions,
+                          [&](const std::string& file_name, const std::string& /*role*/) {
+                            const Object& object = world_.library.add_file(prefix + file_name);
+                            world_.trace.name_object(object.name, prefix + file_name);
+                            admin_.add_file(object.name);
+                            return object.ref();
+                          });
 }
 
 void Cluster::add_spare_dataset() {
@@ -217,20 +212,20 @@ bool Cluster::run_until(const std::function<bool()>& condition, Duration limit) 
   return holds || condition();
 }
 
-DaemonHost& Cluster::copy(DaemonHost& daemon) {
-  DaemonHost::Settings settings = daemon.settings();
+DaemonMachine& Cluster::copy(DaemonMachine& daemon) {
+  DaemonMachine::Settings settings = daemon.settings();
   settings.name += text("-copy-", copies_.size() + 1);
   settings.original = &daemon;
-  copies_.push_back(std::make_unique<DaemonHost>(world_, coordinator_, settings));
+  copies_.push_back(std::make_unique<DaemonMachine>(world_, settings));
   copies_.back()->copy_disk(daemon);
   return *copies_.back();
 }
 
 void Cluster::kill_copies() {
-  for (const auto& copy : copies_) copy->kill(DaemonHost::Death::kKilled);
+  for (const auto& copy : copies_) copy->kill(DaemonMachine::Death::kKilled);
 }
 
-DaemonHost& Cluster::daemon(const std::string& name) {
+DaemonMachine& Cluster::daemon(const std::string& name) {
   for (const auto& each : daemons_) {
     if (each->name() == name) return *each;
   }
@@ -245,7 +240,7 @@ coordinator::ExpertView Cluster::expert(ExpertIndex index) const {
   return {};
 }
 
-DaemonHost* Cluster::holder(ExpertIndex index) {
+DaemonMachine* Cluster::holder(ExpertIndex index) {
   const coordinator::ExpertView view = expert(index);
   if (!view.lease) return nullptr;
   for (const auto& each : daemons_) {

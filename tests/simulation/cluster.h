@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "tests/simulation/admin_client.h"
-#include "tests/simulation/coordinator_host.h"
-#include "tests/simulation/daemon_host.h"
-#include "tests/simulation/gossip_side.h"
+#include "tests/simulation/coordinator_machine.h"
+#include "tests/simulation/daemon_machine.h"
+#include "tests/simulation/gossip_ground.h"
 #include "tests/simulation/invariants.h"
 #include "tests/simulation/lease_rules.h"
 #include "tests/simulation/world.h"
@@ -63,15 +63,15 @@ class Cluster {
   bool run_until(const std::function<bool()>& condition, Duration limit);
 
   World& world() { return world_; }
-  CoordinatorHost& coordinator() { return coordinator_; }
+  CoordinatorMachine& coordinator() { return coordinator_; }
   AdminClient& admin() { return admin_; }
   Invariants& invariants() { return invariants_; }
-  DaemonHost& daemon(std::size_t index) { return *daemons_[index]; }
-  DaemonHost& daemon(const std::string& name);
+  DaemonMachine& daemon(std::size_t index) { return *daemons_[index]; }
+  DaemonMachine& daemon(const std::string& name);
   std::size_t daemons() const { return daemons_.size(); }
   // Another process with this one's key and a copy of its disk, not started
   // yet.
-  DaemonHost& copy(DaemonHost& daemon);
+  DaemonMachine& copy(DaemonMachine& daemon);
   // Ends every copy for good.
   void kill_copies();
   const ClusterOptions& options() const { return options_; }
@@ -100,7 +100,7 @@ class Cluster {
   // Of the first run, or an empty view.
   coordinator::ExpertView expert(ExpertIndex index) const;
   // Whoever holds it, or nullptr.
-  DaemonHost* holder(ExpertIndex index);
+  DaemonMachine* holder(ExpertIndex index);
 
  private:
   pb::AdminRequest dataset(const std::string& name, std::uint32_t partitions,
@@ -115,10 +115,10 @@ class Cluster {
   GossipGround gossip_;
   Invariants invariants_;
   LeaseRules lease_rules_;
-  CoordinatorHost coordinator_;
+  CoordinatorMachine coordinator_;
   AdminClient admin_;
-  std::vector<std::unique_ptr<DaemonHost>> daemons_;
-  std::vector<std::unique_ptr<DaemonHost>> copies_;
+  std::vector<std::unique_ptr<DaemonMachine>> daemons_;
+  std::vector<std::unique_ptr<DaemonMachine>> copies_;
   pb::AdminRequest dataset_;
   pb::TokenCreated token_;
   RunId run_;  // empty: not made yet

@@ -15,7 +15,7 @@ constexpr double kOwn = 0.7;  // of its words: of its own lease, where it has on
 
 }  // namespace
 
-Enemy::Enemy(World& world, const CoordinatorHost& coordinator, std::string name,
+Enemy::Enemy(World& world, const CoordinatorMachine& coordinator, std::string name,
              pb::TokenCreated token, Dice dice)
     : world_(world),
       coordinator_(coordinator),

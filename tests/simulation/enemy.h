@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/simulation/authority.h"
-#include "tests/simulation/coordinator_host.h"
+#include "tests/simulation/coordinator_machine.h"
 #include "tests/simulation/world.h"
 
 namespace skerry::simulation {
@@ -16,8 +16,8 @@ namespace skerry::simulation {
 class Enemy final : public NetworkClient {
  public:
   // Joins by this token.
-  Enemy(World& world, const CoordinatorHost& coordinator, std::string name, pb::TokenCreated token,
-        Dice dice);
+  Enemy(World& world, const CoordinatorMachine& coordinator, std::string name,
+        pb::TokenCreated token, Dice dice);
   // Its machine is switched off; it does not come back.
   void leave();
 
@@ -53,7 +53,7 @@ class Enemy final : public NetworkClient {
   std::string name_of_object(const About& about);
 
   World& world_;
-  const CoordinatorHost& coordinator_;
+  const CoordinatorMachine& coordinator_;
   std::string name_;
   Identity identity_;
   pb::TokenCreated token_;

@@ -11,8 +11,8 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "tests/simulation/admin_client.h"
-#include "tests/simulation/coordinator_host.h"
-#include "tests/simulation/daemon_host.h"
+#include "tests/simulation/coordinator_machine.h"
+#include "tests/simulation/daemon_machine.h"
 
 namespace skerry::simulation {
 namespace {
@@ -53,9 +53,9 @@ class Fleet {
   const std::uint64_t partitions_;
   World world_{1, Trace::Keep::kNothing};
   const coordinator::Config config_;
-  CoordinatorHost coordinator_{world_, config_};
+  CoordinatorMachine coordinator_{world_, config_};
   AdminClient admin_{world_, coordinator_.admin()};
-  std::vector<std::unique_ptr<DaemonHost>> daemons_;
+  std::vector<std::unique_ptr<DaemonMachine>> daemons_;
   pb::TokenCreated token_;
 
   Duration first_commit_{};
@@ -88,7 +88,7 @@ void Fleet::add_dataset() {
   const auto request =
       smallest_dataset(kData, static_cast<std::uint32_t>(partitions_),
                        [this](const std::string& name, const std::string& /*role*/) {
-                         const Object& object = world_.library.add_file(name, 1 << 16);
+                         const Object& object = world_.library.add_file(name);
                          admin_.add_file(object.name);
                          return object.ref();
                        });
@@ -129,8 +129,8 @@ void Fleet::begin() {
   coordinator_.start();
   coordinator_.measure();
   // A fast disk: the real host's write several batches at once.
-  coordinator_.disk().write_min = std::chrono::microseconds(50);
-  coordinator_.disk().write_max = std::chrono::microseconds(200);
+  coordinator_.disk().pace.state_min = std::chrono::microseconds(50);
+  coordinator_.disk().pace.state_max = std::chrono::microseconds(200);
   admin_.start();
   add_dataset();
   for (std::uint64_t i = 0; i < runs_; ++i) create_run(i);
@@ -145,11 +145,11 @@ void Fleet::begin() {
       Duration(static_cast<std::int64_t>(1e9 / kHandshakesPerSecond)));
   Dice dice(1, "fleet");
   for (std::uint64_t i = 0; i < nodes_; ++i) {
-    DaemonHost::Settings settings;
+    DaemonMachine::Settings settings;
     settings.name = text("n", i);
     settings.step_time = seconds(1);
     settings.drift = dice.real(-0.005, 0.005);
-    daemons_.push_back(std::make_unique<DaemonHost>(world_, coordinator_, settings));
+    daemons_.push_back(std::make_unique<DaemonMachine>(world_, settings));
     daemons_.back()->start(token_);
   }
   const auto all_train = [&] {
@@ -187,7 +187,8 @@ void Fleet::lose_half() {
   for (const auto& daemon : daemons_) {
     if (!dice.chance(0.5)) continue;
     dead.insert(daemon->id());
-    daemon->kill(dice.chance(0.5) ? DaemonHost::Death::kKilled : DaemonHost::Death::kVanished);
+    daemon->kill(dice.chance(0.5) ? DaemonMachine::Death::kKilled
+                                  : DaemonMachine::Death::kVanished);
   }
   const auto none = [&](auto is_left) {
     return [&, is_left] {
@@ -212,7 +213,7 @@ int Fleet::run() {
   restart();
   lose_half();
   const double virtual_seconds = in_seconds(now());
-  const double core_seconds = in_seconds(coordinator_.core_time());
+  const double core_seconds = in_seconds(coordinator_.host_time());
   const std::uint64_t steps_done = commits();
   const std::size_t experts_count = experts().size();
   const auto with = ::mallinfo2().uordblks;

@@ -30,21 +30,20 @@ std::vector<GossipAftermath::Speaker> GossipAftermath::speakers() {
     speaker.since = place.since;
     all.push_back(std::move(speaker));
   };
-  CoordinatorHost& coordinator = cluster_.coordinator();
-  if (coordinator.gossip() != nullptr) {
+  CoordinatorMachine& coordinator = cluster_.coordinator();
+  if (coordinator.records() != nullptr) {
     add({kCoordinatorAddress,
          coordinator_identity().id,
-         &coordinator.gossip()->table(),
-         coordinator.gossip()->now(),
+         coordinator.records(),
+         coordinator.now(),
          {}},
         coordinator.life(), !coordinator.is_paused());
   }
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
-    const DaemonHost& daemon = cluster_.daemon(i);
-    const DaemonGossip* gossip = daemon.gossip();
-    if (gossip == nullptr || is_out(daemon.id())) continue;
-    add({daemon.name(), daemon.id(), &gossip->table(), gossip->now(), {}}, daemon.life(),
-        !daemon.is_paused() && daemon.core()->connected() && gossip->hears_coordinator());
+    const DaemonMachine& daemon = cluster_.daemon(i);
+    if (daemon.records() == nullptr || is_out(daemon.id())) continue;
+    add({daemon.name(), daemon.id(), daemon.records(), daemon.now(), {}}, daemon.life(),
+        !daemon.is_paused() && daemon.core()->connected() && daemon.hears_coordinator());
   }
   return all;
 }
@@ -52,8 +51,8 @@ std::vector<GossipAftermath::Speaker> GossipAftermath::speakers() {
 // Revoked as far as a record tells: also where a restored backup has forgotten
 // it.
 bool GossipAftermath::is_out(const NodeId& node) {
-  CoordinatorGossip* gossip = cluster_.coordinator().gossip();
-  return gossip != nullptr && gossip->table().is_revoked(node, gossip->now());
+  const gossip::Table* records = cluster_.coordinator().records();
+  return records != nullptr && records->is_revoked(node, cluster_.coordinator().now());
 }
 
 void GossipAftermath::look() {
@@ -178,17 +177,16 @@ void GossipAftermath::check_signs(const Speaker& node) {
 
 // Peers refuse its node record: they remember a newer one, of an earlier life
 // or of a twin, which has expired.
-bool GossipAftermath::is_overtaken(const DaemonHost& daemon) {
-  const DaemonGossip& gossip = *daemon.gossip();
-  const gossip::Entry* own = gossip.table().find_node(daemon.id(), gossip.now());
+bool GossipAftermath::is_overtaken(const DaemonMachine& daemon) {
+  const gossip::Entry* own = daemon.records()->find_node(daemon.id(), daemon.now());
   return own != nullptr &&
          cluster_.world().gossip->rules.is_overtaken(own->record->key, own->record->version);
 }
 
 bool GossipAftermath::is_kept(const Hash& manifest) {
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
-    const DaemonHost& daemon = cluster_.daemon(i);
-    if (daemon.gossip() == nullptr || is_out(daemon.id()) || is_overtaken(daemon)) continue;
+    const DaemonMachine& daemon = cluster_.daemon(i);
+    if (daemon.records() == nullptr || is_out(daemon.id()) || is_overtaken(daemon)) continue;
     if (daemon.has_stored(manifest)) return true;
   }
   return false;
@@ -196,8 +194,8 @@ bool GossipAftermath::is_kept(const Hash& manifest) {
 
 bool GossipAftermath::is_trained_here(const Hash& manifest) {
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
-    const DaemonHost& daemon = cluster_.daemon(i);
-    if (daemon.gossip() == nullptr || is_out(daemon.id()) || is_overtaken(daemon)) continue;
+    const DaemonMachine& daemon = cluster_.daemon(i);
+    if (daemon.records() == nullptr || is_out(daemon.id()) || is_overtaken(daemon)) continue;
     const auto keeps = [&](const daemon::KeptCheckpoint& each) {
       return each.object.manifest() == manifest.raw();
     };
@@ -223,8 +221,8 @@ void GossipAftermath::without_coordinator() {
   cluster_.coordinator().kill();
   cluster_.run_for(kAlone);
   for (std::size_t i = 0; i < cluster_.daemons() && cluster_.is_sound(); ++i) {
-    const DaemonHost& daemon = cluster_.daemon(i);
-    if (daemon.gossip() == nullptr || out.contains(daemon.name())) continue;
+    const DaemonMachine& daemon = cluster_.daemon(i);
+    if (daemon.records() == nullptr || out.contains(daemon.name())) continue;
     const bool ends_early = std::ranges::any_of(misdated, [&](const gossip::Version& run) {
       return cluster_.world().gossip->rules.has_expired(daemon.name(), run);
     });
@@ -232,29 +230,26 @@ void GossipAftermath::without_coordinator() {
   }
 }
 
-void GossipAftermath::ask(const DaemonHost& daemon, const std::vector<Head>& heads) {
+void GossipAftermath::ask(const DaemonMachine& daemon, const std::vector<Head>& heads) {
   World& world = cluster_.world();
-  const DaemonGossip& gossip = *daemon.gossip();
-  std::vector<pb::RunRecord> runs = gossip::known_runs(gossip.table(), gossip.now());
+  const gossip::Table& records = *daemon.records();
+  std::vector<pb::RunRecord> runs = gossip::known_runs(records, daemon.now());
   // A run that was deleted, and that a restored coordinator does not know,
   // stays an orphan.
   std::erase_if(runs, [](const pb::RunRecord& run) { return run.name() != kRunName; });
   if (runs.size() != 1)
     return world.violated("alone",
                           text(daemon.name(), "'s records tell of ", runs.size(), " runs"));
-  const auto parts = gossip::router_parts(gossip.table(), RunId(runs.front().run()), gossip.now());
+  const auto parts = gossip::router_parts(records, RunId(runs.front().run()), daemon.now());
   for (const Head& head : heads) {
     const auto found = std::ranges::find(parts->experts, head.expert, &gossip::ExpertSource::index);
-    const bool is_known = found != parts->experts.end() &&
-                          found->best.checkpoint().manifest() == head.manifest.raw() &&
-                          std::ranges::any_of(found->holders, [&](const gossip::Holder& holder) {
-                            const auto source = world.sources.find(holder.node);
-                            const auto* host =
-                                source == world.sources.end()
-                                    ? nullptr
-                                    : dynamic_cast<const DaemonHost*>(source->second.second);
-                            return host != nullptr && host->has_stored(head.manifest);
-                          });
+    const bool is_known =
+        found != parts->experts.end() &&
+        found->best.checkpoint().manifest() == head.manifest.raw() &&
+        std::ranges::any_of(found->holders, [&](const gossip::Holder& holder) {
+          const auto keeper = world.keepers.find(holder.node);
+          return keeper != world.keepers.end() && keeper->second->has_stored(head.manifest);
+        });
     if (!is_known) {
       return world.violated("alone", text(daemon.name(), "'s records do not tell where expert ",
                                           head.expert, "'s last commit is, of step ", head.step));

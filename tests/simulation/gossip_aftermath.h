@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "tests/simulation/cluster.h"
-#include "tests/simulation/gossip_side.h"
+#include "tests/simulation/gossip_ground.h"
 
 namespace skerry::simulation {
 
@@ -69,11 +69,11 @@ class GossipAftermath {
   std::vector<gossip::Version> misdated_runs();  // the coordinator's own
   void check_signs(const Speaker& node);
   void check_two_faced(const std::vector<Speaker>& all, const NodeId& author);
-  void ask(const DaemonHost& daemon, const std::vector<Head>& heads);
+  void ask(const DaemonMachine& daemon, const std::vector<Head>& heads);
   bool is_kept(const Hash& manifest);
   bool is_trained_here(const Hash& manifest);
   bool is_out(const NodeId& node);
-  bool is_overtaken(const DaemonHost& daemon);
+  bool is_overtaken(const DaemonMachine& daemon);
 
   Cluster& cluster_;
   Duration spread_;

@@ -32,7 +32,7 @@ class GossipEnemies::Liar {
                            .wake = [this] { end_.poll([](const protocol::PeerEvent&) {}); },
                            .overhears = {}}) {}
 
-  bool hand(const DaemonHost& victim, const pb::SignedRecord& record) {
+  bool hand(const DaemonMachine& victim, const pb::SignedRecord& record) {
     if (!end_.is_connected(victim.id()) && !ground_.mesh.connect(end_, victim.name())) return false;
     pb::GossipMessage gossip;
     *gossip.add_records() = record;
@@ -60,8 +60,8 @@ bool GossipEnemies::hand_out(Dice& dice, const pb::SignedRecord& record) {
   const std::uint64_t victims = dice.chance(0.5) ? 1 : dice.between(1, cluster_.daemons());
   bool is_heard = false;
   for (std::uint64_t i = 0; i < victims; ++i) {
-    const DaemonHost& victim = cluster_.daemon((first + i) % cluster_.daemons());
-    if (victim.gossip() != nullptr) is_heard = liars_.back()->hand(victim, record) || is_heard;
+    const DaemonMachine& victim = cluster_.daemon((first + i) % cluster_.daemons());
+    if (victim.records() != nullptr) is_heard = liars_.back()->hand(victim, record) || is_heard;
   }
   return is_heard;
 }

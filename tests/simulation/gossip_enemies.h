@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/simulation/cluster.h"
-#include "tests/simulation/gossip_side.h"
+#include "tests/simulation/gossip_ground.h"
 
 namespace skerry::simulation {
 

@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "tests/planted/planted.h"
 #include "tests/simulation/apart.h"
-#include "tests/simulation/real_cluster.h"
+#include "tests/simulation/simulate.h"
 
 namespace skerry::simulation {
 namespace {
@@ -49,8 +49,7 @@ void hunt_one(const PlantedBug& bug, std::uint64_t seeds_limit, const Mouth& mou
   planted_bug = static_cast<std::size_t>(&bug - kPlantedBugs);
   for (std::uint64_t seed = 1; seed <= seeds_limit; ++seed) {
     mouth.say(text(seed));
-    const Report report =
-        bug.found_by == FoundBy::kHosts ? simulate_hosts(seed) : simulate({.seed = seed});
+    const Report report = simulate({.seed = seed});
     if (report.violations.empty()) continue;
     return mouth.say(report.violations.front().id);
   }

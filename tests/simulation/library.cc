@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/library.h"
 
+#include <cstring>
+
 #include "base/check.h"
 #include "base/random.h"
+#include "base/text.h"
+#include "storage/manifest.h"
 
 namespace skerry::simulation {
 
 pb::ObjectRef Object::ref() const {
   pb::ObjectRef out;
   out.set_manifest(name.raw());
-  out.set_manifest_bytes(manifest_bytes);
-  out.set_bytes(bytes);
+  out.set_manifest_bytes(manifest.size());
+  out.set_bytes(content.size());
   out.set_name(facts.name);
   return out;
 }
@@ -36,39 +40,46 @@ bool is_non_finite(const Training& training, std::uint64_t one_in, Step steps) {
   return stream.below(one_in) == 0 && 1 + stream.below(steps) == training.step;
 }
 
-const Object& Library::add_file(const std::string& name, std::uint64_t bytes) {
-  Object object;
-  object.name = blake2b("file " + name);
-  object.manifest_bytes = 200;
-  object.bytes = bytes;
-  object.facts.name = name;
+std::string encode_training(const Training& training) {
+  const std::uint64_t words[4] = {training.seed, training.expert, training.attempt, training.step};
+  return std::string(reinterpret_cast<const char*>(words), sizeof words) + training.weights.raw();
+}
+
+Result<Training> decode_training(std::string_view content) {
+  std::uint64_t words[4];
+  if (content.size() != sizeof words + Hash::kBytes)
+    return fail(ErrorCode::kCorrupt, text("weights of ", content.size(), " bytes"));
+  std::memcpy(words, content.data(), sizeof words);
+  ASSIGN_OR_RETURN(const Hash weights, Hash::from_raw(content.substr(sizeof words)));
+  return Training{.seed = words[0],
+                  .expert = static_cast<ExpertIndex>(words[1]),
+                  .attempt = static_cast<std::uint32_t>(words[2]),
+                  .step = words[3],
+                  .weights = weights};
+}
+
+const Object& Library::add_file(const std::string& name) {
+  static std::map<std::string, Object> made;  // the same in every simulation
+  Object& object = made[name];
+  if (object.manifest.empty()) {
+    object.content = "the bytes of " + name;
+    object.chunk = blake2b(object.content);
+    object.facts.name = name;
+    storage::Manifest manifest;
+    manifest.name = name;
+    const auto size = static_cast<std::uint32_t>(object.content.size());
+    manifest.parts.push_back({std::string(storage::kPartFile), {}, {{object.chunk, size}}});
+    auto named = storage::encode_manifest(std::move(manifest));
+    SKERRY_CHECK(named.has_value(), "a small file's manifest is one");
+    object.name = named->name;
+    object.manifest = std::move(named->encoded);
+  }
   return objects_[object.name] = object;
 }
 
-const Object& Library::add_checkpoint(const coordinator::ObjectFacts& facts, const Hash& weights,
-                                      std::uint64_t bytes) {
-  Object object;
-  object.facts = facts;
-  object.facts.name.clear();
-  object.checkpoint = true;
-  object.manifest_bytes = 400;
-  object.bytes = bytes;
-  object.weights = weights;
-  object.name =
-      blake2b(text("checkpoint ", facts.run, " ", facts.expert, " ", facts.epoch, " ",
-                   facts.attempt, " ", facts.step, " ", facts.parent ? facts.parent->hex() : "-",
-                   " ", facts.fingerprint, " ", weights.hex()));
-  return objects_[object.name] = object;
-}
-
-void Library::add_made(const pb::ObjectRef& ref) {
-  const Hash name = *Hash::from_raw(ref.manifest());
-  if (objects_.contains(name)) return;
-  Object& object = objects_[name];
-  object.name = name;
-  object.manifest_bytes = ref.manifest_bytes();
-  object.bytes = ref.bytes();
-  object.facts.name = ref.name();
+const Object& Library::add_checkpoint(Object object) {
+  const Hash name = object.name;
+  return objects_[name] = std::move(object);
 }
 
 const Object& Library::at(const Hash& name) const {

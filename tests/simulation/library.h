@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The objects of a simulation by their names, and the weights that stand in
-// checkpoints. Disks hold names only: an object's content follows from its
-// name, as it does from a hash.
+// The objects of a simulation by their names, with what they hold. Files are
+// small, of one chunk each. Checkpoints hold one tensor, the weights.
 //
 // Training is a hash chain: the weights after a step are the hash of the
 // weights before it and (seed, expert, attempt, step). So "the right weights"
@@ -12,9 +11,11 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "base/hash.h"
 #include "base/ids.h"
+#include "base/result.h"
 #include "coordinator/core/core.h"
 #include "protocol/skerry.pb.h"
 
@@ -22,11 +23,12 @@ namespace skerry::simulation {
 
 struct Object {
   Hash name;
-  std::uint64_t manifest_bytes = 0;
-  std::uint64_t bytes = 0;
+  std::string manifest;  // encoded
   bool checkpoint = false;
   coordinator::ObjectFacts facts;
   Hash weights;
+  Hash chunk;           // the only one
+  std::string content;  // its bytes
   pb::ObjectRef ref() const;
 };
 
@@ -41,6 +43,10 @@ struct Training {
 
 void train_step(Training& training);
 
+// As a checkpoint's only tensor holds it. ON FAILURE: it holds something else.
+std::string encode_training(const Training& training);
+Result<Training> decode_training(std::string_view content);
+
 // Whether training this attempt ends in non-finite weights at this step: the
 // same on every machine, one in `one_in` of attempts (0: never), somewhere in
 // the first `steps`.
@@ -48,12 +54,10 @@ bool is_non_finite(const Training& training, std::uint64_t one_in, Step steps);
 
 class Library {
  public:
-  const Object& add_file(const std::string& name, std::uint64_t bytes);
-  // The facts' name is ignored.
-  const Object& add_checkpoint(const coordinator::ObjectFacts& facts, const Hash& weights,
-                               std::uint64_t bytes);
-  // Made by the coordinator, as its record names it; perhaps known already.
-  void add_made(const pb::ObjectRef& ref);
+  // A small file that somebody uploads.
+  const Object& add_file(const std::string& name);
+  // A checkpoint, as the node that made it has it on its disk.
+  const Object& add_checkpoint(Object object);
   // REQUIRES: it was added.
   const Object& at(const Hash& name) const;
   const Object* find(const Hash& name) const;

@@ -69,6 +69,7 @@ const std::vector<Nemesis::Fault>& Nemesis::faults() {
       {"transfers_fail", 1.5, &Nemesis::transfers_fail},
       {"wall_clock", 1, &Nemesis::wall_clock},
       {"coordinator_kill", 3, &Nemesis::coordinator_kill},
+      {"coordinator_machine_gone", 1.5, &Nemesis::coordinator_vanish},
       {"coordinator_pause", 1.5, &Nemesis::coordinator_pause},
       {"coordinator_disk_stall", 1.5, &Nemesis::coordinator_disk_stall},
       {"coordinator_disk_full", 1.5, &Nemesis::coordinator_disk_full},
@@ -154,21 +155,21 @@ void Nemesis::later(Duration delay, std::function<void()> action) {
   });
 }
 
-DaemonHost& Nemesis::any() { return cluster_.daemon(dice_.between(0, cluster_.daemons() - 1)); }
+DaemonMachine& Nemesis::any() { return cluster_.daemon(dice_.between(0, cluster_.daemons() - 1)); }
 
-std::vector<DaemonHost*> Nemesis::some() {
+std::vector<DaemonMachine*> Nemesis::some() {
   const std::uint64_t fleet = cluster_.daemons();
   const std::uint64_t count = dice_.chance(0.7)   ? 1
                               : dice_.chance(0.5) ? (fleet + 1) / 2
                                                   : dice_.between(1, fleet);
   std::set<std::uint64_t> drawn;
   while (drawn.size() < count) drawn.insert(dice_.between(0, fleet - 1));
-  std::vector<DaemonHost*> out;
+  std::vector<DaemonMachine*> out;
   for (const std::uint64_t index : drawn) out.push_back(&cluster_.daemon(index));
   return out;
 }
 
-void Nemesis::start_later(DaemonHost& daemon, Duration delay) {
+void Nemesis::start_later(DaemonMachine& daemon, Duration delay) {
   later(delay, [this, &daemon] {
     if (!daemon.is_up()) daemon.start(cluster_.token());
   });
@@ -181,7 +182,7 @@ bool Nemesis::bad_weather() {
   const double duplicate = dice_.chance(0.7) ? dice_.real(0, 0.5) : 0;
   const double reorder = dice_.chance(0.7) ? dice_.real(0, 0.5) : 0;
   const Duration lasts = dice_.duration(seconds(2), seconds(30));
-  for (DaemonHost* daemon : some()) {
+  for (DaemonMachine* daemon : some()) {
     Weather& weather = cluster_.world().network.weather(daemon->name());
     weather.loss = loss;
     weather.duplicate = duplicate;
@@ -193,7 +194,7 @@ bool Nemesis::bad_weather() {
 }
 
 bool Nemesis::slow_link() {
-  for (DaemonHost* daemon : some()) {
+  for (DaemonMachine* daemon : some()) {
     Weather& weather = cluster_.world().network.weather(daemon->name());
     weather.delay_min = dice_.duration(milliseconds(50), seconds(1));
     weather.delay_max = weather.delay_min + dice_.duration({}, seconds(4));
@@ -205,7 +206,7 @@ bool Nemesis::slow_link() {
 
 bool Nemesis::cut_both() {
   const Duration lasts = dice_.duration(milliseconds(500), seconds(25));
-  for (DaemonHost* daemon : some()) {
+  for (DaemonMachine* daemon : some()) {
     cluster_.world().trace.line([&] { return daemon->name() + " is cut off"; });
     cluster_.world().network.cut(daemon->name(), true, true);
     later(lasts, [this, daemon] { cluster_.world().network.heal(daemon->name()); });
@@ -216,7 +217,7 @@ bool Nemesis::cut_both() {
 bool Nemesis::cut_one_way() {
   const bool to_server = dice_.chance(0.5);
   const Duration lasts = dice_.duration(milliseconds(500), seconds(25));
-  for (DaemonHost* daemon : some()) {
+  for (DaemonMachine* daemon : some()) {
     cluster_.world().trace.line(
         [&] { return text(daemon->name(), to_server ? " is not heard" : " hears nothing"); });
     cluster_.world().network.cut(daemon->name(), to_server, !to_server);
@@ -226,7 +227,7 @@ bool Nemesis::cut_one_way() {
 }
 
 bool Nemesis::reset() {
-  for (DaemonHost* daemon : some()) {
+  for (DaemonMachine* daemon : some()) {
     cluster_.world().network.reset(daemon->name());
     if (cluster_.world().gossip != nullptr) cluster_.world().gossip->mesh.reset(daemon->name());
   }
@@ -234,15 +235,15 @@ bool Nemesis::reset() {
 }
 
 bool Nemesis::redial_silently() {
-  for (DaemonHost* daemon : some()) cluster_.world().network.redial_silently(daemon->name());
+  for (DaemonMachine* daemon : some()) cluster_.world().network.redial_silently(daemon->name());
   return true;
 }
 
 // ---- Daemons ----
 
 bool Nemesis::kill() {
-  for (DaemonHost* daemon : some()) {
-    daemon->kill(DaemonHost::Death::kKilled);
+  for (DaemonMachine* daemon : some()) {
+    daemon->kill(DaemonMachine::Death::kKilled);
     start_later(*daemon,
                 dice_.duration(milliseconds(10), dice_.chance(0.5) ? seconds(2) : seconds(40)));
   }
@@ -250,16 +251,17 @@ bool Nemesis::kill() {
 }
 
 bool Nemesis::vanish() {
-  for (DaemonHost* daemon : some()) {
-    daemon->kill(DaemonHost::Death::kVanished);
+  for (DaemonMachine* daemon : some()) {
+    daemon->kill(DaemonMachine::Death::kVanished);
     start_later(*daemon, dice_.duration(seconds(1), seconds(40)));
   }
   return true;
 }
 
 bool Nemesis::wipe() {
-  for (DaemonHost* daemon : some()) {
-    daemon->kill(dice_.chance(0.5) ? DaemonHost::Death::kKilled : DaemonHost::Death::kVanished);
+  for (DaemonMachine* daemon : some()) {
+    daemon->kill(dice_.chance(0.5) ? DaemonMachine::Death::kKilled
+                                   : DaemonMachine::Death::kVanished);
     if (!daemon->is_up()) daemon->wipe_disk();
     start_later(*daemon, dice_.duration(milliseconds(10), seconds(20)));
   }
@@ -267,12 +269,13 @@ bool Nemesis::wipe() {
 }
 
 bool Nemesis::pause() {
-  for (DaemonHost* daemon : some()) daemon->pause(dice_.duration(milliseconds(100), seconds(20)));
+  for (DaemonMachine* daemon : some())
+    daemon->pause(dice_.duration(milliseconds(100), seconds(20)));
   return true;
 }
 
 bool Nemesis::drain() {
-  for (DaemonHost* daemon : some()) {
+  for (DaemonMachine* daemon : some()) {
     if (!daemon->is_up()) continue;
     daemon->drain();
     if (dice_.chance(0.2)) later(dice_.duration({}, seconds(3)), [daemon] { daemon->drain(); });
@@ -286,14 +289,15 @@ bool Nemesis::drain() {
 // A second process with the same key, from a copy of the disk; the first learns
 // that its place is taken, and may take it back.
 bool Nemesis::copy() {
-  DaemonHost& daemon = any();
+  DaemonMachine& daemon = any();
   if (!daemon.is_enrolled() || daemon.has_failed()) return false;
-  DaemonHost& copy = cluster_.copy(daemon);
+  DaemonMachine& copy = cluster_.copy(daemon);
   if (dice_.chance(0.3))
-    daemon.kill(dice_.chance(0.5) ? DaemonHost::Death::kKilled : DaemonHost::Death::kVanished);
+    daemon.kill(dice_.chance(0.5) ? DaemonMachine::Death::kKilled
+                                  : DaemonMachine::Death::kVanished);
   copy.start(cluster_.token());
   later(dice_.duration(seconds(1), seconds(25)),
-        [&copy] { copy.kill(DaemonHost::Death::kKilled); });
+        [&copy] { copy.kill(DaemonMachine::Death::kKilled); });
   later(dice_.duration(seconds(1), seconds(35)), [this, &daemon] {
     if (daemon.is_up()) return;
     daemon.clear_failure();
@@ -303,9 +307,9 @@ bool Nemesis::copy() {
 }
 
 bool Nemesis::damage_state() {
-  DaemonHost& daemon = any();
+  DaemonMachine& daemon = any();
   if (!daemon.is_up()) return false;
-  daemon.kill(DaemonHost::Death::kKilled);
+  daemon.kill(DaemonMachine::Death::kKilled);
   daemon.damage_state();
   start_later(daemon, dice_.duration(milliseconds(10), seconds(2)));
   later(dice_.duration(seconds(5), seconds(20)), [this, &daemon] {
@@ -321,39 +325,35 @@ bool Nemesis::engine_crash() { return any().break_engine(false, dice_.chance(0.5
 bool Nemesis::engine_hang() { return any().break_engine(true, false); }
 
 bool Nemesis::disk_slow() {
-  for (DaemonHost* daemon : some()) {
-    daemon->disk().write_max = dice_.duration(milliseconds(100), seconds(5));
-    daemon->disk().object_max = dice_.duration(seconds(1), seconds(10));
-    later(dice_.duration(seconds(2), seconds(30)), [daemon] { daemon->disk() = DiskWeather{}; });
+  for (DaemonMachine* daemon : some()) {
+    daemon->disk().pace.state_max = dice_.duration(milliseconds(100), seconds(3));
+    later(dice_.duration(seconds(2), seconds(30)), [daemon] { daemon->disk().pace = DiskPace{}; });
   }
   return true;
 }
 
 bool Nemesis::disk_full() {
-  for (DaemonHost* daemon : some()) {
-    daemon->disk().full = true;
-    daemon->disk().is_full_of_state = dice_.chance(0.5);
-    later(dice_.duration(seconds(1), seconds(25)),
-          [daemon] { daemon->disk().full = daemon->disk().is_full_of_state = false; });
+  for (DaemonMachine* daemon : some()) {
+    daemon->disk().kept.is_full = true;
+    daemon->disk().kept.is_full_of_state = dice_.chance(0.5);
+    later(dice_.duration(seconds(1), seconds(25)), [daemon] { daemon->disk().make_room(); });
   }
   return true;
 }
 
 bool Nemesis::sync_fails() {
-  for (DaemonHost* daemon : some()) {
-    daemon->disk().sync_fails = true;
-    later(seconds(20), [daemon] { daemon->disk().sync_fails = false; });
+  for (DaemonMachine* daemon : some()) {
+    daemon->fail_sync(dice_);
     for (const Duration wait : {seconds(7), seconds(14), seconds(21)}) start_later(*daemon, wait);
   }
   return true;
 }
 
-// The next file that it writes or reads: the process ends, as with every error
+// One of the next files that it writes: the process ends, as with every error
 // of its disk but a full one.
 bool Nemesis::file_error() {
-  for (DaemonHost* daemon : some()) {
-    daemon->disk().file_fails = true;
-    later(seconds(20), [daemon] { daemon->disk().file_fails = false; });
+  for (DaemonMachine* daemon : some()) {
+    daemon->fail_file(dice_);
     for (const Duration wait : {seconds(7), seconds(14), seconds(21)}) start_later(*daemon, wait);
   }
   return true;
@@ -362,13 +362,13 @@ bool Nemesis::file_error() {
 bool Nemesis::bit_flips() {
   const double share = dice_.real(0.1, 0.8);
   const Duration lasts = dice_.duration(seconds(2), seconds(20));
-  for (DaemonHost* daemon : some()) {
-    daemon->disk().flips = share;
-    later(lasts, [daemon] { daemon->disk().flips = 0; });
+  for (DaemonMachine* daemon : some()) {
+    daemon->disk().flip_reads(share, dice_.u64());
+    later(lasts, [daemon] { daemon->disk().flip_reads(0, 1); });
   }
   if (dice_.chance(0.3)) {
-    cluster_.coordinator().disk().flips = share;
-    later(lasts, [this] { cluster_.coordinator().disk().flips = 0; });
+    cluster_.coordinator().disk().flip_reads(share, dice_.u64());
+    later(lasts, [this] { cluster_.coordinator().disk().flip_reads(0, 1); });
   }
   return true;
 }
@@ -376,7 +376,7 @@ bool Nemesis::bit_flips() {
 // At rest on one disk; half of the time just what its node has sent and the
 // coordinator does not have yet.
 bool Nemesis::object_lost() {
-  DaemonHost& daemon = any();
+  DaemonMachine& daemon = any();
   if (dice_.chance(0.5)) return daemon.lose_object();
   if (!daemon.is_up()) return false;
   daemon.when_it_commits([&daemon](const pb::Commit& commit) {
@@ -386,22 +386,24 @@ bool Nemesis::object_lost() {
 }
 
 bool Nemesis::transfers_fail() {
-  cluster_.world().transfers_fail = dice_.real(0.1, 0.9);
-  later(dice_.duration(seconds(1), seconds(20)), [this] { cluster_.world().transfers_fail = 0; });
+  Network& network = cluster_.world().network;
+  network.transfers_fail = dice_.real(0.1, 0.9);
+  later(dice_.duration(seconds(1), seconds(20)), [&network] { network.transfers_fail = 0; });
   return true;
 }
 
 // The time of day is set, to and fro: leases must not care.
 bool Nemesis::wall_clock() {
   const auto jump = [this] { return static_cast<std::int64_t>(dice_.real(-7.2e6, 7.2e6)); };
-  for (DaemonHost* daemon : some()) {
-    daemon->set_wall_offset(jump());
-    later(dice_.duration(seconds(1), seconds(60)), [daemon] { daemon->set_wall_offset(0); });
+  for (DaemonMachine* daemon : some()) {
+    daemon->clock().set_wall_offset(jump());
+    later(dice_.duration(seconds(1), seconds(60)),
+          [daemon] { daemon->clock().set_wall_offset(0); });
   }
   if (dice_.chance(0.7)) {
-    cluster_.coordinator().set_wall_offset(jump());
+    cluster_.coordinator().clock().set_wall_offset(jump());
     later(dice_.duration(seconds(1), seconds(60)),
-          [this] { cluster_.coordinator().set_wall_offset(0); });
+          [this] { cluster_.coordinator().clock().set_wall_offset(0); });
   }
   return true;
 }
@@ -423,6 +425,13 @@ bool Nemesis::coordinator_kill() {
   return true;
 }
 
+bool Nemesis::coordinator_vanish() {
+  if (!cluster_.coordinator().is_up()) return false;
+  cluster_.coordinator().kill(CoordinatorMachine::Death::kVanished);
+  start_coordinator_later(dice_.duration(seconds(1), seconds(10)));
+  return true;
+}
+
 bool Nemesis::coordinator_pause() {
   if (!cluster_.coordinator().is_up() || cluster_.coordinator().is_paused()) return false;
   cluster_.coordinator().pause(dice_.duration(milliseconds(100), seconds(15)));
@@ -430,23 +439,33 @@ bool Nemesis::coordinator_pause() {
 }
 
 bool Nemesis::coordinator_disk_stall() {
-  DiskWeather& disk = cluster_.coordinator().disk();
-  disk.write_min = dice_.duration(milliseconds(10), seconds(1));
-  disk.write_max = disk.write_min + dice_.duration({}, seconds(10));
-  later(dice_.duration(seconds(1), seconds(20)),
-        [this] { cluster_.coordinator().disk() = DiskWeather{}; });
+  DiskPace& pace = cluster_.coordinator().disk().pace;
+  pace.state_min = dice_.duration(milliseconds(10), seconds(1));
+  pace.state_max = pace.state_min + dice_.duration({}, seconds(10));
+  if (dice_.chance(0.3)) pace.object_max = dice_.duration(milliseconds(100), seconds(1));
+  later(dice_.duration(seconds(1), seconds(20)), [&pace] { pace = DiskPace{}; });
   return true;
 }
 
 bool Nemesis::coordinator_disk_full() {
-  cluster_.coordinator().set_free_bytes(dice_.between(0, 64 << 20));
-  later(dice_.duration(seconds(1), seconds(25)),
-        [this] { cluster_.coordinator().set_free_bytes(kRoom); });
+  Disk& disk = cluster_.coordinator().disk();
+  disk.set_free_bytes(dice_.between(0, 64 << 20));
+  disk.kept.is_full = dice_.chance(0.5);
+  disk.kept.is_full_of_state = disk.kept.is_full && dice_.chance(0.7);
+  later(dice_.duration(seconds(1), seconds(25)), [&disk] {
+    disk.set_free_bytes(kRoom);
+    disk.make_room();
+  });
   return true;
 }
 
 bool Nemesis::coordinator_damage() {
-  if (!cluster_.coordinator().damage_object(dice_)) return false;
+  const std::optional<Hash> victim = cluster_.coordinator().damage_object(dice_);
+  if (!victim) return false;
+  // A person looks for what is damaged.
+  pb::AdminRequest verify;
+  verify.mutable_object_verify()->set_manifest(victim->raw());
+  cluster_.admin().say(verify);
   if (dice_.chance(0.5))
     later(dice_.duration(seconds(1), seconds(20)), [this] { cluster_.add_dataset_again(); });
   return true;
@@ -474,15 +493,14 @@ bool Nemesis::run_again() {
 
 bool Nemesis::coordinator_sync_fails() {
   if (!cluster_.coordinator().is_up()) return false;
-  cluster_.coordinator().disk().sync_fails = true;
+  cluster_.coordinator().fail_sync(dice_);
   for (const Duration wait : {seconds(3), seconds(9), seconds(20)}) start_coordinator_later(wait);
   return true;
 }
 
 bool Nemesis::coordinator_file_error() {
   if (!cluster_.coordinator().is_up()) return false;
-  cluster_.coordinator().disk().file_fails = true;
-  later(seconds(20), [this] { cluster_.coordinator().disk().file_fails = false; });
+  cluster_.coordinator().fail_file(dice_);
   for (const Duration wait : {seconds(3), seconds(9), seconds(20)}) start_coordinator_later(wait);
   return true;
 }
@@ -516,7 +534,7 @@ bool Nemesis::coordinator_restore() {
 
 // As a hostile node would: another's commit in its own name, just as the other
 // sends it.
-void Nemesis::forge_next(DaemonHost& forger, DaemonHost& victim) {
+void Nemesis::forge_next(DaemonMachine& forger, DaemonMachine& victim) {
   victim.when_it_commits([&forger, number = dice_.u64() >> 8](const pb::Commit& commit) {
     pb::ControlRequest request;
     request.set_id(1ULL << 60 | number);
@@ -528,8 +546,8 @@ void Nemesis::forge_next(DaemonHost& forger, DaemonHost& victim) {
 // A node says that another's work is its own, that the other's lease is, or
 // that the other's engine has failed.
 bool Nemesis::forge() {
-  DaemonHost& victim = any();
-  DaemonHost& forger = any();
+  DaemonMachine& victim = any();
+  DaemonMachine& forger = any();
   if (&victim == &forger || !victim.last_commit() || !forger.is_up()) return false;
   const pb::Commit said = *victim.last_commit();
   pb::ControlRequest request;
@@ -576,7 +594,7 @@ bool Nemesis::forge() {
 
 // A commit comes a second time, long after it was decided.
 bool Nemesis::replay() {
-  DaemonHost& daemon = any();
+  DaemonMachine& daemon = any();
   if (!daemon.last_commit()) return false;
   pb::ControlRequest request;
   request.set_id(1ULL << 60 | dice_.u64() >> 8);
@@ -623,7 +641,7 @@ bool Nemesis::hostile_node() {
 // Its key is worth nothing from then on; its person wipes the disk and joins it
 // anew.
 bool Nemesis::revoke() {
-  DaemonHost& victim = any();
+  DaemonMachine& victim = any();
   if (!victim.is_enrolled()) return false;
   const std::string key = victim.identity().x25519_key;
   const Duration rejoins = dice_.duration({}, seconds(20));
@@ -641,7 +659,7 @@ bool Nemesis::revoke() {
           cluster_.invariants().revocation_acknowledged(key, overtaken);
         const auto rejoin = [this, key, &victim] {
           if (victim.identity().x25519_key != key) return;
-          victim.kill(DaemonHost::Death::kKilled);
+          victim.kill(DaemonMachine::Death::kKilled);
           victim.wipe_disk();
           victim.start(cluster_.token());
         };
@@ -715,21 +733,21 @@ void Nemesis::heal() {
   healed_ = true;
   World& world = cluster_.world();
   world.trace.line([] { return std::string("everything heals"); });
-  world.transfers_fail = 0;
+  world.network.transfers_fail = 0;
   for (const auto& enemy : hostile_) enemy->leave();
   for (const auto& action : at_healing_) action();
   cluster_.kill_copies();
-  cluster_.coordinator().disk() = DiskWeather{};
-  cluster_.coordinator().set_wall_offset(0);
+  cluster_.coordinator().disk().heal();
+  cluster_.coordinator().clock().set_wall_offset(0);
+  cluster_.coordinator().disk().set_free_bytes(kRoom);
   if (!cluster_.coordinator().is_up()) cluster_.coordinator().start();
-  cluster_.coordinator().set_free_bytes(kRoom);
   cluster_.coordinator().bring_back_objects();
   cluster_.delete_spare_run();
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
-    DaemonHost& daemon = cluster_.daemon(i);
+    DaemonMachine& daemon = cluster_.daemon(i);
     world.network.heal(daemon.name());
-    daemon.disk() = DiskWeather{};
-    daemon.set_wall_offset(0);
+    daemon.disk().heal();
+    daemon.clock().set_wall_offset(0);
     daemon.when_it_commits({});
     const std::string id = daemon.id().str();
     cluster_.ask_named(

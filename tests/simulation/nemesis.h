@@ -48,12 +48,12 @@ class Nemesis {
   void plan(std::size_t kind, std::uint32_t number, Duration delay);
 
   void attempt(std::size_t kind, std::uint32_t number, unsigned tries);
-  DaemonHost& any();
-  std::vector<DaemonHost*> some();  // one, a few, or half of the fleet
+  DaemonMachine& any();
+  std::vector<DaemonMachine*> some();  // one, a few, or half of the fleet
   void later(Duration delay, std::function<void()> action);
-  void start_later(DaemonHost& daemon, Duration delay);
+  void start_later(DaemonMachine& daemon, Duration delay);
   void start_coordinator_later(Duration delay);
-  void forge_next(DaemonHost& forger, DaemonHost& victim);
+  void forge_next(DaemonMachine& forger, DaemonMachine& victim);
 
   bool bad_weather();
   bool slow_link();
@@ -79,6 +79,7 @@ class Nemesis {
   bool transfers_fail();
   bool wall_clock();
   bool coordinator_kill();
+  bool coordinator_vanish();
   bool coordinator_pause();
   bool coordinator_disk_stall();
   bool coordinator_disk_full();
@@ -110,7 +111,7 @@ class Nemesis {
   bool healed_ = false;
   std::vector<std::function<void()>> at_healing_;  // what a person has yet to do
   std::vector<std::uint32_t> took_place_;
-  std::deque<CoordinatorHost::Backup> backups_;  // of several days, any of which may be restored
+  std::deque<CoordinatorMachine::Backup> backups_;  // of several days, any of which may be restored
   std::uint64_t restores_ = 0;
   std::unique_ptr<GossipEnemies> enemies_;
   std::vector<std::unique_ptr<Stranger>> strangers_;

@@ -17,6 +17,9 @@ constexpr Duration kSilenceDetected = seconds(4);
 
 }  // namespace
 
+bool is_gossip(std::string_view blob_message) { return blob_message.starts_with('\x32'); }
+bool brings_chunk(std::string_view blob_message) { return blob_message.starts_with('\x12'); }
+
 void Network::server_up(NetworkServer& server) { server_ = &server; }
 
 void Network::server_down() {
@@ -95,7 +98,7 @@ void Network::open(const Place& place, std::uint64_t number) {
 }
 
 void Network::hang_up(const std::string& address, bool silent) {
-  for (const Endpoint endpoint : {Endpoint::kEnrol, Endpoint::kControl}) {
+  for (const Endpoint endpoint : protocol::kAllEndpoints) {
     const auto found = sockets_.find({address, endpoint});
     if (found == sockets_.end()) continue;
     const std::uint64_t number = found->second.connection;
@@ -138,17 +141,39 @@ void Network::carry(const Weather& weather, bool cut, Duration& last, Deliver de
   }
 }
 
-void Network::send_to_server(const std::string& address, Endpoint endpoint,
-                             const std::string& bytes) {
+template <class Deliver>
+bool Network::carry_in_order(const Weather& weather, bool cut, Duration& last,
+                             std::string_view bytes, Deliver deliver) {
+  const bool is_lost =
+      cut || dice_.chance(weather.loss) || (brings_chunk(bytes) && dice_.chance(transfers_fail));
+  if (is_lost) return is_gossip(bytes);
+  last = std::max(timeline_.now() + dice_.duration(weather.delay_min, weather.delay_max), last);
+  if (brings_chunk(bytes)) last += chunk_time;
+  timeline_.at(last, std::move(deliver));
+  return true;
+}
+
+void Network::break_stream(std::uint64_t number, bool cut) {
+  if (std::exchange(connections_.at(number).is_broken, true)) return;
+  const Duration learns = cut ? kSilenceDetected : milliseconds(5);
+  end(number, learns, learns);
+}
+
+void Network::send_to_server(const std::string& address, Endpoint endpoint, std::string bytes) {
   const auto found = sockets_.find({address, endpoint});
   if (found == sockets_.end() || found->second.connection == 0) return;
   const std::uint64_t number = found->second.connection;
   Connection& connection = connections_.at(number);
   const Weather& weather = weather_[address];
-  carry(weather, weather.to_server_cut, connection.last_to_server,
-        [this, number, name = connection.server_name, bytes] {
-          deliver_to_server(number, name, bytes);
-        });
+  const char first = bytes.empty() ? '\0' : bytes.front();
+  auto deliver = [this, number, name = connection.server_name, bytes = std::move(bytes)] {
+    deliver_to_server(number, name, bytes);
+  };
+  if (endpoint != Endpoint::kBlob)
+    return carry(weather, weather.to_server_cut, connection.last_to_server, std::move(deliver));
+  if (!carry_in_order(weather, weather.to_server_cut, connection.last_to_server, {&first, 1},
+                      std::move(deliver)))
+    break_stream(number, weather.to_server_cut);
 }
 
 void Network::deliver_to_server(std::uint64_t number, const ConnectionId& name,
@@ -162,14 +187,23 @@ void Network::deliver_to_server(std::uint64_t number, const ConnectionId& name,
   server_->received(connection.server_name, connection.endpoint, connection.key, bytes);
 }
 
-void Network::send_to_client(const ConnectionId& name, const std::string& bytes) {
+bool Network::send_to_client(const ConnectionId& name, std::string bytes) {
   const auto found = by_server_name_.find(name);
-  if (found == by_server_name_.end()) return;
-  Connection& connection = connections_.at(found->second);
-  if (!connection.server_open) return;
+  if (found == by_server_name_.end()) return false;
+  const std::uint64_t number = found->second;
+  Connection& connection = connections_.at(number);
+  if (!connection.server_open) return false;
   const Weather& weather = weather_[connection.address];
-  carry(weather, weather.to_client_cut, connection.last_to_client,
-        [this, number = found->second, bytes] { deliver_to_client(number, bytes); });
+  const bool is_blob = connection.endpoint == Endpoint::kBlob;
+  const char first = bytes.empty() ? '\0' : bytes.front();
+  auto deliver = [this, number, bytes = std::move(bytes)] { deliver_to_client(number, bytes); };
+  if (!is_blob) {
+    carry(weather, weather.to_client_cut, connection.last_to_client, std::move(deliver));
+  } else if (!carry_in_order(weather, weather.to_client_cut, connection.last_to_client, {&first, 1},
+                             std::move(deliver))) {
+    break_stream(number, weather.to_client_cut);
+  }
+  return true;
 }
 
 void Network::deliver_to_client(std::uint64_t number, const std::string& bytes) {
@@ -188,7 +222,15 @@ void Network::throw_out(const std::string& key) {
     const Connection& connection = connections_.at(number);
     if (connection.key == key && connection.endpoint != Endpoint::kEnrol) unwanted.push_back(name);
   }
-  for (const ConnectionId& name : unwanted) disconnect(name);
+  for (const ConnectionId& name : unwanted) {
+    const Connection& connection = connections_.at(by_server_name_.at(name));
+    if (connection.named) {
+      timeline_.after({}, [this, name, endpoint = connection.endpoint, key] {
+        if (server_ != nullptr) server_->closed(name, endpoint, key);
+      });
+    }
+    disconnect(name);
+  }
 }
 
 void Network::disconnect(const ConnectionId& name) {
@@ -271,10 +313,10 @@ void Network::redial_silently(const std::string& address) {
   connection.server_name = text("c", next_number_++);
   by_server_name_[connection.server_name] = found->second.connection;
   if (connection.named) {
-    timeline_.after(dice_.duration({}, milliseconds(100)), [this, old] {
+    timeline_.after(dice_.duration({}, milliseconds(100)), [this, old, key = connection.key] {
       if (server_ == nullptr) return;
       trace_.add("coordinator", "closed", old);
-      server_->closed(old);
+      server_->closed(old, Endpoint::kControl, key);
     });
   }
   connection.named = false;
@@ -309,7 +351,7 @@ void Network::tell_server(std::uint64_t number) {
   }
   if (server_ == nullptr || !connection.named) return;
   trace_.add("coordinator", "closed", connection.server_name);
-  server_->closed(connection.server_name);
+  server_->closed(connection.server_name, connection.endpoint, connection.key);
 }
 
 bool Network::can_reach(const std::string& address) const {

@@ -8,6 +8,9 @@
 // connection ends is lost. Either side may learn late, or never, that a
 // connection ended. Only the key that a client dialled with tells the server
 // who it is (S12).
+//
+// Blob connections bear less, as their hosts do. A message that the weather
+// takes ends them, unless it is gossip, and nothing overtakes on them.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +21,7 @@
 #include <vector>
 
 #include "coordinator/core/core.h"
+#include "protocol/endpoints.h"
 #include "tests/simulation/dice.h"
 #include "tests/simulation/timeline.h"
 #include "tests/simulation/trace.h"
@@ -25,7 +29,7 @@
 namespace skerry::simulation {
 
 using coordinator::ConnectionId;
-using coordinator::Endpoint;
+using protocol::Endpoint;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -56,8 +60,13 @@ class NetworkServer {
   virtual bool admits(Endpoint endpoint, const std::string& key) const = 0;
   virtual void received(const ConnectionId& connection, Endpoint endpoint, const std::string& key,
                         const std::string& bytes) = 0;
-  virtual void closed(const ConnectionId& connection) = 0;
+  virtual void closed(const ConnectionId& connection, Endpoint endpoint,
+                      const std::string& key) = 0;
 };
+
+// What a serialised blob message carries, by its first byte.
+bool is_gossip(std::string_view blob_message);
+bool brings_chunk(std::string_view blob_message);
 
 class Network {
  public:
@@ -69,7 +78,8 @@ class Network {
   // Every connection ends; clients learn it within a moment, or by and by where
   // their link is cut.
   void server_down();
-  void send_to_client(const ConnectionId& connection, const std::string& bytes);
+  // False: there is no such connection.
+  bool send_to_client(const ConnectionId& connection, std::string bytes);
   void disconnect(const ConnectionId& connection);
   // This key is let in no more: ends its connections to anything but enrol,
   // also those that have said nothing yet.
@@ -83,7 +93,7 @@ class Network {
   // server is not told either.
   void hang_up(const std::string& address, bool silent);
   void hang_up(const std::string& address, Endpoint endpoint);
-  void send_to_server(const std::string& address, Endpoint endpoint, const std::string& bytes);
+  void send_to_server(const std::string& address, Endpoint endpoint, std::string bytes);
 
   // ---- Weather ----
   Weather& weather(const std::string& address) { return weather_[address]; }
@@ -96,6 +106,10 @@ class Network {
   void redial_silently(const std::string& address);
   bool can_reach(const std::string& address) const;  // both ways, with the server up
   bool is_cut(const std::string& address) const;     // one way at least
+  // Of chunks: the share whose connection breaks as they come, and how long one
+  // is under way beside the weather.
+  double transfers_fail = 0;
+  Duration chunk_time = milliseconds(30);
   // Between two handshakes that the server takes up; 0: as many as come.
   void set_handshake_time(Duration time) { handshake_time_ = time; }
 
@@ -118,6 +132,7 @@ class Network {
     bool named = false;       // the server has received something over it
     bool client_open = true;  // as each side believes
     bool server_open = true;
+    bool is_broken = false;  // a stream that has lost something: it ends
     Duration last_to_server{};
     Duration last_to_client{};
   };
@@ -135,6 +150,11 @@ class Network {
   // Plans none, one or two deliveries.
   template <class Deliver>
   void carry(const Weather& weather, bool cut, Duration& last, Deliver deliver);
+  // The same of a stream. RETURNS: false: it is lost, and the connection ends.
+  template <class Deliver>
+  bool carry_in_order(const Weather& weather, bool cut, Duration& last, std::string_view bytes,
+                      Deliver deliver);
+  void break_stream(std::uint64_t number, bool cut);
 
   Timeline& timeline_;
   Trace& trace_;

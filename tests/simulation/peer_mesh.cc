@@ -163,13 +163,24 @@ void PeerMesh::send(std::uint64_t number, const MeshEnd& from, std::string bytes
   Side& target = link.sides[to];
   const Weather& one = network_.weather(from.about().address);
   const Weather& other = network_.weather(target.address);
-  if (one.to_server_cut || other.to_client_cut) return watch(number);
-  if (dice_.chance(one.loss) || dice_.chance(other.loss)) return;
-  const int copies = dice_.chance(std::max(one.duplicate, other.duplicate)) ? 2 : 1;
+  const bool is_stream = !is_gossip(bytes);
+  if (one.to_server_cut || other.to_client_cut) {
+    link.has_lost = link.has_lost || is_stream;
+    return watch(number);
+  }
+  if (dice_.chance(one.loss) || dice_.chance(other.loss) ||
+      (brings_chunk(bytes) && dice_.chance(network_.transfers_fail))) {
+    if (is_stream) {
+      for (const int side : {0, 1}) learn_later(number, side, milliseconds(5));
+    }
+    return;
+  }
+  const int copies = !is_stream && dice_.chance(std::max(one.duplicate, other.duplicate)) ? 2 : 1;
   for (int copy = 0; copy < copies; ++copy) {
     Duration when = timeline_.now() + delay(one, other);
-    if (copy == 0 && !dice_.chance(std::max(one.reorder, other.reorder)))
+    if (is_stream || (copy == 0 && !dice_.chance(std::max(one.reorder, other.reorder))))
       when = target.last = std::max(when, target.last);
+    if (brings_chunk(bytes)) when = target.last = when + network_.chunk_time;
     timeline_.at(when, [this, number, to, bytes] { deliver(number, to, bytes); });
   }
 }
@@ -222,7 +233,7 @@ void PeerMesh::watch(std::uint64_t number) {
     link.is_watched = false;
     const std::string& one = link.sides[0].address;
     const std::string& other = link.sides[1].address;
-    if (!is_cut(one, other) && !is_cut(other, one)) return;
+    if (!link.has_lost && !is_cut(one, other) && !is_cut(other, one)) return;
     learn(number, 0);
     learn(number, 1);
   });

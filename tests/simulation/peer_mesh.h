@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated connections between daemons, and between each daemon and the
-// coordinator's blob endpoint, where gossip rides: at most one between two
-// keys, whoever dialled, under the weather of both ends. As the real ones they
-// keep the order of their messages and lose none, except where the weather says
-// so, and either side may learn late that one has ended. Handshakes are not
-// played: an end is told at once whose key the other has.
+// The simulated connections between daemons: at most one between two keys,
+// whoever dialled, under the weather of both ends. As the real ones they keep
+// the order of their messages and lose none, except for gossip where the
+// weather says so, and either side may learn late that one has ended. Handshakes
+// are not played: an end is told at once whose key the other has.
 #pragma once
 
 #include <cstdint>
@@ -93,6 +92,7 @@ class PeerMesh {
   struct Link {
     Side sides[2];  // the dialler first
     bool is_watched = false;
+    bool has_lost = false;  // something other than gossip: it ends
   };
 
   std::uint64_t add(MeshEnd& end);

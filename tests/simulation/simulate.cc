@@ -23,7 +23,7 @@ constexpr Duration kRecovery = seconds(3600);
 constexpr double kEndsAlone =
     0.5;  // of seeds that gossip: the coordinator is killed for good in the end
 
-bool is_revoked(Cluster& cluster, const DaemonHost& daemon) {
+bool is_revoked(Cluster& cluster, const DaemonMachine& daemon) {
   const auto node = read<stored::Node>(cluster.coordinator().durable(),
                                        coordinator::kNodePrefix + daemon.id().str());
   return node && node->revoked();
@@ -33,9 +33,9 @@ bool is_revoked(Cluster& cluster, const DaemonHost& daemon) {
 // that refuses to run, or whose key was revoked, is joined anew.
 void tend(Cluster& cluster) {
   for (std::size_t i = 0; i < cluster.daemons(); ++i) {
-    DaemonHost& daemon = cluster.daemon(i);
+    DaemonMachine& daemon = cluster.daemon(i);
     const bool is_out = is_revoked(cluster, daemon);
-    if (is_out) daemon.kill(DaemonHost::Death::kKilled);
+    if (is_out) daemon.kill(DaemonMachine::Death::kKilled);
     if (daemon.is_up()) continue;
     if (daemon.has_failed() || is_out) daemon.wipe_disk();
     daemon.clear_failure();

@@ -12,7 +12,6 @@
 #include "tests/planted/planted.h"
 #include "tests/simulation/fleet.h"
 #include "tests/simulation/hunt.h"
-#include "tests/simulation/real_cluster.h"
 #include "tests/simulation/simulate.h"
 #include "tests/simulation/sum.h"
 
@@ -32,8 +31,6 @@ constexpr char kUsage[] =
     "       skerry-simulate --planted [--bug NAME] [--seeds LIMIT] [--processes N]\n"
     "                       hunts each planted bug (a build with SKERRY_PLANTED)\n"
     "       Any run takes --bug NAME there.\n"
-    "       skerry-simulate --hosts [--seeds N] [--from S] [--seed S]\n"
-    "                       small clusters of the real hosts\n"
     "       skerry-simulate --nodes N                a fleet of N: half of it is lost, the "
     "coordinator goes "
     "away\n";
@@ -47,7 +44,6 @@ struct Words {
   bool all = false;
   bool shrinks = false;
   bool planted = false;
-  bool hosts = false;
   std::string bug;
   std::optional<std::set<std::uint32_t>> keep;
 };
@@ -75,27 +71,6 @@ int run_one(const Words& words) {
 }
 
 // Each seed that fails with its story, and a line of JSON.
-int run_hosts(const Words& words) {
-  const std::uint64_t first = words.seed != 0 ? words.seed : words.from;
-  const std::uint64_t seeds = words.seed != 0 ? 1 : words.seeds == 0 ? 100 : words.seeds;
-  std::uint64_t failing = 0, snapshots = 0;
-  std::map<std::string, std::uint64_t> faults;
-  for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
-    const Report report = skerry::simulation::simulate_hosts(seed);
-    snapshots += report.commits;
-    for (const auto& [kind, count] : report.faults) faults[kind] += count;
-    if (report.violations.empty() && words.seed == 0) continue;
-    failing += report.violations.empty() ? 0 : 1;
-    tell_failure(report, " --hosts");
-  }
-  std::string counts;
-  for (const auto& [kind, count] : faults)
-    counts += skerry::text(counts.empty() ? "" : ",", '"', kind, "\":", count);
-  std::cout << "{\"seeds\":" << seeds << ",\"failing\":" << failing
-            << ",\"snapshots\":" << snapshots << ",\"faults\":{" << counts << "}}\n";
-  return failing == 0 ? 0 : 1;
-}
-
 int shrink_one(const Words& words) {
   const auto shrunk = skerry::simulation::shrink(words.seed);
   if (!shrunk) {
@@ -125,8 +100,6 @@ bool parse(int argc, char** argv, Words& words) {
       words.shrinks = true;
     } else if (word == "--planted") {
       words.planted = true;
-    } else if (word == "--hosts") {
-      words.hosts = true;
     } else if (i + 1 == argc) {
       return false;
     } else if (word == "--bug") {
@@ -160,7 +133,6 @@ int main(int argc, char** argv) {
     std::cerr << "no planted bug " << words.bug << " in this build: see tests/planted/planted.h\n";
     return 2;
   }
-  if (words.hosts) return run_hosts(words);
   if (words.nodes != 0) return skerry::simulation::run_fleet(words.nodes);
   if (words.seed == 0) {
     return skerry::simulation::run_many(words.from, words.seeds == 0 ? 100 : words.seeds,

@@ -167,7 +167,7 @@ TEST_F(Story, Copies) {
   until([&] { return head(0) == 5; });
   cluster().daemon("cid").start(cluster().token());
   cluster().run_for(milliseconds(500));
-  cluster().daemon("ada").kill(DaemonHost::Death::kVanished);
+  cluster().daemon("ada").kill(DaemonMachine::Death::kVanished);
   const Step before = head(0);
   until([&] { return head(0) > before; });
   expect_as_written(
@@ -200,7 +200,7 @@ TEST_F(Story, SilentDeath) {
   ada_commits_then_bob_joins();
   cluster().run_for(seconds(1));
   chapter();
-  cluster().daemon("ada").kill(DaemonHost::Death::kVanished);
+  cluster().daemon("ada").kill(DaemonMachine::Death::kVanished);
   until_done();
   expect_as_written("silent_death",
                     "A machine vanishes without a word: its lease (6 s) and the grace (2 s) run "
@@ -214,7 +214,7 @@ TEST_F(Story, KilledNode) {
   cluster().run_for(seconds(8));
   chapter();
   const Step before = head(0);
-  cluster().daemon("ada").kill(DaemonHost::Death::kKilled);
+  cluster().daemon("ada").kill(DaemonMachine::Death::kKilled);
   until([&] { return head(0) > before; });
   expect_as_written("killed_node",
                     "A daemon is killed (SIGKILL): its connection closes, and a second later a "
@@ -244,7 +244,7 @@ TEST_F(Story, LapsedLeaseOverARestart) {
   cluster().run_for(seconds(8));
   const Step before = head(0);
   chapter();
-  cluster().daemon("ada").kill(DaemonHost::Death::kKilled);
+  cluster().daemon("ada").kill(DaemonMachine::Death::kKilled);
   cluster().run_for(seconds(2));
   cluster().coordinator().kill();
   cluster().coordinator().start();
@@ -262,12 +262,12 @@ TEST_F(Story, DamagedCheckpoint) {
   begin(story({"ada"}, 1, 60));
   cluster().start_daemons();
   until([&] { return head(0) == 5; });
-  cluster().world().transfers_fail = 1;
+  cluster().world().network.transfers_fail = 1;
   until([&] { return cluster().daemon(0).last_commit()->to_step() == 10; });
   chapter();
   ASSERT_TRUE(cluster().daemon(0).lose_object(
       *Hash::from_raw(cluster().daemon(0).last_commit()->manifest().manifest())));
-  cluster().world().transfers_fail = 0;
+  cluster().world().network.transfers_fail = 0;
   until([&] { return head(0) > 5; });
   cluster().run_for(milliseconds(200));
   expect_as_written("damaged_checkpoint",
@@ -364,11 +364,11 @@ TEST_F(Story, RecordSuperseded) {
   cluster().daemon("bob").start(cluster().token());
   cluster().daemon("cid").start(cluster().token());
   const auto learnt = [&](const std::string& node) -> Step {
-    const DaemonHost& daemon = cluster().daemon(node);
-    if (daemon.gossip() == nullptr) return 0;
+    const DaemonMachine& daemon = cluster().daemon(node);
+    if (daemon.records() == nullptr) return 0;
     const gossip::Key key{
         gossip::Kind::kExpert, cluster().daemon("ada").id(), cluster().expert(0).id.run, 0, {}};
-    const gossip::Entry* entry = daemon.gossip()->table().find(key, daemon.gossip()->now());
+    const gossip::Entry* entry = daemon.records()->find(key, daemon.now());
     return entry == nullptr ? 0 : entry->record->body.expert().step();
   };
   until([&] { return learnt("bob") > 0 && learnt("cid") > 0; });
@@ -388,8 +388,8 @@ TEST_F(Story, RevokedRecord) {
   begin(story_of_records({"ada", "bob"}));
   cluster().start_daemons();
   until([&] { return head(0) == 5; });
-  DaemonHost& ada = *cluster().holder(0);
-  DaemonHost& other =
+  DaemonMachine& ada = *cluster().holder(0);
+  DaemonMachine& other =
       &ada == &cluster().daemon("ada") ? cluster().daemon("bob") : cluster().daemon("ada");
   cluster().run_for(seconds(30));
   chapter();
@@ -401,8 +401,8 @@ TEST_F(Story, RevokedRecord) {
       [&](const pb::ControlReply&) {
         cluster().invariants().revocation_acknowledged(ada.identity().x25519_key);
       });
-  until([&] { return other.gossip()->table().is_revoked(ada.id(), other.gossip()->now()); });
-  ada.kill(DaemonHost::Death::kKilled);
+  until([&] { return other.records()->is_revoked(ada.id(), other.now()); });
+  ada.kill(DaemonMachine::Death::kKilled);
   cluster().run_for(seconds(1));
   Dice dice(7, "story");
   ASSERT_TRUE(enemies.revoked_record(dice));

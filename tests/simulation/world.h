@@ -22,34 +22,11 @@ namespace skerry::simulation {
 // Unix milliseconds of a right wall clock when a simulation begins.
 inline constexpr std::int64_t kEpochStart = 1'800'000'000'000;
 
-// A disk as seen by one process: what was asked for becomes durable after a
-// while, in order.
-struct DiskWeather {
-  Duration write_min = milliseconds(1);
-  Duration write_max = milliseconds(5);
-  Duration object_min = milliseconds(20);  // a chunked object's flush
-  Duration object_max = milliseconds(100);
-  bool full = false;              // of objects
-  bool is_full_of_state = false;  // not even the state fits
-  bool sync_fails = false;        // the next one; the process ends by it
-  bool file_fails = false;        // the next file that is written or read, likewise
-  double flips = 0;               // the share of reads that bring wrong bytes
-};
-
-// Whoever can serve an object over blob.
-class BlobSource {
+// Whoever keeps objects on a disk.
+class Keeper {
  public:
-  virtual ~BlobSource() = default;
-  enum class Answer {
-    kHas,
-    kMissing,  // it answers that it has not got it, or not whole any more
-    kSilent,
-  };
-  virtual Answer asked_for(const Hash& manifest) const = 0;
-  // It has just answered kMissing, and so knows it.
-  virtual void found_missing(const Hash&) {}
-  // The share of its reads that bring wrong bytes.
-  virtual double flips() const { return 0; }
+  virtual ~Keeper() = default;
+  virtual bool has_stored(const Hash& manifest) const = 0;  // perhaps damaged since
 };
 
 // A process that may believe that it holds an expert.
@@ -72,10 +49,7 @@ struct World {
   Network network;
   Library library;
   std::vector<Watcher*> watchers;
-  std::map<NodeId, std::pair<std::string, BlobSource*>>
-      sources;  // address and disk of each node and person
-  double bytes_per_second = 50e6;
-  double transfers_fail = 0;  // the share of transfers that break down
+  std::map<NodeId, const Keeper*> keepers;
   std::uint64_t non_finite_one_in = 0;
   Step non_finite_steps = 1;                     // somewhere among so many
   std::size_t event_limit = 0;                   // of the coordinator's log
@@ -102,11 +76,6 @@ struct World {
   std::string name_of_key(const std::string& key) const {
     const auto found = key_names.find(key);
     return found == key_names.end() ? "a stranger" : found->second;
-  }
-  Duration transfer_time(std::uint64_t bytes) const {
-    return Duration(
-               static_cast<std::int64_t>(static_cast<double>(bytes) / bytes_per_second * 1e9)) +
-           milliseconds(5);
   }
 };
 
