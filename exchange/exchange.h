@@ -61,6 +61,7 @@ class Exchange {
 
   // Everything to do since the last call.
   Effects take_effects();
+  bool has_effects() const;
 
  private:
   // Who waits: kNew for the peer's hello (nothing else of it is heard, nothing

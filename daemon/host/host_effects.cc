@@ -234,6 +234,7 @@ void Host::release_snapshots() {
 // ---- Exchange ---------------------------------------------------------------
 
 void Host::carry_out_exchange() {
+  if (!exchange_.has_effects()) return;
   exchange::Effects effects = exchange_.take_effects();
   for (exchange::Job& job : effects.jobs) run_job(std::move(job));
   for (exchange::Send& send : effects.sends) {
