@@ -104,6 +104,12 @@ std::optional<Duration> Exchange::wake_at() const {
   return wake;
 }
 
+bool Exchange::has_effects() const {
+  return !(effects_.jobs.empty() && effects_.sends.empty() && effects_.progress.empty() &&
+           effects_.completed.empty() && effects_.failed.empty() && effects_.misbehaved.empty() &&
+           effects_.stalled.empty());
+}
+
 Effects Exchange::take_effects() { return std::exchange(effects_, {}); }
 
 }  // namespace skerry::exchange

@@ -63,6 +63,7 @@ class Exchange {
 
   // Everything to do since the last call.
   Effects take_effects();
+  bool has_effects() const;
 
  private:
   // kNew waits for the peer's hello, and drops all other messages. kReady waits

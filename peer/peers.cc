@@ -94,6 +94,7 @@ Duration Peers::wake_at() const {
 }
 
 void Peers::carry_out() {
+  if (!exchange_.has_effects()) return;
   exchange::Effects effects = exchange_.take_effects();
   for (exchange::Job& job : std::exchange(effects.jobs, {})) run(std::move(job));
   for (exchange::Send& send : std::exchange(effects.sends, {})) {

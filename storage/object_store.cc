@@ -215,6 +215,16 @@ Result<NamedManifest> ObjectStore::known_manifest(const Hash& object) const {
                      object);
 }
 
+// To serve it, nobody needs to read it.
+Result<std::string> ObjectStore::encoded_manifest(const std::string& key,
+                                                  const Hash& object) const {
+  ASSIGN_OR_RETURN(auto encoded, store_.get(key));
+  if (!encoded) return fail(ErrorCode::kNotFound, text("no object ", object.short_hex()));
+  if (blake2b(*encoded) != object)
+    return fail(ErrorCode::kCorrupt, text("manifest ", object.short_hex(), " is damaged on disk"));
+  return std::move(*encoded);
+}
+
 Result<NamedManifest> ObjectStore::manifest_at(const std::string& key, const Hash& object) const {
   ASSIGN_OR_RETURN(auto encoded, store_.get(key));
   if (!encoded) return fail(ErrorCode::kNotFound, text("no object ", object.short_hex()));
@@ -339,8 +349,7 @@ Result<std::shared_ptr<ChunkReader>> ObjectStore::reader_of(const Object& object
 }
 
 Result<std::string> ObjectStore::read(const Hash& object, const Hash& chunk) const {
-  if (chunk == object)
-    return manifest(object).map([](NamedManifest named) { return std::move(named.encoded); });
+  if (chunk == object) return encoded_manifest(whole_key(object), object);
   ASSIGN_OR_RETURN(std::vector<std::string> bytes, read_each(object, {&chunk, 1}));
   return std::move(bytes.front());
 }
@@ -364,11 +373,7 @@ Result<std::string> ObjectStore::salvage(const Hash& object, const Hash& chunk) 
 
 Result<std::string> ObjectStore::read_received(const Hash& object, const Hash& chunk) const {
   ASSIGN_OR_RETURN(const ObjectPtr found, find_partial(object));
-  if (chunk == object) {
-    return manifest_at(partial_key(object), object).map([](NamedManifest named) {
-      return std::move(named.encoded);
-    });
-  }
+  if (chunk == object) return encoded_manifest(partial_key(object), object);
   if (found->family) return store_.get_chunk(*found->family, chunk);
   std::shared_ptr<ChunkWriter> writer;
   {

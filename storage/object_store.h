@@ -148,6 +148,7 @@ class ObjectStore {
   Result<ObjectPtr> find(const Hash& object) const;
   Result<ObjectPtr> find_partial(const Hash& object) const;
   Result<NamedManifest> manifest_at(const std::string& key, const Hash& object) const;
+  Result<std::string> encoded_manifest(const std::string& key, const Hash& object) const;
   std::string path_to(const Hash& object) const;
   std::string path_to_bytes(const Object& object) const;
   ObjectPtr make_object(const NamedManifest& named, State state) const;

@@ -74,92 +74,6 @@ bool is_inside(const fs::path& inner, const fs::path& outer) {
   return !from_outer.empty() && *from_outer.begin() != "..";
 }
 
-struct View {
-  std::unique_ptr<storage::Store> store;
-  std::unique_ptr<const storage::ObjectStore> objects;
-  std::vector<KeyValue> state;
-  std::vector<NamedObject> named;  // by the state
-};
-
-// A folder as it is now, also one in use. An object that it names may have been
-// stored a moment after the look at the store began: then it is not whole.
-Result<View> view_folder(const fs::path& folder, const protocol::Identity& identity,
-                         const fs::path& scratch) {
-  View view;
-  ASSIGN_OR_RETURN(view.store,
-                   storage::view_rocksdb_store((folder / "store").string(), scratch.string()));
-  ASSIGN_OR_RETURN(view.objects,
-                   storage::ObjectStore::view(*view.store, (folder / "objects").string(),
-                                              storage::Checkpoints::kInStore));
-  ASSIGN_OR_RETURN(view.state, read_state(*view.store));
-  if (view.state.empty())
-    return fail(ErrorCode::kInvalid, text(folder.string(), " holds no coordinator's state"));
-  const Config config;
-  SystemRng rng;
-  const IdentityAuthority authority(identity);
-  ASSIGN_OR_RETURN(const auto core,
-                   Core::load(config, rng, authority, view.state, SystemClock().now()));
-  TRY(check_objects(*core, *view.objects));
-  view.named = core->objects();
-  return view;
-}
-
-// Copies the chunks that can be read. RETURNS: whether these are all.
-Result<bool> copy_chunks(const storage::ObjectStore& from, storage::ObjectStore& to,
-                         const storage::NamedManifest& object, bool is_last_attempt) {
-  const bool should_be_whole = from.has(object.name);
-  ASSIGN_OR_RETURN(const std::vector<Hash> there, to.begin(object));
-  const std::set<Hash> present(there.begin(), there.end());
-  bool is_whole = true;
-  for (const storage::Chunk& chunk : storage::distinct_chunks(object.manifest)) {
-    if (present.contains(chunk.hash)) continue;
-    const Result<std::string> bytes = from.salvage(object.name, chunk.hash);
-    if (bytes) {
-      TRY(to.put(object.name, chunk.hash, *bytes));
-      continue;
-    }
-    const ErrorCode why = bytes.error().code;
-    // A running coordinator may have dropped or moved the object: the next
-    // attempt sees what became of it. It never writes other bytes in the place
-    // of the object's.
-    const bool is_gone = why == ErrorCode::kNotFound || why == ErrorCode::kIo;
-    const bool may_be_a_race = is_gone && should_be_whole && !is_last_attempt;
-    if (may_be_a_race || (why != ErrorCode::kCorrupt && !is_gone)) return bytes.error();
-    is_whole = false;
-  }
-  return is_whole;
-}
-
-// Copies what the state names, and what else is whole. RETURNS: the objects
-// that the state names and `to` has in part only.
-Result<std::set<Hash>> copy_objects(const View& source, storage::ObjectStore& to,
-                                    bool is_last_attempt) {
-  const storage::ObjectStore& from = *source.objects;
-  std::set<Hash> named;
-  std::set<Hash> wanted;
-  for (const NamedObject& object : source.named) {
-    named.insert(object.manifest);
-    // A complete object that is not whole is damaged; one that is not complete
-    // is still being uploaded.
-    if (object.complete) wanted.insert(object.manifest);
-  }
-  for (const storage::ObjectInfo& info : from.list()) wanted.insert(info.name);
-  std::set<Hash> lacking;
-  for (const Hash& name : wanted) {
-    ASSIGN_OR_RETURN(const storage::NamedManifest object, from.known_manifest(name));
-    ASSIGN_OR_RETURN(const bool is_whole, copy_chunks(from, to, object, is_last_attempt));
-    if (is_whole) {
-      TRY(to.seal(name));
-    } else if (named.contains(name)) {
-      TRY(to.flush(name));
-      lacking.insert(name);
-    } else {
-      TRY(to.drop(name));
-    }
-  }
-  return lacking;
-}
-
 std::vector<std::string> lines_on(const std::set<Hash>& lacking,
                                   const std::vector<NamedObject>& named) {
   std::vector<std::string> lines;
@@ -173,8 +87,7 @@ std::vector<std::string> lines_on(const std::set<Hash>& lacking,
 Result<std::vector<std::string>> copy_into(const fs::path& from, const fs::path& to,
                                            std::optional<Restore> restore, bool is_last_attempt) {
   const fs::path scratch = to / "reading";
-  std::set<Hash> lacking;
-  std::vector<NamedObject> named;
+  CopiedData copied;
   ASSIGN_OR_RETURN(const protocol::Identity identity,
                    protocol::Identity::load(DataFolder{from}.identity_file()));
   ASSIGN_OR_RETURN(const DataFolder target, open_data_folder(to));
@@ -183,20 +96,19 @@ Result<std::vector<std::string>> copy_into(const fs::path& from, const fs::path&
   if (fs::exists(DataFolder{from}.admin_file(), ignored))
     TRY(copy_secret(DataFolder{from}.admin_file(), target.admin_file()));
   {
-    ASSIGN_OR_RETURN(View source, view_folder(from, identity, scratch));
-    ASSIGN_OR_RETURN(lacking, copy_objects(source, *target.objects, is_last_attempt));
-    named = std::move(source.named);
-    if (restore) {
-      ASSIGN_OR_RETURN(source.state,
-                       Core::restored(source.state, restore->unix_ms, restore->tokens));
-    }
-    std::vector<storage::Write> batch;
-    for (KeyValue& entry : source.state)
-      batch.push_back({kStatePrefix + entry.key, std::move(entry.value)});
-    TRY(target.store->write(batch));  // last: without it the copy holds no state
+    // As it is now, also in use: an object that it names may have been stored a
+    // moment after the look at the store began. Then it is not whole.
+    ASSIGN_OR_RETURN(const auto store,
+                     storage::view_rocksdb_store((from / "store").string(), scratch.string()));
+    ASSIGN_OR_RETURN(const auto objects,
+                     storage::ObjectStore::view(*store, (from / "objects").string(),
+                                                storage::Checkpoints::kInStore));
+    ASSIGN_OR_RETURN(copied, copy_data({*store, *objects}, {*target.store, *target.objects},
+                                       IdentityAuthority(identity), SystemClock().now(), restore,
+                                       is_last_attempt));
   }
   fs::remove_all(scratch, ignored);
-  return lines_on(lacking, named);
+  return lines_on(copied.lacking, copied.named);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "coordinator/core/core.h"
+#include "coordinator/host/backup.h"
 #include "protocol/context.h"
 #include "protocol/identity.h"
 #include "storage/object_store.h"
@@ -39,11 +39,6 @@ Result<void> write_admin_context(const DataFolder& folder, const protocol::Ident
 // away stays away.
 Result<void> refresh_admin_context(const DataFolder& folder, const protocol::Endpoints& endpoints);
 
-// What makes a restore of a copy (Core::restored).
-struct Restore {
-  std::int64_t unix_ms = 0;
-  Core::Tokens tokens = Core::Tokens::kExpire;
-};
 // Copies everything to `to`, which must not exist or be empty. A backup, or a
 // restore of one. The source is only read; a coordinator may be running on it.
 // RETURNS: a line for people on each object that the state names and the copy

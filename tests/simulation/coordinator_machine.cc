@@ -275,6 +275,12 @@ void CoordinatorMachine::told(const protocol::ServerEvent& event) {
     });
 }
 
+// A key that asks to be readmitted says no name.
+std::string CoordinatorMachine::enrolling(const pb::EnrolRequest& request,
+                                          const std::string& key) const {
+  return request.name().empty() ? world_.name_of_key(key) : request.name();
+}
+
 void CoordinatorMachine::looked(const coordinator::Core& core, const coordinator::Event* event,
                                 const coordinator::Effects& effects) {
   if (!std::exchange(has_begun_, true))
@@ -291,7 +297,8 @@ void CoordinatorMachine::looked(const coordinator::Core& core, const coordinator
           watcher.coordinator_hears(received->connection, received->key, received->request);
         });
     } else if (const auto* enrol = std::get_if<coordinator::EnrolReceived>(event)) {
-      world_.trace.line([&] { return text(enrol->request.name(), " → coordinator: Enrol"); });
+      world_.trace.line(
+          [&] { return text(enrolling(enrol->request, enrol->key), " → coordinator: Enrol"); });
       enrols_[enrol->connection] = enrol->request;
     } else if (const auto* stored = std::get_if<coordinator::ObjectStored>(event)) {
       check_stored(*stored);
@@ -341,7 +348,7 @@ void CoordinatorMachine::sends(const coordinator::Send& message) {
     world_.tell(
         [&](Watcher& watcher) { watcher.coordinator_sends(key->second, enrol, reply, durable()); });
     world_.trace.line([&] {
-      return text("coordinator → ", enrol.name().empty() ? "a stranger" : enrol.name(), ": ",
+      return text("coordinator → ", enrolling(enrol, key->second), ": ",
                   reply.has_error()
                       ? "Error " + reply.error().code() + ": " + reply.error().message()
                       : "Certificate");
@@ -361,30 +368,47 @@ void CoordinatorMachine::sends(const coordinator::Send& message) {
 
 // ---- Its disk ----
 
-CoordinatorMachine::Backup CoordinatorMachine::backup() const {
-  const auto copy = std::make_shared<Disk>();
-  copy->copy_from(disk_);
-  return {copy, damaged_};
+// As the coordinator's commands for a backup and for a restore do.
+std::shared_ptr<const Disk> CoordinatorMachine::copied(
+    Disk& from, const std::optional<coordinator::Restore>& restore, std::set<Hash>& damaged) {
+  auto to = std::make_shared<Disk>();
+  to->kept.mirrored = coordinator::kStatePrefix;
+  const auto view = storage::ObjectStore::view(from.kept, kObjectsFolder,
+                                               storage::Checkpoints::kInStore, from.kept_files);
+  const auto target = storage::ObjectStore::open(to->kept, kObjectsFolder,
+                                                 storage::Checkpoints::kInStore, to->kept_files);
+  SKERRY_CHECK(view && target, "a disk in memory can be read");
+  const auto outcome = coordinator::copy_data({from.kept, **view}, {to->kept, **target}, authority_,
+                                              {world_.timeline.now(), wall_ms()}, restore, true);
+  if (!outcome) {
+    world_.violated("S16", "the coordinator's disk cannot be copied: " + outcome.error().message);
+    return nullptr;
+  }
+  for (const Hash& object : outcome->lacking) {
+    if (damaged.insert(object).second)
+      world_.violated("S4", "a copy lacks an object that the coordinator's disk has");
+  }
+  return to;
+}
+
+CoordinatorMachine::Backup CoordinatorMachine::backup() {
+  Backup backup{nullptr, damaged_};
+  backup.disk = copied(disk_, std::nullopt, backup.damaged);
+  return backup;
 }
 
 void CoordinatorMachine::restore(const Backup& backup) {
   SKERRY_CHECK(!is_up(), "it runs already");
-  std::vector<coordinator::KeyValue> state;
-  for (const auto& [key, value] : backup.disk->kept.mirror) state.push_back({key, value});
   // On another machine, whose clock is right.
-  auto raised =
-      coordinator::Core::restored(state, kEpochStart + world_.timeline.now() / milliseconds(1),
-                                  coordinator::Core::Tokens::kExpire);
-  if (!raised)
-    return world_.violated("S16", "a backup cannot be restored: " + raised.error().message);
-  disk_.copy_from(*backup.disk);
+  const coordinator::Restore restore{
+      .unix_ms = kEpochStart + world_.timeline.now() / milliseconds(1),
+      .tokens = coordinator::Core::Tokens::kExpire};
+  Disk from;
+  from.copy_from(*backup.disk);
   damaged_ = backup.damaged;
-  std::vector<storage::Write> batch{{gossip::kTableKey, std::nullopt}};
-  for (const coordinator::KeyValue& entry : state)
-    batch.push_back({coordinator::kStatePrefix + entry.key, std::nullopt});
-  for (coordinator::KeyValue& entry : *raised)
-    batch.push_back({coordinator::kStatePrefix + entry.key, std::move(entry.value)});
-  (void)disk_.kept.write(batch, storage::Room::kLast);
+  const std::shared_ptr<const Disk> made = copied(from, restore, damaged_);
+  if (made == nullptr) return;
+  disk_.copy_from(*made);
   if (world_.gossip != nullptr) world_.gossip->rules.disk_lost(signer_.node_id());
   world_.trace.line([&] { return std::string("coordinator is restored from a backup"); });
   world_.tell([&](Watcher& watcher) { watcher.coordinator_restored(durable()); });

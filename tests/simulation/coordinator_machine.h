@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/host/backup.h"
 #include "coordinator/host/host.h"
 #include "tests/simulation/authority.h"
 #include "tests/simulation/gossip_ground.h"
@@ -47,7 +48,7 @@ class CoordinatorMachine final {
   void measure() { measures_ = true; }
   std::chrono::nanoseconds host_time() const { return host_time_; }
 
-  Backup backup() const;
+  Backup backup();
   // REQUIRES: !is_up(). The next start is from the backup, its generation
   // raised; it may be restored again.
   void restore(const Backup& backup);
@@ -93,7 +94,10 @@ class CoordinatorMachine final {
   void sends(const coordinator::Send& message);
   void check_stored(const coordinator::ObjectStored& event);
   bool is_stored(const Hash& manifest) const;
+  std::string enrolling(const pb::EnrolRequest& request, const std::string& key) const;
   void ended(Death death);
+  std::shared_ptr<const Disk> copied(Disk& from, const std::optional<coordinator::Restore>& restore,
+                                     std::set<Hash>& damaged);
 
   World& world_;
   coordinator::Config config_;

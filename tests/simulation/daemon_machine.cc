@@ -109,6 +109,7 @@ void DaemonMachine::launch() {
       Engines::Settings{.name = settings_.name,
                         .step_time = settings_.step_time,
                         .disk = disk_,
+                        .starts = engine_starts_,
                         .wake =
                             [this] {
                               inbox_.deliver([this, life = life_] {
@@ -407,7 +408,6 @@ void DaemonMachine::looked(const daemon::Event& event, const daemon::Effects& ef
   for (const daemon::StoreSnapshot& order : effects.stores) storing_[order.engine] = order;
   for (const daemon::DropObject& order : effects.drops)
     world_.trace.add(settings_.name, "drops", order.manifest.raw());
-  engine_starts_ += effects.starts.size();
   for (const pb::ControlRequest& request : effects.sends) {
     if (!request.has_commit()) continue;
     last_commit_ = request.commit();
@@ -524,8 +524,9 @@ void DaemonMachine::fail_sync(Dice& dice) {
 void DaemonMachine::fail_file(Dice& dice) {
   const auto effect =
       dice.chance(0.5) ? storage::FailedEffect::kNone : storage::FailedEffect::kApplied;
-  disk_.files.fail_at(static_cast<storage::FileOperation>(dice.between(2, 5)),
-                      static_cast<unsigned>(dice.between(1, 4)), ErrorCode::kIo, effect);
+  const auto operation = static_cast<storage::FileOperation>(dice.between(2, 5));
+  const auto nth = static_cast<unsigned>(dice.between(1, 4));
+  disk_.files.fail_at(operation, nth, ErrorCode::kIo, effect);
 }
 
 }  // namespace skerry::simulation

@@ -102,6 +102,7 @@ void Engines::start(const daemon::StartEngine& order, pb::EngineRequest::Start s
     from.step = found->step;
     from.weights = found->weights;
   }
+  ++settings_.starts;
   world_.trace.add(settings_.name, "engine", order.resume.manifest());
   world_.trace.line([&] {
     return text(settings_.name, " starts an engine at ",

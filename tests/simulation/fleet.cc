@@ -213,7 +213,7 @@ int Fleet::run() {
   restart();
   lose_half();
   const double virtual_seconds = in_seconds(now());
-  const double core_seconds = in_seconds(coordinator_.host_time());
+  const double coordinator_seconds = in_seconds(coordinator_.host_time());
   const std::uint64_t steps_done = commits();
   const std::size_t experts_count = experts().size();
   const auto with = ::mallinfo2().uordblks;
@@ -222,7 +222,7 @@ int Fleet::run() {
   const Duration served_limit = seconds(5) + milliseconds(static_cast<std::int64_t>(nodes_));
   const bool is_right = detected_ <= kDetected && reassigned_ <= kReassigned && leases_lost_ == 0 &&
                         first_commit_ <= kFirstCommit && all_served_ <= served_limit &&
-                        core_seconds < virtual_seconds;
+                        coordinator_seconds < virtual_seconds;
   std::cout << "{\"nodes\":" << nodes_ << ",\"experts\":" << experts_count
             << ",\"steps\":" << steps_done << ",\"half_detected_seconds\":" << in_seconds(detected_)
             << ",\"half_reassigned_seconds\":" << in_seconds(reassigned_)
@@ -231,8 +231,8 @@ int Fleet::run() {
             << ",\"first_commit_seconds\":" << in_seconds(first_commit_)
             << ",\"all_served_seconds\":" << in_seconds(all_served_)
             << ",\"virtual_seconds\":" << virtual_seconds
-            << ",\"core_cpu_seconds\":" << core_seconds
-            << ",\"core_megabytes\":" << static_cast<double>(with - without) / 1e6
+            << ",\"coordinator_cpu_seconds\":" << coordinator_seconds
+            << ",\"coordinator_megabytes\":" << static_cast<double>(with - without) / 1e6
             << ",\"holds\":" << (is_right ? "true" : "false") << "}\n";
   return is_right ? 0 : 1;
 }

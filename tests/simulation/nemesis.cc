@@ -507,7 +507,9 @@ bool Nemesis::coordinator_file_error() {
 
 void Nemesis::keep_backup() {
   if (cluster_.run_state().empty()) return;
-  backups_.push_back(cluster_.coordinator().backup());
+  CoordinatorMachine::Backup backup = cluster_.coordinator().backup();
+  if (backup.disk == nullptr) return;
+  backups_.push_back(std::move(backup));
   if (backups_.size() > kBackups) backups_.pop_front();
 }
 
