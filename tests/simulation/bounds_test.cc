@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kSeeds = 40 / SKERRY_SEED_DIVISOR;
 constexpr double kDrift = 0.005;
-constexpr double kSlow = 2e6;  // bytes a second: a checkpoint takes about as long as a round
+constexpr Duration kSlow = seconds(1);  // a chunk: a checkpoint takes about as long as a round
 
 class Bounds : public testing::TestWithParam<std::uint64_t>, public Watcher {
  public:
@@ -220,7 +220,7 @@ TEST_P(Bounds, L4ASlowCoordinatorCostsNoHealthyNodeItsLease) {
 // last step.
 TEST_P(Bounds, ADrainLosesNoStep) {
   begin(1, 1);
-  cluster().world().bytes_per_second = kSlow;
+  cluster().world().network.chunk_time = kSlow;
   cluster().run_for(seconds(5) + dice().duration({}, seconds(5)));
   victim_->drain();
   ASSERT_TRUE(cluster().run_until([&] { return regranted_.has_value(); }, seconds(60)));
@@ -247,7 +247,7 @@ TEST_P(Bounds, ATurnLosesNoStep) {
     return cluster().expert(0).head_step > 0 && cluster().expert(1).head_step > 0;
   };
   ASSERT_TRUE(cluster().run_until(both_begun, seconds(60)));
-  cluster().world().bytes_per_second = kSlow;
+  cluster().world().network.chunk_time = kSlow;
   const auto done = [&] { return cluster().is_done(); };
   ASSERT_TRUE(cluster().run_until(done, seconds(600)));
   EXPECT_GE(ended_leases_, 4U);
