@@ -26,7 +26,7 @@ class Engines final : public daemon::Engines {
     std::string name;  // of the daemon
     Duration step_time{};
     const Disk& disk;
-    std::uint64_t& starts;  // of engines, over all lives
+    std::uint64_t& starts;       // of engines, over all lives
     std::function<void()> wake;  // an engine has said something
   };
   Engines(World& world, Settings settings, Dice dice)
