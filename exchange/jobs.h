@@ -16,8 +16,8 @@
 
 namespace skerry::exchange {
 
-// The other side of a blob connection: the id that the transport proved, or a name
-// of the host for a peer without one.
+// The other side of a blob connection: the id that the transport proved, or the
+// host's name for a peer that has none.
 using PeerId = NodeId;
 
 struct OpenObject {

@@ -2,24 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds Markdown, comments, messages and help to what a program can check of the house style.
 
-usage: prose_test.py [--write] [FILE ...]
+usage: prose_test.py [FILE ...]
 
-Without arguments: checks all files against tests/prose_allowed.txt, which
-holds a number of findings for each older file. A file with more findings
-fails, and so does one with fewer: its number is then to be lowered, so that
-the list only shrinks. --write writes the numbers anew, after a file was
-repaired, moved or split; it refuses if their sum would grow.
-With FILE: prints the findings of these files, and checks no number.
+Checks these files, or every file of the tree. Prints each finding, and exits
+with status 1 if there is one.
 """
 
-import collections
 import pathlib
 import re
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ALLOWED = ROOT / "tests/prose_allowed.txt"
 WORDS_MOST = 25  # of a sentence
 COMMENT_MOST = 80  # columns
 CODE_MOST = 100
@@ -220,73 +214,19 @@ def files():
             yield name
 
 
-def read_allowed():
-    allowed = {}
-    for line in ALLOWED.read_text().splitlines():
-        if line and not line.startswith("#"):
-            count, name = line.split(maxsplit=1)
-            allowed[name] = int(count)
-    return allowed
-
-
-def write_allowed(counts):
-    head = [line for line in ALLOWED.read_text().splitlines() if line.startswith("#")]
-    lines = [f"{count} {name}" for name, count in sorted(counts.items())]
-    ALLOWED.write_text("\n".join(head + lines) + "\n")
-
-
 def main():
     arguments = sys.argv[1:]
     if {"-h", "--help"} & set(arguments):
         print(__doc__.strip())
         return
-    if arguments and arguments != ["--write"]:
-        for name in arguments:
-            for line, kind, text in check(str(pathlib.Path(name).resolve().relative_to(ROOT))):
-                print(f"{name}:{line}: {kind}: {text}")
-        return
-    counts = {}
-    found = {}
-    for name in files():
-        if problems := check(name):
-            found[name] = problems
-            counts[name] = len(problems)
-    allowed = read_allowed()
-    if arguments == ["--write"]:
-        if sum(counts.values()) > sum(allowed.values()):
-            print(
-                f"{sum(counts.values())} findings, {sum(allowed.values())} are allowed: "
-                "the list may only shrink"
-            )
-        else:
-            write_allowed(counts)
-            allowed = counts
-    failed = False
-    for name in sorted(set(counts) | set(allowed)):
-        have, may = counts.get(name, 0), allowed.get(name, 0)
-        if have > may:
-            failed = True
-            print(f"{name}: {have} findings, {may} are allowed:")
-            kinds = collections.Counter(kind for _, kind, _ in found[name])
-            shown = found[name] if may == 0 else found[name][:12]
-            for line, kind, text in shown[:25]:
-                print(f"  {name}:{line}: {kind}: {text}")
-            print(f"  in all: {', '.join(f'{n} × {kind}' for kind, n in kinds.most_common(4))}")
-        elif have < may:
-            failed = True
-            print(
-                f"{name}: {have} findings, the list says {may}: run `tests/prose_test.py --write` "
-                "and commit tests/prose_allowed.txt"
-            )
-    if failed:
-        sys.exit(
-            "`tests/prose_test.py FILE` prints every finding of a file; "
-            "the rules are in CONTRIBUTING.md, \"Words\""
-        )
-    print(
-        f"{sum(counts.values())} findings in {len(counts)} older files, as the list says; "
-        "it may only shrink"
-    )
+    names = [str(pathlib.Path(name).resolve().relative_to(ROOT)) for name in arguments]
+    count = 0
+    for name in names or files():
+        for line, kind, text in check(name):
+            print(f"{name}:{line}: {kind}: {text}")
+            count += 1
+    if count:
+        sys.exit(f'{count} findings; the rules are in CONTRIBUTING.md, "Words"')
 
 
 if __name__ == "__main__":

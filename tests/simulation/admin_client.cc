@@ -198,7 +198,7 @@ void AdminClient::received(Endpoint endpoint, const std::string& bytes) {
       greeted_ = false;
       return say_hello();
     }
-    if (code == to_string(ErrorCode::kUnavailable)) return;  // the retry that is planned asks again
+    if (code == to_string(ErrorCode::kUnavailable)) return;  // the scheduled retry asks again
   }
   ++retry_;
   waits_for_ = 0;

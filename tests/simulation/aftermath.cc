@@ -81,8 +81,8 @@ void Aftermath::check_connections() {
       since = now;
     }
     if (now - since > kHeardAgain)
-      cluster_.world().violated(
-          "L2", text(daemon.name(), " runs and is not heard for ", human_duration(now - since)));
+      cluster_.world().violated("L2", text(daemon.name(), " runs and has reached nobody for ",
+                                           human_duration(now - since)));
   }
 }
 
@@ -141,7 +141,7 @@ std::string Aftermath::lacks_copies(const coordinator::ExpertView& expert) {
     const stored::Node* node =
         nodes_.read(cluster_.coordinator().durable(), coordinator::kNodePrefix + daemon.id().str());
     if (daemon.id().str() == source) own_host = daemon.settings().host;
-    // Whoever could not receive one is not asked for a while.
+    // A node that could not receive one is not asked for a while.
     const bool counts = daemon.core() != nullptr && daemon.core()->connected() && node &&
                         node->present() && !node->cordoned() && !node->draining() &&
                         std::ranges::find(expert.stalled, daemon.id()) == expert.stalled.end();

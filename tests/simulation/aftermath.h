@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The liveness rules, once everything works again: looked at every second of
-// the virtual clock.
+// The liveness rules, once every fault has healed, checked every second of the
+// virtual clock.
 //
-//   L2, L4  every daemon that runs is heard by the coordinator again
-//   L5      somebody commits, and the run comes to its end
-//   L6      what waited for a full disk is stored
-//   copies   each expert's head is held in as many places as its run asks for, or there are
-//   turns   where an expert waits behind one whose turn is over, somebody is told to give way
+// - L2, L4: every running daemon reaches the coordinator again.
+// - L5: an expert commits, and the run ends.
+// - L6: what waited for a full disk is stored.
+// - copies: each expert's head has as many places as its run asks for, or as
+//   there are.
+// - turns: if an expert waits behind one whose turn is over, the holder is told
+//   to yield.
 #pragma once
 
 #include <map>

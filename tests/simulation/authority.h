@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Identities of a simulation: keys and signatures that are as long as the real
-// ones and prove as much to whoever plays by the rules, without their cost.
+// Identities of a simulation. Keys and signatures have the length of real ones
+// and convince every party that follows the rules, but cost nothing.
 #pragma once
 
 #include <string>

@@ -42,7 +42,7 @@ struct ClusterOptions {
   double coordinator_drift = 0;
   std::uint64_t non_finite_one_in = 0;
   bool steady = false;         // every delay and write takes the same time: for stories
-  bool gossips = true;         // false: nobody does; whoever has an object gives it
+  bool gossips = true;         // false: nobody does; any holder of an object serves it
   bool tells_records = false;  // lines for what each learns from records
 };
 
@@ -76,8 +76,8 @@ class Cluster {
   void kill_copies();
   const ClusterOptions& options() const { return options_; }
   const pb::TokenCreated& token() const { return token_; }
-  // Adds a small dataset that no run uses; deletes and adds it again where it
-  // is there, in two requests that do not wait for each other.
+  // Adds a small dataset that no run uses. If it is there, deletes it and adds
+  // it again, in two requests that do not wait for each other.
   void add_spare_dataset();
   // Makes a small run on it; ends, deletes and makes it again where it is
   // there, the dataset with it, likewise.
@@ -99,7 +99,7 @@ class Cluster {
   void set_steps_target(Step steps) { steps_target_ = steps; }
   // Of the first run, or an empty view.
   coordinator::ExpertView expert(ExpertIndex index) const;
-  // Whoever holds it, or nullptr.
+  // The daemon that holds it, or nullptr.
   DaemonMachine* holder(ExpertIndex index);
 
  private:

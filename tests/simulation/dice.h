@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chance in a simulation: one 64-bit seed, one independent stream for each use,
-// so that drawing more for one purpose leaves every other purpose as it was.
+// Chance in a simulation, from one 64-bit seed. Each use has an independent
+// stream: a draw for one purpose changes no other.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node of nobody's program: it enrols, greets, beats, is granted leases, and
-// says whatever the protocol allows, of its own leases and of others', every
-// field drawn. It trains nothing and serves nothing.
+// A hostile node. It enrols, says Hello, sends heartbeats and is granted
+// leases. It sends whatever the protocol allows, about its own leases and
+// others', with every field drawn. It trains nothing and serves nothing.
 #pragma once
 
 #include <string>

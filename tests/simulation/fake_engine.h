@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// An engine that trains at once and by a rule: steps pass on the virtual clock,
-// weights are a hash chain. It keeps to the contract of the real one: rounds,
-// one snapshot memory that is written again only after it was released, the
-// span that grows meanwhile, the three ways to be stopped.
+// An engine that trains by a rule: steps pass on the virtual clock, weights are
+// a hash chain. It keeps the real engine's contract:
+// - It trains in rounds.
+// - It writes its one snapshot memory again only after its release; the span
+//   grows meanwhile.
+// - It can be stopped in three ways.
 #pragma once
 
 #include <cstdint>

@@ -87,8 +87,8 @@ void GossipAftermath::hear(const Speaker& speaker, const gossip::Entry& entry) {
 
 void GossipAftermath::check(const std::vector<Speaker>& all) {
   const Duration now = cluster_.world().timeline.now();
-  // What somebody says no more, as of an earlier life, may end here a moment
-  // sooner than there; said again, it is news.
+  // A record that its author no longer renews, as one of an earlier life, may
+  // expire here a moment sooner than there. If it is renewed, it is news.
   std::erase_if(words_, [&](const auto& said) {
     const auto author = std::ranges::find(all, said.first.author, &Speaker::id);
     if (author == all.end()) return false;
@@ -103,8 +103,8 @@ void GossipAftermath::check(const std::vector<Speaker>& all) {
       if (now - other.since < within(key)) continue;
       const gossip::Entry* held = other.table->find(key, other.now);
       if (held != nullptr && held->record->version >= words.front().version) continue;
-      // An author whose clock was ahead and who could not keep what it signed:
-      // nobody has those newer words any more, and who held them refuses older
+      // An author whose clock was ahead lost what it had signed. Nobody has
+      // those newer records any more, and their former holders refuse older
       // ones. (S11 of gossip_rules.h says when an author must know of them.)
       if (cluster_.world().gossip->rules.is_overtaken(key, words.front().version)) continue;
       if (ends_early(key, all, other)) continue;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gossip must come to once everything works again, looked at every few
-// seconds of the virtual clock; and what is left of it when the coordinator is
-// gone for good.
+// The liveness rules of gossip, once every fault has healed, and what remains
+// of gossip when the coordinator is gone. Both are checked every few seconds of
+// the virtual clock.
 //
-//   L3      what a connected process says of itself is held by every connected process within 25 rounds (of an expert 50: its
-//           run comes first), and a node goes on signing anew what it is
-//   S10     of two contents that a hostile node signed under one version, all connected processes hold the same
-//   alone   without the coordinator, each node's records name the run's parts, and for each expert whose last commit some node
-//           keeps that commit and a node that has it
+// - L3: what a connected process publishes about itself, every connected
+//   process holds within 25 rounds. A record of an expert has 50, since its run
+//   comes first. A node goes on renewing its signatures.
+// - S10: of two contents that a hostile node signed under one version, all
+//   connected processes hold the same.
+// - alone: without the coordinator, each node's records name the parts of the
+//   run. If some node keeps an expert's last commit, they name that commit and
+//   a node that has it.
 #pragma once
 
 #include <deque>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What enemies of gossip do in a simulation: each joins the connections as a
-// node of the cluster, hands its victims a record, and leaves again. Whoever
-// holds such a record breaks a rule (gossip_rules.h), or has lost what it held.
+// Enemies of gossip in a simulation. Each joins the connections as a node of
+// the cluster, hands its victims a record, and leaves again. A process that
+// keeps such a record breaks a rule (gossip_rules.h), or has lost its own.
 #pragma once
 
 #include <memory>

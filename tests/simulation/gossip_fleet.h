@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fleet of gossip cores on a virtual clock and network, from one seed: half
-// of the nodes may only dial, messages are serialised, lost, doubled and late,
-// connections break, clocks are off, nodes restart. The same cores run in the
-// daemon.
+// A fleet of gossip cores on a virtual clock and network, from one seed. The
+// same cores run in the daemon. Half of the nodes can only dial. Messages are
+// serialised, lost, doubled and late; connections break, clocks are wrong,
+// nodes restart.
 #pragma once
 
 #include <functional>

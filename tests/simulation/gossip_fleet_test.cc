@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold of gossip whatever the network, the clocks and its members do
-// (S10, S11, S15), from seeds; and that all agree once the faults stop (L3).
+// Gossip keeps its safety rules whatever the network, the clocks and its
+// members do (S10, S11, S15), from seeds. All tables agree once the faults stop
+// (L3).
 #include "tests/simulation/gossip_fleet.h"
 
 #include <gtest/gtest.h>
@@ -376,9 +377,9 @@ TEST_P(GossipChaos, HoldsItsRulesAndAgreesOnceTheFaultsStop) {
 INSTANTIATE_TEST_SUITE_P(seeds, GossipChaos,
                          testing::Range<std::uint64_t>(1, 40 / SKERRY_SEED_DIVISOR + 1));
 
-// Four days of clocks an hour off, with one who hands out the dead as if they
-// were fresh: who lives is always known, who died is forgotten a day later and
-// stays so.
+// Four days of clocks that are wrong by an hour, with a peer that hands out
+// dead records as if they were fresh. Living nodes stay known. Dead ones are
+// forgotten a day later and stay so.
 TEST(GossipClocks, NeitherLoseTheLivingNorKeepTheDead) {
   constexpr std::size_t kNodes = 12;
   FleetConfig config = small_fleet(7, kNodes);

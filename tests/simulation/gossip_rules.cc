@@ -131,7 +131,7 @@ void GossipRules::check_signed(const Look& look, const Record& record) {
           " under incarnation ", record.version.incarnation, ", and its disk knows ", least);
 }
 
-// Each content and its signature once, whoever holds it.
+// Each content and its signature once, not for each holder.
 void GossipRules::check_content(const Look& look, const RecordPtr& held) {
   const Record& record = *held;
   gossip::Version& newest = newest_.try_emplace(record.key, record.version).first->second;

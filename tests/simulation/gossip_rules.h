@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold of records after every step of every process's gossip, by the
-// ids of docs/internals/reliability.md. Written from the rules alone: it looks
-// at the tables, keeps its own account of each process, and checks signatures
-// itself.
+// The safety rules of records, checked after every step of every process's
+// gossip, by the ids of docs/internals/reliability.md. The code follows from
+// the rules alone: it reads the tables, keeps its own account of each process,
+// and checks signatures itself.
 //
-//   S10   a record is held only with its author's signature, by an author whom the coordinator certified as a node (or by the
-//         coordinator), who is not revoked by what the same process holds; only the coordinator tells of runs and revocations
-//   S11   within one process no record gives way to an older one, what has expired there does not come back, and no author
-//         signs two contents under one version, in any of its lives. Nor under an older incarnation than one that its disk
-//         was told of for the same key, and where it signs a first word, for any
-//   S15   tables, what they remember of the dead, and connections keep their bounds
+// - S10: a record is held only with the signature of its author. The
+//   coordinator certified the author as a node, or is the author, and the same
+//   process holds no revocation of it. Only the coordinator publishes runs and
+//   revocations.
+// - S11: within one process no record gives way to an older one, and an expired
+//   record does not come back. No author signs two contents under one version,
+//   in any of its lives. It signs under no older incarnation than its disk has
+//   seen for that key, or, for a first record, for any key.
+// - S15: tables, their memory of the dead, and connections keep their bounds.
 #pragma once
 
 #include <array>
@@ -57,8 +60,8 @@ class GossipRules {
   // every word that `self` has signed.
   void saved(const std::string& name, const NodeId& self);
   void disk_lost(const NodeId& author) { kept_.erase(author); }
-  // Whether the author of `version` has signed a newer one: whoever held it
-  // refuses older ones until it forgets.
+  // Whether the author of `version` has signed a newer one. A former holder of
+  // that refuses older ones until it forgets.
   bool is_overtaken(const gossip::Key& key, const gossip::Version& version) const;
   // When this content was first held anywhere: when it was signed.
   Duration signed_at(const gossip::Version& version) const;

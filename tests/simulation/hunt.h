@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is done with seeds beyond running them: shrinking the schedule of one
-// that fails, and hunting planted bugs. Each run has a process of its own,
-// since a CHECK that fails is a finding too.
+// Shrinks the schedule of a failing seed, and hunts planted bugs. Each run has
+// a process of its own, since a failed CHECK is a finding, too.
 #pragma once
 
 #include <cstdint>

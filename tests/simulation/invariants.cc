@@ -495,7 +495,7 @@ void Invariants::check_assignment(const std::string& node, const pb::Assignment&
   }
 }
 
-// Whoever is thrown out is heard no more from then on, nor let in again.
+// A revoked key is not served from then on, nor let in again.
 void Invariants::coordinator_hears(const coordinator::ConnectionId&, const std::string& key,
                                    const pb::ControlRequest&) {
   fail_if(revoked_.contains(key) && disk_.is_revoked(node_of(key)), "S14", "the revoked node ",

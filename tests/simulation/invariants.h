@@ -1,39 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold after every step of every core, by the ids of
-// docs/internals/reliability.md. Written from the rules alone: it keeps its own
-// account of what was granted, committed, acknowledged, revoked and enrolled,
-// and compares.
+// The safety rules, checked after every step of every core, by the ids of
+// docs/internals/reliability.md. The code follows from the rules alone: it
+// keeps its own account of what was granted, committed, acknowledged, revoked
+// and enrolled, and compares.
 //
-//   S1       one holder for each (expert, epoch), and a process that may commit under the current epoch is that holder;
-//            nobody commits past its lease
-//   S2       what is applied carries the epoch that is current, by the node that holds it
-//   S3       epochs that were made known never go back and are never given twice, over restarts and restores too. After a
-//            backup that is older than one restored before: once a node has said which generation it saw
-//   S4       what durable state names is on the disk (checked by the hosts)
-//   copies   a commit is applied once as many hosts as its places are, none of them its committer's, hold it: each by the last
-//            heartbeat of a process that is neither lost nor followed by another, heard since the coordinator's start. Or once
-//            its committer has been going away for long. What a node reports is on its disk, and it drops no replica that it
-//            was told to hold
-//   S5       a head is followed by its child only, each once; a head once acknowledged never goes back
-//   S6       after a crash the disk holds whole batches and whole objects
-//   S7       what is said is durable: grants, renewals, acceptances, enrolments, revocations, versions of assignments
-//   S8       nothing is dropped that durable or pending state names, or a commit that is pending; a daemon keeps its head and
-//            what it has sent, and drops nothing before a coordinator has answered it
-//   S9       the spans of an expert's commits follow upon each other without a gap
-//   S12      a commit is applied in the name of the node whose key sent it
-//   S13      a token enrols at most its number of keys, and none after its end
-//   S14      a revoked key is told nothing but errors once its revocation was acknowledged, nothing of its is applied, and the
-//            transport does not let it in; a restored coordinator answers nobody before it asked the nodes, and knows again
-//            what one of those held that it asked
-//   engine   an engine is given what it can use, while no disk loses bytes
-//   S15      messages and the event log keep their bounds
-//   S16      a state that was saved can be loaded (checked by the hosts)
-//   events   no event takes a number that an earlier one had, also after a start
-//   order    of the experts of a run that wait, the furthest behind is granted first, unless it is to avoid the node
-//   attempts a run fails for want of attempts only where one expert used all of them since its last commit
-//   assignment  a node never goes back to an older assignment between two Hellos
-//   drain    a node that drains gives back no lease whose work it has not committed
-//   weights  each head's weights are its parent's, trained by exactly the steps between, and no other
+// - S1: each (expert, epoch) has one holder. A process that may commit under
+//   the current epoch is that holder, and nobody commits past its lease.
+// - S2: each applied commit carries the current epoch and comes from the node
+//   that holds it.
+// - S3: published epochs never go back and are never given twice, across
+//   restarts and restores. A restore from an older backup than an earlier
+//   restore keeps this once a node has reported the generation that it saw.
+// - S4: what durable state names is on the disk. The hosts check it.
+// - copies: a commit waits until as many hosts as it has places hold it, none
+//   of them its committer's. It does not wait for a committer that has been
+//   leaving for long. A host counts by the last heartbeat of a living process
+//   since the coordinator's start. What a node reports is on its disk, and it
+//   drops no replica that it must hold.
+// - S5: each head is followed only by its child, once. An acknowledged head
+//   never goes back.
+// - S6: after a crash the disk holds whole batches and whole objects.
+// - S7: what is sent is durable: grants, renewals, acceptances, enrolments,
+//   revocations, versions of assignments.
+// - S8: nothing is dropped that durable or pending state names, nor a pending
+//   commit. A daemon keeps its head and what it has sent, and drops nothing
+//   before a coordinator has answered it.
+// - S9: the spans of an expert's commits follow one another without a gap.
+// - S12: a commit is applied in the name of the node whose key sent it.
+// - S13: a token enrols at most its number of keys, and none after it expired.
+// - S14: after an acknowledged revocation the key receives only errors, nothing
+//   of its is applied, and the transport refuses it. A restored coordinator
+//   answers nobody before it asked the nodes, and then knows every revocation
+//   that a node it asked holds.
+// - engine: an engine is given data that it can use, while no disk loses bytes.
+// - S15: messages and the event log keep their bounds.
+// - S16: a saved state can be loaded. The hosts check it.
+// - events: no two events have the same number, across restarts too.
+// - order: of a run's waiting experts, the furthest behind is granted first,
+//   unless it avoids the node.
+// - attempts: a run fails for want of attempts only if one expert used all of
+//   them since its last commit.
+// - assignment: a node never goes back to an older assignment between two
+//   Hellos.
+// - drain: a draining node returns no lease whose work it has not committed.
+// - weights: each head's weights are its parent's, trained by exactly the steps
+//   between.
 #pragma once
 
 #include <cstdint>
@@ -182,9 +193,9 @@ class Invariants final : public Watcher {
   // Of them, those that no restored state knows and no record has brought back
   // yet, with the nodes that held one then.
   std::map<std::string, std::map<NodeId, std::string>> forgotten_;
-  // A backup was restored that is older than one that was restored before:
-  // until a node that saw the later generation has said so, this start may
-  // grant epochs that are below those of before. Nodes refuse them.
+  // A backup was restored that is older than one restored before. Until a node
+  // reports the later generation, this start may grant epochs below earlier
+  // ones. Nodes refuse them.
   bool is_behind_ = false;
   std::uint32_t told_generation_ = 0;   // of all epochs that were made known
   std::uint64_t heard_generation_ = 0;  // that nodes said to this start that they have seen

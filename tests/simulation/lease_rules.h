@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a lease may end, and who may be given one, from what reached the
-// coordinator's process and what it answered (S1, L1, L4), beside the core's
-// own account. The times are Config's; clocks may drift by kDrift.
+// When a lease may end and who may receive one (S1, L1, L4), from the messages
+// that reached the coordinator's process and its answers. It does not use the
+// core's own account. The times are those of Config; clocks may drift by
+// kDrift.
 //
-//   S1      a lease that ends by silence is believed in by nobody any more, then and later
-//   L4      a lease ends by silence only after its time and the grace, or a second after its connection closed; never in the
-//           recovery window, never because the coordinator itself stood still, and only few of them at once. What counts
-//           is when words reached the process: those that queue up while it stands still end a silence too, but do not
-//           undo one that was longer than the lease before them
-//   L1      a heartbeat counts once: one that is not newer than the last that was answered is not answered
-//   cordon  nothing is given to a node that is cordoned or drains; a cordon ends when the roster forgets the node
-//   slot    a slot has one lease at most
+// - S1: after a lease ended by silence, no process trusts it, then or later.
+// - L4: a lease ends by silence only after its time and the grace, or a second
+//   after its connection closed. It never ends in the recovery window or
+//   because the coordinator stood still, and only few end at once. A message
+//   counts when it reached the process. Messages that queue up while the
+//   process stands still end a silence, too. They do not undo an earlier
+//   silence that was longer than the lease.
+// - L1: a heartbeat that is not newer than the last answered one gets no
+//   answer.
+// - cordon: a cordoned or draining node is given nothing. A cordon ends when
+//   the roster forgets the node.
+// - slot: a slot has at most one lease.
 #pragma once
 
 #include <deque>

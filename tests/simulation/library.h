@@ -47,9 +47,9 @@ void train_step(Training& training);
 std::string encode_training(const Training& training);
 Result<Training> decode_training(std::string_view content);
 
-// Whether training this attempt ends in non-finite weights at this step: the
-// same on every machine, one in `one_in` of attempts (0: never), somewhere in
-// the first `steps`.
+// Whether training this attempt ends in non-finite weights at this step. It is
+// the same on every machine: one in `one_in` attempts (0: none), within the
+// first `steps`.
 bool is_non_finite(const Training& training, std::uint64_t one_in, Step steps);
 
 class Library {

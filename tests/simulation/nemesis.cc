@@ -88,7 +88,7 @@ const std::vector<Nemesis::Fault>& Nemesis::faults() {
       {"cordon", 1, &Nemesis::cordon},
       {"run_pause", 1, &Nemesis::run_pause},
       {"run_extend", 1, &Nemesis::run_extend},
-      // Of gossip: planned apart, so that they change no other schedule.
+      // Of gossip: drawn apart, so that they change no other schedule.
       {"forged_record", 1, &Nemesis::forged_record},
       {"old_record", 1, &Nemesis::old_record},
       {"revoked_record", 1, &Nemesis::revoked_record},
@@ -219,7 +219,7 @@ bool Nemesis::cut_one_way() {
   const Duration lasts = dice_.duration(milliseconds(500), seconds(25));
   for (DaemonMachine* daemon : some()) {
     cluster_.world().trace.line(
-        [&] { return text(daemon->name(), to_server ? " is not heard" : " hears nothing"); });
+        [&] { return text(daemon->name(), to_server ? " reaches nobody" : " receives nothing"); });
     cluster_.world().network.cut(daemon->name(), to_server, !to_server);
     later(lasts, [this, daemon] { cluster_.world().network.heal(daemon->name()); });
   }
@@ -286,8 +286,8 @@ bool Nemesis::drain() {
   return true;
 }
 
-// A second process with the same key, from a copy of the disk; the first learns
-// that its place is taken, and may take it back.
+// A second process with the same key, from a copy of the disk. The first one
+// learns that it was replaced, and may take its place back.
 bool Nemesis::copy() {
   DaemonMachine& daemon = any();
   if (!daemon.is_enrolled() || daemon.has_failed()) return false;

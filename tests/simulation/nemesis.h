@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong in a simulation, and when: bursts of faults drawn from the
-// seed, some of them on half of the fleet at once as real spot reclaims are.
-// Then everything heals.
+// The faults of a simulation: bursts drawn from the seed, some on half of the
+// fleet at once, as real spot reclaims are. Then everything heals.
 #pragma once
 
 #include <deque>

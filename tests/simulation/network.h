@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated network between the coordinator and everybody else: connections
-// that clients dial and redial by themselves, as the real transport does, and
-// every way in which they fail. Messages are bytes.
+// The simulated network between the coordinator and its clients. Clients dial
+// and redial connections by themselves, as the real transport does; the
+// connections fail in every way. Messages are bytes.
 //
-// A connection keeps the order of its messages and loses none, except where the
-// link's weather says otherwise; a message that is under way when its
-// connection ends is lost. Either side may learn late, or never, that a
-// connection ended. Only the key that a client dialled with tells the server
-// who it is (S12).
+// A connection keeps the order of its messages and loses none, unless the
+// link's weather says otherwise. A message under way when its connection ends
+// is lost. Either side may learn late, or never, that a connection ended. The
+// server knows a client only by the key that it dialled with (S12).
 //
 // Blob connections bear less, as their hosts do. A message that the weather
 // takes ends them, unless it is gossip, and nothing overtakes on them.
@@ -86,7 +85,7 @@ class Network {
   void throw_out(const std::string& key);
 
   // ---- Clients, by their address ----
-  // Connects, and goes on for ever. Dialling what is dialled does nothing.
+  // Connects, and redials without end. Dialling what is dialled does nothing.
   void dial(const std::string& address, Endpoint endpoint, const std::string& key,
             NetworkClient& client);
   // As the end of a process: the client hears nothing any more. `silent`: the

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The simulated connections between daemons: at most one between two keys,
-// whoever dialled, under the weather of both ends. As the real ones they keep
-// the order of their messages and lose none, except for gossip where the
-// weather says so, and either side may learn late that one has ended. Handshakes
-// are not played: an end is told at once whose key the other has.
+// dialled by either side, under the weather of both ends. Each keeps the order
+// of its messages. It loses none but gossip, if the weather says so. Either
+// side may learn late that it has ended. There are no handshakes: an end knows
+// at once which key the other has.
 #pragma once
 
 #include <cstdint>
@@ -74,8 +74,8 @@ class PeerMesh {
   PeerMesh(Timeline& timeline, Trace& trace, Network& network, std::uint64_t seed)
       : timeline_(timeline), trace_(trace), network_(network), dice_(seed, "mesh") {}
 
-  // Connects them at this moment, whoever could dial whom. False: the other
-  // does not run, is cut off or lets it not in.
+  // Connects them now, even if neither could dial the other. False: the other
+  // does not run, is cut off, or refuses it.
   bool connect(MeshEnd& from, const std::string& address);
   // Every connection of this address breaks: both sides learn it, each in its
   // own time.

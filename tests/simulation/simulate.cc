@@ -16,9 +16,9 @@ constexpr Duration kRageLeast = seconds(265);
 constexpr Duration kRageMost = seconds(300);
 constexpr Duration kTended = seconds(5);
 constexpr Duration kSettled = seconds(40);
-// Until the run is done once everything works: long, for a node is given an
-// expert that it gave up only after Config::avoid, and a turn may have to be
-// waited for.
+// Until the run is done once everything has healed. It is long: a node gets an
+// expert that it gave up only after Config::avoid, and a turn may have to end
+// first.
 constexpr Duration kRecovery = seconds(3600);
 constexpr double kEndsAlone =
     0.5;  // of seeds that gossip: the coordinator is killed for good in the end
@@ -29,8 +29,8 @@ bool is_revoked(Cluster& cluster, const DaemonMachine& daemon) {
   return node && node->revoked();
 }
 
-// What a person does for a fleet: a daemon that ended is started again, one
-// that refuses to run, or whose key was revoked, is joined anew.
+// Acts as the person who runs the fleet: starts a daemon that ended again. A
+// daemon that refuses to run, or whose key was revoked, joins anew.
 void tend(Cluster& cluster) {
   for (std::size_t i = 0; i < cluster.daemons(); ++i) {
     DaemonMachine& daemon = cluster.daemon(i);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole clusters under faults: a few hundred seeds, the ones that once found a
-// bug, and the promises that one fault at a time must keep, each measured on
+// Whole clusters under faults: a few hundred seeds, and the seeds that once
+// found a bug. Each promise that one fault at a time must keep is measured on
 // the virtual clock.
 #include <gtest/gtest.h>
 
@@ -46,21 +46,26 @@ TEST_P(Seeds, AreSound) {
 }
 INSTANTIATE_TEST_SUITE_P(Part, Seeds, testing::Range(0, 6));
 
-// 51, 776: a lease that had lapsed before the coordinator's restart never
-// lapsed again. 585: a checkpoint whose commit was in flight was damaged on its
-// node's disk, and its commit was asked for again for ever. 7220: a coordinator
-// that stood still read a Hello of a connection that was closed by then. 9888:
-// a node that had been stopped for longer than its lease spoke again while the
-// coordinator stood still, and lost it then: as it may. 11, 35: a node, and the
-// coordinator, whose clock had gone back signed on under numbers of an earlier
-// start, which had signed other words under them. (What these numbers stand for
-// changes with what a seed draws; each bug has a test of its own beside the
-// core.) 2745: a node whose other peers were connected and silent asked nobody
-// what it lacked. 1764001721: a start whose clock had gone back signed records
-// under older numbers. 450: an object was removed that a dataset, added and
-// deleted again, had named meanwhile. 1791011834: a coordinator that stood still
-// owed an assignment of a run that was deleted meanwhile. The rules took it for
-// one told too early.
+// What each seed found. A seed's meaning changes with what a simulation draws;
+// each bug has a test of its own beside the core.
+// - 51, 776: a lease that had lapsed before the coordinator's restart never
+//   lapsed again.
+// - 585: a node's disk damaged a checkpoint whose commit was in flight. The
+//   commit was requested without end.
+// - 7220: a coordinator that stood still read a Hello of a connection that was
+//   closed by then.
+// - 9888: a node stopped for longer than its lease, spoke again while the
+//   coordinator stood still, and lost the lease then. It may.
+// - 11, 35: after its clock went back, a node or the coordinator signed other
+//   words under numbers of an earlier start.
+// - 2745: a node whose other peers were connected and silent asked nobody for
+//   what it lacked.
+// - 1764001721: a start whose clock had gone back signed records under older
+//   numbers.
+// - 450: an object was removed that a dataset, added and deleted again, had
+//   named meanwhile.
+// - 1791011834: a coordinator that stood still owed an assignment of a run that
+//   was deleted meanwhile. The rules took it for one told too early.
 TEST(Simulation, SeedsThatOnceFailed) {
   for (const std::uint64_t seed : {11UL, 35UL, 51UL, 126UL, 450UL, 585UL, 776UL, 2745UL, 7220UL,
                                    9888UL, 1764001721UL, 1791011834UL})

@@ -6,9 +6,9 @@
 
 namespace skerry::simulation {
 
-// The exit code: 0 if nothing was violated, every seed had its faults and its
-// virtual time, and every kind of fault took place in a quarter of the seeds
-// (of a hundred or more).
+// RETURNS: the exit code. It is 0 if no rule was violated and every seed had
+// its faults and its virtual time. Of a hundred seeds or more, every kind of
+// fault must have struck a quarter.
 int run_many(std::uint64_t from, std::uint64_t seeds, unsigned processes);
 
 }  // namespace skerry::simulation

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The virtual clock of a simulation and everything that is to happen on it, in
-// one thread. Events of one moment happen in the order in which they were
-// planned.
+// The virtual clock of a simulation and its events, in one thread. Events of
+// one moment run in the order in which they were added.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +41,7 @@ class Timeline {
   std::uint64_t planned_ = 0;
   std::uint64_t events_ = 0;
   std::priority_queue<Planned, std::vector<Planned>, std::greater<>> queue_;
-  std::vector<Action> actions_;    // of what is planned: the queue sorts small things
+  std::vector<Action> actions_;    // of queued events: the queue sorts small things
   std::vector<std::size_t> free_;  // places among them
 };
 

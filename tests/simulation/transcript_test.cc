@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stories of the protocol, told by the cores themselves: one line for each
-// message and effect that matters, compared with the file of that name in
-// transcripts/. SKERRY_UPDATE_TRANSCRIPTS=1 writes the files anew; a commit
-// that changes one explains the change.
+// The stories of the protocol, told by the hosts: one line for each message and
+// effect that matters. Each is compared with its file in transcripts/.
+// SKERRY_UPDATE_TRANSCRIPTS=1 writes the files anew; a commit that changes one
+// explains the change.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -375,13 +375,14 @@ TEST_F(Story, RecordSuperseded) {
   chapter();
   const Step before = std::max(learnt("bob"), learnt("cid"));
   until([&] { return learnt("bob") > before && learnt("cid") > before; });
-  expect_as_written("record_superseded",
-                    "A node that trains signs what it has, anew when that changes but not more "
-                    "often than every twenty "
-                    "seconds here. The record\ngoes from node to node, whoever dialled (cid is "
-                    "behind NAT), and each lets "
-                    "the "
-                    "older version go (S10, S11).");
+  expect_as_written(
+      "record_superseded",
+      "A node that trains signs what it has, anew when that changes but not more "
+      "often than every twenty "
+      "seconds here. The record\ngoes from node to node, over connections of either side (cid is "
+      "behind NAT), and each lets "
+      "the "
+      "older version go (S10, S11).");
 }
 
 TEST_F(Story, RevokedRecord) {

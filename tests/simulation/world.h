@@ -22,7 +22,7 @@ namespace skerry::simulation {
 // Unix milliseconds of a right wall clock when a simulation begins.
 inline constexpr std::int64_t kEpochStart = 1'800'000'000'000;
 
-// Whoever keeps objects on a disk.
+// A process that keeps objects on a disk.
 class Keeper {
  public:
   virtual ~Keeper() = default;
