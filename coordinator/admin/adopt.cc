@@ -44,7 +44,7 @@ Expert adopted_expert(Rooms& rooms, const Adoption& adoption, std::uint32_t inde
     if (object.facts.parent) checkpoint.set_parent(object.facts.parent->raw());
     checkpoint.set_fingerprint(object.facts.fingerprint);
     checkpoint.set_round(said.round());
-    if (rooms.roster.all().contains(head->author.str())) checkpoint.set_node(head->author.str());
+    if (rooms.roster.all().contains(head->author)) checkpoint.set_node(head->author.str());
     checkpoint.set_committed_unix_ms(rooms.now.unix_ms);
     checkpoint.mutable_metrics()->set_loss(said.loss());
     record.set_attempt(object.facts.attempt);
@@ -95,7 +95,7 @@ void adopt(Rooms& rooms, const Adoption& adoption) {
     run.experts.push_back(adopted_expert(rooms, adoption, index));
     const Expert& expert = run.experts.back();
     heads += expert.has_head() ? 1 : 0;
-    const std::uint32_t begun = Epoch(expert.record->epoch()).generation();
+    const std::uint32_t begun = expert.epoch().generation();
     if (begun > rooms.meta->generation()) generation = std::max(generation, begun + 1);
   }
   for (const RunRecords::Head& head : *adoption.heads) {  // also where its bytes are not here

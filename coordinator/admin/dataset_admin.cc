@@ -33,7 +33,7 @@ AdminResult dataset_add(Rooms& rooms, const pb::DatasetAdd& request, const Node&
                            request.partitions(), " partitions, ", human_bytes(bytes), " to upload"),
                       person.record->name());
   }
-  rooms.datasets.upload(request.name(), NodeId(person.record->id()));
+  rooms.datasets.upload(request.name(), person.id());
   pb::AdminReply reply;
   *reply.mutable_datasets()->add_datasets() =
       rooms.datasets.info(rooms.datasets.at(request.name()), false);

@@ -69,7 +69,7 @@ AdminResult run_extend(Rooms& rooms, const pb::RunExtend& request) {
     rooms.runs.set_wanted(*run, stored::WANTED_ACTIVE, "");
   rooms.events.tell_run("run_extended", text("to ", request.steps(), " steps an expert"), *run);
   for (const Expert& expert : run->experts) {
-    if (expert.has_lease()) rooms.roster.assignment_changed(expert.record->lease().node());
+    if (expert.has_lease()) rooms.roster.assignment_changed(expert.holder());
   }
   rooms.must_reschedule = true;
   return acknowledged();

@@ -12,7 +12,7 @@ namespace {
 
 const pb::SlotStatus* status_of(const Rooms& rooms, const Expert& expert) {
   if (!expert.held()) return nullptr;
-  const Node* node = rooms.roster.find(expert.record->lease().node());
+  const Node* node = rooms.roster.find(expert.holder());
   if (node == nullptr) return nullptr;
   for (const pb::SlotStatus& status : node->session->status) {
     if (status.run() == expert.record->run() && status.expert() == expert.record->index() &&
@@ -48,7 +48,7 @@ pb::ExpertInfo expert_info(const Rooms& rooms, const Run& run, const Expert& exp
   }
   if (expert.held()) {
     info.set_node_id(expert.record->lease().node());
-    info.set_node(rooms.roster.at(expert.record->lease().node()).record->name());
+    info.set_node(rooms.roster.at(expert.holder()).record->name());
     info.set_phase("granted");
   }
   if (const pb::SlotStatus* status = status_of(rooms, expert)) {
@@ -201,8 +201,7 @@ AdminResult shard_list(const Rooms& rooms, const pb::Named& request) {
     *shard.mutable_object() = file.object();
     shard.set_samples(file.samples());
     const Expert& expert = run->experts[static_cast<std::size_t>(file.partition())];
-    if (expert.held())
-      shard.set_node(rooms.roster.at(expert.record->lease().node()).record->name());
+    if (expert.held()) shard.set_node(rooms.roster.at(expert.holder()).record->name());
   }
   return reply;
 }

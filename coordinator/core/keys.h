@@ -36,6 +36,10 @@ inline constexpr char kRunState[] = "run_state";
 
 std::string number_text(std::uint64_t number);
 inline std::string id_text(const std::string& id) { return id; }
+template <class Tag>
+std::string id_text(const StringId<Tag>& id) {
+  return id.str();
+}
 inline std::string id_text(const ExpertId& id) {
   return id.run.str() + '/' + number_text(id.index);
 }

@@ -93,12 +93,12 @@ Result<void> Machine::check_links() {
       Expert& expert = run.experts[index];
       const std::string key = expert_key({RunId(id), index});
       if (expert.record->run() != id) return corrupt(key, "it is missing");
-      if (Epoch(expert.record->epoch()).generation() > meta->generation())
+      if (expert.epoch().generation() > meta->generation())
         return corrupt(key, "its epoch is of the future");
       for (const auto& checkpoint : expert.record->checkpoints())
         objects.name(checkpoint.manifest());
       if (!expert.has_lease()) continue;
-      Node* node = roster.find(expert.record->lease().node());
+      Node* node = roster.find(expert.holder());
       if (node == nullptr) return corrupt(key, "its holder is not rostered");
       leases.load(*node, expert);
     }

@@ -310,7 +310,7 @@ Result<void> Adoptions::check_specification(const Adoption& adoption) const {
 }
 
 std::string Adoptions::name_of_author(const NodeId& author) const {
-  const Node* found = roster_.find(author.str());
+  const Node* found = roster_.find(author);
   return found == nullptr ? text("node ", author.str().substr(0, 12)) : found->record->name();
 }
 

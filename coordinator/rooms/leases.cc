@@ -48,7 +48,7 @@ void Leases::end_finished(Expert& expert) {
 }
 
 void Leases::avoid(Expert& expert, const Node& node) {
-  state(expert).avoid[node.record->id()] = {node.record->incarnation(), now.boot + config.avoid};
+  state(expert).avoid[node.id()] = {node.record->incarnation(), now.boot + config.avoid};
 }
 
 bool Leases::may_renew(const Expert& expert) const {
@@ -75,11 +75,11 @@ void Leases::batch_numbered() {
 }
 
 void Leases::release(Expert& expert, const std::string& kind, const std::string& reason) {
-  Node& node = roster_.at(expert.record->lease().node());
+  Node& node = roster_.at(expert.holder());
   commits_.drop_pending(expert);
   node.leases.edit().erase(expert.id());
-  roster_.assignment_changed(node.record->id());
-  expert.record.change().set_last_node(node.record->id());
+  roster_.assignment_changed(node.id());
+  expert.record.change().set_last_node(node.id().str());
   expert.record.change().clear_lease();
   state(expert).lapsed = state(expert).yield = state(expert).asked_back = false;
   context.must_reschedule = true;
@@ -99,24 +99,23 @@ void Leases::release_all(Node& node, const std::string& kind, const std::string&
 
 void Leases::overtake(Expert& expert) {
   constexpr std::size_t kRemembered = 16;
-  state(expert).overtaken.emplace_back(expert.record->lease().node(), expert.record->epoch());
+  state(expert).overtaken.emplace_back(expert.holder(), expert.epoch());
   if (expert.lease->overtaken.size() > kRemembered) state(expert).overtaken.pop_front();
 }
 
 void Leases::tell_overtaken(const Node& node, const pb::SlotStatus& status) {
   Expert* expert = runs_.find_expert(status.run(), status.expert());
   if (expert == nullptr) return;
-  if (std::erase(state(*expert).overtaken,
-                 std::pair(node.record->id(), std::uint64_t{status.epoch()})) == 0)
-    return;
+  const Epoch epoch(status.epoch());
+  if (std::erase(state(*expert).overtaken, std::pair(node.id(), epoch)) == 0) return;
   commits_.tell_fenced(
-      *expert, node, status.epoch(), status.step(),
-      text("it still trained at step ", status.step(), " of epoch ", Epoch(status.epoch()),
-           ", but epoch ", Epoch(expert->record->epoch()), " is current: that work is discarded"));
+      *expert, node, epoch, status.step(),
+      text("it still trained at step ", status.step(), " of epoch ", epoch, ", but epoch ",
+           expert->epoch(), " is current: that work is discarded"));
 }
 
 void Leases::raise_epoch(Expert& expert) {
-  const Epoch epoch(expert.record->epoch());
+  const Epoch epoch = expert.epoch();
   const std::uint64_t counter =
       std::max(epoch.counter() + 1, static_cast<std::uint64_t>(context.meta->restored_unix_ms()));
   expert.record.change().set_epoch(
@@ -126,8 +125,7 @@ void Leases::raise_epoch(Expert& expert) {
 void Leases::end_leases_of_old_generations() {
   for (auto& [id, run] : runs_.all()) {
     for (Expert& expert : run.experts) {
-      if (!expert.has_lease() ||
-          Epoch(expert.record->epoch()).generation() == context.meta->generation())
+      if (!expert.has_lease() || expert.epoch().generation() == context.meta->generation())
         continue;
       release(expert, "lease_lost", "the coordinator was restored from a backup");
       raise_epoch(expert);
@@ -172,10 +170,10 @@ void Leases::expire() {
 // A closed connection without a reconnect: sooner than silence, and bounded,
 // since many at once are rather the network.
 void Leases::end_early() {
-  const std::vector<std::string> unreturned = roster_.take_unreturned();
+  const std::vector<NodeId> unreturned = roster_.take_unreturned();
   if (unreturned.empty()) return;
   std::size_t left = early_ends_left();
-  for (const std::string& id : unreturned) {
+  for (const NodeId& id : unreturned) {
     Node& node = roster_.at(id);
     if (left == 0) continue;
     --left;

@@ -25,7 +25,7 @@ const char* words(const pb::EngineReport& report) {
 
 void Leases::return_lease(const Node& node, const pb::ReturnLease& returned) {
   Expert* expert = runs_.find_expert(returned.run(), returned.expert());
-  if (expert != nullptr && expert->is_held_by(node, returned.epoch())) {
+  if (expert != nullptr && expert->is_held_by(node, Epoch(returned.epoch()))) {
     const Run& run = runs_.at(returned.run());
     const bool asked = expert->lease->asked_back || node.record->draining() ||
                        node.session->self_draining || !run.active();
@@ -40,7 +40,7 @@ void Leases::return_lease(const Node& node, const pb::ReturnLease& returned) {
 void Leases::engine_report(const Node& node, const pb::EngineReport& report) {
   Expert* expert = runs_.find_expert(report.run(), report.expert());
   const std::string digest = blake2b(report.SerializeAsString()).raw();
-  if (expert != nullptr && expert->is_held_by(node, report.epoch()) &&
+  if (expert != nullptr && expert->is_held_by(node, Epoch(report.epoch())) &&
       report.attempt() == expert->record->attempt() && expert->lease->last_report != digest) {
     state(*expert).last_report = digest;
     std::string reason = text(words(report), ": ", report.reason());
@@ -66,7 +66,7 @@ void Leases::engine_report(const Node& node, const pb::EngineReport& report) {
 void Leases::raise_attempt(Run& run, Expert& expert, const std::string& reason) {
   commits_.drop_pending(expert);
   expert.record.change().set_attempt(expert.record->attempt() + 1);
-  roster_.assignment_changed(expert.record->lease().node());
+  roster_.assignment_changed(expert.holder());
   if (expert.record->attempt() - expert.record->attempt_at_commit() < config.attempts) return;
   const std::string why = text(run.job_name(expert.record->index()), " used up its ",
                                config.attempts, " attempts at step ", expert.step(), ": ", reason);

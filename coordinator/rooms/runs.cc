@@ -101,11 +101,11 @@ std::string Runs::load(stored::Expert record) {
   return "";
 }
 
-bool Expert::is_held_by(const Node& node, std::uint64_t epoch) const {
+bool Expert::is_held_by(const Node& node, Epoch of) const {
   if (!has_lease()) return false;
   const stored::Lease& its = record->lease();
-  return its.node() == node.record->id() && its.incarnation() == node.record->incarnation() &&
-         record->epoch() == epoch;
+  return its.node() == node.id().str() && its.incarnation() == node.record->incarnation() &&
+         epoch() == of;
 }
 
 std::string Run::job_name(std::uint32_t index) const {

@@ -16,7 +16,7 @@ struct Known {
 };
 
 std::string name_of_peer(const Rooms& rooms, const std::string& peer) {
-  const Node* found = rooms.roster.find(peer);
+  const Node* found = rooms.roster.find(NodeId(peer));
   return found == nullptr ? "the coordinator" : found->record->name();
 }
 
