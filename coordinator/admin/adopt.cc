@@ -39,7 +39,7 @@ Expert adopted_expert(Rooms& rooms, const Adoption& adoption, std::uint32_t inde
     checkpoint.set_manifest_bytes(object.manifest_bytes);
     checkpoint.set_bytes(object.bytes);
     checkpoint.set_step(object.facts.step);
-    checkpoint.set_epoch(object.facts.epoch);
+    checkpoint.set_epoch(object.facts.epoch.value());
     checkpoint.set_attempt(object.facts.attempt);
     if (object.facts.parent) checkpoint.set_parent(object.facts.parent->raw());
     checkpoint.set_fingerprint(object.facts.fingerprint);
@@ -49,7 +49,7 @@ Expert adopted_expert(Rooms& rooms, const Adoption& adoption, std::uint32_t inde
     checkpoint.mutable_metrics()->set_loss(said.loss());
     record.set_attempt(object.facts.attempt);
     record.set_attempt_at_commit(object.facts.attempt);
-    record.set_epoch(object.facts.epoch);
+    record.set_epoch(object.facts.epoch.value());
     rooms.objects.name(checkpoint.manifest());
   }
   return expert;
@@ -78,11 +78,11 @@ void tell_head(Rooms& rooms, const Adoption& adoption, const Expert& expert) {
 // they are to come.
 void adopt(Rooms& rooms, const Adoption& adoption) {
   const pb::EnsembleReply& about = *adoption.specification;
-  const std::string id = adoption.about.run();
+  const RunId id(adoption.about.run());
   take_dataset(rooms, about.content());
   take_dataset(rooms, about.weights());
   Run run;
-  run.record.change().set_id(id);
+  run.record.change().set_id(id.str());
   *run.record.change().mutable_spec() = about.run().spec();
   *run.record.change().mutable_model() = about.run().model();
   run.record.change().set_wanted(stored::WANTED_ACTIVE);
@@ -139,7 +139,7 @@ AdminResult run_adopt(Rooms& rooms, const pb::RunAdopt& request) {
   }
   if (rooms.runs.all().size() >= rooms.config.runs)
     return fail(ErrorCode::kExhausted, "too many runs; delete some first");
-  const std::string id = orphan->run();
+  const RunId id(orphan->run());
   std::vector<std::string> missing;
   ASSIGN_OR_RETURN(const std::optional<Adoption> whole,
                    rooms.adoptions.ask(*orphan, request.partial(), missing));

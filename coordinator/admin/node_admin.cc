@@ -32,7 +32,7 @@ pb::NodeInfo node_info(const Rooms& rooms, const Node& node) {
   for (const pb::Slot& slot : node.session->slots) *info.add_slots() = slot;
   for (const pb::SlotStatus& status : node.session->status) {
     *info.add_status() = status;
-    if (const auto run = rooms.runs.all().find(status.run()); run != rooms.runs.all().end())
+    if (const auto run = rooms.runs.all().find(RunId(status.run())); run != rooms.runs.all().end())
       (*info.mutable_run_names())[status.run()] = run->second.record->spec().name();
   }
   info.set_last_seen_unix_ms(node.session->seen_unix_ms);

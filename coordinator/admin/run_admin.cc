@@ -9,7 +9,7 @@ namespace {
 
 Result<Run*> find_run(Rooms& rooms, const std::string& name) {
   ASSIGN_OR_RETURN(const Run* const run, coordinator::find_run(std::as_const(rooms), name));
-  return &rooms.runs.at(run->record->id());
+  return &rooms.runs.at(run->id());
 }
 
 }  // namespace
@@ -117,11 +117,12 @@ AdminResult run_delete(Rooms& rooms, const pb::Named& request) {
     ASSIGN_OR_RETURN(const pb::RunRecord* const orphan,
                      rooms.adoptions.find_orphan(request.name()));
     if (orphan != nullptr) {
-      const pb::RunRecord record = *orphan;
-      rooms.adoptions.forget_orphan(record.run());
-      rooms.runs.remember_deletion(record.run(), record.name());
-      rooms.events.tell("run_deleted", text("the orphan ", record.name(), " (", record.run(),
-                                            "): its records are withdrawn"));
+      const RunId id(orphan->run());
+      const std::string name = orphan->name();
+      rooms.adoptions.forget_orphan(id);
+      rooms.runs.remember_deletion(id, name);
+      rooms.events.tell("run_deleted",
+                        text("the orphan ", name, " (", id, "): its records are withdrawn"));
       return acknowledged();
     }
   }
@@ -137,7 +138,7 @@ AdminResult run_delete(Rooms& rooms, const pb::Named& request) {
     }
   }
   rooms.events.tell_run("run_deleted", "its checkpoints are removed", *run);
-  rooms.runs.erase(run->record->id());
+  rooms.runs.erase(run->id());
   return acknowledged();
 }
 

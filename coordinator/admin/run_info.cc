@@ -144,18 +144,18 @@ AdminResult run_list(const Rooms& rooms, const pb::ListRequest& request) {
   pb::AdminReply reply;
   auto& list = *reply.mutable_runs();
   // An orphan whose name is taken stands under its id.
-  std::map<std::string, std::string> names = rooms.runs.ids();
+  std::map<std::string, RunId> names = rooms.runs.ids();
   for (const auto& [id, orphan] : rooms.adoptions.orphans()) {
-    if (!names.emplace(orphan.name(), id).second) names.emplace(id, id);
+    if (!names.emplace(orphan.name(), id).second) names.emplace(id.str(), id);
   }
-  list.set_next(page(names, request, protocol::kPageItems, rooms.config.reply_bytes,
-                     [&](const std::string& id) {
-                       const auto run = rooms.runs.all().find(id);
-                       *list.add_runs() = run == rooms.runs.all().end()
-                                              ? orphan_info(rooms.adoptions.orphans().at(id))
-                                              : run_info(rooms, run->second, false);
-                       return list.runs(list.runs_size() - 1).ByteSizeLong();
-                     }));
+  list.set_next(
+      page(names, request, protocol::kPageItems, rooms.config.reply_bytes, [&](const RunId& id) {
+        const auto run = rooms.runs.all().find(id);
+        *list.add_runs() = run == rooms.runs.all().end()
+                               ? orphan_info(rooms.adoptions.orphans().at(id))
+                               : run_info(rooms, run->second, false);
+        return list.runs(list.runs_size() - 1).ByteSizeLong();
+      }));
   return reply;
 }
 
@@ -174,7 +174,7 @@ AdminResult run_why(const Rooms& rooms, const pb::Named& request) {
                        run->record->reason().empty() ? "" : ": ", run->record->reason()));
   const Schedule planned = rooms.leases.plan();
   for (const Why& each : planned.why) {
-    if (each.expert.run.str() != run->record->id()) continue;
+    if (each.expert.run != run->id()) continue;
     const Expert& expert = run->experts[each.expert.index];
     why.add_reasons(
         text(run->job_name(each.expert.index), ": ", each.reason,

@@ -250,7 +250,8 @@ void Machine::dispatch(Node& node, const Received& event) {
     }
     case Body::kCommit:
       commits.commit(node, event);
-      if (Expert* expert = runs.find_expert(request.commit().run(), request.commit().expert()))
+      if (Expert* expert =
+              runs.find_expert(RunId(request.commit().run()), request.commit().expert()))
         leases.end_finished(*expert);
       break;
     case Body::kReturnLease:
@@ -344,8 +345,8 @@ void Core::experts(std::vector<ExpertView>& views) const {
 
 std::vector<RunFacts> Core::run_facts() const { return coordinator::run_facts(*machine_); }
 std::vector<NodeId> Core::revoked() const { return coordinator::revoked(*machine_); }
-std::set<std::string> Core::deleted_runs() const {
-  std::set<std::string> ids;
+std::set<RunId> Core::deleted_runs() const {
+  std::set<RunId> ids;
   for (const auto& [id, run] : machine_->runs.deleted()) ids.insert(id);
   return ids;
 }

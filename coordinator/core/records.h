@@ -153,6 +153,8 @@ struct Expert {
 struct Run {
   Tracked<stored::Run> record;
   std::vector<Expert> experts;  // its jobs; a trained router is the last
+
+  const RunId& id() const { return record.id(); }
   bool is_router(std::uint32_t index) const {
     return trains_router(record->spec()) && index + 1 == record->experts();
   }

@@ -75,8 +75,8 @@ inline std::string id_of(const stored::Meta& /*record*/) { return ""; }
 inline NodeId id_of(const stored::Node& record) { return NodeId(record.id()); }
 inline std::string id_of(const stored::Token& record) { return record.info().id(); }
 inline std::string id_of(const stored::Dataset& record) { return record.content().name(); }
-inline std::string id_of(const stored::Run& record) { return record.id(); }
-inline std::string id_of(const stored::DeletedRun& record) { return record.id(); }
+inline RunId id_of(const stored::Run& record) { return RunId(record.id()); }
+inline RunId id_of(const stored::DeletedRun& record) { return RunId(record.id()); }
 inline NodeId id_of(const stored::RevokedKey& record) { return NodeId(record.node()); }
 inline std::uint64_t id_of(const pb::Event& event) { return event.number(); }
 inline ExpertId id_of(const stored::Expert& record) {

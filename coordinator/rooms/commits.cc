@@ -26,13 +26,13 @@ pb::CommitReply verdict(const Expert& expert, const pb::Commit& commit, pb::Comm
 std::string mismatch(const Expert& expert, const pb::Commit& commit, const StoredObject& object) {
   const ObjectFacts& facts = object.facts;
   if (!object.checkpoint) return "its object is a file, not a checkpoint";
-  if (facts.run != commit.run() || facts.expert != commit.expert()) {
+  if (facts.run.str() != commit.run() || facts.expert != commit.expert()) {
     return text("its manifest is of run ", facts.run, ", expert ", facts.expert);
   }
   if (facts.step != commit.to_step())
     return text("its manifest is of step ", facts.step, ", not ", commit.to_step());
-  if (facts.epoch != commit.epoch())
-    return text("its manifest is of epoch ", Epoch(facts.epoch), ", not ", Epoch(commit.epoch()));
+  if (const Epoch epoch(commit.epoch()); facts.epoch != epoch)
+    return text("its manifest is of epoch ", facts.epoch, ", not ", epoch);
   if (facts.attempt != commit.attempt()) return text("its manifest is of attempt ", facts.attempt);
   if ((facts.parent ? facts.parent->raw() : "") != expert.head())
     return "its manifest names another parent";
@@ -48,7 +48,7 @@ void Commits::commit(const Node& node, const Received& event) {
   const auto say = [&](const pb::CommitReply& verdict) {
     answer({.asker = event.connection, .request = event.request.id()}, verdict);
   };
-  Expert* expert = runs_.find_expert(commit.run(), commit.expert());
+  Expert* expert = runs_.find_expert(RunId(commit.run()), commit.expert());
   if (expert == nullptr) {
     pb::CommitReply fenced;
     fenced.set_status(pb::COMMIT_FENCED);
@@ -224,7 +224,7 @@ void Commits::cancel_fetch(const Hash& manifest) {
 void Commits::accept(Expert& expert, const Node& node, const pb::Commit& commit,
                      const StoredObject& object) {
   stored::Expert& record = expert.record.change();
-  const Run& run = runs_.at(record.run());
+  const Run& run = runs_.of(expert);
   const std::size_t places =
       copies_.hosts_with(expert, *Hash::from_raw(commit.manifest().manifest()), node.id());
   if (expert.commit->pending &&

@@ -15,7 +15,7 @@ std::size_t copies_wanted(const Run& run) {
 std::vector<pb::Replica> Copies::replicas_of(const Node& node) const {
   std::vector<pb::Replica> replicas;
   for (const ExpertId& id : node.replicas->experts) {
-    const auto run = runs_.all().find(id.run.str());
+    const auto run = runs_.all().find(id.run);
     if (run == runs_.all().end()) continue;
     const Expert& expert = run->second.experts[id.index];
     const auto add = [&](pb::ObjectRef object) {

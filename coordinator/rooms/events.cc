@@ -197,8 +197,9 @@ Result<pb::AdminReply> EventLog::list(const pb::EventList& request) const {
   const std::size_t limit = request.limit() == 0
                                 ? protocol::kPageItems
                                 : std::min<std::size_t>(request.limit(), protocol::kPageItems);
-  std::string run = request.run();
-  if (runs_.all().contains(run)) run = runs_.at(run).record->spec().name();
+  const auto by_id = runs_.all().find(RunId(request.run()));
+  const std::string& run =
+      by_id == runs_.all().end() ? request.run() : by_id->second.record->spec().name();
   pb::AdminReply reply;
   auto& list = *reply.mutable_events();
   list.set_next(request.after());

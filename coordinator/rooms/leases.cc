@@ -104,7 +104,7 @@ void Leases::overtake(Expert& expert) {
 }
 
 void Leases::tell_overtaken(const Node& node, const pb::SlotStatus& status) {
-  Expert* expert = runs_.find_expert(status.run(), status.expert());
+  Expert* expert = runs_.find_expert(RunId(status.run()), status.expert());
   if (expert == nullptr) return;
   const Epoch epoch(status.epoch());
   if (std::erase(state(*expert).overtaken, std::pair(node.id(), epoch)) == 0) return;
@@ -205,7 +205,7 @@ pb::Assignment Leases::assignment_of(const Node& node) const {
   pb::Assignment assignment;
   assignment.set_version(node.session->version);
   for (const ExpertId& id : *node.leases) {
-    const Run& run = runs_.at(id.run.str());
+    const Run& run = runs_.at(id.run);
     const Expert& expert = run.experts[id.index];
     auto& slot = *assignment.add_slots();
     slot.set_slot(expert.record->lease().slot());

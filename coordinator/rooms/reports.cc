@@ -24,9 +24,9 @@ const char* words(const pb::EngineReport& report) {
 }  // namespace
 
 void Leases::return_lease(const Node& node, const pb::ReturnLease& returned) {
-  Expert* expert = runs_.find_expert(returned.run(), returned.expert());
+  Expert* expert = runs_.find_expert(RunId(returned.run()), returned.expert());
   if (expert != nullptr && expert->is_held_by(node, Epoch(returned.epoch()))) {
-    const Run& run = runs_.at(returned.run());
+    const Run& run = runs_.of(*expert);
     const bool asked = expert->lease->asked_back || node.record->draining() ||
                        node.session->self_draining || !run.active();
     // Given back unasked: it cannot train this one, so another node is tried
@@ -38,7 +38,7 @@ void Leases::return_lease(const Node& node, const pb::ReturnLease& returned) {
 }
 
 void Leases::engine_report(const Node& node, const pb::EngineReport& report) {
-  Expert* expert = runs_.find_expert(report.run(), report.expert());
+  Expert* expert = runs_.find_expert(RunId(report.run()), report.expert());
   const std::string digest = blake2b(report.SerializeAsString()).raw();
   if (expert != nullptr && expert->is_held_by(node, Epoch(report.epoch())) &&
       report.attempt() == expert->record->attempt() && expert->lease->last_report != digest) {
@@ -50,7 +50,7 @@ void Leases::engine_report(const Node& node, const pb::EngineReport& report) {
     }
     events_.tell("engine_failed", reason, node.record->name(), expert, expert->step());
     if (report.failure() == pb::EngineEvent::FAILURE_NON_FINITE) {
-      raise_attempt(runs_.at(report.run()), *expert, report.reason());
+      raise_attempt(runs_.of(*expert), *expert, report.reason());
     }
     // The report that uses up the attempts has returned the lease already.
     if (report.gives_up() && expert->has_lease()) {

@@ -54,7 +54,7 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
   // What it offers of an epoch that is over is refused here already: it need
   // not be asked for a commit first.
   for (const pb::HeldLease& offered : hello.held()) {
-    Expert* expert = runs.find_expert(offered.run(), offered.expert());
+    Expert* expert = runs.find_expert(RunId(offered.run()), offered.expert());
     const Epoch epoch(offered.epoch());
     if (expert == nullptr || epoch >= expert->epoch()) continue;
     commits.tell_fenced(*expert, node, epoch, offered.step(),

@@ -538,8 +538,7 @@ void DaemonHost::fetch(const daemon::FetchObject& order) {
 std::optional<daemon::CheckpointFacts> DaemonHost::facts_of(const Hash& manifest) const {
   const Object* const object = world_.library.find(manifest);
   if (object == nullptr || !object->checkpoint) return std::nullopt;
-  return daemon::CheckpointFacts{{RunId(object->facts.run), object->facts.expert},
-                                 object->facts.step};
+  return daemon::CheckpointFacts{{object->facts.run, object->facts.expert}, object->facts.step};
 }
 
 // True: the process has ended by it.
@@ -601,9 +600,9 @@ void DaemonHost::keep_snapshot(const daemon::StoreSnapshot& order, const Trainin
     });
   }
   coordinator::ObjectFacts facts;
-  facts.run = order.run;
+  facts.run = RunId(order.run);
   facts.expert = order.expert;
-  facts.epoch = order.epoch;
+  facts.epoch = Epoch(order.epoch);
   facts.attempt = order.attempt;
   facts.step = order.step;
   if (!order.parent.empty()) facts.parent = *Hash::from_raw(order.parent);

@@ -188,7 +188,7 @@ std::vector<daemon::Event> DaemonGossip::look(const daemon::Core& core,
   for (const Hash& object : objects_) {
     const Object* known = world_.library.find(object);
     if (known != nullptr && known->checkpoint)
-      experts.insert({RunId(known->facts.run), known->facts.expert});
+      experts.insert({known->facts.run, known->facts.expert});
   }
   for (const daemon::KeptCheckpoint& each : core.kept()) experts.insert(each.expert);
   const std::vector<daemon::KeptCheckpoint> newest_first(core.kept().rbegin(), core.kept().rend());

@@ -115,7 +115,7 @@ class CoordinatorGossip {
   struct Facts {
     std::uint64_t batch = 0;
     std::vector<coordinator::RunFacts> runs;
-    std::set<std::string> deleted;
+    std::set<RunId> deleted;
     std::vector<NodeId> revoked;
   };
   void poll();

@@ -55,7 +55,7 @@ const Object& Library::add_checkpoint(const coordinator::ObjectFacts& facts, con
   object.bytes = bytes;
   object.weights = weights;
   object.name =
-      blake2b(text("checkpoint ", facts.run, " ", facts.expert, " ", facts.epoch, " ",
+      blake2b(text("checkpoint ", facts.run, " ", facts.expert, " ", facts.epoch.value(), " ",
                    facts.attempt, " ", facts.step, " ", facts.parent ? facts.parent->hex() : "-",
                    " ", facts.fingerprint, " ", weights.hex()));
   return objects_[object.name] = object;
