@@ -71,7 +71,7 @@ void tell_head(Rooms& rooms, const Adoption& adoption, const Expert& expert) {
       acknowledged == nullptr
           ? "no record of this coordinator acknowledges a step"
           : text("records of this coordinator acknowledge step ", acknowledged->record.step());
-  rooms.events.tell("head_adopted", text(from, "; ", known), node, &expert, expert.step());
+  rooms.events.tell(EventKind::kHeadAdopted, text(from, "; ", known), node, &expert, expert.step());
 }
 
 // REQUIRES: check_specification(adoption), and its heads are here as far as
@@ -110,7 +110,7 @@ void adopt(Rooms& rooms, const Adoption& adoption) {
   rooms.adoptions.forget_orphan(id);
   Run& kept = rooms.runs.insert(std::move(run));
   for (Expert& expert : kept.experts) rooms.leases.raise_epoch(expert);
-  rooms.events.tell_run("run_adopted",
+  rooms.events.tell_run(EventKind::kRunAdopted,
                         text("from records: ", heads, " of its ", kept.experts.size(),
                              " experts go on from a checkpoint that a node gave back"),
                         kept);

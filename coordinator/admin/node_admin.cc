@@ -93,7 +93,8 @@ AdminResult node_drain(Rooms& rooms, const pb::Named& request) {
 
 AdminResult node_evict(Rooms& rooms, const pb::Named& request) {
   ASSIGN_OR_RETURN(Node* const node, find_unrevoked(rooms, request.name()));
-  rooms.leases.release_all(*node, "lease_lost", text(node->record->name(), " was evicted"), true);
+  rooms.leases.release_all(*node, EventKind::kLeaseLost, text(node->record->name(), " was evicted"),
+                           true);
   rooms.roster.evict(*node);
   return acknowledged();
 }
@@ -114,7 +115,8 @@ AdminResult node_revoke(Rooms& rooms, const pb::Named& request) {
 }
 
 void revoke(Rooms& rooms, Node& node, const std::string& reason) {
-  rooms.leases.release_all(node, "lease_lost", text(node.record->name(), " was revoked"), true);
+  rooms.leases.release_all(node, EventKind::kLeaseLost, text(node.record->name(), " was revoked"),
+                           true);
   rooms.roster.revoke(node, reason);
 }
 

@@ -78,7 +78,7 @@ AdminResult run_create(Rooms& rooms, const pb::RunCreate& request) {
   run.record.change().set_id(id.str());
   for (Expert& expert : run.experts) expert.record.change().set_run(id.str());
   const Run& created = rooms.runs.insert(std::move(run));
-  rooms.events.tell_run("run_created",
+  rooms.events.tell_run(EventKind::kRunCreated,
                         text(partitions, " experts", trains_router(spec) ? " and a router" : "",
                              " of ", spec.train().steps(), " steps on dataset ", spec.dataset()),
                         created);

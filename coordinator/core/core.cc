@@ -59,8 +59,9 @@ Effects Machine::start(Now at) {
   next_tick = now.boot + kTickEvery;
   meta.change().set_starts(meta->starts() + 1);
   const std::size_t fleet = roster.start();
-  events.tell("coordinator_started", text("start ", meta->starts(), ", epochs of generation ",
-                                          meta->generation(), ", ", fleet, " nodes rostered"));
+  events.tell(EventKind::kCoordinatorStarted,
+              text("start ", meta->starts(), ", epochs of generation ", meta->generation(), ", ",
+                   fleet, " nodes rostered"));
   runs.forget_deletions();
   roster.begin_recall();
   leases.end_leases_of_old_generations();
@@ -82,7 +83,7 @@ Effects Machine::step(const Event& event, Now at) {
                  [&](const ObjectFailed& e) { object_failed(e); },
                  [&](const ObjectDamaged& e) {
                    if (objects.damage(e.manifest))
-                     tell_of_object(*this, "object_damaged", e.manifest);
+                     tell_of_object(*this, EventKind::kObjectDamaged, e.manifest);
                  },
                  [&](const HeldElsewhere& e) { repair(e.manifest, e.nodes); },
                  [&](const ObjectChecked& e) {

@@ -26,9 +26,9 @@ void Adoptions::hear_orphans(const std::vector<pb::RunRecord>& heard) {
     if (known.size() >= config.runs) break;
     known[id] = run;
     if (orphans_.contains(id)) continue;
-    events_.tell("run_orphaned", text("run ", run.name(), " (", id,
-                                      "): nodes hold records of it, this coordinator "
-                                      "does not know it; `skerry run list` shows it"));
+    events_.tell(EventKind::kRunOrphaned, text("run ", run.name(), " (", id,
+                                               "): nodes hold records of it, this coordinator "
+                                               "does not know it; `skerry run list` shows it"));
   }
   orphans_ = std::move(known);
 }

@@ -264,7 +264,7 @@ void Commits::accept(Expert& expert, const Node& node, const pb::Commit& commit,
   record.set_attempt_at_commit(record.attempt());
   record.mutable_lease()->set_rounds(record.lease().rounds() + 1);
   context.must_reschedule = true;
-  events_.tell("committed",
+  events_.tell(EventKind::kCommitted,
                text("steps ", commit.from_step(), " to ", commit.to_step(), ", loss ",
                     commit.metrics().loss(), places > 0 ? text(", in ", places + 1, " places") : "",
                     places < expert.copies->places.size()
@@ -278,14 +278,14 @@ void Commits::tell_fenced(Expert& expert, const Node& node, Epoch epoch, Step st
   const std::pair told(node.id(), epoch);
   if (expert.commit->fenced_told == told) return;
   expert.commit.edit().fenced_told = told;
-  events_.tell("fenced", reason, node.record->name(), &expert, step);
+  events_.tell(EventKind::kFenced, reason, node.record->name(), &expert, step);
 }
 
 void Commits::refuse(Expert& expert, const Node& node, const std::string& reason) {
   const std::pair told(node.id(), reason);
   if (expert.commit->refused_told == told) return;
   expert.commit.edit().refused_told = told;
-  events_.tell("refused", reason, node.record->name(), &expert, expert.step());
+  events_.tell(EventKind::kRefused, reason, node.record->name(), &expert, expert.step());
 }
 
 }  // namespace skerry::coordinator

@@ -122,7 +122,7 @@ void Copies::give_up_stalled(Expert& expert) {
     });
     if (!is_stalled || !roster_.is_live(node)) continue;
     expert.copies.edit().stalled[id] = now.boot + config.avoid;
-    events_.tell("replica_stalled",
+    events_.tell(EventKind::kReplicaStalled,
                  text("it has received nothing of its copy for ",
                       human_duration(config.replica_patience), ": it is not waited for"),
                  node.record->name(), &expert, expert.step());

@@ -11,7 +11,8 @@ void Leases::resume_if_lapsed(Expert& expert, const Node& node) {
   if (!expert.lease->lapsed) return;
   state(expert).lapsed = false;
   context.must_reschedule = true;
-  events_.tell("lease_resumed", "its holder came back before anybody else had it: nothing is lost",
+  events_.tell(EventKind::kLeaseResumed,
+               "its holder came back before anybody else had it: nothing is lost",
                node.record->name(), &expert, expert.step());
 }
 
@@ -20,7 +21,7 @@ void Leases::resume_all(Node& node, std::uint32_t slots) {
     Expert& expert = runs_.at(id);
     if (expert.record->lease().slot() >= slots) {
       release(
-          expert, "lease_lost",
+          expert, EventKind::kLeaseLost,
           text(node.record->name(), " has no slot ", expert.record->lease().slot(), " any more"));
     } else {
       resume_if_lapsed(expert, node);
@@ -34,14 +35,14 @@ void Leases::lapse_all(const Node& node, const std::string& reason) {
     if (expert.lease->lapsed) continue;
     state(expert).lapsed = true;
     context.must_reschedule = true;
-    lost_.push_back({expert.id(), "lease_lost", node.record->name(), reason});
+    lost_.push_back({expert.id(), EventKind::kLeaseLost, node.record->name(), reason});
   }
 }
 
 void Leases::end_finished(Expert& expert) {
   Run& run = runs_.of(expert);
   if (!expert.has_lease() || !run.is_at_target(expert)) return;
-  release(expert, "expert_done", text("step ", expert.step(), " was the last"));
+  release(expert, EventKind::kExpertDone, text("step ", expert.step(), " was the last"));
   if (run.active() && run.is_all_at_target())
     runs_.set_wanted(run, stored::WANTED_DONE,
                      text("every expert has reached step ", expert.step()));
@@ -74,7 +75,7 @@ void Leases::batch_numbered() {
   }
 }
 
-void Leases::release(Expert& expert, const std::string& kind, const std::string& reason) {
+void Leases::release(Expert& expert, EventKind kind, const std::string& reason) {
   Node& node = roster_.at(expert.holder());
   commits_.drop_pending(expert);
   node.leases.edit().erase(expert.id());
@@ -87,8 +88,7 @@ void Leases::release(Expert& expert, const std::string& kind, const std::string&
   roster_.check_drained(node);
 }
 
-void Leases::release_all(Node& node, const std::string& kind, const std::string& reason,
-                         bool raise) {
+void Leases::release_all(Node& node, EventKind kind, const std::string& reason, bool raise) {
   for (const ExpertId& id : std::set(*node.leases)) {
     Expert& expert = runs_.at(id);
     if (raise) overtake(expert);
@@ -127,7 +127,7 @@ void Leases::end_leases_of_old_generations() {
     for (Expert& expert : run.experts) {
       if (!expert.has_lease() || expert.epoch().generation() == context.meta->generation())
         continue;
-      release(expert, "lease_lost", "the coordinator was restored from a backup");
+      release(expert, EventKind::kLeaseLost, "the coordinator was restored from a backup");
       raise_epoch(expert);
     }
   }
@@ -136,7 +136,7 @@ void Leases::end_leases_of_old_generations() {
 void Leases::go_beyond(const std::string& node, std::uint64_t seen) {
   if (seen <= context.meta->generation() || seen >= context.generations_end()) return;
   context.meta.change().set_generation(static_cast<std::uint32_t>(seen) + 1);
-  events_.tell("generation_raised",
+  events_.tell(EventKind::kGenerationRaised,
                text("it has seen epochs of generation ", seen,
                     ": a later backup was restored before; they are of generation ",
                     context.meta->generation(), " from here on"),
@@ -159,7 +159,7 @@ void Leases::expire() {
                                     human_duration(now.boot - node.session->seen));
     if (node.record->present()) {
       roster_.depart(node, false);
-      events_.tell("node_lost", reason, node.record->name());
+      events_.tell(EventKind::kNodeLost, reason, node.record->name());
     }
     // Also of a node that was lost before this start: that its leases had
     // lapsed is not remembered.
@@ -182,7 +182,7 @@ void Leases::end_early() {
     const std::string reason =
         text(node.record->name(), " closed its connection and did not come back within ",
              human_duration(config.reconnect));
-    events_.tell("node_lost", reason, node.record->name());
+    events_.tell(EventKind::kNodeLost, reason, node.record->name());
     lapse_all(node, reason);
   }
 }

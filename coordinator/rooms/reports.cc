@@ -33,7 +33,8 @@ void Leases::return_lease(const Node& node, const pb::ReturnLease& returned) {
     // before it.
     if (!asked) avoid(*expert, node);
     const std::string& reason = expert->lease->yield ? expert->lease->why : returned.reason();
-    release(*expert, "lease_returned", reason.empty() ? "it gave no reason" : std::string(reason));
+    release(*expert, EventKind::kLeaseReturned,
+            reason.empty() ? "it gave no reason" : std::string(reason));
   }
 }
 
@@ -48,14 +49,14 @@ void Leases::engine_report(const Node& node, const pb::EngineReport& report) {
       if (reason.size() + line.size() > protocol::kReasonBytes) break;
       reason += " | " + line;
     }
-    events_.tell("engine_failed", reason, node.record->name(), expert, expert->step());
+    events_.tell(EventKind::kEngineFailed, reason, node.record->name(), expert, expert->step());
     if (report.failure() == pb::EngineEvent::FAILURE_NON_FINITE) {
       raise_attempt(runs_.of(*expert), *expert, report.reason());
     }
     // The report that uses up the attempts has returned the lease already.
     if (report.gives_up() && expert->has_lease()) {
       avoid(*expert, node);
-      release(*expert, "lease_returned",
+      release(*expert, EventKind::kLeaseReturned,
               text("it gave up: ", words(report), ": ", report.reason()));
     }
   }
@@ -71,7 +72,7 @@ void Leases::raise_attempt(Run& run, Expert& expert, const std::string& reason) 
   const std::string why = text(run.job_name(expert.record->index()), " used up its ",
                                config.attempts, " attempts at step ", expert.step(), ": ", reason);
   if (run.active()) runs_.set_wanted(run, stored::WANTED_FAILED, why);
-  release(expert, "lease_returned", why);
+  release(expert, EventKind::kLeaseReturned, why);
 }
 
 }  // namespace skerry::coordinator

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "coordinator/core/keys.h"
 #include "coordinator/rooms/leases.h"
 
 namespace skerry::coordinator {
@@ -149,7 +148,7 @@ void Leases::grant(Expert& expert, const Grant& granted) {
   node.leases.edit().insert(expert.id());
   regranted_.insert(expert.id());
   roster_.assignment_changed(node.id());
-  events_.tell("granted", granted.reason, node.record->name(), &expert, expert.step());
+  events_.tell(EventKind::kGranted, granted.reason, node.record->name(), &expert, expert.step());
 }
 
 void Leases::apply_yields(const Schedule& planned) {
@@ -181,7 +180,7 @@ void Leases::update_run_state(Run& run) {
     run.record.change().set_reason(reason);
   }
   run.record.change().set_state(state);
-  events_.tell_run(kRunState, text(state, reason.empty() ? "" : ": ", reason), run);
+  events_.tell_run(EventKind::kRunState, text(state, reason.empty() ? "" : ": ", reason), run);
 }
 
 }  // namespace skerry::coordinator

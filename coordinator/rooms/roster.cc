@@ -5,7 +5,6 @@
 
 #include "base/clean_text.h"
 #include "base/text.h"
-#include "coordinator/core/keys.h"
 #include "protocol/limits.h"
 
 namespace skerry::coordinator {
@@ -137,7 +136,7 @@ void Roster::appear(Node& node, const std::string& reason) {
   node.record.change().set_present(true);
   node.record.change().set_left(false);
   node.record.change().clear_gone_unix_ms();
-  events_.tell(kNodeJoined, reason, node.record->name());
+  events_.tell(EventKind::kNodeJoined, reason, node.record->name());
 }
 
 bool Roster::beat(Node& node, const pb::Heartbeat& beat) {
@@ -195,7 +194,7 @@ bool Roster::has_drained(const Node& node) {
 
 void Roster::leave(Node& node) {
   depart(node, true);
-  events_.tell("node_left", "it gave its work back and left", node.record->name());
+  events_.tell(EventKind::kNodeLeft, "it gave its work back and left", node.record->name());
 }
 
 void Roster::depart(Node& node, bool left) {
@@ -258,7 +257,7 @@ void Roster::forget_gone(std::int64_t gone_ms, std::size_t most) {
     reversioned_.erase(id);
     nodes_.erase(id);
   }
-  events_.tell("nodes_forgotten",
+  events_.tell(EventKind::kNodesForgotten,
                text(ids.size(), ids.size() == 1 ? " node was" : " nodes were", " gone for over ",
                     human_duration(std::chrono::milliseconds(gone_ms)),
                     ", and come back by their certificates: ", names,
@@ -294,7 +293,7 @@ void Roster::check_drained(Node& node) {
       node.session->drained_told)
     return;
   session(node).drained_told = true;
-  events_.tell("drained",
+  events_.tell(EventKind::kDrained,
                node.session->self_draining ? "it is going away and holds nothing any more"
                                            : "it holds nothing any more and stays cordoned",
                node.record->name());
@@ -306,7 +305,7 @@ void Roster::check_drained(Node& node) {
 void Roster::cordon(Node& node, bool cordoned) {
   node.record.change().set_cordoned(cordoned);
   if (!cordoned) node.record.change().set_draining(false);
-  events_.tell(cordoned ? "cordoned" : "uncordoned",
+  events_.tell(cordoned ? EventKind::kCordoned : EventKind::kUncordoned,
                cordoned ? "it is given nothing new" : "it may be given work again",
                node.record->name());
   context.must_reschedule = true;
@@ -316,7 +315,7 @@ void Roster::drain(Node& node) {
   node.record.change().set_draining(true);
   node.record.change().set_cordoned(true);
   session(node).drained_told = false;
-  events_.tell("draining", text(node.leases->size(), " leases end at their next commits"),
+  events_.tell(EventKind::kDraining, text(node.leases->size(), " leases end at their next commits"),
                node.record->name());
   context.must_reschedule = true;
 }
@@ -324,7 +323,8 @@ void Roster::drain(Node& node) {
 void Roster::evict(Node& node) {
   node.record.change().set_cordoned(true);
   node.record.change().set_draining(false);
-  events_.tell("evicted", "its work since the last commits is discarded; it stays cordoned",
+  events_.tell(EventKind::kEvicted,
+               "its work since the last commits is discarded; it stays cordoned",
                node.record->name());
 }
 
@@ -332,7 +332,7 @@ void Roster::revoke(Node& node, const std::string& reason) {
   const stored::Node& record = *node.record;
   node.record.change().set_revoked(true);
   depart(node, false);
-  events_.tell("revoked", reason, record.name());
+  events_.tell(EventKind::kRevoked, reason, record.name());
   effects.roster.push_back({node.id(), record.x25519_key(), record.role(), false});
   std::erase_if(peers_, [&](const auto& peer) {
     if (peer.second != node.id()) return false;

@@ -40,7 +40,8 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
   const bool same = record.incarnation() == hello.incarnation();
   roster.arrive(node, hello);
   if (!same) {
-    leases.release_all(node, "lease_lost", text(record.name(), " was started again"), false);
+    leases.release_all(node, EventKind::kLeaseLost, text(record.name(), " was started again"),
+                       false);
     roster.restart(node, hello.incarnation());
     copies.restart(node);
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Join tokens_ and enrolment.
 #include "base/text.h"
-#include "coordinator/core/keys.h"
 #include "coordinator/rooms/roster.h"
 #include "protocol/limits.h"
 
@@ -36,7 +35,7 @@ Result<pb::Certificate> Roster::enrol(const EnrolReceived& event) {
   token.set_used(token.used() + 1);
   Node& node = admit(id, request.ed25519_key(), event.key, token.role(), request.name());
   node.record.change().set_token(token.id());
-  events_.tell_of(kEnrolled,
+  events_.tell_of(EventKind::kEnrolled,
                   text("by token ", token.id(), ", use ", token.used(), " of ", token.uses()),
                   node.record->name(), token.id());
   return node.record->certificate();
