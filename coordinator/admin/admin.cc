@@ -105,8 +105,7 @@ void Machine::admin(Node& person, const Received& event) {
     reply_error(connection, id, result.error());
     return;
   }
-  if (result->has_ensemble())
-    objects.keep_for_reader(NodeId(person.record->id()), connection, result->ensemble());
+  if (result->has_ensemble()) objects.keep_for_reader(person.id(), connection, result->ensemble());
   pb::ControlReply message;
   message.set_id(id);
   *message.mutable_admin() = std::move(*result);

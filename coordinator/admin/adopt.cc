@@ -39,17 +39,17 @@ Expert adopted_expert(Rooms& rooms, const Adoption& adoption, std::uint32_t inde
     checkpoint.set_manifest_bytes(object.manifest_bytes);
     checkpoint.set_bytes(object.bytes);
     checkpoint.set_step(object.facts.step);
-    checkpoint.set_epoch(object.facts.epoch);
+    checkpoint.set_epoch(object.facts.epoch.value());
     checkpoint.set_attempt(object.facts.attempt);
     if (object.facts.parent) checkpoint.set_parent(object.facts.parent->raw());
     checkpoint.set_fingerprint(object.facts.fingerprint);
     checkpoint.set_round(said.round());
-    if (rooms.roster.all().contains(head->author.str())) checkpoint.set_node(head->author.str());
+    if (rooms.roster.all().contains(head->author)) checkpoint.set_node(head->author.str());
     checkpoint.set_committed_unix_ms(rooms.now.unix_ms);
     checkpoint.mutable_metrics()->set_loss(said.loss());
     record.set_attempt(object.facts.attempt);
     record.set_attempt_at_commit(object.facts.attempt);
-    record.set_epoch(object.facts.epoch);
+    record.set_epoch(object.facts.epoch.value());
     rooms.objects.name(checkpoint.manifest());
   }
   return expert;
@@ -71,18 +71,18 @@ void tell_head(Rooms& rooms, const Adoption& adoption, const Expert& expert) {
       acknowledged == nullptr
           ? "no record of this coordinator acknowledges a step"
           : text("records of this coordinator acknowledge step ", acknowledged->record.step());
-  rooms.events.tell("head_adopted", text(from, "; ", known), node, &expert, expert.step());
+  rooms.events.tell(EventKind::kHeadAdopted, text(from, "; ", known), node, &expert, expert.step());
 }
 
 // REQUIRES: check_specification(adoption), and its heads are here as far as
 // they are to come.
 void adopt(Rooms& rooms, const Adoption& adoption) {
   const pb::EnsembleReply& about = *adoption.specification;
-  const std::string id = adoption.about.run();
+  const RunId id(adoption.about.run());
   take_dataset(rooms, about.content());
   take_dataset(rooms, about.weights());
   Run run;
-  run.record.change().set_id(id);
+  run.record.change().set_id(id.str());
   *run.record.change().mutable_spec() = about.run().spec();
   *run.record.change().mutable_model() = about.run().model();
   run.record.change().set_wanted(stored::WANTED_ACTIVE);
@@ -95,7 +95,7 @@ void adopt(Rooms& rooms, const Adoption& adoption) {
     run.experts.push_back(adopted_expert(rooms, adoption, index));
     const Expert& expert = run.experts.back();
     heads += expert.has_head() ? 1 : 0;
-    const std::uint32_t begun = Epoch(expert.record->epoch()).generation();
+    const std::uint32_t begun = expert.epoch().generation();
     if (begun > rooms.meta->generation()) generation = std::max(generation, begun + 1);
   }
   for (const RunRecords::Head& head : *adoption.heads) {  // also where its bytes are not here
@@ -110,7 +110,7 @@ void adopt(Rooms& rooms, const Adoption& adoption) {
   rooms.adoptions.forget_orphan(id);
   Run& kept = rooms.runs.insert(std::move(run));
   for (Expert& expert : kept.experts) rooms.leases.raise_epoch(expert);
-  rooms.events.tell_run("run_adopted",
+  rooms.events.tell_run(EventKind::kRunAdopted,
                         text("from records: ", heads, " of its ", kept.experts.size(),
                              " experts go on from a checkpoint that a node gave back"),
                         kept);
@@ -139,7 +139,7 @@ AdminResult run_adopt(Rooms& rooms, const pb::RunAdopt& request) {
   }
   if (rooms.runs.all().size() >= rooms.config.runs)
     return fail(ErrorCode::kExhausted, "too many runs; delete some first");
-  const std::string id = orphan->run();
+  const RunId id(orphan->run());
   std::vector<std::string> missing;
   ASSIGN_OR_RETURN(const std::optional<Adoption> whole,
                    rooms.adoptions.ask(*orphan, request.partial(), missing));

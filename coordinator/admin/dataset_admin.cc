@@ -28,12 +28,12 @@ AdminResult dataset_add(Rooms& rooms, const pb::DatasetAdd& request, const Node&
                        human_bytes(rooms.objects.disk_free()), " free"));
     }
     rooms.datasets.insert(request);
-    rooms.events.tell("dataset_added",
+    rooms.events.tell(EventKind::kDatasetAdded,
                       text(request.name(), ": ", request.samples(), " samples in ",
                            request.partitions(), " partitions, ", human_bytes(bytes), " to upload"),
                       person.record->name());
   }
-  rooms.datasets.upload(request.name(), NodeId(person.record->id()));
+  rooms.datasets.upload(request.name(), person.id());
   pb::AdminReply reply;
   *reply.mutable_datasets()->add_datasets() =
       rooms.datasets.info(rooms.datasets.at(request.name()), false);
@@ -68,7 +68,7 @@ AdminResult dataset_delete(Rooms& rooms, const pb::Named& request) {
   }
   for (const Hash& fetching : rooms.datasets.erase(request.name()))
     rooms.commits.cancel_fetch(fetching);
-  rooms.events.tell("dataset_deleted", request.name());
+  rooms.events.tell(EventKind::kDatasetDeleted, request.name());
   return acknowledged();
 }
 

@@ -12,12 +12,12 @@ constexpr std::size_t kShownOfId = 12;  // characters in the table of `skerry no
 // By name, by id, or by the beginning of an id that `node list` shows.
 Result<const Node*> find_node(const Rooms& rooms, const std::string& name) {
   const auto named_so = rooms.roster.ids().find(name);
-  const std::string& id = named_so == rooms.roster.ids().end() ? name : named_so->second;
+  const NodeId id = named_so == rooms.roster.ids().end() ? NodeId(name) : named_so->second;
   const auto found = rooms.roster.all().lower_bound(id);
   const auto begins_so = [&](const auto& at) {
-    return at != rooms.roster.all().end() && at->first.starts_with(id);
+    return at != rooms.roster.all().end() && at->first.str().starts_with(id.str());
   };
-  if (!begins_so(found) || id.size() < kShownOfId ||
+  if (!begins_so(found) || id.str().size() < kShownOfId ||
       (found->first != id && begins_so(std::next(found))))
     return fail(ErrorCode::kNotFound, text("no node ", name, "; see \"skerry node list\""));
   return &found->second;
@@ -32,7 +32,7 @@ pb::NodeInfo node_info(const Rooms& rooms, const Node& node) {
   for (const pb::Slot& slot : node.session->slots) *info.add_slots() = slot;
   for (const pb::SlotStatus& status : node.session->status) {
     *info.add_status() = status;
-    if (const auto run = rooms.runs.all().find(status.run()); run != rooms.runs.all().end())
+    if (const auto run = rooms.runs.all().find(RunId(status.run())); run != rooms.runs.all().end())
       (*info.mutable_run_names())[status.run()] = run->second.record->spec().name();
   }
   info.set_last_seen_unix_ms(node.session->seen_unix_ms);
@@ -45,7 +45,7 @@ pb::NodeInfo node_info(const Rooms& rooms, const Node& node) {
 
 Result<Node*> find_node(Rooms& rooms, const std::string& name) {
   ASSIGN_OR_RETURN(const Node* const node, find_node(std::as_const(rooms), name));
-  return &rooms.roster.at(node->record->id());
+  return &rooms.roster.at(node->id());
 }
 
 Result<Node*> find_unrevoked(Rooms& rooms, const std::string& name) {
@@ -61,7 +61,7 @@ AdminResult node_list(const Rooms& rooms, const pb::ListRequest& request) {
   pb::AdminReply reply;
   auto& list = *reply.mutable_nodes();
   list.set_next(page(rooms.roster.ids(), request, protocol::kPageItems, rooms.config.reply_bytes,
-                     [&](const std::string& id) -> std::size_t {
+                     [&](const NodeId& id) -> std::size_t {
                        const Node& node = rooms.roster.at(id);
                        if (!node.is_node()) return 0;
                        *list.add_nodes() = node_info(rooms, node);
@@ -93,7 +93,8 @@ AdminResult node_drain(Rooms& rooms, const pb::Named& request) {
 
 AdminResult node_evict(Rooms& rooms, const pb::Named& request) {
   ASSIGN_OR_RETURN(Node* const node, find_unrevoked(rooms, request.name()));
-  rooms.leases.release_all(*node, "lease_lost", text(node->record->name(), " was evicted"), true);
+  rooms.leases.release_all(*node, EventKind::kLeaseLost, text(node->record->name(), " was evicted"),
+                           true);
   rooms.roster.evict(*node);
   return acknowledged();
 }
@@ -114,7 +115,8 @@ AdminResult node_revoke(Rooms& rooms, const pb::Named& request) {
 }
 
 void revoke(Rooms& rooms, Node& node, const std::string& reason) {
-  rooms.leases.release_all(node, "lease_lost", text(node.record->name(), " was revoked"), true);
+  rooms.leases.release_all(node, EventKind::kLeaseLost, text(node.record->name(), " was revoked"),
+                           true);
   rooms.roster.revoke(node, reason);
 }
 

@@ -113,7 +113,7 @@ bool may_read(const Rooms& rooms, const Node& node, const Hash& manifest) {
   });
   if (is_of_router) return true;
   for (const ExpertId& id : *node.leases) {
-    const Run& run = rooms.runs.at(id.run.str());
+    const Run& run = rooms.runs.at(id.run);
     if (run.experts[id.index].head() == raw) return true;
     const auto files = rooms.datasets.files_of(run, id.index);
     if (std::ranges::any_of(files,
@@ -123,7 +123,7 @@ bool may_read(const Rooms& rooms, const Node& node, const Hash& manifest) {
   return false;
 }
 
-void tell_of_object(Rooms& rooms, const std::string& kind, const Hash& manifest) {
+void tell_of_object(Rooms& rooms, EventKind kind, const Hash& manifest) {
   const bool is_damaged = rooms.objects.is_damaged(manifest);
   const std::string raw = manifest.raw();
   rooms.runs.visit_checkpoints(

@@ -9,7 +9,7 @@ namespace {
 
 Result<Run*> find_run(Rooms& rooms, const std::string& name) {
   ASSIGN_OR_RETURN(const Run* const run, coordinator::find_run(std::as_const(rooms), name));
-  return &rooms.runs.at(run->record->id());
+  return &rooms.runs.at(run->id());
 }
 
 }  // namespace
@@ -45,7 +45,8 @@ AdminResult run_stop(Rooms& rooms, const pb::Named& request) {
     return fail(ErrorCode::kConflict, text("run ", request.name(), " is done already"));
   rooms.runs.set_wanted(*run, stored::WANTED_STOPPED, "stopped by a person");
   for (Expert& expert : run->experts) {
-    if (expert.has_lease()) rooms.leases.release(expert, "lease_returned", "the run was stopped");
+    if (expert.has_lease())
+      rooms.leases.release(expert, EventKind::kLeaseReturned, "the run was stopped");
   }
   return acknowledged();
 }
@@ -67,9 +68,10 @@ AdminResult run_extend(Rooms& rooms, const pb::RunExtend& request) {
   run->record.change().mutable_spec()->mutable_train()->set_steps(request.steps());
   if (run->record->wanted() == stored::WANTED_DONE)
     rooms.runs.set_wanted(*run, stored::WANTED_ACTIVE, "");
-  rooms.events.tell_run("run_extended", text("to ", request.steps(), " steps an expert"), *run);
+  rooms.events.tell_run(EventKind::kRunExtended, text("to ", request.steps(), " steps an expert"),
+                        *run);
   for (const Expert& expert : run->experts) {
-    if (expert.has_lease()) rooms.roster.assignment_changed(expert.record->lease().node());
+    if (expert.has_lease()) rooms.roster.assignment_changed(expert.holder());
   }
   rooms.must_reschedule = true;
   return acknowledged();
@@ -98,7 +100,7 @@ AdminResult run_expert(Rooms& rooms, const pb::RunExpert& request) {
                                            request.run(), ": an ensemble needs one"));
   expert.record.change().set_removed(!request.add());
   rooms.must_reschedule = true;
-  rooms.events.tell(request.add() ? "expert_added" : "expert_removed",
+  rooms.events.tell(request.add() ? EventKind::kExpertAdded : EventKind::kExpertRemoved,
                     request.add()
                         ? "by a person: it is of the ensemble and trains on"
                         : "by a person: its lease ends at its next commit, what it committed stays",
@@ -117,11 +119,12 @@ AdminResult run_delete(Rooms& rooms, const pb::Named& request) {
     ASSIGN_OR_RETURN(const pb::RunRecord* const orphan,
                      rooms.adoptions.find_orphan(request.name()));
     if (orphan != nullptr) {
-      const pb::RunRecord record = *orphan;
-      rooms.adoptions.forget_orphan(record.run());
-      rooms.runs.remember_deletion(record.run(), record.name());
-      rooms.events.tell("run_deleted", text("the orphan ", record.name(), " (", record.run(),
-                                            "): its records are withdrawn"));
+      const RunId id(orphan->run());
+      const std::string name = orphan->name();
+      rooms.adoptions.forget_orphan(id);
+      rooms.runs.remember_deletion(id, name);
+      rooms.events.tell(EventKind::kRunDeleted,
+                        text("the orphan ", name, " (", id, "): its records are withdrawn"));
       return acknowledged();
     }
   }
@@ -131,13 +134,14 @@ AdminResult run_delete(Rooms& rooms, const pb::Named& request) {
                                            ": stop or pause it first"));
   }
   for (Expert& expert : run->experts) {
-    if (expert.has_lease()) rooms.leases.release(expert, "lease_returned", "the run was deleted");
+    if (expert.has_lease())
+      rooms.leases.release(expert, EventKind::kLeaseReturned, "the run was deleted");
     for (const stored::Checkpoint& checkpoint : expert.record->checkpoints()) {
       rooms.objects.unname(checkpoint.manifest(), Purpose::kCheckpoint);
     }
   }
-  rooms.events.tell_run("run_deleted", "its checkpoints are removed", *run);
-  rooms.runs.erase(run->record->id());
+  rooms.events.tell_run(EventKind::kRunDeleted, "its checkpoints are removed", *run);
+  rooms.runs.erase(run->id());
   return acknowledged();
 }
 

@@ -71,13 +71,14 @@ AdminResult run_create(Rooms& rooms, const pb::RunCreate& request) {
     *answer.add_runs() = run_info(rooms, run, true);
     return reply;
   }
+  RunId id;
   do {
-    run.record.change().set_id("r-" + rooms.random_hex(5));
-  } while (rooms.runs.all().contains(run.record->id()));
-  const std::string id = run.record->id();
-  for (Expert& expert : run.experts) expert.record.change().set_run(id);
+    id = RunId("r-" + rooms.random_hex(5));
+  } while (rooms.runs.all().contains(id));
+  run.record.change().set_id(id.str());
+  for (Expert& expert : run.experts) expert.record.change().set_run(id.str());
   const Run& created = rooms.runs.insert(std::move(run));
-  rooms.events.tell_run("run_created",
+  rooms.events.tell_run(EventKind::kRunCreated,
                         text(partitions, " experts", trains_router(spec) ? " and a router" : "",
                              " of ", spec.train().steps(), " steps on dataset ", spec.dataset()),
                         created);

@@ -12,7 +12,7 @@ namespace {
 
 const pb::SlotStatus* status_of(const Rooms& rooms, const Expert& expert) {
   if (!expert.held()) return nullptr;
-  const Node* node = rooms.roster.find(expert.record->lease().node());
+  const Node* node = rooms.roster.find(expert.holder());
   if (node == nullptr) return nullptr;
   for (const pb::SlotStatus& status : node->session->status) {
     if (status.run() == expert.record->run() && status.expert() == expert.record->index() &&
@@ -48,7 +48,7 @@ pb::ExpertInfo expert_info(const Rooms& rooms, const Run& run, const Expert& exp
   }
   if (expert.held()) {
     info.set_node_id(expert.record->lease().node());
-    info.set_node(rooms.roster.at(expert.record->lease().node()).record->name());
+    info.set_node(rooms.roster.at(expert.holder()).record->name());
     info.set_phase("granted");
   }
   if (const pb::SlotStatus* status = status_of(rooms, expert)) {
@@ -144,18 +144,18 @@ AdminResult run_list(const Rooms& rooms, const pb::ListRequest& request) {
   pb::AdminReply reply;
   auto& list = *reply.mutable_runs();
   // An orphan whose name is taken stands under its id.
-  std::map<std::string, std::string> names = rooms.runs.ids();
+  std::map<std::string, RunId> names = rooms.runs.ids();
   for (const auto& [id, orphan] : rooms.adoptions.orphans()) {
-    if (!names.emplace(orphan.name(), id).second) names.emplace(id, id);
+    if (!names.emplace(orphan.name(), id).second) names.emplace(id.str(), id);
   }
-  list.set_next(page(names, request, protocol::kPageItems, rooms.config.reply_bytes,
-                     [&](const std::string& id) {
-                       const auto run = rooms.runs.all().find(id);
-                       *list.add_runs() = run == rooms.runs.all().end()
-                                              ? orphan_info(rooms.adoptions.orphans().at(id))
-                                              : run_info(rooms, run->second, false);
-                       return list.runs(list.runs_size() - 1).ByteSizeLong();
-                     }));
+  list.set_next(
+      page(names, request, protocol::kPageItems, rooms.config.reply_bytes, [&](const RunId& id) {
+        const auto run = rooms.runs.all().find(id);
+        *list.add_runs() = run == rooms.runs.all().end()
+                               ? orphan_info(rooms.adoptions.orphans().at(id))
+                               : run_info(rooms, run->second, false);
+        return list.runs(list.runs_size() - 1).ByteSizeLong();
+      }));
   return reply;
 }
 
@@ -174,7 +174,7 @@ AdminResult run_why(const Rooms& rooms, const pb::Named& request) {
                        run->record->reason().empty() ? "" : ": ", run->record->reason()));
   const Schedule planned = rooms.leases.plan();
   for (const Why& each : planned.why) {
-    if (each.expert.run.str() != run->record->id()) continue;
+    if (each.expert.run != run->id()) continue;
     const Expert& expert = run->experts[each.expert.index];
     why.add_reasons(
         text(run->job_name(each.expert.index), ": ", each.reason,
@@ -201,8 +201,7 @@ AdminResult shard_list(const Rooms& rooms, const pb::Named& request) {
     *shard.mutable_object() = file.object();
     shard.set_samples(file.samples());
     const Expert& expert = run->experts[static_cast<std::size_t>(file.partition())];
-    if (expert.held())
-      shard.set_node(rooms.roster.at(expert.record->lease().node()).record->name());
+    if (expert.held()) shard.set_node(rooms.roster.at(expert.holder()).record->name());
   }
   return reply;
 }

@@ -23,7 +23,7 @@ std::string trouble_of(const Rooms& rooms, const Hash& manifest);
 // RETURNS: the damage that stops this run or its fetch, as `run why` prints it.
 std::vector<std::string> damages(const Rooms& rooms, const Run& run);
 // Logs the object's damage or repair for every run and dataset that uses it.
-void tell_of_object(Rooms& rooms, const std::string& kind, const Hash& manifest);
+void tell_of_object(Rooms& rooms, EventKind kind, const Hash& manifest);
 
 // ---- For the host (core.h)
 std::vector<NamedObject> named_objects(const Rooms& rooms);

@@ -24,22 +24,16 @@ Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
 // ---- Views of experts: an unchanged field is kept and allocates nothing ----
 
-template <class Id>
-void show(const std::string& value, Id& id) {
-  if (id.str() != value) id = Id(value);
-}
-
 void show(const Run& run, const Expert& expert, ExpertView& view) {
-  show(expert.record->run(), view.id.run);
-  view.id.index = expert.record->index();
-  view.epoch = Epoch(expert.record->epoch());
+  view.id = expert.id();
+  view.epoch = expert.epoch();
   view.attempt = expert.record->attempt();
   view.head = expert.head().empty() ? std::nullopt : std::optional(*Hash::from_raw(expert.head()));
   view.head_step = expert.step();
   if (expert.has_lease()) {
     if (!view.lease) view.lease.emplace();
     const stored::Lease& lease = expert.record->lease();
-    show(lease.node(), view.lease->node);
+    if (view.lease->node.str() != lease.node()) view.lease->node = expert.holder();
     view.lease->slot = lease.slot();
     view.lease->incarnation = lease.incarnation();
     view.lease->lapsed = expert.lease->lapsed;
@@ -50,12 +44,10 @@ void show(const Run& run, const Expert& expert, ExpertView& view) {
   view.copies = run.record->spec().copies();
   view.pending =
       expert.commit->pending ? std::optional(expert.commit->pending->manifest) : std::nullopt;
-  view.places.resize(expert.copies->places.size());
-  for (std::size_t i = 0; i < expert.copies->places.size(); ++i)
-    show(expert.copies->places[i], view.places[i]);
+  view.places = expert.copies->places;
   view.stalled.resize(expert.copies->stalled.size());
   auto stalled = view.stalled.begin();
-  for (const auto& [node, until] : expert.copies->stalled) show(node, *stalled++);
+  for (const auto& [node, until] : expert.copies->stalled) *stalled++ = node;
 }
 
 }  // namespace
@@ -67,8 +59,9 @@ Effects Machine::start(Now at) {
   next_tick = now.boot + kTickEvery;
   meta.change().set_starts(meta->starts() + 1);
   const std::size_t fleet = roster.start();
-  events.tell("coordinator_started", text("start ", meta->starts(), ", epochs of generation ",
-                                          meta->generation(), ", ", fleet, " nodes rostered"));
+  events.tell(EventKind::kCoordinatorStarted,
+              text("start ", meta->starts(), ", epochs of generation ", meta->generation(), ", ",
+                   fleet, " nodes rostered"));
   runs.forget_deletions();
   roster.begin_recall();
   leases.end_leases_of_old_generations();
@@ -90,7 +83,7 @@ Effects Machine::step(const Event& event, Now at) {
                  [&](const ObjectFailed& e) { object_failed(e); },
                  [&](const ObjectDamaged& e) {
                    if (objects.damage(e.manifest))
-                     tell_of_object(*this, "object_damaged", e.manifest);
+                     tell_of_object(*this, EventKind::kObjectDamaged, e.manifest);
                  },
                  [&](const HeldElsewhere& e) { repair(e.manifest, e.nodes); },
                  [&](const ObjectChecked& e) {
@@ -151,7 +144,7 @@ void Machine::finish() {
 
 void Machine::turn_away(const TurnedAway& event) {
   const Node* known = roster.find_key(event.key);
-  if (known == nullptr) known = roster.find(event.node.str());
+  if (known == nullptr) known = roster.find(event.node);
   const std::string node = known == nullptr ? "" : known->record->name();
   const std::string who = !node.empty() ? node : event.address.empty() ? "somebody" : event.address;
   events.turn_away(who, event.why, event.detail, node);
@@ -174,7 +167,7 @@ void Machine::records_heard(const RecordsReceived& event) {
   constexpr char kWhy[] =
       "as a record of this coordinator says, which is newer than the state that was restored";
   for (const NodeId& id : event.revoked) {
-    Node* node = roster.find(id.str());
+    Node* node = roster.find(id);
     if (node == nullptr) {
       roster.revoke_unknown(id, kWhy);
     } else if (!node->record->revoked()) {
@@ -216,7 +209,7 @@ void Machine::received(const Received& event) {
     return;
   }
   const auto peer = roster.peers().find(event.connection);
-  if (peer == roster.peers().end() || peer->second.str() != node.record->id()) {
+  if (peer == roster.peers().end() || peer->second != node.id()) {
     refuse(ErrorCode::kConflict, kHelloFirst);
     return;
   }
@@ -258,7 +251,8 @@ void Machine::dispatch(Node& node, const Received& event) {
     }
     case Body::kCommit:
       commits.commit(node, event);
-      if (Expert* expert = runs.find_expert(request.commit().run(), request.commit().expert()))
+      if (Expert* expert =
+              runs.find_expert(RunId(request.commit().run()), request.commit().expert()))
         leases.end_finished(*expert);
       break;
     case Body::kReturnLease:
@@ -319,7 +313,7 @@ bool Core::is_empty() const { return machine_->roster.all().empty(); }
 std::vector<NamedObject> Core::objects() const { return coordinator::named_objects(*machine_); }
 
 bool Core::may_read(const NodeId& node, const Hash& manifest) const {
-  const Node* found = machine_->roster.find(node.str());
+  const Node* found = machine_->roster.find(node);
   return found != nullptr && !found->record->revoked() && !machine_->recalls() &&
          coordinator::may_read(*machine_, *found, manifest);
 }
@@ -331,7 +325,7 @@ std::optional<NodeId> Core::node_of_key(const std::string& key) const {
     return NodeId(readmitted->node_id());
   const Node* node = machine_->roster.find_key(key);
   if (node == nullptr || node->record->revoked()) return std::nullopt;
-  return NodeId(node->record->id());
+  return node->id();
 }
 
 std::vector<ExpertView> Core::experts() const {
@@ -352,8 +346,8 @@ void Core::experts(std::vector<ExpertView>& views) const {
 
 std::vector<RunFacts> Core::run_facts() const { return coordinator::run_facts(*machine_); }
 std::vector<NodeId> Core::revoked() const { return coordinator::revoked(*machine_); }
-std::set<std::string> Core::deleted_runs() const {
-  std::set<std::string> ids;
+std::set<RunId> Core::deleted_runs() const {
+  std::set<RunId> ids;
   for (const auto& [id, run] : machine_->runs.deleted()) ids.insert(id);
   return ids;
 }

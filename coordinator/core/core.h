@@ -102,9 +102,9 @@ struct Persisted {
 // set.
 struct ObjectFacts {
   std::string name;
-  std::string run;
+  RunId run;
   std::uint32_t expert = 0;
-  std::uint64_t epoch = 0;
+  Epoch epoch;
   std::uint32_t attempt = 0;
   std::uint64_t step = 0;
   std::optional<Hash> parent;
@@ -376,7 +376,7 @@ class Core {
   // Durable once the last batch is.
   std::vector<RunFacts> run_facts() const;
   std::vector<NodeId> revoked() const;
-  std::set<std::string> deleted_runs() const;  // by id; their records are withdrawn
+  std::set<RunId> deleted_runs() const;  // their records are withdrawn
   // True after a restore, while the core still collects revocations from nodes
   // and refuses requests.
   bool recalls() const;

@@ -44,7 +44,7 @@ std::vector<RunFacts> run_facts(const Rooms& rooms) {
       if (expert.head().empty()) continue;
       const stored::Checkpoint& head = expert.record->checkpoints(0);
       pb::ExpertRecord& record = facts.experts.emplace_back();
-      record.set_run(id);
+      record.set_run(id.str());
       record.set_expert(expert.record->index());
       record.set_round(head.round());
       record.set_step(head.step());

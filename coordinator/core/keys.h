@@ -26,16 +26,12 @@ inline constexpr const char* kPrefixes[] = {kMetaKey,       kNodePrefix,   kToke
                                             kDatasetPrefix, kRunPrefix,    kDeletedPrefix,
                                             kRevokedPrefix, kExpertPrefix, kEventPrefix};
 
-// Event kinds that occur often.
-inline constexpr char kEnrolled[] = "enrolled";
-inline constexpr char kTurnedAway[] = "turned_away";
-inline constexpr char kNodeJoined[] = "node_joined";
-inline constexpr char kTransfer[] = "transfer";
-inline constexpr char kPeerFault[] = "peer_fault";
-inline constexpr char kRunState[] = "run_state";
-
 std::string number_text(std::uint64_t number);
 inline std::string id_text(const std::string& id) { return id; }
+template <class Tag>
+std::string id_text(const StringId<Tag>& id) {
+  return id.str();
+}
 inline std::string id_text(const ExpertId& id) {
   return id.run.str() + '/' + number_text(id.index);
 }

@@ -85,20 +85,20 @@ Result<void> Machine::load(std::span<const KeyValue> state) {
 Result<void> Machine::check_links() {
   for (auto& [id, run] : runs.all()) {
     if (datasets.find(run.record->spec().dataset()) == nullptr)
-      return corrupt(kRunPrefix + id, "its dataset is missing");
+      return corrupt(key_of(Kind::kRun, id), "its dataset is missing");
     const std::string& init = run.record->spec().init();
     if (!init.empty() && (datasets.find(init) == nullptr || !is_weights(datasets.content(init))))
-      return corrupt(kRunPrefix + id, "the weights that it starts from are missing");
+      return corrupt(key_of(Kind::kRun, id), "the weights that it starts from are missing");
     for (std::uint32_t index = 0; index < run.record->experts(); ++index) {
       Expert& expert = run.experts[index];
-      const std::string key = expert_key({RunId(id), index});
-      if (expert.record->run() != id) return corrupt(key, "it is missing");
-      if (Epoch(expert.record->epoch()).generation() > meta->generation())
+      const std::string key = expert_key({id, index});
+      if (expert.record->run() != id.str()) return corrupt(key, "it is missing");
+      if (expert.epoch().generation() > meta->generation())
         return corrupt(key, "its epoch is of the future");
       for (const auto& checkpoint : expert.record->checkpoints())
         objects.name(checkpoint.manifest());
       if (!expert.has_lease()) continue;
-      Node* node = roster.find(expert.record->lease().node());
+      Node* node = roster.find(expert.holder());
       if (node == nullptr) return corrupt(key, "its holder is not rostered");
       leases.load(*node, expert);
     }

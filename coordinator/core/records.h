@@ -83,12 +83,13 @@ struct Node {
   Owned<Leases, std::set<ExpertId>> leases;  // held or lapsed
   Owned<Copies, Replicas> replicas;
 
+  const NodeId& id() const { return record.id(); }
   bool is_node() const { return record->role() == pb::ROLE_NODE; }
 };
 
 struct PendingCommit {
   Hash manifest;
-  std::string node;
+  NodeId node;
   pb::Commit commit;
   ConnectionId asker;
   std::uint64_t request = 0;
@@ -105,24 +106,24 @@ struct LeaseState {
   bool yield = false;
   bool asked_back = false;  // `yield` was set at some time in this lease
   std::string why = "not looked at yet";
-  std::map<std::string, Avoided> avoid;
+  std::map<NodeId, Avoided> avoid;
   // Nodes whose lease was reassigned, or ended by an operator, with its epoch:
   // they do not know yet. Only the most recent ones.
-  std::deque<std::pair<std::string, std::uint64_t>> overtaken;
+  std::deque<std::pair<NodeId, Epoch>> overtaken;
   std::string last_report;
 };
 
 struct CommitState {
   std::optional<PendingCommit> pending;
-  std::pair<std::string, std::uint64_t> fenced_told;  // node, epoch
-  std::pair<std::string, std::string> refused_told;   // node, reason
+  std::pair<NodeId, Epoch> fenced_told;
+  std::pair<NodeId, std::string> refused_told;  // and reason
 };
 
 struct Places {
-  std::vector<std::string> places;  // nodes that a commit waits for, beside this disk
-  std::string spare;                // one more node with its checkpoints; empty: none
+  std::vector<NodeId> places;   // nodes that a commit waits for, beside this disk
+  std::optional<NodeId> spare;  // one more node with its checkpoints
   // Nodes that did not receive them, and until when they are not chosen.
-  std::map<std::string, Duration> stalled;
+  std::map<NodeId, Duration> stalled;
 };
 
 struct Expert {
@@ -131,10 +132,13 @@ struct Expert {
   Owned<Commits, CommitState> commit;
   Owned<Copies, Places> copies;
 
-  ExpertId id() const { return {RunId(record->run()), record->index()}; }
+  const ExpertId& id() const { return record.id(); }
+  Epoch epoch() const { return Epoch(record->epoch()); }
   bool has_lease() const { return record->has_lease(); }
+  // REQUIRES: it has a lease.
+  NodeId holder() const { return NodeId(record->lease().node()); }
   bool held() const { return has_lease() && !lease->lapsed; }
-  bool is_held_by(const Node& node, std::uint64_t epoch) const;
+  bool is_held_by(const Node& node, Epoch of) const;
   bool is_removed() const { return record->removed(); }
   bool has_head() const { return record->checkpoints_size() > 0; }
   Step step() const { return has_head() ? record->checkpoints(0).step() : 0; }
@@ -149,6 +153,8 @@ struct Expert {
 struct Run {
   Tracked<stored::Run> record;
   std::vector<Expert> experts;  // its jobs; a trained router is the last
+
+  const RunId& id() const { return record.id(); }
   bool is_router(std::uint32_t index) const {
     return trains_router(record->spec()) && index + 1 == record->experts();
   }

@@ -72,12 +72,12 @@ class Changes {
 };
 
 inline std::string id_of(const stored::Meta& /*record*/) { return ""; }
-inline const std::string& id_of(const stored::Node& record) { return record.id(); }
-inline const std::string& id_of(const stored::Token& record) { return record.info().id(); }
-inline const std::string& id_of(const stored::Dataset& record) { return record.content().name(); }
-inline const std::string& id_of(const stored::Run& record) { return record.id(); }
-inline const std::string& id_of(const stored::DeletedRun& record) { return record.id(); }
-inline const std::string& id_of(const stored::RevokedKey& record) { return record.node(); }
+inline NodeId id_of(const stored::Node& record) { return NodeId(record.id()); }
+inline std::string id_of(const stored::Token& record) { return record.info().id(); }
+inline std::string id_of(const stored::Dataset& record) { return record.content().name(); }
+inline RunId id_of(const stored::Run& record) { return RunId(record.id()); }
+inline RunId id_of(const stored::DeletedRun& record) { return RunId(record.id()); }
+inline NodeId id_of(const stored::RevokedKey& record) { return NodeId(record.node()); }
 inline std::uint64_t id_of(const pb::Event& event) { return event.number(); }
 inline ExpertId id_of(const stored::Expert& record) {
   return {RunId(record.run()), record.index()};
@@ -88,23 +88,29 @@ inline ExpertId id_of(const stored::Expert& record) {
 template <class Record>
 class Tracked {
  public:
-  using Id = std::remove_cvref_t<decltype(id_of(std::declval<const Record&>()))>;
+  using Id = decltype(id_of(std::declval<const Record&>()));
 
   Tracked() = default;
   explicit Tracked(Record record) : record_(std::move(record)) {}
 
   const Record& operator*() const { return record_; }
   const Record* operator->() const { return &record_; }
+  // REQUIRES: list_in() was called.
+  const Id& id() const { return id_; }
   // REQUIRES: the caller does not change the id of a record in a table.
   Record& change() {
-    if (changes_ != nullptr) changes_->add(id_of(record_));
+    if (changes_ != nullptr) changes_->add(id_);
     return record_;
   }
   // LIFETIME: `changes` outlives the record.
-  void list_in(Changes<Id>& changes) { changes_ = &changes; }
+  void list_in(Changes<Id>& changes) {
+    changes_ = &changes;
+    id_ = id_of(record_);
+  }
 
  private:
   Record record_;
+  Id id_;
   Changes<Id>* changes_ = nullptr;
 };
 
@@ -118,8 +124,10 @@ struct Plain {
 template <class Entity>
 class Table {
  public:
+  using Id = typename decltype(Entity::record)::Id;
+
   Table(Journal& journal, Kind kind)
-      : changes_(journal, kind, [this](const std::string& id) {
+      : changes_(journal, kind, [this](const Id& id) {
           const auto found = entities_.find(id);
           return found == entities_.end() ? nullptr : &*found->second.record;
         }) {}
@@ -130,18 +138,18 @@ class Table {
   auto end() { return entities_.end(); }
   std::size_t size() const { return entities_.size(); }
   bool empty() const { return entities_.empty(); }
-  bool contains(const std::string& id) const { return entities_.contains(id); }
-  auto find(const std::string& id) const { return entities_.find(id); }
-  auto find(const std::string& id) { return entities_.find(id); }
-  auto lower_bound(const std::string& id) const { return entities_.lower_bound(id); }
-  auto upper_bound(const std::string& id) const { return entities_.upper_bound(id); }
-  const Entity& at(const std::string& id) const { return entities_.at(id); }
-  Entity& at(const std::string& id) { return entities_.at(id); }
+  bool contains(const Id& id) const { return entities_.contains(id); }
+  auto find(const Id& id) const { return entities_.find(id); }
+  auto find(const Id& id) { return entities_.find(id); }
+  auto lower_bound(const Id& id) const { return entities_.lower_bound(id); }
+  auto upper_bound(const Id& id) const { return entities_.upper_bound(id); }
+  const Entity& at(const Id& id) const { return entities_.at(id); }
+  Entity& at(const Id& id) { return entities_.at(id); }
 
   // Inserts an entity that is durable already, and lists no change.
   Entity& load(Entity entity) {
-    const std::string id = id_of(*entity.record);
     entity.record.list_in(changes_);
+    const Id id = entity.record.id();
     return entities_[id] = std::move(entity);
   }
   Entity& insert(Entity entity) {
@@ -149,7 +157,7 @@ class Table {
     inserted.record.change();
     return inserted;
   }
-  void erase(std::string id) {  // by value: it may be part of the erased record
+  void erase(Id id) {  // by value: it may be part of the erased record
     if (entities_.erase(id) > 0) changes_.add(id);
   }
   template <class Predicate>
@@ -161,11 +169,11 @@ class Table {
     });
   }
   // Only for planted bugs: the change is lost at the next start.
-  void forget_change(const std::string& id) { changes_.forget(id); }
+  void forget_change(const Id& id) { changes_.forget(id); }
 
  private:
-  std::map<std::string, Entity> entities_;
-  Changes<std::string> changes_;
+  std::map<Id, Entity> entities_;
+  Changes<Id> changes_;
 };
 
 }  // namespace skerry::coordinator

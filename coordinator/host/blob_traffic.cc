@@ -32,9 +32,9 @@ ObjectStored stored_event(const storage::ObjectInfo& info) {
   event.checkpoint = info.kind == storage::ManifestKind::kCheckpoint;
   const storage::Manifest& facts = info.facts;
   event.facts = {.name = facts.name,
-                 .run = facts.run.str(),
+                 .run = facts.run,
                  .expert = facts.expert,
-                 .epoch = facts.epoch.value(),
+                 .epoch = facts.epoch,
                  .attempt = facts.attempt,
                  .step = facts.step,
                  .parent = facts.parent,

@@ -54,7 +54,7 @@ void FactPublisher::say(const pb::RecordBody& body, Now now) {
   if (!said) log_error("cannot be told by gossip: " + said.error().message);
 }
 
-void FactPublisher::tell(const std::vector<RunFacts>& runs, const std::set<std::string>& deleted,
+void FactPublisher::tell(const std::vector<RunFacts>& runs, const std::set<RunId>& deleted,
                          const std::vector<NodeId>& revoked, Now now) {
   for (const RunFacts& facts : runs) tell_run(facts, now);
   deleted_ = deleted;
@@ -88,8 +88,8 @@ void FactPublisher::tell_run(const RunFacts& facts, Now now) {
   const pb::RunInfo& run = facts.about.run();
   std::string bytes = facts.about.SerializeAsString();
   for (const std::uint32_t expert : facts.removed) bytes += text(" without ", expert);
-  if (told_[run.id()] != bytes) {
-    told_[run.id()] = bytes;
+  if (std::string& told = told_[RunId(run.id())]; told != bytes) {
+    told = bytes;
     pb::RecordBody body;
     pb::RunRecord& record = *body.mutable_run();
     record.set_run(run.id());
@@ -127,20 +127,20 @@ RunRecords FactPublisher::records_of(const RunId& run, Now now) const {
 }
 
 void FactPublisher::withdraw_deleted(Now now) {
-  std::set<std::string> gone;
+  std::set<RunId> gone;
   gossip_.table().for_each(now, [&](const gossip::Entry& entry) {
     const pb::RecordBody& body = entry.record->body;
-    if (body.has_run() && !body.withdrawn() && deleted_.contains(body.run().run()))
-      gone.insert(body.run().run());
+    if (!body.has_run() || body.withdrawn()) return;
+    if (RunId run(body.run().run()); deleted_.contains(run)) gone.insert(std::move(run));
   });
   for (const auto& [run, bytes] : told_) {
     if (deleted_.contains(run)) gone.insert(run);
   }
-  for (const std::string& run : gone) {
+  for (const RunId& run : gone) {
     told_.erase(run);
-    std::erase_if(heads_, [&](const auto& each) { return each.first.run.str() == run; });
+    std::erase_if(heads_, [&](const auto& each) { return each.first.run == run; });
     pb::RecordBody body;
-    body.mutable_run()->set_run(run);
+    body.mutable_run()->set_run(run.str());
     body.set_withdrawn(true);
     say(body, now);
   }

@@ -35,7 +35,7 @@ class FactPublisher {
   // The facts as they are now, whole. Records of the runs in `deleted` are
   // withdrawn, also where an older one turns up later; a run that is in neither
   // is left alone.
-  void tell(const std::vector<RunFacts>& runs, const std::set<std::string>& deleted,
+  void tell(const std::vector<RunFacts>& runs, const std::set<RunId>& deleted,
             const std::vector<NodeId>& revoked, Now now);
   // What records say of this coordinator, where they have changed since the
   // last call.
@@ -66,11 +66,11 @@ class FactPublisher {
   gossip::Verifier verifier_;
   gossip::Gossip gossip_;
   std::map<Hash, Object> offered_;
-  std::map<std::string, std::string>
-      told_;  // run → the specification's bytes, and who is removed, as last told
+  // The specification's bytes, and who is removed, as last told.
+  std::map<RunId, std::string> told_;
   std::map<ExpertId, std::string> heads_;  // the manifest as last told
   std::set<NodeId> revoked_;
-  std::set<std::string> deleted_;
+  std::set<RunId> deleted_;
   gossip::Fingerprints heard_{};  // of the table, at the last hear()
   std::size_t recalled_ = 0;
 };

@@ -167,7 +167,7 @@ class Host final : private Sink {
   struct Facts {
     std::uint64_t batch = 0;
     std::vector<RunFacts> runs;
-    std::set<std::string> deleted;
+    std::set<RunId> deleted;
     std::vector<NodeId> revoked;
   };
   std::optional<Facts> facts_;                    // seen, told once their batch is durable

@@ -19,21 +19,22 @@ constexpr std::size_t kClaims = 3;
 }  // namespace
 
 void Adoptions::hear_orphans(const std::vector<pb::RunRecord>& heard) {
-  std::map<std::string, pb::RunRecord> known;
+  std::map<RunId, pb::RunRecord> known;
   for (const pb::RunRecord& run : heard) {
-    if (runs_.all().contains(run.run()) || runs_.deleted().contains(run.run())) continue;
+    const RunId id(run.run());
+    if (runs_.all().contains(id) || runs_.deleted().contains(id)) continue;
     if (known.size() >= config.runs) break;
-    known[run.run()] = run;
-    if (orphans_.contains(run.run())) continue;
-    events_.tell("run_orphaned", text("run ", run.name(), " (", run.run(),
-                                      "): nodes hold records of it, this coordinator "
-                                      "does not know it; `skerry run list` shows it"));
+    known[id] = run;
+    if (orphans_.contains(id)) continue;
+    events_.tell(EventKind::kRunOrphaned, text("run ", run.name(), " (", id,
+                                               "): nodes hold records of it, this coordinator "
+                                               "does not know it; `skerry run list` shows it"));
   }
   orphans_ = std::move(known);
 }
 
 Result<const pb::RunRecord*> Adoptions::find_orphan(const std::string& name) const {
-  if (const auto by_id = orphans_.find(name); by_id != orphans_.end()) return &by_id->second;
+  if (const auto by_id = orphans_.find(RunId(name)); by_id != orphans_.end()) return &by_id->second;
   const pb::RunRecord* found = nullptr;
   for (const auto& [id, orphan] : orphans_) {
     if (orphan.name() != name) continue;
@@ -47,11 +48,11 @@ Result<const pb::RunRecord*> Adoptions::find_orphan(const std::string& name) con
 
 Result<std::optional<Adoption>> Adoptions::ask(const pb::RunRecord& orphan, bool partial,
                                                std::vector<std::string>& missing) {
-  const std::string id = orphan.run();
+  const RunId id(orphan.run());
   Adoption& adoption = adoptions_[id];
   adoption.about = orphan;
   adoption.asked = now.boot;
-  effects.seeks.emplace_back(id);
+  effects.seeks.push_back(id);
   if (adoption.specification) TRY(check_specification(adoption));
   if (const Result<Hash> spec = Hash::from_raw(adoption.about.spec().manifest());
       spec && !adoption.specification && objects_.has(*spec)) {
@@ -67,7 +68,7 @@ Result<std::optional<Adoption>> Adoptions::ask(const pb::RunRecord& orphan, bool
 }
 
 void Adoptions::records_heard(const RunRecords& event) {
-  const auto adoption = adoptions_.find(event.run.str());
+  const auto adoption = adoptions_.find(event.run);
   if (adoption == adoptions_.end()) return;
   const auto same = [](const RunRecords::Head& a, const RunRecords::Head& b) {
     return a.acknowledged == b.acknowledged && a.record.expert() == b.record.expert() &&
@@ -147,12 +148,12 @@ std::string Adoptions::wrong_head(const Adoption& adoption, const RunRecords::He
   const StoredObject* object = objects_.find(*Hash::from_raw(head.record.checkpoint().manifest()));
   if (object == nullptr) return "no connected node has given it back yet";
   const ObjectFacts& facts = object->facts;
-  const bool is_its = object->checkpoint && facts.run == adoption.about.run() &&
+  const bool is_its = object->checkpoint && facts.run.str() == adoption.about.run() &&
                       facts.expert == head.record.expert() && facts.step == head.record.step() &&
                       facts.expert < adoption.about.experts();
   if (!is_its) return "its bytes are not what the record says";
-  if (Epoch(facts.epoch).generation() >= context.generations_end())
-    return text("its epoch is of generation ", Epoch(facts.epoch).generation(),
+  if (facts.epoch.generation() >= context.generations_end())
+    return text("its epoch is of generation ", facts.epoch.generation(),
                 ", beyond those that this coordinator can have begun");
   return "";
 }
@@ -170,7 +171,7 @@ bool Adoptions::is_refuted(const Adoption& adoption, const RunRecords::Head& hea
   if (!wrong_head(adoption, head).empty()) return true;
   if (acknowledged == nullptr || head.record.step() <= acknowledged->record.step()) return false;
   const ObjectFacts& facts = object->facts;
-  if (facts.epoch < acknowledged->record.epoch() || !facts.parent) return true;
+  if (facts.epoch < Epoch(acknowledged->record.epoch()) || !facts.parent) return true;
   const StoredObject* parent = objects_.find(*facts.parent);
   return parent != nullptr &&
          (parent->facts.run != facts.run || parent->facts.expert != facts.expert ||
@@ -310,7 +311,7 @@ Result<void> Adoptions::check_specification(const Adoption& adoption) const {
 }
 
 std::string Adoptions::name_of_author(const NodeId& author) const {
-  const Node* found = roster_.find(author.str());
+  const Node* found = roster_.find(author);
   return found == nullptr ? text("node ", author.str().substr(0, 12)) : found->record->name();
 }
 

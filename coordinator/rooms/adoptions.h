@@ -58,11 +58,11 @@ class Adoptions : Room {
         datasets_(datasets),
         copies_(copies) {}
 
-  const std::map<std::string, pb::RunRecord>& orphans() const { return orphans_; }  // by id
+  const std::map<RunId, pb::RunRecord>& orphans() const { return orphans_; }
   // RETURNS: null if there is none.
   Result<const pb::RunRecord*> find_orphan(const std::string& name_or_id) const;
   void hear_orphans(const std::vector<pb::RunRecord>& heard);
-  void forget_orphan(const std::string& id) { orphans_.erase(id); }
+  void forget_orphan(const RunId& id) { orphans_.erase(id); }
 
   // Calls visit(object, purpose) for each object that an adoption waits for,
   // and for each missing file of a dataset that a run uses.
@@ -101,8 +101,8 @@ class Adoptions : Room {
   Objects& objects_;
   const Datasets& datasets_;
   const Copies& copies_;
-  std::map<std::string, pb::RunRecord> orphans_;  // by id
-  std::map<std::string, Adoption> adoptions_;     // of them
+  std::map<RunId, pb::RunRecord> orphans_;
+  std::map<RunId, Adoption> adoptions_;  // of them
 };
 
 }  // namespace skerry::coordinator

@@ -26,13 +26,13 @@ pb::CommitReply verdict(const Expert& expert, const pb::Commit& commit, pb::Comm
 std::string mismatch(const Expert& expert, const pb::Commit& commit, const StoredObject& object) {
   const ObjectFacts& facts = object.facts;
   if (!object.checkpoint) return "its object is a file, not a checkpoint";
-  if (facts.run != commit.run() || facts.expert != commit.expert()) {
+  if (facts.run.str() != commit.run() || facts.expert != commit.expert()) {
     return text("its manifest is of run ", facts.run, ", expert ", facts.expert);
   }
   if (facts.step != commit.to_step())
     return text("its manifest is of step ", facts.step, ", not ", commit.to_step());
-  if (facts.epoch != commit.epoch())
-    return text("its manifest is of epoch ", Epoch(facts.epoch), ", not ", Epoch(commit.epoch()));
+  if (const Epoch epoch(commit.epoch()); facts.epoch != epoch)
+    return text("its manifest is of epoch ", facts.epoch, ", not ", epoch);
   if (facts.attempt != commit.attempt()) return text("its manifest is of attempt ", facts.attempt);
   if ((facts.parent ? facts.parent->raw() : "") != expert.head())
     return "its manifest names another parent";
@@ -48,7 +48,7 @@ void Commits::commit(const Node& node, const Received& event) {
   const auto say = [&](const pb::CommitReply& verdict) {
     answer({.asker = event.connection, .request = event.request.id()}, verdict);
   };
-  Expert* expert = runs_.find_expert(commit.run(), commit.expert());
+  Expert* expert = runs_.find_expert(RunId(commit.run()), commit.expert());
   if (expert == nullptr) {
     pb::CommitReply fenced;
     fenced.set_status(pb::COMMIT_FENCED);
@@ -81,11 +81,12 @@ std::optional<pb::CommitReply> Commits::decide(Expert& expert, const Node& node,
     refuse(expert, node, reason);
     return say(pb::COMMIT_REFUSED, reason);
   };
-  const Run& run = runs_.at(commit.run());
-  if (commit.epoch() != expert.record->epoch()) {  // S2
-    const std::string reason = text("epoch ", Epoch(commit.epoch()), " is over, epoch ",
-                                    Epoch(expert.record->epoch()), " is current");
-    tell_fenced(expert, node, commit.epoch(), commit.to_step(),
+  const Run& run = runs_.of(expert);
+  const Epoch epoch(commit.epoch());
+  if (epoch != expert.epoch()) {  // S2
+    const std::string reason =
+        text("epoch ", epoch, " is over, epoch ", expert.epoch(), " is current");
+    tell_fenced(expert, node, epoch, commit.to_step(),
                 text("a commit of step ", commit.to_step(), ": ", reason));
     return say(pb::COMMIT_FENCED, reason);
   }
@@ -94,14 +95,14 @@ std::optional<pb::CommitReply> Commits::decide(Expert& expert, const Node& node,
     const bool same_span = head.from_step() == commit.from_step() &&
                            head.step() == commit.to_step() && head.parent() == commit.parent() &&
                            head.attempt() == commit.attempt();
-    if (head.epoch() == commit.epoch() && head.node() == node.record->id() &&
+    if (head.epoch() == commit.epoch() && head.node() == node.id().str() &&
         (same_span || head.manifest() == commit.manifest().manifest()))
       return say(pb::COMMIT_ACCEPTED, "");
   }
-  if (!expert.is_held_by(node, commit.epoch())) {
+  if (!expert.is_held_by(node, epoch)) {
     const std::string reason =
         expert.has_lease() ? "another node holds this lease" : "the lease was given back";
-    tell_fenced(expert, node, commit.epoch(), commit.to_step(),
+    tell_fenced(expert, node, epoch, commit.to_step(),
                 text("a commit of step ", commit.to_step(), ": ", reason));
     return say(pb::COMMIT_FENCED, reason);
   }
@@ -133,7 +134,7 @@ std::optional<pb::CommitReply> Commits::decide(Expert& expert, const Node& node,
   if (object == nullptr) return std::nullopt;
   if (const std::string wrong = mismatch(expert, commit, *object); !wrong.empty())
     return refused(wrong);
-  if (copies_.lacking(expert, *manifest, node.record->id()) > 0) return std::nullopt;
+  if (copies_.lacking(expert, *manifest, node.id()) > 0) return std::nullopt;
   accept(expert, node, commit, *object);
   return say(pb::COMMIT_ACCEPTED, "");
 }
@@ -151,11 +152,11 @@ std::optional<Error> Commits::fetch(Expert& expert, const Node& node, const Rece
                      human_bytes(config.reserve_bytes), " kept in reserve"));
   }
   if (expert.commit->pending && expert.commit->pending->manifest != manifest) drop_pending(expert);
-  set_pending(expert, PendingCommit{manifest, node.record->id(), commit, event.connection,
-                                    event.request.id()});
+  set_pending(expert,
+              PendingCommit{manifest, node.id(), commit, event.connection, event.request.id()});
   if (!is_stored) {
-    effects.fetches.push_back({manifest, object.manifest_bytes(), object.bytes(),
-                               NodeId(node.record->id()), Purpose::kCheckpoint, ""});
+    effects.fetches.push_back(
+        {manifest, object.manifest_bytes(), object.bytes(), node.id(), Purpose::kCheckpoint, ""});
   }
   return std::nullopt;
 }
@@ -225,9 +226,9 @@ void Commits::cancel_fetch(const Hash& manifest) {
 void Commits::accept(Expert& expert, const Node& node, const pb::Commit& commit,
                      const StoredObject& object) {
   stored::Expert& record = expert.record.change();
-  const Run& run = runs_.at(record.run());
+  const Run& run = runs_.of(expert);
   const std::size_t places =
-      copies_.hosts_with(expert, *Hash::from_raw(commit.manifest().manifest()), node.record->id());
+      copies_.hosts_with(expert, *Hash::from_raw(commit.manifest().manifest()), node.id());
   if (expert.commit->pending &&
       expert.commit->pending->manifest.raw() == commit.manifest().manifest()) {
     expert.commit.edit().pending.reset();  // it is the head in a moment: who holds it goes on
@@ -245,7 +246,7 @@ void Commits::accept(Expert& expert, const Node& node, const pb::Commit& commit,
   checkpoint.set_parent(commit.parent());
   checkpoint.set_fingerprint(commit.fingerprint());
   checkpoint.set_round(1 + (expert.head().empty() ? 0 : expert.record->checkpoints(0).round()));
-  checkpoint.set_node(node.record->id());
+  checkpoint.set_node(node.id().str());
   checkpoint.set_committed_unix_ms(now.unix_ms);
   *checkpoint.mutable_metrics() = commit.metrics();
   objects_.name(checkpoint.manifest());
@@ -265,7 +266,7 @@ void Commits::accept(Expert& expert, const Node& node, const pb::Commit& commit,
   record.set_attempt_at_commit(record.attempt());
   record.mutable_lease()->set_rounds(record.lease().rounds() + 1);
   context.must_reschedule = true;
-  events_.tell("committed",
+  events_.tell(EventKind::kCommitted,
                text("steps ", commit.from_step(), " to ", commit.to_step(), ", loss ",
                     commit.metrics().loss(), places > 0 ? text(", in ", places + 1, " places") : "",
                     places < expert.copies->places.size()
@@ -274,19 +275,19 @@ void Commits::accept(Expert& expert, const Node& node, const pb::Commit& commit,
                node.record->name(), &expert, commit.to_step());
 }
 
-void Commits::tell_fenced(Expert& expert, const Node& node, std::uint64_t epoch, Step step,
+void Commits::tell_fenced(Expert& expert, const Node& node, Epoch epoch, Step step,
                           const std::string& reason) {
-  const std::pair told(node.record->id(), epoch);
+  const std::pair told(node.id(), epoch);
   if (expert.commit->fenced_told == told) return;
   expert.commit.edit().fenced_told = told;
-  events_.tell("fenced", reason, node.record->name(), &expert, step);
+  events_.tell(EventKind::kFenced, reason, node.record->name(), &expert, step);
 }
 
 void Commits::refuse(Expert& expert, const Node& node, const std::string& reason) {
-  const std::pair told(node.record->id(), reason);
+  const std::pair told(node.id(), reason);
   if (expert.commit->refused_told == told) return;
   expert.commit.edit().refused_told = told;
-  events_.tell("refused", reason, node.record->name(), &expert, expert.step());
+  events_.tell(EventKind::kRefused, reason, node.record->name(), &expert, expert.step());
 }
 
 }  // namespace skerry::coordinator

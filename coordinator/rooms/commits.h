@@ -41,7 +41,7 @@ class Commits : Room {
   // part of the state waits for it.
   void cancel_fetch(const Hash& manifest);
   // Logs an event once for each node and epoch: a fenced node retries often.
-  void tell_fenced(Expert& expert, const Node& node, std::uint64_t epoch, Step step,
+  void tell_fenced(Expert& expert, const Node& node, Epoch epoch, Step step,
                    const std::string& reason);
 
  private:

@@ -15,7 +15,7 @@ std::size_t copies_wanted(const Run& run) {
 std::vector<pb::Replica> Copies::replicas_of(const Node& node) const {
   std::vector<pb::Replica> replicas;
   for (const ExpertId& id : node.replicas->experts) {
-    const auto run = runs_.all().find(id.run.str());
+    const auto run = runs_.all().find(id.run);
     if (run == runs_.all().end()) continue;
     const Expert& expert = run->second.experts[id.index];
     const auto add = [&](pb::ObjectRef object) {
@@ -33,7 +33,7 @@ std::vector<pb::Replica> Copies::replicas_of(const Node& node) const {
 // The node is told anew; what it said of replicas that it goes on holding
 // stands.
 void Copies::changed(Node& node) {
-  roster_.assignment_changed(node.record->id());
+  roster_.assignment_changed(node.id());
   std::map<Hash, Held> held;
   for (const pb::Replica& replica : replicas_of(node)) {
     const Hash manifest = *Hash::from_raw(replica.object().manifest());
@@ -46,8 +46,8 @@ void Copies::changed(Node& node) {
 }
 
 void Copies::changed(const Expert& expert) {
-  for (const std::string& id : expert.copies->places) changed(roster_.at(id));
-  if (!expert.copies->spare.empty()) changed(roster_.at(expert.copies->spare));
+  for (const NodeId& id : expert.copies->places) changed(roster_.at(id));
+  if (expert.copies->spare) changed(roster_.at(*expert.copies->spare));
 }
 
 void Copies::hear(Node& node, const pb::Heartbeat& beat) {
@@ -69,19 +69,19 @@ void Copies::hear(Node& node, const pb::Heartbeat& beat) {
 // Distinct hosts whose nodes have said that it is durable, but the host of its
 // committer and our own.
 std::size_t Copies::hosts_with(const Expert& expert, const Hash& manifest,
-                               const std::string& committer) const {
+                               const NodeId& committer) const {
   std::set<std::string> hosts;
-  const auto look_at = [&](const std::string& id) {
+  const auto look_at = [&](const NodeId& id) {
     const Node* found = roster_.find(id);
     if (found == nullptr || !found->record->present()) return;
     const auto held = found->replicas->held.find(manifest);
     if (held != found->replicas->held.end() && held->second.durable)
-      hosts.insert(host_key(NodeId(id), found->session->host_label));
+      hosts.insert(host_key(id, found->session->host_label));
   };
-  for (const std::string& id : expert.copies->places) look_at(id);
-  look_at(expert.copies->spare);
+  for (const NodeId& id : expert.copies->places) look_at(id);
+  if (expert.copies->spare) look_at(*expert.copies->spare);
   const Node* source = roster_.find(committer);
-  if (source != nullptr) hosts.erase(host_key(NodeId(committer), source->session->host_label));
+  if (source != nullptr) hosts.erase(host_key(committer, source->session->host_label));
   if (!config.host_label.empty()) hosts.erase(config.host_label);
   return hosts.size();
 }
@@ -97,7 +97,7 @@ bool Copies::waits_no_more(const Node& committer) const {
 // How many places are still to report before this commit counts: min(wanted,
 // available) less those that have.
 std::size_t Copies::lacking(const Expert& expert, const Hash& manifest,
-                            const std::string& committer) const {
+                            const NodeId& committer) const {
   const Node* source = roster_.find(committer);
   if (source != nullptr && waits_no_more(*source)) return 0;
   const std::size_t needed = expert.copies->places.size();
@@ -109,9 +109,9 @@ std::size_t Copies::lacking(const Expert& expert, const Hash& manifest,
 void Copies::give_up_stalled(Expert& expert) {
   std::erase_if(expert.copies.edit().stalled,
                 [&](const auto& each) { return each.second <= now.boot; });
-  std::vector<std::string> asked = expert.copies->places;
-  if (!expert.copies->spare.empty()) asked.push_back(expert.copies->spare);
-  for (const std::string& id : asked) {
+  std::vector<NodeId> asked = expert.copies->places;
+  if (expert.copies->spare) asked.push_back(*expert.copies->spare);
+  for (const NodeId& id : asked) {
     const Node& node = roster_.at(id);
     const bool is_stalled = std::ranges::any_of(node.replicas->held, [&](const auto& each) {
       const bool is_its =
@@ -122,7 +122,7 @@ void Copies::give_up_stalled(Expert& expert) {
     });
     if (!is_stalled || !roster_.is_live(node)) continue;
     expert.copies.edit().stalled[id] = now.boot + config.avoid;
-    events_.tell("replica_stalled",
+    events_.tell(EventKind::kReplicaStalled,
                  text("it has received nothing of its copy for ",
                       human_duration(config.replica_patience), ": it is not waited for"),
                  node.record->name(), &expert, expert.step());
@@ -145,13 +145,13 @@ void Copies::place() {
       view.copies = copies_wanted(run);
       view.wants_spare = expert.held();
       if (expert.has_lease()) {
-        view.source = NodeId(expert.record->lease().node());
+        view.source = expert.holder();
       } else if (!expert.head().empty()) {
         view.source = NodeId(expert.record->checkpoints(0).node());
       }
-      for (const std::string& node : expert.copies->places) view.current.emplace_back(node);
-      if (!expert.copies->spare.empty()) view.current.emplace_back(expert.copies->spare);
-      for (const auto& [node, until] : expert.copies->stalled) view.avoid.insert(NodeId(node));
+      view.current = expert.copies->places;
+      if (expert.copies->spare) view.current.push_back(*expert.copies->spare);
+      for (const auto& [node, until] : expert.copies->stalled) view.avoid.insert(node);
     }
   }
   std::vector<PlaceableNode> places;
@@ -162,29 +162,27 @@ void Copies::place() {
     const bool is_expected_back = roster_.is_recovering() && roster_.is_awaited(id);
     const bool may_take = roster_.unusable_because(node).empty() ||
                           (is_expected_back && !leaves && !node.record->cordoned());
-    places.push_back({.id = NodeId(id),
+    places.push_back({.id = id,
                       .host = node.session->host_label,
                       .may_take = may_take,
                       .may_keep = node.record->present() && !leaves,
                       .is_spare = may_take && node.leases->size() < node.session->slots.size()});
   }
   if (places.empty()) return;
-  const std::vector<Placement> placed =
+  std::vector<Placement> placed =
       coordinator::place(wanted, places, config.host_label, config.replicas_of_node);
-  std::map<std::string, std::set<ExpertId>> of_nodes;
+  std::map<NodeId, std::set<ExpertId>> of_nodes;
   for (std::size_t i = 0; i < placed.size(); ++i) {
     Expert& expert = *experts[i];
-    std::vector<std::string> chosen;
-    for (const NodeId& id : placed[i].copies) chosen.push_back(id.str());
-    if (chosen != expert.copies->places) recount_ = true;
-    expert.copies.edit().places = std::move(chosen);
-    expert.copies.edit().spare = placed[i].spare ? placed[i].spare->str() : "";
-    for (const std::string& id : expert.copies->places) of_nodes[id].insert(expert.id());
-    if (!expert.copies->spare.empty()) of_nodes[expert.copies->spare].insert(expert.id());
+    if (placed[i].copies != expert.copies->places) recount_ = true;
+    expert.copies.edit().places = std::move(placed[i].copies);
+    expert.copies.edit().spare = std::move(placed[i].spare);
+    for (const NodeId& id : expert.copies->places) of_nodes[id].insert(expert.id());
+    if (expert.copies->spare) of_nodes[*expert.copies->spare].insert(expert.id());
   }
   for (const PlaceableNode& place : places) {
-    Node& node = roster_.at(place.id.str());
-    const std::set<ExpertId>& now_of_it = of_nodes[place.id.str()];
+    Node& node = roster_.at(place.id);
+    const std::set<ExpertId>& now_of_it = of_nodes[place.id];
     if (node.replicas->experts == now_of_it) continue;
     node.replicas.edit().experts = now_of_it;
     changed(node);
@@ -203,7 +201,7 @@ std::vector<std::string> Copies::why(const Run& run, const Expert& expert) const
   }
   if (!expert.commit->pending || !objects_.has(expert.commit->pending->manifest)) return reasons;
   std::string lacking;
-  for (const std::string& id : expert.copies->places) {
+  for (const NodeId& id : expert.copies->places) {
     const Node& node = roster_.at(id);
     const auto held = node.replicas->held.find(expert.commit->pending->manifest);
     if (held == node.replicas->held.end() || held->second.durable) continue;
@@ -221,7 +219,7 @@ std::uint32_t Copies::places_with_head(const Expert& expert) const {
   if (expert.head().empty()) return 0;
   const stored::Checkpoint& head = expert.record->checkpoints(0);
   const Hash manifest = *Hash::from_raw(head.manifest());
-  return static_cast<std::uint32_t>(hosts_with(expert, manifest, head.node()) +
+  return static_cast<std::uint32_t>(hosts_with(expert, manifest, NodeId(head.node())) +
                                     (objects_.has(manifest) ? 1 : 0));
 }
 
@@ -255,7 +253,7 @@ std::vector<NodeId> Copies::holder_of(const Hash& manifest) const {
   for (const auto& [id, node] : roster_.all()) {
     const auto held = node.replicas->held.find(manifest);
     if (held != node.replicas->held.end() && held->second.durable && roster_.is_live(node))
-      return {NodeId(id)};
+      return {id};
   }
   return {};
 }

@@ -28,11 +28,9 @@ class Copies : Room {
   std::vector<pb::Replica> replicas_of(const Node& node) const;
   // RETURNS: on how many hosts it is durable, not counting the committer's host
   // and the coordinator's.
-  std::size_t hosts_with(const Expert& expert, const Hash& manifest,
-                         const std::string& committer) const;
+  std::size_t hosts_with(const Expert& expert, const Hash& manifest, const NodeId& committer) const;
   // RETURNS: how many more places must report before a commit counts.
-  std::size_t lacking(const Expert& expert, const Hash& manifest,
-                      const std::string& committer) const;
+  std::size_t lacking(const Expert& expert, const Hash& manifest, const NodeId& committer) const;
   // Why checkpoints have fewer copies than wanted, or a commit waits for them.
   std::vector<std::string> why(const Run& run, const Expert& expert) const;
   std::uint32_t places_with_head(const Expert& expert) const;

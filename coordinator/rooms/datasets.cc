@@ -178,7 +178,7 @@ void Datasets::check_ready(Dataset& dataset) {
   dataset.progress.clear();
   if (dataset.record->ready()) return;
   dataset.record.change().set_ready(true);
-  events_.tell("dataset_ready",
+  events_.tell(EventKind::kDatasetReady,
                text(dataset.record->content().name(), " is here, every hash verified"));
 }
 

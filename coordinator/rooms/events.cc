@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <string_view>
 
 #include "base/clean_text.h"
 #include "base/text.h"
@@ -19,45 +18,45 @@ constexpr Duration kRepeatsToldEvery = std::chrono::minutes(1);
 // What a node can cause, and how often in a minute one node is an event each by
 // it. Beyond that they are counted.
 struct Bound {
-  std::string_view kind;
+  EventKind kind;
   std::uint64_t each_minute;
 };
 constexpr std::uint64_t kOften = 6'000;  // a commit needs a checkpoint that is whole on this disk
 constexpr std::uint64_t kLeases = 200;   // a node has up to 64 slots
 constexpr std::uint64_t kSeldom = 20;
 constexpr Bound kBounds[] = {
-    {"committed", kOften},
-    {kEnrolled, kLeases},  // by one token
-    {"expert_done", kLeases},
-    {"granted", kLeases},
-    {"lease_lost", kLeases},
-    {"lease_resumed", kLeases},
-    {"lease_returned", kLeases},
-    {"disk_full", kSeldom},  // by commits that claim to be large
-    {"disk_room", kSeldom},
-    {"drained", kSeldom},
-    {"engine_failed", kSeldom},
-    {"fenced", kSeldom},
-    {"generation_raised", kSeldom},
-    {"node_left", kSeldom},
-    {"node_lost", kSeldom},
-    {"refused", kSeldom},
-    {"replica_stalled", kSeldom},
-    {kRunState, kSeldom},  // of one run
-    {kTransfer, kSeldom},
-    {kNodeJoined, 10},
-    {kPeerFault, 5},
-    {kTurnedAway, 1},  // of one kind
+    {EventKind::kCommitted, kOften},
+    {EventKind::kEnrolled, kLeases},  // by one token
+    {EventKind::kExpertDone, kLeases},
+    {EventKind::kGranted, kLeases},
+    {EventKind::kLeaseLost, kLeases},
+    {EventKind::kLeaseResumed, kLeases},
+    {EventKind::kLeaseReturned, kLeases},
+    {EventKind::kDiskFull, kSeldom},  // by commits that claim to be large
+    {EventKind::kDiskRoom, kSeldom},
+    {EventKind::kDrained, kSeldom},
+    {EventKind::kEngineFailed, kSeldom},
+    {EventKind::kFenced, kSeldom},
+    {EventKind::kGenerationRaised, kSeldom},
+    {EventKind::kNodeLeft, kSeldom},
+    {EventKind::kNodeLost, kSeldom},
+    {EventKind::kRefused, kSeldom},
+    {EventKind::kReplicaStalled, kSeldom},
+    {EventKind::kRunState, kSeldom},  // of one run
+    {EventKind::kTransfer, kSeldom},
+    {EventKind::kNodeJoined, 10},
+    {EventKind::kPeerFault, 5},
+    {EventKind::kTurnedAway, 1},  // of one kind
 };
 
-const Bound* bound_of(const std::string& kind) {
-  const auto* const found = std::ranges::find(kBounds, std::string_view(kind), &Bound::kind);
+const Bound* bound_of(EventKind kind) {
+  const auto* const found = std::ranges::find(kBounds, kind, &Bound::kind);
   return found == std::end(kBounds) ? nullptr : found;
 }
 
-pb::Event event_of(const std::string& kind, const std::string& reason, const std::string& node) {
+pb::Event event_of(EventKind kind, const std::string& reason, const std::string& node) {
   pb::Event event;
-  event.set_kind(kind);
+  event.set_kind(to_string(kind));
   event.set_expert(-1);
   event.set_node(node);
   event.set_reason(clean_text(reason, protocol::kReasonBytes));
@@ -73,7 +72,7 @@ std::string number_text(std::uint64_t number) {
   return digits;
 }
 
-void EventLog::tell(const std::string& kind, const std::string& reason, const std::string& node,
+void EventLog::tell(EventKind kind, const std::string& reason, const std::string& node,
                     const Expert* expert, std::uint64_t step) {
   pb::Event event = event_of(kind, reason, node);
   event.set_step(step);
@@ -82,38 +81,37 @@ void EventLog::tell(const std::string& kind, const std::string& reason, const st
     event.set_expert(expert->record->index());
     event.set_epoch(expert->record->epoch());
   }
-  tell_event(std::move(event), {node, ""});
+  tell_event(kind, std::move(event), {node, ""});
 }
 
-void EventLog::tell_run(const std::string& kind, const std::string& reason, const Run& run) {
+void EventLog::tell_run(EventKind kind, const std::string& reason, const Run& run) {
   pb::Event event = event_of(kind, reason, "");
   event.set_run(run.record->spec().name());
-  tell_event(std::move(event), {event.run(), ""});
+  tell_event(kind, std::move(event), {run.record->spec().name(), ""});
 }
 
-void EventLog::tell_of(const std::string& kind, const std::string& reason, const std::string& node,
+void EventLog::tell_of(EventKind kind, const std::string& reason, const std::string& node,
                        const std::string& who) {
-  tell_event(event_of(kind, reason, node), {who, ""});
+  tell_event(kind, event_of(kind, reason, node), {who, ""});
 }
 
 void EventLog::turn_away(std::string who, const std::string& why, const std::string& detail,
                          std::string node) {
-  const auto& known = repeats_[kTurnedAway];
+  const auto& known = repeats_[EventKind::kTurnedAway];
   if (known.size() >= config.turned_away_kinds && !known.contains({who, why})) {
     who = kOthers;
     node.clear();
   }
   const std::string reason = text(who, ": ", why, detail.empty() ? "" : ": ", detail);
-  tell_event(event_of(kTurnedAway, reason, node), {who, why});
+  tell_event(EventKind::kTurnedAway, event_of(EventKind::kTurnedAway, reason, node), {who, why});
 }
 
 // Every event comes this way. One that `who` causes without end is counted once
 // the kind's bound for a minute is reached.
-void EventLog::tell_event(pb::Event event, const Who& who) {
-  const Bound* const bound = bound_of(event.kind());
+void EventLog::tell_event(EventKind kind, pb::Event event, const Who& who) {
+  const Bound* const bound = bound_of(kind);
   if (bound != nullptr) {
-    Repeated& ones =
-        repeats_[event.kind()].try_emplace(who, Repeated{.since = now.boot}).first->second;
+    Repeated& ones = repeats_[kind].try_emplace(who, Repeated{.since = now.boot}).first->second;
     ones.reason = event.reason();
     ones.node = event.node();
     ones.run = event.node().empty() ? event.run() : "";
@@ -123,7 +121,7 @@ void EventLog::tell_event(pb::Event event, const Who& who) {
     }
     ++ones.told;
   }
-  append(std::move(event));
+  append(kind, std::move(event));
 }
 
 void EventLog::tell_counted() {
@@ -136,14 +134,14 @@ void EventLog::tell_counted() {
         each = ones_of_kind.erase(each);
       } else {
         pb::Event event;
-        event.set_kind(kind);
+        event.set_kind(to_string(kind));
         event.set_expert(-1);
         event.set_node(ones.node);
         event.set_run(ones.run);
         const std::string many =
             text(", ", ones.more, ones.more == 1 ? " time" : " times", " more within a minute");
         event.set_reason(clean_text(ones.reason, protocol::kReasonBytes - many.size()) + many);
-        append(std::move(event));
+        append(kind, std::move(event));
         ones.since = now.boot;
         ones.more = 0;
         ++each;
@@ -153,21 +151,21 @@ void EventLog::tell_counted() {
 }
 
 // What comes often has less room than all events together.
-std::size_t EventLog::most_of(const std::string& kind) const {
-  if (kind == kTurnedAway) return config.turned_away_events;
-  if (kind == kTransfer) return config.transfer_events;
-  if (kind == kRunState) return config.run_state_events;
-  if (kind == kEnrolled) return config.enrolled_events;
+std::size_t EventLog::most_of(EventKind kind) const {
+  if (kind == EventKind::kTurnedAway) return config.turned_away_events;
+  if (kind == EventKind::kTransfer) return config.transfer_events;
+  if (kind == EventKind::kRunState) return config.run_state_events;
+  if (kind == EventKind::kEnrolled) return config.enrolled_events;
   return std::numeric_limits<std::size_t>::max();
 }
 
 // Written with the batch of what it tells. The oldest make room: what comes
 // often for its like, a node's for its own.
-void EventLog::append(pb::Event event) {
+void EventLog::append(EventKind kind, pb::Event event) {
   event.set_number(next_++);
   event.set_unix_ms(now.unix_ms);
   changes_.add(event.number());
-  const std::string kind = event.kind();
+  const std::string word = event.kind();
   const std::string node = event.node();
   count(event, 1);
   events_.push_back(std::move(event));
@@ -176,8 +174,8 @@ void EventLog::append(pb::Event event) {
     changes_.add(oldest->number());
     events_.erase(oldest);
   };
-  if (of_kind_[kind] > most_of(kind))
-    drop_oldest(std::ranges::find_if(events_, [&](const auto& e) { return e.kind() == kind; }));
+  if (of_kind_[word] > most_of(kind))
+    drop_oldest(std::ranges::find_if(events_, [&](const auto& e) { return e.kind() == word; }));
   if (!node.empty() && of_node_[node] > config.events_of_node)
     drop_oldest(std::ranges::find_if(events_, [&](const auto& e) { return e.node() == node; }));
   while (events_.size() > config.events) drop_oldest(events_.begin());
@@ -197,8 +195,9 @@ Result<pb::AdminReply> EventLog::list(const pb::EventList& request) const {
   const std::size_t limit = request.limit() == 0
                                 ? protocol::kPageItems
                                 : std::min<std::size_t>(request.limit(), protocol::kPageItems);
-  std::string run = request.run();
-  if (runs_.all().contains(run)) run = runs_.at(run).record->spec().name();
+  const auto by_id = runs_.all().find(RunId(request.run()));
+  const std::string& run =
+      by_id == runs_.all().end() ? request.run() : by_id->second.record->spec().name();
   pb::AdminReply reply;
   auto& list = *reply.mutable_events();
   list.set_next(request.after());

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "coordinator/rooms/event_kinds.h"
 #include "coordinator/rooms/runs.h"
 
 namespace skerry::coordinator {
@@ -21,11 +22,11 @@ class EventLog : Room {
   // LIFETIME: `runs` outlives the log.
   EventLog(Context& the_context, const Runs& runs) : Room(the_context), runs_(runs) {}
 
-  void tell(const std::string& kind, const std::string& reason, const std::string& node = "",
+  void tell(EventKind kind, const std::string& reason, const std::string& node = "",
             const Expert* expert = nullptr, std::uint64_t step = 0);
-  void tell_run(const std::string& kind, const std::string& reason, const Run& run);
+  void tell_run(EventKind kind, const std::string& reason, const Run& run);
   // Counts by `who` instead of by node.
-  void tell_of(const std::string& kind, const std::string& reason, const std::string& node,
+  void tell_of(EventKind kind, const std::string& reason, const std::string& node,
                const std::string& who);
   // Logs that `who` was refused because of `why`, one of a few phrases. `node`
   // may be empty. Memory and events stay bounded at any number of refusals.
@@ -50,10 +51,10 @@ class EventLog : Room {
   };
   using Who = std::pair<std::string, std::string>;  // and why
 
-  void tell_event(pb::Event event, const Who& who);
-  void append(pb::Event event);
+  void tell_event(EventKind kind, pb::Event event, const Who& who);
+  void append(EventKind kind, pb::Event event);
   void count(const pb::Event& event, int by);
-  std::size_t most_of(const std::string& kind) const;
+  std::size_t most_of(EventKind kind) const;
   const pb::Event* find(std::uint64_t number) const;
 
   const Runs& runs_;
@@ -61,9 +62,9 @@ class EventLog : Room {
   Changes<std::uint64_t> changes_{context.journal, Kind::kEvent,
                                   [this](std::uint64_t number) { return find(number); }};
   std::uint64_t next_ = 1;
-  std::map<std::string, std::size_t> of_kind_;              // of events_
-  std::map<std::string, std::size_t> of_node_;              // of those that name one
-  std::map<std::string, std::map<Who, Repeated>> repeats_;  // by kind
+  std::map<std::string, std::size_t> of_kind_;  // of events_
+  std::map<std::string, std::size_t> of_node_;  // of those that name one
+  std::map<EventKind, std::map<Who, Repeated>> repeats_;
 };
 
 }  // namespace skerry::coordinator

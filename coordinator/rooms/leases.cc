@@ -11,7 +11,8 @@ void Leases::resume_if_lapsed(Expert& expert, const Node& node) {
   if (!expert.lease->lapsed) return;
   state(expert).lapsed = false;
   context.must_reschedule = true;
-  events_.tell("lease_resumed", "its holder came back before anybody else had it: nothing is lost",
+  events_.tell(EventKind::kLeaseResumed,
+               "its holder came back before anybody else had it: nothing is lost",
                node.record->name(), &expert, expert.step());
 }
 
@@ -20,7 +21,7 @@ void Leases::resume_all(Node& node, std::uint32_t slots) {
     Expert& expert = runs_.at(id);
     if (expert.record->lease().slot() >= slots) {
       release(
-          expert, "lease_lost",
+          expert, EventKind::kLeaseLost,
           text(node.record->name(), " has no slot ", expert.record->lease().slot(), " any more"));
     } else {
       resume_if_lapsed(expert, node);
@@ -34,21 +35,21 @@ void Leases::lapse_all(const Node& node, const std::string& reason) {
     if (expert.lease->lapsed) continue;
     state(expert).lapsed = true;
     context.must_reschedule = true;
-    lost_.push_back({expert.id(), "lease_lost", node.record->name(), reason});
+    lost_.push_back({expert.id(), EventKind::kLeaseLost, node.record->name(), reason});
   }
 }
 
 void Leases::end_finished(Expert& expert) {
   Run& run = runs_.of(expert);
   if (!expert.has_lease() || !run.is_at_target(expert)) return;
-  release(expert, "expert_done", text("step ", expert.step(), " was the last"));
+  release(expert, EventKind::kExpertDone, text("step ", expert.step(), " was the last"));
   if (run.active() && run.is_all_at_target())
     runs_.set_wanted(run, stored::WANTED_DONE,
                      text("every expert has reached step ", expert.step()));
 }
 
 void Leases::avoid(Expert& expert, const Node& node) {
-  state(expert).avoid[node.record->id()] = {node.record->incarnation(), now.boot + config.avoid};
+  state(expert).avoid[node.id()] = {node.record->incarnation(), now.boot + config.avoid};
 }
 
 bool Leases::may_renew(const Expert& expert) const {
@@ -74,12 +75,12 @@ void Leases::batch_numbered() {
   }
 }
 
-void Leases::release(Expert& expert, const std::string& kind, const std::string& reason) {
-  Node& node = roster_.at(expert.record->lease().node());
+void Leases::release(Expert& expert, EventKind kind, const std::string& reason) {
+  Node& node = roster_.at(expert.holder());
   commits_.drop_pending(expert);
   node.leases.edit().erase(expert.id());
-  roster_.assignment_changed(node.record->id());
-  expert.record.change().set_last_node(node.record->id());
+  roster_.assignment_changed(node.id());
+  expert.record.change().set_last_node(node.id().str());
   expert.record.change().clear_lease();
   state(expert).lapsed = state(expert).yield = state(expert).asked_back = false;
   context.must_reschedule = true;
@@ -87,8 +88,7 @@ void Leases::release(Expert& expert, const std::string& kind, const std::string&
   roster_.check_drained(node);
 }
 
-void Leases::release_all(Node& node, const std::string& kind, const std::string& reason,
-                         bool raise) {
+void Leases::release_all(Node& node, EventKind kind, const std::string& reason, bool raise) {
   for (const ExpertId& id : std::set(*node.leases)) {
     Expert& expert = runs_.at(id);
     if (raise) overtake(expert);
@@ -99,24 +99,23 @@ void Leases::release_all(Node& node, const std::string& kind, const std::string&
 
 void Leases::overtake(Expert& expert) {
   constexpr std::size_t kRemembered = 16;
-  state(expert).overtaken.emplace_back(expert.record->lease().node(), expert.record->epoch());
+  state(expert).overtaken.emplace_back(expert.holder(), expert.epoch());
   if (expert.lease->overtaken.size() > kRemembered) state(expert).overtaken.pop_front();
 }
 
 void Leases::tell_overtaken(const Node& node, const pb::SlotStatus& status) {
-  Expert* expert = runs_.find_expert(status.run(), status.expert());
+  Expert* expert = runs_.find_expert(RunId(status.run()), status.expert());
   if (expert == nullptr) return;
-  if (std::erase(state(*expert).overtaken,
-                 std::pair(node.record->id(), std::uint64_t{status.epoch()})) == 0)
-    return;
+  const Epoch epoch(status.epoch());
+  if (std::erase(state(*expert).overtaken, std::pair(node.id(), epoch)) == 0) return;
   commits_.tell_fenced(
-      *expert, node, status.epoch(), status.step(),
-      text("it still trained at step ", status.step(), " of epoch ", Epoch(status.epoch()),
-           ", but epoch ", Epoch(expert->record->epoch()), " is current: that work is discarded"));
+      *expert, node, epoch, status.step(),
+      text("it still trained at step ", status.step(), " of epoch ", epoch, ", but epoch ",
+           expert->epoch(), " is current: that work is discarded"));
 }
 
 void Leases::raise_epoch(Expert& expert) {
-  const Epoch epoch(expert.record->epoch());
+  const Epoch epoch = expert.epoch();
   const std::uint64_t counter =
       std::max(epoch.counter() + 1, static_cast<std::uint64_t>(context.meta->restored_unix_ms()));
   expert.record.change().set_epoch(
@@ -126,10 +125,9 @@ void Leases::raise_epoch(Expert& expert) {
 void Leases::end_leases_of_old_generations() {
   for (auto& [id, run] : runs_.all()) {
     for (Expert& expert : run.experts) {
-      if (!expert.has_lease() ||
-          Epoch(expert.record->epoch()).generation() == context.meta->generation())
+      if (!expert.has_lease() || expert.epoch().generation() == context.meta->generation())
         continue;
-      release(expert, "lease_lost", "the coordinator was restored from a backup");
+      release(expert, EventKind::kLeaseLost, "the coordinator was restored from a backup");
       raise_epoch(expert);
     }
   }
@@ -138,7 +136,7 @@ void Leases::end_leases_of_old_generations() {
 void Leases::go_beyond(const std::string& node, std::uint64_t seen) {
   if (seen <= context.meta->generation() || seen >= context.generations_end()) return;
   context.meta.change().set_generation(static_cast<std::uint32_t>(seen) + 1);
-  events_.tell("generation_raised",
+  events_.tell(EventKind::kGenerationRaised,
                text("it has seen epochs of generation ", seen,
                     ": a later backup was restored before; they are of generation ",
                     context.meta->generation(), " from here on"),
@@ -161,7 +159,7 @@ void Leases::expire() {
                                     human_duration(now.boot - node.session->seen));
     if (node.record->present()) {
       roster_.depart(node, false);
-      events_.tell("node_lost", reason, node.record->name());
+      events_.tell(EventKind::kNodeLost, reason, node.record->name());
     }
     // Also of a node that was lost before this start: that its leases had
     // lapsed is not remembered.
@@ -172,10 +170,10 @@ void Leases::expire() {
 // A closed connection without a reconnect: sooner than silence, and bounded,
 // since many at once are rather the network.
 void Leases::end_early() {
-  const std::vector<std::string> unreturned = roster_.take_unreturned();
+  const std::vector<NodeId> unreturned = roster_.take_unreturned();
   if (unreturned.empty()) return;
   std::size_t left = early_ends_left();
-  for (const std::string& id : unreturned) {
+  for (const NodeId& id : unreturned) {
     Node& node = roster_.at(id);
     if (left == 0) continue;
     --left;
@@ -184,7 +182,7 @@ void Leases::end_early() {
     const std::string reason =
         text(node.record->name(), " closed its connection and did not come back within ",
              human_duration(config.reconnect));
-    events_.tell("node_lost", reason, node.record->name());
+    events_.tell(EventKind::kNodeLost, reason, node.record->name());
     lapse_all(node, reason);
   }
 }
@@ -207,7 +205,7 @@ pb::Assignment Leases::assignment_of(const Node& node) const {
   pb::Assignment assignment;
   assignment.set_version(node.session->version);
   for (const ExpertId& id : *node.leases) {
-    const Run& run = runs_.at(id.run.str());
+    const Run& run = runs_.at(id.run);
     const Expert& expert = run.experts[id.index];
     auto& slot = *assignment.add_slots();
     slot.set_slot(expert.record->lease().slot());

@@ -63,9 +63,8 @@ class Leases : Room {
   // Logs that a node trains an expert it has lost. The node discards that work
   // by itself.
   void tell_overtaken(const Node& node, const pb::SlotStatus& status);
-  void release(Expert& expert, const std::string& kind, const std::string& reason);
-  void release_all(Node& node, const std::string& kind, const std::string& reason,
-                   bool raise_epoch);
+  void release(Expert& expert, EventKind kind, const std::string& reason);
+  void release_all(Node& node, EventKind kind, const std::string& reason, bool raise_epoch);
   // Releases an expert that reached its target; the last one ends its run.
   void end_finished(Expert& expert);
   void raise_epoch(Expert& expert);
@@ -82,7 +81,7 @@ class Leases : Room {
   // schedule has decided what comes next.
   struct Lost {
     ExpertId expert;
-    std::string kind;
+    EventKind kind;
     std::string node;
     std::string reason;
   };

@@ -6,7 +6,7 @@
 namespace skerry::coordinator {
 
 void Machine::object_stored(const ObjectStored& event) {
-  if (objects.store(event)) tell_of_object(*this, "object_mended", event.manifest);
+  if (objects.store(event)) tell_of_object(*this, EventKind::kObjectMended, event.manifest);
   for (auto& [id, run] : runs.all()) {
     for (Expert& expert : run.experts) {
       if (expert.commit->pending && expert.commit->pending->manifest == event.manifest)

@@ -110,8 +110,9 @@ void Objects::disk_is_full(std::uint64_t needed) {
   const bool told = disk_lacks_ > 0;
   disk_lacks_ = std::max(disk_lacks_, needed);
   if (told) return;
-  events_.tell("disk_full", text("the coordinator's disk has ", human_bytes(*disk_free_), " free, ",
-                                 human_bytes(needed), " are needed: commits wait for room"));
+  events_.tell(EventKind::kDiskFull,
+               text("the coordinator's disk has ", human_bytes(*disk_free_), " free, ",
+                    human_bytes(needed), " are needed: commits wait for room"));
 }
 
 void Objects::disk_measured(std::uint64_t bytes) {
@@ -119,7 +120,8 @@ void Objects::disk_measured(std::uint64_t bytes) {
   if (bytes < config.reserve_bytes) disk_is_full(config.reserve_bytes);
   if (disk_lacks_ == 0 || bytes < disk_lacks_) return;
   disk_lacks_ = 0;
-  events_.tell("disk_room", text("the coordinator's disk has ", human_bytes(bytes), " free again"));
+  events_.tell(EventKind::kDiskRoom,
+               text("the coordinator's disk has ", human_bytes(bytes), " free again"));
 }
 
 bool Objects::store(const ObjectStored& event) {

@@ -11,9 +11,10 @@ void Roster::begin_recall() {
   if (!context.recalls()) return;
   recall_until_ = now.boot + config.recall_limit;
   recovery_until_ = recovery_limit_ = recall_until_;
-  events_.tell("recalling", text("this coordinator was restored: for up to ",
-                                 human_duration(config.recall_limit),
-                                 " it answers nobody, and asks nodes what it had revoked"));
+  events_.tell(
+      EventKind::kRecallBegun,
+      text("this coordinator was restored: for up to ", human_duration(config.recall_limit),
+           " it answers nobody, and asks nodes what it had revoked"));
 }
 
 void Roster::check_recall() {
@@ -38,14 +39,14 @@ void Roster::check_recall() {
 // time to say Hello.
 void Roster::end_recall(const std::string& reason) {
   context.meta.change().set_recalls_revocations(false);
-  events_.tell("recalled", reason);
+  events_.tell(EventKind::kRecalled, reason);
   for (const auto& [key, body] : std::exchange(readmitted_, {})) {
-    if (revoked_keys_.contains(body.node_id()) || nodes_.contains(body.node_id()) ||
-        nodes_.size() >= config.nodes)
+    const NodeId id(body.node_id());
+    if (revoked_keys_.contains(id) || nodes_.contains(id) || nodes_.size() >= config.nodes)
       continue;
-    const Node& node = admit(NodeId(body.node_id()), body.ed25519_key(), body.x25519_key(),
-                             body.role(), body.name());
-    events_.tell("readmitted", "by its certificate, since the restored state did not know it",
+    const Node& node = admit(id, body.ed25519_key(), body.x25519_key(), body.role(), body.name());
+    events_.tell(EventKind::kReadmitted,
+                 "by its certificate, since the restored state did not know it",
                  node.record->name());
   }
   for (auto& [id, node] : nodes_) session(node).seen = now.boot;
@@ -60,11 +61,11 @@ const pb::CertificateBody* Roster::find_readmitted(const std::string& x25519) co
 }
 
 void Roster::gave_back(const std::vector<NodeId>& holders) {
-  for (const NodeId& id : holders) recalled_.insert(id.str());
+  recalled_.insert(holders.begin(), holders.end());
 }
 
 void Roster::revoke_unknown(const NodeId& id, const std::string& reason) {
-  if (revoked_keys_.contains(id.str())) return;
+  if (revoked_keys_.contains(id)) return;
   stored::RevokedKey revoked;
   revoked.set_node(id.str());
   revoked_keys_.insert({Tracked(std::move(revoked))});
@@ -74,7 +75,7 @@ void Roster::revoke_unknown(const NodeId& id, const std::string& reason) {
     effects.roster.push_back({id, let_in->first, let_in->second.role(), false});
     readmitted_.erase(let_in);
   }
-  events_.tell("revoked", text("key ", id.str().substr(0, 12), ", ", reason));
+  events_.tell(EventKind::kRevoked, text("key ", id.str().substr(0, 12), ", ", reason));
 }
 
 // By the certificate that it was given before the state was lost. While
@@ -86,7 +87,7 @@ Result<pb::Certificate> Roster::readmit(const EnrolReceived& event, const NodeId
   const bool is_own = body.node_id() == id.str() && body.x25519_key() == event.key &&
                       body.ed25519_key() == event.request.ed25519_key();
   if (!is_own) return fail(ErrorCode::kUnauthorised, "the certificate is another key's");
-  const auto known = nodes_.find(id.str());
+  const auto known = nodes_.find(id);
   if (context.recalls()) {
     if (known != nodes_.end()) return fail(ErrorCode::kUnavailable, kRecalling);
     if (readmitted_.size() < config.nodes && readmitted_.emplace(event.key, body).second)
@@ -99,8 +100,8 @@ Result<pb::Certificate> Roster::readmit(const EnrolReceived& event, const NodeId
   }
   TRY(make_room());
   const Node& node = admit(id, body.ed25519_key(), body.x25519_key(), body.role(), body.name());
-  events_.tell("readmitted", "by its certificate, since the restored state did not know it",
-               node.record->name());
+  events_.tell(EventKind::kReadmitted,
+               "by its certificate, since the restored state did not know it", node.record->name());
   return node.record->certificate();
 }
 

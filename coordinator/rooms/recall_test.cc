@@ -283,10 +283,10 @@ TEST_F(Orphans, AreListedToldOnceAndLeftAlone) {
 TEST_F(Orphans, OnlyAPersonWithdrawsOneAndThatLasts) {
   hear();
   named(harness, &pb::AdminRequest::mutable_run_delete, "fashion");
-  EXPECT_EQ(harness.core().deleted_runs(), std::set<std::string>{id});
+  EXPECT_EQ(harness.core().deleted_runs(), std::set<RunId>{RunId(id)});
   EXPECT_TRUE(listed(harness).empty());
   harness.restart();
-  EXPECT_EQ(harness.core().deleted_runs(), std::set<std::string>{id});
+  EXPECT_EQ(harness.core().deleted_runs(), std::set<RunId>{RunId(id)});
   hear();
   EXPECT_TRUE(listed(harness).empty()) << "an older record of it turned up";
   harness.now.unix_ms += harness.config.deleted_run_age / std::chrono::milliseconds(1) + 1;
@@ -395,12 +395,12 @@ TEST_F(Orphans, NameALaterHeadThatNobodyGivesBack) {
 }
 
 TEST_F(Orphans, PassOverALaterHeadWhoseBytesDoNotFollowOnTheAcknowledged) {
-  claim(31, [](ObjectFacts& made) { made.run = "r-of another"; });
+  claim(31, [](ObjectFacts& made) { made.run = RunId("r-of another"); });
   claim(32, [](ObjectFacts& made) { made.expert = 1; });
   claim(33, [](ObjectFacts& made) { made.step = 34; });
   claim(35, [](ObjectFacts& made) { made.parent.reset(); });
-  claim(36, [](ObjectFacts& made) { made.epoch -= 1; });
-  claim(37, [](ObjectFacts& made) { made.epoch = Epoch(60'000, 1).value(); });
+  claim(36, [](ObjectFacts& made) { made.epoch = Epoch(made.epoch.value() - 1); });
+  claim(37, [](ObjectFacts& made) { made.epoch = Epoch(60'000, 1); });
   claim(1000);  // beyond the run's last step
   claim(38);
   heads.back().record.set_epoch(facts.experts[0].epoch() - 1);

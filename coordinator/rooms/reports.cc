@@ -24,23 +24,24 @@ const char* words(const pb::EngineReport& report) {
 }  // namespace
 
 void Leases::return_lease(const Node& node, const pb::ReturnLease& returned) {
-  Expert* expert = runs_.find_expert(returned.run(), returned.expert());
-  if (expert != nullptr && expert->is_held_by(node, returned.epoch())) {
-    const Run& run = runs_.at(returned.run());
+  Expert* expert = runs_.find_expert(RunId(returned.run()), returned.expert());
+  if (expert != nullptr && expert->is_held_by(node, Epoch(returned.epoch()))) {
+    const Run& run = runs_.of(*expert);
     const bool asked = expert->lease->asked_back || node.record->draining() ||
                        node.session->self_draining || !run.active();
     // Given back unasked: it cannot train this one, so another node is tried
     // before it.
     if (!asked) avoid(*expert, node);
     const std::string& reason = expert->lease->yield ? expert->lease->why : returned.reason();
-    release(*expert, "lease_returned", reason.empty() ? "it gave no reason" : std::string(reason));
+    release(*expert, EventKind::kLeaseReturned,
+            reason.empty() ? "it gave no reason" : std::string(reason));
   }
 }
 
 void Leases::engine_report(const Node& node, const pb::EngineReport& report) {
-  Expert* expert = runs_.find_expert(report.run(), report.expert());
+  Expert* expert = runs_.find_expert(RunId(report.run()), report.expert());
   const std::string digest = blake2b(report.SerializeAsString()).raw();
-  if (expert != nullptr && expert->is_held_by(node, report.epoch()) &&
+  if (expert != nullptr && expert->is_held_by(node, Epoch(report.epoch())) &&
       report.attempt() == expert->record->attempt() && expert->lease->last_report != digest) {
     state(*expert).last_report = digest;
     std::string reason = text(words(report), ": ", report.reason());
@@ -48,14 +49,14 @@ void Leases::engine_report(const Node& node, const pb::EngineReport& report) {
       if (reason.size() + line.size() > protocol::kReasonBytes) break;
       reason += " | " + line;
     }
-    events_.tell("engine_failed", reason, node.record->name(), expert, expert->step());
+    events_.tell(EventKind::kEngineFailed, reason, node.record->name(), expert, expert->step());
     if (report.failure() == pb::EngineEvent::FAILURE_NON_FINITE) {
-      raise_attempt(runs_.at(report.run()), *expert, report.reason());
+      raise_attempt(runs_.of(*expert), *expert, report.reason());
     }
     // The report that uses up the attempts has returned the lease already.
     if (report.gives_up() && expert->has_lease()) {
       avoid(*expert, node);
-      release(*expert, "lease_returned",
+      release(*expert, EventKind::kLeaseReturned,
               text("it gave up: ", words(report), ": ", report.reason()));
     }
   }
@@ -66,12 +67,12 @@ void Leases::engine_report(const Node& node, const pb::EngineReport& report) {
 void Leases::raise_attempt(Run& run, Expert& expert, const std::string& reason) {
   commits_.drop_pending(expert);
   expert.record.change().set_attempt(expert.record->attempt() + 1);
-  roster_.assignment_changed(expert.record->lease().node());
+  roster_.assignment_changed(expert.holder());
   if (expert.record->attempt() - expert.record->attempt_at_commit() < config.attempts) return;
   const std::string why = text(run.job_name(expert.record->index()), " used up its ",
                                config.attempts, " attempts at step ", expert.step(), ": ", reason);
   if (run.active()) runs_.set_wanted(run, stored::WANTED_FAILED, why);
-  release(expert, "lease_returned", why);
+  release(expert, EventKind::kLeaseReturned, why);
 }
 
 }  // namespace skerry::coordinator

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "coordinator/core/keys.h"
 #include "coordinator/rooms/leases.h"
 
 namespace skerry::coordinator {
@@ -55,27 +54,25 @@ Schedule Leases::plan() const {
       if (!view.wanted) view.unwanted_because = unwanted_because(run, expert);
       view.turn_rounds = run.record->spec().turn_rounds();
       view.rounds_in_turn = expert.record->lease().rounds();
-      if (expert.held())
-        view.holder = SlotId{NodeId(expert.record->lease().node()), expert.record->lease().slot()};
+      if (expert.held()) view.holder = SlotId{expert.holder(), expert.record->lease().slot()};
       if (!expert.head().empty()) {
         const Hash head = *Hash::from_raw(expert.head());
-        const auto holds_head = [&](const std::string& node) {
+        const auto holds_head = [&](const NodeId& node) {
           const auto& held = roster_.at(node).replicas->held;
           const auto found = held.find(head);
           return found != held.end() && found->second.durable;
         };
-        for (const std::string& node : expert.copies->places) {
-          if (holds_head(node)) view.warm.insert(NodeId(node));
+        for (const NodeId& node : expert.copies->places) {
+          if (holds_head(node)) view.warm.insert(node);
         }
-        if (!expert.copies->spare.empty() && holds_head(expert.copies->spare))
-          view.warm.insert(NodeId(expert.copies->spare));
+        if (expert.copies->spare && holds_head(*expert.copies->spare))
+          view.warm.insert(*expert.copies->spare);
       }
-      view.last_node =
-          NodeId(expert.has_lease() ? expert.record->lease().node() : expert.record->last_node());
+      view.last_node = expert.has_lease() ? expert.holder() : NodeId(expert.record->last_node());
       for (const auto& [node, avoided] : expert.lease->avoid) {
         const Node* known = roster_.find(node);
         if (known != nullptr && known->record->incarnation() == avoided.incarnation) {
-          view.avoid.insert(NodeId(node));
+          view.avoid.insert(node);
         }
       }
       experts.push_back(std::move(view));
@@ -85,7 +82,7 @@ Schedule Leases::plan() const {
   for (const auto& [id, node] : roster_.all()) {
     if (!node.is_node() || (node.session->slots.empty() && node.leases->empty())) continue;
     SchedulableNode view;
-    view.id = NodeId(id);
+    view.id = id;
     view.name = node.record->name();
     for (std::uint32_t slot = 0; slot < node.session->slots.size(); ++slot)
       view.slots.push_back(slot);
@@ -129,29 +126,29 @@ void Leases::tell_lost() {
 
 void Leases::grant(Expert& expert, const Grant& granted) {
   if (expert.has_lease()) {  // lapsed: its holder is fenced from here on
-    const std::string before = expert.record->lease().node();
+    const NodeId before = expert.holder();
     overtake(expert);
     commits_.drop_pending(expert);
     roster_.at(before).leases.edit().erase(expert.id());
     roster_.assignment_changed(before);
     roster_.check_drained(roster_.at(before));
   }
-  Node& node = roster_.at(granted.slot.node.str());
+  Node& node = roster_.at(granted.slot.node);
   raise_epoch(expert);
   stored::Lease& lease = *expert.record.change().mutable_lease();
-  lease.set_node(granted.slot.node.str());
+  lease.set_node(node.id().str());
   lease.set_slot(granted.slot.slot);
   lease.set_incarnation(node.record->incarnation());
   lease.set_rounds(0);
-  expert.record.change().set_last_node(node.record->id());
+  expert.record.change().set_last_node(node.id().str());
   LeaseState& its = state(expert);
   its.lapsed = its.yield = its.asked_back = false;
   its.why = granted.reason;
   its.grant_batch = context.batch + 1;
   node.leases.edit().insert(expert.id());
   regranted_.insert(expert.id());
-  roster_.assignment_changed(node.record->id());
-  events_.tell("granted", granted.reason, node.record->name(), &expert, expert.step());
+  roster_.assignment_changed(node.id());
+  events_.tell(EventKind::kGranted, granted.reason, node.record->name(), &expert, expert.step());
 }
 
 void Leases::apply_yields(const Schedule& planned) {
@@ -163,7 +160,7 @@ void Leases::apply_yields(const Schedule& planned) {
       if (expert.lease->yield == wanted) continue;
       state(expert).yield = wanted;
       state(expert).asked_back |= wanted;
-      if (expert.has_lease()) roster_.assignment_changed(expert.record->lease().node());
+      if (expert.has_lease()) roster_.assignment_changed(expert.holder());
     }
   }
 }
@@ -183,7 +180,7 @@ void Leases::update_run_state(Run& run) {
     run.record.change().set_reason(reason);
   }
   run.record.change().set_state(state);
-  events_.tell_run(kRunState, text(state, reason.empty() ? "" : ": ", reason), run);
+  events_.tell_run(EventKind::kRunState, text(state, reason.empty() ? "" : ": ", reason), run);
 }
 
 }  // namespace skerry::coordinator

@@ -5,7 +5,6 @@
 
 #include "base/clean_text.h"
 #include "base/text.h"
-#include "coordinator/core/keys.h"
 #include "protocol/limits.h"
 
 namespace skerry::coordinator {
@@ -25,7 +24,7 @@ Result<void> check_version(const pb::Version& version) {
 
 }  // namespace
 
-const Node* Roster::find(const std::string& id) const {
+const Node* Roster::find(const NodeId& id) const {
   const auto found = nodes_.find(id);
   return found == nodes_.end() ? nullptr : &found->second;
 }
@@ -46,7 +45,7 @@ std::size_t Roster::start() {
     if (!node.record->present() && node.record->gone_unix_ms() == 0)
       node.record.change().set_gone_unix_ms(now.unix_ms);
     if (!node.record->revoked())
-      effects.roster.push_back({NodeId(id), node.record->x25519_key(), node.record->role(), true});
+      effects.roster.push_back({id, node.record->x25519_key(), node.record->role(), true});
   }
   const auto dialling = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(
       2 * static_cast<double>(awaited_.size()) / config.dials_per_second));
@@ -82,15 +81,14 @@ Result<void> Roster::connect(Node& node, const Received& event) {
     }
   }
   if (!peers_.contains(event.connection)) {
-    const NodeId id(node.record->id());
     const auto of_person =
-        node.is_node()
-            ? 0
-            : std::ranges::count_if(peers_, [&](const auto& peer) { return peer.second == id; });
+        node.is_node() ? 0 : std::ranges::count_if(peers_, [&](const auto& peer) {
+          return peer.second == node.id();
+        });
     if (peers_.size() >= config.connections ||
         static_cast<std::size_t>(of_person) >= config.connections_of_person)
       return fail(ErrorCode::kExhausted, "too many connections");
-    peers_[event.connection] = id;
+    peers_[event.connection] = node.id();
   }
   if (!node.is_node()) return {};
   if (!here.connection.empty() && is_other) {
@@ -111,10 +109,9 @@ void Roster::describe(Node& node, const Received& event) {
 }
 
 void Roster::arrive(Node& node, const pb::Hello& hello) {
-  const std::string& id = node.record->id();
-  closing_.erase(id);
+  closing_.erase(node.id());
   session(node).seen = now.boot;
-  if (awaited_.erase(id) > 0 && now.boot < recovery_until_)
+  if (awaited_.erase(node.id()) > 0 && now.boot < recovery_until_)
     recovery_until_ = std::clamp(now.boot + config.arrival_pause, recovery_until_, recovery_limit_);
   session(node).slots.assign(hello.slots().begin(), hello.slots().end());
   context.must_reschedule = true;
@@ -139,7 +136,7 @@ void Roster::appear(Node& node, const std::string& reason) {
   node.record.change().set_present(true);
   node.record.change().set_left(false);
   node.record.change().clear_gone_unix_ms();
-  events_.tell(kNodeJoined, reason, node.record->name());
+  events_.tell(EventKind::kNodeJoined, reason, node.record->name());
 }
 
 bool Roster::beat(Node& node, const pb::Heartbeat& beat) {
@@ -165,7 +162,7 @@ bool Roster::beat(Node& node, const pb::Heartbeat& beat) {
 void Roster::close(const ConnectionId& connection) {
   const auto peer = peers_.find(connection);
   if (peer == peers_.end()) return;
-  const auto known = nodes_.find(peer->second.str());
+  const auto known = nodes_.find(peer->second);
   peers_.erase(peer);
   if (known == nodes_.end()) return;
   Node& node = known->second;
@@ -173,11 +170,11 @@ void Roster::close(const ConnectionId& connection) {
   session(node).connection.clear();
   if (!node.record->present()) return;
   if (has_drained(node)) return leave(node);
-  closing_[node.record->id()] = now.boot;
+  closing_[node.id()] = now.boot;
 }
 
-std::vector<std::string> Roster::take_unreturned() {
-  std::vector<std::string> unreturned;
+std::vector<NodeId> Roster::take_unreturned() {
+  std::vector<NodeId> unreturned;
   std::erase_if(closing_, [&](const auto& each) {
     if (now.boot - each.second < config.reconnect) return false;
     if (nodes_.at(each.first).session->connection.empty()) unreturned.push_back(each.first);
@@ -197,7 +194,7 @@ bool Roster::has_drained(const Node& node) {
 
 void Roster::leave(Node& node) {
   depart(node, true);
-  events_.tell("node_left", "it gave its work back and left", node.record->name());
+  events_.tell(EventKind::kNodeLeft, "it gave its work back and left", node.record->name());
 }
 
 void Roster::depart(Node& node, bool left) {
@@ -205,23 +202,23 @@ void Roster::depart(Node& node, bool left) {
   node.record.change().set_left(left);
   node.record.change().set_gone_unix_ms(now.unix_ms);
   session(node).status.clear();
-  closing_.erase(node.record->id());
+  closing_.erase(node.id());
 }
 
 // Nodes that nothing names any more and that have been gone for so long, the
 // longest first. A revoked key is never among them, nor is the author of a
 // checkpoint that is kept.
-std::vector<std::string> Roster::forgettable(std::int64_t gone_ms) const {
-  std::set<std::string> authors;
+std::vector<NodeId> Roster::forgettable(std::int64_t gone_ms) const {
+  std::set<NodeId> authors;
   for (const auto& [id, run] : runs_.all()) {
     for (const Expert& expert : run.experts) {
       for (const stored::Checkpoint& checkpoint : expert.record->checkpoints())
-        authors.insert(checkpoint.node());
+        authors.emplace(checkpoint.node());
     }
   }
-  std::set<std::string> connected;  // people too, one of whom may have become a node
-  for (const auto& [connection, id] : peers_) connected.insert(id.str());
-  std::vector<std::pair<std::int64_t, std::string>> gone;
+  std::set<NodeId> connected;  // people too, one of whom may have become a node
+  for (const auto& [connection, id] : peers_) connected.insert(id);
+  std::vector<std::pair<std::int64_t, NodeId>> gone;
   for (const auto& [id, node] : nodes_) {
     const stored::Node& record = *node.record;
     const bool is_here =
@@ -233,7 +230,7 @@ std::vector<std::string> Roster::forgettable(std::int64_t gone_ms) const {
       gone.emplace_back(record.gone_unix_ms(), id);
   }
   std::ranges::sort(gone);
-  std::vector<std::string> ids;
+  std::vector<NodeId> ids;
   for (auto& [since, id] : gone) ids.push_back(std::move(id));
   return ids;
 }
@@ -245,14 +242,14 @@ void Roster::asked_again(Node& node) {
 }
 
 void Roster::forget_gone(std::int64_t gone_ms, std::size_t most) {
-  std::vector<std::string> ids = forgettable(gone_ms);
+  std::vector<NodeId> ids = forgettable(gone_ms);
   if (ids.size() > most) ids.resize(most);
   if (ids.empty()) return;
   std::string names;
-  for (const std::string& id : ids) {
+  for (const NodeId& id : ids) {
     const stored::Node& record = *nodes_.at(id).record;
     if (names.size() < kNamesTold) names += text(names.empty() ? "" : ", ", record.name());
-    effects.roster.push_back({NodeId(id), record.x25519_key(), record.role(), false});
+    effects.roster.push_back({id, record.x25519_key(), record.role(), false});
     ids_.erase(record.name());
     ids_of_keys_.erase(record.x25519_key());
     closing_.erase(id);
@@ -260,7 +257,7 @@ void Roster::forget_gone(std::int64_t gone_ms, std::size_t most) {
     reversioned_.erase(id);
     nodes_.erase(id);
   }
-  events_.tell("nodes_forgotten",
+  events_.tell(EventKind::kNodesForgotten,
                text(ids.size(), ids.size() == 1 ? " node was" : " nodes were", " gone for over ",
                     human_duration(std::chrono::milliseconds(gone_ms)),
                     ", and come back by their certificates: ", names,
@@ -284,8 +281,7 @@ std::string Roster::unusable_because(const Node& node) const {
 std::string Roster::state(const Node& node) const {
   if (node.record->revoked()) return "revoked";
   if (node.record->left()) return "left";
-  if (node.is_node() && (!node.record->present() || closing_.contains(node.record->id())))
-    return "lost";
+  if (node.is_node() && (!node.record->present() || closing_.contains(node.id()))) return "lost";
   if (node.record->draining() || node.session->self_draining) return "draining";
   if (node.record->cordoned()) return "cordoned";
   return node.leases->empty() ? "ready" : "training";
@@ -297,7 +293,7 @@ void Roster::check_drained(Node& node) {
       node.session->drained_told)
     return;
   session(node).drained_told = true;
-  events_.tell("drained",
+  events_.tell(EventKind::kDrained,
                node.session->self_draining ? "it is going away and holds nothing any more"
                                            : "it holds nothing any more and stays cordoned",
                node.record->name());
@@ -309,7 +305,7 @@ void Roster::check_drained(Node& node) {
 void Roster::cordon(Node& node, bool cordoned) {
   node.record.change().set_cordoned(cordoned);
   if (!cordoned) node.record.change().set_draining(false);
-  events_.tell(cordoned ? "cordoned" : "uncordoned",
+  events_.tell(cordoned ? EventKind::kCordoned : EventKind::kUncordoned,
                cordoned ? "it is given nothing new" : "it may be given work again",
                node.record->name());
   context.must_reschedule = true;
@@ -319,7 +315,7 @@ void Roster::drain(Node& node) {
   node.record.change().set_draining(true);
   node.record.change().set_cordoned(true);
   session(node).drained_told = false;
-  events_.tell("draining", text(node.leases->size(), " leases end at their next commits"),
+  events_.tell(EventKind::kDraining, text(node.leases->size(), " leases end at their next commits"),
                node.record->name());
   context.must_reschedule = true;
 }
@@ -327,7 +323,8 @@ void Roster::drain(Node& node) {
 void Roster::evict(Node& node) {
   node.record.change().set_cordoned(true);
   node.record.change().set_draining(false);
-  events_.tell("evicted", "its work since the last commits is discarded; it stays cordoned",
+  events_.tell(EventKind::kEvicted,
+               "its work since the last commits is discarded; it stays cordoned",
                node.record->name());
 }
 
@@ -335,10 +332,10 @@ void Roster::revoke(Node& node, const std::string& reason) {
   const stored::Node& record = *node.record;
   node.record.change().set_revoked(true);
   depart(node, false);
-  events_.tell("revoked", reason, record.name());
-  effects.roster.push_back({NodeId(record.id()), record.x25519_key(), record.role(), false});
+  events_.tell(EventKind::kRevoked, reason, record.name());
+  effects.roster.push_back({node.id(), record.x25519_key(), record.role(), false});
   std::erase_if(peers_, [&](const auto& peer) {
-    if (peer.second.str() != record.id()) return false;
+    if (peer.second != node.id()) return false;
     effects.disconnects.push_back(peer.first);
     return true;
   });
@@ -366,7 +363,7 @@ void Roster::keep_log(Node& node, const pb::NodeLog& log) {
   here.log_ready = true;
 }
 
-void Roster::assignment_changed(const std::string& id) {
+void Roster::assignment_changed(const NodeId& id) {
   Session& here = session(nodes_.at(id));
   if (!reversioned_.insert(id).second) return;
   if (here.version_batch <= context.persisted) here.told_version = here.version;
@@ -375,20 +372,20 @@ void Roster::assignment_changed(const std::string& id) {
 
 std::uint64_t Roster::durable_version(const Node& node) const {
   const bool is_durable =
-      node.session->version_batch <= context.persisted && !reversioned_.contains(node.record->id());
+      node.session->version_batch <= context.persisted && !reversioned_.contains(node.id());
   return is_durable ? node.session->version : node.session->told_version;
 }
 
 void Roster::batch_numbered() {
-  for (const std::string& id : std::exchange(reversioned_, {}))
+  for (const NodeId& id : std::exchange(reversioned_, {}))
     session(nodes_.at(id)).version_batch = context.batch;
 }
 
 std::string Roster::load(stored::Node record) {
   if (record.x25519_key().size() != 32) return "its key has not 32 bytes";
-  if (!ids_.emplace(record.name(), record.id()).second) return "its name is another node's";
-  if (!ids_of_keys_.emplace(record.x25519_key(), record.id()).second)
-    return "its key is another node's";
+  const NodeId id(record.id());
+  if (!ids_.emplace(record.name(), id).second) return "its name is another node's";
+  if (!ids_of_keys_.emplace(record.x25519_key(), id).second) return "its key is another node's";
   nodes_.load({.record = Tracked(std::move(record))});
   return "";
 }

@@ -25,16 +25,16 @@ class Roster : Room {
 
   const Table<Node>& all() const { return nodes_; }
   Table<Node>& all() { return nodes_; }
-  const Node& at(const std::string& id) const { return nodes_.at(id); }
-  Node& at(const std::string& id) { return nodes_.at(id); }
-  const Node* find(const std::string& id) const;
-  Node* find(const std::string& id) { return const_cast<Node*>(std::as_const(*this).find(id)); }
+  const Node& at(const NodeId& id) const { return nodes_.at(id); }
+  Node& at(const NodeId& id) { return nodes_.at(id); }
+  const Node* find(const NodeId& id) const;
+  Node* find(const NodeId& id) { return const_cast<Node*>(std::as_const(*this).find(id)); }
   const Node* find_key(const std::string& x25519) const;
   Node* find_key(const std::string& x25519) {
     return const_cast<Node*>(std::as_const(*this).find_key(x25519));
   }
-  const std::map<std::string, std::string>& ids() const { return ids_; }  // by name
-  const Peers& peers() const { return peers_; }                           // that have sent Hello
+  const std::map<std::string, NodeId>& ids() const { return ids_; }  // by name
+  const Peers& peers() const { return peers_; }                      // that have sent Hello
   const Table<Plain<stored::RevokedKey>>& revoked_keys() const { return revoked_keys_; }
   bool is_live(const Node& node) const;
   static bool has_drained(const Node& node);
@@ -48,7 +48,7 @@ class Roster : Room {
   // holder had time to reconnect (Config::arrival_pause).
   bool is_recovering() const { return now.boot < recovery_until_; }
   // Whether it was present before the start and has not reconnected.
-  bool is_awaited(const std::string& id) const { return awaited_.contains(id); }
+  bool is_awaited(const NodeId& id) const { return awaited_.contains(id); }
   // The coordinator stalled for `lag`: extends the nodes' deadlines by it, and
   // ignores the connections that closed.
   void excuse(Duration lag);
@@ -77,7 +77,7 @@ class Roster : Room {
   void close(const ConnectionId& connection);
   // RETURNS: nodes whose connection closed and that did not reconnect within
   // Config::reconnect; each one once.
-  std::vector<std::string> take_unreturned();
+  std::vector<NodeId> take_unreturned();
   // RETURNS: when the next of them is due, or `latest` if that is earlier.
   Duration next_unreturned(Duration latest) const;
   // The node announced that it leaves, and it holds no lease.
@@ -109,7 +109,7 @@ class Roster : Room {
   void revoke_unknown(const NodeId& id, const std::string& reason);
 
   // ---- Versions of assignments
-  void assignment_changed(const std::string& id);
+  void assignment_changed(const NodeId& id);
   // RETURNS: the newest durable version.
   std::uint64_t durable_version(const Node& node) const;
   // RETURNS: the last version given to an assignment or a log request; later
@@ -126,7 +126,7 @@ class Roster : Room {
   static Session& session(Node& node) { return node.session.edit(); }
   Result<Plain<stored::Token>*> usable_token(const pb::EnrolRequest& request);
   Result<void> make_room();
-  std::vector<std::string> forgettable(std::int64_t gone_ms) const;
+  std::vector<NodeId> forgettable(std::int64_t gone_ms) const;
   void asked_again(Node& node);
   void end_recall(const std::string& reason);
   Result<pb::Certificate> readmit(const EnrolReceived& event, const NodeId& id);
@@ -134,21 +134,21 @@ class Roster : Room {
   EventLog& events_;
   const Runs& runs_;
   Table<Node> nodes_{context.journal, Kind::kNode};
-  std::map<std::string, std::string> ids_;
-  std::map<std::string, std::string> ids_of_keys_;  // X25519
+  std::map<std::string, NodeId> ids_;
+  std::map<std::string, NodeId> ids_of_keys_;  // X25519
   Table<Plain<stored::Token>> tokens_{context.journal, Kind::kToken};
   Table<Plain<stored::RevokedKey>> revoked_keys_{context.journal,
                                                  Kind::kRevoked};  // not in the roster
   Peers peers_;
-  std::set<std::string> awaited_;
-  std::map<std::string, Duration> closing_;  // nodes whose connection closed, since when
+  std::set<NodeId> awaited_;
+  std::map<NodeId, Duration> closing_;  // nodes whose connection closed, since when
   Duration recovery_until_{};
   Duration recovery_limit_{};
   Duration recall_until_{};
-  std::set<std::string> recalled_;  // nodes that returned every revocation they hold
+  std::set<NodeId> recalled_;  // nodes that returned every revocation they hold
   std::map<std::string, pb::CertificateBody> readmitted_;  // by X25519
   std::uint64_t next_version_ = 0;
-  std::set<std::string> reversioned_;  // in this step
+  std::set<NodeId> reversioned_;  // in this step
 };
 
 }  // namespace skerry::coordinator

@@ -11,11 +11,11 @@ namespace skerry::coordinator {
 
 const Run* Runs::find(const std::string& name_or_id) const {
   const auto named_so = ids_.find(name_or_id);
-  const auto found = runs_.find(named_so == ids_.end() ? name_or_id : named_so->second);
+  const auto found = runs_.find(named_so == ids_.end() ? RunId(name_or_id) : named_so->second);
   return found == runs_.end() ? nullptr : &found->second;
 }
 
-const Expert* Runs::find_expert(const std::string& run, std::uint32_t index) const {
+const Expert* Runs::find_expert(const RunId& run, std::uint32_t index) const {
   const auto found = runs_.find(run);
   if (found == runs_.end() || index >= found->second.experts.size()) return nullptr;
   return &found->second.experts[index];
@@ -30,8 +30,8 @@ bool Runs::is_pending(const Hash& manifest) const {
 }
 
 Run& Runs::insert(Run run) {
-  ids_[run.record->spec().name()] = run.record->id();
   Run& inserted = runs_.insert(std::move(run));
+  ids_[inserted.record->spec().name()] = inserted.id();
   for (Expert& expert : inserted.experts) {
     expert.record.list_in(expert_changes_);
     expert.record.change();
@@ -39,7 +39,7 @@ Run& Runs::insert(Run run) {
   return inserted;
 }
 
-void Runs::erase(const std::string& id) {
+void Runs::erase(const RunId& id) {
   const Run& run = runs_.at(id);
   for (const Expert& expert : run.experts) expert_changes_.add(expert.id());
   remember_deletion(id, run.record->spec().name());
@@ -54,9 +54,9 @@ void Runs::set_wanted(Run& run, stored::Wanted wanted, const std::string& reason
   context.must_reschedule = true;
 }
 
-void Runs::remember_deletion(const std::string& id, const std::string& name) {
+void Runs::remember_deletion(const RunId& id, const std::string& name) {
   stored::DeletedRun deleted;
-  deleted.set_id(id);
+  deleted.set_id(id.str());
   deleted.set_name(name);
   deleted.set_unix_ms(now.unix_ms);
   deleted_.insert({Tracked(std::move(deleted))});
@@ -74,7 +74,7 @@ void Runs::forget_deletions() {
 }
 
 std::string Runs::load(stored::Run record) {
-  if (!ids_.emplace(record.spec().name(), record.id()).second) return "its name is another run's";
+  if (!ids_.emplace(record.spec().name(), id_of(record)).second) return "its name is another run's";
   if (record.wanted() == stored::WANTED_UNSPECIFIED) return "it has no state";
   Run run;
   run.experts.resize(record.experts());
@@ -92,7 +92,7 @@ std::string Runs::load(stored::Expert record) {
       return "checkpoints are out of order";
   }
   if (record.has_lease() && record.epoch() == 0) return "a lease without an epoch";
-  const auto run = runs_.find(record.run());
+  const auto run = runs_.find(RunId(record.run()));
   if (run == runs_.end()) return "its run is missing";
   if (record.index() >= run->second.experts.size()) return "its run has fewer experts";
   Expert& expert = run->second.experts[record.index()];
@@ -101,11 +101,11 @@ std::string Runs::load(stored::Expert record) {
   return "";
 }
 
-bool Expert::is_held_by(const Node& node, std::uint64_t epoch) const {
+bool Expert::is_held_by(const Node& node, Epoch of) const {
   if (!has_lease()) return false;
   const stored::Lease& its = record->lease();
-  return its.node() == node.record->id() && its.incarnation() == node.record->incarnation() &&
-         record->epoch() == epoch;
+  return its.node() == node.id().str() && its.incarnation() == node.record->incarnation() &&
+         epoch() == of;
 }
 
 std::string Run::job_name(std::uint32_t index) const {

@@ -20,21 +20,21 @@ class Runs : Room {
 
   const Table<Run>& all() const { return runs_; }
   Table<Run>& all() { return runs_; }
-  const std::map<std::string, std::string>& ids() const { return ids_; }  // by name
-  const Run& at(const std::string& id) const { return runs_.at(id); }
-  Run& at(const std::string& id) { return runs_.at(id); }
-  const Run& of(const Expert& expert) const { return runs_.at(expert.record->run()); }
-  Run& of(const Expert& expert) { return runs_.at(expert.record->run()); }
+  const std::map<std::string, RunId>& ids() const { return ids_; }  // by name
+  const Run& at(const RunId& id) const { return runs_.at(id); }
+  Run& at(const RunId& id) { return runs_.at(id); }
+  const Run& of(const Expert& expert) const { return runs_.at(expert.id().run); }
+  Run& of(const Expert& expert) { return runs_.at(expert.id().run); }
   const Run* find(const std::string& name_or_id) const;
   Run* find(const std::string& name_or_id) {
     return const_cast<Run*>(std::as_const(*this).find(name_or_id));
   }
-  const Expert* find_expert(const std::string& run, std::uint32_t index) const;
-  Expert* find_expert(const ExpertId& id) { return find_expert(id.run.str(), id.index); }
-  Expert* find_expert(const std::string& run, std::uint32_t index) {
+  const Expert* find_expert(const RunId& run, std::uint32_t index) const;
+  Expert* find_expert(const ExpertId& id) { return find_expert(id.run, id.index); }
+  Expert* find_expert(const RunId& run, std::uint32_t index) {
     return const_cast<Expert*>(std::as_const(*this).find_expert(run, index));
   }
-  Expert& at(const ExpertId& id) { return *find_expert(id.run.str(), id.index); }
+  Expert& at(const ExpertId& id) { return *find_expert(id.run, id.index); }
   // Calls visit(run, expert, checkpoint) for each checkpoint that is kept.
   template <class Visit>
   void visit_checkpoints(Visit visit) const {
@@ -50,11 +50,11 @@ class Runs : Room {
 
   Run& insert(Run run);
   // Erases the run and remembers its deletion.
-  void erase(const std::string& id);
+  void erase(const RunId& id);
   void set_wanted(Run& run, stored::Wanted wanted, const std::string& reason);
 
   const Table<Plain<stored::DeletedRun>>& deleted() const { return deleted_; }
-  void remember_deletion(const std::string& id, const std::string& name);
+  void remember_deletion(const RunId& id, const std::string& name);
   void forget_deletions();
 
   // REQUIRES: runs are loaded before experts.
@@ -70,10 +70,10 @@ class Runs : Room {
   Table<Run> runs_{context.journal, Kind::kRun};
   Table<Plain<stored::DeletedRun>> deleted_{context.journal, Kind::kDeleted};
   Changes<ExpertId> expert_changes_{context.journal, Kind::kExpert, [this](const ExpertId& id) {
-                                      const Expert* expert = find_expert(id.run.str(), id.index);
+                                      const Expert* expert = find_expert(id.run, id.index);
                                       return expert == nullptr ? nullptr : &*expert->record;
                                     }};
-  std::map<std::string, std::string> ids_;
+  std::map<std::string, RunId> ids_;
 };
 
 }  // namespace skerry::coordinator

@@ -40,7 +40,8 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
   const bool same = record.incarnation() == hello.incarnation();
   roster.arrive(node, hello);
   if (!same) {
-    leases.release_all(node, "lease_lost", text(record.name(), " was started again"), false);
+    leases.release_all(node, EventKind::kLeaseLost, text(record.name(), " was started again"),
+                       false);
     roster.restart(node, hello.incarnation());
     copies.restart(node);
   }
@@ -54,14 +55,14 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
   // What it offers of an epoch that is over is refused here already: it need
   // not be asked for a commit first.
   for (const pb::HeldLease& offered : hello.held()) {
-    Expert* expert = runs.find_expert(offered.run(), offered.expert());
-    if (expert == nullptr || offered.epoch() >= expert->record->epoch()) continue;
-    commits.tell_fenced(
-        *expert, node, offered.epoch(), offered.step(),
-        text("it offers step ", offered.step(), " of epoch ", Epoch(offered.epoch()),
-             ", but epoch ", Epoch(expert->record->epoch()), " is current"));
+    Expert* expert = runs.find_expert(RunId(offered.run()), offered.expert());
+    const Epoch epoch(offered.epoch());
+    if (expert == nullptr || epoch >= expert->epoch()) continue;
+    commits.tell_fenced(*expert, node, epoch, offered.step(),
+                        text("it offers step ", offered.step(), " of epoch ", epoch, ", but epoch ",
+                             expert->epoch(), " is current"));
   }
-  if (node.session->version == 0 || !same) roster.assignment_changed(record.id());
+  if (node.session->version == 0 || !same) roster.assignment_changed(node.id());
 }
 
 // Answered at once, from what is durable already: never behind a write.

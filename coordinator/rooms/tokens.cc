@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Join tokens_ and enrolment.
 #include "base/text.h"
-#include "coordinator/core/keys.h"
 #include "coordinator/rooms/roster.h"
 #include "protocol/limits.h"
 
@@ -17,8 +16,8 @@ Result<pb::Certificate> Roster::enrol(const EnrolReceived& event) {
   const pb::EnrolRequest& request = event.request;
   ASSIGN_OR_RETURN(const NodeId id, context.authority.check_possession(request, event.key));
   constexpr char kIsRevoked[] = "this key is revoked; remove the data folder to join anew";
-  if (revoked_keys_.contains(id.str())) return fail(ErrorCode::kUnauthorised, kIsRevoked);
-  const auto known = nodes_.find(id.str());
+  if (revoked_keys_.contains(id)) return fail(ErrorCode::kUnauthorised, kIsRevoked);
+  const auto known = nodes_.find(id);
   if (known != nodes_.end() && known->second.record->revoked())
     return fail(ErrorCode::kUnauthorised, kIsRevoked);
   if (request.has_certificate()) return readmit(event, id);
@@ -36,7 +35,7 @@ Result<pb::Certificate> Roster::enrol(const EnrolReceived& event) {
   token.set_used(token.used() + 1);
   Node& node = admit(id, request.ed25519_key(), event.key, token.role(), request.name());
   node.record.change().set_token(token.id());
-  events_.tell_of(kEnrolled,
+  events_.tell_of(EventKind::kEnrolled,
                   text("by token ", token.id(), ", use ", token.used(), " of ", token.uses()),
                   node.record->name(), token.id());
   return node.record->certificate();
@@ -77,10 +76,10 @@ Result<Plain<stored::Token>*> Roster::usable_token(const pb::EnrolRequest& reque
 
 Node& Roster::admit(const NodeId& id, const std::string& ed25519, const std::string& x25519,
                     pb::Role role, const std::string& name) {
-  if (!nodes_.contains(id.str())) {
+  if (!nodes_.contains(id)) {
     stored::Node record;
     std::string unique = name.empty() ? "node-" + id.str().substr(0, 6) : name;
-    if (ids_.contains(unique) || nodes_.contains(unique)) {
+    if (ids_.contains(unique) || nodes_.contains(NodeId(unique))) {
       const std::string suffix = "-" + id.str().substr(0, 6);
       unique = unique.substr(0, protocol::kNameBytes - suffix.size()) + suffix;
       while (ids_.contains(unique)) unique = id.str();  // an id is unique, and a valid name
@@ -91,11 +90,11 @@ Node& Roster::admit(const NodeId& id, const std::string& ed25519, const std::str
     record.set_x25519_key(x25519);
     record.set_joined_unix_ms(now.unix_ms);
     record.set_gone_unix_ms(now.unix_ms);
-    ids_[unique] = id.str();
-    ids_of_keys_[x25519] = id.str();
+    ids_[unique] = id;
+    ids_of_keys_[x25519] = id;
     nodes_.insert({.record = Tracked(std::move(record))});
   }
-  Node& node = nodes_.at(id.str());
+  Node& node = nodes_.at(id);
   stored::Node& record = node.record.change();
   record.set_role(role);
   pb::CertificateBody body;

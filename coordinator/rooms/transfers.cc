@@ -2,7 +2,6 @@
 // What nodes fetched, and from whom they could not, as events: a bounded number
 // a minute for each node.
 #include "base/text.h"
-#include "coordinator/core/keys.h"
 #include "coordinator/core/machine.h"
 
 namespace skerry::coordinator {
@@ -16,7 +15,7 @@ struct Known {
 };
 
 std::string name_of_peer(const Rooms& rooms, const std::string& peer) {
-  const Node* found = rooms.roster.find(peer);
+  const Node* found = rooms.roster.find(NodeId(peer));
   return found == nullptr ? "the coordinator" : found->record->name();
 }
 
@@ -49,7 +48,7 @@ void Machine::transferred(const Node& node, const pb::Transfer& transfer) {
   const std::string reason =
       text("fetched ", known.what, ": ", human_bytes(transfer.bytes()), " in ",
            human_duration(took), ", ", human_bytes(rate), "/s", from);
-  events.tell(kTransfer, reason, node.record->name(), known.expert, known.step);
+  events.tell(EventKind::kTransfer, reason, node.record->name(), known.expert, known.step);
 }
 
 void Machine::peer_faulted(const Node& node, const pb::PeerFault& fault) {
@@ -58,7 +57,7 @@ void Machine::peer_faulted(const Node& node, const pb::PeerFault& fault) {
   const std::string reason = text(
       "fetches ", known.what, ": ", name_of_peer(*this, fault.peer()),
       lied ? " sent wrong bytes and is asked no more" : " did not answer and is asked again later");
-  events.tell(kPeerFault, reason, node.record->name(), known.expert, known.step);
+  events.tell(EventKind::kPeerFault, reason, node.record->name(), known.expert, known.step);
 }
 
 }  // namespace skerry::coordinator

@@ -111,9 +111,9 @@ inline ObjectStored object_of(const pb::Commit& commit) {
   object.bytes = commit.manifest().bytes();
   object.checkpoint = true;
   object.facts = {.name = "",
-                  .run = commit.run(),
+                  .run = RunId(commit.run()),
                   .expert = commit.expert(),
-                  .epoch = commit.epoch(),
+                  .epoch = Epoch(commit.epoch()),
                   .attempt = commit.attempt(),
                   .step = commit.to_step(),
                   .parent = std::nullopt,

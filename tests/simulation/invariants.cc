@@ -258,11 +258,11 @@ void Invariants::applied(Expert& expert, const coordinator::ExpertView& now) {
           " is applied on another head than its parent");
   fail_if(facts.step <= before.head_step || facts.step != now.head_step, "S5", now.id, ": step ",
           now.head_step, " is applied after step ", before.head_step);
-  fail_if(facts.run != now.id.run.str() || facts.expert != now.id.index, "S5", now.id,
+  fail_if(facts.run != now.id.run || facts.expert != now.id.index, "S5", now.id,
           ": another expert's checkpoint is applied");
   fail_if(facts.attempt != before.attempt, "S5", now.id, ": a checkpoint of attempt ",
           facts.attempt, " is applied in attempt ", before.attempt);
-  fail_if(facts.epoch != before.epoch.value(), "S2", now.id, ": a write of epoch ", facts.epoch,
+  fail_if(facts.epoch != before.epoch, "S2", now.id, ": a write of epoch ", facts.epoch,
           " is applied under epoch ", before.epoch);
   if (before.lease) {
     const std::set<std::string>& keys = senders_[now.head->raw()];

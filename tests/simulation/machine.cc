@@ -103,9 +103,9 @@ Result<Object> Disk::checkpoint(const Hash& name) const {
   object.name = name;
   object.checkpoint = true;
   object.facts = {.name = {},
-                  .run = facts.run.str(),
+                  .run = facts.run,
                   .expert = facts.expert,
-                  .epoch = facts.epoch.value(),
+                  .epoch = facts.epoch,
                   .attempt = facts.attempt,
                   .step = facts.step,
                   .parent = facts.parent,
