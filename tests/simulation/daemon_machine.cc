@@ -310,7 +310,11 @@ void DaemonMachine::came(protocol::ClientEvent event) {
     if (world_.gossip != nullptr && world_.gossip->rules.tells)
       tell_refusals(world_, settings_.name, *records(), now(), received->bytes);
   }
+  is_spoken_to_ = received != nullptr && received->endpoint == Endpoint::kControl;
+  const std::uint64_t life = life_;
   run([&] { host_->on_transport(std::move(event)); });
+  if (std::exchange(is_spoken_to_, false) && life == life_)
+    world_.violated("wire", "the coordinator says what no daemon reads");
 }
 
 void DaemonMachine::enrol() {
@@ -449,6 +453,8 @@ void DaemonMachine::check_event(const daemon::Event& event) {
         return text(settings_.name, " has fetched ", world_.trace.object(stored->manifest.raw()));
       });
     }
+  } else if (std::holds_alternative<daemon::Reply>(event)) {
+    is_spoken_to_ = false;
   } else if (const auto* snapshot = std::get_if<daemon::SnapshotStored>(&event)) {
     check_snapshot(*snapshot);
   }

@@ -150,6 +150,7 @@ class DaemonMachine final : public Keeper, public Believer {
   std::unique_ptr<protocol::PeerLinks> links_;
   MeshEnd* end_ = nullptr;  // of these; none: nobody gossips
   bool hears_peers_ = false;
+  bool is_spoken_to_ = false;  // by the coordinator, and its core has not heard of it
   std::unique_ptr<daemon::PeerParts> peers_;
   std::unique_ptr<daemon::Host> host_;
   std::unique_ptr<Alarm> alarm_;
