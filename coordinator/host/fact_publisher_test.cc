@@ -168,8 +168,8 @@ TEST_F(FactPublisherTest, ARunThatWasDeletedIsWithdrawnInALaterLifeToo) {
   round();
   FactPublisher later(identity, 100, 2, publisher.save(at()), at());
   EXPECT_EQ(gossip::known_runs(later.talk().table(), at()).size(), 1U);
-  later.tell({}, {"r-1"}, {}, at());
-  publisher.tell({}, {"r-1"}, {}, at());
+  later.tell({}, {RunId("r-1")}, {}, at());
+  publisher.tell({}, {RunId("r-1")}, {}, at());
   boot += std::chrono::seconds(11);
   later.talk().tick(at());
   publisher.talk().tick(at());
@@ -183,7 +183,7 @@ TEST_F(FactPublisherTest, ARunThatIsMerelyUnknownIsLeftAlone) {
   publisher.tell({facts()}, {}, {}, at());
   round();
   FactPublisher later(identity, 100, 2, publisher.save(at()), at());
-  later.tell({}, {"another"}, {}, at());
+  later.tell({}, {RunId("another")}, {}, at());
   for (int i = 0; i < 3; ++i) {
     boot += std::chrono::seconds(11);
     later.talk().tick(at());
@@ -223,7 +223,7 @@ TEST_F(FactPublisherTest, AnOlderRecordOfADeletedRunIsWithdrawnWhenItTurnsUp) {
   publisher.tell({facts()}, {}, {}, at());
   round();
   FactPublisher later(identity, 100, 2, "", at());
-  later.tell({}, {"r-1"}, {}, at());
+  later.tell({}, {RunId("r-1")}, {}, at());
   const NodeId node(std::string(32, 'a'));
   later.talk().connected(node, false, at());
   pb::GossipMessage message;
