@@ -19,11 +19,16 @@ constexpr Duration kIdle = std::chrono::hours(1);
 Peers::Peers(Parts parts, const exchange::Config& config, Owner& owner)
     : parts_(parts), owner_(owner), exchange_(config) {}
 
-void Peers::connected(const NodeId& peer, bool dialled) {
+void Peers::connected(const NodeId& peer, bool dialled, bool gossips) {
   exchange_.connected(peer, now());
-  ungreeted_[peer] = dialled;
   moved_at_[peer] = now().boot;
   carry_out();
+  if (!gossips || parts_.gossip == nullptr) {
+    ungreeted_[peer] = dialled;
+    return;
+  }
+  parts_.gossip->connected(peer, dialled, now());
+  carry_out_gossip();
 }
 
 void Peers::disconnected(const NodeId& peer) {

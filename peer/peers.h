@@ -63,9 +63,10 @@ class Peers {
   Peers& operator=(const Peers&) = delete;
 
   // A fresh connection opened, and the one that it replaces was reported as
-  // disconnected. Sends the hello. Gossip starts with the peer's hello, if the
-  // peer's version knows it. `dialled`: this side dialled.
-  void connected(const NodeId& peer, bool dialled);
+  // disconnected. Sends the hello. `dialled`: this side dialled.
+  // `gossips`: the peer is known to gossip, which starts at once. Otherwise
+  // gossip starts with the peer's hello, if its version knows it.
+  void connected(const NodeId& peer, bool dialled, bool gossips = false);
   void disconnected(const NodeId& peer);
   // REQUIRES: `message` was validated, except its gossip.
   void received(const NodeId& peer, pb::BlobMessage message);

@@ -54,7 +54,8 @@ void Host::make_peer_gossip(const std::string& records) {
                         .checks = peers.checks};
   for (const DeviceSlot& slot : options_.slots) parts.slots.push_back(slot.description);
   PeerGossip::Hooks hooks{
-      .connected = [this](const NodeId& node, bool dialled) { peers_->connected(node, dialled); },
+      .connected = [this](const NodeId& node,
+                          bool dialled) { peers_->connected(node, dialled, true); },
       .received = [this](const NodeId& node,
                          pb::BlobMessage message) { peers_->received(node, std::move(message)); },
       .gone = [this](const NodeId& node) { peers_->disconnected(node); },
