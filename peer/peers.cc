@@ -22,12 +22,16 @@ Peers::Peers(Parts parts, const exchange::Config& config, Owner& owner)
 void Peers::connected(const NodeId& peer, bool dialled, bool gossips) {
   exchange_.connected(peer, now());
   moved_at_[peer] = now().boot;
+  ungreeted_[peer] = dialled;
   carry_out();
-  if (!gossips || parts_.gossip == nullptr) {
-    ungreeted_[peer] = dialled;
-    return;
-  }
-  parts_.gossip->connected(peer, dialled, now());
+  if (gossips) start_gossip(peer);
+}
+
+// Nothing, if the peer was disconnected meanwhile.
+void Peers::start_gossip(const NodeId& peer) {
+  const auto ungreeted = ungreeted_.extract(peer);
+  if (!ungreeted || parts_.gossip == nullptr) return;
+  parts_.gossip->connected(peer, ungreeted.mapped(), now());
   carry_out_gossip();
 }
 
@@ -43,17 +47,10 @@ void Peers::disconnected(const NodeId& peer) {
 void Peers::received(const NodeId& peer, pb::BlobMessage message) {
   if (message.has_gossip()) return hear(peer, message.gossip());
   moved_at_[peer] = now().boot;
-  const auto ungreeted = ungreeted_.find(peer);
-  const bool greets = message.has_hello() && ungreeted != ungreeted_.end();
-  const bool gossips =
-      greets && parts_.gossip != nullptr && protocol::knows_gossip(message.hello().version());
-  const bool dialled = greets && ungreeted->second;
-  if (greets) ungreeted_.erase(ungreeted);
+  const bool gossips = message.has_hello() && protocol::knows_gossip(message.hello().version());
   exchange_.received(peer, std::move(message), now());
   carry_out();
-  if (!gossips) return;
-  parts_.gossip->connected(peer, dialled, now());
-  carry_out_gossip();
+  if (gossips) start_gossip(peer);
 }
 
 void Peers::hear(const NodeId& peer, const std::string& bytes) {

@@ -93,6 +93,7 @@ class Peers {
   Now now() const { return parts_.clock.now(); }
   void carry_out();
   void carry_out_gossip();
+  void start_gossip(const NodeId& peer);
   void hear(const NodeId& peer, const std::string& bytes);
   void run(exchange::Job job);
   void flush();
@@ -101,7 +102,7 @@ class Peers {
   Owner& owner_;
   exchange::Exchange exchange_;
   exchange::Outbox unsent_;
-  std::map<NodeId, bool> ungreeted_;  // whose hello has not come → this side dialled
+  std::map<NodeId, bool> ungreeted_;  // gossip has not started → this side dialled
   std::map<NodeId, Duration> moved_at_;
 };
 

@@ -24,21 +24,24 @@ exchange::Config exchange_config(const BlobLimits& limits) {
 
 }  // namespace
 
+ObjectFacts object_facts(const storage::Manifest& manifest) {
+  return {.name = manifest.name,
+          .run = manifest.run,
+          .expert = manifest.expert,
+          .epoch = manifest.epoch,
+          .attempt = manifest.attempt,
+          .step = manifest.step,
+          .parent = manifest.parent,
+          .fingerprint = manifest.fingerprint};
+}
+
 ObjectStored stored_event(const storage::ObjectInfo& info) {
   ObjectStored event;
   event.manifest = info.name;
   event.manifest_bytes = info.manifest_bytes;
   event.bytes = info.bytes;
   event.checkpoint = info.kind == storage::ManifestKind::kCheckpoint;
-  const storage::Manifest& facts = info.facts;
-  event.facts = {.name = facts.name,
-                 .run = facts.run,
-                 .expert = facts.expert,
-                 .epoch = facts.epoch,
-                 .attempt = facts.attempt,
-                 .step = facts.step,
-                 .parent = facts.parent,
-                 .fingerprint = facts.fingerprint};
+  event.facts = object_facts(info.facts);
   return event;
 }
 
@@ -104,7 +107,7 @@ void BlobTraffic::fetch(const Fetch& fetch) {
 std::vector<NodeId> BlobTraffic::holders(const Hash& object) const {
   std::vector<NodeId> connected;
   for (const gossip::Holder& holder :
-       gossip::holders_of(publisher_.talk().table(), object.raw(), clock_.now())) {
+       gossip::holders_of(publisher_.table(), object.raw(), clock_.now())) {
     if (connected.size() < kHoldersAsked && connections_.contains(holder.node))
       connected.push_back(holder.node);
   }

@@ -21,6 +21,7 @@
 
 namespace skerry::coordinator {
 
+ObjectFacts object_facts(const storage::Manifest& manifest);
 ObjectStored stored_event(const storage::ObjectInfo& info);
 TurnedAway turned_away(const protocol::Incoming& message, std::string why, std::string detail = {});
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "coordinator/host/blob_traffic.h"
 #include "storage/manifest.h"
 
 namespace skerry::simulation {
@@ -95,21 +96,13 @@ Result<Object> Disk::checkpoint(const Hash& name) const {
   ASSIGN_OR_RETURN(auto encoded, kept.get(whole_key(name)));
   if (!encoded) return fail(ErrorCode::kNotFound, "its manifest is not on the disk");
   ASSIGN_OR_RETURN(storage::NamedManifest named, storage::decode_manifest(std::move(*encoded)));
-  const storage::Manifest& facts = named.manifest;
-  const std::vector<storage::Chunk> chunks = storage::distinct_chunks(facts);
+  const std::vector<storage::Chunk> chunks = storage::distinct_chunks(named.manifest);
   if (named.name != name || chunks.size() != 1)
     return fail(ErrorCode::kCorrupt, "its manifest is another's");
   Object object;
   object.name = name;
   object.checkpoint = true;
-  object.facts = {.name = {},
-                  .run = facts.run,
-                  .expert = facts.expert,
-                  .epoch = facts.epoch,
-                  .attempt = facts.attempt,
-                  .step = facts.step,
-                  .parent = facts.parent,
-                  .fingerprint = facts.fingerprint};
+  object.facts = coordinator::object_facts(named.manifest);
   object.chunk = chunks.front().hash;
   const std::string file = content_of(const_cast<storage::MemoryFiles&>(kept_files), path_of(name));
   if (file.size() >= chunks.front().bytes)
