@@ -210,6 +210,8 @@ class Invariants final : public Watcher {
   std::set<std::string> assigned_;  // daemons that were answered in this life
   std::map<std::string, std::map<std::uint32_t, Drain>>
       drains_;  // daemon → slots that trained when it began
+  std::map<std::pair<std::string, ExpertId>, Step>
+      taken_by_disk_;  // up to here a disk lost what a daemon had trained
   std::set<std::pair<ExpertId, NodeId>> gave_up_;
   std::map<std::string, std::string> hosts_;  // node id → host
   std::map<std::string, Holdings> holdings_;  // node id → what it says
