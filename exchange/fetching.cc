@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -55,7 +56,15 @@ void Fetching::add_source(Fetch& fetch, const PeerId& name, const Peer& peer, No
   const bool is_named = fetch.want.from.empty() || names(fetch.want.from, name) || is_last_resort;
   if (!is_named || fetch.liars.contains(name)) return;
   Source& source = fetch.sources.add(name, peer.greeting, is_last_resort, now);
+  source.is_silent = peer.is_silent;
   if (peer.greeting.speaks_maps) ask_map(name, fetch.want.object, source, now);
+}
+
+void Fetching::set_silent(const PeerId& name, Peer& peer, bool is_silent) {
+  if (std::exchange(peer.is_silent, is_silent) == is_silent) return;
+  for (auto& [object, fetch] : fetches_) {
+    if (Source* source = fetch.sources.find(name)) source->is_silent = is_silent;
+  }
 }
 
 void Fetching::ask_map(const PeerId& name, const Hash& object, Source& source, Now now) {
@@ -102,6 +111,7 @@ void Fetching::replied(const PeerId& name, pb::ChunkReply reply, Now now) {
   if (hash.raw() != reply.hash()) return;  // an answer to something else
   const Request request = close(peer->second, open);
   peer->second.replied = now.boot;
+  set_silent(name, peer->second, false);
   Source* source = fetch->second.sources.find(name);
   if (reply.missing()) {
     fetch->second.trouble = text(name, " does not have chunk ", hash.short_hex());
@@ -149,6 +159,7 @@ void Fetching::came_late(const PeerId& name, Peer& peer, pb::ChunkReply reply, N
   const Request request = late->second;
   peer.late.erase(late);
   peer.replied = now.boot;
+  set_silent(name, peer, false);
   const auto fetch = fetches_.find(request.object);
   if (fetch == fetches_.end() || request.chunk >= fetch->second.chunks.size()) return;
   if (fetch->second.phase != Phase::kManifest && fetch->second.phase != Phase::kChunks) return;
@@ -425,6 +436,7 @@ std::optional<std::size_t> Fetching::choose(const Peer& peer, Fetch& fetch, Sour
   for (std::size_t place = 0; place < fetch.wanted.size(); ++place) {
     const ChunkIndex chunk = fetch.wanted[place];
     if (!sources.may_have(source, chunk, now)) continue;
+    if (source.is_silent && sources.is_within_reach(chunk, now)) continue;
     if (source.is_last_resort) {
       const auto from = free_from(peer, fetch, chunk, now);
       if (!from) continue;
@@ -439,28 +451,40 @@ std::optional<std::size_t> Fetching::choose(const Peer& peer, Fetch& fetch, Sour
     best = place;
     best_rank = rank;
   }
-  source.is_dry = !best && !source.is_last_resort;
+  source.is_dry = !best && !source.is_last_resort && !source.is_silent;
   return best;
 }
 
-// Once every chunk is requested: a chunk that is overdue, or that this idle
-// peer would send much sooner than the peer that was asked.
+// Once every chunk is requested: a chunk that is overdue at every peer that was
+// asked for it, or that this idle peer would send much sooner than they. Of
+// peers that ever answered, no more than two are asked.
 std::optional<ChunkIndex> Fetching::choose_again(const PeerId& name, const Peer& peer,
                                                  const Fetch& fetch, Now now) {
-  const Source& source = fetch.sources.all().at(name);
+  struct Asked {
+    unsigned answering = 0;  // of those who were asked, who ever answered
+    Duration overdue = Duration::min();
+  };
+  std::map<ChunkIndex, Asked> chunks;
   for (const auto& [other_name, other] : peers_) {
     const Speed& speed = other.speed.bytes_per_second() > 0 ? other.speed : peer.speed;
     std::size_t bytes = 0;
     for (const auto& [id, request] : other.open) {
       bytes += request.bytes;
-      if (request.object != fetch.want.object || fetch.chunks[request.chunk].requests > 1) continue;
-      if (!fetch.sources.may_have(source, request.chunk, now)) continue;
+      if (request.object != fetch.want.object) continue;
+      Asked& asked = chunks[request.chunk];
+      asked.answering += other.replied != Duration{};
       const Duration here = peer.speed.expected(request.bytes);
       const Duration there = speed.expected(bytes);
-      const Duration from = request.mark.at + (there > 3 * here ? 2 * here : there + here);
-      if (from <= now.boot) return request.chunk;
-      look_again_at(from);
+      asked.overdue = std::max(asked.overdue,
+                               request.mark.at + (there > 3 * here ? 2 * here : there + here));
     }
+  }
+  const Source& source = fetch.sources.all().at(name);
+  for (const auto& [chunk, asked] : chunks) {
+    if (asked.answering > 1 || is_late(peer, fetch, chunk)) continue;
+    if (!fetch.sources.may_have(source, chunk, now)) continue;
+    if (asked.overdue <= now.boot) return chunk;
+    look_again_at(asked.overdue);
   }
   return std::nullopt;
 }
@@ -588,6 +612,7 @@ void Fetching::tick(Now now) {
       peer.late[id] = request;
       Fetch& fetch = fetches_.at(request.object);
       fetch.trouble = text(name, " did not answer in time");
+      set_silent(name, peer, true);
       const auto is_told = [&, &silent = name](const Stalled& each) {
         return each.peer == silent && each.object == request.object;
       };

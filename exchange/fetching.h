@@ -65,6 +65,7 @@ class Fetching {
     std::map<std::uint64_t, Request> late;  // given up, but perhaps still answered
     std::size_t bytes = 0;                  // of the open requests
     Duration replied{};
+    bool is_silent = false;  // a request timed out, and nothing was answered since
     Speed speed;
   };
   // kManifest and kChunks wait for peers. They end once all chunks are written,
@@ -74,7 +75,7 @@ class Fetching {
   struct Chunk {
     Hash hash;
     std::size_t bytes = 0;
-    unsigned requests = 0;  // open, of several peers where the first is slow
+    unsigned requests = 0;  // open, of several peers where the first ones are slow
     bool is_writing = false;
   };
   struct Fetch {
@@ -102,6 +103,7 @@ class Fetching {
   using OpenRequest = std::map<std::uint64_t, Request>::iterator;
 
   void add_source(Fetch& fetch, const PeerId& name, const Peer& peer, Now now);
+  void set_silent(const PeerId& name, Peer& peer, bool is_silent);
   void ask_map(const PeerId& name, const Hash& object, Source& source, Now now);
 
   void pump(Now now);

@@ -128,10 +128,16 @@ bool Sources::may_have(const Source& source, ChunkIndex chunk, Now now) const {
   return is_guess || source.has.has(chunk);
 }
 
+bool Sources::is_within_reach(ChunkIndex chunk, Now now) const {
+  return std::any_of(sources_.begin(), sources_.end(), [&](const auto& each) {
+    return !each.second.is_silent && may_have(each.second, chunk, now);
+  });
+}
+
 std::optional<unsigned> Sources::turn_at_last_resort(ChunkIndex chunk, Now now) const {
   unsigned turn = 0;
   for (const auto& [peer, source] : sources_) {
-    if (source.is_last_resort || !is_usable(source, now)) continue;
+    if (source.is_last_resort || source.is_silent || !is_usable(source, now)) continue;
     if (may_have(source, chunk, now)) return std::nullopt;
     turn += source.is_receiving &&
             score(source.greeting.incarnation, chunk) > score(config_.incarnation, chunk);

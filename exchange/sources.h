@@ -37,6 +37,7 @@ struct Source {
   unsigned misses = 0;                     // in a row
   std::map<ChunkIndex, Duration> lacking;  // asked for in vain; until when not to ask again
   bool is_dry = false;                     // has nothing that is wanted, until news come
+  bool is_silent = false;                  // left the last request unanswered, of any object
 };
 
 class Sources {
@@ -63,6 +64,8 @@ class Sources {
   std::optional<Duration> wake_at() const;
 
   bool may_have(const Source& source, ChunkIndex chunk, Now now) const;
+  // May be had from a source that answers.
+  bool is_within_reach(ChunkIndex chunk, Now now) const;
   unsigned holders(ChunkIndex chunk) const {
     return holders_[chunk];
   }  // known ones, but last resorts
@@ -71,7 +74,7 @@ class Sources {
   std::uint64_t order_of(ChunkIndex chunk) const { return score(config_.incarnation, chunk); }
   // How many other receivers of the object ask a last resort for this chunk
   // before this one does; 0: it is our turn. Each of them passes it on. None:
-  // another peer has it.
+  // another peer has it, and is not silent.
   std::optional<unsigned> turn_at_last_resort(ChunkIndex chunk, Now now) const;
   // Maps of others are still to come, and worth a moment.
   std::optional<Duration> others_answer_by(Now now) const;

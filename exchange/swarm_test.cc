@@ -151,6 +151,29 @@ TEST_F(SwarmTest, a_receiver_that_hangs_holds_up_nobody) {
   EXPECT_LT(sent_by(seed), 3 * bytes_);
 }
 
+// They say hello and that they have everything, and answer nothing.
+TEST_F(SwarmTest, peers_that_only_say_hello_hold_up_nobody_for_long) {
+  Party& seed = add("seed");
+  Party& taker = add("taker");
+  world_.tamper = [&](const Party& from, const Party&, pb::BlobMessage& message) {
+    if (!from.name.str().starts_with("mute")) return true;
+    if (message.has_map()) message.mutable_map()->set_whole(true);
+    return message.has_hello() || message.has_map();
+  };
+  for (const char* const name : {"mute 1", "mute 2", "mute 3", "mute 4", "mute 5", "mute 6"})
+    world_.connect(add(name), taker);
+  world_.connect(seed, taker);
+  const Hash object = give(seed, tensors_).name;
+  fetch(taker, object, {seed.name});
+  ASSERT_TRUE(world_.run([&] { return taker.objects->has(object); }, std::chrono::minutes(3)));
+  EXPECT_THAT(taker.failed, IsEmpty());  // which would begin anew
+  const double first = seconds();
+  const Hash next = give(seed, even_snapshot(64, 2)).name;
+  fetch(taker, next, {seed.name});
+  ASSERT_TRUE(world_.run([&] { return taker.objects->has(next); }, std::chrono::minutes(3)));
+  EXPECT_LT(seconds() - first, 2);  // it is known by now that they are silent
+}
+
 TEST_F(SwarmTest, old_peers_without_maps_still_serve_and_receive) {
   Party& old_giver = add("old giver");
   old_giver.is_old = true;

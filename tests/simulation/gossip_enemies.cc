@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "gossip/router_parts.h"
 #include "protocol/limits.h"
+#include "protocol/validate.h"
 
 namespace skerry::simulation {
 namespace {
@@ -32,16 +33,24 @@ class GossipEnemies::Liar {
                            .wake = [this] { end_.poll([](const protocol::PeerEvent&) {}); },
                            .overhears = {}}) {}
 
+  // Says hello as a peer of an older version that knows no maps, so that the
+  // victim asks it for chunks. It sends none.
   bool hand(const DaemonMachine& victim, const pb::SignedRecord& record) {
     if (!end_.is_connected(victim.id()) && !ground_.mesh.connect(end_, victim.name())) return false;
+    pb::BlobMessage hello;
+    *hello.mutable_hello()->mutable_version() = protocol::own_version();
     pb::GossipMessage gossip;
     *gossip.add_records() = record;
     pb::BlobMessage message;
     message.set_gossip(gossip.SerializeAsString());
-    return end_.send(victim.id(), message.SerializeAsString()).has_value();
+    return say(victim, hello) && say(victim, message);
   }
 
  private:
+  bool say(const DaemonMachine& victim, const pb::BlobMessage& message) {
+    return end_.send(victim.id(), message.SerializeAsString()).has_value();
+  }
+
   GossipGround& ground_;
   MeshEnd end_;
 };
