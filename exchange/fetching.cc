@@ -457,11 +457,13 @@ std::optional<std::size_t> Fetching::choose(const Peer& peer, Fetch& fetch, Sour
 
 // Once every chunk is requested: a chunk that is overdue at every peer that was
 // asked for it, or that this idle peer would send much sooner than they. Of
-// peers that ever answered, no more than two are asked.
+// peers that ever answered, no more than two are asked. A last resort is asked
+// only for what silent peers were asked for.
 std::optional<ChunkIndex> Fetching::choose_again(const PeerId& name, const Peer& peer,
                                                  const Fetch& fetch, Now now) {
   struct Asked {
     unsigned answering = 0;  // of those who were asked, who ever answered
+    bool only_silent = true;
     Duration overdue = Duration::min();
   };
   std::map<ChunkIndex, Asked> chunks;
@@ -473,6 +475,8 @@ std::optional<ChunkIndex> Fetching::choose_again(const PeerId& name, const Peer&
       if (request.object != fetch.want.object) continue;
       Asked& asked = chunks[request.chunk];
       asked.answering += other.replied != Duration{};
+      if (other.is_silent) continue;
+      asked.only_silent = false;
       const Duration here = peer.speed.expected(request.bytes);
       const Duration there = speed.expected(bytes);
       asked.overdue = std::max(asked.overdue,
@@ -483,8 +487,11 @@ std::optional<ChunkIndex> Fetching::choose_again(const PeerId& name, const Peer&
   for (const auto& [chunk, asked] : chunks) {
     if (asked.answering > 1 || is_late(peer, fetch, chunk)) continue;
     if (!fetch.sources.may_have(source, chunk, now)) continue;
-    if (asked.overdue <= now.boot) return chunk;
-    look_again_at(asked.overdue);
+    std::optional<Duration> from = asked.overdue;
+    if (source.is_last_resort)
+      from = asked.only_silent ? free_from(peer, fetch, chunk, now) : std::nullopt;
+    if (from && *from <= now.boot) return chunk;
+    if (from) look_again_at(*from);
   }
   return std::nullopt;
 }
@@ -502,7 +509,7 @@ bool Fetching::ask_one(const PeerId& name, Peer& peer, Now now) {
         fetch.wanted.pop_back();
         return true;
       }
-      if (!fetch.wanted.empty() || !peer.open.empty() || source->is_last_resort) continue;
+      if (!fetch.wanted.empty() || !peer.open.empty()) continue;
       if (const auto chunk = choose_again(name, peer, fetch, now)) {
         if (ask(name, peer, fetch, *chunk, now)) return true;
       }
