@@ -479,8 +479,8 @@ std::optional<ChunkIndex> Fetching::choose_again(const PeerId& name, const Peer&
       asked.only_silent = false;
       const Duration here = peer.speed.expected(request.bytes);
       const Duration there = speed.expected(bytes);
-      asked.overdue = std::max(asked.overdue,
-                               request.mark.at + (there > 3 * here ? 2 * here : there + here));
+      asked.overdue =
+          std::max(asked.overdue, request.mark.at + (there > 3 * here ? 2 * here : there + here));
     }
   }
   const Source& source = fetch.sources.all().at(name);

@@ -66,6 +66,8 @@ class Coordinator final : public protocol::ClientTransport {
 
   pb::SlotAssignment assignment;
   bool assigned = true;
+  std::optional<pb::Replica> replica;
+  std::uint64_t changes = 0;  // to what it assigns, after the start
   bool engines_end_first = false;
   std::vector<pb::Commit> commits;
   std::vector<pb::EngineReport> reports;
@@ -73,6 +75,7 @@ class Coordinator final : public protocol::ClientTransport {
   std::function<void(const pb::ControlRequest&)> on_request = [](const pb::ControlRequest&) {};
 
  private:
+  std::uint64_t version() const { return changes + (assigned ? 1 : 2); }
   void answer(const pb::ControlRequest& request) {
     pb::ControlReply reply;
     reply.set_id(request.id());
@@ -92,7 +95,7 @@ class Coordinator final : public protocol::ClientTransport {
       case pb::ControlRequest::kHeartbeat: {
         auto& heartbeat = *reply.mutable_heartbeat();
         heartbeat.set_sequence(request.heartbeat().sequence());
-        heartbeat.set_assignment_version(assigned ? 1 : 2);
+        heartbeat.set_assignment_version(version());
         auto& lease = *heartbeat.add_renewed();
         lease.set_run(assignment.run());
         lease.set_expert(assignment.expert());
@@ -100,8 +103,9 @@ class Coordinator final : public protocol::ClientTransport {
         break;
       }
       case pb::ControlRequest::kGetAssignment:
-        reply.mutable_assignment()->set_version(assigned ? 1 : 2);
+        reply.mutable_assignment()->set_version(version());
         if (assigned) *reply.mutable_assignment()->add_slots() = assignment;
+        if (replica) *reply.mutable_assignment()->add_replicas() = *replica;
         break;
       case pb::ControlRequest::kCommit: {
         const pb::Commit& commit = request.commit();
@@ -187,25 +191,26 @@ class HostTest : public testing::Test {
     train.set_ema(0.999);
     train.set_precision("fp32");
     train.set_threads(1);
-    if (slot.shards_size() == 0) add_shard();
+    if (slot.shards_size() == 0)
+      *slot.add_shards() = add_object("shard-2-0.safetensors", "the bytes of a shard");
   }
 
-  void add_shard() {
+  // Stored and whole.
+  pb::ObjectRef add_object(const std::string& name, const std::string& bytes) {
     const std::string path = folder_ / "source";
     storage::PartialFile file = storage::PartialFile::create(path).value();
-    EXPECT_TRUE(file.append("the bytes of a shard").has_value());
+    EXPECT_TRUE(file.append(bytes).has_value());
     EXPECT_TRUE(file.commit().has_value());
-    const auto manifest = storage::build_file_manifest(path, "shard-2-0.safetensors").value();
+    const auto manifest = storage::build_file_manifest(path, name).value();
     EXPECT_TRUE(objects_->begin(manifest).has_value());
-    EXPECT_TRUE(
-        objects_->put(manifest.name, blake2b("the bytes of a shard"), "the bytes of a shard")
-            .has_value());
+    EXPECT_TRUE(objects_->put(manifest.name, blake2b(bytes), bytes).has_value());
     EXPECT_TRUE(objects_->seal(manifest.name).has_value());
-    auto& shard = *coordinator_.assignment.add_shards();
-    shard.set_manifest(manifest.name.raw());
-    shard.set_manifest_bytes(manifest.encoded.size());
-    shard.set_bytes(20);
-    shard.set_name("shard-2-0.safetensors");
+    pb::ObjectRef object;
+    object.set_manifest(manifest.name.raw());
+    object.set_manifest_bytes(manifest.encoded.size());
+    object.set_bytes(bytes.size());
+    object.set_name(name);
+    return object;
   }
 
   int run() {
@@ -317,6 +322,68 @@ TEST_F(HostTest, ACrashedEngineGoesOnToTheSameBytes) {
   EXPECT_THAT(coordinator_.reports[0].last_lines(),
               testing::Contains(testing::HasSubstr("crashing at step 15")));
   EXPECT_EQ(committed().state, expected(40).state);
+}
+
+// A replica is ordered, dropped and ordered again while the disk does nothing.
+// The look at the disk for the first order finds what the drop then removes.
+TEST_F(HostTest, ALookAtTheDiskAnswersItsOwnOrderOnly) {
+  coordinator_.assigned = false;
+  HostOptions options;
+  options.slots.resize(1);
+  options.slots[0].description.set_device("cpu");
+  options.software = "skerryd test";
+  options.incarnation = 9;
+  Supervisor engines({FAKE_ENGINE, "train"});
+  ManualWorker disk;
+  std::vector<Hash> stored;
+  HostParts parts{clock_, coordinator_, store_, *objects_, engines, disk};
+  parts.stepped = [&](const Event& event, const Effects&) {
+    if (const auto* each = std::get_if<ObjectStored>(&event)) stored.push_back(each->manifest);
+  };
+  const auto host = Host::make(parts, options);
+  ASSERT_TRUE(host.has_value());
+  (*host)->start();
+  int assignments = 0;
+  coordinator_.on_request = [&](const pb::ControlRequest& request) {
+    if (request.has_get_assignment()) ++assignments;
+  };
+  const auto disk_works = [&] {
+    while (disk.waiting() > 0) {
+      if (const Done done = disk.next()) done();
+      (*host)->turn();
+    }
+  };
+  const auto turn_until = [&](const auto& is_done) {
+    for (int i = 0; i < 1000 && !is_done(); ++i) {
+      ASSERT_TRUE(coordinator_.poll(std::chrono::milliseconds(1), {},
+                                    [&](auto event) { (*host)->on_transport(std::move(event)); }));
+      (*host)->turn();
+    }
+    ASSERT_TRUE(is_done());
+  };
+  // The coordinator assigns this, and the host has acted on it.
+  const auto assign = [&](std::optional<pb::Replica> replica) {
+    coordinator_.replica = std::move(replica);
+    ++coordinator_.changes;
+    const std::size_t waiting = disk.waiting();
+    const int before = assignments;
+    turn_until([&] { return assignments > before && disk.waiting() > waiting; });
+  };
+  turn_until([&] {
+    disk_works();
+    return assignments > 0;
+  });
+  pb::Replica replica;
+  replica.set_run("r-0123456789");
+  replica.set_expert(1);
+  *replica.mutable_object() = add_object("checkpoint.safetensors", "the bytes of a checkpoint");
+  const Hash object = Hash::from_raw(replica.object().manifest()).value();
+  assign(replica);
+  assign({});
+  assign(replica);
+  disk_works();
+  EXPECT_FALSE(objects_->has(object));
+  EXPECT_THAT(stored, testing::IsEmpty());
 }
 
 TEST_F(HostTest, ARestartedDaemonGoesOnFromItsHead) {
