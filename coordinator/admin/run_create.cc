@@ -53,6 +53,10 @@ AdminResult run_create(Rooms& rooms, const pb::RunCreate& request) {
     answer.set_existed(true);
     return reply;
   }
+  // A second run of this name would hide from its user that nodes still have
+  // the first one's checkpoints.
+  if (const auto none = find_run(rooms, spec.name()); none.error().code == ErrorCode::kConflict)
+    return none.error();
   if (rooms.runs.all().size() >= rooms.config.runs)
     return fail(ErrorCode::kExhausted, "too many runs; delete some first");
 

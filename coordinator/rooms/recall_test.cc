@@ -280,6 +280,13 @@ TEST_F(Orphans, AreListedToldOnceAndLeftAlone) {
   EXPECT_THAT(harness.last_error.message(), HasSubstr("skerry run adopt fashion"));
 }
 
+TEST_F(Orphans, NoNewRunTakesTheNameOfOne) {
+  hear();
+  harness.add_dataset("data", 2);  // so that nothing else is wrong
+  EXPECT_EQ(harness.create_run("fashion", 2), "");
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("skerry run adopt fashion"));
+}
+
 TEST_F(Orphans, OnlyAPersonWithdrawsOneAndThatLasts) {
   hear();
   named(harness, &pb::AdminRequest::mutable_run_delete, "fashion");
