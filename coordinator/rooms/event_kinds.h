@@ -36,6 +36,7 @@ enum class EventKind {
   kLeaseLost,
   kLeaseResumed,
   kLeaseReturned,
+  kMoved,
   kNodeJoined,
   kNodeLeft,
   kNodeLost,
@@ -72,18 +73,18 @@ inline constexpr const char* kEventWords[] = {"committed",       "coordinator_st
                                               "fenced",          "generation_raised",
                                               "granted",         "head_adopted",
                                               "lease_lost",      "lease_resumed",
-                                              "lease_returned",  "node_joined",
-                                              "node_left",       "node_lost",
-                                              "nodes_forgotten", "object_damaged",
-                                              "object_mended",   "peer_fault",
-                                              "readmitted",      "recalled",
-                                              "recalling",       "refused",
-                                              "replica_stalled", "revoked",
-                                              "run_adopted",     "run_created",
-                                              "run_deleted",     "run_extended",
-                                              "run_orphaned",    "run_state",
-                                              "transfer",        "turned_away",
-                                              "uncordoned"};
+                                              "lease_returned",  "moved",
+                                              "node_joined",     "node_left",
+                                              "node_lost",       "nodes_forgotten",
+                                              "object_damaged",  "object_mended",
+                                              "peer_fault",      "readmitted",
+                                              "recalled",        "recalling",
+                                              "refused",         "replica_stalled",
+                                              "revoked",         "run_adopted",
+                                              "run_created",     "run_deleted",
+                                              "run_extended",    "run_orphaned",
+                                              "run_state",       "transfer",
+                                              "turned_away",     "uncordoned"};
 static_assert(std::size(kEventWords) == static_cast<std::size_t>(EventKind::kUncordoned) + 1);
 static_assert(std::ranges::is_sorted(kEventWords, {}, [](std::string_view word) { return word; }));
 
