@@ -156,6 +156,7 @@ SchedulableExpert Leases::view_of(Inputs& inputs, const Run& run, const Expert& 
   view.turn_rounds = spec.turn_rounds();
   if (spec.turn_seconds() > 0) view.turn_seconds = spec.turn_seconds();
   view.rounds_in_turn = expert.record->lease().rounds();
+  view.yields = expert.lease->yield;
   view.seconds_in_turn = std::chrono::duration<double>(now.boot - expert.lease->granted).count();
   const auto moves = move_seconds_.find(run.id());
   const MoveSeconds cost = moves == move_seconds_.end() ? MoveSeconds{} : moves->second;
@@ -205,7 +206,11 @@ void Leases::reschedule() {
     reschedule_after_ =
         now.boot + config.reschedule_pause * static_cast<std::int64_t>(roster_.all().size());
   const Schedule planned = plan();
-  for (const Why& why : planned.why) state(runs_.at(why.expert)).why = why.reason;
+  for (const Why& why : planned.why) {
+    LeaseState& its = state(runs_.at(why.expert));
+    its.why = why.reason;
+    its.seconds_left = why.seconds_left;
+  }
   tell_lost();
   for (const Grant& granted : planned.grants) grant(runs_.at(granted.expert), granted);
   keep_reservations(planned);
@@ -251,12 +256,13 @@ void Leases::grant(Expert& expert, const Grant& granted) {
   its.granted = now.boot;
   its.granted_here = true;
   its.granted_warm = warm_before;
+  its.granted_kept = its.reserved == granted.slot;
   its.trains_since.reset();
   node.leases.edit().insert(expert.id());
   regranted_.insert(expert.id());
   roster_.assignment_changed(node.id());
   events_.tell(EventKind::kGranted, granted.reason, node.record->name(), &expert, expert.step());
-  if (its.reserved == granted.slot && roster_.find(from) != nullptr) {
+  if (its.granted_kept && roster_.find(from) != nullptr) {
     events_.tell(EventKind::kMoved,
                  text("from ", roster_.at(from).record->name(), ": it ", its.reserved_because),
                  node.record->name(), &expert, expert.step());

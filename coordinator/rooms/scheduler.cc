@@ -80,7 +80,9 @@ class Planner {
     move();
     for (std::size_t e = 0; e < experts_.size(); ++e) {
       if (reasons_[e].empty()) reasons_[e] = why_held(e);
-      result_.why.push_back({experts_[e].id, std::move(reasons_[e])});
+      const bool holds = at_[e] != kNone && speed(e, at_[e]) > 0;
+      result_.why.push_back(
+          {experts_[e].id, std::move(reasons_[e]), holds ? seconds_left(e, at_[e]) : -1});
       if (moves_to_[e] != kNone)
         result_.reservations.push_back({experts_[e].id, slots_[moves_to_[e]].id()});
     }
@@ -323,12 +325,16 @@ class Planner {
 
   // ---- 2. Turns
 
+  double turn_seconds(const SchedulableExpert& expert) const {
+    if (expert.turn_rounds > 0)
+      return expert.seconds_in_turn * expert.turn_rounds / std::max(1U, expert.rounds_in_turn);
+    return std::max(expert.turn_seconds, kCostsToTurn * expert.move_seconds);
+  }
   // A yield is announced a round early, so that a turn of n rounds ends at its
   // n-th commit.
   bool is_turn_over(const SchedulableExpert& expert) const {
     if (expert.turn_rounds > 0) return expert.rounds_in_turn + 1 >= expert.turn_rounds;
-    return expert.seconds_in_turn >=
-           std::max(expert.turn_seconds, kCostsToTurn * expert.move_seconds);
+    return expert.seconds_in_turn >= turn_seconds(expert);
   }
 
   void end_turns(const std::vector<std::size_t>& left) {
@@ -338,7 +344,12 @@ class Planner {
       if (yields_[e] && slots_[at_[e]].reserver == kNone) coming_free.push_back(at_[e]);
       if (may_yield(e) && is_turn_over(experts_[e])) holders.push_back(e);
     }
-    std::ranges::sort(holders, [&](std::size_t a, std::size_t b) { return has_less_left(a, b); });
+    // Who was told to give way goes on to: else each commit of another would
+    // make that one the next, and nobody's turn would end.
+    std::ranges::sort(holders, [&](std::size_t a, std::size_t b) {
+      if (experts_[a].yields != experts_[b].yields) return experts_[a].yields;
+      return has_less_left(a, b);
+    });
     for (const std::size_t e : left) {
       const auto its = std::ranges::find_if(coming_free, [&](std::size_t s) { return fits(e, s); });
       if (its != coming_free.end()) {

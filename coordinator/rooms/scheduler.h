@@ -55,6 +55,7 @@ struct SchedulableExpert {
   std::uint32_t turn_rounds = 0;  // a turn's length in commits; 0: turn_seconds counts
   double turn_seconds = 1200;
   std::uint32_t rounds_in_turn = 0;
+  bool yields = false;         // an earlier schedule has told it to
   double seconds_in_turn = 0;  // since the grant
   double move_seconds = 0;     // from a grant to training, on a slot that lacks its files
   double warm_seconds = 0;     // the same on a slot that has them
@@ -98,6 +99,7 @@ struct Reservation {
 struct Why {
   ExpertId expert;
   std::string reason;
+  double seconds_left = -1;  // on the slot that it holds; < 0: it holds none
 };
 
 struct Schedule {

@@ -199,6 +199,16 @@ TEST(Scheduler, OneTurnEndsForEachThatWaitsTheLeastLeftFirst) {
   EXPECT_EQ(plan.yields[0].expert.index, 1U);
 }
 
+// Each commit makes its expert the one with the least left.
+TEST(Scheduler, WhoWasToldToGiveWayGoesOnTo) {
+  SchedulableExpert told = held(expert(0, 50), "a", 5);
+  told.yields = true;
+  const Schedule plan =
+      schedule({told, held(expert(1, 60), "b", 5), expert(2, 10)}, {node("a"), node("b")});
+  ASSERT_EQ(plan.yields.size(), 1U);
+  EXPECT_EQ(plan.yields[0].expert.index, 0U);
+}
+
 TEST(Scheduler, APausedRunGivesItsLeasesBackAndCountsAsComingFree) {
   SchedulableExpert paused = held(expert(0, 10), "a");
   paused.wanted = false;

@@ -161,6 +161,21 @@ std::vector<Speed> Speeds::of(const Job& job, const std::vector<Slot>& slots) co
   return speeds;
 }
 
+std::optional<Speed> Speeds::of(const Slot& slot) const {
+  const std::string first = slot.device + '/';
+  if (const auto node = of_node_.find(slot.node); node != of_node_.end()) {
+    const auto mine = node->second.speeds.lower_bound(first);
+    if (mine != node->second.speeds.end() && mine->first.starts_with(first))
+      return Speed{mine->second, SpeedFrom::kNode};
+  }
+  const auto device = speeds_.lower_bound(first);
+  if (device != speeds_.end() && device->first.starts_with(first))
+    return Speed{device->second.record->operations_per_second(), SpeedFrom::kDevice};
+  if (const auto peak = published_peak(slot.device, "bf16"))
+    return Speed{kShareOfPeak * *peak, SpeedFrom::kMaker};
+  return std::nullopt;
+}
+
 std::string Speeds::load(stored::Speed record) {
   const double speed = record.operations_per_second();
   if (!std::isfinite(speed) || speed <= 0) return "its speed is not a number above 0";

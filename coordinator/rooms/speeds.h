@@ -58,6 +58,9 @@ class Speeds : Room {
   // RETURNS: the speed of each slot for the job, in their order.
   std::vector<Speed> of(const Job& job, const std::vector<Slot>& slots) const;
 
+  // RETURNS: what is known of a slot whatever it trains.
+  std::optional<Speed> of(const Slot& slot) const;
+
   std::string load(stored::Speed record);
 
  private:
