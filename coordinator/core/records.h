@@ -111,7 +111,8 @@ struct LeaseState {
   // The slot that a schedule keeps for it, and why it goes there.
   std::optional<SlotId> reserved;
   std::string reserved_because;
-  Duration granted{};                    // or the start, if the grant is older
+  // When the lease was granted, or first looked at after the start.
+  std::optional<Duration> granted;
   bool granted_here = false;             // since the start
   bool granted_warm = false;             // to a node with its files
   bool granted_kept = false;             // the slot that was reserved for it

@@ -64,8 +64,7 @@ void Leases::engine_report(const Node& node, const pb::EngineReport& report) {
 }
 
 // What a node reports outweighs the plan: its device gets no job of this kind
-// of this run again. Two nodes speak for every device of their name, one node
-// only for itself: one that lies would bar the whole fleet.
+// of this run again.
 void Leases::too_small(Expert& expert, const Node& node) {
   constexpr int kMost = 64;
   Run& run = runs_.of(expert);

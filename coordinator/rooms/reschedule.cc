@@ -100,24 +100,31 @@ std::size_t Leases::job_index(Inputs& inputs, const Run& run, std::uint32_t expe
       inputs.index.try_emplace({run.id(), is_router, bound}, inputs.jobs.size());
   if (!is_new) return at->second;
   const Job job = job_of(run, is_router);
-  const auto was_too_small = [&](const Speeds::Slot& slot) {
+  // One node speaks for itself, two for every device of their name, unless no
+  // other device is left: two that lie could bar a whole fleet.
+  const auto was_too_small = [&](const Speeds::Slot& slot, bool by_name) {
     std::set<std::string> nodes;
     for (const stored::TooSmall& each : run.record->too_small()) {
       if (each.device() != slot.device || each.router() != is_router) continue;
       if (each.node() == slot.node.str()) return true;
       nodes.insert(each.node());
     }
-    return nodes.size() > 1;
+    return by_name && nodes.size() > 1;
   };
   SchedulableJob view;
   view.needs = text(human_bytes(job.needs_bytes),
                     bound.empty() ? "" : " and the card of its last checkpoint");
   std::vector<Speed> speeds = speeds_.of(job, inputs.slots);
-  for (std::size_t s = 0; s < inputs.slots.size(); ++s) {
-    const bool fits = (inputs.memory[s] == 0 || inputs.memory[s] >= job.needs_bytes) &&
-                      (bound.empty() || bound.find(inputs.slots[s].device) != std::string::npos) &&
-                      !was_too_small(inputs.slots[s]);
-    view.speed.push_back(fits ? speeds[s].operations_per_second : 0);
+  for (const bool by_name : {true, false}) {
+    view.speed.clear();
+    for (std::size_t s = 0; s < inputs.slots.size(); ++s) {
+      const Speeds::Slot& slot = inputs.slots[s];
+      const bool fits = (inputs.memory[s] == 0 || inputs.memory[s] >= job.needs_bytes) &&
+                        (bound.empty() || bound.find(slot.device) != std::string::npos) &&
+                        !was_too_small(slot, by_name);
+      view.speed.push_back(fits ? speeds[s].operations_per_second : 0);
+    }
+    if (std::ranges::any_of(view.speed, [](double speed) { return speed > 0; })) break;
   }
   inputs.jobs.push_back(std::move(view));
   inputs.operations.push_back(job.operations);
@@ -157,7 +164,8 @@ SchedulableExpert Leases::view_of(Inputs& inputs, const Run& run, const Expert& 
   if (spec.turn_seconds() > 0) view.turn_seconds = spec.turn_seconds();
   view.rounds_in_turn = expert.record->lease().rounds();
   view.yields = expert.lease->yield;
-  view.seconds_in_turn = std::chrono::duration<double>(now.boot - expert.lease->granted).count();
+  view.seconds_in_turn =
+      std::chrono::duration<double>(now.boot - expert.lease->granted.value_or(now.boot)).count();
   const auto moves = move_seconds_.find(run.id());
   const MoveSeconds cost = moves == move_seconds_.end() ? MoveSeconds{} : moves->second;
   view.move_seconds = cost.cold;
@@ -210,6 +218,7 @@ void Leases::reschedule() {
     LeaseState& its = state(runs_.at(why.expert));
     its.why = why.reason;
     its.seconds_left = why.seconds_left;
+    if (!its.granted) its.granted = now.boot;
   }
   tell_lost();
   for (const Grant& granted : planned.grants) grant(runs_.at(granted.expert), granted);
@@ -299,7 +308,7 @@ void Leases::hear(const Node& node, const pb::SlotStatus& status) {
   if (!its.granted_here) return;
   MoveSeconds& cost = move_seconds_[expert->id().run];
   double& seconds = its.granted_warm ? cost.warm : cost.cold;
-  const double took = std::chrono::duration<double>(now.boot - its.granted).count();
+  const double took = std::chrono::duration<double>(now.boot - *its.granted).count();
   seconds += kNewestMove * (took - seconds);
 }
 

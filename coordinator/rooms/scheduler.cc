@@ -357,7 +357,7 @@ class Planner {
         continue;
       }
       const auto gives_way = std::ranges::find_if(holders, [&](std::size_t holder) {
-        const double turns_work = experts_[holder].seconds_in_turn * speed(holder, at_[holder]);
+        const double turns_work = turn_seconds(experts_[holder]) * speed(holder, at_[holder]);
         return fits(e, at_[holder]) &&
                experts_[e].work - experts_[holder].work >= kTurnGain * turns_work;
       });

@@ -59,7 +59,9 @@ Cluster::Cluster(ClusterOptions options)
                                         .slots = node.slots,
                                         .step_time = node.step_time,
                                         .drift = node.drift,
-                                        .listens = node.listens}));
+                                        .listens = node.listens,
+                                        .device = node.device,
+                                        .memory_bytes = node.memory_bytes}));
     if (!options_.steady) continue;
     daemons_.back()->disk().pace = coordinator_.disk().pace;
     world_.network.weather(node.name).delay_min = world_.network.weather(node.name).delay_max =
@@ -249,6 +251,29 @@ DaemonMachine* Cluster::holder(ExpertIndex index) {
   return nullptr;
 }
 
+namespace {
+
+// Half of the fleets have cards of several names, and one node in five of those
+// has a card that no job fits. They have a dice of their own,
+// so that a seed's other draws stay what they are.
+void draw_cards(ClusterOptions& options) {
+  constexpr std::uint64_t kSmall = std::uint64_t{1} << 29;
+  Dice dice(options.seed, "cards");
+  if (dice.chance(0.5)) return;
+  std::uint64_t slots = 0, small = 0;
+  for (ClusterOptions::Node& node : options.nodes) {
+    node.device = text("card ", dice.between(1, 3));
+    node.memory_bytes *= dice.between(1, 3);
+    slots += node.slots;
+    if (options.nodes.size() < 5 || &node == &options.nodes.front() || !dice.chance(0.2)) continue;
+    node.memory_bytes = kSmall;
+    small += node.slots;
+  }
+  options.steps = options.steps * (slots - small) / slots;
+}
+
+}  // namespace
+
 ClusterOptions draw_options(std::uint64_t seed) {
   Dice dice(seed, "options");
   ClusterOptions options;
@@ -295,6 +320,7 @@ ClusterOptions draw_options(std::uint64_t seed) {
   }
   options.gossips = dice.chance(kGossips);
   for (ClusterOptions::Node& node : options.nodes) node.listens = !dice.chance(kBehindNat);
+  draw_cards(options);
   if (dice.chance(kForgets))
     options.config.forget_ms = static_cast<std::int64_t>(dice.between(30'000, 240'000));
   return options;

@@ -29,6 +29,8 @@ struct ClusterOptions {
     double drift = 0;
     std::string host = {};  // empty: one of its own
     bool listens = true;    // false: behind NAT
+    std::string device = "cpu";
+    std::uint64_t memory_bytes = std::uint64_t{1} << 30;
   };
   std::vector<Node> nodes;
   std::uint32_t experts = 2;

@@ -132,11 +132,12 @@ void DaemonMachine::launch() {
   options.host_label = settings_.host;
   options.incarnation = incarnation_ = dice_.u64() | 1;
   options.drain_limit = settings_.drain_limit;
+  world_.memory_bytes[id()] = settings_.memory_bytes;
   for (std::uint32_t index = 0; index < settings_.slots; ++index) {
     pb::Slot& slot = options.slots.emplace_back().description;
     slot.set_index(index);
-    slot.set_device("cpu");
-    slot.set_memory_bytes(1 << 30);
+    slot.set_device(settings_.device);
+    slot.set_memory_bytes(settings_.memory_bytes);
   }
   if (world_.gossip != nullptr) {
     auto end = std::make_unique<MeshEnd>(world_.gossip->mesh,

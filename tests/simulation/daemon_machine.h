@@ -31,7 +31,9 @@ class DaemonMachine final : public Keeper, public Believer {
     Duration step_time = milliseconds(100);
     Duration drain_limit = seconds(20);
     double drift = 0;
-    bool listens = true;                // false: behind NAT, other nodes cannot dial it
+    bool listens = true;         // false: behind NAT, other nodes cannot dial it
+    std::string device = "cpu";  // of each slot
+    std::uint64_t memory_bytes = std::uint64_t{1} << 30;
     DaemonMachine* original = nullptr;  // of whose disk this one's is a copy
   };
   enum class Death {

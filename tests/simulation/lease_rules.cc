@@ -247,7 +247,11 @@ void LeaseRules::daemon_stepped(const DaemonStep& step) {
 }
 
 void LeaseRules::granted(const coordinator::ExpertView& expert) {
+  constexpr std::uint64_t kLeast = 800'000'000;  // what every job needs
   const std::string id = expert.lease->node.str();
+  const auto memory = world_.memory_bytes.find(expert.lease->node);
+  if (memory != world_.memory_bytes.end() && memory->second < kLeast)
+    world_.violated("misfit", text(expert.id, ": is given to ", id, ", whose card is too small"));
   if (cordoned_.contains(id) || draining_.contains(id)) {
     world_.violated("cordon",
                     text(expert.id, ": is given to ", id, ", which is cordoned or drains"));

@@ -60,6 +60,7 @@ struct World {
   std::map<std::string, std::string> key_names;  // X25519 key → name, for lines
   std::map<std::string, std::uint64_t> faults;   // by kind, as they took place
   std::vector<const Believer*> believers;        // every daemon
+  std::map<NodeId, std::uint64_t> memory_bytes;  // of each slot
   std::function<bool(const Hash&)> is_stored;    // whole and undamaged on the coordinator's disk
   GossipGround* gossip = nullptr;                // none: nobody gossips
   // Daemons that run and whose records say that this node is revoked, with
