@@ -458,12 +458,12 @@ std::optional<std::size_t> Fetching::choose(const Peer& peer, Fetch& fetch, Sour
 // Once every chunk is requested: a chunk that is overdue at every peer that was
 // asked for it, or that this idle peer would send much sooner than they. Of
 // peers that ever answered, no more than two are asked. A last resort is asked
-// only for what silent peers were asked for.
+// only for what was asked of peers that are silent or never answered.
 std::optional<ChunkIndex> Fetching::choose_again(const PeerId& name, const Peer& peer,
                                                  const Fetch& fetch, Now now) {
   struct Asked {
     unsigned answering = 0;  // of those who were asked, who ever answered
-    bool only_silent = true;
+    bool only_mute = true;   // the others are silent, or have not answered yet
     Duration overdue = Duration::min();
   };
   std::map<ChunkIndex, Asked> chunks;
@@ -474,9 +474,10 @@ std::optional<ChunkIndex> Fetching::choose_again(const PeerId& name, const Peer&
       bytes += request.bytes;
       if (request.object != fetch.want.object) continue;
       Asked& asked = chunks[request.chunk];
-      asked.answering += other.replied != Duration{};
+      const bool has_answered = other.replied != Duration{};
+      asked.answering += has_answered;
       if (other.is_silent) continue;
-      asked.only_silent = false;
+      asked.only_mute &= !has_answered;
       const Duration here = peer.speed.expected(request.bytes);
       const Duration there = speed.expected(bytes);
       asked.overdue =
@@ -487,11 +488,9 @@ std::optional<ChunkIndex> Fetching::choose_again(const PeerId& name, const Peer&
   for (const auto& [chunk, asked] : chunks) {
     if (asked.answering > 1 || is_late(peer, fetch, chunk)) continue;
     if (!fetch.sources.may_have(source, chunk, now)) continue;
-    std::optional<Duration> from = asked.overdue;
-    if (source.is_last_resort)
-      from = asked.only_silent ? free_from(peer, fetch, chunk, now) : std::nullopt;
-    if (from && *from <= now.boot) return chunk;
-    if (from) look_again_at(*from);
+    if (source.is_last_resort && !asked.only_mute) continue;
+    if (asked.overdue <= now.boot) return chunk;
+    look_again_at(asked.overdue);
   }
   return std::nullopt;
 }
