@@ -456,7 +456,7 @@ std::optional<std::size_t> Fetching::choose(const Peer& peer, Fetch& fetch, Sour
 }
 
 // Once every chunk is requested: a chunk that is overdue at every peer that was
-// asked for it, or that this idle peer would send much sooner than they. Of
+// asked. Or one that this idle peer would send much sooner than they. Of
 // peers that ever answered, no more than two are asked. A last resort is asked
 // only for what was asked of peers that are silent or never answered.
 std::optional<ChunkIndex> Fetching::choose_again(const PeerId& name, const Peer& peer,

@@ -276,9 +276,9 @@ void Commits::accept(Expert& expert, const Node& node, const pb::Commit& commit,
                node.record->name(), &expert, commit.to_step());
 }
 
-// What the node says of its time counts within what this clock has seen pass
-// since the commit before, or since it was first heard to train. So it can
-// seem at most twice as fast as it is.
+// This clock knows how long it is since the commit before, or since the node
+// was first heard to train. What the node says counts within that and half of
+// it. So it can seem at most twice as fast as it is.
 void Commits::measure(const Run& run, const Expert& expert, const Node& node,
                       const pb::Commit& commit) {
   const std::uint32_t slot = expert.record->lease().slot();

@@ -100,8 +100,8 @@ std::size_t Leases::job_index(Inputs& inputs, const Run& run, std::uint32_t expe
       inputs.index.try_emplace({run.id(), is_router, bound}, inputs.jobs.size());
   if (!is_new) return at->second;
   const Job job = job_of(run, is_router);
-  // One node speaks for itself, two for every device of their name, unless no
-  // other device is left: two that lie could bar a whole fleet.
+  // One node speaks for itself, two for every device of their name. They do not
+  // if no other device is left: two that lie could bar a whole fleet.
   const auto was_too_small = [&](const Speeds::Slot& slot, bool by_name) {
     std::set<std::string> nodes;
     for (const stored::TooSmall& each : run.record->too_small()) {

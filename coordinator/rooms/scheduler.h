@@ -6,15 +6,14 @@
 //      fastest free slot that fits it. If only held slots fit it, and a holder
 //      of one fits a free slot, the two change places.
 //   2. Turns: after its turn, the holder with the least left gives way to a
-//      waiting expert that has more left, by at least half a turn's work.
+//      waiting expert. That one must have half a turn's work more left.
 //   3. Moves: the expert that would end last goes to a faster slot, free or by
 //      exchange, if that gains clearly more than it costs.
 //
 // A lease never moves at once: its holder gives it back at its next commit. The
-// slot that it moves to stays reserved meanwhile. Speeds that differ by less
-// than a tenth count as equal here, since measurements vary by as much: a slot
-// that already has the expert's files comes first then. All other ties are
-// broken by memory (the smallest slot first) and by id.
+// slot that it moves to stays reserved meanwhile. Measurements vary by a tenth,
+// so speeds that differ by less count as equal. Of equal slots one that has the
+// expert's files comes first, then the one with the least memory, then by id.
 #pragma once
 
 #include <cstdint>

@@ -36,6 +36,8 @@
   interference  steps of a trainer with a core of its own while a joining node fetches 1 GiB from
                 another node, against steps without, in turns; latency of heartbeats meanwhile
                 [--model …]
+  placement     the scheduler on 1,000 drawn fleets of unlike cards: the time until all experts are
+                trained, beside a lower bound, and the time of one schedule of 1,000 experts
   fanout        128 MiB from the coordinator to 16 nodes, each at an upload limit of 16 MB/s, on a
                 virtual network: copies that the coordinator sends, and the time against one node's
   fanout-real   as fanout, with 17 real programs on this machine
@@ -622,6 +624,10 @@ def gossip(args):
     return printed_by(args, "gossip_bench")
 
 
+def placement(args):
+    return printed_by(args, "placement_bench")
+
+
 def fanout(args):
     return printed_by(args, "fanout_bench")
 
@@ -968,6 +974,7 @@ def main():
         "fleet": fleet,
         "checkpoint": checkpoint,
         "gossip": gossip,
+        "placement": placement,
         "fanout": fanout,
         "fanout-real": fanout_real,
         "interference": interference,

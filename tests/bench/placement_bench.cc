@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long the coordinator's scheduler takes to train all experts on fleets of
-// unlike cards, beside a lower bound that no schedule can beat:
+// unlike cards, beside a lower bound that no schedule can beat. The last line
+// is JSON.
 //
-//   for each memory size m, over the jobs that need m or more and the cards that
-//   have m or more: the largest of Σ work / Σ speed and, for every i, the i
-//   largest works / the i fastest speeds.
+// The bound looks at each memory size m: at the jobs that need m or more, and
+// at the cards that have m or more. It is the largest of two ratios: all work
+// by all speed, and, for every i, the i largest works by the i fastest speeds.
 //
-// Rounds take 60 s, and a lease moves at a commit only. A move costs the seconds
-// that are given. The last line is JSON.
+// Rounds take 60 s. A lease moves at a commit only, and a move costs the
+// seconds that are given.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
@@ -318,7 +319,6 @@ Sum over_fleets(int fleets, double move_seconds, double noise) {
       if (!bound) continue;
       const Outcome outcome = Training(fleet, move_seconds, noise, dice()).run();
       const std::lock_guard lock(mutex);
-      if (std::getenv("WORST") && outcome.makespan / *bound > 1.2) std::printf("fleet %d ratio %.3f cards %zu experts %zu\n", i, outcome.makespan / *bound, fleet.cards.size(), fleet.jobs.size());
       const double ratio = outcome.makespan / *bound;
       sum.mean += ratio;
       sum.worst = std::max(sum.worst, ratio);
