@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Estimates the card memory that training one expert takes, from the shapes
 // alone. diffusion/runtime/memory_test.cc compares it with allocations on the
-// CPU. For the reference a training step allocates; for the fast kernels a model
-// that computes as a card does.
+// CPU. For the reference a training step allocates; for the fast kernels a
+// model that computes as a card does.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ struct MemoryPlan {
 
 // An update of the lean state widens so many numbers at a time on a card.
 inline constexpr std::uint64_t kLeanSlice = std::uint64_t{1} << 22;
-// RETURNS: the bytes that such updates take on a card. `largest`: the numbers in
-// the largest parameter.
+// RETURNS: the bytes that such updates take on a card. `largest`: the numbers
+// in the largest parameter.
 std::uint64_t lean_scratch_bytes(std::uint64_t largest);
 
 // REQUIRES: validated specs. It reads precision, kernels,
