@@ -186,6 +186,39 @@ TEST(Notice, TheCommitInFlightCountsAndIsWaitedFor) {
   EXPECT_EQ(node.last.stops.at(0).kind, StopKind::kKill);
 }
 
+// A round that ends behind the commit in flight, while the engine trains on.
+void trains_on_behind_a_commit(Harness& node, Duration left) {
+  measured_round(node);
+  node.snapshot(10, 20);
+  node.live(seconds(2));
+  node.snapshot_stored(20);
+  notice(node, left);
+  node.snapshot(20, 30);
+  node.live(seconds(2));
+  node.snapshot_stored(30);
+  node.now += seconds(1);
+  EXPECT_FALSE(node.has_sent(kIsReturn));
+  EXPECT_EQ(node.last_sent(kIsCommit).commit().to_step(), 20U);
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+}
+
+TEST(Notice, ARoundThatEndedMeanwhileIsCommittedIfItFits) {
+  Harness node;
+  trains_on_behind_a_commit(node, milliseconds(8000));  // 4 s are left, it needs 3 s
+  EXPECT_FALSE(node.has_sent(kIsReturn));
+  EXPECT_EQ(node.last_sent(kIsCommit).commit().to_step(), 30U);
+  node.live(seconds(3));
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  EXPECT_TRUE(node.has_sent(kIsReturn));
+}
+
+TEST(Notice, ARoundThatEndedTooLateHoldsNoLeaseUp) {
+  Harness node;
+  trains_on_behind_a_commit(node, milliseconds(6500));  // 2.5 s are left
+  EXPECT_EQ(node.last_sent(kIsReturn).return_lease().reason(), "no time for a last snapshot");
+  EXPECT_EQ(node.last_sent(kIsCommit).commit().to_step(), 20U);
+}
+
 TEST(Notice, ASnapshotFitsBehindTheCommitInFlight) {
   Harness node;
   measured_round(node);

@@ -140,7 +140,9 @@ class Slot {
   void abandon_engine(Context& context);
   bool has_stuck_engine(Context& context) const;
   void give_up_stuck(Context& context);
+  std::optional<double> needs_unsent(Duration now) const;
   bool fits_last_snapshot(Duration now) const;
+  bool gives_up_unsent(Duration now) const;
   bool wants_end(Context& context) const;
   void failed(pb::EngineEvent::Failure failure, const std::string& reason,
               const std::vector<std::string>& lines, Context& context);

@@ -326,24 +326,41 @@ void Slot::abandon_engine(Context& context) {
   stop_engine(StopKind::kKill, context);
 }
 
-// Whether a snapshot that is taken now can be committed before the node leaves.
-// It counts, in this order, and at the measured rates:
-//   - what is left of the snapshot being stored and of the commit in flight
-//   - the snapshot to the disk and over the line, as large as the last one
-// A snapshot without a measured rate or size is taken.
-bool Slot::fits_last_snapshot(Duration now) const {
+// The seconds to store and commit what was not sent, at the measured rates. A
+// checkpoint is as large as the last one. None: a rate or the size is unknown.
+std::optional<double> Slot::needs_unsent(Duration now) const {
   const double bytes = static_cast<double>(work_->resume().bytes());
-  if (bytes == 0 || !store_cost_ || !commit_cost_) return true;
+  if (bytes == 0 || !store_cost_ || !commit_cost_) return std::nullopt;
   const auto seconds_since = [now](Duration time) {
     return std::chrono::duration<double>(now - time).count();
   };
-  double needed = bytes * (*store_cost_ + *commit_cost_);
+  double needed = bytes * *commit_cost_;
   if (storing_) needed += std::max(bytes * *store_cost_ - seconds_since(storing_->since), 0.0);
   if (work_->in_flight) {
     const double whole = static_cast<double>(work_->in_flight->object.bytes()) * *commit_cost_;
     needed += std::max(whole - (commit_since_ ? seconds_since(*commit_since_) : 0), 0.0);
   }
-  return needed <= -seconds_since(drain_until_);
+  return needed;
+}
+
+// Whether a snapshot that is taken now can be committed before the node leaves,
+// behind what is being stored and sent. An unknown one is tried.
+bool Slot::fits_last_snapshot(Duration now) const {
+  const std::optional<double> needed = needs_unsent(now);
+  if (!needed) return true;
+  const double store = static_cast<double>(work_->resume().bytes()) * *store_cost_;
+  return store + *needed <= std::chrono::duration<double>(drain_until_ - now).count();
+}
+
+// Whether a leaving node returns its lease with steps that it cannot commit in
+// time. The commit in flight is waited for.
+bool Slot::gives_up_unsent(Duration now) const {
+  const bool trains_on = engine_ && engine_->phase == EnginePhase::kTraining && !engine_->finished;
+  if (leaving_ != Leaving::kDrain || !trains_on || work_->in_flight) return false;
+  if (!session_.is_open()) return false;  // nobody would take the lease
+  if (!work_->latest && !storing_) return true;
+  const std::optional<double> needed = needs_unsent(now);
+  return needed && *needed > std::chrono::duration<double>(drain_until_ - now).count();
 }
 
 // Whether the engine is to take a snapshot and end. A leaving node without the
@@ -426,16 +443,12 @@ void Slot::advance(Context& context) {
   } else if (work_ && should_train(context)) {
     start_engine(context);
   }
+  if (work_ && gives_up_unsent(context.now.boot))
+    return give_back("no time for a last snapshot", context);
   commit_if_due(context);
   const bool is_stuck = has_stuck_engine(context);
   if (work_ && is_stuck && block_ != Block::kGivenUp) give_up_stuck(context);
-  if (!work_ || storing_ || work_->has_uncommitted()) return;
-  // The old commit is through, and there is no time for a last snapshot.
-  if (leaving_ == Leaving::kDrain && engine_ && engine_->phase == EnginePhase::kTraining &&
-      !engine_->finished) {
-    return give_back("no time for a last snapshot", context);
-  }
-  if (engine_ && !is_stuck) return;
+  if (!work_ || (engine_ && !is_stuck) || storing_ || work_->has_uncommitted()) return;
   if (block_ == Block::kGivenUp) {
     give_back("cannot train", context);
   } else if (leaving_ != Leaving::kNo) {

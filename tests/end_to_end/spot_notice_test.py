@@ -21,6 +21,7 @@ from metadata import Cloud
 REPEAT = 10
 STATE_FLOATS = 4_194_304  # in each of four tensors: 67 MB
 LARGE = {"SKERRY_FAKE_STEP_MS": "50", "SKERRY_FAKE_WEIGHTS": str(STATE_FLOATS)}
+MIDDLE = {"SKERRY_FAKE_STEP_MS": "50", "SKERRY_FAKE_WEIGHTS": "262144"}  # 4 MB
 SMALL = {"SKERRY_FAKE_STEP_MS": "50"}
 MEGABYTE = b"x" * (1 << 20)
 
@@ -30,13 +31,13 @@ def seconds_of(event):
 
 
 class SpotNotice(EndToEnd):
-    def begin(self, cloud, env, spot="auto", round_steps=20):
+    def begin(self, cloud, env, spot="auto", round_steps=20, args=()):
         """A daemon that asks `cloud`, with two commits behind it."""
         self.addCleanup(cloud.close)
         cluster = self.cluster()
         cluster.start_coordinator()
         cluster.add_dataset(partitions=1)
-        cluster.start_daemon("one", env=env, args=["--spot", spot, "--metadata", cloud.url])
+        cluster.start_daemon("one", env=env, args=["--spot", spot, "--metadata", cloud.url, *args])
         cluster.create_run(
             "spot", train={"steps": 100_000}, checkpoint={"round_steps": round_steps}
         )
@@ -100,6 +101,25 @@ class SpotNotice(EndToEnd):
         self.assertLessEqual(seconds_of(returned), posted)
         self.assertEqual(len(cloud.posts), 1)
 
+    def test_without_time_for_a_snapshot_the_commit_in_flight_counts(self):
+        """A line on which a commit takes 7 s: two of them do not fit into 9 s."""
+        cloud = Cloud("gcp")
+        args = ["--upload-limit", "600KB/s", "--drain-seconds", "9"]
+        cluster = self.begin(cloud, MIDDLE, "gcp", args=args)
+        commits = lambda: re.findall(  # noqa: E731
+            r"committing steps \d+ to (\d+)", cluster.daemons["one"].log_text()
+        )
+        before = len(commits())
+        cluster.wait(lambda: len(commits()) > before, "the next commit", cluster.daemons["one"])
+        in_flight = int(commits()[-1])
+        cloud.announce(30)
+        returned = cluster.wait_event(kind="lease_returned", node="one")
+        self.assertEqual(returned["step"], in_flight)
+        lost = self.lost_steps(cluster, "no time for a last snapshot")
+        self.assertIsNotNone(lost)
+        took = seconds_of(returned) - cloud.served
+        print(f"\na slow line: the commit in flight came through in {took:.2f} s, {lost} steps lost")
+
     def test_advice_only_stops_new_leases(self):
         cloud = Cloud("aws")
         cluster = self.begin(cloud, SMALL, "aws")
@@ -159,14 +179,13 @@ class SpotNotice(EndToEnd):
         cluster.start_coordinator()
         cluster.add_dataset(partitions=1)
         cluster.create_run("spot", train={"steps": 100_000}, checkpoint={"round_steps": 20})
-        env = {**SMALL, "SKERRY_FAKE_WEIGHTS": "262144"}  # 4 MB
         ended, killed = 0, 0
         for i in range(REPEAT):
             slow = i % 2 == 1
             args = ["--spot", "off", *(["--upload-limit", "600KB/s"] if slow else [])]
             extra = {} if slow else {"RUNPOD_POD_ID": "pod"}
             before = len(cluster.events(kind="committed", run="spot"))
-            daemon = cluster.start_daemon("one", env={**env, **extra}, args=args)
+            daemon = cluster.start_daemon("one", env={**MIDDLE, **extra}, args=args)
             cluster.wait_event(kind="committed", run="spot", count=before + 1)
             daemon.signal(signal.SIGTERM)
             try:
@@ -178,7 +197,7 @@ class SpotNotice(EndToEnd):
             acknowledged = max(e["step"] for e in cluster.events(kind="committed", run="spot"))
             self.assertGreaterEqual(cluster.experts("spot")[0]["step"], acknowledged)
             grants = len(cluster.events(kind="granted", run="spot"))
-            cluster.start_daemon("one", env=env, args=["--spot", "off"])
+            cluster.start_daemon("one", env=MIDDLE, args=["--spot", "off"])
             cluster.wait_event(kind="granted", run="spot", count=grants + 1)
             resumed = cluster.events(kind="granted", run="spot")[grants]
             self.assertGreaterEqual(resumed["step"], acknowledged)
