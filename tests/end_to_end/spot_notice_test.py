@@ -118,7 +118,7 @@ class SpotNotice(EndToEnd):
         lost = self.lost_steps(cluster, "no time for a last snapshot")
         self.assertIsNotNone(lost)
         took = seconds_of(returned) - cloud.served
-        print(f"\na slow line: the commit in flight came through in {took:.2f} s, {lost} steps lost")
+        print(f"\nslow line: the commit in flight took {took:.2f} s more, {lost} steps lost")
 
     def test_advice_only_stops_new_leases(self):
         cloud = Cloud("aws")
