@@ -143,34 +143,36 @@ class SpotNotice(EndToEnd):
         self.assertTrue(cluster.daemons["one"].alive())
 
     def test_what_no_platform_answers_gives_no_lease_back(self):
-        garbage = [
-            ("garbage", lambda h: h.answer(200, "\x00{]") or True),
-            ("a past deadline", lambda h: h.answer(200, PAST) or True),
-            ("an absurd deadline", lambda h: h.answer(200, ABSURD) or True),
-            ("a redirect", lambda h: h.answer(302, Location=good.url + h.path) or True),
-            ("megabytes", megabytes),
-            ("never", lambda h: time.sleep(10) or True),
+        faults = [
+            ("expected an action", lambda h: h.answer(200, "\x00{]") or True),
+            ("is past", lambda h: h.answer(200, PAST) or True),
+            ("more than an hour away", lambda h: h.answer(200, ABSURD) or True),
+            ("status 302", lambda h: h.answer(302, Location=good.url + h.path) or True),
+            ("answers more than 64 KiB", megabytes),
+            ("Timeout was reached", lambda h: time.sleep(10) or True),
         ]
         good = Cloud("aws")
         good.announce(60)
         self.addCleanup(good.close)
         cloud = Cloud("aws")
-        cluster = self.begin(cloud, SMALL, "aws")
-        log = cluster.daemons["one"].log_text
-        errors = lambda: log().count("cannot read the platform's notices")  # noqa: E731
-        for name, hostile in garbage:
-            seen = errors()
+        cluster = self.begin(cloud, {**SMALL, "http_proxy": "http://127.0.0.1:9"}, "aws")
+        daemon = cluster.daemons["one"]
+        errors = lambda: re.findall(  # noqa: E731
+            "cannot read the platform's notices: (.*)", daemon.log_text()
+        )
+        for i, (words, hostile) in enumerate(faults):
             cloud.hostile = hostile
-            cluster.wait(lambda: errors() > seen, f"an error about {name}", cluster.daemons["one"])
+            cluster.wait(lambda: len(errors()) > i, f'an error "{words}"', daemon)
+            self.assertIn(words, errors()[i])
             cloud.hostile = None
             asked = cloud.asked
-            cluster.wait(lambda: cloud.asked > asked + 2, "good answers", cluster.daemons["one"])
-        self.assertEqual(errors(), len(garbage), "one line for each fault, however long it lasts")
+            cluster.wait(lambda: cloud.asked > asked + 2, "good answers", daemon)
+        self.assertEqual(len(errors()), len(faults), "one line each, however long it lasts")
         self.assertEqual(cluster.events(kind={"notice", "lease_returned", "lease_lost"}), [])
         self.assertFalse(good.served)
-        cloud.hostile = garbage[-1][1]  # an answer that never comes does not hold up the end
+        cloud.hostile = faults[-1][1]  # an answer that never comes does not hold up the end
         before = time.monotonic()
-        self.assertEqual(cluster.daemons["one"].stop(), 0)
+        self.assertEqual(daemon.stop(), 0)
         print(f"\nSIGTERM to exit, metadata server silent: {time.monotonic() - before:.2f} s")
 
     def test_sigkill_five_seconds_after_sigterm(self):
