@@ -13,11 +13,12 @@
 #include "base/text.h"
 #include "diffusion/data/test_shard.h"
 #include "diffusion/runtime/memory_meter.h"
-#include "diffusion/runtime/memory_plan.h"
 #include "diffusion/runtime/speed.h"
 #include "diffusion/train/train.h"
 #include "engine/exit_code.h"
 #include "engine/model_options.h"
+#include "model/memory_plan.h"
+#include "model/operations.h"
 
 namespace skerry::engine {
 namespace {
@@ -29,7 +30,7 @@ constexpr std::uint32_t kSamples = 256;
 
 struct Arguments {
   ModelOptions shape;
-  diffusion::TrainSpec train;
+  TrainSpec train;
   std::vector<std::string> precisions{"fp32"};
   std::vector<std::uint32_t> batch_sizes{64};
   std::string kernels = "fast";
@@ -67,10 +68,10 @@ Result<double> time_steps(diffusion::Trainer& trainer, std::uint32_t steps) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / steps;
 }
 
-Result<void> measure(const diffusion::ModelSpec& model, const diffusion::TrainSpec& train,
-                     const Arguments& arguments, Row& row) {
+Result<void> measure(const ModelSpec& model, const TrainSpec& train, const Arguments& arguments,
+                     Row& row) {
   const TempFolder folder;
-  TRY(diffusion::validate(model));
+  TRY(validate(model));
   TRY(diffusion::testing::write_test_shard(folder / "shard", model, kSamples));
   ASSIGN_OR_RETURN(diffusion::Trainer trainer,
                    diffusion::Trainer::create(model, train, {folder / "shard"}));
@@ -79,7 +80,7 @@ Result<void> measure(const diffusion::ModelSpec& model, const diffusion::TrainSp
   const bool on_card = row.device != "cpu";
   TRY(time_steps(trainer, arguments.warmup));
   ASSIGN_OR_RETURN(row.step_seconds, time_steps(trainer, arguments.steps));
-  row.flops = 3 * diffusion::forward_flops(model) * row.images_per_second();
+  row.flops = 3 * forward_flops(model) * row.images_per_second();
   {
     const diffusion::PhaseClock clock([&] { trainer.wait(); });
     ASSIGN_OR_RETURN(row.watched_seconds, time_steps(trainer, arguments.steps));
@@ -88,7 +89,7 @@ Result<void> measure(const diffusion::ModelSpec& model, const diffusion::TrainSp
   }
   const diffusion::MemoryMeter meter(on_card);
   TRY(trainer.step());
-  row.memory_bytes = meter.peak_bytes() + diffusion::plan_memory(model, train).checkpoint_bytes;
+  row.memory_bytes = meter.peak_bytes() + plan_memory(model, train).checkpoint_bytes;
   row.fingerprint = trainer.fingerprint();
   return {};
 }
@@ -103,9 +104,9 @@ std::vector<std::string> names_in(const std::string& list) {
 
 // What the device could do at most: published for a card, measured for the CPU,
 // once for each precision.
-Result<std::optional<double>> peak_of(const std::string& device, const diffusion::TrainSpec& train,
+Result<std::optional<double>> peak_of(const std::string& device, const TrainSpec& train,
                                       std::map<std::string, double>& measured) {
-  if (device != "cpu") return diffusion::published_peak(device, train.precision);
+  if (device != "cpu") return published_peak(device, train.precision);
   if (!measured.contains(train.precision)) {
     ASSIGN_OR_RETURN(measured[train.precision], diffusion::measure_cpu_product(train));
   }
@@ -115,13 +116,13 @@ Result<std::optional<double>> peak_of(const std::string& device, const diffusion
 Result<std::vector<Row>> bench(const Arguments& arguments) {
   std::vector<Row> rows;
   std::map<std::string, double> measured;
-  diffusion::TrainSpec train = arguments.train;
-  ASSIGN_OR_RETURN(train.kernels, diffusion::parse_kernel_choice(arguments.kernels));
-  ASSIGN_OR_RETURN(train.state, diffusion::parse_state_form(arguments.state));
+  TrainSpec train = arguments.train;
+  ASSIGN_OR_RETURN(train.kernels, parse_kernel_choice(arguments.kernels));
+  ASSIGN_OR_RETURN(train.state, parse_state_form(arguments.state));
   for (const std::string& preset : names_in(arguments.shape.preset)) {
     ModelOptions shape = arguments.shape;
     shape.preset = preset;
-    ASSIGN_OR_RETURN(const diffusion::ModelSpec model, shape.resolved());
+    ASSIGN_OR_RETURN(const ModelSpec model, shape.resolved());
     for (const std::string& precision : arguments.precisions) {
       for (const std::uint32_t batch_size : arguments.batch_sizes) {
         train.precision = precision;
@@ -224,7 +225,7 @@ int run(const Arguments& arguments) {
 }
 
 void add_recipe_options(CLI::App& command, Arguments& arguments) {
-  diffusion::TrainSpec& train = arguments.train;
+  TrainSpec& train = arguments.train;
   command.add_option("--precision", arguments.precisions, "fp32, bf16, or both: fp32,bf16")
       ->delimiter(',')
       ->capture_default_str();
@@ -253,7 +254,7 @@ void add_recipe_options(CLI::App& command, Arguments& arguments) {
 
 void register_bench_command(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();
-  diffusion::ModelSpec& model = arguments->shape.model;
+  ModelSpec& model = arguments->shape.model;
   CLI::App* command = app.add_subcommand(
       "bench",
       "Measure training steps: speed, share of the peak, memory, and the time of each phase");

@@ -19,10 +19,9 @@ constexpr std::uint32_t kSamples = 8;
 
 // A description of the device that took the step.
 Result<std::string> take_step(int device) {
-  const diffusion::ModelSpec model{
+  const ModelSpec model{
       .image_size = 8, .patch_size = 4, .width = 32, .depth = 1, .heads = 2, .classes = 2};
-  const diffusion::TrainSpec train{
-      .steps = 1, .batch_size = kSamples, .threads = 1, .device = device};
+  const TrainSpec train{.steps = 1, .batch_size = kSamples, .threads = 1, .device = device};
   const TempFolder folder;
   TRY(diffusion::testing::write_test_shard(folder / "shard", model, kSamples));
   const auto begin = std::chrono::steady_clock::now();

@@ -17,9 +17,9 @@ std::string ModelOptions::name() const {
   return preset.empty() ? text(model.width, "x", model.depth, "/", model.patch_size) : preset;
 }
 
-Result<diffusion::ModelSpec> ModelOptions::resolved() const {
+Result<ModelSpec> ModelOptions::resolved() const {
   if (preset.empty()) return model;
-  ASSIGN_OR_RETURN(diffusion::ModelSpec named, diffusion::model_preset(preset));
+  ASSIGN_OR_RETURN(ModelSpec named, model_preset(preset));
   named.image_size = model.image_size;
   named.channels = model.channels;
   named.classes = model.classes;

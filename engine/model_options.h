@@ -7,13 +7,13 @@
 #include <string>
 
 #include "base/result.h"
-#include "diffusion/model/spec.h"
+#include "model/spec.h"
 
 namespace skerry::engine {
 
 struct ModelOptions {
   std::string preset;
-  diffusion::ModelSpec model;
+  ModelSpec model;
   const CLI::App* command = nullptr;
 
   // RETURNS: whether the command line names a shape.
@@ -23,17 +23,17 @@ struct ModelOptions {
   std::string name() const;
   // RETURNS: the model, with the shape of the preset if one is named.
   // ON FAILURE: kInvalid: there is no such preset.
-  Result<diffusion::ModelSpec> resolved() const;
+  Result<ModelSpec> resolved() const;
 };
 
 // Adds --preset, --width, --depth, --heads and --patch-size. LIFETIME:
 // `options` outlives the parsing.
 void add_model_options(CLI::App& command, ModelOptions& options);
 
-// Adds --state, for diffusion::parse_state_form. LIFETIME: `state` outlives the
+// Adds --state, for parse_state_form. LIFETIME: `state` outlives the
 // parsing.
 void add_state_option(CLI::App& command, std::string& state);
-// Adds --kernels, for diffusion::parse_kernel_choice. LIFETIME: `kernels`
+// Adds --kernels, for parse_kernel_choice. LIFETIME: `kernels`
 // outlives the parsing.
 void add_kernels_option(CLI::App& command, std::string& kernels);
 

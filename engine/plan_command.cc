@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "diffusion/runtime/memory_plan.h"
 #include "engine/exit_code.h"
 #include "engine/model_options.h"
+#include "model/memory_plan.h"
 
 namespace skerry::engine {
 namespace {
@@ -20,7 +20,7 @@ constexpr std::array<std::uint64_t, 7> kCardsGb{8, 12, 16, 24, 48, 80, 141};
 
 struct Arguments {
   ModelOptions shape;
-  diffusion::TrainSpec train;
+  TrainSpec train;
   std::string kernels = "fast";
   std::string state = "full";
   std::string output = "table";
@@ -36,35 +36,35 @@ struct Arguments {
 struct Row {
   std::string name;
   bool checkpointing = false;
-  diffusion::MemoryPlan plan;
+  MemoryPlan plan;
 };
 
-Result<void> add_rows(const std::string& name, const diffusion::ModelSpec& model,
-                      diffusion::TrainSpec train, std::vector<Row>& rows) {
-  TRY(diffusion::validate(model));
+Result<void> add_rows(const std::string& name, const ModelSpec& model, TrainSpec train,
+                      std::vector<Row>& rows) {
+  TRY(validate(model));
   for (const bool checkpointing : {false, true}) {
     train.gradient_checkpointing = checkpointing;
-    rows.push_back({name, checkpointing, diffusion::plan_memory(model, train)});
+    rows.push_back({name, checkpointing, plan_memory(model, train)});
   }
   return {};
 }
 
 // Every preset where no shape is asked for.
 Result<std::vector<Row>> plan(const Arguments& arguments) {
-  diffusion::TrainSpec train = arguments.train;
-  ASSIGN_OR_RETURN(train.kernels, diffusion::parse_kernel_choice(arguments.kernels));
-  ASSIGN_OR_RETURN(train.state, diffusion::parse_state_form(arguments.state));
-  TRY(diffusion::validate(train));
+  TrainSpec train = arguments.train;
+  ASSIGN_OR_RETURN(train.kernels, parse_kernel_choice(arguments.kernels));
+  ASSIGN_OR_RETURN(train.state, parse_state_form(arguments.state));
+  TRY(validate(train));
   std::vector<Row> rows;
   if (arguments.shape.given()) {
-    ASSIGN_OR_RETURN(const diffusion::ModelSpec model, arguments.shape.resolved());
+    ASSIGN_OR_RETURN(const ModelSpec model, arguments.shape.resolved());
     TRY(add_rows(arguments.shape.name(), model, train, rows));
     return rows;
   }
   for (const char* preset : {"S/2", "B/2", "L/2", "XL/2"}) {
     ModelOptions shape = arguments.shape;
     shape.preset = preset;
-    ASSIGN_OR_RETURN(const diffusion::ModelSpec model, shape.resolved());
+    ASSIGN_OR_RETURN(const ModelSpec model, shape.resolved());
     TRY(add_rows(preset, model, train, rows));
   }
   return rows;
@@ -75,8 +75,7 @@ void print_json(const Arguments& arguments, const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     Json cards = Json::array();
     for (const std::uint64_t gb : kCardsGb) {
-      cards.push_back(
-          {{"gb", gb}, {"micro_batch", diffusion::rows_that_fit(row.plan, gb * 1'000'000'000)}});
+      cards.push_back({{"gb", gb}, {"micro_batch", rows_that_fit(row.plan, gb * 1'000'000'000)}});
     }
     models.push_back({{"model", row.name},
                       {"gradient_checkpointing", row.checkpointing},
@@ -117,7 +116,7 @@ void print_table(const Arguments& arguments, const std::vector<Row>& rows) {
                 static_cast<double>(row.plan.state_bytes) / 1e9,
                 static_cast<double>(row.plan.sample_bytes) / 1e6);
     for (const std::uint64_t gb : kCardsGb) {
-      const std::uint64_t fit = diffusion::rows_that_fit(row.plan, gb * 1'000'000'000);
+      const std::uint64_t fit = rows_that_fit(row.plan, gb * 1'000'000'000);
       std::printf(" %5s", fit == 0 ? "-" : text(fit).c_str());
     }
     std::printf("\n");
@@ -142,7 +141,7 @@ int run(const Arguments& arguments) {
 
 void register_plan_command(CLI::App& app, int& exit_code) {
   auto arguments = std::make_shared<Arguments>();
-  diffusion::ModelSpec& model = arguments->shape.model;
+  ModelSpec& model = arguments->shape.model;
   CLI::App* command = app.add_subcommand(
       "plan", "Compute which model fits which card: every preset, or the shape given");
   add_model_options(*command, arguments->shape);

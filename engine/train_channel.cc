@@ -233,8 +233,8 @@ Result<Trainer> open_trainer(ChannelSession& session) {
                      "if it is missing there"));
   }
   const std::vector<std::string> shards(start.shard_paths().begin(), start.shard_paths().end());
-  const diffusion::ModelSpec model = model_of(start.model());
-  const diffusion::TrainSpec train = training_of(start);
+  const ModelSpec model = model_of(start.model());
+  const TrainSpec train = training_of(start);
   // The next read notices a daemon that is gone.
   const auto progress = [&](const char* phase) {
     pb::EngineEvent event;

@@ -30,11 +30,10 @@ Result<void> run_standalone(Arguments& arguments) {
     return fail(ErrorCode::kInvalid, "--standalone needs --dataset DIR and --out FILE");
   }
   ASSIGN_OR_RETURN(options.model, arguments.shape.resolved());
-  ASSIGN_OR_RETURN(options.train.schedule, diffusion::parse_schedule(arguments.schedule));
-  ASSIGN_OR_RETURN(options.train.t_distribution,
-                   diffusion::parse_time_distribution(arguments.t_distribution));
-  ASSIGN_OR_RETURN(options.train.kernels, diffusion::parse_kernel_choice(arguments.kernels));
-  ASSIGN_OR_RETURN(options.train.state, diffusion::parse_state_form(arguments.state));
+  ASSIGN_OR_RETURN(options.train.schedule, parse_schedule(arguments.schedule));
+  ASSIGN_OR_RETURN(options.train.t_distribution, parse_time_distribution(arguments.t_distribution));
+  ASSIGN_OR_RETURN(options.train.kernels, parse_kernel_choice(arguments.kernels));
+  ASSIGN_OR_RETURN(options.train.state, parse_state_form(arguments.state));
   return train_standalone(options);
 }
 
@@ -51,7 +50,7 @@ int run(Arguments& arguments) {
 }
 
 void add_training_options(CLI::App& command, Arguments& arguments) {
-  diffusion::TrainSpec& train = arguments.options.train;
+  TrainSpec& train = arguments.options.train;
   command.add_option("--seed", train.seed, "The run's seed")->capture_default_str();
   command.add_option("--attempt", train.attempt, "Raised after a diverged attempt")
       ->capture_default_str();

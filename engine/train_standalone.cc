@@ -138,8 +138,8 @@ class Profile {
 Result<Trainer> open_trainer(const StandaloneOptions& options) {
   const auto partition = options.router ? std::nullopt : std::optional(options.train.expert);
   ASSIGN_OR_RETURN(DatasetFolder dataset, open_dataset_folder(options.dataset, partition));
-  diffusion::ModelSpec model = options.model;
-  diffusion::TrainSpec train = options.train;
+  ModelSpec model = options.model;
+  TrainSpec train = options.train;
   model.image_size = dataset.image_size;
   model.channels = dataset.channels;
   model.classes = dataset.classes;

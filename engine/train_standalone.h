@@ -8,17 +8,17 @@
 #include <string>
 
 #include "base/result.h"
-#include "diffusion/model/spec.h"
+#include "model/spec.h"
 
 namespace skerry::engine {
 
 struct StandaloneOptions {
-  std::string dataset;         // folder
-  std::string output;          // checkpoint file
-  std::string resume;          // checkpoint file to resume; empty: none
-  std::string init;            // folder of an exported expert to start from; empty: random weights
-  diffusion::ModelSpec model;  // image_size, channels and classes are the dataset's
-  diffusion::TrainSpec train;
+  std::string dataset;  // folder
+  std::string output;   // checkpoint file
+  std::string resume;   // checkpoint file to resume; empty: none
+  std::string init;     // folder of an exported expert to start from; empty: random weights
+  ModelSpec model;      // image_size, channels and classes are the dataset's
+  TrainSpec train;
   std::string events;               // folder for TensorBoard; empty: none
   std::string profile;              // file for a trace of a few steps; empty: none
   std::uint64_t profile_after = 5;  // steps of this call before the traced ones

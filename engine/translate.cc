@@ -6,22 +6,22 @@
 namespace skerry::engine {
 namespace {
 
-diffusion::Schedule schedule_of(pb::Schedule schedule) {
+Schedule schedule_of(pb::Schedule schedule) {
   switch (schedule) {
     case pb::SCHEDULE_LINEAR:
-      return diffusion::Schedule::kLinear;
+      return Schedule::kLinear;
     case pb::SCHEDULE_COSINE:
-      return diffusion::Schedule::kCosine;
+      return Schedule::kCosine;
     case pb::SCHEDULE_CYCLIC:
-      return diffusion::Schedule::kCyclic;
+      return Schedule::kCyclic;
     default:
-      return diffusion::Schedule::kConstant;
+      return Schedule::kConstant;
   }
 }
 
 }  // namespace
 
-diffusion::ModelSpec model_of(const pb::ModelSpec& message) {
+ModelSpec model_of(const pb::ModelSpec& message) {
   return {.image_size = message.image_size(),
           .channels = message.channels(),
           .patch_size = message.patch_size(),
@@ -32,9 +32,9 @@ diffusion::ModelSpec model_of(const pb::ModelSpec& message) {
           .router_experts = message.router_experts()};
 }
 
-diffusion::TrainSpec training_of(const pb::EngineRequest::Start& start) {
+TrainSpec training_of(const pb::EngineRequest::Start& start) {
   const pb::TrainSpec& message = start.train();
-  diffusion::TrainSpec train;
+  TrainSpec train;
   train.seed = message.seed();
   train.expert = start.expert();
   train.attempt = start.attempt();
@@ -54,10 +54,10 @@ diffusion::TrainSpec training_of(const pb::EngineRequest::Start& start) {
   train.micro_batch = message.micro_batch();
   train.shard_partitions = {start.shard_partitions().begin(), start.shard_partitions().end()};
   if (message.t_distribution() == pb::TIME_DISTRIBUTION_LOGNORMAL) {
-    train.t_distribution = diffusion::TimeDistribution::kLogNormal;
+    train.t_distribution = TimeDistribution::kLogNormal;
   }
-  if (message.state() == pb::STATE_FORM_LEAN) train.state = diffusion::StateForm::kLean;
-  if (message.kernels() == pb::KERNELS_FAST) train.kernels = diffusion::KernelChoice::kFast;
+  if (message.state() == pb::STATE_FORM_LEAN) train.state = StateForm::kLean;
+  if (message.kernels() == pb::KERNELS_FAST) train.kernels = KernelChoice::kFast;
   train.threads = std::max(1U, message.threads());
   if (!message.precision().empty()) train.precision = message.precision();
   train.device = start.device();

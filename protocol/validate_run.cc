@@ -63,7 +63,10 @@ Result<void> validate_run_spec(const pb::RunSpec& spec) {
     return bad("train.weight_norm", "false beside model.init, whose rows have lengths of their own",
                "true");
   TRY(validate_checkpoint(spec));
-  TRY(in_range<std::uint32_t>("schedule.turn_rounds", spec.turn_rounds(), 1, 1'000'000));
+  TRY(in_range<std::uint32_t>("schedule.turn_rounds", spec.turn_rounds(), 0, 1'000'000));
+  TRY(in_range("schedule.turn_seconds", spec.turn_seconds(), 0.0, 1e7));
+  if (!spec.cards().empty() && spec.cards() != "any" && spec.cards() != "same")
+    return bad("schedule.cards", "\"any\" or \"same\"", text('"', spec.cards().substr(0, 16), '"'));
   if (spec.router_kind() == "analytic" || spec.router_kind() == "learned") return {};
   return bad("router.kind", "\"analytic\" or \"learned\"",
              text('"', spec.router_kind().substr(0, 16), '"'));

@@ -16,16 +16,19 @@ import unittest
 # folder -> folders it may include from. tests/ may see everything.
 ARROWS = {
     "base": {"base"},
+    "model": {"base", "model"},
     "protocol": {"base", "protocol"},
     "storage": {"base", "storage"},
     "exchange": {"base", "protocol", "storage", "exchange"},
     "gossip": {"base", "protocol", "gossip"},
     "peer": {"base", "protocol", "storage", "exchange", "gossip", "peer"},
-    "coordinator": {"base", "protocol", "storage", "exchange", "gossip", "peer", "coordinator"},
+    "coordinator": {
+        *("base", "model", "protocol", "storage", "exchange", "gossip", "peer", "coordinator")
+    },
     "daemon": {"base", "protocol", "storage", "exchange", "gossip", "peer", "daemon"},
     "cli": {"base", "protocol", "storage", "exchange", "gossip", "peer", "cli"},
-    "diffusion": {"base", "storage", "diffusion"},
-    "engine": {"base", "protocol", "storage", "diffusion", "engine"},
+    "diffusion": {"base", "model", "storage", "diffusion"},
+    "engine": {"base", "model", "protocol", "storage", "diffusion", "engine"},
 }
 # Sees more than its folder: (file prefix) -> what it may not see all the same.
 NO_ROCKSDB = ("diffusion", "engine", "protocol", "exchange", "gossip", "peer", "cli")

@@ -85,6 +85,8 @@ Json to_json(const pb::NodeInfo& node) {
           {"joined_at", time_or_null(node.joined_unix_ms())},
           {"address", text_or_null(node.address())},
           {"software", text_or_null(node.software())},
+          {"speed", node.speed() > 0 ? Json(node.speed()) : Json()},
+          {"speed_from", text_or_null(node.speed_from())},
           {"host_label", text_or_null(node.host_label())},
           {"leaves_in_seconds",
            node.has_leaves_in_seconds() ? Json(node.leaves_in_seconds()) : Json()}};

@@ -54,6 +54,7 @@ copies = 3
 keep = 3
 [schedule]
 turn_rounds = 6
+cards = "same"
 [router]
 kind = "analytic"
 )");
@@ -87,6 +88,7 @@ kind = "analytic"
   EXPECT_EQ(spec->copies(), 3U);
   EXPECT_EQ(spec->keep(), 3U);
   EXPECT_EQ(spec->turn_rounds(), 6U);
+  EXPECT_EQ(spec->cards(), "same");
   EXPECT_EQ(spec->router_kind(), "analytic");
 }
 
@@ -105,7 +107,9 @@ TEST(RunFile, DefaultsAreThoseOfTheExample) {
   EXPECT_FALSE(least->train().gradient_checkpointing());
   EXPECT_EQ(least->train().state(), pb::STATE_FORM_FULL);
   EXPECT_EQ(least->round_seconds(), 60);
-  EXPECT_EQ(least->turn_rounds(), 5U);
+  EXPECT_EQ(least->turn_rounds(), 0U);
+  EXPECT_EQ(least->turn_seconds(), 1200);
+  EXPECT_EQ(least->cards(), "any");
 }
 
 TEST(RunFile, WhatItAcceptsTheCoordinatorAccepts) {

@@ -90,6 +90,12 @@ Result<void> set_router(pb::RunSpec& spec, const Value& value) {
   return {};
 }
 
+Result<void> set_cards(pb::RunSpec& spec, const Value& value) {
+  if (words(value) != "any" && words(value) != "same") return fail(ErrorCode::kInvalid, "");
+  spec.set_cards(words(value));
+  return {};
+}
+
 bool is_name(std::string_view name) {
   const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   return !name.empty() && name.size() <= protocol::kNameBytes && plain(name.front()) &&
@@ -222,9 +228,14 @@ const std::array kKeys{
     RunKey{"checkpoint", "keep", Kind::kWhole, "a whole number from 1 to 1000", 1, 1000, "2", "",
            "checkpoints kept of each expert", SET(spec.set_keep(u32(value)))},
 
-    RunKey{"schedule", "turn_rounds", Kind::kWhole, "a whole number from 1 to 1000000", 1, 1e6, "5",
-           "", "commits of one turn, where there are fewer nodes than experts",
+    RunKey{"schedule", "turn_seconds", Kind::kNumber, "a number from 1 to 10000000", 1, 1e7, "1200",
+           "", "seconds of one turn, where there are fewer slots than experts",
+           SET(spec.set_turn_seconds(number(value)))},
+    RunKey{"schedule", "turn_rounds", Kind::kWhole, "a whole number from 0 to 1000000", 0, 1e6, "0",
+           "", "commits of one turn, in place of turn_seconds; 0: turn_seconds counts",
            SET(spec.set_turn_rounds(u32(value)))},
+    RunKey{"schedule", "cards", Kind::kText, "\"any\" or \"same\"", 0, 0, "\"any\"", "",
+           "same: an expert goes on only on a card like the one of its last checkpoint", set_cards},
     RunKey{"router", "kind", Kind::kText, "\"analytic\" or \"learned\"", 0, 0, "\"analytic\"", "",
            "from the partition statistics, without training; learned: a small model, one more job "
            "of the run",

@@ -30,6 +30,8 @@ Json expert_json(const pb::ExpertInfo& expert) {
           {"unanchored_steps", expert.unanchored_steps()},
           {"gradient_norm", number_or_null(committed, expert.gradient_norm())},
           {"router", expert.router()},
+          {"needs_bytes", expert.needs_bytes()},
+          {"eta_seconds", number_or_null(expert.eta_seconds() >= 0, expert.eta_seconds())},
           {"node_id", text_or_null(expert.node_id())}};
 }
 
@@ -91,7 +93,10 @@ Json spec_json(const pb::RunSpec& spec) {
             {"precision", train.precision()},
             {"threads", train.threads()}}},
           {"checkpoint", std::move(checkpoint)},
-          {"schedule", {{"turn_rounds", spec.turn_rounds()}}},
+          {"schedule",
+           {{"turn_seconds", spec.turn_seconds()},
+            {"turn_rounds", spec.turn_rounds()},
+            {"cards", spec.cards().empty() ? "any" : spec.cards()}}},
           {"router", {{"kind", spec.router_kind()}}}};
 }
 

@@ -29,7 +29,13 @@ pb::NodeInfo node_info(const Rooms& rooms, const Node& node) {
   info.set_name(node.record->name());
   info.set_state(rooms.roster.state(node));
   info.set_role(node.record->role());
-  for (const pb::Slot& slot : node.session->slots) *info.add_slots() = slot;
+  for (const pb::Slot& slot : node.session->slots) {
+    *info.add_slots() = slot;
+    const std::optional<Speed> speed = rooms.speeds.of({node.id(), slot.device()});
+    if (!speed) continue;
+    info.set_speed(info.speed() + speed->operations_per_second);
+    if (info.speed_from().empty()) info.set_speed_from(to_string(speed->from));
+  }
   for (const pb::SlotStatus& status : node.session->status) {
     *info.add_status() = status;
     if (const auto run = rooms.runs.all().find(RunId(status.run())); run != rooms.runs.all().end())

@@ -37,10 +37,12 @@ void show(const Run& run, const Expert& expert, ExpertView& view) {
     view.lease->slot = lease.slot();
     view.lease->incarnation = lease.incarnation();
     view.lease->lapsed = expert.lease->lapsed;
+    view.lease->kept = expert.lease->granted_kept;
   } else {
     view.lease.reset();
   }
   view.yields = expert.lease->yield;
+  view.reserved = expert.lease->reserved.has_value();
   view.copies = run.record->spec().copies();
   view.pending =
       expert.commit->pending ? std::optional(expert.commit->pending->manifest) : std::nullopt;

@@ -307,6 +307,7 @@ struct LeaseView {
   std::uint32_t slot = 0;
   std::uint64_t incarnation = 0;
   bool lapsed = false;  // expired but not reassigned: its holder resumes it if it returns first
+  bool kept = false;    // an earlier schedule had kept the slot for it
   bool operator==(const LeaseView&) const = default;
 };
 
@@ -318,6 +319,7 @@ struct ExpertView {
   Step head_step = 0;
   std::optional<LeaseView> lease;
   bool yields = false;          // its holder must return it at its next commit
+  bool reserved = false;        // a slot is kept for it
   std::uint32_t copies = 1;     // wanted
   std::optional<Hash> pending;  // of the commit that waits for a fetch or for its copies
   std::vector<NodeId> places;   // whose copies a commit waits for, beside this disk

@@ -19,12 +19,24 @@ inline constexpr char kExpertPrefix[] = "expert/";
 inline constexpr char kEventPrefix[] = "event/";
 inline constexpr char kDeletedPrefix[] = "deleted/";  // runs, by id
 inline constexpr char kRevokedPrefix[] = "revoked/";  // ids that are not in the roster
+inline constexpr char kSpeedPrefix[] = "speed/";      // by device and kind
 
 // In the order that a batch writes them.
-enum class Kind { kMeta, kNode, kToken, kDataset, kRun, kDeleted, kRevoked, kExpert, kEvent };
-inline constexpr const char* kPrefixes[] = {kMetaKey,       kNodePrefix,   kTokenPrefix,
-                                            kDatasetPrefix, kRunPrefix,    kDeletedPrefix,
-                                            kRevokedPrefix, kExpertPrefix, kEventPrefix};
+enum class Kind {
+  kMeta,
+  kNode,
+  kToken,
+  kDataset,
+  kRun,
+  kDeleted,
+  kRevoked,
+  kExpert,
+  kSpeed,
+  kEvent
+};
+inline constexpr const char* kPrefixes[] = {
+    kMetaKey,       kNodePrefix,    kTokenPrefix,  kDatasetPrefix, kRunPrefix,
+    kDeletedPrefix, kRevokedPrefix, kExpertPrefix, kSpeedPrefix,   kEventPrefix};
 
 std::string number_text(std::uint64_t number);
 inline std::string id_text(const std::string& id) { return id; }

@@ -54,6 +54,7 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
     return load_record<stored::DeletedRun>(entry, Kind::kDeleted, runs);
   if (key.starts_with(kRevokedPrefix))
     return load_record<stored::RevokedKey>(entry, Kind::kRevoked, roster);
+  if (key.starts_with(kSpeedPrefix)) return load_record<stored::Speed>(entry, Kind::kSpeed, speeds);
   if (key.starts_with(kEventPrefix)) return load_record<pb::Event>(entry, Kind::kEvent, events);
   return corrupt(key, "nothing of this version has such a key");
 }

@@ -15,6 +15,7 @@
 #include "coordinator/core/core.h"
 #include "coordinator/core/table.h"
 #include "coordinator/rooms/router_job.h"
+#include "coordinator/rooms/scheduler.h"
 
 namespace skerry::coordinator {
 
@@ -110,6 +111,15 @@ struct LeaseState {
   bool yield = false;
   bool asked_back = false;  // `yield` was set at some time in this lease
   std::string why = "not looked at yet";
+  double seconds_left = -1;  // as the last schedule saw it; < 0: it is not held
+  // The slot that a schedule keeps for it, and why it goes there.
+  std::optional<SlotId> reserved;
+  std::string reserved_because;
+  Duration granted{};                    // or the start, if the grant is older
+  bool granted_here = false;             // since the start
+  bool granted_warm = false;             // to a node with its files
+  bool granted_kept = false;             // the slot that was reserved for it
+  std::optional<Duration> trains_since;  // its node said so first
   std::map<NodeId, Avoided> avoid;
   // Nodes whose lease was reassigned, or ended by an operator, with its epoch:
   // they do not know yet. Only the most recent ones.

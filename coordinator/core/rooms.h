@@ -20,8 +20,9 @@ struct Rooms : Context {
   Datasets datasets{*this, events, runs, objects};
   Copies copies{*this, events, runs, roster, objects};
   Adoptions adoptions{*this, events, runs, roster, objects, datasets, copies};
-  Commits commits{*this, events, runs, roster, objects, datasets, copies, adoptions};
-  Leases leases{*this, events, runs, roster, datasets, copies, commits};
+  Speeds speeds{*this};
+  Commits commits{*this, events, runs, roster, objects, datasets, copies, adoptions, speeds};
+  Leases leases{*this, events, runs, roster, datasets, copies, commits, speeds};
   std::int64_t started_unix_ms = 0;
 };
 

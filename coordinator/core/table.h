@@ -78,6 +78,9 @@ inline std::string id_of(const stored::Dataset& record) { return record.content(
 inline RunId id_of(const stored::Run& record) { return RunId(record.id()); }
 inline RunId id_of(const stored::DeletedRun& record) { return RunId(record.id()); }
 inline NodeId id_of(const stored::RevokedKey& record) { return NodeId(record.node()); }
+inline std::string id_of(const stored::Speed& record) {
+  return record.device() + '/' + record.kind();
+}
 inline std::uint64_t id_of(const pb::Event& event) { return event.number(); }
 inline ExpertId id_of(const stored::Expert& record) {
   return {RunId(record.run()), record.index()};

@@ -235,6 +235,7 @@ void Commits::accept(Expert& expert, const Node& node, const pb::Commit& commit,
   } else {
     drop_pending(expert);
   }
+  measure(run, expert, node, commit);
   stored::Checkpoint checkpoint;
   checkpoint.set_manifest(commit.manifest().manifest());
   checkpoint.set_manifest_bytes(object.manifest_bytes);
@@ -273,6 +274,27 @@ void Commits::accept(Expert& expert, const Node& node, const pb::Commit& commit,
                         ? "; other copies are still to come: its node is going away"
                         : ""),
                node.record->name(), &expert, commit.to_step());
+}
+
+// What the node says of its time counts within what this clock has seen pass
+// since the commit before, or since it was first heard to train. So it can
+// seem at most twice as fast as it is.
+void Commits::measure(const Run& run, const Expert& expert, const Node& node,
+                      const pb::Commit& commit) {
+  const std::uint32_t slot = expert.record->lease().slot();
+  if (slot >= node.session->slots.size()) return;
+  double passed = 0;
+  if (expert.record->lease().rounds() > 0 && expert.has_head()) {
+    passed =
+        1e-3 * static_cast<double>(now.unix_ms - expert.record->checkpoints(0).committed_unix_ms());
+  } else if (expert.lease->trains_since) {
+    passed = std::chrono::duration<double>(now.boot - *expert.lease->trains_since).count();
+  }
+  const double said = commit.metrics().train_seconds();
+  if (!(passed > 0) || !(said > 0)) return;
+  speeds_.measured(node.id(), node.session->slots[slot].device(),
+                   job_of(run, run.is_router(expert.record->index())),
+                   commit.to_step() - commit.from_step(), std::clamp(said, passed / 2, passed));
 }
 
 void Commits::tell_fenced(Expert& expert, const Node& node, Epoch epoch, Step step,

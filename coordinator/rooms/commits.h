@@ -12,6 +12,7 @@
 #include <string>
 
 #include "coordinator/rooms/adoptions.h"
+#include "coordinator/rooms/speeds.h"
 
 namespace skerry::coordinator {
 
@@ -19,7 +20,8 @@ class Commits : Room {
  public:
   // LIFETIME: the other rooms outlive this one.
   Commits(Context& the_context, EventLog& events, Runs& runs, const Roster& roster,
-          Objects& objects, const Datasets& datasets, Copies& copies, const Adoptions& adoptions)
+          Objects& objects, const Datasets& datasets, Copies& copies, const Adoptions& adoptions,
+          Speeds& speeds)
       : Room(the_context),
         events_(events),
         runs_(runs),
@@ -27,7 +29,8 @@ class Commits : Room {
         objects_(objects),
         datasets_(datasets),
         copies_(copies),
-        adoptions_(adoptions) {}
+        adoptions_(adoptions),
+        speeds_(speeds) {}
 
   // Replies now, or once the missing object and copies have arrived.
   void commit(const Node& node, const Received& event);
@@ -49,6 +52,7 @@ class Commits : Room {
   std::optional<Error> fetch(Expert& expert, const Node& node, const Received& event);
   void accept(Expert& expert, const Node& node, const pb::Commit& commit,
               const StoredObject& object);
+  void measure(const Run& run, const Expert& expert, const Node& node, const pb::Commit& commit);
   void set_pending(Expert& expert, std::optional<PendingCommit> pending);
   void refuse(Expert& expert, const Node& node, const std::string& reason);
   void answer(const PendingCommit& pending, const pb::CommitReply& verdict);
@@ -60,6 +64,7 @@ class Commits : Room {
   const Datasets& datasets_;
   Copies& copies_;
   const Adoptions& adoptions_;
+  Speeds& speeds_;
 };
 
 }  // namespace skerry::coordinator

@@ -83,6 +83,7 @@ void Leases::release(Expert& expert, EventKind kind, const std::string& reason) 
   expert.record.change().set_last_node(node.id().str());
   expert.record.change().clear_lease();
   state(expert).lapsed = state(expert).yield = state(expert).asked_back = false;
+  state(expert).trains_since.reset();
   context.must_reschedule = true;
   lost_.push_back({expert.id(), kind, node.record->name(), reason});
   roster_.check_drained(node);
@@ -215,6 +216,8 @@ pb::Assignment Leases::assignment_of(const Node& node) const {
     slot.set_attempt(expert.record->attempt());
     *slot.mutable_spec() = run.record->spec();
     *slot.mutable_spec()->mutable_train() = run.training_of(id.index);
+    // Nodes of versions before this one refuse a turn of no rounds.
+    slot.mutable_spec()->set_turn_rounds(std::max(1U, run.record->spec().turn_rounds()));
     const bool is_router = run.is_router(id.index);
     *slot.mutable_model() =
         is_router ? router_model(run.record->model(), id.index) : run.record->model();

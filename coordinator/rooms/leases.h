@@ -16,6 +16,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,14 +30,15 @@ class Leases : Room {
  public:
   // LIFETIME: the other rooms outlive this one.
   Leases(Context& the_context, EventLog& events, Runs& runs, Roster& roster,
-         const Datasets& datasets, Copies& copies, Commits& commits)
+         const Datasets& datasets, Copies& copies, Commits& commits, const Speeds& speeds)
       : Room(the_context),
         events_(events),
         runs_(runs),
         roster_(roster),
         datasets_(datasets),
         copies_(copies),
-        commits_(commits) {}
+        commits_(commits),
+        speeds_(speeds) {}
 
   Schedule plan() const;
   pb::Assignment assignment_of(const Node& node) const;
@@ -60,6 +62,8 @@ class Leases : Room {
   // On Hello: ends leases whose slots are gone, and resumes lapsed ones.
   void resume_all(Node& node, std::uint32_t slots);
   void resume_if_lapsed(Expert& expert, const Node& node);
+  // Its node says what a slot does: it trains from here on, or not yet.
+  void hear(const Node& node, const pb::SlotStatus& status);
   // Logs that a node trains an expert it has lost. The node discards that work
   // by itself.
   void tell_overtaken(const Node& node, const pb::SlotStatus& status);
@@ -86,7 +90,18 @@ class Leases : Room {
     std::string reason;
   };
 
+  // From a grant to training, as seen of late.
+  struct MoveSeconds {
+    double cold = 30, warm = 10;
+  };
+  struct Inputs;
+
   static LeaseState& state(Expert& expert) { return expert.lease.edit(); }
+  void add_nodes(Inputs& inputs) const;
+  std::size_t job_index(Inputs& inputs, const Run& run, std::uint32_t expert) const;
+  SchedulableExpert view_of(Inputs& inputs, const Run& run, const Expert& expert) const;
+  std::set<NodeId> warm_for(const Expert& expert) const;
+  void too_small(Expert& expert, const Node& node);
   void lapse_all(const Node& node, const std::string& reason);
   void overtake(Expert& expert);
   void avoid(Expert& expert, const Node& node);
@@ -95,6 +110,7 @@ class Leases : Room {
   void end_early();
   std::size_t early_ends_left();
   void grant(Expert& expert, const Grant& granted);
+  void keep_reservations(const Schedule& planned);
   void apply_yields(const Schedule& planned);
   void update_run_state(Run& run);
   void tell_lost();
@@ -105,11 +121,13 @@ class Leases : Room {
   const Datasets& datasets_;
   Copies& copies_;
   Commits& commits_;
+  const Speeds& speeds_;
   std::vector<Lost> lost_;
   std::set<ExpertId> regranted_;  // in this step
   std::deque<Duration> early_ends_;
   Duration lagged_until_{};
   Duration reschedule_after_{};
+  std::map<RunId, MoveSeconds> move_seconds_;
 };
 
 }  // namespace skerry::coordinator

@@ -56,10 +56,30 @@ void Leases::engine_report(const Node& node, const pb::EngineReport& report) {
     // The report that uses up the attempts has returned the lease already.
     if (report.gives_up() && expert->has_lease()) {
       avoid(*expert, node);
+      if (report.failure() == pb::EngineEvent::FAILURE_OUT_OF_MEMORY) too_small(*expert, node);
       release(*expert, EventKind::kLeaseReturned,
               text("it gave up: ", words(report), ": ", report.reason()));
     }
   }
+}
+
+// What a node reports outweighs the plan: its device gets no job of this kind
+// of this run again. Two nodes speak for every device of their name, one node
+// only for itself: one that lies would bar the whole fleet.
+void Leases::too_small(Expert& expert, const Node& node) {
+  constexpr int kMost = 64;
+  Run& run = runs_.of(expert);
+  const std::uint32_t slot = expert.record->lease().slot();
+  if (slot >= node.session->slots.size() || run.record->too_small_size() >= kMost) return;
+  stored::TooSmall each;
+  each.set_device(node.session->slots[slot].device());
+  each.set_node(node.id().str());
+  each.set_router(run.is_router(expert.record->index()));
+  const std::string same = each.SerializeAsString();
+  for (const stored::TooSmall& known : run.record->too_small()) {
+    if (known.SerializeAsString() == same) return;
+  }
+  *run.record.change().add_too_small() = std::move(each);
 }
 
 // Another random stream from the head on. Only this raises the attempt: a lost

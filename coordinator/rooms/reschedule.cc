@@ -2,12 +2,16 @@
 // After each event: what the scheduler says of the new state is carried out,
 // and people are told why.
 #include <algorithm>
+#include <iomanip>
+#include <sstream>
 
 #include "base/text.h"
 #include "coordinator/rooms/leases.h"
 
 namespace skerry::coordinator {
 namespace {
+
+constexpr double kNewestMove = 0.25;  // the weight of the last move's time
 
 std::string unwanted_because(const Run& run, const Expert& expert) {
   if (expert.is_removed()) return "it was removed from the run";
@@ -22,6 +26,18 @@ std::string unwanted_because(const Run& run, const Expert& expert) {
     default:
       return "the run is done";
   }
+}
+
+std::string human_speed(double operations_per_second) {
+  constexpr double kTera = 1e12, kGiga = 1e9;
+  std::ostringstream out;
+  out << std::setprecision(3);
+  if (operations_per_second >= kTera) {
+    out << operations_per_second / kTera << " TFLOP/s";
+  } else {
+    out << operations_per_second / kGiga << " GFLOP/s";
+  }
+  return out.str();
 }
 
 std::string state_of(const Run& run) {
@@ -41,57 +57,142 @@ std::string state_of(const Run& run) {
 
 }  // namespace
 
-Schedule Leases::plan() const {
-  std::vector<SchedulableExpert> experts;
-  for (const auto& [id, run] : runs_.all()) {
-    for (const Expert& expert : run.experts) {
-      SchedulableExpert view;
-      view.id = expert.id();
-      view.run_name = run.record->spec().name();
-      view.step = expert.step();
-      view.steps_target = run.record->steps_target();
-      view.wanted = run.wants(expert);
-      if (!view.wanted) view.unwanted_because = unwanted_because(run, expert);
-      view.turn_rounds = run.record->spec().turn_rounds();
-      view.rounds_in_turn = expert.record->lease().rounds();
-      if (expert.held()) view.holder = SlotId{expert.holder(), expert.record->lease().slot()};
-      if (!expert.head().empty()) {
-        const Hash head = *Hash::from_raw(expert.head());
-        const auto holds_head = [&](const NodeId& node) {
-          const auto& held = roster_.at(node).replicas->held;
-          const auto found = held.find(head);
-          return found != held.end() && found->second.durable;
-        };
-        for (const NodeId& node : expert.copies->places) {
-          if (holds_head(node)) view.warm.insert(node);
-        }
-        if (expert.copies->spare && holds_head(*expert.copies->spare))
-          view.warm.insert(*expert.copies->spare);
-      }
-      view.last_node = expert.has_lease() ? expert.holder() : NodeId(expert.record->last_node());
-      for (const auto& [node, avoided] : expert.lease->avoid) {
-        const Node* known = roster_.find(node);
-        if (known != nullptr && known->record->incarnation() == avoided.incarnation) {
-          view.avoid.insert(node);
-        }
-      }
-      experts.push_back(std::move(view));
-    }
-  }
-  std::vector<SchedulableNode> usable;
+// What the scheduler is given. The slots of `slots` and of every job stand in
+// the order of `nodes`.
+struct Leases::Inputs {
+  std::vector<SchedulableNode> nodes;
+  std::vector<Speeds::Slot> slots;
+  std::vector<std::uint64_t> memory;
+  std::vector<SchedulableJob> jobs;
+  std::vector<double> operations;          // of one step, by job
+  std::vector<std::vector<Speed>> speeds;  // by job and slot, whether it fits or not
+  std::map<std::tuple<RunId, bool, std::string>, std::size_t> index;  // of a job
+};
+
+void Leases::add_nodes(Inputs& inputs) const {
   for (const auto& [id, node] : roster_.all()) {
     if (!node.is_node() || (node.session->slots.empty() && node.leases->empty())) continue;
     SchedulableNode view;
     view.id = id;
     view.name = node.record->name();
-    for (std::uint32_t slot = 0; slot < node.session->slots.size(); ++slot)
-      view.slots.push_back(slot);
+    for (std::uint32_t slot = 0; slot < node.session->slots.size(); ++slot) {
+      const pb::Slot& said = node.session->slots[slot];
+      view.slots.push_back({slot, said.memory_bytes()});
+      inputs.slots.push_back({id, said.device()});
+      inputs.memory.push_back(said.memory_bytes());
+    }
     view.unusable_because = roster_.unusable_because(node);
     view.usable = view.unusable_because.empty();
     view.draining = node.record->draining() || node.session->self_draining;
-    usable.push_back(std::move(view));
+    inputs.nodes.push_back(std::move(view));
   }
-  return schedule(experts, usable);
+}
+
+// A job of its own for the router, and for experts that are bound to the cards
+// of another fingerprint.
+std::size_t Leases::job_index(Inputs& inputs, const Run& run, std::uint32_t expert) const {
+  const bool is_router = run.is_router(expert);
+  const Expert& its = run.experts[expert];
+  const std::string bound = run.record->spec().cards() == "same" && its.has_head()
+                                ? its.record->checkpoints(0).fingerprint()
+                                : "";
+  const auto [at, is_new] =
+      inputs.index.try_emplace({run.id(), is_router, bound}, inputs.jobs.size());
+  if (!is_new) return at->second;
+  const Job job = job_of(run, is_router);
+  const auto was_too_small = [&](const Speeds::Slot& slot) {
+    std::set<std::string> nodes;
+    for (const stored::TooSmall& each : run.record->too_small()) {
+      if (each.device() != slot.device || each.router() != is_router) continue;
+      if (each.node() == slot.node.str()) return true;
+      nodes.insert(each.node());
+    }
+    return nodes.size() > 1;
+  };
+  SchedulableJob view;
+  view.needs = text(human_bytes(job.needs_bytes),
+                    bound.empty() ? "" : " and the card of its last checkpoint");
+  std::vector<Speed> speeds = speeds_.of(job, inputs.slots);
+  for (std::size_t s = 0; s < inputs.slots.size(); ++s) {
+    const bool fits = (inputs.memory[s] == 0 || inputs.memory[s] >= job.needs_bytes) &&
+                      (bound.empty() || bound.find(inputs.slots[s].device) != std::string::npos) &&
+                      !was_too_small(inputs.slots[s]);
+    view.speed.push_back(fits ? speeds[s].operations_per_second : 0);
+  }
+  inputs.jobs.push_back(std::move(view));
+  inputs.operations.push_back(job.operations);
+  inputs.speeds.push_back(std::move(speeds));
+  return at->second;
+}
+
+std::set<NodeId> Leases::warm_for(const Expert& expert) const {
+  std::set<NodeId> warm;
+  const NodeId last = expert.has_lease() ? expert.holder() : NodeId(expert.record->last_node());
+  if (!last.empty()) warm.insert(last);
+  if (!expert.has_head()) return warm;
+  const Hash head = *Hash::from_raw(expert.head());
+  const auto add = [&](const NodeId& node) {
+    const auto& held = roster_.at(node).replicas->held;
+    const auto found = held.find(head);
+    if (found != held.end() && found->second.durable) warm.insert(node);
+  };
+  for (const NodeId& node : expert.copies->places) add(node);
+  if (expert.copies->spare) add(*expert.copies->spare);
+  return warm;
+}
+
+SchedulableExpert Leases::view_of(Inputs& inputs, const Run& run, const Expert& expert) const {
+  const pb::RunSpec& spec = run.record->spec();
+  SchedulableExpert view;
+  view.id = expert.id();
+  view.run_name = spec.name();
+  view.step = expert.step();
+  view.steps_target = run.record->steps_target();
+  view.wanted = run.wants(expert);
+  if (!view.wanted) view.unwanted_because = unwanted_because(run, expert);
+  view.job = job_index(inputs, run, expert.record->index());
+  const Step left = view.steps_target - std::min(view.steps_target, view.step);
+  view.work = inputs.operations[view.job] * static_cast<double>(left);
+  view.turn_rounds = spec.turn_rounds();
+  if (spec.turn_seconds() > 0) view.turn_seconds = spec.turn_seconds();
+  view.rounds_in_turn = expert.record->lease().rounds();
+  view.yields = expert.lease->yield;
+  view.seconds_in_turn = std::chrono::duration<double>(now.boot - expert.lease->granted).count();
+  const auto moves = move_seconds_.find(run.id());
+  const MoveSeconds cost = moves == move_seconds_.end() ? MoveSeconds{} : moves->second;
+  view.move_seconds = cost.cold;
+  view.warm_seconds = cost.warm;
+  if (expert.held()) view.holder = SlotId{expert.holder(), expert.record->lease().slot()};
+  view.reserved = expert.lease->reserved;
+  view.warm = warm_for(expert);
+  for (const auto& [node, avoided] : expert.lease->avoid) {
+    const Node* known = roster_.find(node);
+    if (known != nullptr && known->record->incarnation() == avoided.incarnation)
+      view.avoid.insert(node);
+  }
+  return view;
+}
+
+Schedule Leases::plan() const {
+  Inputs inputs;
+  add_nodes(inputs);
+  std::vector<SchedulableExpert> experts;
+  for (const auto& [id, run] : runs_.all()) {
+    for (const Expert& expert : run.experts) experts.push_back(view_of(inputs, run, expert));
+  }
+  Schedule planned = schedule(experts, inputs.nodes, inputs.jobs);
+  for (std::size_t e = 0; e < experts.size(); ++e) {
+    if (!experts[e].holder) continue;
+    for (std::size_t s = 0, in_node = 0; s < inputs.slots.size(); ++s, ++in_node) {
+      if (s > 0 && inputs.slots[s].node != inputs.slots[s - 1].node) in_node = 0;
+      if (SlotId{inputs.slots[s].node, static_cast<std::uint32_t>(in_node)} != *experts[e].holder)
+        continue;
+      const Speed& speed = inputs.speeds[experts[e].job][s];
+      planned.why[e].reason += text("; its speed is ", human_speed(speed.operations_per_second),
+                                    ", ", to_string(speed.from));
+    }
+  }
+  return planned;
 }
 
 Duration Leases::next_rescheduling(Duration latest) const {
@@ -105,9 +206,14 @@ void Leases::reschedule() {
     reschedule_after_ =
         now.boot + config.reschedule_pause * static_cast<std::int64_t>(roster_.all().size());
   const Schedule planned = plan();
-  for (const Why& why : planned.why) state(runs_.at(why.expert)).why = why.reason;
+  for (const Why& why : planned.why) {
+    LeaseState& its = state(runs_.at(why.expert));
+    its.why = why.reason;
+    its.seconds_left = why.seconds_left;
+  }
   tell_lost();
   for (const Grant& granted : planned.grants) grant(runs_.at(granted.expert), granted);
+  keep_reservations(planned);
   apply_yields(planned);
   for (auto& [id, run] : runs_.all()) update_run_state(run);
   for (auto& [id, node] : roster_.all()) roster_.check_drained(node);
@@ -125,6 +231,8 @@ void Leases::tell_lost() {
 }
 
 void Leases::grant(Expert& expert, const Grant& granted) {
+  const bool warm_before = warm_for(expert).contains(granted.slot.node);
+  const NodeId from(expert.record->last_node());
   if (expert.has_lease()) {  // lapsed: its holder is fenced from here on
     const NodeId before = expert.holder();
     overtake(expert);
@@ -145,10 +253,54 @@ void Leases::grant(Expert& expert, const Grant& granted) {
   its.lapsed = its.yield = its.asked_back = false;
   its.why = granted.reason;
   its.grant_batch = context.batch + 1;
+  its.granted = now.boot;
+  its.granted_here = true;
+  its.granted_warm = warm_before;
+  its.granted_kept = its.reserved == granted.slot;
+  its.trains_since.reset();
   node.leases.edit().insert(expert.id());
   regranted_.insert(expert.id());
   roster_.assignment_changed(node.id());
   events_.tell(EventKind::kGranted, granted.reason, node.record->name(), &expert, expert.step());
+  if (its.granted_kept && roster_.find(from) != nullptr) {
+    events_.tell(EventKind::kMoved,
+                 text("from ", roster_.at(from).record->name(), ": it ", its.reserved_because),
+                 node.record->name(), &expert, expert.step());
+  }
+}
+
+// Reservations last as long as each schedule confirms them.
+void Leases::keep_reservations(const Schedule& planned) {
+  std::map<ExpertId, const SlotId*> kept;
+  for (const Reservation& each : planned.reservations) kept[each.expert] = &each.slot;
+  for (auto& [id, run] : runs_.all()) {
+    for (Expert& expert : run.experts) {
+      const auto slot = kept.find(expert.id());
+      if (slot == kept.end()) {
+        if (expert.lease->reserved) state(expert).reserved.reset();
+        continue;
+      }
+      if (expert.lease->reserved == *slot->second) continue;
+      state(expert).reserved = *slot->second;
+      state(expert).reserved_because = expert.lease->why;
+    }
+  }
+}
+
+void Leases::hear(const Node& node, const pb::SlotStatus& status) {
+  tell_overtaken(node, status);
+  if (status.phase() != pb::SLOT_TRAINING) return;
+  Expert* expert = runs_.find_expert(RunId(status.run()), status.expert());
+  if (expert == nullptr || !expert->is_held_by(node, Epoch(status.epoch())) ||
+      expert->lease->trains_since)
+    return;
+  LeaseState& its = state(*expert);
+  its.trains_since = now.boot;
+  if (!its.granted_here) return;
+  MoveSeconds& cost = move_seconds_[expert->id().run];
+  double& seconds = its.granted_warm ? cost.warm : cost.cold;
+  const double took = std::chrono::duration<double>(now.boot - its.granted).count();
+  seconds += kNewestMove * (took - seconds);
 }
 
 void Leases::apply_yields(const Schedule& planned) {

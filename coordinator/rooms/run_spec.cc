@@ -73,7 +73,6 @@ Result<void> check_rest(const pb::RunSpec& spec) {
   if (spec.keep() == 0 || spec.keep() > 1000) return invalid("checkpoint.keep must be 1 to 1000");
   if (spec.copies() == 0 || spec.copies() > protocol::kCopies)
     return invalid(text("checkpoint.copies must be 1 to ", protocol::kCopies));
-  if (spec.turn_rounds() == 0) return invalid("schedule.turn_rounds must be at least 1");
   return {};
 }
 

@@ -2,236 +2,448 @@
 #include "coordinator/rooms/scheduler.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
+#include <tuple>
 
 #include "base/text.h"
 
 namespace skerry::coordinator {
 namespace {
 
-double progress(const SchedulableExpert& expert) {
-  return static_cast<double>(expert.step) /
-         static_cast<double>(std::max<Step>(expert.steps_target, 1));
-}
+constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
+constexpr double kCostsToTurn = 40;  // a turn lasts so many times as long as a move costs
+constexpr double kTurnGain = 0.5;    // of a turn's work: what a waiting expert has more left
+constexpr double kCostsToMove = 3;   // a move gains so many times what it costs, and
+constexpr double kMoveGain = 0.1;    // so much of the time that is left
+constexpr int kMovesAtOnce = 8;
 
 std::string named(const SchedulableExpert& expert) {
   return text("expert ", expert.id.index, " of ", expert.run_name);
 }
 
-struct NodeState {
+std::string human_seconds(double seconds) {
+  constexpr double kLongest = 1e9;
+  return human_duration(std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(std::min(seconds, kLongest))));
+}
+
+// Speeds within a tenth of each other have one level, or neighbouring ones.
+int level(double speed) { return static_cast<int>(std::floor(std::log(speed) / std::log(1.1))); }
+
+struct Slot {
   const SchedulableNode* node = nullptr;
-  std::set<std::uint32_t> free;
-  std::size_t busy = 0;
+  std::uint32_t index = 0;
+  std::uint64_t memory_bytes = 0;
+  std::size_t ordinal = 0;       // among the slots of its node
+  std::size_t holder = kNone;    // an expert
+  std::size_t reserver = kNone;  // the expert that it is kept for
+
+  SlotId id() const { return {node->id, index}; }
+  std::string name() const { return text(node->name, " slot ", index); }
+  bool is_free() const { return node->usable && holder == kNone && reserver == kNone; }
 };
 
 class Planner {
  public:
-  Planner(const std::vector<SchedulableExpert>& experts, const std::vector<SchedulableNode>& nodes)
-      : experts_(experts) {
+  Planner(const std::vector<SchedulableExpert>& experts, const std::vector<SchedulableNode>& nodes,
+          const std::vector<SchedulableJob>& jobs)
+      : experts_(experts),
+        jobs_(jobs),
+        best_first_(jobs.size()),
+        at_(experts.size(), kNone),
+        moves_to_(experts.size(), kNone),
+        yields_(experts.size(), false),
+        reasons_(experts.size()) {
     for (const SchedulableNode& node : nodes) {
-      NodeState& state = nodes_[node.id];
-      state.node = &node;
-      state.free.insert(node.slots.begin(), node.slots.end());
       count(node);
+      std::vector<std::size_t>& slots = slots_of_[node.id];
+      for (const SchedulableSlot& slot : node.slots) {
+        slots.push_back(slots_.size());
+        slots_.push_back({&node, slot.index, slot.memory_bytes, slots.size() - 1});
+      }
     }
-    for (const SchedulableExpert& expert : experts) {
-      if (!expert.holder) continue;
-      auto held = nodes_.find(expert.holder->node);
-      if (held == nodes_.end()) continue;
-      held->second.free.erase(expert.holder->slot);
-      ++held->second.busy;
+    for (std::size_t e = 0; e < experts.size(); ++e) {
+      if (!experts[e].holder) continue;
+      at_[e] = find(*experts[e].holder);
+      if (at_[e] != kNone) slots_[at_[e]].holder = e;
     }
-    reasons_.resize(experts.size());
-    for (const auto& [id, state] : nodes_) offer(id, state);
   }
 
   Schedule plan() {
-    explain_held();
-    const std::vector<std::size_t> left = grant_waiting();
+    end_unwanted();
+    keep_reservations();
+    std::vector<std::size_t> left = grant_waiting();
+    change_places(left);
     end_turns(left);
-    for (std::size_t i = 0; i < experts_.size(); ++i)
-      result_.why.push_back({experts_[i].id, reasons_[i]});
-    for (const auto& [id, state] : nodes_) {
-      if (state.node->usable) result_.spares += state.free.size();
+    move();
+    for (std::size_t e = 0; e < experts_.size(); ++e) {
+      if (reasons_[e].empty()) reasons_[e] = why_held(e);
+      const bool holds = at_[e] != kNone && speed(e, at_[e]) > 0;
+      result_.why.push_back(
+          {experts_[e].id, std::move(reasons_[e]), holds ? seconds_left(e, at_[e]) : -1});
+      if (moves_to_[e] != kNone)
+        result_.reservations.push_back({experts_[e].id, slots_[moves_to_[e]].id()});
     }
+    result_.spares = static_cast<std::size_t>(std::ranges::count_if(slots_, &Slot::is_free));
     return std::move(result_);
   }
 
  private:
-  // Leases that must end whatever the turns say, and a word on the others.
-  void explain_held() {
-    for (std::size_t i = 0; i < experts_.size(); ++i) {
-      const SchedulableExpert& expert = experts_[i];
-      if (!expert.wanted) reasons_[i] = expert.unwanted_because;
-      if (!expert.holder) continue;
-      const auto held = nodes_.find(expert.holder->node);
-      const std::string holder =
-          held == nodes_.end() ? expert.holder->node.str() : held->second.node->name;
-      if (!expert.wanted) {
-        yield(i, text(expert.unwanted_because, ": ", holder, " gives it back at its next commit"));
-      } else if (held != nodes_.end() && held->second.node->draining) {
-        yield(i, text(holder, " drains: it gives it back at its next commit"));
-      } else {
-        reasons_[i] =
-            text(holder, " slot ", expert.holder->slot, " trains it: step ", expert.step, " of ",
-                 expert.steps_target, ", ", expert.rounds_in_turn, " rounds in this turn");
-      }
-    }
-  }
+  // ---- What is asked of experts and slots
 
-  void yield(std::size_t i, const std::string& reason) {
-    result_.yields.push_back({experts_[i].id, reason});
-    reasons_[i] = reason;
-    yielding_.insert(i);
-  }
-
-  std::vector<std::size_t> waiting() const {
-    std::vector<std::size_t> order;
-    for (std::size_t i = 0; i < experts_.size(); ++i) {
-      if (experts_[i].wanted && !experts_[i].holder) order.push_back(i);
+  std::size_t find(const SlotId& id) const {
+    const auto node = slots_of_.find(id.node);
+    if (node == slots_of_.end()) return kNone;
+    for (const std::size_t s : node->second) {
+      if (slots_[s].index == id.slot) return s;
     }
-    std::stable_sort(order.begin(), order.end(), [this](std::size_t a, std::size_t b) {
-      return progress(experts_[a]) < progress(experts_[b]);
-    });
-    return order;
+    return kNone;
   }
-
-  NodeState* choose(const SchedulableExpert& expert) {
-    const auto takes = [&](const NodeState& state) {
-      return state.node->usable && !state.free.empty() && !expert.avoid.contains(state.node->id);
-    };
-    const auto last = nodes_.find(expert.last_node);
-    if (last != nodes_.end() && takes(last->second)) return &last->second;
-    for (const NodeId& id : expert.warm) {
-      const auto warm = nodes_.find(id);
-      if (warm != nodes_.end() && takes(warm->second)) return &warm->second;
-    }
-    for (const auto& [busy, id] : offered_) {
-      if (NodeState& state = nodes_.at(id); takes(state)) return &state;
-    }
-    return nullptr;
+  double speed(std::size_t e, std::size_t s) const { return jobs_[experts_[e].job].speed[s]; }
+  bool fits(std::size_t e, std::size_t s) const {
+    return slots_[s].node->usable && speed(e, s) > 0 &&
+           !experts_[e].avoid.contains(slots_[s].node->id);
   }
-
-  // Usable nodes with a free slot, the least busy first.
-  void offer(const NodeId& id, const NodeState& state) {
-    if (state.node->usable && !state.free.empty()) offered_.insert({state.busy, id});
+  bool is_waiting(std::size_t e) const { return experts_[e].wanted && !experts_[e].holder; }
+  // Holds a lease that nothing ends.
+  bool trains(std::size_t e) const {
+    return experts_[e].wanted && at_[e] != kNone && !yields_[e] && slots_[at_[e]].node->usable;
+  }
+  // A holder that was told to yield at its grant would give back a lease that
+  // it has not begun.
+  bool may_yield(std::size_t e) const { return trains(e) && experts_[e].rounds_in_turn > 0; }
+  double seconds_left(std::size_t e, std::size_t s) const { return experts_[e].work / speed(e, s); }
+  double cost(std::size_t e, std::size_t s) const {
+    return experts_[e].warm.contains(slots_[s].node->id) ? experts_[e].warm_seconds
+                                                         : experts_[e].move_seconds;
+  }
+  bool has_less_left(std::size_t a, std::size_t b) const {
+    return std::tuple(experts_[a].work, b) < std::tuple(experts_[b].work, a);
   }
 
   void count(const SchedulableNode& node) {
     if (node.usable) {
-      ++usable_;
-      slots_ += node.slots.size();
+      ++usable_nodes_;
+      usable_slots_ += node.slots.size();
     } else if (unusable_.size() < 200) {
       unusable_ += text(unusable_.empty() ? "" : ", ", node.name, " is ", node.unusable_because);
     }
   }
 
+  void yield(std::size_t e, std::string reason) {
+    result_.yields.push_back({experts_[e].id, reason});
+    reasons_[e] = std::move(reason);
+    yields_[e] = true;
+  }
+  void reserve(std::size_t e, std::size_t s) {
+    moves_to_[e] = s;
+    slots_[s].reserver = e;
+  }
+
+  // ---- Before all: leases that must end, and what was begun
+
+  void end_unwanted() {
+    for (std::size_t e = 0; e < experts_.size(); ++e) {
+      const SchedulableExpert& expert = experts_[e];
+      if (!expert.wanted) reasons_[e] = expert.unwanted_because;
+      if (!expert.holder) continue;
+      const std::string holder =
+          at_[e] == kNone ? expert.holder->node.str() : slots_[at_[e]].node->name;
+      if (!expert.wanted) {
+        yield(e, text(expert.unwanted_because, ": ", holder, " gives it back at its next commit"));
+      } else if (at_[e] != kNone && slots_[at_[e]].node->draining) {
+        yield(e, text(holder, " drains: it gives it back at its next commit"));
+      }
+    }
+  }
+
+  // A reserved slot is free, or its holder leaves it. Where that no longer
+  // holds, the expert is an ordinary one again.
+  void keep_reservations() {
+    std::vector<std::size_t> kept;
+    for (std::size_t e = 0; e < experts_.size(); ++e) {
+      if (!experts_[e].reserved || !experts_[e].wanted || yields_[e]) continue;
+      const std::size_t s = find(*experts_[e].reserved);
+      if (s == kNone || s == at_[e] || !fits(e, s) || slots_[s].reserver != kNone) continue;
+      reserve(e, s);
+      kept.push_back(e);
+    }
+    const auto is_broken = [&](std::size_t e) {
+      const std::size_t holder = slots_[moves_to_[e]].holder;
+      return holder != kNone && !yields_[holder] && moves_to_[holder] == kNone;
+    };
+    for (bool all_hold = false; !all_hold;) {
+      all_hold = true;
+      for (std::size_t e : kept) {
+        if (moves_to_[e] == kNone || !is_broken(e)) continue;
+        slots_[moves_to_[e]].reserver = kNone;
+        moves_to_[e] = kNone;
+        all_hold = false;
+      }
+    }
+    for (std::size_t e : kept) {
+      if (moves_to_[e] != kNone && at_[e] != kNone)
+        yield(e, text("moves to ", slots_[moves_to_[e]].name(), " at its next commit"));
+    }
+  }
+
+  // ---- 1. Who waits
+
+  // The job's slots, the best first, apart from what is warm for whom.
+  struct BestFirst {
+    std::vector<std::size_t> slots;
+    std::size_t taken = 0;  // no slot before this one is free
+  };
+  BestFirst& best_first(std::size_t job) {
+    BestFirst& order = best_first_[job];
+    if (!order.slots.empty()) return order;
+    using Key = std::tuple<int, std::uint64_t, std::size_t, std::size_t>;
+    std::vector<Key> keys;
+    for (std::size_t s = 0; s < slots_.size(); ++s) {
+      const double its = jobs_[job].speed[s];
+      if (its > 0 && slots_[s].node->usable)
+        keys.emplace_back(-level(its), slots_[s].memory_bytes, slots_[s].ordinal, s);
+    }
+    std::ranges::sort(keys);
+    for (const Key& key : keys) order.slots.push_back(std::get<3>(key));
+    return order;
+  }
+
+  std::size_t best_free(std::size_t e) {
+    BestFirst& order = best_first(experts_[e].job);
+    while (order.taken < order.slots.size() && !slots_[order.slots[order.taken]].is_free())
+      ++order.taken;
+    const auto found = std::find_if(
+        order.slots.begin() + static_cast<std::ptrdiff_t>(order.taken), order.slots.end(),
+        [&](std::size_t s) { return slots_[s].is_free() && fits(e, s); });
+    if (found == order.slots.end()) return kNone;
+    std::size_t best = *found;
+    for (const NodeId& node : experts_[e].warm) {
+      const auto known = slots_of_.find(node);
+      if (known == slots_of_.end()) continue;
+      for (const std::size_t s : known->second) {
+        if (slots_[s].is_free() && fits(e, s) && level(speed(e, s)) == level(speed(e, best)))
+          return s;
+      }
+    }
+    return best;
+  }
+
+  void grant(std::size_t e, std::size_t s, const char* why) {
+    slots_[s].holder = e;
+    slots_[s].reserver = kNone;
+    moves_to_[e] = kNone;
+    reasons_[e] = text("goes to ", slots_[s].name(), " at step ", experts_[e].step, " of ",
+                       experts_[e].steps_target, ", ", why);
+    result_.grants.push_back({experts_[e].id, slots_[s].id(), reasons_[e]});
+  }
+
+  // RETURNS: those that got nothing and have nothing reserved.
   std::vector<std::size_t> grant_waiting() {
-    std::vector<std::size_t> left;
-    for (const std::size_t i : waiting()) {
-      const SchedulableExpert& expert = experts_[i];
-      NodeState* state = choose(expert);
-      if (state == nullptr) {
-        reasons_[i] = waits_for(expert);
-        left.push_back(i);
+    std::vector<std::size_t> order, left;
+    for (std::size_t e = 0; e < experts_.size(); ++e) {
+      if (is_waiting(e)) order.push_back(e);
+    }
+    std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return has_less_left(b, a); });
+    for (const std::size_t e : order) {
+      if (const std::size_t s = moves_to_[e]; s != kNone) {
+        if (slots_[s].holder == kNone) {
+          grant(e, s, "which was kept for it");
+        } else {
+          reasons_[e] = text("waits for ", slots_[s].name(), ", which ",
+                             named(experts_[slots_[s].holder]), " leaves at its next commit");
+        }
         continue;
       }
-      const SlotId slot{state->node->id, *state->free.begin()};
-      offered_.erase({state->busy, slot.node});
-      state->free.erase(slot.slot);
-      ++state->busy;
-      offer(slot.node, *state);
-      const bool had_it = slot.node == expert.last_node;
-      const bool is_warm = expert.warm.contains(slot.node);
-      reasons_[i] = text("goes to ", state->node->name, " slot ", slot.slot, " at step ",
-                         expert.step, " of ", expert.steps_target,
-                         had_it    ? ", which had it last"
-                         : is_warm ? ", which holds its checkpoint"
-                                   : ", a free slot");
-      result_.grants.push_back({expert.id, slot, reasons_[i]});
+      const std::size_t s = best_free(e);
+      if (s == kNone) {
+        reasons_[e] = waits_for(e);
+        left.push_back(e);
+      } else {
+        grant(e, s,
+              experts_[e].warm.contains(slots_[s].node->id) ? "which holds its checkpoint"
+                                                            : "the best free slot");
+      }
     }
     return left;
   }
 
-  std::string waits_for(const SchedulableExpert& expert) const {
-    const auto avoided = std::ranges::count_if(expert.avoid, [&](const NodeId& id) {
-      const auto known = nodes_.find(id);
-      return known != nodes_.end() && known->second.node->usable && !known->second.free.empty();
-    });
+  std::string waits_for(std::size_t e) const {
+    std::size_t avoided = 0, too_small = 0;
+    for (std::size_t s = 0; s < slots_.size(); ++s) {
+      if (!slots_[s].node->usable) continue;
+      too_small += speed(e, s) <= 0;
+      avoided += slots_[s].is_free() && speed(e, s) > 0;
+    }
     if (avoided > 0) {
-      return text("waits for another node: ", avoided, avoided == 1 ? " free node" : " free nodes",
+      return text("waits for another node: ", avoided, avoided == 1 ? " free slot" : " free slots",
                   " gave it up lately");
     }
-    if (usable_ == 0) {
+    if (usable_nodes_ == 0) {
       return unusable_.empty() ? "waits for a node: none is connected"
                                : text("waits for a node: none is usable (", unusable_, ")");
     }
-    return text("waits for a free node: all ", slots_, slots_ == 1 ? " slot of " : " slots of ",
-                usable_, usable_ == 1 ? " node train" : " nodes train",
+    if (too_small == usable_slots_) {
+      return text("waits for a larger card: it needs ", jobs_[experts_[e].job].needs,
+                  ", and none of ", usable_slots_, usable_slots_ == 1 ? " slot has" : " slots has",
+                  " that");
+    }
+    return text("waits for a free node: all ", usable_slots_ - too_small,
+                too_small > 0 ? " slots that fit it train"
+                              : text(usable_slots_ == 1 ? " slot of " : " slots of ", usable_nodes_,
+                                     usable_nodes_ == 1 ? " node train" : " nodes train"),
+                too_small > 0 ? text("; it needs ", jobs_[experts_[e].job].needs) : "",
                 unusable_.empty() ? "" : text("; ", unusable_));
   }
 
-  // Holders that are furthest ahead yield to waiting experts that are further
-  // behind. A yield is announced a round early, so that a turn of n rounds ends
-  // at its n-th commit. By then a holder that is level now is ahead. No turn
-  // ends before its first commit: a holder told to yield at its grant would
-  // return a lease that it has not begun.
-  void end_turns(const std::vector<std::size_t>& left) {
-    std::vector<std::size_t> ahead;
-    std::size_t coming_free = 0;
-    for (std::size_t i = 0; i < experts_.size(); ++i) {
-      if (!experts_[i].holder || !on_usable_node(i)) continue;
-      if (yielding_.contains(i)) {
-        ++coming_free;
-      } else if (experts_[i].rounds_in_turn >= 1 &&
-                 experts_[i].rounds_in_turn + 1 >= experts_[i].turn_rounds) {
-        ahead.push_back(i);
+  // Only held slots fit it, and a holder fits a free one.
+  void change_places(std::vector<std::size_t>& left) {
+    if (std::ranges::none_of(slots_, &Slot::is_free)) return;
+    std::erase_if(left, [&](std::size_t e) {
+      std::size_t chosen = kNone;
+      for (std::size_t s = 0; s < slots_.size(); ++s) {
+        const std::size_t holder = slots_[s].holder;
+        if (holder == kNone || !fits(e, s) || slots_[s].reserver != kNone || !may_yield(holder))
+          continue;
+        if (chosen != kNone && !has_less_left(holder, chosen)) continue;
+        if (best_free(holder) != kNone) chosen = holder;
       }
-    }
-    std::stable_sort(ahead.begin(), ahead.end(), [this](std::size_t a, std::size_t b) {
-      return progress(experts_[a]) > progress(experts_[b]);
+      if (chosen == kNone) return false;
+      const std::size_t from = at_[chosen], to = best_free(chosen);
+      reserve(chosen, to);
+      reserve(e, from);
+      yield(chosen,
+            text("moves to ", slots_[to].name(), " at its next commit: ", slots_[from].name(),
+                 " is wanted by ", named(experts_[e]), ", which fits no free slot"));
+      reasons_[e] = text("waits for ", slots_[from].name(), ", which ", named(experts_[chosen]),
+                         " leaves at its next commit");
+      return true;
     });
-    for (const std::size_t i : left) {
-      if (coming_free > 0) {
-        --coming_free;
+  }
+
+  // ---- 2. Turns
+
+  double turn_seconds(const SchedulableExpert& expert) const {
+    if (expert.turn_rounds > 0)
+      return expert.seconds_in_turn * expert.turn_rounds / std::max(1U, expert.rounds_in_turn);
+    return std::max(expert.turn_seconds, kCostsToTurn * expert.move_seconds);
+  }
+  // A yield is announced a round early, so that a turn of n rounds ends at its
+  // n-th commit.
+  bool is_turn_over(const SchedulableExpert& expert) const {
+    if (expert.turn_rounds > 0) return expert.rounds_in_turn + 1 >= expert.turn_rounds;
+    return expert.seconds_in_turn >= turn_seconds(expert);
+  }
+
+  void end_turns(const std::vector<std::size_t>& left) {
+    std::vector<std::size_t> holders, coming_free;
+    for (std::size_t e = 0; e < experts_.size(); ++e) {
+      if (at_[e] == kNone || !slots_[at_[e]].node->usable) continue;
+      if (yields_[e] && slots_[at_[e]].reserver == kNone) coming_free.push_back(at_[e]);
+      if (may_yield(e) && is_turn_over(experts_[e])) holders.push_back(e);
+    }
+    // Who was told to give way goes on to: else each commit of another would
+    // make that one the next, and nobody's turn would end.
+    std::ranges::sort(holders, [&](std::size_t a, std::size_t b) {
+      if (experts_[a].yields != experts_[b].yields) return experts_[a].yields;
+      return has_less_left(a, b);
+    });
+    for (const std::size_t e : left) {
+      const auto its = std::ranges::find_if(coming_free, [&](std::size_t s) { return fits(e, s); });
+      if (its != coming_free.end()) {
+        coming_free.erase(its);
         continue;
       }
-      const auto gives_way = std::find_if(ahead.begin(), ahead.end(), [&](std::size_t holder) {
-        return progress(experts_[i]) <= progress(experts_[holder]) &&
-               !experts_[i].avoid.contains(experts_[holder].holder->node);
+      const auto gives_way = std::ranges::find_if(holders, [&](std::size_t holder) {
+        const double turns_work = experts_[holder].seconds_in_turn * speed(holder, at_[holder]);
+        return fits(e, at_[holder]) &&
+               experts_[e].work - experts_[holder].work >= kTurnGain * turns_work;
       });
-      if (gives_way == ahead.end()) continue;
+      if (gives_way == holders.end()) continue;
+      const SchedulableExpert& holder = experts_[*gives_way];
       yield(*gives_way,
-            text("its turn of ", experts_[*gives_way].turn_rounds,
-                 " rounds ends at its next commit: ", named(experts_[i]), " is behind (step ",
-                 experts_[i].step, " of ", experts_[i].steps_target, ")"));
-      reasons_[i] = text("waits its turn: takes over from ", named(experts_[*gives_way]),
-                         " at its next commit");
-      ahead.erase(gives_way);
+            text("its turn of ",
+                 holder.turn_rounds > 0 ? text(holder.turn_rounds, " rounds")
+                                        : human_seconds(holder.seconds_in_turn),
+                 " ends at its next commit: ", named(experts_[e]), " has more left (step ",
+                 experts_[e].step, " of ", experts_[e].steps_target, ")"));
+      reasons_[e] = text("waits its turn: takes over from ", named(holder), " at its next commit");
+      holders.erase(gives_way);
     }
   }
 
-  bool on_usable_node(std::size_t i) const {
-    const auto held = nodes_.find(experts_[i].holder->node);
-    return held != nodes_.end() && held->second.node->usable;
+  // ---- 3. Moves
+
+  void move() {
+    std::vector<double> ends(experts_.size(), -1);
+    for (std::size_t e = 0; e < experts_.size(); ++e) {
+      if (trains(e) && speed(e, at_[e]) > 0) ends[e] = seconds_left(e, at_[e]);
+    }
+    for (int moves = 0; moves < kMovesAtOnce; ++moves) {
+      const auto last = std::ranges::max_element(ends);
+      if (last == ends.end() || *last < 0) return;
+      const auto e = static_cast<std::size_t>(last - ends.begin());
+      if (!may_yield(e) || slots_[at_[e]].reserver != kNone) return;
+      std::size_t to = kNone;
+      double best = 0;
+      for (std::size_t s = 0; s < slots_.size(); ++s) {
+        if (!fits(e, s) || speed(e, s) <= speed(e, at_[e]) || slots_[s].reserver != kNone) continue;
+        double end = seconds_left(e, s);
+        if (const std::size_t other = slots_[s].holder; other != kNone) {
+          if (!may_yield(other) || !fits(other, at_[e])) continue;
+          end = std::max(end, seconds_left(other, at_[e]));
+        }
+        end += cost(e, s);
+        if (to == kNone || end < best) {
+          to = s;
+          best = end;
+        }
+      }
+      if (to == kNone || *last - best < std::max(kCostsToMove * cost(e, to), kMoveGain * *last))
+        return;
+      const std::size_t from = at_[e], other = slots_[to].holder;
+      const std::string gain = text(" at its next commit: the last to end would end ",
+                                    human_seconds(*last - best), " sooner");
+      reserve(e, to);
+      yield(e, text("moves to ", slots_[to].name(), gain));
+      ends[e] = seconds_left(e, to) + cost(e, to);
+      if (other == kNone) continue;
+      reserve(other, from);
+      yield(other, text("changes places with ", named(experts_[e]), gain));
+      ends[other] = seconds_left(other, from) + cost(other, from);
+    }
+  }
+
+  std::string why_held(std::size_t e) const {
+    const SchedulableExpert& expert = experts_[e];
+    return text(at_[e] == kNone ? expert.holder->node.str() : slots_[at_[e]].name(),
+                " trains it: step ", expert.step, " of ", expert.steps_target, ", ",
+                expert.rounds_in_turn, " rounds in this turn");
   }
 
   const std::vector<SchedulableExpert>& experts_;
-  std::map<NodeId, NodeState> nodes_;
-  std::set<std::pair<std::size_t, NodeId>> offered_;  // busy slots, node
-  std::size_t usable_ = 0;
-  std::size_t slots_ = 0;  // of the usable
-  std::string unusable_;   // the others, named
+  const std::vector<SchedulableJob>& jobs_;
+  std::vector<Slot> slots_;
+  std::map<NodeId, std::vector<std::size_t>> slots_of_;
+  std::vector<BestFirst> best_first_;  // by job
+  std::vector<std::size_t> at_;        // by expert: the slot that it holds
+  std::vector<std::size_t> moves_to_;  // by expert: the slot that is kept for it
+  std::vector<bool> yields_;
   std::vector<std::string> reasons_;
-  std::set<std::size_t> yielding_;
+  std::size_t usable_nodes_ = 0;
+  std::size_t usable_slots_ = 0;
+  std::string unusable_;  // the other nodes, named
   Schedule result_;
 };
 
 }  // namespace
 
 Schedule schedule(const std::vector<SchedulableExpert>& experts,
-                  const std::vector<SchedulableNode>& nodes) {
-  return Planner(experts, nodes).plan();
+                  const std::vector<SchedulableNode>& nodes,
+                  const std::vector<SchedulableJob>& jobs) {
+  return Planner(experts, nodes, jobs).plan();
 }
 
 }  // namespace skerry::coordinator

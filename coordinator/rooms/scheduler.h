@@ -1,7 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scheduler: a pure function from experts and slots to grants and yields,
-// each with a one-line reason. Sticky: it never moves a held lease. When a turn
-// is over, it asks the holder to return the lease at its next commit.
+// The scheduler: a pure function from experts and slots to grants, yields and
+// moves, each with a one-line reason.
+//
+//   1. Who waits: the expert with the most operations left goes first, to the
+//      fastest free slot that fits it. If only held slots fit it, and a holder
+//      of one fits a free slot, the two change places.
+//   2. Turns: after its turn, the holder with the least left gives way to a
+//      waiting expert that has more left, by at least half a turn's work.
+//   3. Moves: the expert that would end last goes to a faster slot, free or by
+//      exchange, if that gains clearly more than it costs.
+//
+// A lease never moves at once: its holder gives it back at its next commit. The
+// slot that it moves to stays reserved meanwhile. Speeds that differ by less
+// than a tenth count as equal here, since measurements vary by as much: a slot
+// that already has the expert's files comes first then. All other ties are
+// broken by memory (the smallest slot first) and by id.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ids.h"
 
 namespace skerry::coordinator {
@@ -20,25 +34,46 @@ struct SlotId {
   auto operator<=>(const SlotId&) const = default;
 };
 
+// What some experts have in common: they train the same model in the same way.
+// Experts of a run share a job; its router has another.
+struct SchedulableJob {
+  // Operations a second, of each slot in the order of SchedulableNode::slots of
+  // all nodes. 0: it does not fit there.
+  std::vector<double> speed;
+  std::string needs;  // "at least 21.3 GB"; for people
+};
+
 struct SchedulableExpert {
   ExpertId id;
   std::string run_name;
   Step step = 0;
   Step steps_target = 1;
-  bool wanted = true;            // false: paused, stopped, done or failed
-  std::string unwanted_because;  // "the run is paused"
-  std::uint32_t turn_rounds = 5;
+  bool wanted = true;             // false: paused, stopped, done or failed
+  std::string unwanted_because;   // "the run is paused"
+  std::size_t job = 0;            // an index
+  double work = 0;                // operations left
+  std::uint32_t turn_rounds = 0;  // a turn's length in commits; 0: turn_seconds counts
+  double turn_seconds = 1200;
   std::uint32_t rounds_in_turn = 0;
+  bool yields = false;         // an earlier schedule has told it to
+  double seconds_in_turn = 0;  // since the grant
+  double move_seconds = 0;     // from a grant to training, on a slot that lacks its files
+  double warm_seconds = 0;     // the same on a slot that has them
   std::optional<SlotId> holder;
-  NodeId last_node;        // has its chunks; empty: none
-  std::set<NodeId> warm;   // hold its head: they start from their own disks
-  std::set<NodeId> avoid;  // gave it up recently
+  std::optional<SlotId> reserved;  // the slot that an earlier schedule chose for it
+  std::set<NodeId> warm;           // have its files: it starts from their own disks
+  std::set<NodeId> avoid;          // gave it up recently
+};
+
+struct SchedulableSlot {
+  std::uint32_t index = 0;
+  std::uint64_t memory_bytes = 0;
 };
 
 struct SchedulableNode {
   NodeId id;
   std::string name;
-  std::vector<std::uint32_t> slots;
+  std::vector<SchedulableSlot> slots;
   bool usable = true;
   bool draining = false;         // its leases end at their next commits; implies not usable
   std::string unusable_because;  // "cordoned", "draining", "lost"
@@ -55,19 +90,29 @@ struct Yield {
   std::string reason;
 };
 
+// A slot that is kept for an expert until it is free.
+struct Reservation {
+  ExpertId expert;
+  SlotId slot;
+};
+
 struct Why {
   ExpertId expert;
   std::string reason;
+  double seconds_left = -1;  // on the slot that it holds; < 0: it holds none
 };
 
 struct Schedule {
   std::vector<Grant> grants;
-  std::vector<Yield> yields;  // every lease that should end at its next commit
-  std::vector<Why> why;       // one for each expert, in their order
-  std::size_t spares = 0;     // usable slots left over
+  std::vector<Yield> yields;              // every lease that should end at its next commit
+  std::vector<Reservation> reservations;  // all that hold from here on
+  std::vector<Why> why;                   // one for each expert, in their order
+  std::size_t spares = 0;                 // usable slots left over
 };
 
+// REQUIRES: every job's `speed` has one number for each slot.
 Schedule schedule(const std::vector<SchedulableExpert>& experts,
-                  const std::vector<SchedulableNode>& nodes);
+                  const std::vector<SchedulableNode>& nodes,
+                  const std::vector<SchedulableJob>& jobs);
 
 }  // namespace skerry::coordinator

@@ -13,6 +13,8 @@
 namespace skerry::coordinator::testing {
 
 struct Who {
+  std::string device = "cpu";  // of each of its slots
+  std::uint64_t memory_bytes = 0;
   std::string name;
   std::string ed25519;
   std::string key;

@@ -232,7 +232,8 @@ class Harness {
     hello.set_host_label(who.host);
     for (std::uint32_t slot = 0; slot < slots && who.incarnation != 0; ++slot) {
       hello.add_slots()->set_index(slot);
-      hello.mutable_slots(static_cast<int>(slot))->set_device("cpu");
+      hello.mutable_slots(static_cast<int>(slot))->set_device(who.device);
+      hello.mutable_slots(static_cast<int>(slot))->set_memory_bytes(who.memory_bytes);
     }
     return send(who, std::move(request));
   }
@@ -241,6 +242,16 @@ class Harness {
   Who join(const std::string& name, std::uint32_t slots = 1, const std::string& host = "") {
     Who who = make_who(name);
     who.host = host;
+    return join(std::move(who), slots);
+  }
+  // One whose slots are such cards.
+  Who join_card(const std::string& name, const std::string& device, std::uint64_t memory_bytes) {
+    Who who = make_who(name);
+    who.device = device;
+    who.memory_bytes = memory_bytes;
+    return join(std::move(who), 1);
+  }
+  Who join(Who who, std::uint32_t slots) {
     SKERRY_CHECK(!enrol(who, first.token).has_error(), "the first token enrols");
     who.incarnation = ++next_incarnation_;
     hello(who, slots);

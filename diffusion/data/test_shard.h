@@ -9,7 +9,7 @@
 
 #include "base/random.h"
 #include "diffusion/formats/half.h"
-#include "diffusion/model/spec.h"
+#include "model/spec.h"
 #include "storage/safetensors.h"
 
 namespace skerry::diffusion::testing {

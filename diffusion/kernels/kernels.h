@@ -23,7 +23,7 @@
 
 #include "base/result.h"
 #include "diffusion/kernels/card.h"
-#include "diffusion/model/spec.h"
+#include "model/shapes.h"
 
 namespace skerry::diffusion {
 
@@ -79,11 +79,6 @@ std::shared_ptr<const Kernels> cpu_kernels();
 // The same over card_kernels.cu. Tensors must be on the device of `card`.
 // REQUIRES: card_kernels_serve(model).
 std::shared_ptr<const Kernels> cuda_kernels(std::shared_ptr<Card> card);
-
-// RETURNS: whether the kernels of a card support rows of this model's width. A
-// thread holds eight numbers, and a block has 512 threads with the registers
-// for that.
-inline bool card_kernels_serve(const ModelSpec& model) { return model.width <= 4096; }
 
 // Makes the kernels of `choice` for this model on this device. On a card it
 // compiles the kernels and checks them, which takes about a second. If they do

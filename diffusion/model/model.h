@@ -16,21 +16,10 @@
 
 #include "base/random.h"
 #include "diffusion/kernels/kernels.h"
-#include "diffusion/model/spec.h"
+#include "model/shapes.h"
 #include "storage/safetensors.h"
 
 namespace skerry::diffusion {
-
-// The sines and cosines that the time embedder gets.
-inline constexpr std::int64_t kTimeFeatures = 256;
-
-struct ParameterShape {
-  std::string name;
-  std::vector<std::int64_t> shape;
-};
-// RETURNS: every parameter of the model, in the order of training, snapshots
-// and the optimiser.
-std::vector<ParameterShape> parameter_shapes(const ModelSpec& model);
 
 // RETURNS: the initial weights of one expert, a function of (seed, expert,
 // attempt), as fp32 on the host, in the order of parameter_shapes().

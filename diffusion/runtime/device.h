@@ -10,8 +10,8 @@
 #include <string>
 
 #include "base/result.h"
-#include "diffusion/model/spec.h"
 #include "diffusion/train/snapshot.h"
+#include "model/spec.h"
 
 namespace skerry::diffusion {
 

@@ -3,7 +3,7 @@
 // the plan says.
 #include "diffusion/model/model.h"
 #include "diffusion/runtime/memory_meter.h"
-#include "diffusion/runtime/memory_plan.h"
+#include "model/memory_plan.h"
 #include "diffusion/testing/testing.h"
 #include "diffusion/train/train.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "diffusion/model/spec.h"
+#include "model/spec.h"
 
 namespace skerry::diffusion {
 
@@ -39,22 +39,9 @@ class PhaseClock {
   std::unique_ptr<Impl> impl_;
 };
 
-// RETURNS: the floating-point operations of one sample's forward pass through
-// an expert. It counts matrix products only, with an addition and a
-// multiplication each. Training takes three times as many, without what
-// gradient checkpointing repeats.
-double forward_flops(const ModelSpec& model);
-
 // RETURNS: operations a second of a plain matrix product of 1024 by 1024 on the
 // CPU, the fastest of a few. It uses the threads and precision of this
 // training. A CPU that cannot multiply bf16 gets the number of fp32.
 Result<double> measure_cpu_product(const TrainSpec& train);
-
-// RETURNS: operations a second of a card's dense matrix products in this
-// precision, as its maker publishes them; nullopt: not known. `device_name` is
-// the driver's name of the card.
-// - bf16: tensor cores that sum in fp32.
-// - fp32: no TF32, which the engine does not use.
-std::optional<double> published_peak(const std::string& device_name, const std::string& precision);
 
 }  // namespace skerry::diffusion

@@ -12,7 +12,7 @@
 
 #include "base/result.h"
 #include "diffusion/formats/latents.h"
-#include "diffusion/model/spec.h"
+#include "model/spec.h"
 
 namespace skerry::diffusion {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "diffusion/model/spec.h"
+#include "model/spec.h"
 
 namespace skerry::diffusion::testing {
 

@@ -11,7 +11,7 @@
 #include "base/temp_folder.h"
 #include "base/text.h"
 #include "diffusion/data/test_shard.h"
-#include "diffusion/model/spec.h"
+#include "model/spec.h"
 
 namespace skerry::diffusion::testing {
 

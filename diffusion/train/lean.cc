@@ -5,12 +5,13 @@
 
 #include <algorithm>
 
+#include "model/memory_plan.h"
+
 namespace skerry::diffusion {
 namespace {
 
 // Few enough to stay in the CPU's caches; a card needs more to be busy.
 constexpr std::int64_t kCpuSlice = 1 << 17;
-constexpr std::int64_t kCardSlice = 1 << 22;
 constexpr std::int64_t kTogether = 1 << 14;  // on one thread
 constexpr std::int64_t kLow = 0xFFFFFFFF;
 
@@ -23,7 +24,7 @@ void multiply(at::Tensor& x, std::uint32_t by) {
 }  // namespace
 
 LeanScratch::LeanScratch(torch::Device device, std::int64_t largest, bool by_operators)
-    : slice(std::min(largest, device.is_cpu() ? kCpuSlice : kCardSlice)) {
+    : slice(std::min(largest, device.is_cpu() ? kCpuSlice : std::int64_t{kLeanSlice})) {
   const auto fp32 = at::TensorOptions().dtype(at::kFloat).device(device);
   for (at::Tensor& tensor : exact) tensor = at::empty({slice}, fp32);
   if (!by_operators) return;
@@ -31,11 +32,6 @@ LeanScratch::LeanScratch(torch::Device device, std::int64_t largest, bool by_ope
   draws = at::empty_like(places);
   shifted = at::empty_like(places);
   strange = at::empty({slice}, fp32.dtype(at::kBool));
-}
-
-std::uint64_t LeanScratch::card_bytes(std::int64_t largest) {
-  constexpr std::uint64_t kEach = 3 * sizeof(float) + 3 * sizeof(std::int64_t) + 1;
-  return static_cast<std::uint64_t>(std::min(largest, kCardSlice)) * kEach;
 }
 
 void round_at_random(const at::Tensor& exact, pointwise::RoundingKey key, std::int64_t place,

@@ -27,8 +27,6 @@ struct LeanScratch {
   // For weights on one device, the largest of which has `largest` numbers.
   // `by_operators`: no kernel of ours rounds there.
   LeanScratch(torch::Device device, std::int64_t largest, bool by_operators);
-  // RETURNS: the bytes that it takes on a card.
-  static std::uint64_t card_bytes(std::int64_t largest);
 
   std::int64_t slice;               // numbers processed at a time
   std::array<at::Tensor, 3> exact;  // [slice] fp32: the first moment, the second and the mean

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "diffusion/model/spec.h"
+#include "model/spec.h"
 #include "storage/safetensors.h"
 
 namespace skerry::diffusion {

@@ -6,8 +6,8 @@
 
 #include <torch/torch.h>
 
-#include "diffusion/model/spec.h"
 #include "diffusion/train/training_set.h"
+#include "model/spec.h"
 
 namespace skerry::diffusion {
 

@@ -13,7 +13,7 @@
 
 #include "base/result.h"
 #include "diffusion/formats/pixels.h"
-#include "diffusion/model/spec.h"
+#include "model/spec.h"
 #include "storage/safetensors.h"
 
 namespace skerry::diffusion {

@@ -55,7 +55,7 @@ Result<void> add_statistics(const std::string& folder, int partition,
   return {};
 }
 
-pb::ModelSpec message_of(const diffusion::ModelSpec& spec) {
+pb::ModelSpec message_of(const ModelSpec& spec) {
   pb::ModelSpec model;
   model.set_image_size(spec.image_size);
   model.set_channels(spec.channels);

@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "base/result.h"
-#include "diffusion/model/spec.h"
+#include "model/spec.h"
 
 namespace skerry::oracle {
 
 struct TrainedFiles {
-  diffusion::ModelSpec model;
+  ModelSpec model;
   std::vector<std::string> classes;
   std::vector<std::string> checkpoints;  // [K]
   std::string router_folder;             // router.safetensors, partition-<k>.safetensors

@@ -166,14 +166,21 @@ bool Aftermath::is_kept_waiting(const std::vector<coordinator::ExpertView>& expe
       experts, [&](const auto& expert) { return is_held(expert) && expert.yields; });
   std::ptrdiff_t kept = 0;
   for (const auto& behind : experts) {
-    if (is_held(behind) || behind.head_step >= cluster_.steps_target()) continue;
+    if (is_held(behind) || behind.reserved || behind.head_step >= cluster_.steps_target()) continue;
     kept += std::ranges::any_of(experts, [&](const auto& ahead) {
       if (!is_held(ahead) || ahead.head_step < behind.head_step ||
           cluster_.invariants().gave_up(behind.id, ahead.lease->node))
         return false;
       const stored::Expert* record =
           experts_.read(cluster_.coordinator().durable(), coordinator::expert_key(ahead.id));
-      return record && record->lease().rounds() >= cluster_.options().turn_rounds;
+      if (!record || record->lease().rounds() < cluster_.options().turn_rounds) return false;
+      // Half a turn's steps would do, by a speed that may be taken for twice
+      // what it is; rounds differ in length.
+      Step round = 0;
+      for (const stored::Checkpoint& each : record->checkpoints())
+        round = std::max(round, each.step() - each.from_step());
+      const Step turn = 2 * round * cluster_.options().turn_rounds;
+      return ahead.head_step >= behind.head_step + turn;
     });
   }
   return kept > 0 && yielding == 0;

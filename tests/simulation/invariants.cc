@@ -130,10 +130,13 @@ void Invariants::check_attempts(const stored::Run& run,
           " attempts since its last commit: ", run.reason());
 }
 
+// Who has the most left goes first, but a slot that is kept for an expert goes
+// to that one.
 void Invariants::check_order(const std::vector<coordinator::ExpertView>& experts) {
   for (const coordinator::ExpertView* granted : granted_) {
+    if (granted->lease->kept) continue;
     for (const coordinator::ExpertView& other : experts) {
-      const bool waits = !other.lease || other.lease->lapsed;
+      const bool waits = (!other.lease || other.lease->lapsed) && !other.reserved;
       if (!waits || other.id.run != granted->id.run || other.head_step >= granted->head_step ||
           gave_up(other.id, granted->lease->node))
         continue;

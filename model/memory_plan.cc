@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "diffusion/runtime/memory_plan.h"
+#include "model/memory_plan.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "diffusion/kernels/kernels.h"
-#include "diffusion/model/model.h"
-#include "diffusion/train/lean.h"
+#include "model/shapes.h"
 
-namespace skerry::diffusion {
+namespace skerry {
 namespace {
 
 constexpr double kFloat = 4;
@@ -54,6 +52,11 @@ double passing_bytes(const Extents& size, bool fast) {
 
 }  // namespace
 
+std::uint64_t lean_scratch_bytes(std::uint64_t largest) {
+  constexpr std::uint64_t kEach = 3 * sizeof(float) + 3 * sizeof(std::int64_t) + 1;
+  return std::min(largest, kLeanSlice) * kEach;
+}
+
 MemoryPlan plan_memory(const ModelSpec& model, const TrainSpec& train) {
   const bool bf16 = train.precision == "bf16";
   const Extents size(model);
@@ -71,7 +74,7 @@ MemoryPlan plan_memory(const ModelSpec& model, const TrainSpec& train) {
       plan.parameters * static_cast<std::uint64_t>(kFloat + kKept * (lean ? 2 : kFloat));
   plan.state_bytes = plan.checkpoint_bytes +
                      whole(static_cast<double>(plan.parameters) * (kGradientBytes + cast)) +
-                     (lean ? LeanScratch::card_bytes(static_cast<std::int64_t>(largest)) : 0);
+                     (lean ? lean_scratch_bytes(largest) : 0);
   const bool fast = train.kernels == KernelChoice::kFast && card_kernels_serve(model);
   // Query, key and value as the one matrix that their product keeps; in bf16 it
   // is what autocast keeps.
@@ -91,4 +94,9 @@ std::uint64_t rows_that_fit(const MemoryPlan& plan, std::uint64_t card_bytes) {
   return room <= 0 ? 0 : static_cast<std::uint64_t>(room / static_cast<double>(plan.sample_bytes));
 }
 
-}  // namespace skerry::diffusion
+std::uint64_t bytes_for_a_row(const MemoryPlan& plan) {
+  return whole((static_cast<double>(plan.state_bytes + plan.sample_bytes) + kContextBytes) /
+               kUsableShare);
+}
+
+}  // namespace skerry

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Estimates the card memory that training one expert takes, from the shapes
-// alone. memory_test.cc compares the estimate with allocations on the CPU. For
+// alone. diffusion/runtime/memory_test.cc compares the estimate with allocations on the CPU. For
 // the reference a training step allocates; for the fast kernels a model that
-// computes as a card does. Does not include LibTorch.
+// computes as a card does.
 #pragma once
 
 #include <cstdint>
 
-#include "diffusion/model/spec.h"
+#include "model/spec.h"
 
-namespace skerry::diffusion {
+namespace skerry {
 
 struct MemoryPlan {
   std::uint64_t parameters = 0;
@@ -18,6 +18,12 @@ struct MemoryPlan {
   std::uint64_t state_bytes = 0;
   std::uint64_t sample_bytes = 0;  // for each sample that goes through the model at a time
 };
+
+// An update of the lean state widens so many numbers at a time on a card.
+inline constexpr std::uint64_t kLeanSlice = std::uint64_t{1} << 22;
+// RETURNS: the bytes that such updates take on a card. `largest`: numbers in the
+// largest parameter.
+std::uint64_t lean_scratch_bytes(std::uint64_t largest);
 
 // REQUIRES: validated specs. It reads precision, kernels,
 // gradient_checkpointing and state of `train`.
@@ -28,4 +34,7 @@ MemoryPlan plan_memory(const ModelSpec& model, const TrainSpec& train);
 // libraries and the gaps between tensors.
 std::uint64_t rows_that_fit(const MemoryPlan& plan, std::uint64_t card_bytes);
 
-}  // namespace skerry::diffusion
+// RETURNS: the bytes of the smallest card that one sample at a time fits into.
+std::uint64_t bytes_for_a_row(const MemoryPlan& plan);
+
+}  // namespace skerry

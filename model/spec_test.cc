@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "diffusion/model/spec.h"
+#include "model/spec.h"
 
 #include <gtest/gtest.h>
 
-namespace skerry::diffusion {
+namespace skerry {
 namespace {
 
 TEST(Spec, PresetsAreThePapersShapes) {
@@ -128,4 +128,4 @@ TEST(Ema, ForgetsTheInitialWeights) {
 }
 
 }  // namespace
-}  // namespace skerry::diffusion
+}  // namespace skerry

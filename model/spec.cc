@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "diffusion/model/spec.h"
+#include "model/spec.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace skerry::diffusion {
+namespace skerry {
 namespace {
 
 struct Preset {
@@ -178,4 +178,4 @@ double ema_decay_at(const TrainSpec& train, std::uint64_t step) {
   return std::min(train.ema, (1 + s) / (10 + s));
 }
 
-}  // namespace skerry::diffusion
+}  // namespace skerry

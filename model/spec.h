@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 
-namespace skerry::diffusion {
+namespace skerry {
 
 // The shape of a DiT (Peebles & Xie, "Scalable Diffusion Models with
 // Transformers"). Does not include LibTorch.
@@ -114,4 +114,4 @@ double learning_rate_at(const TrainSpec& train, std::uint64_t step);
 // (1+s)/(10+s)), so that the EMA forgets the initial weights.
 double ema_decay_at(const TrainSpec& train, std::uint64_t step);
 
-}  // namespace skerry::diffusion
+}  // namespace skerry

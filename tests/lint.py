@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs clang-tidy on sources, and remembers which ones it found clean.
+
+A source counts as clean while nothing changes that clang-tidy reads of this
+project: the source, the headers it includes, the protocol files and the checks.
+
+usage: lint.py --build BUILD_FOLDER --cache FOLDER [FILE …]
+without FILE: every product source of BUILD_FOLDER's compile commands
+"""
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+INCLUDE = re.compile(rb'^#include "([^"]+)"', re.MULTILINE)
+NOISE = re.compile(r"^\d+ warnings? (generated|treated)|^Suppressed |^Use -header-filter")
+
+
+def closure(source, known):
+    """The source and the project's headers that it includes, in turn."""
+    found, to_read = set(), [source]
+    while to_read:
+        path = to_read.pop()
+        if path in found:
+            continue
+        found.add(path)
+        if path not in known:
+            names = INCLUDE.findall(pathlib.Path(path).read_bytes())
+            known[path] = [n for n in map(os.fsdecode, names) if os.path.exists(n)]
+        to_read += known[path]
+    return found
+
+
+def digest(paths):
+    whole = hashlib.sha256()
+    for path in sorted(paths):
+        content = pathlib.Path(path).read_bytes()
+        whole.update(f"{path} {len(content)}\n".encode() + content)
+    return whole
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--cache", required=True, type=pathlib.Path)
+    parser.add_argument("files", nargs="*")
+    asked = parser.parse_args()
+
+    with open(f"{asked.build}/compile_commands.json") as file:
+        commands = {os.path.relpath(each["file"]): each["command"] for each in json.load(file)}
+    files = asked.files or sorted(
+        each
+        for each in commands
+        if not each.startswith(("tests/", "build")) and not each.endswith("_test.cc")
+    )
+    missing = [each for each in files if each not in commands]
+    if missing:
+        sys.exit(f"./dev lint: {asked.build} does not compile {missing[0]}")
+
+    version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
+    protocols = [str(each) for each in pathlib.Path().glob("[a-z]*/*.proto")]
+    known, marks = {}, {}
+    for each in files:
+        whole = digest([*closure(each, known), *protocols, ".clang-tidy"])
+        whole.update(version + commands[each].replace(os.getcwd(), ".").encode())
+        marks[each] = asked.cache / whole.hexdigest()
+    fresh = [each for each in files if not marks[each].exists()]
+    asked.cache.mkdir(parents=True, exist_ok=True)
+
+    def check(file):
+        tidy = ["clang-tidy", "-p", asked.build, "--quiet", file]
+        ran = subprocess.run(tidy, capture_output=True, text=True)
+        if ran.returncode == 0:
+            marks[file].touch()
+        return file, ran
+
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for number, (file, ran) in enumerate(pool.map(check, fresh), 1):
+            if sys.stderr.isatty():
+                print(f"\r{number} of {len(fresh)}", end="\r", file=sys.stderr)
+            if ran.returncode == 0:
+                continue
+            failed += 1
+            words = [line for line in ran.stderr.splitlines() if not NOISE.match(line)]
+            print(ran.stdout, *words, sep="\n")
+    if failed:
+        sys.exit(f"./dev lint: clang-tidy found something in {failed} of {len(files)} files")
+    print(f"clang-tidy finds nothing in {len(files)} files, {len(fresh)} of them checked now")
+
+
+if __name__ == "__main__":
+    main()
