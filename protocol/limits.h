@@ -10,7 +10,7 @@ namespace skerry::protocol {
 
 inline constexpr std::uint32_t kVersionMajor = 1;
 inline constexpr std::uint32_t kVersionMinor =
-    1;  // also speaks with one minor version below or above
+    2;  // also speaks with one minor version below or above
 
 inline constexpr std::size_t kEnrolMessageBytes = 4 << 10;
 inline constexpr std::size_t kControlMessageBytes = 256 << 10;
@@ -62,7 +62,9 @@ inline constexpr std::size_t kDatasetFiles = 1000;
 inline constexpr std::size_t kTransfers = 8;        // of one heartbeat
 inline constexpr std::size_t kTransferSources = 4;  // the largest
 inline constexpr std::size_t kPeerFaults = 8;       // of one heartbeat
-inline constexpr std::size_t kDamagedChunks = 16;   // named of one object
+inline constexpr std::size_t kNoticeBytes = 128;    // a platform's word
+inline constexpr std::uint64_t kLeavesInMs = 86'400'000;
+inline constexpr std::size_t kDamagedChunks = 16;  // named of one object
 inline constexpr std::uint64_t kSteps = 1'000'000'000;
 inline constexpr std::uint64_t kTokenUses = 1'000'000;
 inline constexpr std::uint64_t kTokenTtlSeconds = 10ULL * 365 * 86400;

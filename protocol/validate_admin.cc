@@ -98,7 +98,8 @@ Result<void> validate_node(const pb::NodeInfo& node) {
   TRY(validate_slots(node.slots()));
   TRY(count_at_most("node.status", node.status_size(), kSlots));
   for (const pb::SlotStatus& status : node.status()) TRY(validate(status));
-  return {};
+  return in_range<std::uint64_t>("node.leaves_in_seconds", node.leaves_in_seconds(), 0,
+                                 kLeavesInMs / 1000);
 }
 
 Result<void> validate_object(const pb::ObjectInfo& info) {

@@ -129,7 +129,8 @@ Result<void> validate(const pb::Heartbeat& heartbeat) {
   for (const pb::Transfer& transfer : heartbeat.transfers()) TRY(validate_transfer(transfer));
   TRY(count_at_most("heartbeat.faults", heartbeat.faults_size(), kPeerFaults));
   for (const pb::PeerFault& fault : heartbeat.faults()) TRY(validate_fault(fault));
-  return {};
+  TRY(in_range<std::uint64_t>("heartbeat.leaves_in_ms", heartbeat.leaves_in_ms(), 0, kLeavesInMs));
+  return text_at_most("heartbeat.notice", heartbeat.notice(), kNoticeBytes);
 }
 
 Result<void> validate(const pb::Commit& commit) {

@@ -285,9 +285,17 @@ TEST(Node, ListHasTheFieldsThatScriptsRead) {
     EXPECT_EQ(work["run"], "r-0123456789");
     EXPECT_EQ(work["run_name"], "fashion");
   }
+  EXPECT_TRUE(node["leaves_in_seconds"].is_null());
   ASSERT_EQ(around({"node", "list"}), kExitOk);
   EXPECT_THAT(around.printed(), AllOf(HasSubstr("anna"), HasSubstr("fashion/2 training at 40"),
-                                      HasSubstr("3.0 s ago")));
+                                      HasSubstr("3.0 s ago"), Not(HasSubstr("LEAVES IN"))));
+  pb::AdminReply leaving = node_reply("draining", true);
+  leaving.mutable_nodes()->mutable_nodes(0)->set_leaves_in_seconds(27);
+  around.coordinator.answer(Body::kNodeList, leaving);
+  ASSERT_EQ(around({"node", "list", "-o", "json"}), kExitOk);
+  EXPECT_EQ(json(around)["items"][0]["leaves_in_seconds"], 27);
+  ASSERT_EQ(around({"node", "list"}), kExitOk);
+  EXPECT_THAT(around.printed(), AllOf(HasSubstr("LEAVES IN"), HasSubstr("27 s")));
   around.coordinator.answer(Body::kNodeShow, node_reply("training", true));
   ASSERT_EQ(around({"node", "show", "anna"}), kExitOk);
   EXPECT_THAT(around.printed(), HasSubstr("fashion/2"));

@@ -87,7 +87,9 @@ Json to_json(const pb::NodeInfo& node) {
           {"software", text_or_null(node.software())},
           {"speed", node.speed() > 0 ? Json(node.speed()) : Json()},
           {"speed_from", text_or_null(node.speed_from())},
-          {"host_label", text_or_null(node.host_label())}};
+          {"host_label", text_or_null(node.host_label())},
+          {"leaves_in_seconds",
+           node.has_leaves_in_seconds() ? Json(node.leaves_in_seconds()) : Json()}};
 }
 
 std::string devices_of(const pb::NodeInfo& node) {
@@ -118,6 +120,10 @@ std::string work_of(const pb::NodeInfo& node) {
   return or_dash(out);
 }
 
+std::string leaves_in(const pb::NodeInfo& node) {
+  return node.has_leaves_in_seconds() ? text(node.leaves_in_seconds(), " s") : "-";
+}
+
 Result<std::vector<pb::NodeInfo>> all_nodes(Command& command) {
   return list_all<pb::NodeInfo>(
       command, &pb::AdminRequest::mutable_node_list,
@@ -137,15 +143,21 @@ Result<int> list_nodes(Command& command) {
     print_items(command.out(), std::move(items));
     return kExitOk;
   }
-  Table table({"NAME", "ID", "STATE", "ROLE", "DEVICES", "WORK", "LAST SEEN"});
+  const bool any_leaves = std::ranges::any_of(nodes, &pb::NodeInfo::has_leaves_in_seconds);
+  std::vector<std::string> headings = {"NAME",    "ID",   "STATE",    "ROLE",
+                                       "DEVICES", "WORK", "LAST SEEN"};
+  if (any_leaves) headings.emplace_back("LEAVES IN");
+  Table table(std::move(headings));
   for (const pb::NodeInfo& node : nodes) {
-    table.add({or_dash(node.name()),
-               node.id().substr(0, 12),
-               {node.state(), paint_of_state(node.state())},
-               role_name(node.role()),
-               devices_of(node),
-               work_of(node),
-               ago(node.last_seen_unix_ms(), command.around.unix_ms())});
+    std::vector<Cell> row = {or_dash(node.name()),
+                             node.id().substr(0, 12),
+                             {node.state(), paint_of_state(node.state())},
+                             role_name(node.role()),
+                             devices_of(node),
+                             work_of(node),
+                             ago(node.last_seen_unix_ms(), command.around.unix_ms())};
+    if (any_leaves) row.emplace_back(leaves_in(node));
+    table.add(std::move(row));
   }
   table.print(command.out(), command.colour());
   if (nodes.empty())
@@ -174,6 +186,7 @@ Result<int> show_node(Command& command, const std::string& name) {
       << "joined      " << (node.joined_unix_ms() == 0 ? "-" : utc_time(node.joined_unix_ms()))
       << '\n'
       << "last seen   " << ago(node.last_seen_unix_ms(), command.around.unix_ms()) << '\n'
+      << "leaves in   " << leaves_in(node) << '\n'
       << "address     " << printable(or_dash(node.address())) << '\n'
       << "software    " << printable(or_dash(node.software())) << "\n\n";
   Table table({"SLOT", "DEVICE", "MEMORY", "PHASE", "EXPERT", "STEP", "LOSS", "SAMPLES/S"});

@@ -46,6 +46,7 @@ pb::NodeInfo node_info(const Rooms& rooms, const Node& node) {
   info.set_software(node.session->software);
   info.set_host_label(node.session->host_label);
   info.set_address(node.session->address);
+  if (const auto left = rooms.roster.leaves_in_seconds(node)) info.set_leaves_in_seconds(*left);
   return info;
 }
 

@@ -57,6 +57,10 @@ struct Session {
   std::int64_t seen_unix_ms = 0;
   bool self_draining = false;
   Duration drains_since{};  // while self_draining
+  // Boot time of the end of its machine, by the notice that it reports.
+  std::optional<Duration> leaves_at;
+  bool self_cordoned = false;  // it was advised to expect a notice
+  std::string notice;          // the platform's word for either; empty: neither
   bool drained_told = false;
   std::vector<pb::Slot> slots;
   std::vector<pb::SlotStatus> status;

@@ -41,6 +41,7 @@ enum class EventKind {
   kNodeLeft,
   kNodeLost,
   kNodesForgotten,
+  kNotice,
   kObjectDamaged,
   kObjectMended,
   kPeerFault,
@@ -76,15 +77,16 @@ inline constexpr const char* kEventWords[] = {"committed",       "coordinator_st
                                               "lease_returned",  "moved",
                                               "node_joined",     "node_left",
                                               "node_lost",       "nodes_forgotten",
-                                              "object_damaged",  "object_mended",
-                                              "peer_fault",      "readmitted",
-                                              "recalled",        "recalling",
-                                              "refused",         "replica_stalled",
-                                              "revoked",         "run_adopted",
-                                              "run_created",     "run_deleted",
-                                              "run_extended",    "run_orphaned",
-                                              "run_state",       "transfer",
-                                              "turned_away",     "uncordoned"};
+                                              "notice",          "object_damaged",
+                                              "object_mended",   "peer_fault",
+                                              "readmitted",      "recalled",
+                                              "recalling",       "refused",
+                                              "replica_stalled", "revoked",
+                                              "run_adopted",     "run_created",
+                                              "run_deleted",     "run_extended",
+                                              "run_orphaned",    "run_state",
+                                              "transfer",        "turned_away",
+                                              "uncordoned"};
 static_assert(std::size(kEventWords) == static_cast<std::size_t>(EventKind::kUncordoned) + 1);
 static_assert(std::ranges::is_sorted(kEventWords, {}, [](std::string_view word) { return word; }));
 

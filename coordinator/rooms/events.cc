@@ -40,6 +40,7 @@ constexpr Bound kBounds[] = {
     {EventKind::kGenerationRaised, kSeldom},
     {EventKind::kNodeLeft, kSeldom},
     {EventKind::kNodeLost, kSeldom},
+    {EventKind::kNotice, kSeldom},
     {EventKind::kRefused, kSeldom},
     {EventKind::kReplicaStalled, kSeldom},
     {EventKind::kRunState, kSeldom},  // of one run

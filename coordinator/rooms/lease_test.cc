@@ -146,6 +146,76 @@ TEST(Lease, AClosedConnectionEndsItWithinAboutASecond) {
   EXPECT_TRUE(held_by(harness, spare));
 }
 
+pb::Heartbeat notice(std::uint64_t left_ms) {
+  pb::Heartbeat said;
+  said.set_leaves_in_ms(left_ms);
+  said.set_notice("AWS: terminate");
+  return said;
+}
+
+pb::NodeInfo shown(Harness& harness, const std::string& name) {
+  return harness
+      .admin_ask([&](pb::AdminRequest& request) { request.mutable_node_show()->set_name(name); })
+      .nodes()
+      .nodes(0);
+}
+
+TEST(Notice, ANodeWithOneDrainsFromTheFirstWordOn) {
+  Harness harness;
+  Who node = harness.join("n1");
+  harness.heartbeat(node, notice(30'000));  // without the field that minor version 1 knows
+  EXPECT_EQ(shown(harness, "n1").state(), "draining");
+  EXPECT_EQ(shown(harness, "n1").leaves_in_seconds(), 30U);
+  harness.create_run("fashion", 1);
+  EXPECT_FALSE(held_by(harness, node));
+  harness.run_for(seconds(2));
+  EXPECT_EQ(shown(harness, "n1").leaves_in_seconds(), 28U);
+  harness.heartbeat(node);  // it lived on
+  EXPECT_FALSE(shown(harness, "n1").has_leaves_in_seconds());
+  EXPECT_TRUE(held_by(harness, node));
+}
+
+TEST(Notice, ItsWordIsOneEvent) {
+  Harness harness;
+  Who node = harness.join("n1");
+  for (const std::uint64_t left : {30'000, 29'000, 28'000}) harness.heartbeat(node, notice(left));
+  ASSERT_EQ(harness.events("notice").size(), 1U);
+  EXPECT_EQ(harness.events("notice")[0].node(), "n1");
+  EXPECT_EQ(harness.events("notice")[0].reason(),
+            "AWS: terminate: 30 s left: it gives its leases back");
+  harness.heartbeat(node);
+  EXPECT_EQ(harness.events("notice").size(), 2U);
+}
+
+TEST(Notice, ANewProcessHasNone) {
+  Harness harness;
+  Who node = harness.join("n1");
+  harness.heartbeat(node, notice(30'000));
+  ++node.incarnation;
+  node.sequence = 0;
+  harness.reconnect(node);
+  EXPECT_FALSE(shown(harness, "n1").has_leaves_in_seconds());
+  EXPECT_EQ(shown(harness, "n1").state(), "ready");
+}
+
+TEST(Notice, AdviceKeepsTheLeaseAndStopsNewOnes) {
+  Harness harness;
+  Who node = harness.join("n1", 2);
+  harness.create_run("fashion", 1);
+  ASSERT_TRUE(held_by(harness, node));
+  pb::Heartbeat advised;
+  advised.set_no_new_work(true);
+  advised.set_notice("AWS: rebalance recommendation");
+  harness.heartbeat(node, advised);
+  EXPECT_EQ(shown(harness, "n1").state(), "cordoned");
+  EXPECT_FALSE(shown(harness, "n1").has_leaves_in_seconds());
+  EXPECT_FALSE(harness.assignment(node).slots(0).yield_after_commit());
+  harness.create_run("second", 1);
+  EXPECT_EQ(harness.assignment(node).slots_size(), 1);
+  harness.heartbeat(node);
+  EXPECT_EQ(harness.assignment(node).slots_size(), 2);
+}
+
 TEST(Lease, ANodeThatDrainedAndLeftIsNotLost) {
   Harness harness;
   Who node = harness.join("n1");

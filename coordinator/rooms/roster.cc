@@ -22,6 +22,12 @@ Result<void> check_version(const pb::Version& version) {
                    protocol::kVersionMinor, " and one minor version away; upgrade the older"));
 }
 
+void forget_notice(Session& session) {
+  session.leaves_at.reset();
+  session.self_cordoned = false;
+  session.notice.clear();
+}
+
 }  // namespace
 
 const Node* Roster::find(const NodeId& id) const {
@@ -128,6 +134,7 @@ void Roster::restart(Node& node, std::uint64_t incarnation) {
   here.status.clear();
   here.self_draining = false;
   here.drained_told = false;
+  forget_notice(here);
   here.log_lines.clear();
   here.log_ready = false;
 }
@@ -150,13 +157,43 @@ bool Roster::beat(Node& node, const pb::Heartbeat& beat) {
       beat.slots().begin(),
       beat.slots().begin() + std::min<int>(beat.slots_size(), static_cast<int>(protocol::kSlots)));
   if (!node.record->present()) appear(node, "heard again after a silence");
-  if (here.self_draining != beat.draining()) {
-    here.self_draining = beat.draining();
+  take_notice(node, beat);
+  return true;
+}
+
+// A node of minor version 1 only says that it drains.
+void Roster::take_notice(Node& node, const pb::Heartbeat& beat) {
+  Session& here = session(node);
+  const bool drains = beat.draining() || beat.has_leaves_in_ms();
+  if (here.self_draining != drains) {
+    here.self_draining = drains;
     here.drains_since = now.boot;
     here.drained_told = false;
     context.must_reschedule = true;
   }
-  return true;
+  if (here.self_cordoned != beat.no_new_work()) {
+    here.self_cordoned = beat.no_new_work();
+    context.must_reschedule = true;
+  }
+  here.leaves_at.reset();
+  if (beat.has_leaves_in_ms())
+    here.leaves_at = now.boot + std::chrono::milliseconds(beat.leaves_in_ms());
+  if (here.notice == beat.notice()) return;
+  here.notice = beat.notice();
+  std::string what =
+      text(clean_text(here.notice, protocol::kNoticeBytes), ": it takes no new lease");
+  if (here.notice.empty()) what = "the notice is over: it may be given work again";
+  if (here.leaves_at) {
+    what = text(clean_text(here.notice, protocol::kNoticeBytes), ": ", *leaves_in_seconds(node),
+                " s left: it gives its leases back");
+  }
+  events_.tell(EventKind::kNotice, what, node.record->name());
+}
+
+std::optional<std::uint64_t> Roster::leaves_in_seconds(const Node& node) const {
+  if (!node.session->leaves_at) return std::nullopt;
+  const Duration left = std::max(*node.session->leaves_at - now.boot, Duration{});
+  return static_cast<std::uint64_t>(std::chrono::round<std::chrono::seconds>(left).count());
 }
 
 void Roster::close(const ConnectionId& connection) {
@@ -202,6 +239,7 @@ void Roster::depart(Node& node, bool left) {
   node.record.change().set_left(left);
   node.record.change().set_gone_unix_ms(now.unix_ms);
   session(node).status.clear();
+  forget_notice(session(node));
   closing_.erase(node.id());
 }
 
@@ -274,6 +312,7 @@ std::string Roster::unusable_because(const Node& node) const {
   if (node.record->left()) return "no longer here";
   if (node.record->draining() || node.session->self_draining) return "draining";
   if (node.record->cordoned()) return "cordoned";
+  if (node.session->self_cordoned) return "advised to expect its end";
   if (!is_live(node)) return node.record->present() ? "silent" : "lost";
   return "";
 }
@@ -283,7 +322,7 @@ std::string Roster::state(const Node& node) const {
   if (node.record->left()) return "left";
   if (node.is_node() && (!node.record->present() || closing_.contains(node.id()))) return "lost";
   if (node.record->draining() || node.session->self_draining) return "draining";
-  if (node.record->cordoned()) return "cordoned";
+  if (node.record->cordoned() || node.session->self_cordoned) return "cordoned";
   return node.leases->empty() ? "ready" : "training";
 }
 

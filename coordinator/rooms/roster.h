@@ -4,7 +4,8 @@
 //
 // Invariant: a name and a key belong to one id each. A node has at most one
 // connection, and only its current incarnation is served. A token is used at
-// most as often as it allows. A revoked key is never in the roster.
+// most as often as it allows. A revoked key is never in the roster. A node that
+// reports a notice with a deadline counts as draining. Notices are volatile.
 #pragma once
 
 #include <map>
@@ -41,6 +42,8 @@ class Roster : Room {
   std::string state(const Node& node) const;
   // RETURNS: why the node gets no work; empty if it may get some.
   std::string unusable_because(const Node& node) const;
+  // RETURNS: until its machine may end; nothing if it reports no notice.
+  std::optional<std::uint64_t> leaves_in_seconds(const Node& node) const;
 
   // RETURNS: how many nodes are in the roster.
   std::size_t start();
@@ -127,6 +130,7 @@ class Roster : Room {
   Result<Plain<stored::Token>*> usable_token(const pb::EnrolRequest& request);
   Result<void> make_room();
   std::vector<NodeId> forgettable(std::int64_t gone_ms) const;
+  void take_notice(Node& node, const pb::Heartbeat& beat);
   void asked_again(Node& node);
   void end_recall(const std::string& reason);
   Result<pb::Certificate> readmit(const EnrolReceived& event, const NodeId& id);

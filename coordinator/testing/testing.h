@@ -265,10 +265,16 @@ class Harness {
   }
 
   pb::HeartbeatReply heartbeat(Who& who, bool draining = false) {
+    pb::Heartbeat said;
+    said.set_draining(draining);
+    return heartbeat(who, std::move(said));
+  }
+  // `said`: what a test wants in it, beside what every heartbeat has.
+  pb::HeartbeatReply heartbeat(Who& who, pb::Heartbeat said) {
     pb::ControlRequest request;
+    *request.mutable_heartbeat() = std::move(said);
     request.mutable_heartbeat()->set_incarnation(who.incarnation);
     request.mutable_heartbeat()->set_sequence(++who.sequence);
-    request.mutable_heartbeat()->set_draining(draining);
     request.mutable_heartbeat()->set_assignment_version(who.applied);
     for (const std::string& manifest : who.durable) {
       request.mutable_heartbeat()->add_replicas()->set_manifest(manifest);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clean_text.h"
 #include "daemon/core/objects.h"
 #include "daemon/core/session.h"
 #include "daemon/core/slot.h"
@@ -54,8 +55,14 @@ struct Core::Impl {
   std::uint64_t generation_ticket = 0;  // nothing is asked for before it is durable
   bool answered =
       false;  // an assignment was applied in this process, and since a restore of the coordinator
-  bool draining = false;
-  Duration drain_until = kNever;
+  struct Leaving {
+    Duration deadline{};  // the machine may end then
+    Duration until{};     // commits must be through by then
+    std::string what;     // the platform's word
+    bool exits = false;   // SIGTERM: the process ends
+  };
+  std::optional<Leaving> leaving;
+  std::string advice;            // to expect a notice; empty: none
   std::uint64_t drain_told = 0;  // the first heartbeat that said so; 0: none yet
   bool drain_heard = false;
   bool leave_now = false;
@@ -99,15 +106,26 @@ struct Core::Impl {
     persisted_ticket = std::max(persisted_ticket, event.ticket);
   }
   void on(const DrainRequested&, Context& context) {
-    if (draining) {
+    if (leaving && leaving->exits) {
       leave_now = true;
       return;
     }
-    draining = true;
-    drain_until = context.now.boot + config.drain_limit;
-    context.log(LogLevel::kInfo, "draining: what was trained is committed, leases are returned");
-    for (Slot& slot : slots) slot.drain();
-    session.heartbeat_soon();
+    const Duration deadline = context.now.boot + config.drain_limit;
+    leave({.deadline = deadline, .until = deadline, .what = "SIGTERM", .exits = true}, context);
+  }
+  void on(const NoticeReceived& event, Context& context) {
+    if (!event.deadline) {
+      advice = event.what;
+      if (!advice.empty())
+        context.log(LogLevel::kWarning, text(advice, ": this node takes no new lease"));
+      session.heartbeat_soon();
+      return;
+    }
+    const Duration limit = context.now.boot + config.drain_limit;
+    leave({.deadline = *event.deadline,
+           .until = std::min(*event.deadline - kNoticeMargin, limit),
+           .what = event.what},
+          context);
   }
   void on(const ObjectStored& event, Context&) {
     objects.stored(event.manifest, event.checkpoint);
@@ -176,6 +194,43 @@ struct Core::Impl {
       default:
         return;
     }
+  }
+
+  // The nearest deadline holds.
+  void leave(Leaving next, Context& context) {
+    if (leaving) {
+      next.deadline = std::min(next.deadline, leaving->deadline);
+      next.until = std::min(next.until, leaving->until);
+      next.exits |= leaving->exits;
+    }
+    leaving = std::move(next);
+    context.log(LogLevel::kInfo,
+                text(leaving->what, ", ", milliseconds_left(context) / 1000,
+                     " s left: draining: what was trained is committed, leases are returned"));
+    for (Slot& slot : slots) slot.drain(leaving->until);
+    // The successor is chosen by this word: it goes out before any other.
+    session.heartbeat_soon();
+    beat_if_due(context);
+  }
+
+  // REQUIRES: leaving.
+  std::uint64_t milliseconds_left(const Context& context) const {
+    const Duration left = std::max(leaving->deadline - context.now.boot, Duration{});
+    return std::min<std::uint64_t>(static_cast<std::uint64_t>(left / milliseconds(1)),
+                                   protocol::kLeavesInMs);
+  }
+
+  // The platform changed its mind, or its clock is not ours.
+  void stay_if_alive(Context& context) {
+    if (!leaving || leaving->exits || !context.due(leaving->deadline + kLivesOn)) return;
+    context.log(LogLevel::kWarning,
+                text("this node still lives ", kLivesOn / seconds(1), " s after the end that \"",
+                     leaving->what, "\" announced: it works again"));
+    leaving.reset();
+    drain_told = 0;
+    drain_heard = false;
+    for (Slot& slot : slots) slot.stay();
+    session.heartbeat_soon();
   }
 
   // ---- Replies ----
@@ -330,7 +385,7 @@ struct Core::Impl {
       for (const pb::SlotAssignment& slot : assignment.slots()) {
         if (slot.slot() == config.slots[i].index()) next = &slot;
       }
-      slots[i].assign(next, draining, context);
+      slots[i].assign(next, leaving.has_value(), context);
     }
     for (const pb::SlotAssignment& slot : assignment.slots()) {
       raise_generation(Epoch(slot.epoch()).generation(), context);
@@ -402,12 +457,13 @@ struct Core::Impl {
   // ---- What is due ----
   void advance(Context& context) {
     objects.begin_step();
+    stay_if_alive(context);
     for (Slot& slot : slots) slot.advance(context);
     release_outlived(context);
     keep_heads(context);
     objects.end_step(answered, context);
     speak(context);
-    if (draining) finish_drain(context);
+    if (leaving && leaving->exits) finish_drain(context);
     if (leave_now) exit_code = kExitDone;
   }
 
@@ -434,19 +490,28 @@ struct Core::Impl {
     }
   }
 
+  void add_notice(pb::Heartbeat& heartbeat, const Context& context) const {
+    heartbeat.set_draining(leaving.has_value());
+    if (leaving) heartbeat.set_leaves_in_ms(milliseconds_left(context));
+    heartbeat.set_no_new_work(!advice.empty());
+    heartbeat.set_notice(clean_text(leaving ? leaving->what : advice, protocol::kNoticeBytes));
+  }
+
+  void beat_if_due(Context& context) {
+    if (!session.heartbeat_due(context)) return;
+    pb::ControlRequest request = session.heartbeat(context);
+    add_notice(*request.mutable_heartbeat(), context);
+    if (leaving && drain_told == 0) drain_told = request.id();
+    for (const Slot& slot : slots) *request.mutable_heartbeat()->add_slots() = slot.status();
+    add_replicas(*request.mutable_heartbeat());
+    move_front(transfers, *request.mutable_heartbeat()->mutable_transfers(), protocol::kTransfers);
+    move_front(faults, *request.mutable_heartbeat()->mutable_faults(), protocol::kPeerFaults);
+    context.out.sends.push_back(std::move(request));
+  }
+
   void speak(Context& context) {
     if (has_durable_to_tell()) session.heartbeat_soon();
-    if (session.heartbeat_due(context)) {
-      pb::ControlRequest request = session.heartbeat(context);
-      request.mutable_heartbeat()->set_draining(draining);
-      if (draining && drain_told == 0) drain_told = request.id();
-      for (const Slot& slot : slots) *request.mutable_heartbeat()->add_slots() = slot.status();
-      add_replicas(*request.mutable_heartbeat());
-      move_front(transfers, *request.mutable_heartbeat()->mutable_transfers(),
-                 protocol::kTransfers);
-      move_front(faults, *request.mutable_heartbeat()->mutable_faults(), protocol::kPeerFaults);
-      context.out.sends.push_back(std::move(request));
-    }
+    beat_if_due(context);
     if (session.hello_due(context)) say_hello(context);
     const bool is_generation_durable = persisted_ticket >= generation_ticket;
     if (is_generation_durable && session.assignment_due(context)) {
@@ -477,14 +542,17 @@ struct Core::Impl {
     context.out.sends.push_back(std::move(request));
   }
 
+  // The coordinator counts a node as lost if it leaves unannounced.
+  bool has_left() const {
+    return leaving && !session.has_posts() && (drain_heard || !session.is_open()) &&
+           std::ranges::all_of(slots, &Slot::is_clear);
+  }
+
   void finish_drain(Context& context) {
-    // The coordinator counts a node as lost if it leaves unannounced.
-    bool is_clear = !session.has_posts() && (drain_heard || !session.is_open());
-    for (const Slot& slot : slots) is_clear = is_clear && slot.is_clear();
-    if (is_clear) {
+    if (has_left()) {
       context.log(LogLevel::kInfo, "drained");
       exit_code = kExitDone;
-    } else if (context.due(drain_until)) {
+    } else if (context.due(leaving->until)) {
       context.log(LogLevel::kWarning,
                   "leaving before the drain was done: its time is up; what is stored is offered at "
                   "the next start");
@@ -581,6 +649,8 @@ std::vector<SlotView> Core::slots() const {
 }
 
 const std::vector<KeptCheckpoint>& Core::kept() const { return impl_->kept; }
+
+bool Core::has_left() const { return impl_->has_left() && impl_->session.is_open(); }
 
 bool Core::connected() const { return impl_->session.is_open(); }
 

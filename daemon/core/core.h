@@ -24,6 +24,11 @@
 //    assignment names it or a later one of its expert. A full disk evicts the
 //    least valuable first.
 //  - A lost, late, duplicated or reordered reply does no harm.
+//  - A notice with a deadline makes the node give its leases back. A heartbeat
+//    says so first. The node stays, and works again if it lives kLivesOn past
+//    the deadline. SIGTERM does the same, and ends the process.
+//  - A leaving node takes a last snapshot only if it can be committed in time.
+//    Without one it trains on until the commit in flight is through.
 //
 // REQUIRES: the host has validated all bytes from outside.
 // ON FAILURE: a broken invariant of the core itself fails a CHECK.
@@ -43,6 +48,8 @@
 
 namespace skerry::daemon {
 
+inline constexpr Duration kNoticeMargin = std::chrono::seconds(1);  // before the deadline
+inline constexpr Duration kLivesOn = std::chrono::minutes(1);       // past a notice's deadline
 inline constexpr std::size_t kKeptMost = 64;
 inline constexpr std::size_t kOutlivedMost = 512;  // more than a node has before its first restore
 
@@ -51,7 +58,7 @@ struct CoreConfig {
   std::string software = "skerryd";
   std::string host_label;
   std::vector<pb::Slot> slots;
-  Duration drain_limit = std::chrono::seconds(20);
+  Duration drain_limit = std::chrono::seconds(20);  // from SIGTERM or a notice on
 };
 
 // The contents of the disk at the start.
@@ -104,6 +111,8 @@ class Core {
   std::vector<SlotView> slots() const;
   const std::vector<KeptCheckpoint>& kept() const;  // the newest last
   bool connected() const;                           // this connection's Hello got its reply
+  // A notice holds, and the coordinator knows that every lease was given back.
+  bool has_left() const;
 
  private:
   struct Impl;

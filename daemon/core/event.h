@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/ids.h"
 #include "base/result.h"
@@ -136,6 +137,13 @@ struct RunGone {
 
 // SIGTERM. A second one exits at once.
 struct DrainRequested {};
+// The platform ends this machine, or advises to expect that. It is the same for
+// every cloud and for a job manager's signal.
+struct NoticeReceived {
+  // CLOCK_BOOTTIME of the end; none: advice, the node only takes no new lease.
+  std::optional<Duration> deadline;
+  std::string what;  // the platform's word; empty without a deadline: no advice any more
+};
 
 // The answer to Effects::collect_log.
 struct LogCollected {
@@ -143,10 +151,10 @@ struct LogCollected {
   std::vector<std::string> lines;
 };
 
-using Event =
-    std::variant<ConnectionOpened, ConnectionClosed, Reply, Tick, EngineStarting, EngineReady,
-                 EngineProgress, EngineSnapshot, EngineFailed, EngineFinished, EngineExited,
-                 SnapshotStored, SnapshotFailed, ObjectStored, ObjectFailed, PeerFaulted,
-                 ObjectProgress, Persisted, HoldFiles, RunGone, DrainRequested, LogCollected>;
+using Event = std::variant<ConnectionOpened, ConnectionClosed, Reply, Tick, EngineStarting,
+                           EngineReady, EngineProgress, EngineSnapshot, EngineFailed,
+                           EngineFinished, EngineExited, SnapshotStored, SnapshotFailed,
+                           ObjectStored, ObjectFailed, PeerFaulted, ObjectProgress, Persisted,
+                           HoldFiles, RunGone, DrainRequested, NoticeReceived, LogCollected>;
 
 }  // namespace skerry::daemon

@@ -32,6 +32,9 @@ inline constexpr Duration kKillRetry = seconds(5);
 inline constexpr Duration kStuckAfter = seconds(30);
 inline constexpr std::size_t kReportLines = 40;
 
+// RETURNS: seconds a byte; none of an object without bytes.
+std::optional<double> cost_of(Duration took, const pb::ObjectRef& object);
+
 class Slot {
  public:
   Slot(pb::Slot description, Objects& objects, Session& session, std::uint64_t& last_engine);
@@ -42,8 +45,10 @@ class Slot {
   // `next`: nullptr for no work. The slot never resumes an epoch that it
   // returned, that was fenced, or that a later one replaced.
   void assign(const pb::SlotAssignment* next, bool draining, Context& context);
-  // Takes a snapshot, commits it and returns the lease.
-  void drain();
+  // Commits what is in flight, and a last snapshot if both can be through by
+  // `until`. Then returns the lease.
+  void drain(Duration until);
+  void stay();  // takes drain() back
   void renewed(const pb::RenewedLease& lease, Duration until);
   void excuse(Duration stalled);
 
@@ -104,6 +109,7 @@ class Slot {
     std::uint64_t engine = 0;
     Checkpoint checkpoint;  // has no name yet
     StoreSnapshot order;
+    Duration since{};
     Duration retry_at = kNever;
     bool reported = false;
   };
@@ -134,6 +140,10 @@ class Slot {
   void abandon_engine(Context& context);
   bool has_stuck_engine(Context& context) const;
   void give_up_stuck(Context& context);
+  std::optional<double> needs_unsent(Duration now) const;
+  bool fits_last_snapshot(Duration now) const;
+  bool gives_up_unsent(Duration now) const;
+  bool wants_end(Context& context) const;
   void failed(pb::EngineEvent::Failure failure, const std::string& reason,
               const std::vector<std::string>& lines, Context& context);
   void report(pb::EngineEvent::Failure failure, const std::string& reason,
@@ -156,6 +166,12 @@ class Slot {
   std::optional<Engine> engine_;
   std::optional<Storing> storing_;
   Leaving leaving_ = Leaving::kNo;
+  Duration drain_until_{};  // while it drains
+  // Seconds a byte, of the last snapshot stored and the last commit accepted
+  // here; none: not measured yet. The others' use of disk and line is in them,
+  // as are the coordinator's check and the copies that it waited for.
+  std::optional<double> store_cost_;
+  std::optional<double> commit_cost_;
   Block block_ = Block::kNone;
   RestartBudget budget_;
   Duration start_after_{};       // wait before the next engine start
@@ -164,6 +180,7 @@ class Slot {
   std::uint64_t commit_id_ = 0;  // open request; 0: none
   Duration commit_retry_{};
   unsigned commit_tries_ = 0;
+  std::optional<Duration> commit_since_;  // none: a lost connection interrupted it
   std::map<ExpertId, Epoch> behind_;
   // Checkpoints of dropped work, kept until a newer assignment omits them.
   std::vector<pb::ObjectRef> left_;

@@ -84,7 +84,15 @@ void Slot::adopt_head(const pb::ObjectRef& head, Step step, Context& context) {
   rewind(head, step, "the coordinator holds a later checkpoint", context);
 }
 
-void Slot::drain() { leaving_ = Leaving::kDrain; }
+void Slot::drain(Duration until) {
+  leaving_ = Leaving::kDrain;
+  drain_until_ = until;
+}
+
+void Slot::stay() {
+  const bool yields = work_ && work_->assignment.yield_after_commit();
+  leaving_ = yields ? Leaving::kYield : Leaving::kNo;
+}
 
 void Slot::renewed(const pb::RenewedLease& lease, Duration until) {
   if (!work_ || work_->expert() != expert_of(lease.run(), lease.expert()) ||
@@ -106,6 +114,7 @@ void Slot::forget_uncommitted() {
   commit_id_ = 0;
   commit_tries_ = 0;
   commit_retry_ = {};
+  commit_since_.reset();
 }
 
 void Slot::discard(const std::string& why, LogLevel level, Context& context) {

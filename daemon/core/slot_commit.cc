@@ -7,6 +7,11 @@
 
 namespace skerry::daemon {
 
+std::optional<double> cost_of(Duration took, const pb::ObjectRef& object) {
+  if (object.bytes() == 0) return std::nullopt;
+  return std::chrono::duration<double>(took).count() / static_cast<double>(object.bytes());
+}
+
 std::string Slot::label() const {
   return work_ ? text(work_->expert()) : text("slot ", description_.index());
 }
@@ -22,6 +27,7 @@ void Slot::commit_if_due(Context& context) {
     work_->latest.reset();
     commit_id_ = 0;
     commit_tries_ = 0;
+    commit_since_ = context.now.boot;
     context.dirty = true;
   }
   const bool is_new = commit_id_ == 0 && commit_tries_ == 0;
@@ -58,6 +64,7 @@ void Slot::send_commit(Context& context) {
 void Slot::connection_lost() {
   commit_id_ = 0;
   commit_tries_ = 0;
+  commit_since_.reset();
 }
 
 void Slot::on_commit(const pb::CommitReply& reply, Context& context) {
@@ -107,6 +114,10 @@ void Slot::accepted(const pb::CommitReply& reply, Context& context) {
     rewind(reply.head(), reply.head_step(), "this span was committed before, by other bytes",
            context);
     return;
+  }
+  if (commit_since_) {
+    commit_cost_ = cost_of(context.now.boot - *commit_since_, work_->in_flight->object);
+    commit_since_.reset();
   }
   work_->committed();
   context.dirty = true;

@@ -85,7 +85,7 @@ void Slot::on(const EngineSnapshot& event, Context& context) {
   engine->progressed = true;
   engine->step = std::max(engine->step, snapshot.to_step());
   if (!snapshot.fingerprint().empty()) engine->fingerprint = snapshot.fingerprint();
-  Storing storing{.engine = event.engine};
+  Storing storing{.engine = event.engine, .since = context.now.boot};
   storing.checkpoint.step = snapshot.to_step();
   storing.checkpoint.fingerprint = engine->fingerprint;
   auto& metrics = storing.checkpoint.metrics;
@@ -114,6 +114,7 @@ void Slot::on(const SnapshotStored& event, Context& context) {
   if (is_awaited) facts = {work_->expert(), storing_->order.step};
   objects_.made(event.object, facts);  // kept by the next advance(), or dropped as nobody's
   if (!is_awaited) return;
+  if (!storing_->reported) store_cost_ = cost_of(context.now.boot - storing_->since, event.object);
   storing_->checkpoint.object = event.object;
   work_->add(std::move(storing_->checkpoint));
   storing_.reset();
@@ -325,6 +326,52 @@ void Slot::abandon_engine(Context& context) {
   stop_engine(StopKind::kKill, context);
 }
 
+// The seconds to store and commit what was not sent, at the measured rates. A
+// checkpoint is as large as the last one. None: a rate or the size is unknown.
+std::optional<double> Slot::needs_unsent(Duration now) const {
+  const double bytes = static_cast<double>(work_->resume().bytes());
+  if (bytes == 0 || !store_cost_ || !commit_cost_) return std::nullopt;
+  const auto seconds_since = [now](Duration time) {
+    return std::chrono::duration<double>(now - time).count();
+  };
+  double needed = bytes * *commit_cost_;
+  if (storing_) needed += std::max(bytes * *store_cost_ - seconds_since(storing_->since), 0.0);
+  if (work_->in_flight) {
+    const double whole = static_cast<double>(work_->in_flight->object.bytes()) * *commit_cost_;
+    needed += std::max(whole - (commit_since_ ? seconds_since(*commit_since_) : 0), 0.0);
+  }
+  return needed;
+}
+
+// Whether a snapshot that is taken now can be committed before the node leaves,
+// behind what is being stored and sent. An unknown one is tried.
+bool Slot::fits_last_snapshot(Duration now) const {
+  const std::optional<double> needed = needs_unsent(now);
+  if (!needed) return true;
+  const double store = static_cast<double>(work_->resume().bytes()) * *store_cost_;
+  return store + *needed <= std::chrono::duration<double>(drain_until_ - now).count();
+}
+
+// Whether a leaving node returns its lease with steps that it cannot commit in
+// time. The commit in flight is waited for.
+bool Slot::gives_up_unsent(Duration now) const {
+  const bool trains_on = engine_ && engine_->phase == EnginePhase::kTraining && !engine_->finished;
+  if (leaving_ != Leaving::kDrain || !trains_on || work_->in_flight) return false;
+  if (!session_.is_open()) return false;  // nobody would take the lease
+  if (!work_->latest && !storing_) return true;
+  const std::optional<double> needed = needs_unsent(now);
+  return needed && *needed > std::chrono::duration<double>(drain_until_ - now).count();
+}
+
+// Whether the engine is to take a snapshot and end. A leaving node without the
+// time for one has it train on.
+bool Slot::wants_end(Context& context) const {
+  if (block_ != Block::kNone || is_over_offline_limit(context)) return true;
+  if (leaving_ == Leaving::kDrain)
+    return engine_->phase != EnginePhase::kTraining || fits_last_snapshot(context.now.boot);
+  return leaving_ != Leaving::kNo;
+}
+
 // An engine that runs: hung, unwanted, or told of a new plan.
 void Slot::steer_engine(Context& context) {
   Engine& engine = *engine_;
@@ -347,10 +394,8 @@ void Slot::steer_engine(Context& context) {
     return;
   }
   if (engine.phase == EnginePhase::kStopping || engine.finished) return;
-  const bool is_unwanted =
-      leaving_ != Leaving::kNo || block_ != Block::kNone || is_over_offline_limit(context);
   const bool has_other_target = engine.steps_target != work_->assignment.steps_target();
-  if (is_unwanted || has_other_target) {
+  if (wants_end(context) || has_other_target) {
     engine.by_request = true;
     // Before Ready it has nothing that a snapshot could save.
     const bool keeps = engine.phase == EnginePhase::kTraining;
@@ -398,6 +443,8 @@ void Slot::advance(Context& context) {
   } else if (work_ && should_train(context)) {
     start_engine(context);
   }
+  if (work_ && gives_up_unsent(context.now.boot))
+    return give_back("no time for a last snapshot", context);
   commit_if_due(context);
   const bool is_stuck = has_stuck_engine(context);
   if (work_ && is_stuck && block_ != Block::kGivenUp) give_up_stuck(context);

@@ -38,6 +38,7 @@ constexpr int kExecFailed = 127;
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::signal(SIGUSR1, SIG_IGN);  // a job manager's notice reaches every process of the job
   const int null = ::open("/dev/null", O_RDONLY);
   if (null >= 0) ::dup2(null, STDIN_FILENO);
   ::dup2(output, STDOUT_FILENO);

@@ -210,6 +210,10 @@ void Host::step(const Event& event) {
   take_engine_events();
 }
 
+void Host::on_user_signal() {
+  on_notice({parts_.clock.now().boot + options_.drain_limit + kNoticeMargin, "SIGUSR1"});
+}
+
 void Host::fatal(const std::string& why) {
   log_error(why);
   exit_code_ = kExitRetry;

@@ -99,6 +99,10 @@ class Host final : private Sink, private peer::Owner {
   void on_transport(protocol::ClientEvent event);
   // SIGTERM; the second one leaves at once.
   void on_drain() { events_.push(DrainRequested{}); }
+  // The platform, or a job manager's signal, announces the machine's end.
+  void on_notice(NoticeReceived notice) { events_.push(std::move(notice)); }
+  // SIGUSR1: the end is as far away as the drain limit.
+  void on_user_signal();
   // Hears the connections to other nodes. RETURNS: perhaps not all; again
   // before waiting.
   bool poll_peers();

@@ -15,6 +15,7 @@ void take_signals(Host& host, const LoopParts& parts) {
   signalfd_siginfo signal{};
   while (::read(parts.signals, &signal, sizeof signal) == sizeof signal) {
     if (signal.ssi_signo == SIGTERM || signal.ssi_signo == SIGINT) host.on_drain();
+    if (signal.ssi_signo == SIGUSR1) host.on_user_signal();
   }
   // Every child, also those that as process 1 of a container we only inherited.
   int status = 0;
@@ -46,6 +47,7 @@ void turn(Host& host, const LoopParts& parts) {
   parts.engines.pump();
   if (is_ready(parts.signals)) take_signals(host, parts);
   host.turn();
+  if (parts.notices != nullptr && host.core().has_left()) parts.notices->acknowledge();
   parts.notifier.alive(parts.clock.now().boot);
   parts.notifier.status(host.status_line());
 }

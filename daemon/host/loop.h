@@ -10,6 +10,7 @@
 #include "base/notify.h"
 #include "base/worker.h"
 #include "daemon/host/host.h"
+#include "daemon/host/notice_watcher.h"
 #include "daemon/host/supervisor.h"
 #include "protocol/transport.h"
 
@@ -21,8 +22,9 @@ struct LoopParts {
   Supervisor& engines;
   Completions& completions;  // of the disk worker
   Notifier& notifier;
-  int signals = -1;                              // a signalfd of SIGTERM, SIGINT and SIGCHLD
+  int signals = -1;  // a signalfd of SIGTERM, SIGINT, SIGUSR1 and SIGCHLD
   const protocol::PeerLinks* network = nullptr;  // none: the coordinator is the only one to talk to
+  NoticeWatcher* notices = nullptr;              // none: nobody waits for the node to leave
 };
 
 // Starts the host and serves until it must end. RETURNS: the process's exit

@@ -19,6 +19,7 @@
 #include "daemon/host/host.h"
 #include "daemon/host/loop.h"
 #include "daemon/host/node_view.h"
+#include "daemon/host/notice_watcher.h"
 #include "daemon/host/options.h"
 #include "daemon/host/router_folder.h"
 #include "daemon/host/verify.h"
@@ -169,7 +170,7 @@ Result<int> serve(const Options& options) {
   std::signal(SIGPIPE, SIG_IGN);
   // As process 1 of a container no signal ends us by itself: we take them from
   // the start on. The host reads from `signals` the one that `stop` shows.
-  ASSIGN_OR_RETURN(const UniqueFd signals, take_signals({SIGTERM, SIGINT, SIGCHLD}));
+  ASSIGN_OR_RETURN(const UniqueFd signals, take_signals({SIGTERM, SIGINT, SIGUSR1, SIGCHLD}));
   ASSIGN_OR_RETURN(const UniqueFd stop, take_signals({SIGTERM, SIGINT}));
   const SystemClock clock;
   Notifier notifier;
@@ -213,7 +214,11 @@ Result<int> serve(const Options& options) {
   log_info("running", {{"name", member->context.name},
                        {"coordinator", member->context.endpoints.control},
                        {"peers", listens.empty() ? "not listened for" : listens}});
-  return run(*host, {clock, *transport, engines, completions, notifier, signals.get(), &network});
+  NoticeWatcher notices({options.spot, options.metadata}, clock, [&](NoticeReceived notice) {
+    completions.post([&host = *host, notice = std::move(notice)] { host.on_notice(notice); });
+  });
+  return run(*host, {clock, *transport, engines, completions, notifier, signals.get(), &network,
+                     &notices});
 }
 
 Result<int> carry_out(const Options& options) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "base/clean_text.h"
 #include "base/text.h"
 #include "base/toml.h"
 #include "exchange/rate.h"
@@ -17,12 +18,21 @@ namespace skerry::daemon {
 namespace {
 
 constexpr unsigned kMostSeconds = 3600;
+constexpr std::size_t kShownBytes = 64;  // of a bad value, in a message
+constexpr unsigned kRunPodSeconds = 4;   // it kills 5 s after SIGTERM
+
+const std::map<std::string, Spot> kSpots = {{"auto", Spot::kAuto},
+                                            {"aws", Spot::kAws},
+                                            {"gcp", Spot::kGcp},
+                                            {"azure", Spot::kAzure},
+                                            {"off", Spot::kOff}};
 
 struct Raw {
   Options options;
   std::string output = "table";
   std::string config;
   std::string log_level = "info";
+  std::string spot = "auto";
   std::string upload_limit = "off";
   std::string download_limit = "off";
 };
@@ -117,8 +127,14 @@ std::map<std::string, Setting> add_settings(CLI::App& app, Raw& raw) {
   add("slots", raw.options.slots, "experts trained at once [one a GPU, or one]")
       ->check(CLI::Range(0U, 64U));
   add("drain-seconds", raw.options.drain_seconds,
-      "time to commit and return leases after SIGTERM [20]")
+      "most time to commit and return leases after SIGTERM, SIGUSR1 or a spot notice [20; on "
+      "RunPod 4]")
       ->check(CLI::Range(0U, kMostSeconds));
+  add("spot", raw.spot,
+      "auto, aws, gcp, azure or off: whose metadata server announces the end of this machine; "
+      "auto asks all three for 1 s [auto]");
+  add("metadata", raw.options.metadata,
+      "http://HOST:PORT of a metadata server, for tests [the cloud's]");
   add("join-seconds", raw.options.join_seconds, "how long to try to enrol [60]")
       ->check(CLI::Range(1U, kMostSeconds));
   add("log-level", raw.log_level, "debug, info, warning or error [info]");
@@ -169,6 +185,7 @@ void add_verify(CLI::App& app, Raw& raw) {
 
 Result<std::variant<Options, PrintAndExit>> parse_options(int count, const char* const* words) {
   Raw raw;
+  if (std::getenv("RUNPOD_POD_ID") != nullptr) raw.options.drain_seconds = kRunPodSeconds;
   CLI::App app(
       "The node daemon of Skerry: joins a coordinator and trains the experts it is given.\n"
       "Every option can be given as SKERRY_NAME in the environment, or as name in a TOML file.",
@@ -211,6 +228,14 @@ Result<std::variant<Options, PrintAndExit>> parse_options(int count, const char*
                    exchange::parse_rate(raw.upload_limit).map_error(named("--upload-limit")));
   ASSIGN_OR_RETURN(raw.options.download_limit,
                    exchange::parse_rate(raw.download_limit).map_error(named("--download-limit")));
+  const auto spot = kSpots.find(raw.spot);
+  if (spot == kSpots.end()) {
+    return fail(ErrorCode::kInvalid, text("--spot: expected auto, aws, gcp, azure or off, found ",
+                                          clean_text(raw.spot, kShownBytes)));
+  }
+  raw.options.spot = spot->second;
+  if (!raw.options.metadata.empty() && !raw.options.metadata.starts_with("http://"))
+    return fail(ErrorCode::kInvalid, "--metadata: expected http://HOST:PORT");
   raw.options.json = raw.output == "json";
   if (raw.options.data.empty())
     return fail(ErrorCode::kInvalid, "--data DIR (or SKERRY_DATA) is needed");

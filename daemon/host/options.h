@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/result.h"
+#include "daemon/host/notice_watcher.h"
 
 namespace skerry::daemon {
 
@@ -32,7 +33,9 @@ struct Options {
   std::string peer_listen = "0.0.0.0:0";  // HOST:PORT, or "off"
   std::string peer_advertise;             // HOST:PORT; empty: as the coordinator sees it
   unsigned slots = 0;                     // 0: one a GPU, or one
-  unsigned drain_seconds = 20;
+  unsigned drain_seconds = 20;            // 4 where the environment names a RunPod machine
+  Spot spot = Spot::kAuto;
+  std::string metadata;  // http://HOST:PORT of a metadata server; empty: the platform's
   unsigned join_seconds = 60;
   std::uint64_t upload_limit = 0;    // bytes a second to all peers and the coordinator; 0: none
   std::uint64_t download_limit = 0;  // the same from them

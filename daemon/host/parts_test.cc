@@ -110,7 +110,7 @@ class OptionsTest : public testing::Test {
  protected:
   ~OptionsTest() override {
     for (const char* name : {"SKERRY_SLOTS", "SKERRY_DATA", "SKERRY_TOKEN", "SKERRY_HOST_LABEL",
-                             "SKERRY_UPLOAD_LIMIT"})
+                             "SKERRY_UPLOAD_LIMIT", "RUNPOD_POD_ID"})
       ::unsetenv(name);
   }
   Result<Options> parse(std::vector<const char*> words) {
@@ -193,6 +193,23 @@ TEST_F(OptionsTest, LimitsAreRatesInAnyUnit) {
   EXPECT_EQ(parse({"--data", "d", "--upload-limit", "off"}).value().upload_limit, 0U);
   EXPECT_THAT(parse({"--data", "d", "--download-limit", "fast"}).error().message,
               HasSubstr("--download-limit: expected a rate as 16MB/s"));
+}
+
+TEST_F(OptionsTest, RunPodGivesFourSeconds) {
+  EXPECT_EQ(parse({"--data", "d"}).value().drain_seconds, 20U);
+  ::setenv("RUNPOD_POD_ID", "pod", 1);
+  EXPECT_EQ(parse({"--data", "d"}).value().drain_seconds, 4U);
+  EXPECT_EQ(parse({"--data", "d", "--drain-seconds", "3"}).value().drain_seconds, 3U);
+}
+
+TEST_F(OptionsTest, SpotNamesAPlatform) {
+  EXPECT_EQ(parse({"--data", "d"}).value().spot, Spot::kAuto);
+  EXPECT_EQ(parse({"--data", "d", "--spot", "azure"}).value().spot, Spot::kAzure);
+  EXPECT_EQ(parse({"--data", "d", "--spot", "off"}).value().spot, Spot::kOff);
+  EXPECT_THAT(parse({"--data", "d", "--spot", "oracle"}).error().message,
+              HasSubstr("--spot: expected auto, aws, gcp, azure or off, found oracle"));
+  EXPECT_THAT(parse({"--data", "d", "--metadata", "ftp://x"}).error().message,
+              HasSubstr("--metadata: expected http://HOST:PORT"));
 }
 
 constexpr std::uint64_t kGib = 1 << 30;

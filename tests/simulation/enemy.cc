@@ -243,6 +243,9 @@ void Enemy::lie_in(pb::Heartbeat& heartbeat) {
   heartbeat.set_sequence(dice_.chance(0.9) ? ++sequence_ : dice_.u64() >> 8);
   heartbeat.set_assignment_version(dice_.chance(0.5) ? assignment_.version() : dice_.u64());
   heartbeat.set_draining(dice_.chance(0.2));
+  if (dice_.chance(0.2)) heartbeat.set_leaves_in_ms(dice_.between(0, protocol::kLeavesInMs));
+  heartbeat.set_no_new_work(dice_.chance(0.2));
+  if (dice_.chance(0.3)) heartbeat.set_notice(words(protocol::kNoticeBytes));
   for (std::uint64_t slots = dice_.between(0, 3); slots > 0; --slots) {
     const About whom = about();
     pb::SlotStatus& status = *heartbeat.add_slots();

@@ -207,8 +207,9 @@ void Invariants::hear(const coordinator::Received& event,
     Beat& last = beats_[node_of(event.key)][beat.incarnation()];
     if (beat.sequence() > last.sequence) {  // a late one says what was
       last.sequence = beat.sequence();
-      if (!beat.draining()) last.draining_since.reset();
-      if (beat.draining() && !last.draining_since) last.draining_since = world_.timeline.now();
+      const bool drains = beat.draining() || beat.has_leaves_in_ms();
+      if (!drains) last.draining_since.reset();
+      if (drains && !last.draining_since) last.draining_since = world_.timeline.now();
     }
   }
   for (const coordinator::ExpertView& view : experts) {

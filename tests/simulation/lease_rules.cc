@@ -102,7 +102,8 @@ void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Rec
     // its process was read.
     node.sequence = std::max(node.sequence, sequence);
     node.silence = {};
-    if (request.heartbeat().draining()) {
+    const pb::Heartbeat& beat = request.heartbeat();
+    if (beat.draining() || beat.has_leaves_in_ms() || beat.no_new_work()) {
       draining_.insert(id->str());
     } else {
       draining_.erase(id->str());
