@@ -119,6 +119,7 @@ void BlobTraffic::cancel(const Hash& object) {
   worker_.run([this, object]() -> Done {
     if (objects_.has(object)) {  // sealed just before: the core decides what becomes of it
       return [this, object] {
+        if (drops_.contains(object)) return;  // it did
         if (const auto info = objects_.info(object)) hooks_.tell(stored_event(*info));
       };
     }
@@ -130,10 +131,13 @@ void BlobTraffic::cancel(const Hash& object) {
 
 void BlobTraffic::drop(const Hash& object) {
   peers_.cancel(object);
+  drops_.insert(object);
   worker_.run([this, object]() -> Done {
     const Result<void> dropped = objects_.drop(object);
-    if (dropped || dropped.error().code == ErrorCode::kNotFound) return {};
-    return [this, error = dropped.error()] { hooks_.fatal(error); };
+    return [this, object, dropped] {
+      drops_.erase(drops_.find(object));
+      if (!dropped && dropped.error().code != ErrorCode::kNotFound) hooks_.fatal(dropped.error());
+    };
   });
 }
 

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -89,6 +90,7 @@ class BlobTraffic final : private peer::Owner {
   peer::Peers peers_;
   std::map<std::string, NodeId> nodes_;  // by connection
   std::map<NodeId, std::string> connections_;
+  std::multiset<Hash> drops_;  // that the worker has still to do
   struct Verifying {
     ObjectChecked so_far;
     std::vector<storage::Chunk> chunks;  // none yet, where it has not begun
