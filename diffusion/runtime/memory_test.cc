@@ -3,9 +3,9 @@
 // the plan says.
 #include "diffusion/model/model.h"
 #include "diffusion/runtime/memory_meter.h"
-#include "model/memory_plan.h"
 #include "diffusion/testing/testing.h"
 #include "diffusion/train/train.h"
+#include "model/memory_plan.h"
 
 namespace skerry::diffusion {
 namespace {
