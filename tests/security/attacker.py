@@ -94,7 +94,7 @@ def fields(data):
     return found
 
 
-VERSION = message((1, 1), (2, 0))
+VERSION = message((1, 1), (2, 2))
 
 
 def request(body, content, number=1):
