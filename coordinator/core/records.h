@@ -121,6 +121,7 @@ struct LeaseState {
   bool granted_warm = false;             // to a node with its files
   bool granted_kept = false;             // the slot that was reserved for it
   std::optional<Duration> trains_since;  // its node said so first
+  Step trains_from = 0;                  // the head's at that time
   std::map<NodeId, Avoided> avoid;
   // Nodes whose lease was reassigned, or ended by an operator, with its epoch:
   // they do not know yet. Only the most recent ones.

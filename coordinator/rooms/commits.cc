@@ -276,25 +276,21 @@ void Commits::accept(Expert& expert, const Node& node, const pb::Commit& commit,
                node.record->name(), &expert, commit.to_step());
 }
 
-// This clock knows how long it is since the commit before, or since the node
-// was first heard to train. What the node says counts within that and half of
-// it. So it can seem at most twice as fast as it is.
+// This clock knows how long the node has trained in this lease, and how far it
+// came. A node that claims to be more than twice as fast is not measured: it
+// lies, or it had to wait for long.
 void Commits::measure(const Run& run, const Expert& expert, const Node& node,
                       const pb::Commit& commit) {
   const std::uint32_t slot = expert.record->lease().slot();
-  if (slot >= node.session->slots.size()) return;
-  double passed = 0;
-  if (expert.record->lease().rounds() > 0 && expert.has_head()) {
-    passed =
-        1e-3 * static_cast<double>(now.unix_ms - expert.record->checkpoints(0).committed_unix_ms());
-  } else if (expert.lease->trains_since) {
-    passed = std::chrono::duration<double>(now.boot - *expert.lease->trains_since).count();
-  }
   const double said = commit.metrics().train_seconds();
-  if (!(passed > 0) || !(said > 0)) return;
+  if (slot >= node.session->slots.size() || !expert.lease->trains_since || !(said > 0)) return;
+  const double passed =
+      std::chrono::duration<double>(now.boot - *expert.lease->trains_since).count();
+  const auto in_lease = static_cast<double>(commit.to_step() - expert.lease->trains_from);
+  const Step steps = commit.to_step() - commit.from_step();
+  if (said / static_cast<double>(steps) < passed / in_lease / 2) return;
   speeds_.measured(node.id(), node.session->slots[slot].device(),
-                   job_of(run, run.is_router(expert.record->index())),
-                   commit.to_step() - commit.from_step(), std::clamp(said, passed / 2, passed));
+                   job_of(run, run.is_router(expert.record->index())), steps, said);
 }
 
 void Commits::tell_fenced(Expert& expert, const Node& node, Epoch epoch, Step step,

@@ -305,6 +305,7 @@ void Leases::hear(const Node& node, const pb::SlotStatus& status) {
     return;
   LeaseState& its = state(*expert);
   its.trains_since = now.boot;
+  its.trains_from = expert->step();
   if (!its.granted_here) return;
   MoveSeconds& cost = move_seconds_[expert->id().run];
   double& seconds = its.granted_warm ? cost.warm : cost.cold;
