@@ -35,7 +35,6 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"furthest_ahead_first", "of the experts that wait, the furthest ahead is granted first"},
     {"version_before_durable", "a heartbeat's answer names an assignment that is not durable yet"},
     {"turn_never_ends", "where nodes are few, the first experts never give way to those behind"},
-    {"told_turn_forgotten", "who was told to give way is let off by the next commit of another"},
     {"misfits_granted", "an expert is given to a card that it does not fit"},
     // ---- Leases ----
     {"margin_too_small",
