@@ -190,15 +190,11 @@ Schedule Leases::plan() const {
   }
   Schedule planned = schedule(experts, inputs.nodes, inputs.jobs);
   for (std::size_t e = 0; e < experts.size(); ++e) {
-    if (!experts[e].holder) continue;
-    for (std::size_t s = 0, in_node = 0; s < inputs.slots.size(); ++s, ++in_node) {
-      if (s > 0 && inputs.slots[s].node != inputs.slots[s - 1].node) in_node = 0;
-      if (SlotId{inputs.slots[s].node, static_cast<std::uint32_t>(in_node)} != *experts[e].holder)
-        continue;
-      const Speed& speed = inputs.speeds[experts[e].job][s];
-      planned.why[e].reason += text("; its speed is ", human_speed(speed.operations_per_second),
-                                    ", ", to_string(speed.from));
-    }
+    Why& why = planned.why[e];
+    if (!why.slot) continue;
+    const Speed& speed = inputs.speeds[experts[e].job][*why.slot];
+    why.reason += text("; its speed is ", human_speed(speed.operations_per_second), ", ",
+                       to_string(speed.from));
   }
   return planned;
 }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "base/text.h"
 
@@ -81,8 +82,9 @@ class Planner {
     for (std::size_t e = 0; e < experts_.size(); ++e) {
       if (reasons_[e].empty()) reasons_[e] = why_held(e);
       const bool holds = at_[e] != kNone && speed(e, at_[e]) > 0;
-      result_.why.push_back(
-          {experts_[e].id, std::move(reasons_[e]), holds ? seconds_left(e, at_[e]) : -1});
+      result_.why.push_back({experts_[e].id, std::move(reasons_[e]),
+                             holds ? seconds_left(e, at_[e]) : -1,
+                             at_[e] == kNone ? std::nullopt : std::optional(at_[e])});
       if (moves_to_[e] != kNone)
         result_.reservations.push_back({experts_[e].id, slots_[moves_to_[e]].id()});
     }
@@ -195,10 +197,11 @@ class Planner {
   struct BestFirst {
     std::vector<std::size_t> slots;
     std::size_t taken = 0;  // no slot before this one is free
+    bool is_made = false;
   };
   BestFirst& best_first(std::size_t job) {
     BestFirst& order = best_first_[job];
-    if (!order.slots.empty()) return order;
+    if (std::exchange(order.is_made, true)) return order;
     using Key = std::tuple<int, std::uint64_t, std::size_t, std::size_t>;
     std::vector<Key> keys;
     for (std::size_t s = 0; s < slots_.size(); ++s) {

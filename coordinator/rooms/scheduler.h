@@ -99,6 +99,8 @@ struct Why {
   ExpertId expert;
   std::string reason;
   double seconds_left = -1;  // on the slot that it holds; < 0: it holds none
+  // The slot that it holds, as SchedulableJob::speed counts them.
+  std::optional<std::size_t> slot = std::nullopt;
 };
 
 struct Schedule {
