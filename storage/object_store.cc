@@ -474,7 +474,6 @@ Result<NamedManifest> ObjectStore::store_as_file(const Safetensors& tensors, Man
             file.file().start_writing(offset, bytes.size());
             return {};
           }));
-  if (has(named.name)) return named;
   ASSIGN_OR_RETURN(const Layout layout, layout_of(named.manifest));
   if (layout.total_bytes != tensors.file().size() || !tensors.file().starts_with(layout.prefix))
     return fail(ErrorCode::kInvalid, "a snapshot that another library wrote");
@@ -486,12 +485,15 @@ Result<NamedManifest> ObjectStore::store_as_file(const Safetensors& tensors, Man
   TRY(ChunkWriter::discard(path_to(named.name), files_));
   const std::lock_guard lock(mutex_);
   objects_[named.name] = make_object(named, State::kWhole);
+  // Of a file of this name that was damaged.
+  readers_.remove_if([&](const auto& reader) { return reader.first == named.name; });
   return named;
 }
 
 Result<NamedManifest> ObjectStore::store_checkpoint(const Safetensors& tensors, Manifest facts) {
   if (checkpoints_ == Checkpoints::kAsFiles) return noted(store_as_file(tensors, std::move(facts)));
   ASSIGN_OR_RETURN(NamedManifest named, build_checkpoint_manifest(tensors, std::move(facts)));
+  if (has(named.name)) TRY(verify(named.name));  // what is there may be damaged
   ASSIGN_OR_RETURN(const std::vector<Hash> present, begin(named));
   const std::unordered_set<Hash> have(present.begin(), present.end());
   TRY(for_each_chunk(named.manifest, tensors,

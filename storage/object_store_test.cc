@@ -353,6 +353,15 @@ TEST_P(ObjectStoreTest, a_damaged_checkpoint_is_refused_found_and_fetched_again)
   EXPECT_EQ(read_back(*objects_, named), snapshot_bytes(1));
 }
 
+TEST_P(ObjectStoreTest, a_damaged_checkpoint_is_whole_once_it_is_stored_again) {
+  const NamedManifest named = store(100);
+  const Hash damaged = distinct_chunks(named.manifest).back().hash;
+  damage(named, damaged);
+  EXPECT_EQ(objects_->read(named.name, damaged).error().code, ErrorCode::kCorrupt);
+  EXPECT_EQ(store(100).name, named.name);
+  EXPECT_EQ(read_back(*objects_, named), snapshot_bytes(1));
+}
+
 TEST_P(ObjectStoreTest, what_was_whole_and_is_gone_is_fetched_again) {
   const NamedManifest named = store(100);
   if (as_files()) {
