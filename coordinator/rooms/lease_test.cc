@@ -216,6 +216,21 @@ TEST(Notice, AdviceKeepsTheLeaseAndStopsNewOnes) {
   EXPECT_EQ(harness.assignment(node).slots_size(), 2);
 }
 
+// Its process may greet before it beats.
+TEST(Notice, ASilenceDoesNotEndTheAdvice) {
+  Harness harness;
+  Who node = harness.join("n1");
+  pb::Heartbeat advised;
+  advised.set_no_new_work(true);
+  advised.set_notice("AWS: rebalance recommendation");
+  harness.heartbeat(node, advised);
+  harness.run_for(seconds(300));
+  ASSERT_EQ(shown(harness, "n1").state(), "lost");
+  harness.create_run("fashion", 1);
+  harness.reconnect(node);
+  EXPECT_EQ(harness.assignment(node).slots_size(), 0);
+}
+
 TEST(Lease, ANodeThatDrainedAndLeftIsNotLost) {
   Harness harness;
   Who node = harness.join("n1");

@@ -191,7 +191,7 @@ void Roster::take_notice(Node& node, const pb::Heartbeat& beat) {
 }
 
 std::optional<std::uint64_t> Roster::leaves_in_seconds(const Node& node) const {
-  if (!node.session->leaves_at) return std::nullopt;
+  if (!node.session->leaves_at || !node.record->present()) return std::nullopt;
   const Duration left = std::max(*node.session->leaves_at - now.boot, Duration{});
   return static_cast<std::uint64_t>(std::chrono::round<std::chrono::seconds>(left).count());
 }
@@ -239,7 +239,7 @@ void Roster::depart(Node& node, bool left) {
   node.record.change().set_left(left);
   node.record.change().set_gone_unix_ms(now.unix_ms);
   session(node).status.clear();
-  forget_notice(session(node));
+  if (left) forget_notice(session(node));
   closing_.erase(node.id());
 }
 
