@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <limits>
 #include <utility>
 
 #include "base/cuda_driver.h"
@@ -30,6 +32,29 @@ std::uint64_t physical_memory() {
 
 }  // namespace
 
+// A line of `own` is "number:controllers:group". A container may see its own
+// group as the root, so each group above counts, as far as it is there.
+std::uint64_t memory_limit(const std::filesystem::path& cgroups, const std::filesystem::path& own) {
+  std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
+  std::ifstream lines(own);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool is_second_version = controllers.empty();
+    if (!is_second_version && controllers != "memory") continue;
+    const std::filesystem::path root = is_second_version ? cgroups : cgroups / "memory";
+    const char* const name = is_second_version ? "memory.max" : "memory.limit_in_bytes";
+    std::filesystem::path group = std::filesystem::path(line.substr(second + 1)).relative_path();
+    for (;; group = group.parent_path()) {
+      std::uint64_t limit = 0;  // "max" is not a number
+      if (std::ifstream(root / group / name) >> limit) least = std::min(least, limit);
+      if (group.empty()) break;
+    }
+  }
+  return least;
+}
+
 Result<std::vector<DeviceSlot>> make_slots(const std::vector<Card>& cards, unsigned wanted) {
   if (wanted > protocol::kSlots) {
     return fail(ErrorCode::kInvalid,
@@ -44,7 +69,8 @@ Result<std::vector<DeviceSlot>> make_slots(const std::vector<Card>& cards, unsig
     const std::size_t sharers = count / devices + (device < count % devices ? 1 : 0);
     slot.description.set_index(static_cast<std::uint32_t>(i));
     slot.description.set_device(cards.empty() ? "cpu" : cards[device].name);
-    const std::uint64_t memory = cards.empty() ? physical_memory() : cards[device].memory_bytes;
+    const std::uint64_t memory =
+        cards.empty() ? std::min(physical_memory(), memory_limit()) : cards[device].memory_bytes;
     slot.description.set_memory_bytes(memory / sharers);
     if (!cards.empty()) slot.card = cards[device].id;
   }

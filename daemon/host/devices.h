@@ -2,6 +2,8 @@
 // What this machine can train on: one slot for each card, or one for the CPU.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,12 @@ struct DeviceSlot {
   std::string
       card;  // its engine's CUDA_VISIBLE_DEVICES, so that it is device 0 there; empty: the CPU
 };
+
+// RETURNS: bytes that the control groups of this process allow it, of version 1
+// or 2; without a limit the largest number. A container is most often smaller
+// than its machine.
+std::uint64_t memory_limit(const std::filesystem::path& cgroups = "/sys/fs/cgroup",
+                           const std::filesystem::path& own = "/proc/self/cgroup");
 
 // `wanted` ≠ 0: that many slots, over the cards in turn. Slots of one card, or
 // of the CPU, have equal parts of its memory.

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "base/temp_folder.h"
 #include "base/text.h"
@@ -244,6 +245,30 @@ TEST(Devices, SlotsShareTheMemoryOfTheirDevice) {
   EXPECT_EQ(slots[3].description.memory_bytes(), 8 * kGib);
   EXPECT_EQ(make_slots({}, 4).value()[3].description.memory_bytes(),
             make_slots({}, 1).value()[0].description.memory_bytes() / 4);
+}
+
+// A machine of 64 GB may give a container eight.
+TEST(Devices, TheTightestControlGroupLimitsTheMemory) {
+  const TempFolder folder;
+  const auto write = [&](const std::string& name, const std::string& what) {
+    std::filesystem::create_directories(std::filesystem::path(folder / name).parent_path());
+    std::ofstream(folder / name) << what;
+  };
+  const auto limit = [&] { return memory_limit(folder / "groups", folder / "own"); };
+  constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
+  EXPECT_EQ(limit(), kNone) << "no control groups";
+  write("own", "8:pids:/\n0::/pod/one\n");
+  EXPECT_EQ(limit(), kNone);
+  write("groups/pod/one/memory.max", "max\n");
+  EXPECT_EQ(limit(), kNone);
+  write("groups/pod/memory.max", "8589934592\n");
+  EXPECT_EQ(limit(), 8 * kGib);
+  write("groups/memory.max", "4294967296\n");
+  EXPECT_EQ(limit(), 4 * kGib);
+  write("own", "4:memory:/not/seen/here\n");
+  EXPECT_EQ(limit(), kNone);
+  write("groups/memory/memory.limit_in_bytes", "2147483648\n");
+  EXPECT_EQ(limit(), 2 * kGib);
 }
 
 class CardsTest : public ::testing::Test {
