@@ -190,6 +190,8 @@ Result<void> validate(const pb::Assignment& assignment) {
   for (const pb::Replica& replica : assignment.replicas()) {
     TRY(validate_expert(replica.run(), replica.expert()));
     TRY(validate(replica.object()));
+    TRY(count_at_most("replica.shards", replica.shards_size(), kDatasetFiles));
+    for (const pb::ObjectRef& shard : replica.shards()) TRY(validate(shard));
   }
   return {};
 }

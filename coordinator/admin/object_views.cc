@@ -112,15 +112,17 @@ bool may_read(const Rooms& rooms, const Node& node, const Hash& manifest) {
     is_of_router |= of_router && file.object().manifest() == raw;
   });
   if (is_of_router) return true;
+  const auto needs = [&](const ExpertId& id) {
+    return std::ranges::any_of(rooms.datasets.files_of(rooms.runs.at(id.run), id.index),
+                               [&](const auto* file) { return file->object().manifest() == raw; });
+  };
   for (const ExpertId& id : *node.leases) {
-    const Run& run = rooms.runs.at(id.run);
-    if (run.experts[id.index].head() == raw) return true;
-    const auto files = rooms.datasets.files_of(run, id.index);
-    if (std::ranges::any_of(files,
-                            [&](const auto* file) { return file->object().manifest() == raw; }))
-      return true;
+    if (rooms.runs.find_expert(id.run, id.index)->head() == raw || needs(id)) return true;
   }
-  return false;
+  return std::ranges::any_of(node.replicas->experts, [&](const ExpertId& id) {
+    const Expert* const expert = rooms.runs.find_expert(id.run, id.index);
+    return expert != nullptr && expert->copies->stands_by == node.id() && needs(id);
+  });
 }
 
 void tell_of_object(Rooms& rooms, EventKind kind, const Hash& manifest) {

@@ -24,6 +24,7 @@ struct Held {
   // Of the assignment that first named it; earlier reports mean another copy.
   std::uint64_t version = 0;
   bool durable = false;
+  bool has_shards = false;
   std::uint64_t bytes = 0;
   Duration moved{};  // when either last changed
 };
@@ -138,6 +139,8 @@ struct CommitState {
 struct Places {
   std::vector<NodeId> places;   // nodes that a commit waits for, beside this disk
   std::optional<NodeId> spare;  // one more node with its checkpoints
+  // Of all these the one that has a free slot: it holds the shards as well.
+  std::optional<NodeId> stands_by;
   // Nodes that did not receive them, and until when they are not chosen.
   std::map<NodeId, Duration> stalled;
 };

@@ -59,6 +59,7 @@ void Copies::hear(Node& node, const pb::Heartbeat& beat) {
     const auto status = said.find(manifest.view());
     const bool durable = status != said.end() && status->second->durable();
     const std::uint64_t bytes = status == said.end() ? 0 : status->second->bytes();
+    held.has_shards = status != said.end() && status->second->has_shards();
     if (durable != held.durable || bytes != held.bytes) held.moved = now.boot;
     if (durable && !held.durable) recount_ = true;
     held.durable = durable;
@@ -88,10 +89,14 @@ std::size_t Copies::hosts_with(const Expert& expert, const Hash& manifest,
 
 // The committer leaves soon, with or without a reply. Its object is whole on
 // this disk, which counts as a place, so waiting for more could only lose the
-// steps. The copies are made afterwards.
+// steps. The copies are made afterwards. Of the time that a notice leaves they
+// have half.
 bool Copies::waits_no_more(const Node& committer) const {
-  return committer.session->self_draining &&
-         now.boot - committer.session->drains_since >= config.drain_patience;
+  const Session& its = *committer.session;
+  if (!its.self_draining) return false;
+  Duration patience = config.drain_patience;
+  if (its.leaves_at) patience = std::min(patience, (*its.leaves_at - its.drains_since) / 2);
+  return now.boot - its.drains_since >= patience;
 }
 
 // How many places are still to report before this commit counts: min(wanted,
@@ -136,8 +141,11 @@ void Copies::place() {
   std::vector<PlaceableExpert> wanted;
   std::vector<Expert*> experts;
   for (auto& [id, run] : runs_.all()) {
-    if (copies_wanted(run) == 0) continue;
     for (Expert& expert : run.experts) {
+      if (copies_wanted(run) == 0 && !expert.held()) {
+        expert.copies.edit() = {.stalled = expert.copies->stalled};
+        continue;
+      }
       give_up_stalled(expert);
       PlaceableExpert& view = wanted.emplace_back();
       experts.push_back(&expert);
@@ -177,6 +185,7 @@ void Copies::place() {
     if (placed[i].copies != expert.copies->places) recount_ = true;
     expert.copies.edit().places = std::move(placed[i].copies);
     expert.copies.edit().spare = std::move(placed[i].spare);
+    expert.copies.edit().stands_by = std::move(placed[i].stands_by);
     for (const NodeId& id : expert.copies->places) of_nodes[id].insert(expert.id());
     if (expert.copies->spare) of_nodes[*expert.copies->spare].insert(expert.id());
   }

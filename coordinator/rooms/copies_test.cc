@@ -88,12 +88,13 @@ TEST_F(Copies, NodesOfOneHostAreOnePlaceAndTheCommittersHostIsNone) {
   EXPECT_THAT(why(), Contains(HasSubstr("kept in 2 places, not 3: no other machine is free")));
 }
 
-TEST_F(Copies, OfARunOfOneAreTheCoordinatorsAlone) {
+TEST_F(Copies, ARunOfOneWaitsForNoNode) {
   begin(1);
   Who bob = harness.join("bob", 1, "rack-b");
   EXPECT_EQ(commit_here().status(), pb::COMMIT_ACCEPTED);
-  EXPECT_EQ(harness.assignment(bob).replicas_size(), 0);
   EXPECT_EQ(expert().copies(), 1U);
+  EXPECT_EQ(harness.replicate(bob).replicas_size(), 1) << "it stands by";
+  EXPECT_EQ(expert().copies(), 2U);
 }
 
 TEST_F(Copies, WhatANodeSaidBeforeItWasToldCountsForNothing) {
@@ -238,6 +239,44 @@ TEST_F(Copies, ANodeThatGoesAwayWaitsForThemAMomentOnly) {
   EXPECT_EQ(commit_here().status(), pb::COMMIT_ACCEPTED);
   harness.replicate(bob);
   EXPECT_EQ(expert().copies(), 2U);
+}
+
+TEST_F(Copies, ANodeThatHasATimeToGoWaitsHalfOfIt) {
+  begin(2);
+  Who bob = harness.join("bob", 1, "rack-b");
+  EXPECT_EQ(commit_here().status(), pb::COMMIT_FETCHING);
+  const Duration ends = harness.now.boot + seconds(12);
+  const auto leave = [&](Duration time) {
+    harness.run_for(time, [&] {
+      pb::Heartbeat beat;
+      beat.set_draining(true);
+      beat.set_leaves_in_ms(
+          static_cast<std::uint64_t>((ends - harness.now.boot) / std::chrono::milliseconds(1)));
+      harness.heartbeat(ada, beat);
+      harness.heartbeat(bob);
+    });
+  };
+  leave(seconds(5));
+  EXPECT_FALSE(is_accepted());
+  leave(seconds(3));
+  EXPECT_TRUE(is_accepted());
+}
+
+// The spare fetches what it would need to take over; no commit waits for it.
+TEST_F(Copies, OneThatStandsByHasTheShardsToo) {
+  begin(1);
+  Who bob = harness.join("bob", 1, "rack-b");
+  EXPECT_EQ(harness.assignment(bob).replicas_size(), 0);
+  ASSERT_EQ(commit_here().status(), pb::COMMIT_ACCEPTED);
+  live(seconds(3), {&ada, &bob});
+  const pb::Assignment told = harness.assignment(bob);
+  ASSERT_EQ(told.replicas_size(), 1);
+  EXPECT_EQ(told.replicas(0).object().manifest(), last.manifest().manifest());
+  ASSERT_EQ(told.replicas(0).shards_size(), 1);
+  const Hash shard = *Hash::from_raw(told.replicas(0).shards(0).manifest());
+  EXPECT_TRUE(harness.core().may_read(bob.id, shard));
+  Who cid = harness.join("cid", 1, "rack-c");
+  EXPECT_FALSE(harness.core().may_read(cid.id, shard));
 }
 
 // Told by a person to give its work back, it has all the time it needs.

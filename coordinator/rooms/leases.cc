@@ -230,8 +230,15 @@ pb::Assignment Leases::assignment_of(const Node& node) const {
     slot.set_steps_target(run.record->steps_target());
     slot.set_yield_after_commit(expert.lease->yield);
   }
-  for (pb::Replica& replica : copies_.replicas_of(node))
+  for (pb::Replica& replica : copies_.replicas_of(node)) {
+    const Run& run = runs_.at(RunId(replica.run()));
+    const Expert& expert = run.experts[replica.expert()];
+    if (expert.copies->stands_by == node.id() && expert.head() == replica.object().manifest()) {
+      for (const pb::DatasetFile* file : datasets_.files_of(run, replica.expert()))
+        *replica.add_shards() = file->object();
+    }
     *assignment.add_replicas() = std::move(replica);
+  }
   return assignment;
 }
 

@@ -30,7 +30,7 @@ class Placer {
       }
     }
     for (std::size_t i = 0; i < experts_.size(); ++i) {
-      if (experts_[i].wants_spare && experts_[i].copies > 0) stand_by(i);
+      if (experts_[i].wants_spare) stand_by(i);
     }
     return std::move(result_);
   }
@@ -88,7 +88,11 @@ class Placer {
 
   void stand_by(std::size_t i) {
     const auto is_spare = [&](const NodeId& id) { return nodes_.at(id).node->is_spare; };
-    if (std::ranges::any_of(result_[i].copies, is_spare)) return;
+    const auto copy = std::ranges::find_if(result_[i].copies, is_spare);
+    if (copy != result_[i].copies.end()) {
+      result_[i].stands_by = *copy;
+      return;
+    }
     std::optional<NodeId> chosen;
     for (const NodeId& id : experts_[i].current) {
       const auto held = nodes_.find(id);
@@ -98,7 +102,7 @@ class Placer {
     }
     if (const NodeId* const found = chosen ? nullptr : find(i, spares_)) chosen = *found;
     if (!chosen) return;
-    result_[i].spare = chosen;
+    result_[i].spare = result_[i].stands_by = chosen;
     take(i, *chosen);
   }
 

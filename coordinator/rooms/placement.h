@@ -37,7 +37,8 @@ struct PlaceableNode {
 struct Placement {
   // A commit waits for these: as many as wanted, or fewer where hosts are few.
   std::vector<NodeId> copies;
-  std::optional<NodeId> spare;  // holds one more, for a takeover; no commit waits for it
+  std::optional<NodeId> spare;      // holds one more, for a takeover; no commit waits for it
+  std::optional<NodeId> stands_by;  // of a wanted spare: it, or one of the copies with a free slot
 };
 
 // `own_host`: the coordinator's.

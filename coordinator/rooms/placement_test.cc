@@ -79,9 +79,13 @@ TEST(Placement, ASpareStandsByForWhatIsTrained) {
   EXPECT_EQ(place({trained}, nodes, "", 64)[0].spare, NodeId("c"));
   trained.current = {NodeId("c")};
   EXPECT_FALSE(place({trained}, nodes, "", 64)[0].spare) << "it holds a copy already";
+  EXPECT_EQ(place({trained}, nodes, "", 64)[0].stands_by, NodeId("c"));
   trained.copies = 0;
-  EXPECT_FALSE(place({trained}, nodes, "", 64)[0].spare)
-      << "a run of one copy asks nothing of nodes";
+  trained.current.clear();
+  const Placement alone = place({trained}, nodes, "", 64)[0];
+  EXPECT_THAT(copies(alone), IsEmpty()) << "no commit waits for it";
+  EXPECT_EQ(alone.spare, NodeId("c"));
+  EXPECT_EQ(alone.stands_by, NodeId("c"));
 }
 
 }  // namespace

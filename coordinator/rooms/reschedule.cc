@@ -141,7 +141,7 @@ std::set<NodeId> Leases::warm_for(const Expert& expert) const {
   const auto add = [&](const NodeId& node) {
     const auto& held = roster_.at(node).replicas->held;
     const auto found = held.find(head);
-    if (found != held.end() && found->second.durable) warm.insert(node);
+    if (found != held.end() && found->second.durable && found->second.has_shards) warm.insert(node);
   };
   for (const NodeId& node : expert.copies->places) add(node);
   if (expert.copies->spare) add(*expert.copies->spare);

@@ -277,10 +277,10 @@ class Harness {
     request.mutable_heartbeat()->set_sequence(++who.sequence);
     request.mutable_heartbeat()->set_assignment_version(who.applied);
     for (const std::string& manifest : who.durable) {
-      request.mutable_heartbeat()->add_replicas()->set_manifest(manifest);
-      request.mutable_heartbeat()
-          ->mutable_replicas(request.heartbeat().replicas_size() - 1)
-          ->set_durable(true);
+      pb::ReplicaStatus& replica = *request.mutable_heartbeat()->add_replicas();
+      replica.set_manifest(manifest);
+      replica.set_durable(true);
+      replica.set_has_shards(true);
     }
     return ask(who, std::move(request)).heartbeat();
   }

@@ -449,8 +449,12 @@ struct Core::Impl {
       object.set_manifest(hash.raw());
       objects.keep(object);
     }
-    for (const pb::Replica& replica : replicas)
-      objects.need(replica.object(), ObjectKind::kCheckpoint, context);
+    for (const pb::Replica& replica : replicas) {
+      // A commit may wait for the checkpoint.
+      if (!objects.need(replica.object(), ObjectKind::kCheckpoint, context)) continue;
+      for (const pb::ObjectRef& shard : replica.shards())
+        objects.need(shard, ObjectKind::kShard, context);
+    }
     for (const pb::ObjectRef& file : files) objects.need(file, ObjectKind::kShard, context);
   }
 
@@ -487,6 +491,9 @@ struct Core::Impl {
       status.set_bytes(status.durable() ? replica.object().bytes()
                                         : objects.progress_of(name_of(replica.object())).bytes);
       if (status.durable()) durable_told.insert(status.manifest());
+      const auto is_here = [&](const auto& shard) { return objects.is_stored(name_of(shard)); };
+      status.set_has_shards(replica.shards_size() > 0 &&
+                            std::ranges::all_of(replica.shards(), is_here));
     }
   }
 
@@ -651,6 +658,18 @@ std::vector<SlotView> Core::slots() const {
 const std::vector<KeptCheckpoint>& Core::kept() const { return impl_->kept; }
 
 bool Core::has_left() const { return impl_->has_left() && impl_->session.is_open(); }
+
+std::vector<Hash> Core::urgent() const {
+  std::vector<Hash> urgent;
+  if (!impl_->leaving) return urgent;
+  for (const Slot& slot : impl_->slots) {
+    if (!slot.work()) continue;
+    for (const auto& checkpoint : {slot.work()->in_flight, slot.work()->latest}) {
+      if (checkpoint) urgent.push_back(name_of(checkpoint->object));
+    }
+  }
+  return urgent;
+}
 
 bool Core::connected() const { return impl_->session.is_open(); }
 

@@ -113,6 +113,9 @@ class Core {
   bool connected() const;                           // this connection's Hello got its reply
   // A notice holds, and the coordinator knows that every lease was given back.
   bool has_left() const;
+  // RETURNS: while a notice holds, the checkpoints that are on their way to the
+  // coordinator. Nothing else goes out until they are there.
+  std::vector<Hash> urgent() const;
 
  private:
   struct Impl;

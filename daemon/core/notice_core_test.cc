@@ -83,6 +83,18 @@ TEST(Notice, TheNodeGivesItsLeaseBackAndStays) {
   EXPECT_FALSE(node.last.exit_code.has_value());
 }
 
+TEST(Notice, OnlyTheCheckpointsOnTheirWayGoOut) {
+  Harness node;
+  node.train();
+  node.round(0, 4);
+  EXPECT_THAT(node.core->urgent(), testing::IsEmpty()) << "nothing ends";
+  notice(node, seconds(15));
+  const std::string sent = node.last_sent(kIsCommit).commit().manifest().manifest();
+  EXPECT_THAT(node.core->urgent(), testing::ElementsAre(*Hash::from_raw(sent)));
+  node.answer_commit(pb::COMMIT_ACCEPTED);
+  EXPECT_THAT(node.core->urgent(), testing::IsEmpty());
+}
+
 TEST(Notice, ANodeThatLivesAMinutePastTheDeadlineWorksAgain) {
   Harness node;
   node.connect();
