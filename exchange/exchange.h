@@ -54,6 +54,11 @@ class Exchange {
   // No Completed or Failed follows. What is stored stays.
   void cancel(const Hash& object, Now now);
   bool is_fetching(const Hash& object) const { return fetching_.is_fetching(object); }
+  // While some are named, chunks of other objects wait: this end may have
+  // little time left. Empty: everything is served.
+  void serve_only(std::vector<Hash> objects, Now now) {
+    serving_.serve_only(std::move(objects), now);
+  }
 
   void answered(Answer answer, Now now);
 

@@ -204,6 +204,20 @@ TEST_F(ExchangeTest, with_liars_alone_it_fails_at_once) {
   EXPECT_TRUE(taker_.objects->has(object));
 }
 
+TEST_F(ExchangeTest, while_one_object_is_urgent_others_wait) {
+  const Hash urgent = give(giver_, tensors_).name;
+  const Hash other = give(giver_, small_snapshot(2)).name;
+  giver_.exchange->serve_only({urgent}, world_.now());
+  world_.connect(giver_, taker_);
+  world_.fetch(taker_, other);
+  world_.fetch(taker_, urgent);
+  world_.run_all(std::chrono::seconds(5));
+  EXPECT_THAT(taker_.completed, ElementsAre(urgent));
+  giver_.exchange->serve_only({}, world_.now());
+  world_.run_all();
+  EXPECT_THAT(taker_.completed, ElementsAre(urgent, other));
+}
+
 TEST_F(ExchangeTest, a_chunk_damaged_on_the_givers_disk_is_not_served_but_had_elsewhere) {
   Party& second = world_.add("second");
   const storage::NamedManifest named = give(giver_, tensors_);

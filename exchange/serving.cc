@@ -2,6 +2,7 @@
 #include "exchange/serving.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -56,6 +57,11 @@ void Serving::disconnected(const PeerId& peer, Now now) {
   pump(now);
 }
 
+void Serving::serve_only(std::vector<Hash> objects, Now now) {
+  only_ = std::move(objects);
+  pump(now);
+}
+
 // What was read and has not gone counts as being read, so that little waits in
 // memory.
 bool Serving::read_next() {
@@ -63,15 +69,23 @@ bool Serving::read_next() {
   // at the disk.
   const std::size_t ahead = config_.upload_limit > 0 ? kReadAheadOfLimit : config_.serve_reads;
   if (reading_ + read_.size() >= std::min(ahead, config_.serve_reads)) return false;
+  const auto next_of = [&](Asker& asker) {
+    return std::ranges::find_if(asker.waiting, [&](const ReadChunk& each) {
+      return only_.empty() || std::ranges::find(only_, each.object) != only_.end();
+    });
+  };
   const auto read_in = [&](auto from, auto to) {
-    const auto next =
-        std::find_if(from, to, [](const auto& each) { return !each.second.waiting.empty(); });
-    if (next == to) return false;
-    ++reading_;
-    last_ = next->first;
-    effects_.jobs.emplace_back(std::move(next->second.waiting.front()));
-    next->second.waiting.pop_front();
-    return true;
+    for (; from != to; ++from) {
+      auto& [peer, asker] = *from;
+      const auto next = next_of(asker);
+      if (next == asker.waiting.end()) continue;
+      ++reading_;
+      last_ = peer;
+      effects_.jobs.emplace_back(std::move(*next));
+      asker.waiting.erase(next);
+      return true;
+    }
+    return false;
   };
   const auto middle = askers_.upper_bound(last_);
   return read_in(middle, askers_.end()) || read_in(askers_.begin(), middle);

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "exchange/config.h"
 #include "exchange/effects.h"
@@ -23,6 +24,8 @@ class Serving {
   void requested(const PeerId& peer, const pb::ChunkRequest& request, Now now);
   void read(ChunkRead answer, Now now);
   void disconnected(const PeerId& peer, Now now);
+  // While some are named, requests for other objects wait.
+  void serve_only(std::vector<Hash> objects, Now now);
   void tick(Now now) { pump(now); }
   std::optional<Duration> wake_at() const;
 
@@ -37,6 +40,7 @@ class Serving {
   const Config& config_;
   Effects& effects_;
   TokenBucket upload_;
+  std::vector<Hash> only_;  // empty: everything is served
   std::map<PeerId, Asker> askers_;
   PeerId last_;              // whose turn it was
   std::size_t reading_ = 0;  // jobs at the disk, those of peers that are gone included

@@ -75,6 +75,11 @@ void Peers::cancel(const Hash& object) {
   carry_out();
 }
 
+void Peers::serve_only(std::vector<Hash> objects) {
+  exchange_.serve_only(std::move(objects), now());
+  carry_out();
+}
+
 void Peers::tick() {
   const Now at = now();
   if (exchange_.wake_at().value_or(Duration::max()) <= at.boot) {

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/worker.h"
@@ -75,6 +76,7 @@ class Peers {
   void fetch(const exchange::Want& want);
   void cancel(const Hash& object);
   bool is_fetching(const Hash& object) const { return exchange_.is_fetching(object); }
+  void serve_only(std::vector<Hash> objects);
 
   // Where jobs read and write from now on; none: every job is refused.
   // LIFETIME: it outlives the jobs.

@@ -205,6 +205,10 @@ void Host::step(const Event& event) {
   const Effects effects = core_.step(event, parts_.clock.now());
   if (parts_.stepped) parts_.stepped(event, effects);
   perform(effects, *this);
+  if (std::vector<Hash> urgent = core_.urgent(); urgent != urgent_) {
+    urgent_ = urgent;
+    peers_->serve_only(std::move(urgent));
+  }
   release_snapshots();
   // Starting an engine may have failed at once.
   take_engine_events();

@@ -173,6 +173,7 @@ class Host final : private Sink, private peer::Owner {
   NodeId coordinator_{"coordinator"};        // its id, where there are other peers
   std::unique_ptr<PeerGossip> peer_gossip_;  // none where there are none
   std::unique_ptr<peer::Peers> peers_;
+  std::vector<Hash> urgent_;  // as the core said last
 
   EventQueue<Event> events_;
   std::optional<Duration> wake_at_;
