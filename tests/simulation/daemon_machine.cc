@@ -301,6 +301,20 @@ void DaemonMachine::drain() {
   });
 }
 
+void DaemonMachine::notice(std::optional<Duration> left, const std::string& what) {
+  world_.trace.line([&] {
+    return text(settings_.name, " is told: \"", what, "\"",
+                left ? text(", ", human_duration(*left), " left") : "");
+  });
+  inbox_.deliver([this, left, what, life = life_] {
+    if (life != life_) return;
+    run([this, left, what] {
+      const auto at = left ? std::optional(now().boot + *left) : std::nullopt;
+      host_->on_notice({at, what});
+    });
+  });
+}
+
 // ---- Its loop ----
 
 void DaemonMachine::came(protocol::ClientEvent event) {

@@ -60,6 +60,8 @@ class DaemonMachine final : public Keeper, public Believer {
   void copy_disk(const DaemonMachine& other);
   void pause(Duration length);
   void drain();
+  // Of the platform; without `left`, advice.
+  void notice(std::optional<Duration> left, const std::string& what);
   bool is_up() const { return client_ != nullptr; }
   bool is_paused() const { return inbox_.is_closed(); }
   bool has_failed() const { return failed_; }  // it ended by itself and refuses to run

@@ -210,6 +210,12 @@ void Invariants::hear(const coordinator::Received& event,
       const bool drains = beat.draining() || beat.has_leaves_in_ms();
       if (!drains) last.draining_since.reset();
       if (drains && !last.draining_since) last.draining_since = world_.timeline.now();
+      last.patience = kLeavesFor;
+      if (drains && beat.has_leaves_in_ms()) {
+        const Duration left = world_.timeline.now() - *last.draining_since +
+                              std::chrono::milliseconds(beat.leaves_in_ms());
+        last.patience = std::min(kLeavesFor, left * 2 / 5);  // half, by clocks that drift
+      }
     }
   }
   for (const coordinator::ExpertView& view : experts) {
@@ -306,7 +312,8 @@ void Invariants::check_copies(const Expert& expert, const coordinator::ExpertVie
     hosts.erase(hosts_[committer]);
     const Duration time = world_.timeline.now();
     leaves = std::ranges::any_of(beats_[committer], [&](const auto& each) {
-      return each.second.draining_since && time - *each.second.draining_since > kLeavesFor;
+      return each.second.draining_since &&
+             time - *each.second.draining_since > each.second.patience;
     });
   }
   fail_if(hosts.size() < places && !leaves, "copies", now.id, ": step ", now.head_step,

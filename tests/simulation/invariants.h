@@ -36,7 +36,7 @@
 // - S15: messages and the event log keep their bounds.
 // - S16: a saved state can be loaded. The hosts check it.
 // - events: no two events have the same number, across restarts too.
-// - order: of a run's waiting experts, the furthest behind is granted first,
+// - order: of a run's waiting experts, the one with the most left is granted first,
 //   unless it avoids the node.
 // - attempts: a run fails for want of attempts only if one expert used all of
 //   them since its last commit.
@@ -122,6 +122,7 @@ class Invariants final : public Watcher {
   struct Beat {
     std::uint64_t sequence = 0;
     std::optional<Duration> draining_since;
+    Duration patience{};  // from then on it waits for copies so long at least
   };
   // What a node's process has told this start of the coordinator that it holds.
   struct Holdings {

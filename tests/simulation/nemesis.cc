@@ -12,7 +12,7 @@
 namespace skerry::simulation {
 namespace {
 constexpr std::uint64_t kRoom = 1ULL << 40;
-constexpr std::size_t kGossipFaults = 5;  // the last of faults()
+constexpr std::size_t kGossipFaults = 5;  // the last of faults(), but for the notice
 constexpr std::size_t kBackups = 3;
 }  // namespace
 
@@ -94,6 +94,8 @@ const std::vector<Nemesis::Fault>& Nemesis::faults() {
       {"revoked_record", 1, &Nemesis::revoked_record},
       {"unknown_signer", 1, &Nemesis::unknown_signer},
       {"two_contents", 1, &Nemesis::two_contents},
+      // Of the platform: drawn apart as well.
+      {"notice", 1, &Nemesis::notice},
   };
   return kFaults;
 }
@@ -117,13 +119,18 @@ Nemesis::~Nemesis() = default;
 void Nemesis::rage(Duration until) {
   std::vector<double> weights;
   for (const Fault& fault : faults()) weights.push_back(fault.weight);
-  weights.resize(weights.size() - kGossipFaults);
+  const std::size_t of_platform = weights.size() - 1;
+  weights.resize(of_platform - kGossipFaults);
   const Duration now = cluster_.world().timeline.now();
   std::uint32_t number = 0;
   for (const PlannedFault& planned : plan_faults(cluster_.options().seed, weights, now, until)) {
     plan(planned.kind, planned.number, planned.at - now);
     number = planned.number + 1;
   }
+  Dice platform(cluster_.options().seed, "platform plan");
+  const Duration first = now + platform.duration({}, seconds(60));
+  for (Duration at = first; at < until; at += platform.duration(seconds(20), seconds(90)))
+    plan(of_platform, number++, at - now);
   if (!cluster_.options().gossips) return;
   Dice dice(cluster_.options().seed, "gossip plan");
   for (Duration at = now; at < until; at += dice.duration(seconds(5), seconds(25)))
@@ -281,6 +288,34 @@ bool Nemesis::drain() {
     if (dice_.chance(0.2)) later(dice_.duration({}, seconds(3)), [daemon] { daemon->drain(); });
     later(dice_.duration(seconds(5), seconds(40)), [this, daemon] {
       if (!daemon->is_up()) daemon->start(cluster_.token());
+    });
+  }
+  return true;
+}
+
+// The platform ends a machine when it said it would, or only advises to expect
+// that and takes its word back.
+bool Nemesis::notice() {
+  for (DaemonMachine* daemon : some()) {
+    if (!daemon->is_up()) continue;
+    if (dice_.chance(0.3)) {
+      daemon->notice(std::nullopt, "expect the end");
+      const auto is_over = [daemon] { daemon->notice(std::nullopt, ""); };
+      at_healing_.emplace_back(is_over);
+      later(dice_.duration(seconds(1), seconds(30)), is_over);
+      continue;
+    }
+    const Duration left = dice_.duration({}, dice_.chance(0.5) ? seconds(5) : seconds(60));
+    daemon->notice(left, "the machine ends");
+    const bool loses_disk = dice_.chance(0.5);
+    const Duration comes_back = dice_.duration(milliseconds(10), seconds(20));
+    later(left, [this, daemon, loses_disk, comes_back] {
+      daemon->kill(DaemonMachine::Death::kVanished);
+      if (loses_disk && !daemon->is_up()) daemon->wipe_disk();
+      start_later(*daemon, comes_back);
+    });
+    at_healing_.emplace_back([daemon, life = daemon->life()] {
+      if (daemon->life() == life) daemon->kill(DaemonMachine::Death::kVanished);
     });
   }
   return true;

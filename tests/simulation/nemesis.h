@@ -65,6 +65,7 @@ class Nemesis {
   bool wipe();
   bool pause();
   bool drain();
+  bool notice();
   bool copy();
   bool damage_state();
   bool engine_crash();
@@ -108,7 +109,8 @@ class Nemesis {
   std::optional<std::set<std::uint32_t>> only_;
   Dice dice_;  // of the fault under way
   bool healed_ = false;
-  std::vector<std::function<void()>> at_healing_;  // what a person has yet to do
+  // What a person or the platform has yet to do.
+  std::vector<std::function<void()>> at_healing_;
   std::vector<std::uint32_t> took_place_;
   std::deque<CoordinatorMachine::Backup> backups_;  // of several days, any of which may be restored
   std::uint64_t restores_ = 0;

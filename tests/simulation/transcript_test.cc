@@ -301,7 +301,7 @@ TEST_F(Story, Turns) {
   until_done();
   expect_as_written(
       "turns",
-      "One node, two experts: they take turns, the one that is furthest behind first. A turn "
+      "One node, two experts: they take turns, the one with the most left first. A turn "
       "ends at a commit.");
 }
 
