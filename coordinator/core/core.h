@@ -367,9 +367,8 @@ class Core {
   bool is_empty() const;  // the roster is
   std::vector<NamedObject> objects() const;
   // Whether this node or person may read the object's chunks. People may read
-  // every object. Nodes may read the shards and heads of their own experts and
-  // of those that they stand by for, and the objects that routers are built
-  // from.
+  // every object. Nodes may read the shards and heads of the experts that they
+  // train or stand by for, and the objects that routers are built from.
   bool may_read(const NodeId& node, const Hash& manifest) const;
   // RETURNS: objects missing from the disk that durable state names or an
   // adoption needs, and that no node was asked for recently.

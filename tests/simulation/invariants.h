@@ -36,8 +36,8 @@
 // - S15: messages and the event log keep their bounds.
 // - S16: a saved state can be loaded. The hosts check it.
 // - events: no two events have the same number, across restarts too.
-// - order: of a run's waiting experts, the one with the most left is granted first,
-//   unless it avoids the node.
+// - order: of a run's waiting experts, the one with the most left is granted
+//   first, unless it avoids the node.
 // - attempts: a run fails for want of attempts only if one expert used all of
 //   them since its last commit.
 // - assignment: a node never goes back to an older assignment between two
