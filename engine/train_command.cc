@@ -90,6 +90,10 @@ void add_training_options(CLI::App& command, Arguments& arguments) {
       ->capture_default_str();
   command.add_option("--device", train.device, "CUDA device where there is one; -1: the CPU")
       ->capture_default_str();
+  command
+      .add_option("--cards", train.cards,
+                  "Devices from that one on, or threads of the CPU, that share each batch")
+      ->capture_default_str();
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ constexpr std::uint32_t kLargestBatch = 65536;
 constexpr std::uint32_t kMostClasses = 1 << 20;
 constexpr std::uint32_t kMostExperts = 1024;
 constexpr std::uint32_t kMostThreads = 1024;
+constexpr std::uint32_t kMostCards = 64;
 
 Error out_of_range(std::string_view name, double found, double low, double high) {
   return fail(ErrorCode::kInvalid,
@@ -145,6 +146,7 @@ Result<void> validate(const TrainSpec& train) {
   TRY(check("label_dropout", train.label_dropout, 0, 1));
   TRY(check("weight_decay", train.weight_decay, 0, 10));
   TRY(check("threads", train.threads, 1, kMostThreads));
+  TRY(check("cards", train.cards, 1, kMostCards));
   if (train.precision != "fp32" && train.precision != "bf16") {
     return fail(ErrorCode::kInvalid,
                 text("precision must be fp32 or bf16, found '", train.precision, "'"));

@@ -94,6 +94,9 @@ struct TrainSpec {
   std::vector<std::uint32_t>
       shard_partitions;  // a router's training: of each shard, in their order
   int device = 0;        // CUDA device where there is one; −1: the CPU
+  // So many devices from `device` on, or so many threads of the CPU, share each
+  // batch. The bits are those of one with micro_batch = batch_size / cards.
+  std::uint32_t cards = 1;
 };
 
 Result<void> validate(const TrainSpec& train);

@@ -7,8 +7,14 @@
 namespace skerry::diffusion {
 
 BatchLoader::BatchLoader(const TrainingSet& set, const ModelSpec& model, const TrainSpec& train,
-                         bool pinned)
-    : set_(set), model_(model), train_(train), pinned_(pinned), order_(train, set.size()) {}
+                         bool pinned, std::uint32_t rank, std::uint32_t ranks)
+    : set_(set),
+      model_(model),
+      train_(train),
+      pinned_(pinned),
+      rank_(rank),
+      ranks_(ranks),
+      order_(train, set.size()) {}
 
 Batch BatchLoader::draw(const Part& part) {
   const std::uint32_t rows = std::min(part.rows, train_.batch_size - part.first);
@@ -33,8 +39,11 @@ Batch BatchLoader::take(std::uint64_t step, std::uint32_t first, std::uint32_t r
   const Part part{step, first, rows};
   std::optional<Batch> drawn = drawn_ahead(part);
   Batch batch = drawn ? std::move(*drawn) : draw(part);
-  const bool whole = rows >= train_.batch_size - first;
-  ahead_ = whole ? Part{step + 1, 0, rows} : Part{step, first + rows, rows};
+  const std::uint64_t next = first + std::uint64_t{rows} * ranks_;
+  const std::uint64_t begin = std::uint64_t{rows} * rank_;
+  ahead_ = next < train_.batch_size ? Part{step, static_cast<std::uint32_t>(next), rows}
+                                    : Part{step + 1, static_cast<std::uint32_t>(begin), rows};
+  if (ahead_.first >= train_.batch_size) return batch;  // it has none
   // Where no thread can be had, it is drawn when it is taken.
   drawn_ = std::async(std::launch::async | std::launch::deferred, [this] { return draw(ahead_); });
   return batch;

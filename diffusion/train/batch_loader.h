@@ -16,13 +16,15 @@ namespace skerry::diffusion {
 class BatchLoader {
  public:
   // For a card the batches are in pinned memory, so that it copies while the
-  // host goes on.
+  // host goes on. Of `ranks` loaders that take turns at the parts of a batch,
+  // this is number `rank`.
   // LIFETIME: `set` outlives this.
-  BatchLoader(const TrainingSet& set, const ModelSpec& model, const TrainSpec& train, bool pinned);
+  BatchLoader(const TrainingSet& set, const ModelSpec& model, const TrainSpec& train, bool pinned,
+              std::uint32_t rank = 0, std::uint32_t ranks = 1);
 
   // RETURNS: rows [first, first + rows) of the batch of `step`, as many as the
-  // batch has. Then it draws ahead the rows that follow, in parts of the same
-  // size. Any part may be requested; unused parts are dropped.
+  // batch has. Then it draws ahead its next part, of the same size. Any part
+  // may be requested; unused parts are dropped.
   // ON FAILURE: throws as make_batch().
   Batch take(std::uint64_t step, std::uint32_t first, std::uint32_t rows);
 
@@ -39,6 +41,7 @@ class BatchLoader {
   const ModelSpec model_;
   const TrainSpec train_;
   const bool pinned_;
+  const std::uint32_t rank_, ranks_;
   SampleOrder order_;  // used by the drawing thread: one at a time
   Part ahead_;
   std::future<Batch> drawn_;  // of ahead_; last, so that it ends before its inputs

@@ -15,6 +15,7 @@ namespace {
 using namespace testing;
 
 constexpr pointwise::RoundingKey kKey{0x9ABCDEF1, 0x12345678};
+Ranks ranks(1);
 
 at::Tensor rounded(const at::Tensor& exact, pointwise::RoundingKey key, std::int64_t place,
                    bool by_operators) {
@@ -104,12 +105,12 @@ TEST(LeanUpdate, MeanAndMomentsGetToWhereTheyAreHeaded) {
   train.ema = 0.999;
   train.clip = 0;
   train.learning_rate = 1e-9;  // the target stands still
-  TrainState state = state_of({at::full({50, 40}, 1.0)}, train, torch::kCPU);
+  TrainState state = state_of({at::full({50, 40}, 1.0)}, train, {torch::kCPU});
   state.step = 1'000'000;
   state.ema[0].fill_(0.5);
   for (int i = 0; i < kSteps; ++i) {
     std::vector<at::Tensor> gradients{at::full({50, 40}, kGradient)};
-    apply_gradients(state, gradients, train);
+    apply_gradients(state, gradients, train, ranks);
   }
   const double left = std::pow(0.999, kSteps);  // of the way, for the mean and for v alike
   const auto mean = [](const at::Tensor& tensor) {
@@ -123,10 +124,10 @@ TEST(LeanUpdate, MeanAndMomentsGetToWhereTheyAreHeaded) {
 
 TEST(LeanUpdate, IsDrawnAnewAtEachStepForEachTensorOfEachTraining) {
   const auto moments = [](const TrainSpec& train, std::uint64_t step) {
-    TrainState state = state_of({at::ones({1000}), at::ones({1000})}, train, torch::kCPU);
+    TrainState state = state_of({at::ones({1000}), at::ones({1000})}, train, {torch::kCPU});
     state.step = step;
     std::vector<at::Tensor> gradients{at::full({1000}, 0.7), at::full({1000}, 0.7)};
-    apply_gradients(state, gradients, train);
+    apply_gradients(state, gradients, train, ranks);
     return at::stack({state.m[0], state.m[1]});
   };
   const TrainSpec train = lean(tiny_training());
@@ -150,12 +151,12 @@ TEST(LeanUpdate, OfALargeTensorIsThatOfTheFullFormBeforeItIsRounded) {
   const TrainSpec train = tiny_training();
   at::manual_seed(4);
   const at::Tensor weights = at::randn({700, 500}), gradient = at::randn({700, 500});
-  TrainState full = state_of({weights.clone()}, train, torch::kCPU);
-  TrainState small = state_of({weights.clone()}, lean(train), torch::kCPU);
-  ASSERT_LT(small.lean->slice, weights.numel());
+  TrainState full = state_of({weights.clone()}, train, {torch::kCPU});
+  TrainState small = state_of({weights.clone()}, lean(train), {torch::kCPU});
+  ASSERT_LT(small.slices[0].lean->slice, weights.numel());
   for (const auto& [state, spec] : {std::pair{&full, train}, std::pair{&small, lean(train)}}) {
     std::vector<at::Tensor> gradients{gradient.clone()};
-    apply_gradients(*state, gradients, spec);
+    apply_gradients(*state, gradients, spec, ranks);
   }
   EXPECT_TRUE(at::equal(full.raw[0], small.raw[0]));
   // The mean is of weights that were rounded before, and may be near zero where

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -26,41 +27,75 @@ auto in_phase(Phase phase, const Body& body) {
 
 }  // namespace
 
+// The whole model on one card, and every ranks-th part of each batch. Replicas
+// on the CPU share their weights.
+struct Replica {
+  Dit dit;
+  BatchLoader loader;
+  std::vector<at::Tensor> gradients;  // of its last part
+  at::Tensor loss;                    // of the same, by its share of the batch
+};
+
+// Those on this device share their memory with the state's.
+std::vector<at::Tensor> weights_on(const TrainState& state, torch::Device device) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> weights;
+  for (const at::Tensor& weight : state.raw) {
+    weights.push_back(weight.to(device));
+    weights.back().set_requires_grad(true);
+  }
+  return weights;
+}
+
 struct Trainer::Impl {
   Impl(const ModelSpec& model_spec, const TrainSpec& train_spec, TrainingSet training_set,
-       TrainState train_state, torch::Device on)
+       TrainState train_state, const Devices& devices)
       : model(model_spec),
         train(train_spec),
         set(std::move(training_set)),
-        loader(set, model_spec, train_spec, /*pinned=*/on.is_cuda()),
         state(std::move(train_state)),
-        dit(model_spec, state.raw, on, make_kernels(train_spec.kernels, on, model_spec),
-            train_spec.gradient_checkpointing),
-        device(diffusion::device_name(on)),
-        fingerprint(engine_fingerprint(on, dit.kernels().fingerprint(), train_spec)),
-        snapshots(snapshot_device(on)) {
-    for (at::Tensor& weight : state.raw) weight.set_requires_grad(true);  // shared with `dit`
+        ranks(devices.size()),
+        device(diffusion::device_name(devices[0])),
+        snapshots({.wait = [this] { wait(); }, .pin = snapshot_device(devices[0]).pin}) {
+    for (std::size_t rank = 0; rank < devices.size(); ++rank) {
+      const torch::Device on = devices[rank];
+      replicas.push_back(
+          {.dit = {model, weights_on(state, on), on, make_kernels(train.kernels, on, model),
+                   train.gradient_checkpointing},
+           .loader = {set, model, train, /*pinned=*/on.is_cuda(), static_cast<std::uint32_t>(rank),
+                      static_cast<std::uint32_t>(devices.size())},
+           .gradients = {},
+           .loss = {}});
+    }
+    say_fingerprint();
   }
 
   StepMetrics step();
   // Half as many samples at a time. False: there is one already.
   bool step_back();
-  at::Tensor loss_of(const Batch& batch) const;
+  void say_fingerprint();
+  at::Tensor loss_of(const Dit& dit, const Batch& batch) const;
+  void differentiate_part(Replica& replica, std::uint32_t first, std::uint32_t rows);
   // The mean loss of the step's batch; writes the gradients of it.
   at::Tensor differentiate(std::vector<at::Tensor>& gradients);
+  // Every replica gets the weights that others have updated.
+  void spread_weights();
+  void wait() const {
+    for (const Replica& replica : replicas) wait_for(replica.dit.device());
+  }
 
   ModelSpec model;
   TrainSpec train;
   TrainingSet set;
-  BatchLoader loader;
   TrainState state;
-  Dit dit;
+  std::deque<Replica> replicas;  // by rank
+  Ranks ranks;
   std::string device, fingerprint;
   SnapshotWriter snapshots;
   std::optional<std::string> bad_loss;
 };
 
-at::Tensor Trainer::Impl::loss_of(const Batch& batch) const {
+at::Tensor Trainer::Impl::loss_of(const Dit& dit, const Batch& batch) const {
   const torch::Device on = dit.device();
   const Autocast autocast(on, train.precision == "bf16");
   const auto there = [&](const at::Tensor& tensor) {
@@ -76,36 +111,85 @@ at::Tensor Trainer::Impl::loss_of(const Batch& batch) const {
 
 // A part counts by its share of the batch. The whole batch at once has no
 // share: its numbers are of no sum.
+void Trainer::Impl::differentiate_part(Replica& replica, std::uint32_t first, std::uint32_t rows) {
+  const std::uint32_t count = std::min(rows, train.batch_size - first);
+  const Batch batch =
+      in_phase(Phase::kData, [&] { return replica.loader.take(state.step, first, rows); });
+  replica.loss = in_phase(Phase::kForward, [&] {
+    const at::Tensor whole = loss_of(replica.dit, batch);
+    return count < train.batch_size ? whole * (static_cast<double>(count) / train.batch_size)
+                                    : whole;
+  });
+  in_phase(Phase::kBackward, [&] {
+    replica.gradients = torch::autograd::grad({replica.loss}, replica.dit.weights());
+  });
+}
+
+// The replicas take turns at the parts of the batch. Each rank adds its slice
+// of their gradients in the order of the parts. So the number of ranks changes
+// no bit.
 at::Tensor Trainer::Impl::differentiate(std::vector<at::Tensor>& gradients) {
   const std::uint32_t rows = rows_at_a_time(train);
+  gradients.resize(state.raw.size());
   at::Tensor mean;
-  for (std::uint32_t first = 0; first < train.batch_size; first += rows) {
-    const std::uint32_t count = std::min(rows, train.batch_size - first);
-    const Batch batch =
-        in_phase(Phase::kData, [&] { return loader.take(state.step, first, rows); });
-    const at::Tensor loss = in_phase(Phase::kForward, [&] {
-      const at::Tensor whole = loss_of(batch);
-      return count < train.batch_size ? whole * (static_cast<double>(count) / train.batch_size)
-                                      : whole;
+  for (std::uint32_t first = 0; first < train.batch_size;) {
+    const std::uint32_t parts = std::min<std::uint32_t>(
+        static_cast<std::uint32_t>(ranks.count()), (train.batch_size - first + rows - 1) / rows);
+    ranks.run([&](std::size_t rank) {
+      if (rank >= parts) return;
+      const c10::DeviceGuard guard(replicas[rank].dit.device());
+      differentiate_part(replicas[rank], first + static_cast<std::uint32_t>(rank) * rows, rows);
     });
-    in_phase(Phase::kBackward, [&] {
-      std::vector<at::Tensor> found = torch::autograd::grad({loss}, state.raw);
-      if (first == 0) {
-        gradients = std::move(found);
-      } else {
-        at::_foreach_add_(gradients, found);
+    ranks.run([&](std::size_t rank) {
+      const at::NoGradGuard no_grad;
+      const StateSlice& slice = state.slices[rank];
+      if (slice.first == slice.last) return;
+      const c10::DeviceGuard guard(slice.device);
+      for (std::uint32_t part = 0; part < parts; ++part) {
+        std::vector<at::Tensor> found = slice.of(replicas[part].gradients);
+        for (at::Tensor& each : found) each = each.to(slice.device);
+        if (first == 0 && part == 0) {
+          std::ranges::move(found, gradients.begin() + static_cast<std::ptrdiff_t>(slice.first));
+        } else {
+          at::_foreach_add_(slice.of(gradients), found);
+        }
       }
     });
-    mean = first == 0 ? loss.detach() : mean + loss.detach();
+    for (std::uint32_t part = 0; part < parts; ++part) {
+      Replica& replica = replicas[part];
+      const at::Tensor loss = replica.loss.detach().to(replicas[0].dit.device());
+      mean = mean.defined() ? mean + loss : loss;
+      replica.gradients.clear();
+      replica.loss.reset();
+    }
+    first += parts * rows;
   }
   return mean;
+}
+
+void Trainer::Impl::spread_weights() {
+  ranks.run([&](std::size_t rank) {
+    const at::NoGradGuard no_grad;
+    Replica& replica = replicas[rank];
+    const c10::DeviceGuard guard(replica.dit.device());
+    for (std::size_t i = 0; i < state.raw.size(); ++i) {
+      at::Tensor& weight = replica.dit.weights()[i];
+      if (!weight.is_same(state.raw[i]) && weight.data_ptr() != state.raw[i].data_ptr())
+        weight.copy_(state.raw[i], /*non_blocking=*/true);
+    }
+  });
+}
+
+void Trainer::Impl::say_fingerprint() {
+  const Dit& dit = replicas[0].dit;
+  fingerprint = engine_fingerprint(dit.device(), dit.kernels().fingerprint(), train);
 }
 
 bool Trainer::Impl::step_back() {
   const std::uint32_t rows = rows_at_a_time(train);
   if (rows == 1) return false;
   train.micro_batch = (rows + 1) / 2;
-  fingerprint = engine_fingerprint(dit.device(), dit.kernels().fingerprint(), train);
+  say_fingerprint();
   log_warning("out of memory: the batch goes on in smaller parts",
               {{"samples_at_a_time", train.micro_batch}, {"before", rows}, {"step", state.step}});
   return true;
@@ -120,14 +204,16 @@ StepMetrics Trainer::Impl::step() {
   while (state.step == begun) {
     try {
       loss = differentiate(gradients);
-      metrics.gradient_norm =
-          in_phase(Phase::kOptimiser, [&] { return apply_gradients(state, gradients, train); });
+      metrics.gradient_norm = in_phase(
+          Phase::kOptimiser, [&] { return apply_gradients(state, gradients, train, ranks); });
     } catch (const std::exception& error) {
       gradients.clear();
+      for (Replica& replica : replicas) replica.gradients.clear();
       // Never from half an update.
       if (state.step > begun || !is_out_of_memory(error) || !step_back()) throw;
     }
   }
+  spread_weights();
   metrics.step = state.step;
   metrics.loss = loss.item<double>();
   if (!std::isfinite(metrics.loss) && !bad_loss) bad_loss = text("the loss of step ", state.step);
@@ -149,7 +235,12 @@ Result<Trainer> Trainer::make(const ModelSpec& model, const TrainSpec& train,
   };
   return guarded([&]() -> Result<Trainer> {
     begin("opening the device");
-    ASSIGN_OR_RETURN(const torch::Device device, open_device(train.device, train.threads));
+    Devices devices;
+    for (std::uint32_t rank = 0; rank < train.cards; ++rank) {
+      const int index = train.device < 0 ? -1 : train.device + static_cast<int>(rank);
+      ASSIGN_OR_RETURN(const torch::Device device, open_device(index, train.threads));
+      devices.push_back(device);
+    }
     begin("reading the shards");
     std::vector<std::string> shards;
     std::optional<storage::Safetensors> initial;
@@ -171,14 +262,20 @@ Result<Trainer> Trainer::make(const ModelSpec& model, const TrainSpec& train,
     TrainState state;
     if (checkpoint == nullptr && initial) {
       ASSIGN_OR_RETURN(std::vector<at::Tensor> weights, exported_weights(*initial, model));
-      state = state_of(std::move(weights), train, device);
+      state = state_of(std::move(weights), train, devices);
     } else if (checkpoint == nullptr) {
-      state = initial_state(model, train, device);
+      state = initial_state(model, train, devices);
     } else {
-      ASSIGN_OR_RETURN(state, load_state(*checkpoint, model, train, device));
+      ASSIGN_OR_RETURN(state, load_state(*checkpoint, model, train, devices));
     }
     if (train.weight_norm) hold_rows(state, model);
-    return Trainer(std::make_unique<Impl>(model, train, std::move(set), std::move(state), device));
+    TrainSpec parted = train;
+    if (train.cards > 1) {
+      const std::uint32_t share = (train.batch_size + train.cards - 1) / train.cards;
+      parted.micro_batch = std::min(rows_at_a_time(train), share);
+    }
+    return Trainer(
+        std::make_unique<Impl>(model, parted, std::move(set), std::move(state), devices));
   });
 }
 
@@ -209,7 +306,7 @@ Result<std::optional<std::string>> Trainer::non_finite() {
   });
 }
 
-void Trainer::wait() const { wait_for(impl_->dit.device()); }
+void Trainer::wait() const { impl_->wait(); }
 
 Result<std::uint64_t> Trainer::write_snapshot(int descriptor) const {
   return guarded([&]() -> Result<std::uint64_t> {
@@ -226,7 +323,7 @@ Result<void> Trainer::write_checkpoint(const std::string& path) const {
     return write_snapshot_file(
         path, snapshot_tensors(impl_->state, impl_->model),
         snapshot_metadata(impl_->state, impl_->model, impl_->train, impl_->fingerprint),
-        {.wait = snapshot_device(impl_->dit.device()).wait, .pin = {}});
+        {.wait = [this] { wait(); }, .pin = {}});
   });
 }
 

@@ -23,16 +23,38 @@ at::ScalarType kept_in(StateForm form) {
   return form == StateForm::kLean ? at::kBFloat16 : at::kFloat;
 }
 
-void move_to(Tensors& tensors, torch::Device device, at::ScalarType type) {
-  for (at::Tensor& tensor : tensors) tensor = tensor.to(device, type);
+// Consecutive tensors, about as many numbers for each rank.
+std::vector<StateSlice> slices_of(const Tensors& weights, const Devices& devices) {
+  std::int64_t all = 0, before = 0;
+  for (const at::Tensor& weight : weights) all += weight.numel();
+  const auto ranks = static_cast<std::int64_t>(devices.size());
+  std::vector<StateSlice> slices;
+  std::size_t i = 0;
+  for (std::int64_t rank = 0; rank < ranks; ++rank) {
+    StateSlice& slice =
+        slices.emplace_back(i, i, devices[static_cast<std::size_t>(rank)], std::nullopt);
+    for (; i < weights.size() && (before < all * (rank + 1) / ranks || rank + 1 == ranks); ++i)
+      before += weights[i].numel();
+    slice.last = i;
+  }
+  return slices;
+}
+
+void move_to(Tensors& tensors, const std::vector<StateSlice>& slices, at::ScalarType type) {
+  for (const StateSlice& slice : slices) {
+    for (std::size_t i = slice.first; i < slice.last; ++i)
+      tensors[i] = tensors[i].to(slice.device, type);
+  }
 }
 
 void take_scratch(TrainState& state, StateForm form) {
   if (form != StateForm::kLean) return;
-  std::int64_t largest = 0;
-  for (const at::Tensor& weight : state.raw) largest = std::max(largest, weight.numel());
-  const torch::Device device = state.raw[0].device();
-  state.lean.emplace(device, largest, /*by_operators=*/!device.is_cpu());
+  for (StateSlice& slice : state.slices) {
+    std::int64_t largest = 0;
+    for (const at::Tensor& weight : slice.of(state.raw))
+      largest = std::max(largest, weight.numel());
+    slice.lean.emplace(slice.device, largest, /*by_operators=*/!slice.device.is_cpu());
+  }
 }
 
 constexpr std::pair<const char*, std::uint32_t ModelSpec::*> kShape[] = {
@@ -68,23 +90,19 @@ Result<Number> number_of(const std::map<std::string, std::string>& metadata, con
   return fail(ErrorCode::kCorrupt, text("the checkpoint does not say its ", key));
 }
 
-at::Tensor global_norm(const Tensors& tensors) {
-  return at::linalg_vector_norm(at::stack(at::_foreach_norm(tensors)), 2);
-}
-
-// What one step goes by.
+// What one step goes by, on the device of a slice.
 struct Rates {
   at::Tensor count;  // [] fp32: steps with this one
   double learning_rate, weight_decay, ema_decay;
 };
 
-void adamw(Tensors& raw, const Tensors& gradients, Tensors& m, Tensors& v, const Rates& rates) {
+void adamw(Tensors raw, const Tensors& gradients, Tensors m, Tensors v, const Rates& rates) {
   const Tensors counts(raw.size(), rates.count);
   at::_fused_adamw_(raw, gradients, m, v, {}, counts, rates.learning_rate, kBeta1, kBeta2,
                     rates.weight_decay, kEpsilon, /*amsgrad=*/false, /*maximize=*/false);
 }
 
-void average(Tensors& ema, const Tensors& raw, const Rates& rates) {
+void average(const Tensors& ema, const Tensors& raw, const Rates& rates) {
   at::_foreach_lerp_(ema, raw, 1 - rates.ema_decay);
 }
 
@@ -98,18 +116,20 @@ void back_to_length(TrainState& state, std::size_t i) {
   state.raw[i].mul_(rows.factor);
 }
 
-void update(TrainState& state, const Tensors& gradients, const Rates& rates) {
-  adamw(state.raw, gradients, state.m, state.v, rates);
-  for (std::size_t i = 0; i < state.held.size(); ++i) back_to_length(state, i);
-  average(state.ema, state.raw, rates);
+void update(TrainState& state, const StateSlice& slice, const Tensors& gradients,
+            const Rates& rates) {
+  const Tensors raw = slice.of(state.raw);
+  adamw(raw, slice.of(gradients), slice.of(state.m), slice.of(state.v), rates);
+  for (std::size_t i = slice.first; i < slice.last; ++i) back_to_length(state, i);
+  average(slice.of(state.ema), raw, rates);
 }
 
 // The same, a slice at a time through the scratch: widened, changed, rounded.
 // REQUIRES: contiguous gradients.
-void update_lean(TrainState& state, const Tensors& gradients, const TrainSpec& train,
-                 std::uint64_t step, const Rates& rates) {
-  LeanScratch& scratch = *state.lean;
-  for (std::size_t i = 0; i < state.raw.size(); ++i) {
+void update_lean(TrainState& state, StateSlice& slice, const Tensors& gradients,
+                 const TrainSpec& train, std::uint64_t step, const Rates& rates) {
+  LeanScratch& scratch = *slice.lean;
+  for (std::size_t i = slice.first; i < slice.last; ++i) {
     Stream draws({.seed = train.seed,
                   .expert = train.expert,
                   .attempt = train.attempt,
@@ -139,8 +159,7 @@ void update_lean(TrainState& state, const Tensors& gradients, const TrainSpec& t
       }
     };
     in_slices(0, 2, [&](auto& exact, const auto& part) {
-      Tensors raw{part(state.raw[i])};
-      adamw(raw, {part(gradients[i])}, exact[0], exact[1], rates);
+      adamw({part(state.raw[i])}, {part(gradients[i])}, exact[0], exact[1], rates);
     });
     back_to_length(state, i);
     in_slices(2, 3, [&](auto& exact, const auto& part) {
@@ -151,14 +170,15 @@ void update_lean(TrainState& state, const Tensors& gradients, const TrainSpec& t
 
 }  // namespace
 
-TrainState initial_state(const ModelSpec& model, const TrainSpec& train, torch::Device device) {
-  return state_of(initial_weights(model, train.seed, train.expert, train.attempt), train, device);
+TrainState initial_state(const ModelSpec& model, const TrainSpec& train, const Devices& devices) {
+  return state_of(initial_weights(model, train.seed, train.expert, train.attempt), train, devices);
 }
 
-TrainState state_of(Tensors weights, const TrainSpec& train, torch::Device device) {
+TrainState state_of(Tensors weights, const TrainSpec& train, const Devices& devices) {
   TrainState state;
   state.raw = std::move(weights);
-  move_to(state.raw, device, at::kFloat);
+  state.slices = slices_of(state.raw, devices);
+  move_to(state.raw, state.slices, at::kFloat);
   const at::ScalarType kept = kept_in(train.state);
   for (const at::Tensor& weight : state.raw) {
     state.ema.push_back(weight.to(kept, /*non_blocking=*/false, /*copy=*/true));
@@ -170,16 +190,17 @@ TrainState state_of(Tensors weights, const TrainSpec& train, torch::Device devic
 }
 
 Result<TrainState> load_state(const storage::Safetensors& checkpoint, const ModelSpec& model,
-                              const TrainSpec& train, torch::Device device) {
+                              const TrainSpec& train, const Devices& devices) {
   const auto& metadata = checkpoint.header().metadata;
   TRY(check_identity(metadata, model, train));
   TrainState state;
   ASSIGN_OR_RETURN(state.step, number_of<std::uint64_t>(metadata, "step"));
   for (const auto& [prefix, tensors] :
-       {std::pair{"ema/", &state.ema}, std::pair{"raw/", &state.raw}, std::pair{"m/", &state.m},
+       {std::pair{"raw/", &state.raw}, std::pair{"ema/", &state.ema}, std::pair{"m/", &state.m},
         std::pair{"v/", &state.v}}) {
     ASSIGN_OR_RETURN(*tensors, load_weights(checkpoint, prefix, model));
-    move_to(*tensors, device, tensors == &state.raw ? at::kFloat : kept_in(train.state));
+    if (state.slices.empty()) state.slices = slices_of(*tensors, devices);
+    move_to(*tensors, state.slices, tensors == &state.raw ? at::kFloat : kept_in(train.state));
   }
   take_scratch(state, train.state);
   return state;
@@ -212,7 +233,7 @@ std::vector<SnapshotTensor> snapshot_tensors(const TrainState& state, const Mode
   std::vector<SnapshotTensor> tensors;
   std::array parts{std::pair{"ema/", &state.ema}, std::pair{"raw/", &state.raw},
                    std::pair{"m/", &state.m}, std::pair{"v/", &state.v}};
-  if (state.lean)
+  if (state.is_lean())
     std::swap(parts[0], parts[1]);  // so that every number stands at a multiple of its size
   for (const auto& [prefix, values] : parts) {
     for (std::size_t i = 0; i < shapes.size(); ++i) {
@@ -247,7 +268,11 @@ namespace {
 bool all_finite(const TrainState& state) {
   Tensors largest;
   for (const Tensors* tensors : {&state.raw, &state.m, &state.v, &state.ema}) {
-    largest.push_back(at::stack(at::_foreach_norm(*tensors, INFINITY)).to(at::kFloat));
+    for (const StateSlice& slice : state.slices) {
+      if (slice.first == slice.last) continue;
+      largest.push_back(at::stack(at::_foreach_norm(slice.of(*tensors), INFINITY))
+                            .to(state.slices[0].device, at::kFloat));
+    }
   }
   return at::cat(largest).isfinite().all().item<bool>();
 }
@@ -266,26 +291,45 @@ std::optional<std::string> first_non_finite(const TrainState& state, const Model
   return std::nullopt;
 }
 
-double apply_gradients(TrainState& state, Tensors& gradients, const TrainSpec& train) {
+double apply_gradients(TrainState& state, Tensors& gradients, const TrainSpec& train,
+                       Ranks& ranks) {
   const at::NoGradGuard no_grad;
-  const at::Tensor norm = global_norm(gradients);
-  if (train.clip > 0)
-    at::_foreach_mul_(gradients, at::clamp_max(train.clip / (norm + kClipEpsilon), 1.0));
-  if (state.lean) {
-    for (at::Tensor& gradient : gradients) gradient = gradient.contiguous();
-  }
   const std::uint64_t step = state.step;
-  const Rates rates{.count = at::full({}, static_cast<double>(step + 1),
-                                      state.raw[0].options().requires_grad(false)),
-                    .learning_rate = learning_rate_at(train, step),
-                    .weight_decay = train.weight_decay,
-                    .ema_decay = ema_decay_at(train, step)};
+  const auto in_slices = [&](const auto& work) {
+    ranks.run([&](std::size_t rank) {
+      const at::NoGradGuard no_grad_here;
+      StateSlice& slice = state.slices[rank];
+      const c10::DeviceGuard guard(slice.device);
+      if (slice.first < slice.last) work(rank, slice);
+    });
+  };
+  Tensors norms(state.slices.size());
+  in_slices([&](std::size_t rank, const StateSlice& slice) {
+    norms[rank] = at::stack(at::_foreach_norm(slice.of(gradients)));
+  });
+  std::erase_if(norms, [](const at::Tensor& each) { return !each.defined(); });
+  for (at::Tensor& each : norms) each = each.to(state.slices[0].device);
+  const at::Tensor norm = at::linalg_vector_norm(at::cat(norms), 2);
+  at::Tensor factor;
+  if (train.clip > 0) factor = at::clamp_max(train.clip / (norm + kClipEpsilon), 1.0);
+  std::vector<Rates> rates(
+      state.slices.size(),
+      {{}, learning_rate_at(train, step), train.weight_decay, ema_decay_at(train, step)});
+  in_slices([&](std::size_t rank, const StateSlice& slice) {
+    if (factor.defined()) at::_foreach_mul_(slice.of(gradients), factor.to(slice.device));
+    for (std::size_t i = slice.first; i < slice.last && slice.lean; ++i)
+      gradients[i] = gradients[i].contiguous();
+    rates[rank].count = at::full({}, static_cast<double>(step + 1),
+                                 state.raw[slice.first].options().requires_grad(false));
+  });
   ++state.step;
-  if (state.lean) {
-    update_lean(state, gradients, train, step, rates);
-  } else {
-    update(state, gradients, rates);
-  }
+  in_slices([&](std::size_t rank, StateSlice& slice) {
+    if (slice.lean) {
+      update_lean(state, slice, gradients, train, step, rates[rank]);
+    } else {
+      update(state, slice, gradients, rates[rank]);
+    }
+  });
   return norm.item<double>();
 }
 

@@ -464,8 +464,8 @@ TEST_F(TrainTest, ASnapshotOfACardWaitsOnceAndHasTheBytesOfTheCpus) {
   for (const StateForm form : {StateForm::kFull, StateForm::kLean}) {
     TrainSpec train = tiny_training();
     train.state = form;
-    const TrainState here = initial_state(model_, train, torch::kCPU);
-    const TrainState there = initial_state(model_, train, PretendedCard::device());
+    const TrainState here = initial_state(model_, train, {torch::kCPU});
+    const TrainState there = initial_state(model_, train, {PretendedCard::device()});
     int pins = 0;
     SnapshotDevice device = snapshot_device(PretendedCard::device());
     device.pin = [&](void* begin, std::uint64_t) {
@@ -504,7 +504,7 @@ TEST_F(TrainTest, ACardIsAskedOnceWhetherItsNumbersAreFinite) {
   for (const StateForm form : {StateForm::kFull, StateForm::kLean}) {
     TrainSpec train = tiny_training();
     train.state = form;
-    TrainState state = initial_state(model_, train, PretendedCard::device());
+    TrainState state = initial_state(model_, train, {PretendedCard::device()});
     PretendedCard::forget();
     EXPECT_EQ(first_non_finite(state, model_), std::nullopt);
     EXPECT_EQ(PretendedCard::counts().numbers_read, 1);
@@ -518,7 +518,7 @@ TEST_F(TrainTest, ACardIsAskedOnceWhetherItsNumbersAreFinite) {
 }
 
 TEST_F(TrainTest, OneBadWeightIsNamed) {
-  TrainState state = initial_state(model_, tiny_training(), torch::kCPU);
+  TrainState state = initial_state(model_, tiny_training(), {torch::kCPU});
   EXPECT_EQ(first_non_finite(state, model_), std::nullopt);
   state.m.back()[0] = INFINITY;
   EXPECT_EQ(first_non_finite(state, model_), "m/proj_out_2.bias");

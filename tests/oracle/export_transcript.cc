@@ -68,7 +68,7 @@ std::string write_checkpoint(const std::string& path, const ModelSpec& model,
                              std::uint32_t expert) {
   TrainSpec train;
   train.expert = expert;
-  TrainState state = initial_state(model, train, torch::kCPU);
+  TrainState state = initial_state(model, train, {torch::kCPU});
   for (std::size_t i = 0; i < state.raw.size(); ++i) {
     const double pace = 0.7 + 0.01 * static_cast<double>(i) + 0.1 * expert;
     const at::Tensor ramp = at::sin(at::arange(state.raw[i].numel(), at::kFloat) * pace);

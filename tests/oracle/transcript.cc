@@ -102,7 +102,7 @@ std::string write_start(const std::string& folder, const std::string& shard) {
   Trainer trainer = must(Trainer::create(model_spec(), train_spec(), {shard}));
   must(trainer.write_checkpoint(path));
   const auto file = must(storage::Safetensors::open(path));
-  TrainState state = must(load_state(file, model_spec(), train_spec(), torch::kCPU));
+  TrainState state = must(load_state(file, model_spec(), train_spec(), {torch::kCPU}));
   for (std::size_t i = 0; i < state.raw.size(); ++i) {
     auto ramp = at::sin(at::arange(state.raw[i].numel(), at::kFloat) *
                         (0.7 + 0.01 * static_cast<double>(i)));
