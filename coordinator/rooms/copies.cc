@@ -157,8 +157,11 @@ void Copies::place() {
       } else if (!expert.head().empty()) {
         view.source = NodeId(expert.record->checkpoints(0).node());
       }
-      view.current = expert.copies->places;
-      if (expert.copies->spare) view.current.push_back(*expert.copies->spare);
+      // Before there is anything to hold, nodes that join later get a share.
+      if (expert.has_head() || expert.commit->pending) {
+        view.current = expert.copies->places;
+        if (expert.copies->spare) view.current.push_back(*expert.copies->spare);
+      }
       for (const auto& [node, until] : expert.copies->stalled) view.avoid.insert(node);
     }
   }

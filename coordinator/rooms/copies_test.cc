@@ -75,6 +75,25 @@ TEST_F(Copies, ACommitWaitsUntilEachPlaceHasReportedForItself) {
   EXPECT_THAT(harness.events("committed").at(0).reason(), HasSubstr("in 3 places"));
 }
 
+TEST_F(Copies, ANodeThatJoinsBeforeTheFirstCommitHoldsItsShare) {
+  ada = harness.join("ada", 2, "rack-a");
+  pb::RunSpec spec = testing::run_spec("fashion");
+  spec.set_copies(2);
+  harness.add_dataset("data", 2);
+  harness.create_run(spec);
+  Who bob = harness.join("bob", 1, "rack-b");
+  Who cid = harness.join("cid", 1, "rack-c");
+  const pb::Assignment told = harness.assignment(ada);
+  for (const pb::SlotAssignment& each : told.slots())
+    EXPECT_EQ(harness.send_commit(ada, testing::next_commit(each, 10)).status(),
+              pb::COMMIT_FETCHING);
+  EXPECT_EQ(harness.assignment(bob).replicas_size(), 1);
+  EXPECT_EQ(harness.assignment(cid).replicas_size(), 1);
+  Who dot = harness.join("dot", 1, "rack-d");
+  live(seconds(2), {&ada, &bob, &cid, &dot});
+  EXPECT_EQ(harness.assignment(dot).replicas_size(), 0) << "what is held stays where it is";
+}
+
 TEST_F(Copies, NodesOfOneHostAreOnePlaceAndTheCommittersHostIsNone) {
   begin(3);
   Who mate = harness.join("mate", 1, "rack-a");

@@ -20,7 +20,7 @@ struct SpotCosts {
   Duration store = std::chrono::seconds(6);  // a snapshot, on the node's disk
   // The coordinator's answer to a commit: the checkpoint goes there, and from
   // there to the node that holds the copy.
-  Duration to_coordinator = std::chrono::milliseconds(4000);
+  Duration to_coordinator = std::chrono::milliseconds(4300);
   Duration to_node = std::chrono::milliseconds(3500);
   // An expert's shards are two files. With the checkpoint, and the start of the
   // engine, they are the 20 s of a cold start.
