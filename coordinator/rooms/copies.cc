@@ -255,7 +255,9 @@ void Copies::excuse(Duration lag) {
 }
 
 void Copies::tick() {
-  if (now.boot >= next_placing_) place();
+  // Else who stands by for a lost node would be forgotten before the schedule
+  // asks for it.
+  if (now.boot >= next_placing_ && !context.must_reschedule) place();
   recount_ = recount_ || std::ranges::any_of(roster_.all(), [&](const auto& node) {
                return !node.second.leases->empty() && waits_no_more(node.second);
              });

@@ -298,6 +298,18 @@ TEST_F(Copies, OneThatStandsByHasTheShardsToo) {
   EXPECT_FALSE(harness.core().may_read(cid.id, shard));
 }
 
+TEST_F(Copies, OneThatStandsByTakesOverBeforeItHasTheLastCheckpoint) {
+  begin(1);
+  Who bob = harness.join("bob", 1, "rack-b");
+  ASSERT_EQ(commit_here().status(), pb::COMMIT_ACCEPTED);
+  Who cid = harness.join("cid"), dot = harness.join("dot"), eve = harness.join("eve");
+  ASSERT_EQ(harness.assignment(bob).replicas_size(), 1);
+  harness.step(Closed{ada.connection});
+  live(seconds(3), {&bob, &cid, &dot, &eve});
+  EXPECT_EQ(harness.assignment(bob).slots_size(), 1);
+  EXPECT_THAT(harness.events("granted").back().reason(), HasSubstr("which stands by for it"));
+}
+
 // Told by a person to give its work back, it has all the time it needs.
 TEST_F(Copies, OfANodeThatMerelyGivesWayAreWaitedFor) {
   begin(2);
