@@ -157,8 +157,11 @@ void Copies::place() {
       } else if (!expert.head().empty()) {
         view.source = NodeId(expert.record->checkpoints(0).node());
       }
-      view.current = expert.copies->places;
-      if (expert.copies->spare) view.current.push_back(*expert.copies->spare);
+      // Before there is anything to hold, nodes that join later get a share.
+      if (expert.has_head() || expert.commit->pending) {
+        view.current = expert.copies->places;
+        if (expert.copies->spare) view.current.push_back(*expert.copies->spare);
+      }
       for (const auto& [node, until] : expert.copies->stalled) view.avoid.insert(node);
     }
   }
@@ -252,7 +255,9 @@ void Copies::excuse(Duration lag) {
 }
 
 void Copies::tick() {
-  if (now.boot >= next_placing_) place();
+  // Else who stands by for a lost node would be forgotten before the schedule
+  // asks for it.
+  if (now.boot >= next_placing_ && !context.must_reschedule) place();
   recount_ = recount_ || std::ranges::any_of(roster_.all(), [&](const auto& node) {
                return !node.second.leases->empty() && waits_no_more(node.second);
              });

@@ -75,6 +75,25 @@ TEST_F(Copies, ACommitWaitsUntilEachPlaceHasReportedForItself) {
   EXPECT_THAT(harness.events("committed").at(0).reason(), HasSubstr("in 3 places"));
 }
 
+TEST_F(Copies, ANodeThatJoinsBeforeTheFirstCommitHoldsItsShare) {
+  ada = harness.join("ada", 2, "rack-a");
+  pb::RunSpec spec = testing::run_spec("fashion");
+  spec.set_copies(2);
+  harness.add_dataset("data", 2);
+  harness.create_run(spec);
+  Who bob = harness.join("bob", 1, "rack-b");
+  Who cid = harness.join("cid", 1, "rack-c");
+  const pb::Assignment told = harness.assignment(ada);
+  for (const pb::SlotAssignment& each : told.slots())
+    EXPECT_EQ(harness.send_commit(ada, testing::next_commit(each, 10)).status(),
+              pb::COMMIT_FETCHING);
+  EXPECT_EQ(harness.assignment(bob).replicas_size(), 1);
+  EXPECT_EQ(harness.assignment(cid).replicas_size(), 1);
+  Who dot = harness.join("dot", 1, "rack-d");
+  live(seconds(2), {&ada, &bob, &cid, &dot});
+  EXPECT_EQ(harness.assignment(dot).replicas_size(), 0) << "what is held stays where it is";
+}
+
 TEST_F(Copies, NodesOfOneHostAreOnePlaceAndTheCommittersHostIsNone) {
   begin(3);
   Who mate = harness.join("mate", 1, "rack-a");
@@ -277,6 +296,18 @@ TEST_F(Copies, OneThatStandsByHasTheShardsToo) {
   EXPECT_TRUE(harness.core().may_read(bob.id, shard));
   Who cid = harness.join("cid", 1, "rack-c");
   EXPECT_FALSE(harness.core().may_read(cid.id, shard));
+}
+
+TEST_F(Copies, OneThatStandsByTakesOverBeforeItHasTheLastCheckpoint) {
+  begin(1);
+  Who bob = harness.join("bob", 1, "rack-b");
+  ASSERT_EQ(commit_here().status(), pb::COMMIT_ACCEPTED);
+  Who cid = harness.join("cid"), dot = harness.join("dot"), eve = harness.join("eve");
+  ASSERT_EQ(harness.assignment(bob).replicas_size(), 1);
+  harness.step(Closed{ada.connection});
+  live(seconds(3), {&bob, &cid, &dot, &eve});
+  EXPECT_EQ(harness.assignment(bob).slots_size(), 1);
+  EXPECT_THAT(harness.events("granted").back().reason(), HasSubstr("which stands by for it"));
 }
 
 // Told by a person to give its work back, it has all the time it needs.

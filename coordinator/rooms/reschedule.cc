@@ -173,6 +173,7 @@ SchedulableExpert Leases::view_of(Inputs& inputs, const Run& run, const Expert& 
   if (expert.held()) view.holder = SlotId{expert.holder(), expert.record->lease().slot()};
   view.reserved = expert.lease->reserved;
   view.warm = warm_for(expert);
+  view.stands_by = expert.copies->stands_by;
   for (const auto& [node, avoided] : expert.lease->avoid) {
     const Node* known = roster_.find(node);
     if (known != nullptr && known->record->incarnation() == avoided.incarnation)

@@ -222,16 +222,19 @@ class Planner {
         order.slots.begin() + static_cast<std::ptrdiff_t>(order.taken), order.slots.end(),
         [&](std::size_t s) { return slots_[s].is_free() && fits(e, s); });
     if (found == order.slots.end()) return kNone;
-    std::size_t best = *found;
-    for (const NodeId& node : experts_[e].warm) {
+    const auto as_fast_of = [&](const NodeId& node) {
       const auto known = slots_of_.find(node);
-      if (known == slots_of_.end()) continue;
-      for (const std::size_t s : known->second) {
-        if (slots_[s].is_free() && fits(e, s) && level(speed(e, s)) == level(speed(e, best)))
-          return s;
-      }
+      if (known == slots_of_.end()) return kNone;
+      const auto its = std::ranges::find_if(known->second, [&](std::size_t s) {
+        return slots_[s].is_free() && fits(e, s) && level(speed(e, s)) == level(speed(e, *found));
+      });
+      return its == known->second.end() ? kNone : *its;
+    };
+    for (const NodeId& node : experts_[e].warm) {
+      if (const std::size_t s = as_fast_of(node); s != kNone) return s;
     }
-    return best;
+    const std::size_t s = experts_[e].stands_by ? as_fast_of(*experts_[e].stands_by) : kNone;
+    return s == kNone ? *found : s;
   }
 
   void grant(std::size_t e, std::size_t s, const char* why) {
@@ -267,6 +270,7 @@ class Planner {
       } else {
         grant(e, s,
               experts_[e].warm.contains(slots_[s].node->id) ? "which holds its checkpoint"
+              : experts_[e].stands_by == slots_[s].node->id ? "which stands by for it"
                                                             : "the best free slot");
       }
     }

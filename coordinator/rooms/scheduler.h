@@ -13,7 +13,8 @@
 // A lease never moves at once: its holder gives it back at its next commit. The
 // slot that it moves to stays reserved meanwhile. Measurements vary by a tenth,
 // so speeds that differ by less count as equal. Of equal slots one that has the
-// expert's files comes first, then the one with the least memory, then by id.
+// expert's files comes first, then one that fetches them ahead. The others
+// follow by memory, the least first, then by id.
 #pragma once
 
 #include <cstdint>
@@ -59,9 +60,10 @@ struct SchedulableExpert {
   double move_seconds = 0;     // from a grant to training, on a slot that lacks its files
   double warm_seconds = 0;     // the same on a slot that has them
   std::optional<SlotId> holder;
-  std::optional<SlotId> reserved;  // the slot that an earlier schedule chose for it
-  std::set<NodeId> warm;           // have its files: it starts from their own disks
-  std::set<NodeId> avoid;          // gave it up recently
+  std::optional<SlotId> reserved;   // the slot that an earlier schedule chose for it
+  std::set<NodeId> warm;            // have its files: it starts from their own disks
+  std::optional<NodeId> stands_by;  // fetches its files ahead, and may lack the last ones
+  std::set<NodeId> avoid;           // gave it up recently
 };
 
 struct SchedulableSlot {

@@ -135,6 +135,20 @@ TEST(Scheduler, OfEquallyFastSlotsOneWithItsFilesIsTaken) {
   EXPECT_EQ(schedule({copied}, {node("a"), node("b")}, {2, 1}).grants[0].slot.node, NodeId("a"));
 }
 
+TEST(Scheduler, OneThatStandsByComesAfterOneWithTheFiles) {
+  SchedulableExpert watched = expert(0, 10);
+  watched.stands_by = NodeId("b");
+  const std::vector<SchedulableNode> nodes = {node("a"), node("b"), node("c")};
+  const Grant granted = schedule({watched}, nodes).grants.at(0);
+  EXPECT_EQ(granted.slot.node, NodeId("b"));
+  EXPECT_THAT(granted.reason, HasSubstr("which stands by for it"));
+  watched.warm = {NodeId("c")};
+  EXPECT_EQ(schedule({watched}, nodes).grants.at(0).slot.node, NodeId("c"));
+  watched.stands_by = NodeId("gone");
+  watched.warm.clear();
+  EXPECT_EQ(schedule({watched}, nodes).grants.at(0).slot.node, NodeId("a"));
+}
+
 TEST(Scheduler, SpreadsOverNodesBeforeItFillsOne) {
   const Schedule plan = schedule({expert(0), expert(1)}, {node("a", 2), node("b", 2)});
   ASSERT_EQ(plan.grants.size(), 2U);

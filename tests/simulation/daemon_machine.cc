@@ -108,6 +108,9 @@ void DaemonMachine::launch() {
       world_,
       Engines::Settings{.name = settings_.name,
                         .step_time = settings_.step_time,
+                        .start_min = settings_.engine_start_min,
+                        .start_max = settings_.engine_start_max,
+                        .exact = settings_.exact_engines,
                         .disk = disk_,
                         .starts = engine_starts_,
                         .wake =
@@ -115,7 +118,8 @@ void DaemonMachine::launch() {
                               inbox_.deliver([this, life = life_] {
                                 if (life == life_) run([] {});
                               });
-                            }},
+                            },
+                        .stores = [this] { worker_->next_takes_longer(settings_.store_time); }},
       Dice(world_.seed, settings_.name, static_cast<std::uint32_t>(life_)));
   worker_ = std::make_unique<TimedWorker>(
       world_.timeline,

@@ -29,6 +29,10 @@ class DaemonMachine final : public Keeper, public Believer {
     std::string host;  // label of the machine
     std::uint32_t slots = 1;
     Duration step_time = milliseconds(100);
+    Duration engine_start_min = milliseconds(300);
+    Duration engine_start_max = milliseconds(900);
+    bool exact_engines = false;  // as FakeEngine::Settings has it
+    Duration store_time{};       // of a snapshot, beside the disk's pace
     Duration drain_limit = seconds(20);
     double drift = 0;
     bool listens = true;         // false: behind NAT, other nodes cannot dial it
@@ -97,6 +101,10 @@ class DaemonMachine final : public Keeper, public Believer {
   bool is_enrolled() const { return enrolled_; }
   std::uint64_t life() const { return life_; }
   std::uint64_t engine_starts() const { return engine_starts_; }
+  // RETURNS: the engine in this slot, if it trains.
+  const FakeEngine* training_in(std::uint32_t slot) const {
+    return engines_ ? engines_->training_in(slot) : nullptr;
+  }
   // Says something in this node's name, as a broken or hostile daemon might.
   void forge(const pb::ControlRequest& request);
   const std::optional<pb::Commit>& last_commit() const { return last_commit_; }

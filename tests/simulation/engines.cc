@@ -116,7 +116,8 @@ void Engines::start(const daemon::StartEngine& order, pb::EngineRequest::Start s
   settings.target = start.train().steps();
   settings.plan = start.plan();
   settings.step_time = settings_.step_time;
-  settings.start_time = dice_.duration(milliseconds(300), milliseconds(900));
+  settings.start_time = dice_.duration(settings_.start_min, settings_.start_max);
+  settings.exact = settings_.exact;
   settings.fingerprint = "simulated engine";
   engines_[order.engine] = std::make_unique<FakeEngine>(
       world_, settings, from,
@@ -137,6 +138,7 @@ void Engines::plan(const daemon::PlanRound& order) {
 
 std::shared_ptr<const daemon::Snapshot> Engines::snapshot(std::uint64_t engine) const {
   const auto found = memories_.find(engine);
+  settings_.stores();
   return found == memories_.end() ? nullptr : std::make_shared<MemorySnapshot>(found->second);
 }
 

@@ -25,9 +25,12 @@ class Engines final : public daemon::Engines {
   struct Settings {
     std::string name;  // of the daemon
     Duration step_time{};
+    Duration start_min{}, start_max{};  // from its start to its first step
+    bool exact = false;                 // as FakeEngine::Settings has it
     const Disk& disk;
-    std::uint64_t& starts;       // of engines, over all lives
-    std::function<void()> wake;  // an engine has said something
+    std::uint64_t& starts;         // of engines, over all lives
+    std::function<void()> wake;    // an engine has said something
+    std::function<void()> stores;  // the next job of the disk stores a snapshot
   };
   Engines(World& world, Settings settings, Dice dice)
       : world_(world), settings_(std::move(settings)), dice_(std::move(dice)) {}

@@ -10,7 +10,8 @@
 namespace skerry::simulation {
 namespace {
 
-constexpr Step kStepsAtOnce = 4;  // steps between two words of progress
+constexpr Step kStepsAtOnce = 4;     // steps between two words of progress
+constexpr Step kStepsUnspoken = 16;  // the same of an exact engine
 
 double loss_at(Step step) { return 1.0 / (1.0 + static_cast<double>(step)); }
 
@@ -55,23 +56,25 @@ void FakeEngine::step() {
     const double steps = left / std::chrono::duration<double>(settings_.step_time).count();
     round_end = std::min(round_end, training_.step + static_cast<Step>(std::max(1.0, steps)));
   }
-  const Step until =
-      snapshot_now_ ? training_.step : std::min(training_.step + kStepsAtOnce, round_end);
+  Step until = snapshot_now_ ? training_.step : std::min(training_.step + kStepsAtOnce, round_end);
+  if (settings_.exact) until = training_.step + 1;
   const Step trained = until - std::min(until, training_.step);
   while (training_.step < until) {
     train_step(training_);
+    ++world_.steps_trained;
     if (is_non_finite(training_, world_.non_finite_one_in, world_.non_finite_steps)) {
       return fail(pb::EngineEvent::FAILURE_NON_FINITE,
                   text("weights are not finite at step ", training_.step));
     }
   }
   if (snapshot_now_ || training_.step >= round_end) return end_round();
+  later(settings_.step_time * std::max<Step>(trained, 1), &FakeEngine::step);
+  if (settings_.exact && stepped_ && training_.step % kStepsUnspoken != 0) return;
   daemon::EngineProgress event{settings_.slot, settings_.engine, {}};
   event.progress.set_step(training_.step);
   event.progress.set_loss(loss_at(training_.step));
   event.progress.set_samples_per_second(10);
   event.progress.set_gradient_norm(1);
-  later(settings_.step_time * std::max<Step>(trained, 1), &FakeEngine::step);
   stepped_ = true;
   say_(event);
 }

@@ -29,6 +29,9 @@ class FakeEngine {
     pb::EngineRequest::RoundPlan plan;
     Duration step_time = milliseconds(100);
     Duration start_time = milliseconds(500);
+    // A step counts once its time has passed. Otherwise some are taken at once,
+    // and their time passes afterwards.
+    bool exact = false;
     std::string fingerprint;
   };
   using Say = std::function<void(daemon::Event)>;  // to the daemon's core

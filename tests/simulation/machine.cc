@@ -190,7 +190,7 @@ void Disk::set_free_bytes(std::uint64_t bytes) {
 // ---- Worker ----
 
 void TimedWorker::run(Job job) {
-  jobs_.push_back(std::move(job));
+  jobs_.push_back({std::move(job), std::exchange(longer_, {})});
   plan();
 }
 
@@ -198,7 +198,7 @@ void TimedWorker::finish() { kill(jobs_.size()); }
 
 void TimedWorker::kill(std::size_t were_done) {
   for (; were_done > 0 && !jobs_.empty(); --were_done) {
-    const Job job = std::move(jobs_.front());
+    const Job job = std::move(jobs_.front().job);
     jobs_.pop_front();
     [[maybe_unused]] const Done done = job();
   }
@@ -213,7 +213,7 @@ void TimedWorker::go_on() {
 void TimedWorker::plan() {
   if (is_planned_ || is_stopped_ || jobs_.empty()) return;
   is_planned_ = true;
-  timeline_.after(takes_(), [this, alive = alive_] {
+  timeline_.after(takes_() + jobs_.front().longer, [this, alive = alive_] {
     if (*alive) due();
   });
 }
@@ -221,7 +221,7 @@ void TimedWorker::plan() {
 void TimedWorker::due() {
   is_planned_ = false;
   if (is_stopped_ || jobs_.empty()) return;
-  const Job job = std::move(jobs_.front());
+  const Job job = std::move(jobs_.front().job);
   jobs_.pop_front();
   const Done done = job();
   plan();

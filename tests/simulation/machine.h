@@ -121,6 +121,8 @@ class TimedWorker final : public Worker {
 
   void run(Job job) override;
   void finish() override;
+  // The job that is given next takes so much longer.
+  void next_takes_longer(Duration time) { longer_ = time; }
   std::size_t waiting() const { return jobs_.size(); }
   // SIGKILL: this many jobs were done, nobody hears of it, the rest never is.
   void kill(std::size_t were_done);
@@ -135,7 +137,12 @@ class TimedWorker final : public Worker {
   Timeline& timeline_;
   std::function<Duration()> takes_;
   std::function<void(const Done&)> finished_;
-  std::deque<Job> jobs_;
+  struct Waiting {
+    Job job;
+    Duration longer{};
+  };
+  std::deque<Waiting> jobs_;
+  Duration longer_{};
   bool is_planned_ = false;
   bool is_stopped_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -143,14 +143,19 @@ void Network::carry(const Weather& weather, bool cut, Duration& last, Deliver de
 
 template <class Deliver>
 bool Network::carry_in_order(const Weather& weather, bool cut, Duration& last,
-                             std::string_view bytes, Deliver deliver) {
+                             std::string_view bytes, Duration takes, Deliver deliver) {
   const bool is_lost =
       cut || dice_.chance(weather.loss) || (brings_chunk(bytes) && dice_.chance(transfers_fail));
   if (is_lost) return is_gossip(bytes);
   last = std::max(timeline_.now() + dice_.duration(weather.delay_min, weather.delay_max), last);
-  if (brings_chunk(bytes)) last += chunk_time;
+  last += takes;
   timeline_.at(last, std::move(deliver));
   return true;
+}
+
+Duration Network::time_of(std::string_view blob_message, bool to_server) const {
+  if (!brings_chunk(blob_message)) return {};
+  return chunk_takes ? chunk_takes(blob_message, to_server) : chunk_time;
 }
 
 void Network::break_stream(std::uint64_t number, bool cut) {
@@ -166,12 +171,13 @@ void Network::send_to_server(const std::string& address, Endpoint endpoint, std:
   Connection& connection = connections_.at(number);
   const Weather& weather = weather_[address];
   const char first = bytes.empty() ? '\0' : bytes.front();
+  const Duration takes = endpoint == Endpoint::kBlob ? time_of(bytes, true) : Duration{};
   auto deliver = [this, number, name = connection.server_name, bytes = std::move(bytes)] {
     deliver_to_server(number, name, bytes);
   };
   if (endpoint != Endpoint::kBlob)
     return carry(weather, weather.to_server_cut, connection.last_to_server, std::move(deliver));
-  if (!carry_in_order(weather, weather.to_server_cut, connection.last_to_server, {&first, 1},
+  if (!carry_in_order(weather, weather.to_server_cut, connection.last_to_server, {&first, 1}, takes,
                       std::move(deliver)))
     break_stream(number, weather.to_server_cut);
 }
@@ -196,11 +202,12 @@ bool Network::send_to_client(const ConnectionId& name, std::string bytes) {
   const Weather& weather = weather_[connection.address];
   const bool is_blob = connection.endpoint == Endpoint::kBlob;
   const char first = bytes.empty() ? '\0' : bytes.front();
+  const Duration takes = is_blob ? time_of(bytes, false) : Duration{};
   auto deliver = [this, number, bytes = std::move(bytes)] { deliver_to_client(number, bytes); };
   if (!is_blob) {
     carry(weather, weather.to_client_cut, connection.last_to_client, std::move(deliver));
   } else if (!carry_in_order(weather, weather.to_client_cut, connection.last_to_client, {&first, 1},
-                             std::move(deliver))) {
+                             takes, std::move(deliver))) {
     break_stream(number, weather.to_client_cut);
   }
   return true;

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -109,6 +110,8 @@ class Network {
   // is under way beside the weather.
   double transfers_fail = 0;
   Duration chunk_time = milliseconds(30);
+  // Of one message that brings a chunk, in place of chunk_time; none: that.
+  std::function<Duration(std::string_view message, bool to_server)> chunk_takes;
   // Between two handshakes that the server takes up; 0: as many as come.
   void set_handshake_time(Duration time) { handshake_time_ = time; }
 
@@ -152,7 +155,9 @@ class Network {
   // The same of a stream. RETURNS: false: it is lost, and the connection ends.
   template <class Deliver>
   bool carry_in_order(const Weather& weather, bool cut, Duration& last, std::string_view bytes,
-                      Deliver deliver);
+                      Duration takes, Deliver deliver);
+  // Beside the weather.
+  Duration time_of(std::string_view blob_message, bool to_server) const;
   void break_stream(std::uint64_t number, bool cut);
 
   Timeline& timeline_;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // skerry-simulate: runs seeds and says what broke. One line of JSON at the end;
 // 1 if anything was violated.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -13,6 +15,7 @@
 #include "tests/simulation/fleet.h"
 #include "tests/simulation/hunt.h"
 #include "tests/simulation/simulate.h"
+#include "tests/simulation/spot_main.h"
 #include "tests/simulation/sum.h"
 
 namespace {
@@ -33,7 +36,10 @@ constexpr char kUsage[] =
     "       Any run takes --bug NAME there.\n"
     "       skerry-simulate --nodes N                a fleet of N: half of it is lost, the "
     "coordinator goes "
-    "away\n";
+    "away\n"
+    "       skerry-simulate --trace FILE [--experts K] [--notice S] …   goodput on a spot market's "
+    "trace;\n"
+    "                       --help tells the rest\n";
 
 struct Words {
   std::uint64_t from = 1;
@@ -120,6 +126,15 @@ bool parse(int argc, char** argv, Words& words) {
 int main(int argc, char** argv) {
   // What the parts under test would tell a person is expected here.
   skerry::init_log("skerry-simulate", skerry::LogLevel::kError);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const auto is_given = [&](const char* option) {
+    return std::ranges::find(arguments, option) != arguments.end();
+  };
+  if (is_given("--help")) {
+    std::cout << kUsage << "\n" << skerry::simulation::kSpotUsage;
+    return 0;
+  }
+  if (is_given("--trace")) return skerry::simulation::run_spot_main(arguments);
   Words words;
   if (!parse(argc, argv, words)) {
     std::cerr << kUsage;

@@ -57,6 +57,7 @@ struct World {
   Duration recall_least{};                       // a restored coordinator answers nobody before
   std::uint32_t attempts = 0;                    // of an expert without a commit between
   std::uint64_t run_seed = 1;                    // of the weights
+  std::uint64_t steps_trained = 0;               // by all engines, repeated ones too
   std::map<std::string, std::string> key_names;  // X25519 key → name, for lines
   std::map<std::string, std::uint64_t> faults;   // by kind, as they took place
   std::vector<const Believer*> believers;        // every daemon
