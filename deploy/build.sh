@@ -25,14 +25,20 @@ die() { printf './dev: %s\n' "$*" >&2; exit 1; }
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
+}
+
 need_tools() {
   local each missing=()
   for each in "$@"; do
     dpkg-query -W -f='${Status}' "$each" 2>/dev/null | grep -q 'ok installed' || missing+=("$each")
   done
-  [ ${#missing[@]} = 0 ] ||
-    die "this needs the Debian packages ${missing[*]}; install them:" \
-      "apt-get install --no-install-recommends ${missing[*]}"
+  [ ${#missing[@]} = 0 ] && return
+  say "installing Debian packages: ${missing[*]}"
+  as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -q -y --no-install-recommends "${missing[@]}" >/dev/null ||
+    die "apt-get install failed: run it by hand to see why"
 }
 
 project_version() { sed -n 's/^project(skerry VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt; }
@@ -83,6 +89,7 @@ root_of() {
     --customize-hook='rm -f "$1"/etc/apt/sources.list.d/skerry.list "$1"/etc/ssh/ssh_host_*' \
     --customize-hook='rm -rf "$1"/usr/share/doc/skerry "$1"/var/log/* "$1"/var/cache/ldconfig' \
     --customize-hook='install -D -m 755 deploy/image/entry "$1/usr/libexec/skerry/entry"' \
+    --customize-hook='rm -f "$1/etc/hostname" "$1/etc/resolv.conf"' \
     --customize-hook='mkdir -p "$1/workspace"' \
     --skip=output/mknod "$SUITE" "$2"
   rm -rf "$repository"

@@ -143,13 +143,11 @@ class Scripts(unittest.TestCase):
         self.root = pathlib.Path(temporary.name)
         for name in ("curl", "vastai", "skerry"):
             stub = self.root / name
-            stub.write_text(
-                f"""#!/bin/bash
+            stub.write_text(f"""#!/bin/bash
 printf '%s\\0' {name} "$@" >>{self.root}/asked
 printf '\\n' >>{self.root}/asked
 for word in "$@"; do case $word in @/dev/*) ;; @*) cat "${{word#@}}" >{self.root}/body ;; esac; done
-"""
-            )
+""")
             stub.chmod(0o755)
 
     def run_it(self, script, *words, **env):

@@ -111,9 +111,7 @@ class Entry(unittest.TestCase):
     def test_a_port_that_is_none(self):
         for name in ("SKERRY_PEER_PORT", "RUNPOD_TCP_PORT_7610", "VAST_TCP_PORT_7610"):
             for value in ("x", "0", "65536", "-1", "7610 ", "1e3"):
-                self.expect_refusal(
-                    "node", name, f"'{value}'", SKERRY_TOKEN="t", **{name: value}
-                )
+                self.expect_refusal("node", name, f"'{value}'", SKERRY_TOKEN="t", **{name: value})
 
     def test_a_data_folder_that_cannot_be_written(self):
         (self.root / "file").touch()
