@@ -25,9 +25,7 @@ skerry_look_at_torch("${SKERRY_TORCH_DIR}" Torch_VERSION _torch_trouble)
 # SKERRY_TORCH_DIR may change.
 set(TORCH_LIBRARY ${SKERRY_TORCH_DIR}/lib/libtorch.so)
 set(TORCH_CPU_LIBRARY ${SKERRY_TORCH_DIR}/lib/libtorch_cpu.so)
-set(TORCH_CUDA_LIBRARY ${SKERRY_TORCH_DIR}/lib/libtorch_cuda.so)
 set(C10_LIBRARY ${SKERRY_TORCH_DIR}/lib/libc10.so)
-set(C10_CUDA_LIBRARY ${SKERRY_TORCH_DIR}/lib/libc10_cuda.so)
 if(_torch_trouble)
   set(TORCH_LIBRARY TORCH_LIBRARY-NOTFOUND)
 endif()
@@ -42,14 +40,11 @@ if(Torch_FOUND AND NOT TARGET skerry::torch)
   target_include_directories(skerry::torch SYSTEM INTERFACE
     ${SKERRY_TORCH_DIR}/include ${SKERRY_TORCH_DIR}/include/torch/csrc/api/include)
   # Link libtorch even if no symbol refers to it: its static initialisers
-  # register its operators. Put libstdc++ first: libtorch.so exports parts of
-  # another version of it, std::filesystem among them. Our own calls would bind
-  # to those and crash.
+  # register its operators. It loads its own CUDA libraries, so that an engine
+  # also starts with a LibTorch that has none. Put libstdc++ first: libtorch.so
+  # exports parts of another version of it, std::filesystem among them. Our own
+  # calls would bind to those and crash.
   target_link_libraries(skerry::torch
     INTERFACE -Wl,--no-as-needed stdc++ ${TORCH_LIBRARY} ${TORCH_CPU_LIBRARY})
-  if(EXISTS ${TORCH_CUDA_LIBRARY})
-    target_link_libraries(skerry::torch INTERFACE ${TORCH_CUDA_LIBRARY} ${C10_CUDA_LIBRARY})
-  endif()
   target_link_libraries(skerry::torch INTERFACE -Wl,--as-needed ${C10_LIBRARY})
-  target_link_options(skerry::torch INTERFACE -Wl,-rpath,${SKERRY_TORCH_DIR}/lib)
 endif()

@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", [] {
     return text("skerry-engine ", SKERRY_VERSION, " (", diffusion::runtime_words(), ")");
   });
+  app.footer("Installed from a package it also has: skerry-engine setup, which installs LibTorch.");
   int exit_code = 0;
   engine::register_ingest_command(app, exit_code);
   engine::register_train_command(app, exit_code);

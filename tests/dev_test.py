@@ -12,7 +12,10 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BUILDERS = ("apt-get", "cmake", "ctest", "ninja", "sudo", "clang-format", "clang-tidy", "xargs")
+BUILDERS = (
+    *("apt-get", "cmake", "cpack", "ctest", "ninja", "sudo", "clang-format", "clang-tidy", "xargs"),
+    *("mmdebstrap", "umoci", "skopeo"),
+)
 # What stands for a word of the help; of an option where the word alone does not
 # say it.
 VALUES = {
@@ -34,6 +37,7 @@ VALUES = {
     "bench NAME": "storage",
     "build TARGET …": "skerry",
     "fuzz TARGET …": "token",
+    "image NAME": "skerry-small",
 }
 
 
@@ -157,6 +161,9 @@ class Dev(unittest.TestCase):
             ["format", "--chekc"],
             ["lint", "none.cc"],
             ["docs", "cli"],
+            ["package", "skerry"],
+            ["image", "skerry-large"],
+            ["release", "--snapshots"],
             ["deploy"],
         ):
             with self.subTest(" ".join(words)):

@@ -22,7 +22,7 @@ SOURCES = (".cc", ".h", ".cu", ".cuh", ".proto", ".pml")
 SCRIPTS = (".py", ".sh", ".cmake")
 FOLDERS = (
     "base|protocol|storage|exchange|gossip|peer|coordinator|daemon|cli|diffusion|engine|tests|"
-    "cmake|docs|systemd"
+    "cmake|deploy|docs|systemd"
 )
 
 # Each with what to write instead.

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 
@@ -172,6 +173,8 @@ Result<int> serve(const Options& options) {
   // the start on. The host reads from `signals` the one that `stop` shows.
   ASSIGN_OR_RETURN(const UniqueFd signals, take_signals({SIGTERM, SIGINT, SIGUSR1, SIGCHLD}));
   ASSIGN_OR_RETURN(const UniqueFd stop, take_signals({SIGTERM, SIGINT}));
+  // The installed engine's launcher looks there for a LibTorch.
+  ::setenv("SKERRY_DATA", std::filesystem::absolute(options.data).c_str(), 1);
   const SystemClock clock;
   Notifier notifier;
   Result<Beginning> beginning = begin(options, clock, stop.get());

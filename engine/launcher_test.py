@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The installed skerry-engine: which LibTorch it takes, which it refuses, how it installs one."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LAUNCHER = pathlib.Path(sys.argv.pop(1))
+NEEDED = re.search(r"^readonly NEEDED=(\S+)", LAUNCHER.read_text(), re.MULTILINE)[1]
+MINOR = NEEDED.rpartition(".")[0]
+PROGRAM = '#!/bin/sh\necho "$LD_LIBRARY_PATH|$*"\nexit 5\n'
+PIP = """#!/bin/sh
+[ -z "$PIP_FAILS" ] || exit 1
+while [ "$1" != --target ]; do shift; done
+mkdir -p "$2/torch-1.dist-info" "$2/torch"
+echo "Requires-Dist: nvidia-some==1; platform_system" >"$2/torch-1.dist-info/METADATA"
+echo "$*" >>"$2/pip-ran"
+"""
+PYTHON = """#!/bin/sh
+case "$*" in
+  *find_spec*) echo "$PYTHON_TORCH" ;;
+  "-m venv "*) mkdir -p "$3/bin" && cp "{pip}" "$3/bin/pip" ;;
+esac
+"""
+
+
+class Launcher(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.root = pathlib.Path(temporary.name)
+        text = LAUNCHER.read_text().replace("/var/lib/skerry", f"{self.root}/var")
+        self.program("usr/bin/skerry-engine", text)
+        self.program("usr/libexec/skerry/skerry-engine", PROGRAM)
+        pip = self.program("pip", PIP)
+        self.program("stubs/python3", PYTHON.replace("{pip}", str(pip)))
+
+    def program(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def torch(self, name, version=NEEDED):
+        folder = self.root / name
+        (folder / "lib").mkdir(parents=True)
+        (folder / "lib/libtorch.so").touch()
+        config = folder / "share/cmake/Torch/TorchConfigVersion.cmake"
+        config.parent.mkdir(parents=True)
+        config.write_text(f'set(PACKAGE_VERSION "{version}")\n')
+        return folder
+
+    def run_it(self, *words, **env):
+        stubs = f"{self.root}/stubs:{os.environ['PATH']}"
+        return subprocess.run(
+            [self.root / "usr/bin/skerry-engine", *words],
+            env={"PATH": stubs, "HOME": str(self.root / "home"), **env},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def expect_torch(self, folder, **env):
+        done = self.run_it("train", "--channel", "3", **env)
+        self.assertEqual((done.returncode, done.stderr), (5, ""))
+        self.assertEqual(done.stdout, f"{folder}/lib|train --channel 3\n")
+
+    def expect_refusal(self, status, *parts, words=("train",), **env):
+        done = self.run_it(*words, **env)
+        self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        for part in parts:
+            self.assertIn(part, done.stderr)
+
+    def test_the_named_one_wins(self):
+        named, own = self.torch("named"), self.torch("own")
+        self.expect_torch(named, SKERRY_TORCH=str(named), PYTHON_TORCH=str(own))
+
+    def test_a_python_installation_may_be_named(self):
+        folder = self.torch("venv/lib/python3.11/site-packages/torch")
+        self.expect_torch(folder, SKERRY_TORCH=str(self.root / "venv"))
+
+    def test_the_images_own_then_the_data_folder(self):
+        data = self.torch("data/torch/torch")
+        self.expect_torch(data, SKERRY_DATA=str(self.root / "data"))
+        own = self.torch("own", MINOR + ".9+cu130")
+        self.expect_torch(own, SKERRY_DATA=str(self.root / "data"), PYTHON_TORCH=str(own))
+
+    def test_another_minor_is_passed_over_while_there_is_one_that_fits(self):
+        old, user = self.torch("old", "2.7.1"), self.torch("home/.local/share/skerry/torch")
+        self.expect_torch(user, PYTHON_TORCH=str(old))
+
+    def test_another_minor_is_refused_with_both_versions(self):
+        old = str(self.torch("old", "2.7.1"))
+        self.expect_refusal(78, "2.7.1", MINOR, "skerry-engine setup", PYTHON_TORCH=old)
+        self.expect_refusal(78, "2.7.1", MINOR, "SKERRY_TORCH", SKERRY_TORCH=old)
+
+    def test_none_is_refused(self):
+        self.expect_refusal(78, MINOR, "skerry-engine setup")
+        self.expect_refusal(78, "/nowhere", "SKERRY_TORCH", SKERRY_TORCH="/nowhere")
+
+    def test_what_the_image_has_for_libraries_stays_behind_it(self):
+        named = self.torch("named")
+        done = self.run_it(SKERRY_TORCH=str(named), LD_LIBRARY_PATH="/cuda")
+        self.assertEqual(done.stdout, f"{named}/lib:/cuda|\n")
+
+    def test_setup_installs_what_is_linked_and_leaves_nothing_else(self):
+        data = self.root / "data"
+        done = self.run_it("setup", SKERRY_DATA=str(data))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([p.name for p in data.iterdir()], ["torch"])
+        ran = (data / "torch/pip-ran").read_text()
+        self.assertIn(f"--no-deps torch=={NEEDED}\n", ran)
+        self.assertIn("--requirement", ran)
+
+    def test_setup_does_nothing_if_missing_is_not_so(self):
+        self.torch("data/torch")
+        before = sorted((self.root / "data").rglob("*"))
+        data = str(self.root / "data")
+        self.assertEqual(self.run_it("setup", "--if-missing", SKERRY_DATA=data).returncode, 0)
+        self.assertEqual(before, sorted((self.root / "data").rglob("*")))
+
+    def test_a_failed_setup_keeps_what_was_there(self):
+        self.torch("data/torch")
+        done = self.run_it("setup", SKERRY_DATA=str(self.root / "data"), PIP_FAILS="1")
+        self.assertEqual(done.returncode, 75)
+        self.assertIn("PyPI", done.stderr)
+        self.assertEqual([p.name for p in (self.root / "data").iterdir()], ["torch"])
+        self.expect_torch(self.root / "data/torch", SKERRY_DATA=str(self.root / "data"))
+
+    def test_wrong_options_of_setup(self):
+        self.expect_refusal(78, "--nonsense", words=("setup", "--nonsense"))
+        self.expect_refusal(78, "--into", words=("setup", "--into"))
+        self.expect_refusal(78, "/proc/none", words=("setup", "--into", "/proc/none/torch"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-v"])
