@@ -108,7 +108,7 @@ Spending::Account& Spending::account(const RunId& run) {
   stored::Spending record;
   record.set_run(run.str());
   opened.record = Tracked(std::move(record));
-  return accounts_.insert(std::move(opened));
+  return accounts_.load(std::move(opened));  // save() writes it
 }
 
 void Spending::add(const RunId& run, std::uint32_t index, double dollars) {
