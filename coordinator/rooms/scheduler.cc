@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -72,6 +73,7 @@ class Planner {
       rates_.try_emplace(experts[e].id.run, 0);
       if (!experts[e].holder) continue;
       at_[e] = find(*experts[e].holder);
+      if (at_[e] == kNone) unpriced_.insert(run_of(e));
       if (at_[e] != kNone) slots_[at_[e]].holder = e;
       charge(e, price(at_[e]));
     }
@@ -140,14 +142,18 @@ class Planner {
     rates_[run_of(e)] += dollars - charged_[e];
     charged_[e] = dollars;
   }
-  // `leaves`: who gives its slot up for this, or kNone.
+  // `leaves`: who gives its slot up for this, or kNone. After a start, holders
+  // that have not reconnected yet cost what nobody knows.
   bool can_pay(std::size_t e, std::size_t s, std::size_t leaves = kNone) const {
     constexpr double kRounding = 1e-9;
     const double most = experts_[e].dollars_per_hour;
     if (most <= 0) return true;
-    double rate = rates_.at(run_of(e)) - charged_[e] + price(s);
-    if (leaves != kNone && leaves != e && run_of(leaves) == run_of(e)) rate -= charged_[leaves];
-    return rate <= most * (1 + kRounding);
+    double saved = charged_[e];
+    if (leaves != kNone && leaves != e && run_of(leaves) == run_of(e)) saved += charged_[leaves];
+    // A run that costs too much already still takes turns.
+    if (leaves != kNone && price(s) <= saved) return true;
+    if (unpriced_.contains(run_of(e))) return false;
+    return rates_.at(run_of(e)) - saved + price(s) <= most * (1 + kRounding);
   }
 
   void count(const SchedulableNode& node) {
@@ -316,6 +322,9 @@ class Planner {
     }
     if (too_dear > 0) {
       cannot_pay_[e] = true;
+      if (unpriced_.contains(run_of(e)))
+        return "waits for its budget: a holder of its run has not reconnected yet, and what it "
+               "costs is unknown";
       return text("waits for its budget: ", too_dear,
                   too_dear == 1 ? " slot is free, but it" : " slots are free, but each",
                   " would make the run cost more than ", experts_[e].dollars_per_hour,
@@ -481,6 +490,7 @@ class Planner {
   std::vector<bool> yields_;
   std::vector<double> charged_;    // by expert, an hour: of its slot, or of the dearer of two
   std::map<RunId, double> rates_;  // the sum of these
+  std::set<RunId> unpriced_;       // a holder's slot is not known yet
   std::vector<bool> cannot_pay_;   // by expert: slots are free that it cannot pay for
   std::vector<std::string> reasons_;
   std::size_t usable_nodes_ = 0;

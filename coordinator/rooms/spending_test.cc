@@ -258,6 +258,28 @@ TEST_F(Money, NoGrantExceedsTheRate) {
   EXPECT_EQ(held(), 3U);
 }
 
+TEST_F(Money, AfterARestartNoGrantIsMadeBeforeTheHoldersPricesAreKnown) {
+  std::vector<Who> nodes;
+  for (const std::string name : {"b", "c", "d"}) nodes.push_back(harness.join_priced(name, 1.0));
+  harness.add_dataset("data", 3);
+  harness.create_run(spec(0, 2.5));
+  EXPECT_EQ(held(), 2U);
+  harness.restart();
+  const auto is_holder = [&](const Who& who) {
+    return std::ranges::any_of(harness.core().experts(), [&](const ExpertView& each) {
+      return each.lease && each.lease->node == who.id;
+    });
+  };
+  std::ranges::sort(nodes, {}, is_holder);  // the one without a lease is back first
+  for (Who& node : nodes) {
+    node.connection.clear();
+    harness.hello(node);
+    harness.heartbeat(node);
+    EXPECT_EQ(held(), 2U) << node.name;
+  }
+  EXPECT_NEAR(run().dollars_per_hour(), 2.0, 1e-9);
+}
+
 TEST_F(Money, AtItsRateTheExpertsOfARunStillTakeTurns) {
   Who one = harness.join_priced("one", 1.0);
   Who two = harness.join_priced("two", 1.0);
