@@ -66,6 +66,8 @@ inline constexpr std::size_t kNoticeBytes = 128;    // a platform's word
 inline constexpr std::uint64_t kLeavesInMs = 86'400'000;
 inline constexpr std::size_t kDamagedChunks = 16;  // named of one object
 inline constexpr std::uint64_t kSteps = 1'000'000'000;
+inline constexpr double kPriceMost = 10'000;  // of a node, dollars an hour
+inline constexpr double kDollarsMost = 1e9;   // of a run's budget
 inline constexpr std::uint64_t kTokenUses = 1'000'000;
 inline constexpr std::uint64_t kTokenTtlSeconds = 10ULL * 365 * 86400;
 

@@ -73,8 +73,10 @@ Result<void> validate_token_info(const pb::TokenInfo& info) {
 Result<void> validate_spec(const pb::RunSpec& spec) {
   const pb::TrainSpec& train = spec.train();
   TRY(validate_choices(train));
-  for (const double number : {spec.round_seconds(), train.learning_rate(), train.clip(),
-                              train.ema(), train.label_dropout(), train.weight_decay()}) {
+  for (const double number :
+       {spec.round_seconds(), train.learning_rate(), train.clip(), train.ema(),
+        train.label_dropout(), train.weight_decay(), spec.budget_dollars(),
+        spec.budget_dollars_per_hour(), spec.max_node_price()}) {
     TRY(finite("run.spec", number));
   }
   return {};
@@ -83,19 +85,31 @@ Result<void> validate_spec(const pb::RunSpec& spec) {
 Result<void> validate_run(const pb::RunInfo& run) {
   TRY(validate_spec(run.spec()));
   TRY(finite("run.samples_per_second", run.samples_per_second()));
+  TRY(finite("run.dollars", run.dollars()));
+  TRY(finite("run.dollars_per_hour", run.dollars_per_hour()));
+  TRY(finite("run.goodput", run.goodput()));
   TRY(count_at_most("run.experts", run.experts_size(), kPartitions + 1));  // and the router's job
   for (const pb::ExpertInfo& expert : run.experts()) {
     TRY(finite("expert.loss", expert.loss()));
     TRY(finite("expert.gradient_norm", expert.gradient_norm()));
     TRY(finite("expert.samples_per_second", expert.samples_per_second()));
+    TRY(finite("expert.dollars", expert.dollars()));
     TRY(length_or_empty("expert.checkpoint", expert.checkpoint(), kKeyBytes));
   }
   return finite("run.eta_seconds", run.eta_seconds());
 }
 
+Result<void> validate_budget(const pb::RunBudget& budget) {
+  TRY(validate_name(budget.run(), "run"));
+  TRY(in_range("dollars", budget.dollars(), 0.0, kDollarsMost));
+  TRY(in_range("dollars_per_hour", budget.dollars_per_hour(), 0.0, kDollarsMost));
+  return in_range("max_node_price", budget.max_node_price(), 0.0, kPriceMost);
+}
+
 Result<void> validate_node(const pb::NodeInfo& node) {
   TRY(validate_role("node.role", node.role()));
   TRY(validate_slots(node.slots()));
+  TRY(finite("node.price", node.price()));
   TRY(count_at_most("node.status", node.status_size(), kSlots));
   for (const pb::SlotStatus& status : node.status()) TRY(validate(status));
   return in_range<std::uint64_t>("node.leaves_in_seconds", node.leaves_in_seconds(), 0,
@@ -193,6 +207,8 @@ Result<void> validate(const pb::AdminRequest& request) {
       return in_range<std::uint32_t>("expert", request.run_expert().expert(), 0, kPartitions - 1);
     case pb::AdminRequest::kRunAdopt:
       return validate_name(request.run_adopt().run(), "run");
+    case pb::AdminRequest::kRunBudget:
+      return validate_budget(request.run_budget());
     case pb::AdminRequest::kRunDelete:
       return validate_named(request.run_delete());
     case pb::AdminRequest::kRunWhy:

@@ -100,6 +100,7 @@ Result<void> validate(const pb::Hello& hello) {
   TRY(text_at_most("hello.software", hello.software(), kLogLineBytes));
   TRY(text_at_most("hello.host_label", hello.host_label(), kLogLineBytes));
   TRY(in_range<std::uint64_t>("hello.generation", hello.generation(), 0, kGenerations));
+  TRY(in_range("hello.price", hello.price(), 0.0, kPriceMost));
   TRY(validate_slots(hello.slots()));
   TRY(count_at_most("hello.held", hello.held_size(), kSlots));
   for (const pb::HeldLease& held : hello.held()) TRY(validate_held(held));

@@ -51,6 +51,12 @@ Result<void> validate_checkpoint(const pb::RunSpec& spec) {
   return in_range<std::uint32_t>("checkpoint.keep", spec.keep(), 1, 1000);
 }
 
+Result<void> validate_budget(const pb::RunSpec& spec) {
+  TRY(in_range("budget.dollars", spec.budget_dollars(), 0.0, kDollarsMost));
+  TRY(in_range("budget.dollars_per_hour", spec.budget_dollars_per_hour(), 0.0, kDollarsMost));
+  return in_range("budget.max_node_price", spec.max_node_price(), 0.0, kPriceMost);
+}
+
 }  // namespace
 
 Result<void> validate_run_spec(const pb::RunSpec& spec) {
@@ -63,6 +69,7 @@ Result<void> validate_run_spec(const pb::RunSpec& spec) {
     return bad("train.weight_norm", "false beside model.init, whose rows have lengths of their own",
                "true");
   TRY(validate_checkpoint(spec));
+  TRY(validate_budget(spec));
   TRY(in_range<std::uint32_t>("schedule.turn_rounds", spec.turn_rounds(), 0, 1'000'000));
   TRY(in_range("schedule.turn_seconds", spec.turn_seconds(), 0.0, 1e7));
   if (!spec.cards().empty() && spec.cards() != "any" && spec.cards() != "same")

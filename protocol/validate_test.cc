@@ -107,6 +107,11 @@ pb::ControlRequest run_create() {
   *request.mutable_admin()->mutable_run_create()->mutable_spec() = good_spec();
   return request;
 }
+pb::ControlRequest run_budget() {
+  pb::ControlRequest request;
+  request.mutable_admin()->mutable_run_budget()->set_run("fashion");
+  return request;
+}
 pb::ControlRequest node_show() {
   pb::ControlRequest request;
   request.mutable_admin()->mutable_node_show()->set_name("rented-1");
@@ -229,6 +234,15 @@ const Case kCases[] = {
     {"checkpoint.round_steps", run_create, [](auto& r) { spec(r).set_round_steps(kSteps + 1); }},
     {"checkpoint.copies", run_create, [](auto& r) { spec(r).set_copies(0); }},
     {"checkpoint.keep", run_create, [](auto& r) { spec(r).set_keep(0); }},
+    {"hello.price", hello, [](auto& r) { r.mutable_hello()->set_price(-0.01); }},
+    {"hello.price", hello, [](auto& r) { r.mutable_hello()->set_price(10'001); }},
+    {"hello.price", hello, [](auto& r) { r.mutable_hello()->set_price(kNan); }},
+    {"budget.dollars", run_create, [](auto& r) { spec(r).set_budget_dollars(-1); }},
+    {"budget.dollars_per_hour", run_create,
+     [](auto& r) { spec(r).set_budget_dollars_per_hour(kNan); }},
+    {"budget.max_node_price", run_create, [](auto& r) { spec(r).set_max_node_price(10'001); }},
+    {"dollars", run_budget,
+     [](auto& r) { r.mutable_admin()->mutable_run_budget()->set_dollars(1e10); }},
     {"schedule.turn_rounds", run_create, [](auto& r) { spec(r).set_turn_rounds(1'000'001); }},
     {"schedule.turn_seconds", run_create, [](auto& r) { spec(r).set_turn_seconds(-1); }},
     {"schedule.turn_seconds", run_create, [](auto& r) { spec(r).set_turn_seconds(kNan); }},

@@ -291,11 +291,15 @@ TEST(Node, ListHasTheFieldsThatScriptsRead) {
                                       HasSubstr("3.0 s ago"), Not(HasSubstr("LEAVES IN"))));
   pb::AdminReply leaving = node_reply("draining", true);
   leaving.mutable_nodes()->mutable_nodes(0)->set_leaves_in_seconds(27);
+  leaving.mutable_nodes()->mutable_nodes(0)->set_price(0.44);
+  EXPECT_TRUE(node["price"].is_null());
   around.coordinator.answer(Body::kNodeList, leaving);
   ASSERT_EQ(around({"node", "list", "-o", "json"}), kExitOk);
   EXPECT_EQ(json(around)["items"][0]["leaves_in_seconds"], 27);
+  EXPECT_EQ(json(around)["items"][0]["price"], 0.44);
   ASSERT_EQ(around({"node", "list"}), kExitOk);
-  EXPECT_THAT(around.printed(), AllOf(HasSubstr("LEAVES IN"), HasSubstr("27 s")));
+  EXPECT_THAT(around.printed(),
+              AllOf(HasSubstr("LEAVES IN"), HasSubstr("27 s"), HasSubstr("0.44/h")));
   around.coordinator.answer(Body::kNodeShow, node_reply("training", true));
   ASSERT_EQ(around({"node", "show", "anna"}), kExitOk);
   EXPECT_THAT(around.printed(), HasSubstr("fashion/2"));
@@ -385,6 +389,58 @@ TEST(Run, CreateWithABadFileAsksNobody) {
   EXPECT_THAT(around.coordinator.asked, IsEmpty());
   EXPECT_EQ(around({"run", "create", "--example"}), kExitOk);
   EXPECT_EQ(around.printed(), example_run_file());
+}
+
+TEST(Run, ShowTellsWhatItCosts) {
+  FakeSurroundings around;
+  pb::AdminReply reply = run_reply("running");
+  around.coordinator.answer(Body::kRunShow, reply);
+  ASSERT_EQ(around({"run", "show", "fashion", "-o", "json"}), kExitOk);
+  EXPECT_EQ(json(around)["dollars"], 0);
+  EXPECT_TRUE(json(around)["goodput"].is_null());
+  ASSERT_EQ(around({"run", "show", "fashion"}), kExitOk);
+  EXPECT_THAT(around.printed(), Not(HasSubstr("dollars")));
+  pb::RunInfo& run = *reply.mutable_runs()->mutable_runs(0);
+  run.set_dollars(3.5);
+  run.set_dollars_per_hour(1.25);
+  run.set_goodput(0.9);
+  run.set_lost_steps(20);
+  run.mutable_spec()->set_budget_dollars(10);
+  run.mutable_experts(0)->set_dollars(2.5);
+  run.mutable_experts(0)->set_cards(1);
+  around.coordinator.answer(Body::kRunShow, reply);
+  ASSERT_EQ(around({"run", "show", "fashion", "-o", "json"}), kExitOk);
+  const Json shown = json(around);
+  EXPECT_EQ(shown["dollars"], 3.5);
+  EXPECT_EQ(shown["dollars_per_hour"], 1.25);
+  EXPECT_EQ(shown["goodput"], 0.9);
+  EXPECT_EQ(shown["lost_steps"], 20);
+  EXPECT_EQ(shown["spec"]["budget"]["dollars"], 10);
+  EXPECT_EQ(shown["experts"][0]["dollars"], 2.5);
+  EXPECT_EQ(shown["experts"][0]["cards"], 1);
+  ASSERT_EQ(around({"run", "show", "fashion"}), kExitOk);
+  EXPECT_THAT(around.printed(),
+              AllOf(HasSubstr("3.50 of 10.00 dollars spent, 1.25 dollars an hour"),
+                    HasSubstr("goodput 90.0 % (20 steps lost)")));
+}
+
+TEST(Run, BudgetChangesWhatIsGiven) {
+  FakeSurroundings around;
+  around.coordinator.answer(Body::kRunShow, run_reply("running"));
+  EXPECT_EQ(around({"run", "budget", "fashion"}), kExitUsage);
+  EXPECT_THAT(around.told(), HasSubstr("expected --dollars, --dollars-per-hour"));
+  for (const std::string bad : {"-1", "nan", "1e12"}) {
+    EXPECT_EQ(around({"run", "budget", "fashion", "--dollars=" + bad}), kExitUsage) << bad;
+    EXPECT_THAT(around.told(), HasSubstr("expected a number of dollars from 0"));
+  }
+  EXPECT_THAT(around.coordinator.asked, IsEmpty());
+  EXPECT_EQ(around({"run", "budget", "fashion", "--dollars", "50", "--max-node-price", "0"}),
+            kExitOk);
+  const pb::RunBudget& asked = around.coordinator.asked.at(0).run_budget();
+  EXPECT_EQ(asked.run(), "fashion");
+  EXPECT_EQ(asked.dollars(), 50);
+  EXPECT_FALSE(asked.has_dollars_per_hour());
+  EXPECT_TRUE(asked.has_max_node_price());
 }
 
 TEST(Run, ShowHasTheFieldsThatScriptsReadAndNullsWhereThereIsNothing) {

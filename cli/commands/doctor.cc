@@ -288,6 +288,9 @@ void check_coordinator(Command& command, std::vector<Check>& checks) {
                          fixed(std::chrono::duration<double, std::milli>(round_trip).count(), 1),
                          " ms", ", ", status.nodes(), " nodes, ", status.runs(), " runs, ",
                          human_bytes(status.disk_free_bytes()), " free",
+                         status.idle_dollars() > 0 ? text(", ", fixed(status.idle_dollars(), 2),
+                                                          " dollars spent on idle slots")
+                                                   : "",
                          status.recovering() ? ", in its recovery window after a start" : ""),
                     slow                  ? "the way to it is slow: heartbeats want less"
                     : status.recovering() ? "wait a few seconds: leases are left alone until then"

@@ -87,6 +87,7 @@ Json to_json(const pb::NodeInfo& node) {
           {"software", text_or_null(node.software())},
           {"speed", node.speed() > 0 ? Json(node.speed()) : Json()},
           {"speed_from", text_or_null(node.speed_from())},
+          {"price", node.price() > 0 ? Json(node.price()) : Json()},
           {"host_label", text_or_null(node.host_label())},
           {"leaves_in_seconds",
            node.has_leaves_in_seconds() ? Json(node.leaves_in_seconds()) : Json()}};
@@ -120,6 +121,10 @@ std::string work_of(const pb::NodeInfo& node) {
   return or_dash(out);
 }
 
+std::string price_of(const pb::NodeInfo& node) {
+  return node.price() > 0 ? text(fixed(node.price(), 2), "/h") : "-";
+}
+
 std::string leaves_in(const pb::NodeInfo& node) {
   return node.has_leaves_in_seconds() ? text(node.leaves_in_seconds(), " s") : "-";
 }
@@ -146,7 +151,10 @@ Result<int> list_nodes(Command& command) {
   const bool any_leaves = std::ranges::any_of(nodes, &pb::NodeInfo::has_leaves_in_seconds);
   std::vector<std::string> headings = {"NAME",    "ID",   "STATE",    "ROLE",
                                        "DEVICES", "WORK", "LAST SEEN"};
+  const bool any_price =
+      std::ranges::any_of(nodes, [](const pb::NodeInfo& node) { return node.price() > 0; });
   if (any_leaves) headings.emplace_back("LEAVES IN");
+  if (any_price) headings.emplace_back("DOLLARS");
   Table table(std::move(headings));
   for (const pb::NodeInfo& node : nodes) {
     std::vector<Cell> row = {or_dash(node.name()),
@@ -157,6 +165,7 @@ Result<int> list_nodes(Command& command) {
                              work_of(node),
                              ago(node.last_seen_unix_ms(), command.around.unix_ms())};
     if (any_leaves) row.emplace_back(leaves_in(node));
+    if (any_price) row.emplace_back(price_of(node));
     table.add(std::move(row));
   }
   table.print(command.out(), command.colour());
@@ -187,6 +196,7 @@ Result<int> show_node(Command& command, const std::string& name) {
       << '\n'
       << "last seen   " << ago(node.last_seen_unix_ms(), command.around.unix_ms()) << '\n'
       << "leaves in   " << leaves_in(node) << '\n'
+      << "price       " << price_of(node) << '\n'
       << "address     " << printable(or_dash(node.address())) << '\n'
       << "software    " << printable(or_dash(node.software())) << "\n\n";
   Table table({"SLOT", "DEVICE", "MEMORY", "PHASE", "EXPERT", "STEP", "LOSS", "SAMPLES/S"});

@@ -2,6 +2,7 @@
 // run … and shard list: trainings of an ensemble.
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <ostream>
 
 #include "base/text.h"
@@ -11,6 +12,7 @@
 #include "cli/run/run_view.h"
 #include "cli/shell/command.h"
 #include "cli/shell/exit_code.h"
+#include "protocol/limits.h"
 
 namespace skerry::cli {
 namespace {
@@ -156,6 +158,45 @@ Result<int> extend_run(Command& command, const std::string& name, std::uint64_t 
   return kExitOk;
 }
 
+struct BudgetOptions {
+  std::optional<double> dollars, dollars_per_hour, max_node_price;
+};
+
+Result<int> change_budget(Command& command, const std::string& name, const BudgetOptions& options) {
+  if (!options.dollars && !options.dollars_per_hour && !options.max_node_price) {
+    return fail(ErrorCode::kInvalid,
+                "run budget: expected --dollars, --dollars-per-hour or --max-node-price, found "
+                "none; `skerry run show` prints what is spent");
+  }
+  const auto check = [](const char* option, const std::optional<double>& value,
+                        double most) -> Result<void> {
+    if (!value || (*value >= 0 && *value <= most)) return {};
+    return fail(ErrorCode::kInvalid, text(option, ": expected a number of dollars from 0 to ", most,
+                                          ", 0 for no limit, found ", *value));
+  };
+  TRY(check("--dollars", options.dollars, protocol::kDollarsMost));
+  TRY(check("--dollars-per-hour", options.dollars_per_hour, protocol::kDollarsMost));
+  TRY(check("--max-node-price", options.max_node_price, protocol::kPriceMost));
+  pb::AdminRequest request;
+  pb::RunBudget& budget = *request.mutable_run_budget();
+  budget.set_run(name);
+  if (options.dollars) budget.set_dollars(*options.dollars);
+  if (options.dollars_per_hour) budget.set_dollars_per_hour(*options.dollars_per_hour);
+  if (options.max_node_price) budget.set_max_node_price(*options.max_node_price);
+  TRY(command.ask(request));
+  ASSIGN_OR_RETURN(const pb::RunInfo run,
+                   one_run(command, named(&pb::AdminRequest::mutable_run_show, name)));
+  const auto limit = [](double dollars) {
+    return dollars > 0 ? fixed(dollars, 2) : std::string("no limit");
+  };
+  const pb::RunSpec& spec = run.spec();
+  command.tell(text(name, " is ", run.state(), ", ", fixed(run.dollars(), 2),
+                    " dollars spent; dollars: ", limit(spec.budget_dollars()),
+                    ", dollars an hour: ", limit(spec.budget_dollars_per_hour()),
+                    ", of a node: ", limit(spec.max_node_price())));
+  return kExitOk;
+}
+
 Result<int> change_expert(Command& command, const std::string& name, std::uint32_t expert,
                           bool add) {
   pb::AdminRequest request;
@@ -278,6 +319,28 @@ void add_expert_command(CLI::App& group, Command& command, const std::string& ve
       ->type_name("");
 }
 
+void add_budget(CLI::App& group, Command& command) {
+  auto options = std::make_shared<BudgetOptions>();
+  CLI::App* budget = add_named(
+      group, command, "budget",
+      "Changes what a run may cost; one that paused for its budget goes on if there is money again",
+      "skerry run budget fashion --dollars 50", [&command, options](const std::string& name) {
+        return change_budget(command, name, *options);
+      });
+  budget
+      ->add_option("--dollars", options->dollars,
+                   "in all: more than is spent, or 0 for no limit; beyond it the run pauses")
+      ->type_name("N");
+  budget
+      ->add_option("--dollars-per-hour", options->dollars_per_hour,
+                   "of all its leases together; no lease is granted beyond; 0 for no limit")
+      ->type_name("N");
+  budget
+      ->add_option("--max-node-price", options->max_node_price,
+                   "dollars an hour; a dearer node gets no lease; 0 for no limit")
+      ->type_name("N");
+}
+
 void add_create(CLI::App& group, Command& command) {
   CLI::App* create = group.add_subcommand("create", "Starts a run from a run file");
   auto options = std::make_shared<CreateOptions>();
@@ -341,6 +404,7 @@ void add_run_commands(CLI::App& root, Command& command) {
       ->required()
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}))
       ->type_name("N");
+  add_budget(*group, command);
   CLI::App* expert = group->add_subcommand(
       "expert",
       "Which experts are of the ensemble: the router follows, and nothing is trained for that");

@@ -55,6 +55,10 @@ keep = 3
 [schedule]
 turn_rounds = 6
 cards = "same"
+[budget]
+dollars = 50
+dollars_per_hour = 2.5
+max_node_price = 0.5
 [router]
 kind = "analytic"
 )");
@@ -89,6 +93,9 @@ kind = "analytic"
   EXPECT_EQ(spec->keep(), 3U);
   EXPECT_EQ(spec->turn_rounds(), 6U);
   EXPECT_EQ(spec->cards(), "same");
+  EXPECT_EQ(spec->budget_dollars(), 50);
+  EXPECT_EQ(spec->budget_dollars_per_hour(), 2.5);
+  EXPECT_EQ(spec->max_node_price(), 0.5);
   EXPECT_EQ(spec->router_kind(), "analytic");
 }
 
@@ -201,6 +208,10 @@ INSTANTIATE_TEST_SUITE_P(
             "a whole number from 1 to 16"},
         Bad{kLeast + kModel + kTrain + "[checkpoint]\nround_seconds=5\nround_steps=5\n", ":9:13",
             "remove one of them"},
+        Bad{kLeast + kModel + kTrain + "[budget]\ndollars = -1\n", ":8:11",
+            "budget.dollars: expected a number from 0 to 1e9, found integer -1"},
+        Bad{kLeast + kModel + kTrain + "[budget]\nmax_node_price = nan\n", ":8:18",
+            "expected a number from 0 to 10000"},
         Bad{kLeast + kModel + kTrain + "[router]\nkind = \"best\"\n", ":8:8",
             "expected \"analytic\" or \"learned\""},
         Bad{"name = \"A b\"\ndataset = \"d\"\n" + kModel + kTrain, ":1:8", "a name of at most 63"},

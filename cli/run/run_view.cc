@@ -32,11 +32,32 @@ Json expert_json(const pb::ExpertInfo& expert) {
           {"router", expert.router()},
           {"needs_bytes", expert.needs_bytes()},
           {"eta_seconds", number_or_null(expert.eta_seconds() >= 0, expert.eta_seconds())},
+          {"dollars", expert.dollars()},
+          {"cards", expert.cards()},
           {"node_id", text_or_null(expert.node_id())}};
 }
 
 std::string share(std::uint64_t done, std::uint64_t target) {
   return target == 0 ? "-" : text(done * 100 / target, " %");
+}
+
+// Empty for a run that costs nothing and may cost anything.
+std::string money_words(const pb::RunInfo& run) {
+  const pb::RunSpec& spec = run.spec();
+  if (run.dollars() <= 0 && spec.budget_dollars() <= 0 && spec.budget_dollars_per_hour() <= 0)
+    return "";
+  const auto most = [](double dollars) {
+    return dollars > 0 ? text(" of ", fixed(dollars, 2)) : std::string();
+  };
+  return text(fixed(run.dollars(), 2), most(spec.budget_dollars()), " dollars spent, ",
+              fixed(run.dollars_per_hour(), 2), most(spec.budget_dollars_per_hour()),
+              " dollars an hour\n");
+}
+
+std::string goodput_words(const pb::RunInfo& run) {
+  if (!run.has_goodput()) return "";
+  return text(", goodput ", fixed(100 * run.goodput(), 1), " % (", run.lost_steps(),
+              " steps lost)");
 }
 
 std::string model_words(const pb::RunInfo& run) {
@@ -97,6 +118,10 @@ Json spec_json(const pb::RunSpec& spec) {
            {{"turn_seconds", spec.turn_seconds()},
             {"turn_rounds", spec.turn_rounds()},
             {"cards", spec.cards().empty() ? "any" : spec.cards()}}},
+          {"budget",
+           {{"dollars", spec.budget_dollars()},
+            {"dollars_per_hour", spec.budget_dollars_per_hour()},
+            {"max_node_price", spec.max_node_price()}}},
           {"router", {{"kind", spec.router_kind()}}}};
 }
 
@@ -110,6 +135,10 @@ Json run_json(const pb::RunInfo& run) {
           {"eta_seconds", number_or_null(run.eta_seconds() >= 0, run.eta_seconds())},
           {"steps_done", run.steps_done()},
           {"steps_target", run.steps_target()},
+          {"dollars", run.dollars()},
+          {"dollars_per_hour", run.dollars_per_hour()},
+          {"goodput", number_or_null(run.has_goodput(), run.goodput())},
+          {"lost_steps", run.lost_steps()},
           {"created_at", time_or_null(run.created_unix_ms())}};
 }
 
@@ -155,7 +184,8 @@ void print_run(std::ostream& out, const pb::RunInfo& run, std::int64_t now_unix_
   out << "\ndataset " << printable(run.spec().dataset()) << ", model "
       << printable(model_words(run)) << "\n"
       << share(run.steps_done(), run.steps_target()) << " committed, " << rate_words(run)
-      << " samples/s, ETA " << eta_words(run) << "\n\n";
+      << " samples/s, ETA " << eta_words(run) << goodput_words(run) << "\n"
+      << money_words(run) << "\n";
   Table table({"EXPERT", "PHASE", "STEP", "OF", "LIVE", "LOSS", "NODE", "EPOCH", "CHECKPOINT",
                "COPIES", "COMMITTED"});
   std::uint64_t unanchored = 0;

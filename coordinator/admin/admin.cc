@@ -56,6 +56,7 @@ constexpr Answer kAnswers[] = {
     {Request::kRunResume, pb::ROLE_ADMIN, ask<&Request::run_resume, run_resume>},
     {Request::kRunStop, pb::ROLE_ADMIN, ask<&Request::run_stop, run_stop>},
     {Request::kRunExtend, pb::ROLE_ADMIN, ask<&Request::run_extend, run_extend>},
+    {Request::kRunBudget, pb::ROLE_ADMIN, ask<&Request::run_budget, run_budget>},
     {Request::kRunExpert, pb::ROLE_ADMIN, ask<&Request::run_expert, run_expert>},
     {Request::kRunAdopt, pb::ROLE_ADMIN, ask<&Request::run_adopt, run_adopt>},
     {Request::kRunDelete, pb::ROLE_ADMIN, ask<&Request::run_delete, run_delete>},

@@ -46,6 +46,7 @@ AdminResult run_pause(Rooms& rooms, const pb::Named& request);
 AdminResult run_resume(Rooms& rooms, const pb::Named& request);
 AdminResult run_stop(Rooms& rooms, const pb::Named& request);
 AdminResult run_extend(Rooms& rooms, const pb::RunExtend& request);
+AdminResult run_budget(Rooms& rooms, const pb::RunBudget& request);
 AdminResult run_expert(Rooms& rooms, const pb::RunExpert& request);
 AdminResult run_adopt(Rooms& rooms, const pb::RunAdopt& request);
 AdminResult run_delete(Rooms& rooms, const pb::Named& request);

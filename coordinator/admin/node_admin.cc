@@ -45,6 +45,7 @@ pb::NodeInfo node_info(const Rooms& rooms, const Node& node) {
   info.set_joined_unix_ms(node.record->joined_unix_ms());
   info.set_software(node.session->software);
   info.set_host_label(node.session->host_label);
+  info.set_price(node.session->price);
   info.set_address(node.session->address);
   if (const auto left = rooms.roster.leaves_in_seconds(node)) info.set_leaves_in_seconds(*left);
   return info;

@@ -16,10 +16,13 @@ Result<Run*> find_run(Rooms& rooms, const std::string& name) {
 
 AdminResult run_pause(Rooms& rooms, const pb::Named& request) {
   ASSIGN_OR_RETURN(Run* const run, find_run(rooms, request.name()));
-  if (run->record->wanted() == stored::WANTED_PAUSED) return acknowledged();
-  if (!run->active())
+  if (run->record->wanted() == stored::WANTED_PAUSED && !run->record->over_budget())
+    return acknowledged();
+  if (!run->active() && !run->record->over_budget())
     return fail(ErrorCode::kConflict, text("run ", request.name(), " is ", run->record->state(),
                                            ": it cannot be paused"));
+  // More money does not resume what a person paused.
+  run->record.change().set_over_budget(false);
   rooms.runs.set_wanted(*run, stored::WANTED_PAUSED,
                         "by a person; leases end at their next commits");
   return acknowledged();
@@ -32,6 +35,14 @@ AdminResult run_resume(Rooms& rooms, const pb::Named& request) {
     return fail(ErrorCode::kConflict, text("run ", request.name(), " is ", run->record->state(),
                                            ": only a paused run can be resumed"));
   }
+  if (rooms.spending.is_spent(*run)) {
+    return fail(
+        ErrorCode::kConflict,
+        text("run ", request.name(), " has spent ", human_dollars(rooms.spending.dollars(*run)),
+             " of its ", human_dollars(run->record->spec().budget_dollars()),
+             ": `skerry run budget ", request.name(), " --dollars N` raises its budget"));
+  }
+  run->record.change().set_over_budget(false);
   const bool all = run->is_all_at_target();
   rooms.runs.set_wanted(*run, all ? stored::WANTED_DONE : stored::WANTED_ACTIVE,
                         all ? "every expert had reached its target" : "");
@@ -43,6 +54,7 @@ AdminResult run_stop(Rooms& rooms, const pb::Named& request) {
   if (run->record->wanted() == stored::WANTED_STOPPED) return acknowledged();
   if (run->record->wanted() == stored::WANTED_DONE)
     return fail(ErrorCode::kConflict, text("run ", request.name(), " is done already"));
+  run->record.change().set_over_budget(false);
   rooms.runs.set_wanted(*run, stored::WANTED_STOPPED, "stopped by a person");
   for (Expert& expert : run->experts) {
     if (expert.has_lease())
@@ -74,6 +86,17 @@ AdminResult run_extend(Rooms& rooms, const pb::RunExtend& request) {
     if (expert.has_lease()) rooms.roster.assignment_changed(expert.holder());
   }
   rooms.must_reschedule = true;
+  return acknowledged();
+}
+
+AdminResult run_budget(Rooms& rooms, const pb::RunBudget& request) {
+  ASSIGN_OR_RETURN(Run* const run, find_run(rooms, request.run()));
+  if (run->record->wanted() == stored::WANTED_STOPPED ||
+      run->record->wanted() == stored::WANTED_FAILED) {
+    return fail(ErrorCode::kConflict, text("run ", request.run(), " is ", run->record->state(),
+                                           ": it spends nothing any more"));
+  }
+  TRY(rooms.spending.change(*run, request));
   return acknowledged();
 }
 
@@ -141,6 +164,7 @@ AdminResult run_delete(Rooms& rooms, const pb::Named& request) {
     }
   }
   rooms.events.tell_run(EventKind::kRunDeleted, "its checkpoints are removed", *run);
+  rooms.spending.forget(run->id());
   rooms.runs.erase(run->id());
   return acknowledged();
 }

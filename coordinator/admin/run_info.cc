@@ -35,6 +35,8 @@ pb::ExpertInfo expert_info(const Rooms& rooms, const Run& run, const Expert& exp
   info.set_removed(expert.is_removed());
   info.set_needs_bytes(job_of(run, info.router()).needs_bytes);
   info.set_eta_seconds(expert.held() && run.wants(expert) ? expert.lease->seconds_left : -1);
+  info.set_dollars(rooms.spending.dollars(expert));
+  info.set_cards(expert.held() ? 1 : 0);
   info.set_phase(expert.is_removed()                             ? "removed"
                  : run.is_at_target(expert)                      ? "done"
                  : run.record->wanted() == stored::WANTED_FAILED ? "failed"
@@ -130,6 +132,13 @@ pb::RunInfo run_info(const Rooms& rooms, const Run& run, bool with_experts) {
     if (each.samples_per_second() > 0)
       longest = std::max(longest, left / each.samples_per_second());
   }
+  info.set_dollars(rooms.spending.dollars(run));
+  info.set_dollars_per_hour(rooms.spending.rate(run));
+  info.set_lost_steps(rooms.spending.lost_steps(run));
+  std::uint64_t accepted = 0;  // by experts that were removed, too
+  for (const Expert& expert : run.experts) accepted += expert.step();
+  if (const double trained = static_cast<double>(accepted + info.lost_steps()); trained > 0)
+    info.set_goodput(static_cast<double>(accepted) / trained);
   // Rates are what nodes say: two of the largest, or the smallest of all, must
   // not leave the numbers that a reader accepts.
   constexpr double kLargest = std::numeric_limits<double>::max();
@@ -174,6 +183,14 @@ AdminResult run_why(const Rooms& rooms, const pb::Named& request) {
   auto& why = *reply.mutable_why();
   why.add_reasons(text("run ", run->record->spec().name(), " is ", run->record->state(),
                        run->record->reason().empty() ? "" : ": ", run->record->reason()));
+  const pb::RunSpec& spec = run->record->spec();
+  const double spent = rooms.spending.dollars(*run);
+  if (spent > 0 || spec.budget_dollars() > 0) {
+    why.add_reasons(text(
+        "it has spent ", human_dollars(spent),
+        spec.budget_dollars() > 0 ? text(" of its ", human_dollars(spec.budget_dollars())) : "",
+        " and spends ", human_dollars(rooms.spending.rate(*run)), " an hour"));
+  }
   const Schedule planned = rooms.leases.plan();
   for (const Why& each : planned.why) {
     if (each.expert.run != run->id()) continue;
@@ -251,6 +268,7 @@ AdminResult status(const Rooms& rooms) {
   answer.set_disk_free_bytes(rooms.objects.disk_free());
   answer.set_recovering(rooms.roster.is_recovering());
   answer.set_now_unix_ms(rooms.now.unix_ms);
+  answer.set_idle_dollars(rooms.spending.idle_dollars());
   return reply;
 }
 

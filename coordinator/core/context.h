@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "coordinator/core/core.h"
@@ -35,6 +36,8 @@ struct Context {
   std::uint64_t batch = 0;  // the last batch number used
   std::uint64_t persisted = 0;
   bool must_reschedule = true;  // the scheduler must run again
+  // Nodes whose connection, price, slots or leases changed in this step.
+  std::set<NodeId> remetered;
 
   // True after a restore, until nodes have returned the revocations they hold.
   // Requests are refused meanwhile.

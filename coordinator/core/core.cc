@@ -24,8 +24,9 @@ Overloaded(Handlers...) -> Overloaded<Handlers...>;
 
 // ---- Views of experts: an unchanged field is kept and allocates nothing ----
 
-void show(const Run& run, const Expert& expert, ExpertView& view) {
+void show(const Rooms& rooms, const Run& run, const Expert& expert, ExpertView& view) {
   view.id = expert.id();
+  view.dollars = rooms.spending.dollars(expert);
   view.epoch = expert.epoch();
   view.attempt = expert.record->attempt();
   view.head = expert.head().empty() ? std::nullopt : std::optional(*Hash::from_raw(expert.head()));
@@ -119,6 +120,7 @@ Effects Machine::step(const Event& event, Now at) {
 void Machine::tick() {
   next_tick = now.boot + kTickEvery;
   roster.check_recall();
+  spending.tick();
   leases.tick();
   if (!roster.is_recovering())
     objects.drop_unclaimed([this](const Hash& each) { return commits.is_wanted(each); });
@@ -136,6 +138,7 @@ void Machine::tick() {
 }
 
 void Machine::finish() {
+  spending.settle();
   number_batch();
   objects.drop_leaving([this](const Hash& each) { return commits.is_wanted(each); });
   roster.batch_numbered();
@@ -342,7 +345,7 @@ void Core::experts(std::vector<ExpertView>& views) const {
   views.resize(count);
   auto view = views.begin();
   for (const auto& [id, run] : machine_->runs.all()) {
-    for (const Expert& expert : run.experts) show(run, expert, *view++);
+    for (const Expert& expert : run.experts) show(*machine_, run, expert, *view++);
   }
 }
 

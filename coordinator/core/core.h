@@ -324,6 +324,7 @@ struct ExpertView {
   std::optional<Hash> pending;  // of the commit that waits for a fetch or for its copies
   std::vector<NodeId> places;   // whose copies a commit waits for, beside this disk
   std::vector<NodeId> stalled;  // not chosen for a while
+  double dollars = 0;           // spent on its leases, as of the last Tick
 };
 
 // An object that durable state names. The host must have it.

@@ -17,9 +17,10 @@ inline constexpr char kDatasetPrefix[] = "dataset/";
 inline constexpr char kRunPrefix[] = "run/";
 inline constexpr char kExpertPrefix[] = "expert/";
 inline constexpr char kEventPrefix[] = "event/";
-inline constexpr char kDeletedPrefix[] = "deleted/";  // runs, by id
-inline constexpr char kRevokedPrefix[] = "revoked/";  // ids that are not in the roster
-inline constexpr char kSpeedPrefix[] = "speed/";      // by device and kind
+inline constexpr char kDeletedPrefix[] = "deleted/";    // runs, by id
+inline constexpr char kRevokedPrefix[] = "revoked/";    // ids that are not in the roster
+inline constexpr char kSpeedPrefix[] = "speed/";        // by device and kind
+inline constexpr char kSpendingPrefix[] = "spending/";  // runs, by id
 
 // In the order that a batch writes them.
 enum class Kind {
@@ -32,11 +33,12 @@ enum class Kind {
   kRevoked,
   kExpert,
   kSpeed,
+  kSpending,
   kEvent
 };
 inline constexpr const char* kPrefixes[] = {
-    kMetaKey,       kNodePrefix,    kTokenPrefix,  kDatasetPrefix, kRunPrefix,
-    kDeletedPrefix, kRevokedPrefix, kExpertPrefix, kSpeedPrefix,   kEventPrefix};
+    kMetaKey,       kNodePrefix,   kTokenPrefix, kDatasetPrefix,  kRunPrefix,  kDeletedPrefix,
+    kRevokedPrefix, kExpertPrefix, kSpeedPrefix, kSpendingPrefix, kEventPrefix};
 
 std::string number_text(std::uint64_t number);
 inline std::string id_text(const std::string& id) { return id; }

@@ -55,6 +55,8 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
   if (key.starts_with(kRevokedPrefix))
     return load_record<stored::RevokedKey>(entry, Kind::kRevoked, roster);
   if (key.starts_with(kSpeedPrefix)) return load_record<stored::Speed>(entry, Kind::kSpeed, speeds);
+  if (key.starts_with(kSpendingPrefix))
+    return load_record<stored::Spending>(entry, Kind::kSpending, spending);
   if (key.starts_with(kEventPrefix)) return load_record<pb::Event>(entry, Kind::kEvent, events);
   return corrupt(key, "nothing of this version has such a key");
 }
@@ -103,6 +105,10 @@ Result<void> Machine::check_links() {
       if (node == nullptr) return corrupt(key, "its holder is not rostered");
       leases.load(*node, expert);
     }
+  }
+  for (const auto& [id, account] : spending.all()) {
+    if (!id.empty() && !runs.all().contains(id))
+      return corrupt(key_of(Kind::kSpending, id), "its run is missing");
   }
   datasets.visit_files([&](const std::string&, const pb::DatasetFile& file) {
     objects.name(file.object().manifest());

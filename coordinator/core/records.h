@@ -67,6 +67,8 @@ struct Session {
   std::vector<pb::SlotStatus> status;
   std::string software;
   std::string host_label;
+  double price = 0;       // of the machine, dollars an hour; 0: unknown
+  bool may_stop = false;  // it was told so: it gets no lease
   std::string address;
   std::deque<std::uint64_t> superseded;  // incarnations that a newer process has replaced
   // Of its assignment. Heartbeat replies name it only once it is durable.
@@ -106,6 +108,12 @@ struct Avoided {
   Duration until{};
 };
 
+struct Overtaken {
+  NodeId node;
+  Epoch epoch;
+  Step trained = 0;  // up to here its steps are accepted or counted as lost
+};
+
 struct LeaseState {
   bool lapsed = false;
   std::uint64_t grant_batch = 0;  // renewals wait until it is durable
@@ -123,10 +131,11 @@ struct LeaseState {
   bool granted_kept = false;             // the slot that was reserved for it
   std::optional<Duration> trains_since;  // its node said so first
   Step trains_from = 0;                  // the head's at that time
+  Step trained = 0;                      // the furthest that its node said
   std::map<NodeId, Avoided> avoid;
-  // Nodes whose lease was reassigned, or ended by an operator, with its epoch:
-  // they do not know yet. Only the most recent ones.
-  std::deque<std::pair<NodeId, Epoch>> overtaken;
+  // Nodes whose lease was reassigned, or ended by an operator: they do not know
+  // yet. Only the most recent ones.
+  std::deque<Overtaken> overtaken;
   std::string last_report;
 };
 

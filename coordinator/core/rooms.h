@@ -21,8 +21,9 @@ struct Rooms : Context {
   Copies copies{*this, events, runs, roster, objects};
   Adoptions adoptions{*this, events, runs, roster, objects, datasets, copies};
   Speeds speeds{*this};
+  Spending spending{*this, events, runs, roster};
   Commits commits{*this, events, runs, roster, objects, datasets, copies, adoptions, speeds};
-  Leases leases{*this, events, runs, roster, datasets, copies, commits, speeds};
+  Leases leases{*this, events, runs, roster, datasets, copies, commits, speeds, spending};
   std::int64_t started_unix_ms = 0;
 };
 

@@ -242,6 +242,31 @@ Step Copies::unanchored_steps(const Expert& expert) const {
   return expert.step();
 }
 
+bool Copies::rests_on(const Node& node) const {
+  bool rests = false;
+  runs_.visit_checkpoints(
+      [&](const Run& run, const Expert& expert, const stored::Checkpoint& checkpoint) {
+        if (expert.is_removed() || checkpoint.step() != expert.step()) return;
+        const Hash head = *Hash::from_raw(checkpoint.manifest());
+        const auto held = node.replicas->held.find(head);
+        const bool is_here = (held != node.replicas->held.end() && held->second.durable) ||
+                             checkpoint.node() == node.id().str();
+        if (!is_here) return;
+        std::set<std::string> hosts;
+        for (const auto& [id, other] : roster_.all()) {
+          const auto its = other.replicas->held.find(head);
+          const bool has = its != other.replicas->held.end() && its->second.durable;
+          if (has && other.record->present() && !other.session->may_stop)
+            hosts.insert(host_key(id, other.session->host_label));
+        }
+        hosts.erase(host_key(node.id(), node.session->host_label));
+        if (!config.host_label.empty()) hosts.erase(config.host_label);
+        const std::size_t wanted = copies_wanted(run);
+        rests |= hosts.size() < (objects_.has(head) ? wanted : std::max<std::size_t>(wanted, 1));
+      });
+  return rests;
+}
+
 void Copies::restart(Node& node) {
   for (auto& [manifest, held] : node.replicas.edit().held)
     held = {.version = held.version, .moved = now.boot};

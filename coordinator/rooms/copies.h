@@ -35,6 +35,9 @@ class Copies : Room {
   std::vector<std::string> why(const Run& run, const Expert& expert) const;
   std::uint32_t places_with_head(const Expert& expert) const;
   Step unanchored_steps(const Expert& expert) const;
+  // Whether an expert has fewer copies than its run asks for without this node,
+  // or its head is on no other disk.
+  bool rests_on(const Node& node) const;
 
   // The head or the pending commit changed: sends its nodes new assignments.
   void changed(const Expert& expert);

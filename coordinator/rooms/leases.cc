@@ -11,6 +11,7 @@ void Leases::resume_if_lapsed(Expert& expert, const Node& node) {
   if (!expert.lease->lapsed) return;
   state(expert).lapsed = false;
   context.must_reschedule = true;
+  context.remetered.insert(node.id());
   events_.tell(EventKind::kLeaseResumed,
                "its holder came back before anybody else had it: nothing is lost",
                node.record->name(), &expert, expert.step());
@@ -35,6 +36,7 @@ void Leases::lapse_all(const Node& node, const std::string& reason) {
     if (expert.lease->lapsed) continue;
     state(expert).lapsed = true;
     context.must_reschedule = true;
+    context.remetered.insert(node.id());
     lost_.push_back({expert.id(), EventKind::kLeaseLost, node.record->name(), reason});
   }
 }
@@ -78,6 +80,8 @@ void Leases::batch_numbered() {
 void Leases::release(Expert& expert, EventKind kind, const std::string& reason) {
   Node& node = roster_.at(expert.holder());
   commits_.drop_pending(expert);
+  lose_uncommitted(expert);
+  context.remetered.insert(node.id());
   node.leases.edit().erase(expert.id());
   roster_.assignment_changed(node.id());
   expert.record.change().set_last_node(node.id().str());
@@ -98,9 +102,28 @@ void Leases::release_all(Node& node, EventKind kind, const std::string& reason, 
   }
 }
 
+// Its lease ends, or its steps since the head are discarded.
+void Leases::lose_uncommitted(Expert& expert) {
+  const Step trained = std::exchange(state(expert).trained, 0);
+  if (trained > expert.step()) spending_.lose(runs_.of(expert), trained - expert.step());
+}
+
+void Leases::lose_beyond(const Node& node, const ExpertId& id, Epoch epoch, Step step) {
+  Expert* expert = runs_.find_expert(id);
+  if (expert == nullptr) return;
+  const Run& run = runs_.of(*expert);
+  for (Overtaken& each : state(*expert).overtaken) {
+    const Step most = std::min(step, run.record->steps_target());
+    if (each.node != node.id() || each.epoch != epoch || most <= each.trained) continue;
+    spending_.lose(run, most - each.trained);
+    each.trained = most;
+  }
+}
+
 void Leases::overtake(Expert& expert) {
   constexpr std::size_t kRemembered = 16;
-  state(expert).overtaken.emplace_back(expert.holder(), expert.epoch());
+  state(expert).overtaken.push_back(
+      {expert.holder(), expert.epoch(), std::max(expert.step(), expert.lease->trained)});
   if (expert.lease->overtaken.size() > kRemembered) state(expert).overtaken.pop_front();
 }
 
@@ -108,7 +131,11 @@ void Leases::tell_overtaken(const Node& node, const pb::SlotStatus& status) {
   Expert* expert = runs_.find_expert(RunId(status.run()), status.expert());
   if (expert == nullptr) return;
   const Epoch epoch(status.epoch());
-  if (std::erase(state(*expert).overtaken, std::pair(node.id(), epoch)) == 0) return;
+  lose_beyond(node, expert->id(), epoch, status.step());
+  const auto told = [&](const Overtaken& each) {
+    return each.node == node.id() && each.epoch == epoch;
+  };
+  if (std::erase_if(state(*expert).overtaken, told) == 0) return;
   commits_.tell_fenced(
       *expert, node, epoch, status.step(),
       text("it still trained at step ", status.step(), " of epoch ", epoch, ", but epoch ",

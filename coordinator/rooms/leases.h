@@ -23,6 +23,7 @@
 
 #include "coordinator/rooms/commits.h"
 #include "coordinator/rooms/scheduler.h"
+#include "coordinator/rooms/spending.h"
 
 namespace skerry::coordinator {
 
@@ -30,7 +31,8 @@ class Leases : Room {
  public:
   // LIFETIME: the other rooms outlive this one.
   Leases(Context& the_context, EventLog& events, Runs& runs, Roster& roster,
-         const Datasets& datasets, Copies& copies, Commits& commits, const Speeds& speeds)
+         const Datasets& datasets, Copies& copies, Commits& commits, const Speeds& speeds,
+         Spending& spending)
       : Room(the_context),
         events_(events),
         runs_(runs),
@@ -38,7 +40,8 @@ class Leases : Room {
         datasets_(datasets),
         copies_(copies),
         commits_(commits),
-        speeds_(speeds) {}
+        speeds_(speeds),
+        spending_(spending) {}
 
   Schedule plan() const;
   pb::Assignment assignment_of(const Node& node) const;
@@ -67,6 +70,11 @@ class Leases : Room {
   // Logs that a node trains an expert it has lost. The node discards that work
   // by itself.
   void tell_overtaken(const Node& node, const pb::SlotStatus& status);
+  // A node has trained up to `step` in a lease that another has by now.
+  void lose_beyond(const Node& node, const ExpertId& id, Epoch epoch, Step step);
+  // Whether an idle node may end: it holds no lease, no run waits for a slot,
+  // and no copy rests on it alone.
+  bool may_stop(const Node& node) const;
   void release(Expert& expert, EventKind kind, const std::string& reason);
   void release_all(Node& node, EventKind kind, const std::string& reason, bool raise_epoch);
   // Releases an expert that reached its target; the last one ends its run.
@@ -104,6 +112,7 @@ class Leases : Room {
   void too_small(Expert& expert, const Node& node);
   void lapse_all(const Node& node, const std::string& reason);
   void overtake(Expert& expert);
+  void lose_uncommitted(Expert& expert);
   void avoid(Expert& expert, const Node& node);
   void raise_attempt(Run& run, Expert& expert, const std::string& reason);
   void expire();
@@ -122,12 +131,14 @@ class Leases : Room {
   Copies& copies_;
   Commits& commits_;
   const Speeds& speeds_;
+  Spending& spending_;
   std::vector<Lost> lost_;
   std::set<ExpertId> regranted_;  // in this step
   std::deque<Duration> early_ends_;
   Duration lagged_until_{};
   Duration reschedule_after_{};
   std::map<RunId, MoveSeconds> move_seconds_;
+  bool any_waits_ = true;  // for a slot, as the last schedule saw it
 };
 
 }  // namespace skerry::coordinator

@@ -85,6 +85,7 @@ void Leases::too_small(Expert& expert, const Node& node) {
 // node or a killed engine does not.
 void Leases::raise_attempt(Run& run, Expert& expert, const std::string& reason) {
   commits_.drop_pending(expert);
+  lose_uncommitted(expert);
   expert.record.change().set_attempt(expert.record->attempt() + 1);
   roster_.assignment_changed(expert.holder());
   if (expert.record->attempt() - expert.record->attempt_at_commit() < config.attempts) return;

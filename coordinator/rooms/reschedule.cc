@@ -63,6 +63,7 @@ struct Leases::Inputs {
   std::vector<SchedulableNode> nodes;
   std::vector<Speeds::Slot> slots;
   std::vector<std::uint64_t> memory;
+  std::vector<double> node_prices;  // by slot
   std::vector<SchedulableJob> jobs;
   std::vector<double> operations;          // of one step, by job
   std::vector<std::vector<Speed>> speeds;  // by job and slot, whether it fits or not
@@ -77,7 +78,8 @@ void Leases::add_nodes(Inputs& inputs) const {
     view.name = node.record->name();
     for (std::uint32_t slot = 0; slot < node.session->slots.size(); ++slot) {
       const pb::Slot& said = node.session->slots[slot];
-      view.slots.push_back({slot, said.memory_bytes()});
+      view.slots.push_back({slot, said.memory_bytes(), slot_price(node)});
+      inputs.node_prices.push_back(node.session->price);
       inputs.slots.push_back({id, said.device()});
       inputs.memory.push_back(said.memory_bytes());
     }
@@ -112,8 +114,12 @@ std::size_t Leases::job_index(Inputs& inputs, const Run& run, std::uint32_t expe
     return by_name && nodes.size() > 1;
   };
   SchedulableJob view;
-  view.needs = text(human_bytes(job.needs_bytes),
-                    bound.empty() ? "" : " and the card of its last checkpoint");
+  const double most = run.record->spec().max_node_price();
+  view.needs = text(
+      human_bytes(job.needs_bytes), bound.empty() ? "" : " and the card of its last checkpoint",
+      most > 0
+          ? text(", on a node of at most ", human_dollars(most), " an hour (budget.max_node_price)")
+          : "");
   std::vector<Speed> speeds = speeds_.of(job, inputs.slots);
   for (const bool by_name : {true, false}) {
     view.speed.clear();
@@ -121,6 +127,7 @@ std::size_t Leases::job_index(Inputs& inputs, const Run& run, std::uint32_t expe
       const Speeds::Slot& slot = inputs.slots[s];
       const bool fits = (inputs.memory[s] == 0 || inputs.memory[s] >= job.needs_bytes) &&
                         (bound.empty() || bound.find(slot.device) != std::string::npos) &&
+                        (most <= 0 || inputs.node_prices[s] <= most) &&
                         !was_too_small(slot, by_name);
       view.speed.push_back(fits ? speeds[s].operations_per_second : 0);
     }
@@ -130,6 +137,11 @@ std::size_t Leases::job_index(Inputs& inputs, const Run& run, std::uint32_t expe
   inputs.operations.push_back(job.operations);
   inputs.speeds.push_back(std::move(speeds));
   return at->second;
+}
+
+bool Leases::may_stop(const Node& node) const {
+  return node.leases->empty() && !any_waits_ && !context.must_reschedule &&
+         !roster_.is_recovering() && !copies_.rests_on(node);
 }
 
 std::set<NodeId> Leases::warm_for(const Expert& expert) const {
@@ -163,6 +175,7 @@ SchedulableExpert Leases::view_of(Inputs& inputs, const Run& run, const Expert& 
   view.turn_rounds = spec.turn_rounds();
   if (spec.turn_seconds() > 0) view.turn_seconds = spec.turn_seconds();
   view.rounds_in_turn = expert.record->lease().rounds();
+  view.dollars_per_hour = spec.budget_dollars_per_hour();
   view.yields = expert.lease->yield;
   view.seconds_in_turn =
       std::chrono::duration<double>(now.boot - expert.lease->granted.value_or(now.boot)).count();
@@ -211,6 +224,7 @@ void Leases::reschedule() {
     reschedule_after_ =
         now.boot + config.reschedule_pause * static_cast<std::int64_t>(roster_.all().size());
   const Schedule planned = plan();
+  any_waits_ = std::ranges::any_of(planned.why, &Why::waits);
   for (const Why& why : planned.why) {
     LeaseState& its = state(runs_.at(why.expert));
     its.why = why.reason;
@@ -242,7 +256,9 @@ void Leases::grant(Expert& expert, const Grant& granted) {
   if (expert.has_lease()) {  // lapsed: its holder is fenced from here on
     const NodeId before = expert.holder();
     overtake(expert);
+    lose_uncommitted(expert);
     commits_.drop_pending(expert);
+    context.remetered.insert(before);
     roster_.at(before).leases.edit().erase(expert.id());
     roster_.assignment_changed(before);
     roster_.check_drained(roster_.at(before));
@@ -264,6 +280,8 @@ void Leases::grant(Expert& expert, const Grant& granted) {
   its.granted_warm = warm_before;
   its.granted_kept = its.reserved == granted.slot;
   its.trains_since.reset();
+  its.trained = 0;
+  context.remetered.insert(node.id());
   node.leases.edit().insert(expert.id());
   regranted_.insert(expert.id());
   roster_.assignment_changed(node.id());
@@ -295,12 +313,19 @@ void Leases::keep_reservations(const Schedule& planned) {
 
 void Leases::hear(const Node& node, const pb::SlotStatus& status) {
   tell_overtaken(node, status);
-  if (status.phase() != pb::SLOT_TRAINING) return;
   Expert* expert = runs_.find_expert(RunId(status.run()), status.expert());
-  if (expert == nullptr || !expert->is_held_by(node, Epoch(status.epoch())) ||
-      expert->lease->trains_since)
-    return;
+  if (expert == nullptr || !expert->is_held_by(node, Epoch(status.epoch()))) return;
   LeaseState& its = state(*expert);
+  const bool trains = status.phase() == pb::SLOT_TRAINING;
+  const Run& run = runs_.of(*expert);
+  const Step step = std::min<Step>(status.step(), run.record->steps_target());
+  // It trains steps again that an engine had trained when it ended.
+  if (trains && step < its.trained) {
+    spending_.lose(run, its.trained - std::max(step, std::min(its.trained, expert->step())));
+    its.trained = step;
+  }
+  its.trained = std::max(its.trained, step);
+  if (!trains || its.trains_since) return;
   its.trains_since = now.boot;
   its.trains_from = expert->step();
   if (!its.granted_here) return;

@@ -102,6 +102,7 @@ Result<void> Roster::connect(Node& node, const Received& event) {
     peers_.erase(here.connection);
   }
   here.connection = event.connection;
+  context.remetered.insert(node.id());
   return {};
 }
 
@@ -112,6 +113,7 @@ void Roster::describe(Node& node, const Received& event) {
   here.software = clean_text(hello.software(), protocol::kNameBytes);
   here.address = event.address;
   here.host_label = clean_text(hello.host_label(), protocol::kNameBytes);
+  here.price = hello.price();
 }
 
 void Roster::arrive(Node& node, const pb::Hello& hello) {
@@ -120,6 +122,13 @@ void Roster::arrive(Node& node, const pb::Hello& hello) {
   if (awaited_.erase(node.id()) > 0 && now.boot < recovery_until_)
     recovery_until_ = std::clamp(now.boot + config.arrival_pause, recovery_until_, recovery_limit_);
   session(node).slots.assign(hello.slots().begin(), hello.slots().end());
+  session(node).may_stop = hello.stopping();
+  context.must_reschedule = true;
+}
+
+void Roster::let_stop(Node& node) {
+  if (node.session->may_stop) return;
+  session(node).may_stop = true;
   context.must_reschedule = true;
 }
 
@@ -143,6 +152,7 @@ void Roster::appear(Node& node, const std::string& reason) {
   node.record.change().set_present(true);
   node.record.change().set_left(false);
   node.record.change().clear_gone_unix_ms();
+  context.remetered.insert(node.id());
   events_.tell(EventKind::kNodeJoined, reason, node.record->name());
 }
 
@@ -175,13 +185,17 @@ void Roster::take_notice(Node& node, const pb::Heartbeat& beat) {
     here.self_cordoned = beat.no_new_work();
     context.must_reschedule = true;
   }
+  if (here.may_stop && !beat.idle()) {
+    here.may_stop = false;
+    context.must_reschedule = true;
+  }
   here.leaves_at.reset();
   if (beat.has_leaves_in_ms())
     here.leaves_at = now.boot + std::chrono::milliseconds(beat.leaves_in_ms());
   if (here.notice == beat.notice()) return;
   here.notice = beat.notice();
-  std::string what =
-      text(clean_text(here.notice, protocol::kNoticeBytes), ": it takes no new lease");
+  std::string what = clean_text(here.notice, protocol::kNoticeBytes);
+  if (here.self_cordoned || here.may_stop) what += ": it takes no new lease";
   if (here.notice.empty()) what = "the notice is over: it may be given work again";
   if (here.leaves_at) {
     what = text(clean_text(here.notice, protocol::kNoticeBytes), ": ", *leaves_in_seconds(node),
@@ -205,6 +219,7 @@ void Roster::close(const ConnectionId& connection) {
   Node& node = known->second;
   if (node.session->connection != connection) return;
   session(node).connection.clear();
+  context.remetered.insert(node.id());
   if (!node.record->present()) return;
   if (has_drained(node)) return leave(node);
   closing_[node.id()] = now.boot;
@@ -241,6 +256,7 @@ void Roster::depart(Node& node, bool left) {
   session(node).status.clear();
   if (left) forget_notice(session(node));
   closing_.erase(node.id());
+  context.remetered.insert(node.id());
 }
 
 // Nodes that nothing names any more and that have been gone for so long, the
@@ -293,6 +309,7 @@ void Roster::forget_gone(std::int64_t gone_ms, std::size_t most) {
     closing_.erase(id);
     awaited_.erase(id);
     reversioned_.erase(id);
+    context.remetered.insert(id);
     nodes_.erase(id);
   }
   events_.tell(EventKind::kNodesForgotten,
@@ -313,6 +330,7 @@ std::string Roster::unusable_because(const Node& node) const {
   if (node.record->draining() || node.session->self_draining) return "draining";
   if (node.record->cordoned()) return "cordoned";
   if (node.session->self_cordoned) return "advised to expect its end";
+  if (node.session->may_stop) return "idle and about to stop";
   if (!is_live(node)) return node.record->present() ? "silent" : "lost";
   return "";
 }
@@ -322,7 +340,8 @@ std::string Roster::state(const Node& node) const {
   if (node.record->left()) return "left";
   if (node.is_node() && (!node.record->present() || closing_.contains(node.id()))) return "lost";
   if (node.record->draining() || node.session->self_draining) return "draining";
-  if (node.record->cordoned() || node.session->self_cordoned) return "cordoned";
+  if (node.record->cordoned() || node.session->self_cordoned || node.session->may_stop)
+    return "cordoned";
   return node.leases->empty() ? "ready" : "training";
 }
 

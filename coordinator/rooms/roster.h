@@ -73,6 +73,9 @@ class Roster : Room {
   void describe(Node& node, const Received& event);
   // A node connected, with its previous incarnation or a new one.
   void arrive(Node& node, const pb::Hello& hello);
+  // The node may run its --idle-exec. It gets no lease until it says that it is
+  // not idle.
+  void let_stop(Node& node);
   void restart(Node& node, std::uint64_t incarnation);
   void appear(Node& node, const std::string& reason);
   // RETURNS: false if the heartbeat is stale; it changes nothing then.

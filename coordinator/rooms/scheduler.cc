@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -37,6 +38,7 @@ struct Slot {
   const SchedulableNode* node = nullptr;
   std::uint32_t index = 0;
   std::uint64_t memory_bytes = 0;
+  double price = 0;
   std::size_t ordinal = 0;       // among the slots of its node
   std::size_t holder = kNone;    // an expert
   std::size_t reserver = kNone;  // the expert that it is kept for
@@ -56,19 +58,24 @@ class Planner {
         at_(experts.size(), kNone),
         moves_to_(experts.size(), kNone),
         yields_(experts.size(), false),
+        charged_(experts.size(), 0),
+        cannot_pay_(experts.size(), false),
         reasons_(experts.size()) {
     for (const SchedulableNode& node : nodes) {
       count(node);
       std::vector<std::size_t>& slots = slots_of_[node.id];
       for (const SchedulableSlot& slot : node.slots) {
         slots.push_back(slots_.size());
-        slots_.push_back({&node, slot.index, slot.memory_bytes, slots.size() - 1});
+        slots_.push_back({&node, slot.index, slot.memory_bytes, slot.price, slots.size() - 1});
       }
     }
     for (std::size_t e = 0; e < experts.size(); ++e) {
+      rates_.try_emplace(experts[e].id.run, 0);
       if (!experts[e].holder) continue;
       at_[e] = find(*experts[e].holder);
+      if (at_[e] == kNone) unpriced_.insert(run_of(e));
       if (at_[e] != kNone) slots_[at_[e]].holder = e;
+      charge(e, price(at_[e]));
     }
   }
 
@@ -76,6 +83,8 @@ class Planner {
     end_unwanted();
     keep_reservations();
     std::vector<std::size_t> left = grant_waiting();
+    std::vector<bool> waits(experts_.size(), false);
+    for (const std::size_t e : left) waits[e] = !cannot_pay_[e];
     change_places(left);
     end_turns(left);
     move();
@@ -84,7 +93,7 @@ class Planner {
       const bool holds = at_[e] != kNone && speed(e, at_[e]) > 0;
       result_.why.push_back({experts_[e].id, std::move(reasons_[e]),
                              holds ? seconds_left(e, at_[e]) : -1,
-                             at_[e] == kNone ? std::nullopt : std::optional(at_[e])});
+                             at_[e] == kNone ? std::nullopt : std::optional(at_[e]), waits[e]});
       if (moves_to_[e] != kNone)
         result_.reservations.push_back({experts_[e].id, slots_[moves_to_[e]].id()});
     }
@@ -125,6 +134,28 @@ class Planner {
     return std::tuple(experts_[a].work, b) < std::tuple(experts_[b].work, a);
   }
 
+  // ---- What its run pays an hour
+
+  double price(std::size_t s) const { return s == kNone ? 0 : slots_[s].price; }
+  const RunId& run_of(std::size_t e) const { return experts_[e].id.run; }
+  void charge(std::size_t e, double dollars) {
+    rates_[run_of(e)] += dollars - charged_[e];
+    charged_[e] = dollars;
+  }
+  // `leaves`: who gives its slot up for this, or kNone. After a start, holders
+  // that have not reconnected yet cost what nobody knows.
+  bool can_pay(std::size_t e, std::size_t s, std::size_t leaves = kNone) const {
+    constexpr double kRounding = 1e-9;
+    const double most = experts_[e].dollars_per_hour;
+    if (most <= 0) return true;
+    double saved = charged_[e];
+    if (leaves != kNone && leaves != e && run_of(leaves) == run_of(e)) saved += charged_[leaves];
+    // A run that costs too much already still takes turns.
+    if (leaves != kNone && price(s) <= saved) return true;
+    if (unpriced_.contains(run_of(e))) return false;
+    return rates_.at(run_of(e)) - saved + price(s) <= most * (1 + kRounding);
+  }
+
   void count(const SchedulableNode& node) {
     if (node.usable) {
       ++usable_nodes_;
@@ -142,6 +173,7 @@ class Planner {
   void reserve(std::size_t e, std::size_t s) {
     moves_to_[e] = s;
     slots_[s].reserver = e;
+    charge(e, std::max(charged_[e], price(s)));
   }
 
   // ---- Before all: leases that must end, and what was begun
@@ -168,7 +200,9 @@ class Planner {
     for (std::size_t e = 0; e < experts_.size(); ++e) {
       if (!experts_[e].reserved || !experts_[e].wanted || yields_[e]) continue;
       const std::size_t s = find(*experts_[e].reserved);
-      if (s == kNone || s == at_[e] || !fits(e, s) || slots_[s].reserver != kNone) continue;
+      if (s == kNone || s == at_[e] || !fits(e, s) || slots_[s].reserver != kNone ||
+          !can_pay(e, s, slots_[s].holder))
+        continue;
       reserve(e, s);
       kept.push_back(e);
     }
@@ -182,6 +216,7 @@ class Planner {
         if (moves_to_[e] == kNone || !is_broken(e)) continue;
         slots_[moves_to_[e]].reserver = kNone;
         moves_to_[e] = kNone;
+        charge(e, price(at_[e]));
         all_hold = false;
       }
     }
@@ -220,13 +255,14 @@ class Planner {
       ++order.taken;
     const auto found = std::find_if(
         order.slots.begin() + static_cast<std::ptrdiff_t>(order.taken), order.slots.end(),
-        [&](std::size_t s) { return slots_[s].is_free() && fits(e, s); });
+        [&](std::size_t s) { return slots_[s].is_free() && fits(e, s) && can_pay(e, s); });
     if (found == order.slots.end()) return kNone;
     const auto as_fast_of = [&](const NodeId& node) {
       const auto known = slots_of_.find(node);
       if (known == slots_of_.end()) return kNone;
       const auto its = std::ranges::find_if(known->second, [&](std::size_t s) {
-        return slots_[s].is_free() && fits(e, s) && level(speed(e, s)) == level(speed(e, *found));
+        return slots_[s].is_free() && fits(e, s) && can_pay(e, s) &&
+               level(speed(e, s)) == level(speed(e, *found));
       });
       return its == known->second.end() ? kNone : *its;
     };
@@ -241,6 +277,7 @@ class Planner {
     slots_[s].holder = e;
     slots_[s].reserver = kNone;
     moves_to_[e] = kNone;
+    charge(e, price(s));
     reasons_[e] = text("goes to ", slots_[s].name(), " at step ", experts_[e].step, " of ",
                        experts_[e].steps_target, ", ", why);
     result_.grants.push_back({experts_[e].id, slots_[s].id(), reasons_[e]});
@@ -255,8 +292,10 @@ class Planner {
     std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return has_less_left(b, a); });
     for (const std::size_t e : order) {
       if (const std::size_t s = moves_to_[e]; s != kNone) {
-        if (slots_[s].holder == kNone) {
+        if (slots_[s].holder == kNone && can_pay(e, s)) {
           grant(e, s, "which was kept for it");
+        } else if (slots_[s].holder == kNone) {
+          reasons_[e] = text("waits for ", slots_[s].name(), ", which its run cannot pay yet");
         } else {
           reasons_[e] = text("waits for ", slots_[s].name(), ", which ",
                              named(experts_[slots_[s].holder]), " leaves at its next commit");
@@ -277,12 +316,23 @@ class Planner {
     return left;
   }
 
-  std::string waits_for(std::size_t e) const {
-    std::size_t avoided = 0, too_small = 0;
+  std::string waits_for(std::size_t e) {
+    std::size_t avoided = 0, too_small = 0, too_dear = 0;
     for (std::size_t s = 0; s < slots_.size(); ++s) {
       if (!slots_[s].node->usable) continue;
       too_small += speed(e, s) <= 0;
-      avoided += slots_[s].is_free() && speed(e, s) > 0;
+      avoided += slots_[s].is_free() && speed(e, s) > 0 && !fits(e, s);
+      too_dear += slots_[s].is_free() && fits(e, s);  // else it had got it
+    }
+    if (too_dear > 0) {
+      cannot_pay_[e] = true;
+      if (unpriced_.contains(run_of(e)))
+        return "waits for its budget: a holder of its run has not reconnected yet, and what it "
+               "costs is unknown";
+      return text("waits for its budget: ", too_dear,
+                  too_dear == 1 ? " slot is free, but it" : " slots are free, but each",
+                  " would make the run cost more than ", experts_[e].dollars_per_hour,
+                  " dollars an hour (budget.dollars_per_hour); it costs ", rates_.at(run_of(e)));
     }
     if (avoided > 0) {
       return text("waits for another node: ", avoided, avoided == 1 ? " free slot" : " free slots",
@@ -315,7 +365,7 @@ class Planner {
         if (holder == kNone || !fits(e, s) || slots_[s].reserver != kNone || !may_yield(holder))
           continue;
         if (chosen != kNone && !has_less_left(holder, chosen)) continue;
-        if (best_free(holder) != kNone) chosen = holder;
+        if (best_free(holder) != kNone && can_pay(e, s)) chosen = holder;
       }
       if (chosen == kNone) return false;
       const std::size_t from = at_[chosen], to = best_free(chosen);
@@ -358,14 +408,16 @@ class Planner {
       return has_less_left(a, b);
     });
     for (const std::size_t e : left) {
-      const auto its = std::ranges::find_if(coming_free, [&](std::size_t s) { return fits(e, s); });
+      const auto its = std::ranges::find_if(coming_free, [&](std::size_t s) {
+        return fits(e, s) && can_pay(e, s, slots_[s].holder);
+      });
       if (its != coming_free.end()) {
         coming_free.erase(its);
         continue;
       }
       const auto gives_way = std::ranges::find_if(holders, [&](std::size_t holder) {
         const double turns_work = turn_seconds(experts_[holder]) * speed(holder, at_[holder]);
-        return fits(e, at_[holder]) &&
+        return fits(e, at_[holder]) && can_pay(e, at_[holder], holder) &&
                experts_[e].work - experts_[holder].work >= kTurnGain * turns_work;
       });
       if (gives_way == holders.end()) continue;
@@ -396,10 +448,12 @@ class Planner {
       std::size_t to = kNone;
       double best = 0;
       for (std::size_t s = 0; s < slots_.size(); ++s) {
-        if (!fits(e, s) || speed(e, s) <= speed(e, at_[e]) || slots_[s].reserver != kNone) continue;
+        if (!fits(e, s) || speed(e, s) <= speed(e, at_[e]) || slots_[s].reserver != kNone ||
+            !can_pay(e, s, slots_[s].holder))
+          continue;
         double end = seconds_left(e, s);
         if (const std::size_t other = slots_[s].holder; other != kNone) {
-          if (!may_yield(other) || !fits(other, at_[e])) continue;
+          if (!may_yield(other) || !fits(other, at_[e]) || !can_pay(other, at_[e], e)) continue;
           end = std::max(end, seconds_left(other, at_[e]));
         }
         end += cost(e, s);
@@ -438,6 +492,10 @@ class Planner {
   std::vector<std::size_t> at_;        // by expert: the slot that it holds
   std::vector<std::size_t> moves_to_;  // by expert: the slot that is kept for it
   std::vector<bool> yields_;
+  std::vector<double> charged_;    // by expert, an hour: of its slot, or of the dearer of two
+  std::map<RunId, double> rates_;  // the sum of these
+  std::set<RunId> unpriced_;       // a holder's slot is not known yet
+  std::vector<bool> cannot_pay_;   // by expert: slots are free that it cannot pay for
   std::vector<std::string> reasons_;
   std::size_t usable_nodes_ = 0;
   std::size_t usable_slots_ = 0;

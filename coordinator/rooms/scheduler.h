@@ -15,6 +15,9 @@
 // so speeds that differ by less count as equal. Of equal slots one that has the
 // expert's files comes first, then one that fetches them ahead. The others
 // follow by memory, the least first, then by id.
+//
+// No grant or move makes a run cost more an hour than it may. Leases that cost
+// more already stay.
 #pragma once
 
 #include <cstdint>
@@ -64,11 +67,13 @@ struct SchedulableExpert {
   std::set<NodeId> warm;            // have its files: it starts from their own disks
   std::optional<NodeId> stands_by;  // fetches its files ahead, and may lack the last ones
   std::set<NodeId> avoid;           // gave it up recently
+  double dollars_per_hour = 0;      // the most that its run may cost; 0: no limit
 };
 
 struct SchedulableSlot {
   std::uint32_t index = 0;
   std::uint64_t memory_bytes = 0;
+  double price = 0;  // dollars an hour
 };
 
 struct SchedulableNode {
@@ -103,6 +108,7 @@ struct Why {
   double seconds_left = -1;  // on the slot that it holds; < 0: it holds none
   // The slot that it holds, as SchedulableJob::speed counts them.
   std::optional<std::size_t> slot = std::nullopt;
+  bool waits = false;  // for a slot that its run could pay for
 };
 
 struct Schedule {

@@ -58,6 +58,7 @@ void Machine::greet_node(Node& node, const pb::Hello& hello) {
     Expert* expert = runs.find_expert(RunId(offered.run()), offered.expert());
     const Epoch epoch(offered.epoch());
     if (expert == nullptr || epoch >= expert->epoch()) continue;
+    leases.lose_beyond(node, expert->id(), epoch, offered.step());
     commits.tell_fenced(*expert, node, epoch, offered.step(),
                         text("it offers step ", offered.step(), " of epoch ", epoch, ", but epoch ",
                              expert->epoch(), " is current"));
@@ -84,6 +85,10 @@ void Machine::heartbeat(Node& node, const Received& event) {
   answer.set_sequence(beat.sequence());
   answer.set_assignment_version(roster.durable_version(node));
   if (!node.session->log_ready) answer.set_log_request(node.session->log_request);
+  if (beat.idle() && leases.may_stop(node)) {
+    roster.let_stop(node);
+    answer.set_may_stop(true);
+  }
   for (const ExpertId& id : *node.leases) {
     Expert& expert = runs.at(id);
     leases.resume_if_lapsed(expert, node);

@@ -27,6 +27,7 @@ struct Who {
   std::string host;               // label
   std::uint64_t applied = 0;      // version of its assignment
   std::set<std::string> durable;  // replicas that it says it holds, by manifest
+  double price = 0;               // dollars an hour
 };
 
 inline Who make_who(const std::string& name) {

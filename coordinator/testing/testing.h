@@ -230,6 +230,7 @@ class Harness {
     hello.set_incarnation(who.incarnation);
     hello.set_generation(who.generation);
     hello.set_host_label(who.host);
+    hello.set_price(who.price);
     for (std::uint32_t slot = 0; slot < slots && who.incarnation != 0; ++slot) {
       hello.add_slots()->set_index(slot);
       hello.mutable_slots(static_cast<int>(slot))->set_device(who.device);
@@ -250,6 +251,12 @@ class Harness {
     who.device = device;
     who.memory_bytes = memory_bytes;
     return join(std::move(who), 1);
+  }
+  // One that costs so many dollars an hour.
+  Who join_priced(const std::string& name, double price, std::uint32_t slots = 1) {
+    Who who = make_who(name);
+    who.price = price;
+    return join(std::move(who), slots);
   }
   Who join(Who who, std::uint32_t slots) {
     SKERRY_CHECK(!enrol(who, first.token).has_error(), "the first token enrols");

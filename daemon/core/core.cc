@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/clean_text.h"
+#include "daemon/core/idle.h"
 #include "daemon/core/objects.h"
 #include "daemon/core/session.h"
 #include "daemon/core/slot.h"
@@ -62,6 +63,7 @@ struct Core::Impl {
     bool exits = false;   // SIGTERM: the process ends
   };
   std::optional<Leaving> leaving;
+  Idle idle;
   std::string advice;            // to expect a notice; empty: none
   std::uint64_t drain_told = 0;  // the first heartbeat that said so; 0: none yet
   bool drain_heard = false;
@@ -76,7 +78,8 @@ struct Core::Impl {
   Impl(CoreConfig settings, const Recovered& found)
       : config(std::move(settings)),
         objects(found.objects, found.checkpoints),
-        session(config.incarnation) {
+        session(config.incarnation),
+        idle(config.idle_limit) {
     slots.reserve(config.slots.size());
     for (const pb::Slot& slot : config.slots)
       slots.emplace_back(slot, objects, session, last_engine);
@@ -126,6 +129,10 @@ struct Core::Impl {
            .until = std::min(*event.deadline - kNoticeMargin, limit),
            .what = event.what},
           context);
+  }
+  void on(const IdleExecEnded& event, Context& context) {
+    idle.ended(event, context);
+    session.heartbeat_soon();
   }
   void on(const ObjectStored& event, Context&) {
     objects.stored(event.manifest, event.checkpoint);
@@ -358,6 +365,7 @@ struct Core::Impl {
     const std::optional<Duration> until = session.heartbeat_answered(id, reply, context);
     if (!until) return;
     if (drain_told != 0 && id >= drain_told) drain_heard = true;
+    if (reply.may_stop() && !has_work()) idle.may_stop(context);
     for (const pb::RenewedLease& lease : reply.renewed()) {
       for (Slot& slot : slots) slot.renewed(lease, *until);
     }
@@ -458,6 +466,9 @@ struct Core::Impl {
     for (const pb::ObjectRef& file : files) objects.need(file, ObjectKind::kShard, context);
   }
 
+  // A node that leaves has enough to do.
+  bool has_work() const { return leaving || !std::ranges::all_of(slots, &Slot::is_clear); }
+
   // ---- What is due ----
   void advance(Context& context) {
     objects.begin_step();
@@ -466,6 +477,7 @@ struct Core::Impl {
     release_outlived(context);
     keep_heads(context);
     objects.end_step(answered, context);
+    if (idle.advance(has_work(), context)) session.heartbeat_soon();
     speak(context);
     if (leaving && leaving->exits) finish_drain(context);
     if (leave_now) exit_code = kExitDone;
@@ -501,7 +513,9 @@ struct Core::Impl {
     heartbeat.set_draining(leaving.has_value());
     if (leaving) heartbeat.set_leaves_in_ms(milliseconds_left(context));
     heartbeat.set_no_new_work(!advice.empty());
-    heartbeat.set_notice(clean_text(leaving ? leaving->what : advice, protocol::kNoticeBytes));
+    const std::string& others = advice.empty() ? idle.words() : advice;
+    heartbeat.set_notice(clean_text(leaving ? leaving->what : others, protocol::kNoticeBytes));
+    heartbeat.set_idle(idle.asks());
   }
 
   void beat_if_due(Context& context) {
@@ -541,6 +555,8 @@ struct Core::Impl {
     hello.set_incarnation(config.incarnation);
     hello.set_host_label(config.host_label);
     hello.set_generation(generation);
+    hello.set_price(config.price);
+    hello.set_stopping(idle.is_stopping());
     for (const pb::Slot& slot : config.slots) *hello.add_slots() = slot;
     for (const Slot& slot : slots) {
       if (slot.work()) *hello.add_held() = slot.held();

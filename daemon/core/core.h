@@ -27,6 +27,8 @@
 //  - A notice with a deadline makes the node give its leases back. A heartbeat
 //    says so first. The node stays, and works again if it lives kLivesOn past
 //    the deadline. SIGTERM does the same, and ends the process.
+//  - --idle-exec runs once after a time without work, if the coordinator
+//    agrees, and never while a lease is held (idle.h).
 //  - A leaving node takes a last snapshot only if it can be committed in time.
 //    Without one it trains on until the commit in flight is through.
 //
@@ -59,6 +61,8 @@ struct CoreConfig {
   std::string host_label;
   std::vector<pb::Slot> slots;
   Duration drain_limit = std::chrono::seconds(20);  // from SIGTERM or a notice on
+  double price = 0;                                 // of the machine, dollars an hour; 0: unknown
+  Duration idle_limit{};  // without work, before --idle-exec runs; 0: there is none
 };
 
 // The contents of the disk at the start.

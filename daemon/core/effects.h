@@ -85,6 +85,9 @@ struct LogEntry {
   std::string message;
 };
 
+// Answered by IdleExecEnded, once.
+enum class IdleExecOrder { kStart, kKill };
+
 struct Effects {
   std::vector<Write> writes;
   std::vector<pb::ControlRequest> sends;
@@ -96,6 +99,7 @@ struct Effects {
   std::vector<StartEngine> starts;
   std::vector<DropObject> drops;
   std::vector<LogEntry> log;
+  std::optional<IdleExecOrder> idle_exec;
   std::optional<std::uint64_t> collect_log;  // answered by LogCollected
   std::optional<Duration> wake_at;           // CLOCK_BOOTTIME of the next Tick
   std::optional<int> exit_code;              // kill the engines and end the process

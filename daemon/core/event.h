@@ -145,16 +145,23 @@ struct NoticeReceived {
   std::string what;  // the platform's word; empty without a deadline: no advice any more
 };
 
+// The command of --idle-exec ended, or could not be started.
+struct IdleExecEnded {
+  bool ok = false;  // exit code 0
+  std::string how;  // "exit code 1"
+};
+
 // The answer to Effects::collect_log.
 struct LogCollected {
   std::uint64_t request = 0;
   std::vector<std::string> lines;
 };
 
-using Event = std::variant<ConnectionOpened, ConnectionClosed, Reply, Tick, EngineStarting,
-                           EngineReady, EngineProgress, EngineSnapshot, EngineFailed,
-                           EngineFinished, EngineExited, SnapshotStored, SnapshotFailed,
-                           ObjectStored, ObjectFailed, PeerFaulted, ObjectProgress, Persisted,
-                           HoldFiles, RunGone, DrainRequested, NoticeReceived, LogCollected>;
+using Event =
+    std::variant<ConnectionOpened, ConnectionClosed, Reply, Tick, EngineStarting, EngineReady,
+                 EngineProgress, EngineSnapshot, EngineFailed, EngineFinished, EngineExited,
+                 SnapshotStored, SnapshotFailed, ObjectStored, ObjectFailed, PeerFaulted,
+                 ObjectProgress, Persisted, HoldFiles, RunGone, DrainRequested, NoticeReceived,
+                 IdleExecEnded, LogCollected>;
 
 }  // namespace skerry::daemon

@@ -24,6 +24,8 @@ Result<std::unique_ptr<Host>> Host::make(HostParts parts, HostOptions options) {
   config.software = options.software;
   config.host_label = options.host_label;
   config.drain_limit = options.drain_limit;
+  config.price = options.price;
+  if (parts.idle_exec != nullptr) config.idle_limit = options.idle_limit;
   for (const DeviceSlot& slot : options.slots) config.slots.push_back(slot.description);
   Recovered recovered;
   ASSIGN_OR_RETURN(const std::optional<std::string> state, parts.store.get(kHostStateKey));
@@ -80,6 +82,9 @@ void Host::stop() {
 
 void Host::turn() {
   take_engine_events();
+  if (parts_.idle_exec != nullptr) {
+    if (auto ended = parts_.idle_exec->take_end()) push(std::move(*ended));
+  }
   const Now now = parts_.clock.now();
   if (const std::optional<Write> due = state_writes_.due(now.boot)) write(*due);
   peers_->tick();

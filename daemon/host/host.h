@@ -26,6 +26,7 @@
 #include "daemon/core/state_writes.h"
 #include "daemon/host/devices.h"
 #include "daemon/host/engines.h"
+#include "daemon/host/idle_command.h"
 #include "daemon/host/object_jobs.h"
 #include "daemon/host/peer_gossip.h"
 #include "exchange/chunk_store.h"
@@ -56,6 +57,8 @@ struct HostOptions {
       // HOST:PORT; empty: as the coordinator sees this node, at the port that
       // is listened at
       peer_advertise;
+  double price = 0;        // dollars an hour; 0: unknown
+  Duration idle_limit{};   // 0: no --idle-exec
   std::string distrusted;  // the file of that name (daemon/host/verify.h); empty: none
 };
 
@@ -80,6 +83,7 @@ struct HostParts {
   Engines& engines;
   Worker& disk;
   const PeerParts* peers = nullptr;  // none: the coordinator is the only one to talk to
+  IdleExec* idle_exec = nullptr;     // none: options.idle_limit is 0
   // Told of each step of the core, before its effects are carried out; none:
   // nobody looks on.
   std::function<void(const Event& event, const Effects& effects)> stepped = {};
@@ -148,6 +152,7 @@ class Host final : private Sink, private peer::Owner {
   void start(const StartEngine& order) override;
   void drop(const DropObject& order) override;
   void collect_log(std::uint64_t request) override;
+  void idle_exec(IdleExecOrder order) override;
   void wake_at(std::optional<Duration> boot) override { wake_at_ = boot; }
   void exit(int code) override { exit_code_ = code; }
 

@@ -33,6 +33,11 @@ void Host::collect_log(std::uint64_t request) {
   push(std::move(collected));
 }
 
+void Host::idle_exec(IdleExecOrder order) {
+  if (order == IdleExecOrder::kStart) parts_.idle_exec->start();
+  if (order == IdleExecOrder::kKill) parts_.idle_exec->kill();
+}
+
 // A store that failed stays failed until the process starts again; a full disk
 // only waits.
 bool Host::check_disk(const Error& error) {

@@ -19,7 +19,10 @@ void take_signals(Host& host, const LoopParts& parts) {
   }
   // Every child, also those that as process 1 of a container we only inherited.
   int status = 0;
-  for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) parts.engines.reaped(pid, status);
+  for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    if (parts.idle_exec == nullptr || !parts.idle_exec->reaped(pid, status))
+      parts.engines.reaped(pid, status);
+  }
 }
 
 Duration wait(const Host& host, const LoopParts& parts) {

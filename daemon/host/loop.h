@@ -24,6 +24,7 @@ struct LoopParts {
   Notifier& notifier;
   int signals = -1;  // a signalfd of SIGTERM, SIGINT, SIGUSR1 and SIGCHLD
   const protocol::PeerLinks* network = nullptr;  // none: the coordinator is the only one to talk to
+  IdleCommand* idle_exec = nullptr;              // none: there is no --idle-exec
   NoticeWatcher* notices = nullptr;              // none: nobody waits for the node to leave
 };
 

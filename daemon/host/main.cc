@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -34,6 +35,7 @@ namespace skerry::daemon {
 namespace {
 
 constexpr std::uint64_t kDiskReserveBytes = 32 << 20;
+constexpr double kMillisecondsOfMinute = 60'000;
 constexpr int kExitFailed = 1;   // of a command that only looks at the disk
 constexpr int kExitDamaged = 8;  // as of `skerry chunk verify`
 
@@ -194,6 +196,9 @@ Result<int> serve(const Options& options) {
   host_options.peer_advertise = options.peer_advertise;
   host_options.distrusted = folder.distrusted();
   host_options.incarnation = draw_incarnation();
+  host_options.price = options.price;
+  host_options.idle_limit = std::chrono::milliseconds(
+      static_cast<std::int64_t>(options.idle_minutes * kMillisecondsOfMinute));
   host_options.drain_limit = std::chrono::seconds(options.drain_seconds);
   ASSIGN_OR_RETURN(const auto store, storage::open_rocksdb_store(
                                          folder.store(), {.reserve_bytes = kDiskReserveBytes}));
@@ -210,9 +215,11 @@ Result<int> serve(const Options& options) {
   ASSIGN_OR_RETURN(Completions completions, Completions::make());
   Supervisor engines({beginning->engine, "train"});
   ThreadWorker disk(completions);
-  ASSIGN_OR_RETURN(const auto host,
-                   Host::make({clock, *transport, *store, *objects, engines, disk, &peers},
-                              std::move(host_options)));
+  std::optional<IdleCommand> idle_exec;
+  if (!options.idle_exec.empty()) idle_exec.emplace(options.idle_exec);
+  ASSIGN_OR_RETURN(const auto host, Host::make({clock, *transport, *store, *objects, engines, disk,
+                                                &peers, idle_exec ? &*idle_exec : nullptr},
+                                               std::move(host_options)));
   const std::string listens = network.listens_at();
   log_info("running", {{"name", member->context.name},
                        {"coordinator", member->context.endpoints.control},
@@ -221,7 +228,7 @@ Result<int> serve(const Options& options) {
     completions.post([&host = *host, notice = std::move(notice)] { host.on_notice(notice); });
   });
   return run(*host, {clock, *transport, engines, completions, notifier, signals.get(), &network,
-                     &notices});
+                     idle_exec ? &*idle_exec : nullptr, &notices});
 }
 
 Result<int> carry_out(const Options& options) {

@@ -13,13 +13,15 @@
 #include "base/toml.h"
 #include "exchange/rate.h"
 #include "protocol/endpoints.h"
+#include "protocol/limits.h"
 
 namespace skerry::daemon {
 namespace {
 
 constexpr unsigned kMostSeconds = 3600;
 constexpr std::size_t kShownBytes = 64;  // of a bad value, in a message
-constexpr unsigned kRunPodSeconds = 4;   // it kills 5 s after SIGTERM
+constexpr double kMostIdleMinutes = 100'000;
+constexpr unsigned kRunPodSeconds = 4;  // it kills 5 s after SIGTERM
 
 const std::map<std::string, Spot> kSpots = {{"auto", Spot::kAuto},
                                             {"aws", Spot::kAws},
@@ -48,6 +50,10 @@ std::function<bool(const toml::node&)> setter(T& target) {
   return [&target](const toml::node& node) {
     if constexpr (std::is_same_v<T, std::string>) {
       const auto value = node.value_exact<std::string>();
+      if (value) target = *value;
+      return value.has_value();
+    } else if constexpr (std::is_same_v<T, double>) {
+      const auto value = node.value<double>();
       if (value) target = *value;
       return value.has_value();
     } else {
@@ -135,10 +141,33 @@ std::map<std::string, Setting> add_settings(CLI::App& app, Raw& raw) {
       "auto asks all three for 1 s [auto]");
   add("metadata", raw.options.metadata,
       "http://HOST:PORT of a metadata server, for tests [the cloud's]");
+  add("price", raw.options.price,
+      "what this machine costs, dollars an hour, for budgets and sums [0: unknown]");
+  add("idle-minutes", raw.options.idle_minutes,
+      "time without work before --idle-exec runs [no default]");
+  add("idle-exec", raw.options.idle_exec,
+      "a command for /bin/sh that ends the rental of this machine, such as \"shutdown -h now\"; "
+      "it runs once when no run waits and no copy rests on this node alone, and is killed after "
+      "60 s");
   add("join-seconds", raw.options.join_seconds, "how long to try to enrol [60]")
       ->check(CLI::Range(1U, kMostSeconds));
   add("log-level", raw.log_level, "debug, info, warning or error [info]");
   return settings;
+}
+
+Result<void> check_money(const Options& options) {
+  const auto bad = [](const char* flag, const char* expected, double found) {
+    return fail(ErrorCode::kInvalid, text(flag, ": expected ", expected, ", found ", found));
+  };
+  if (!(options.price >= 0 && options.price <= protocol::kPriceMost))
+    return bad("--price", "dollars an hour from 0 to 10000", options.price);
+  if (!(options.idle_minutes >= 0 && options.idle_minutes <= kMostIdleMinutes))
+    return bad("--idle-minutes", "minutes from 0 to 100000", options.idle_minutes);
+  if ((options.idle_minutes > 0) == options.idle_exec.empty()) {
+    return fail(ErrorCode::kInvalid,
+                "--idle-minutes and --idle-exec: expected both or neither, found one");
+  }
+  return {};
 }
 
 void add_output(CLI::App& command, Raw& raw) {
@@ -236,6 +265,7 @@ Result<std::variant<Options, PrintAndExit>> parse_options(int count, const char*
   raw.options.spot = spot->second;
   if (!raw.options.metadata.empty() && !raw.options.metadata.starts_with("http://"))
     return fail(ErrorCode::kInvalid, "--metadata: expected http://HOST:PORT");
+  TRY(check_money(raw.options));
   raw.options.json = raw.output == "json";
   if (raw.options.data.empty())
     return fail(ErrorCode::kInvalid, "--data DIR (or SKERRY_DATA) is needed");

@@ -34,6 +34,9 @@ struct Options {
   std::string peer_advertise;             // HOST:PORT; empty: as the coordinator sees it
   unsigned slots = 0;                     // 0: one a GPU, or one
   unsigned drain_seconds = 20;            // 4 where the environment names a RunPod machine
+  double price = 0;                       // of the machine, dollars an hour; 0: unknown
+  double idle_minutes = 0;                // without work, before idle_exec runs
+  std::string idle_exec;                  // for /bin/sh -c; empty: none
   Spot spot = Spot::kAuto;
   std::string metadata;  // http://HOST:PORT of a metadata server; empty: the platform's
   unsigned join_seconds = 60;

@@ -213,6 +213,25 @@ TEST_F(OptionsTest, SpotNamesAPlatform) {
               HasSubstr("--metadata: expected http://HOST:PORT"));
 }
 
+TEST_F(OptionsTest, APriceAndAnIdleCommand) {
+  EXPECT_EQ(parse({"--data", "d"}).value().price, 0);
+  const std::string path = file("price = 0.5\nidle_minutes = 30\nidle_exec = \"true\"\n");
+  const auto options = parse({"--data", "d", "--config", path.c_str()}).value();
+  EXPECT_EQ(options.price, 0.5);
+  EXPECT_EQ(options.idle_minutes, 30);
+  EXPECT_EQ(options.idle_exec, "true");
+  EXPECT_EQ(parse({"--data", "d", "--price", "0.44"}).value().price, 0.44);
+  for (const char* price : {"-1", "nan", "inf", "10001"}) {
+    EXPECT_THAT(parse({"--data", "d", "--price", price}).error().message,
+                HasSubstr("--price: expected dollars an hour from 0 to 10000, found "))
+        << price;
+  }
+  EXPECT_THAT(parse({"--data", "d", "--idle-exec", "true"}).error().message,
+              HasSubstr("expected both or neither"));
+  EXPECT_THAT(parse({"--data", "d", "--idle-minutes", "5"}).error().message,
+              HasSubstr("expected both or neither"));
+}
+
 constexpr std::uint64_t kGib = 1 << 30;
 
 std::vector<Card> two_cards() {

@@ -46,6 +46,7 @@ class Harness {
         append(core->step(Persisted{last.writes.back().ticket}, Now{now, 0}));
     }
     for (const auto& send : last.sends) sent.push_back(send);
+    if (last.idle_exec) idle_orders.push_back(*last.idle_exec);
     starts.insert(starts.end(), last.starts.begin(), last.starts.end());
     drops.insert(drops.end(), last.drops.begin(), last.drops.end());
     fetches.insert(fetches.end(), last.fetches.begin(), last.fetches.end());
@@ -252,6 +253,7 @@ class Harness {
   std::uint64_t answered = 0;  // the id of the last request for an assignment that was
   std::uint64_t engine = 0;
   std::vector<StartEngine> starts;
+  std::vector<IdleExecOrder> idle_orders;
   std::vector<FetchObject> fetches;
   std::vector<DropObject> drops;
   std::vector<Hash> cancelled;

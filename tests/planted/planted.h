@@ -36,6 +36,11 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"version_before_durable", "a heartbeat's answer names an assignment that is not durable yet"},
     {"turn_never_ends", "where nodes are few, the first experts never give way to those behind"},
     {"misfits_granted", "an expert is given to a card that it does not fit"},
+    // ---- Money ----
+    {"budget_ignored", "a run goes on although its budget is spent"},
+    {"changes_not_charged", "what a slot cost since the last tick is lost where its lease ends"},
+    {"dear_node_granted", "an expert is given to a node above its run's max_node_price"},
+    {"rate_ignored", "a grant makes a run cost more an hour than it may"},
     // ---- Leases ----
     {"margin_too_small",
      "the coordinator takes a lease back before its holder stops counting on it"},

@@ -283,5 +283,39 @@ TEST_P(Bounds, L6ANodeWhoseDiskWasFullResumesWithinThirtySeconds) {
 
 INSTANTIATE_TEST_SUITE_P(Seed, Bounds, testing::Range<std::uint64_t>(1, kSeeds + 1));
 
+// Without faults: what a run spends beyond its budget is at most a round of the
+// fleet, and the second that its commits take.
+TEST_P(Bounds, ABudgetIsOverspentByAtMostARoundOfTheFleet) {
+  Dice chance(GetParam(), "budget");
+  ClusterOptions options;
+  options.seed = GetParam();
+  options.experts = 3;
+  options.steps = 100'000;
+  options.round_steps = chance.between(10, 40);
+  options.coordinator_drift = chance.real(-kDrift, kDrift);
+  options.raises_budget = false;
+  double fleet = 0;  // dollars a second
+  for (std::uint32_t i = 0; i < options.experts; ++i) {
+    options.nodes.push_back({text("n", i), 1, milliseconds(100), chance.real(-kDrift, kDrift)});
+    options.nodes.back().price = chance.real(0.1, 3);
+    fleet += options.nodes.back().price / 3600;
+  }
+  options.budget_dollars = 60 * fleet;
+  Cluster cluster(options);
+  cluster.start();
+  cluster.start_daemons();
+  const auto has_ended = [&] {
+    if (cluster.run_state() != "paused") return false;
+    const auto experts = cluster.coordinator().core()->experts();
+    return std::ranges::none_of(experts, [](const auto& each) { return each.lease.has_value(); });
+  };
+  ASSERT_TRUE(cluster.run_until(has_ended, seconds(300)));
+  const double round = 0.1 * static_cast<double>(options.round_steps) * (1 + kDrift);
+  const double spent = cluster.money().spent(cluster.run());
+  EXPECT_GE(spent, options.budget_dollars);
+  EXPECT_LE(spent, options.budget_dollars + fleet * (round + 1));
+  EXPECT_TRUE(cluster.is_sound());
+}
+
 }  // namespace
 }  // namespace skerry::simulation

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/simulation/cluster.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/text.h"
 
@@ -24,9 +26,10 @@ Cluster::Cluster(ClusterOptions options)
       invariants_(world_),
       lease_rules_(world_, options_.config),
       coordinator_(world_, options_.config),
+      money_rules_(world_, [this] { return coordinator_.now().boot; }),
       admin_(world_, coordinator_.admin()),
       steps_target_(options_.steps) {
-  world_.watchers = {&invariants_, &lease_rules_};
+  world_.watchers = {&invariants_, &lease_rules_, &money_rules_};
   if (options_.gossips) world_.gossip = &gossip_;
   gossip_.rules.tells = options_.tells_records;
   world_.event_limit = options_.config.events;
@@ -61,7 +64,8 @@ Cluster::Cluster(ClusterOptions options)
                                         .drift = node.drift,
                                         .listens = node.listens,
                                         .device = node.device,
-                                        .memory_bytes = node.memory_bytes}));
+                                        .memory_bytes = node.memory_bytes,
+                                        .price = node.price}));
     if (!options_.steady) continue;
     daemons_.back()->disk().pace = coordinator_.disk().pace;
     world_.network.weather(node.name).delay_min = world_.network.weather(node.name).delay_max =
@@ -171,6 +175,9 @@ void Cluster::create_run() {
   spec.set_keep(options_.checkpoints_kept);
   spec.set_copies(options_.copies);
   spec.set_turn_rounds(options_.turn_rounds);
+  spec.set_budget_dollars(options_.budget_dollars);
+  spec.set_budget_dollars_per_hour(options_.dollars_per_hour);
+  spec.set_max_node_price(options_.max_node_price);
   auto& train = *spec.mutable_train();
   train.set_seed(world_.run_seed);
   train.set_steps(options_.steps);
@@ -191,9 +198,20 @@ void Cluster::watch_run() {
     if (reply.admin().runs().runs_size() == 1) {
       run_state_ = reply.admin().runs().runs(0).state();
       run_reason_ = reply.admin().runs().runs(0).reason();
+      raise_budget(reply.admin().runs().runs(0));
     }
     world_.timeline.after(seconds(3), [this] { watch_run(); });
   });
+}
+
+void Cluster::raise_budget(const pb::RunInfo& run) {
+  const double dollars = run.spec().budget_dollars();
+  if (!options_.raises_budget || run.state() != "paused" || dollars <= 0 || run.dollars() < dollars)
+    return;
+  pb::AdminRequest request;
+  request.mutable_run_budget()->set_run(kRunName);
+  request.mutable_run_budget()->set_dollars(2 * std::max(dollars, run.dollars()));
+  admin_.ask(request);
 }
 
 void Cluster::ask_named(void (*set)(pb::AdminRequest&, const std::string&), const std::string& name,
@@ -272,6 +290,27 @@ void draw_cards(ClusterOptions& options) {
   options.steps = options.steps * (slots - small) / slots;
 }
 
+// In two fleets of five nodes have prices, and the run has limits that leave it
+// half of the fleet. A dice of their own, as above.
+void draw_money(ClusterOptions& options) {
+  Dice dice(options.seed, "money");
+  if (!dice.chance(0.4)) return;
+  double fleet = 0;
+  std::vector<double> prices;
+  for (ClusterOptions::Node& node : options.nodes) {
+    node.price = dice.chance(0.15) ? 0 : dice.real(0.1, 3);
+    fleet += node.price;
+    prices.push_back(node.price);
+  }
+  constexpr double kRun = 300.0 / 3600;  // hours
+  if (dice.chance(0.6)) options.budget_dollars = std::max(0.001, fleet * kRun * dice.real(0.1, 1));
+  std::ranges::sort(prices);
+  // A card that fits every job is the first node's.
+  const double most = std::max(prices[prices.size() * 6 / 10], options.nodes.front().price);
+  if (dice.chance(0.3)) options.max_node_price = most;
+  if (dice.chance(0.3)) options.dollars_per_hour = std::max(most, fleet * dice.real(0.6, 1));
+}
+
 }  // namespace
 
 ClusterOptions draw_options(std::uint64_t seed) {
@@ -321,6 +360,7 @@ ClusterOptions draw_options(std::uint64_t seed) {
   options.gossips = dice.chance(kGossips);
   for (ClusterOptions::Node& node : options.nodes) node.listens = !dice.chance(kBehindNat);
   draw_cards(options);
+  draw_money(options);
   if (dice.chance(kForgets))
     options.config.forget_ms = static_cast<std::int64_t>(dice.between(30'000, 240'000));
   return options;

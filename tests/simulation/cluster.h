@@ -14,6 +14,7 @@
 #include "tests/simulation/gossip_ground.h"
 #include "tests/simulation/invariants.h"
 #include "tests/simulation/lease_rules.h"
+#include "tests/simulation/money_rules.h"
 #include "tests/simulation/world.h"
 
 namespace skerry::simulation {
@@ -31,6 +32,7 @@ struct ClusterOptions {
     bool listens = true;    // false: behind NAT
     std::string device = "cpu";
     std::uint64_t memory_bytes = std::uint64_t{1} << 30;
+    double price = 0;  // dollars an hour; 0: unknown
   };
   std::vector<Node> nodes;
   std::uint32_t experts = 2;
@@ -41,6 +43,8 @@ struct ClusterOptions {
   std::uint32_t offline_rounds = 20;
   std::uint32_t checkpoints_kept = 2;
   std::uint32_t copies = 1;
+  double budget_dollars = 0, dollars_per_hour = 0, max_node_price = 0;  // 0: no limit
+  bool raises_budget = true;  // the person gives more where it is spent
   double coordinator_drift = 0;
   std::uint64_t non_finite_one_in = 0;
   bool steady = false;         // every delay and write takes the same time: for stories
@@ -68,6 +72,8 @@ class Cluster {
   CoordinatorMachine& coordinator() { return coordinator_; }
   AdminClient& admin() { return admin_; }
   Invariants& invariants() { return invariants_; }
+  const MoneyRules& money() const { return money_rules_; }
+  const RunId& run() const { return run_; }
   DaemonMachine& daemon(std::size_t index) { return *daemons_[index]; }
   DaemonMachine& daemon(const std::string& name);
   std::size_t daemons() const { return daemons_.size(); }
@@ -111,6 +117,7 @@ class Cluster {
   void wait_for_dataset();
   void create_run();
   void watch_run();
+  void raise_budget(const pb::RunInfo& run);
 
   ClusterOptions options_;
   World world_;
@@ -118,6 +125,7 @@ class Cluster {
   Invariants invariants_;
   LeaseRules lease_rules_;
   CoordinatorMachine coordinator_;
+  MoneyRules money_rules_;
   AdminClient admin_;
   std::vector<std::unique_ptr<DaemonMachine>> daemons_;
   std::vector<std::unique_ptr<DaemonMachine>> copies_;

@@ -136,6 +136,7 @@ void DaemonMachine::launch() {
   options.host_label = settings_.host;
   options.incarnation = incarnation_ = dice_.u64() | 1;
   options.drain_limit = settings_.drain_limit;
+  options.price = settings_.price;
   world_.memory_bytes[id()] = settings_.memory_bytes;
   for (std::uint32_t index = 0; index < settings_.slots; ++index) {
     pb::Slot& slot = options.slots.emplace_back().description;

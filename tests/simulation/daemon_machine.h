@@ -38,6 +38,7 @@ class DaemonMachine final : public Keeper, public Believer {
     bool listens = true;         // false: behind NAT, other nodes cannot dial it
     std::string device = "cpu";  // of each slot
     std::uint64_t memory_bytes = std::uint64_t{1} << 30;
+    double price = 0;                   // dollars an hour; 0: unknown
     DaemonMachine* original = nullptr;  // of whose disk this one's is a copy
   };
   enum class Death {
