@@ -6,6 +6,7 @@
 #include <iomanip>
 #include <numeric>
 #include <sstream>
+#include <utility>
 
 #include "base/text.h"
 
@@ -27,6 +28,16 @@ double at(const google::protobuf::RepeatedField<double>& amounts, std::uint32_t 
 double sum_of(const Spending::Account& account) {
   return std::accumulate(account.record->dollars().begin(), account.record->dollars().end(), 0.0) +
          std::accumulate(account.unsaved.begin(), account.unsaved.end(), 0.0);
+}
+
+void write(Spending::Account& account) {
+  stored::Spending& record = account.record.change();
+  const auto size = static_cast<int>(account.unsaved.size());
+  if (record.dollars_size() < size) record.mutable_dollars()->Resize(size, 0);
+  for (int i = 0; i < size; ++i)
+    record.set_dollars(i, record.dollars(i) + account.unsaved[static_cast<std::size_t>(i)]);
+  account.unsaved.clear();
+  record.set_lost_steps(record.lost_steps() + std::exchange(account.unsaved_steps, 0));
 }
 
 }  // namespace
@@ -71,6 +82,7 @@ void Spending::charge(Meter& meter) {
 }
 
 void Spending::settle() {
+  const bool is_changed = !context.remetered.empty();
   for (const NodeId& id : std::exchange(context.remetered, {})) {
     const auto known = meters_.find(id);
     if (known != meters_.end()) charge(known->second);
@@ -81,6 +93,12 @@ void Spending::settle() {
     } else if (known != meters_.end()) {
       meters_.erase(known);
     }
+  }
+  // Without prices, what was lost goes into the batch of the lease that ended:
+  // no write is made for it alone.
+  if (!is_changed || !meters_.empty()) return;
+  for (auto& [id, account] : accounts_) {
+    if (account.unsaved_steps > 0 || !account.unsaved.empty()) write(account);
   }
 }
 
@@ -123,14 +141,9 @@ void Spending::save() {
   if (now.boot < next_save_ || saved_batch_ > context.persisted) return;
   next_save_ = now.boot + kSaveEvery;
   for (auto& [id, account] : accounts_) {
-    if (account.unsaved.empty() && account.unsaved_steps == 0) continue;
-    stored::Spending& record = account.record.change();
-    const auto size = static_cast<int>(account.unsaved.size());
-    if (record.dollars_size() < size) record.mutable_dollars()->Resize(size, 0);
-    for (int i = 0; i < size; ++i)
-      record.set_dollars(i, record.dollars(i) + account.unsaved[static_cast<std::size_t>(i)]);
-    account.unsaved.clear();
-    record.set_lost_steps(record.lost_steps() + std::exchange(account.unsaved_steps, 0));
+    // In a fleet without prices, settle() writes what was lost.
+    if (account.unsaved.empty() && (account.unsaved_steps == 0 || meters_.empty())) continue;
+    write(account);
     saved_batch_ = context.batch + 1;
   }
 }
