@@ -31,8 +31,8 @@ std::vector<StateSlice> slices_of(const Tensors& weights, const Devices& devices
   std::vector<StateSlice> slices;
   std::size_t i = 0;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
-    StateSlice& slice =
-        slices.emplace_back(i, i, devices[static_cast<std::size_t>(rank)], std::nullopt);
+    StateSlice& slice = slices.emplace_back(
+        StateSlice{i, i, devices[static_cast<std::size_t>(rank)], std::nullopt});
     for (; i < weights.size() && (before < all * (rank + 1) / ranks || rank + 1 == ranks); ++i)
       before += weights[i].numel();
     slice.last = i;

@@ -292,6 +292,7 @@ class Training(Attacked):
         head = it.wait_event(kind="committed", run="run")
         shown = it.json("run", "show", "run")
         token, key, peer = self.member("mallory")
+        it.run("node", "cordon", "mallory")  # else it stands by, and is given the shards
         stolen = [(1, shown["id"]), (2, 0), (3, granted["epoch"])]
         commit = message(
             *stolen,
