@@ -75,7 +75,7 @@ Result<void> validate_spec(const pb::RunSpec& spec) {
   TRY(validate_choices(train));
   for (const double number :
        {spec.round_seconds(), train.learning_rate(), train.clip(), train.ema(),
-        train.label_dropout(), train.weight_decay(), spec.budget_dollars(),
+        train.label_dropout(), train.weight_decay(), spec.turn_seconds(), spec.budget_dollars(),
         spec.budget_dollars_per_hour(), spec.max_node_price()}) {
     TRY(finite("run.spec", number));
   }
@@ -93,6 +93,7 @@ Result<void> validate_run(const pb::RunInfo& run) {
     TRY(finite("expert.loss", expert.loss()));
     TRY(finite("expert.gradient_norm", expert.gradient_norm()));
     TRY(finite("expert.samples_per_second", expert.samples_per_second()));
+    TRY(finite("expert.eta_seconds", expert.eta_seconds()));
     TRY(finite("expert.dollars", expert.dollars()));
     TRY(length_or_empty("expert.checkpoint", expert.checkpoint(), kKeyBytes));
   }
@@ -109,6 +110,7 @@ Result<void> validate_budget(const pb::RunBudget& budget) {
 Result<void> validate_node(const pb::NodeInfo& node) {
   TRY(validate_role("node.role", node.role()));
   TRY(validate_slots(node.slots()));
+  TRY(finite("node.speed", node.speed()));
   TRY(finite("node.price", node.price()));
   TRY(count_at_most("node.status", node.status_size(), kSlots));
   for (const pb::SlotStatus& status : node.status()) TRY(validate(status));
@@ -126,6 +128,7 @@ Result<void> validate_ensemble(const pb::EnsembleReply& reply) {
   TRY(validate_run(reply.run()));
   TRY(validate_info(reply.dataset()));
   TRY(validate_files(reply.router()));
+  TRY(validate_files(reply.content().files()));
   TRY(count_at_most("ensemble.experts", reply.experts_size(), kPartitions));
   for (const pb::EnsembleExpert& expert : reply.experts()) {
     if (!expert.checkpoint().manifest().empty()) TRY(validate(expert.checkpoint()));
@@ -270,7 +273,7 @@ Result<void> validate(const pb::AdminReply& reply) {
     case pb::AdminReply::kWhy:
     case pb::AdminReply::kAck:
     case pb::AdminReply::kStatus:
-      return {};
+      return finite("status.idle_dollars", reply.status().idle_dollars());
     case pb::AdminReply::BODY_NOT_SET:
       break;
   }
