@@ -22,7 +22,6 @@ AdminResult run_pause(Rooms& rooms, const pb::Named& request) {
     return fail(ErrorCode::kConflict, text("run ", request.name(), " is ", run->record->state(),
                                            ": it cannot be paused"));
   // More money does not resume what a person paused.
-  run->record.change().set_over_budget(false);
   rooms.runs.set_wanted(*run, stored::WANTED_PAUSED,
                         "by a person; leases end at their next commits");
   return acknowledged();
@@ -42,10 +41,7 @@ AdminResult run_resume(Rooms& rooms, const pb::Named& request) {
              " of its ", human_dollars(run->record->spec().budget_dollars()),
              ": `skerry run budget ", request.name(), " --dollars N` raises its budget"));
   }
-  run->record.change().set_over_budget(false);
-  const bool all = run->is_all_at_target();
-  rooms.runs.set_wanted(*run, all ? stored::WANTED_DONE : stored::WANTED_ACTIVE,
-                        all ? "every expert had reached its target" : "");
+  rooms.runs.resume(*run);
   return acknowledged();
 }
 
@@ -54,7 +50,6 @@ AdminResult run_stop(Rooms& rooms, const pb::Named& request) {
   if (run->record->wanted() == stored::WANTED_STOPPED) return acknowledged();
   if (run->record->wanted() == stored::WANTED_DONE)
     return fail(ErrorCode::kConflict, text("run ", request.name(), " is done already"));
-  run->record.change().set_over_budget(false);
   rooms.runs.set_wanted(*run, stored::WANTED_STOPPED, "stopped by a person");
   for (Expert& expert : run->experts) {
     if (expert.has_lease())
@@ -63,13 +58,23 @@ AdminResult run_stop(Rooms& rooms, const pb::Named& request) {
   return acknowledged();
 }
 
-AdminResult run_extend(Rooms& rooms, const pb::RunExtend& request) {
-  ASSIGN_OR_RETURN(Run* const run, find_run(rooms, request.run()));
+namespace {
+
+// One that was stopped or has failed takes no change; `because` says so.
+Result<Run*> find_changeable(Rooms& rooms, const std::string& name, const char* because) {
+  ASSIGN_OR_RETURN(Run* const run, find_run(rooms, name));
   if (run->record->wanted() == stored::WANTED_STOPPED ||
       run->record->wanted() == stored::WANTED_FAILED) {
-    return fail(ErrorCode::kConflict, text("run ", request.run(), " is ", run->record->state(),
-                                           ": it cannot be extended"));
+    return fail(ErrorCode::kConflict,
+                text("run ", name, " is ", run->record->state(), ": ", because));
   }
+  return run;
+}
+
+}  // namespace
+
+AdminResult run_extend(Rooms& rooms, const pb::RunExtend& request) {
+  ASSIGN_OR_RETURN(Run* const run, find_changeable(rooms, request.run(), "it cannot be extended"));
   if (request.steps() == run->record->steps_target()) return acknowledged();
   if (request.steps() < run->record->steps_target() || request.steps() > protocol::kSteps) {
     return fail(ErrorCode::kInvalid,
@@ -90,12 +95,8 @@ AdminResult run_extend(Rooms& rooms, const pb::RunExtend& request) {
 }
 
 AdminResult run_budget(Rooms& rooms, const pb::RunBudget& request) {
-  ASSIGN_OR_RETURN(Run* const run, find_run(rooms, request.run()));
-  if (run->record->wanted() == stored::WANTED_STOPPED ||
-      run->record->wanted() == stored::WANTED_FAILED) {
-    return fail(ErrorCode::kConflict, text("run ", request.run(), " is ", run->record->state(),
-                                           ": it spends nothing any more"));
-  }
+  ASSIGN_OR_RETURN(Run* const run,
+                   find_changeable(rooms, request.run(), "it spends nothing any more"));
   TRY(rooms.spending.change(*run, request));
   return acknowledged();
 }

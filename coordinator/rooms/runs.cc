@@ -51,7 +51,14 @@ void Runs::erase(const RunId& id) {
 void Runs::set_wanted(Run& run, stored::Wanted wanted, const std::string& reason) {
   run.record.change().set_wanted(wanted);
   run.record.change().set_reason(clean_text(reason, protocol::kReasonBytes));
+  run.record.change().set_over_budget(false);
   context.must_reschedule = true;
+}
+
+void Runs::resume(Run& run) {
+  const bool all = run.is_all_at_target();
+  set_wanted(run, all ? stored::WANTED_DONE : stored::WANTED_ACTIVE,
+             all ? "every expert had reached its target" : "");
 }
 
 void Runs::remember_deletion(const RunId& id, const std::string& name) {

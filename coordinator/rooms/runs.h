@@ -51,7 +51,10 @@ class Runs : Room {
   Run& insert(Run run);
   // Erases the run and remembers its deletion.
   void erase(const RunId& id);
+  // The run is no longer one that paused for its budget.
   void set_wanted(Run& run, stored::Wanted wanted, const std::string& reason);
+  // It goes on, or is done if every expert is.
+  void resume(Run& run);
 
   const Table<Plain<stored::DeletedRun>>& deleted() const { return deleted_; }
   void remember_deletion(const RunId& id, const std::string& name);

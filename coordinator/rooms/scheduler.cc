@@ -253,16 +253,17 @@ class Planner {
     BestFirst& order = best_first(experts_[e].job);
     while (order.taken < order.slots.size() && !slots_[order.slots[order.taken]].is_free())
       ++order.taken;
-    const auto found = std::find_if(
-        order.slots.begin() + static_cast<std::ptrdiff_t>(order.taken), order.slots.end(),
-        [&](std::size_t s) { return slots_[s].is_free() && fits(e, s) && can_pay(e, s); });
+    const auto may_have = [&](std::size_t s) {
+      return slots_[s].is_free() && fits(e, s) && can_pay(e, s);
+    };
+    const auto found = std::find_if(order.slots.begin() + static_cast<std::ptrdiff_t>(order.taken),
+                                    order.slots.end(), may_have);
     if (found == order.slots.end()) return kNone;
     const auto as_fast_of = [&](const NodeId& node) {
       const auto known = slots_of_.find(node);
       if (known == slots_of_.end()) return kNone;
       const auto its = std::ranges::find_if(known->second, [&](std::size_t s) {
-        return slots_[s].is_free() && fits(e, s) && can_pay(e, s) &&
-               level(speed(e, s)) == level(speed(e, *found));
+        return may_have(s) && level(speed(e, s)) == level(speed(e, *found));
       });
       return its == known->second.end() ? kNone : *its;
     };

@@ -209,8 +209,8 @@ void Spending::pause_spent(Run& run) {
   const std::string why = text("its budget of ", human_dollars(spec.budget_dollars()),
                                " is spent; leases end at their next commits; `skerry run budget ",
                                spec.name(), " --dollars N` raises it and lets the run go on");
-  run.record.change().set_over_budget(true);
   runs_.set_wanted(run, stored::WANTED_PAUSED, why);
+  run.record.change().set_over_budget(true);
   events_.tell_run(EventKind::kBudget, why, run);
 }
 
@@ -234,14 +234,7 @@ Result<void> Spending::change(Run& run, const pb::RunBudget& budget) {
                         limit(spec.budget_dollars_per_hour()), ", of a node an hour ",
                         limit(spec.max_node_price()), "; ", human_dollars(spent), " are spent"),
                    run);
-  if (run.record->over_budget() && !is_spent(run)) {
-    run.record.change().set_over_budget(false);
-    if (run.record->wanted() == stored::WANTED_PAUSED) {
-      const bool all = run.is_all_at_target();
-      runs_.set_wanted(run, all ? stored::WANTED_DONE : stored::WANTED_ACTIVE,
-                       all ? "every expert had reached its target" : "");
-    }
-  }
+  if (run.record->over_budget() && !is_spent(run)) runs_.resume(run);
   context.must_reschedule = true;
   return {};
 }
