@@ -174,8 +174,7 @@ void Trainer::Impl::spread_weights() {
     const c10::DeviceGuard guard(replica.dit.device());
     for (std::size_t i = 0; i < state.raw.size(); ++i) {
       at::Tensor& weight = replica.dit.weights()[i];
-      if (!weight.is_same(state.raw[i]) && weight.data_ptr() != state.raw[i].data_ptr())
-        weight.copy_(state.raw[i], /*non_blocking=*/true);
+      if (!weight.is_same(state.raw[i])) weight.copy_(state.raw[i], /*non_blocking=*/true);
     }
   });
 }
