@@ -84,12 +84,7 @@ class Fleet(Cluster):
         env = {"SKERRY_LISTEN": f"127.0.0.1:{self.port}"}
         command = image.command(self.root, env)
         self.coordinator = Process("coordinator", command, self.root / "coordinator.log")
-        self.wait(
-            lambda: (self.root / "coordinator/admin.toml").exists()
-            and self.try_json("node", "list") is not None,
-            "the coordinator to answer",
-            self.coordinator,
-        )
+        self.await_coordinator()
 
     def start_node(self, name, token):
         image = self.images["skerry-node"]

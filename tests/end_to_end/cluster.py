@@ -292,13 +292,16 @@ class Cluster:
             *self.coordinator_args,
         ]
         self.coordinator = Process("coordinator", command, self.root / "coordinator.log")
+        self.await_coordinator()
+        return self.coordinator
+
+    def await_coordinator(self):
         self.wait(
             lambda: (self.root / "coordinator/admin.toml").exists()
             and self.try_json("node", "list") is not None,
             "the coordinator to answer",
             self.coordinator,
         )
-        return self.coordinator
 
     def start_daemon_process(self, name, env=None, args=()):
         """On its data folder, which is there."""
