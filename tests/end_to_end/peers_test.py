@@ -139,7 +139,8 @@ class Peers(EndToEnd):
         it.add_dataset(partitions=1)
         for name in ("one", "two", "three"):
             it.start_daemon(name, args=["--host-label", name])
-        it.create_run("run", train={"steps": 400}, checkpoint={"round_steps": 20, "copies": 2})
+        steps = 4000  # Some 15 s of training: long enough that the kill falls within it.
+        it.create_run("run", train={"steps": steps}, checkpoint={"round_steps": 20, "copies": 2})
 
         def copied(node=None):
             expert = it.experts("run")[0]
@@ -171,7 +172,7 @@ class Peers(EndToEnd):
         self.assertTrue(all("in 2 places" in e["reason"] for e in commits), commits)
 
         # The same bytes as a run that nobody disturbed.
-        it.create_run("calm", train={"steps": 400}, checkpoint={"round_steps": 20})
+        it.create_run("calm", train={"steps": steps}, checkpoint={"round_steps": 20})
         it.wait_run("calm")
         for run in ("run", "calm"):
             it.run("ensemble", "fetch", run, "-o", it.root / run, "--training-state")
