@@ -137,13 +137,14 @@ bool GossipAftermath::is_misdated(const gossip::Entry& own) const {
   return std::chrono::abs(dated - signed_at) > kDatesDiffer;
 }
 
-std::vector<gossip::Version> GossipAftermath::misdated_runs() {
+std::vector<gossip::Version> GossipAftermath::misdated_by_coordinator() {
   std::vector<gossip::Version> found;
   for (const Speaker& speaker : speakers()) {
     if (speaker.id != coordinator_identity().id) continue;
     speaker.table->for_each(speaker.now, [&](const gossip::Entry& entry) {
-      if (entry.record->key.kind == gossip::Kind::kRun && is_misdated(entry))
-        found.push_back(entry.record->version);
+      const gossip::Kind kind = entry.record->key.kind;
+      const bool is_told = kind == gossip::Kind::kRun || kind == gossip::Kind::kExpert;
+      if (is_told && is_misdated(entry)) found.push_back(entry.record->version);
     });
   }
   return found;
@@ -217,14 +218,14 @@ void GossipAftermath::without_coordinator() {
   for (std::size_t i = 0; i < cluster_.daemons(); ++i) {
     if (is_out(cluster_.daemon(i).id())) out.insert(cluster_.daemon(i).name());
   }
-  const std::vector<gossip::Version> misdated = misdated_runs();
+  const std::vector<gossip::Version> misdated = misdated_by_coordinator();
   cluster_.coordinator().kill();
   cluster_.run_for(kAlone);
   for (std::size_t i = 0; i < cluster_.daemons() && cluster_.is_sound(); ++i) {
     const DaemonMachine& daemon = cluster_.daemon(i);
     if (daemon.records() == nullptr || out.contains(daemon.name())) continue;
-    const bool ends_early = std::ranges::any_of(misdated, [&](const gossip::Version& run) {
-      return cluster_.world().gossip->rules.has_expired(daemon.name(), run);
+    const bool ends_early = std::ranges::any_of(misdated, [&](const gossip::Version& record) {
+      return cluster_.world().gossip->rules.has_expired(daemon.name(), record);
     });
     if (!ends_early) ask(daemon, heads);
   }

@@ -69,7 +69,7 @@ class GossipAftermath {
   bool ends_early(const gossip::Key& key, const std::vector<Speaker>& all,
                   const Speaker& other) const;
   bool is_misdated(const gossip::Entry& own) const;
-  std::vector<gossip::Version> misdated_runs();  // the coordinator's own
+  std::vector<gossip::Version> misdated_by_coordinator();  // its runs and heads
   void check_signs(const Speaker& node);
   void check_two_faced(const std::vector<Speaker>& all, const NodeId& author);
   void ask(const DaemonMachine& daemon, const std::vector<Head>& heads);
