@@ -66,8 +66,7 @@ AdminResult dataset_delete(Rooms& rooms, const pb::Named& request) {
     return fail(ErrorCode::kConflict, text("run ", run->record->spec().name(), " uses dataset ",
                                            request.name(), "; delete the run first"));
   }
-  for (const Hash& fetching : rooms.datasets.erase(request.name()))
-    rooms.commits.cancel_fetch(fetching);
+  rooms.datasets.erase(request.name());
   rooms.events.tell(EventKind::kDatasetDeleted, request.name());
   return acknowledged();
 }

@@ -216,10 +216,12 @@ bool Commits::is_wanted(const Hash& manifest) const {
 }
 
 // A cancelled fetch removes what is here of its object. Where durable state
-// names the object, that is what its disk has kept of it.
+// names the object, that is what its disk has kept of it. An object that leaves
+// is dropped once that is durable.
 void Commits::cancel_fetch(const Hash& manifest) {
-  if (!objects_.is_named(manifest) && !datasets_.is_fetching(manifest) &&
-      !copies_.is_repairing(manifest) && !runs_.is_pending(manifest))
+  if (!objects_.is_named(manifest) && !objects_.is_leaving(manifest) &&
+      !datasets_.is_fetching(manifest) && !copies_.is_repairing(manifest) &&
+      !runs_.is_pending(manifest))
     effects.cancel_fetches.push_back(manifest);
 }
 

@@ -40,14 +40,14 @@ class Commits : Room {
   void drop_pending(Expert& expert);
   // Whether durable state, a pending commit or an adoption needs the object.
   bool is_wanted(const Hash& manifest) const;
-  // The caller no longer needs the object. Cancels its fetch unless another
-  // part of the state waits for it.
-  void cancel_fetch(const Hash& manifest);
   // Logs an event once for each node and epoch: a fenced node retries often.
   void tell_fenced(Expert& expert, const Node& node, Epoch epoch, Step step,
                    const std::string& reason);
 
  private:
+  // The caller no longer needs the object. Cancels its fetch unless another
+  // part of the state waits for it.
+  void cancel_fetch(const Hash& manifest);
   std::optional<pb::CommitReply> decide(Expert& expert, const Node& node, const pb::Commit& commit);
   std::optional<Error> fetch(Expert& expert, const Node& node, const Received& event);
   void accept(Expert& expert, const Node& node, const pb::Commit& commit,

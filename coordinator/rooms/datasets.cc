@@ -101,12 +101,11 @@ void Datasets::insert(const pb::DatasetAdd& content) {
   for (const pb::DatasetFile& file : content.files()) objects_.name(file.object().manifest());
 }
 
-std::set<Hash> Datasets::erase(const std::string& name) {
+void Datasets::erase(const std::string& name) {
   const Dataset gone = datasets_.at(name);
   datasets_.erase(name);
   for (const pb::DatasetFile& file : gone.record->content().files())
     objects_.unname(file.object().manifest(), Purpose::kFile);
-  return gone.fetching;
 }
 
 void Datasets::upload(const std::string& name, const NodeId& source) {

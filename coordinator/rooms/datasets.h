@@ -51,8 +51,7 @@ class Datasets : Room {
 
   Result<void> check_room() const;
   void insert(const pb::DatasetAdd& content);
-  // RETURNS: the objects that were being fetched for it.
-  std::set<Hash> erase(const std::string& name);
+  void erase(const std::string& name);
   // Fetches the missing files from this person.
   void upload(const std::string& name, const NodeId& source);
   void check_ready(const std::string& name) { check_ready(datasets_.at(name)); }

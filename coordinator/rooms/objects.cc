@@ -49,6 +49,11 @@ void Objects::drop_once_durable(const Drop& drop) {
   leaving_.push_back({drop, kThisBatch});
 }
 
+bool Objects::is_leaving(const Hash& manifest) const {
+  return std::ranges::any_of(leaving_,
+                             [&](const auto& each) { return each.first.manifest == manifest; });
+}
+
 // What became known or wanted again meanwhile stays: a dataset that was deleted
 // and added again, a commit that is sent again.
 void Objects::drop_leaving(const IsWanted& is_wanted) {

@@ -57,6 +57,8 @@ class Objects : Room {
   // RETURNS: false if nothing names it, or if its damage is known already.
   bool damage(const Hash& manifest);
   void drop_unclaimed(const IsWanted& is_wanted);
+  // RETURNS: whether durable state may still name it, although nothing does now.
+  bool is_leaving(const Hash& manifest) const;
   // REQUIRES: the step's batch is numbered.
   void drop_leaving(const IsWanted& is_wanted);
 

@@ -184,6 +184,27 @@ TEST(Dataset, DeletedTwiceWhileTheDiskStallsKeepsItsFilesUntilTheSecondIsDurable
   EXPECT_EQ(harness.dropped.size(), 3U);
 }
 
+// A cancelled fetch removes what is here of its object; the durable state still
+// says that it is here.
+TEST(Dataset, DeletedWhileItIsRepairedKeepsItsFilesUntilThatIsDurable) {
+  Harness harness;
+  harness.admin_ask(add_data);
+  harness.store_fetched_files();
+  const Hash damaged = harness.objects.begin()->first;
+  harness.objects.erase(damaged);
+  harness.step(ObjectDamaged{damaged});
+  harness.admin_ask(add_data);
+  ASSERT_EQ(harness.fetches.size(), 1U);
+  harness.disk_stalls = true;
+  harness.admin_say(delete_data);
+  EXPECT_THAT(harness.cancelled, ::testing::IsEmpty());
+  EXPECT_THAT(harness.dropped, ::testing::IsEmpty());
+  harness.disk_stalls = false;
+  harness.persist();
+  EXPECT_THAT(harness.cancelled, ::testing::IsEmpty());
+  EXPECT_EQ(harness.dropped.size(), 3U);
+}
+
 std::string why(Harness& harness) {
   const auto reply = harness.admin_ask(
       [](pb::AdminRequest& request) { request.mutable_run_why()->set_name("fashion"); });
@@ -205,10 +226,12 @@ TEST(Dataset, ADeletedOneLeavesWhatAnotherUploads) {
   add("second");
   harness.admin_ask(
       [](pb::AdminRequest& request) { request.mutable_dataset_delete()->set_name("first"); });
-  EXPECT_THAT(harness.cancelled, ::testing::SizeIs(2)) << "its shard and statistics";
-  EXPECT_THAT(harness.cancelled, ::testing::Not(::testing::Contains(blake2b("shared"))));
-  for (const Hash& cancelled : harness.cancelled)
-    std::erase_if(harness.fetches, [&](const Fetch& fetch) { return fetch.manifest == cancelled; });
+  EXPECT_THAT(harness.dropped, ::testing::SizeIs(2)) << "its shard and statistics";
+  for (const Drop& dropped : harness.dropped) {
+    EXPECT_NE(dropped.manifest, blake2b("shared"));
+    std::erase_if(harness.fetches,
+                  [&](const Fetch& fetch) { return fetch.manifest == dropped.manifest; });
+  }
   harness.store_fetched_files();
   EXPECT_EQ(harness.events("dataset_ready").size(), 1U);
   harness.admin_ask(
