@@ -117,6 +117,14 @@ Result<std::vector<std::string>> ChunkReader::read_each(std::span<const Hash> ha
   return chunks;
 }
 
+Result<void> ChunkReader::check_prefix(const Layout& layout) const {
+  std::string bytes(layout.prefix.size(), '\0');
+  ASSIGN_OR_RETURN(const std::size_t read, file_->read_at(0, bytes));
+  bytes.resize(read);
+  if (bytes == layout.prefix) return {};
+  return fail(ErrorCode::kCorrupt, text("the header of ", path_, " is damaged"));
+}
+
 Result<void> ChunkReader::check_each(std::span<const Hash> hashes,
                                      std::vector<char>& scratch) const {
   std::size_t largest = 0;

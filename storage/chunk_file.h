@@ -67,6 +67,8 @@ class ChunkReader {
   Result<std::string> read(const Hash& hash) const;
   // RETURNS: several chunks in the given order; fails if one fails.
   Result<std::vector<std::string>> read_each(std::span<const Hash> hashes) const;
+  // Checks the bytes before the first chunk.
+  Result<void> check_prefix(const Layout& layout) const;
   // Checks several chunks, at each place of the file where they stand, without
   // returning them. `scratch` is kept from call to call; each thread has its
   // own.

@@ -413,7 +413,10 @@ Result<void> ObjectStore::check(const Hash& object) const {
       return {};
     });
   }
-  ASSIGN_OR_RETURN(const auto reader, reader_of(*found));
+  // Opened anew: a file that somebody removed can still be read where it is open.
+  ASSIGN_OR_RETURN(const ChunkReader reader,
+                   ChunkReader::open(path_to_bytes(*found), layout, files_));
+  TRY(reader.check_prefix(layout));
   std::mutex mutex;
   // freeing and allocating this memory costs as much as reading
   std::vector<std::vector<char>> idle;
@@ -423,7 +426,7 @@ Result<void> ObjectStore::check(const Hash& object) const {
       scratch = std::move(idle.back());
       idle.pop_back();
     }
-    TRY(reader->check_each(group, scratch));
+    TRY(reader.check_each(group, scratch));
     const std::lock_guard lock(mutex);
     idle.push_back(std::move(scratch));
     return {};

@@ -353,6 +353,29 @@ TEST_P(ObjectStoreTest, a_damaged_checkpoint_is_refused_found_and_fetched_again)
   EXPECT_EQ(read_back(*objects_, named), snapshot_bytes(1));
 }
 
+TEST_P(ObjectStoreTest, a_file_that_somebody_removed_is_found) {
+  const NamedManifest named = make_file("shard", 2 * kMaxChunkBytes, 5);
+  value_of(objects_->begin(named));
+  put_file(named);
+  value_of(objects_->seal(named.name));
+  value_of(objects_->read(named.name, file_layout(named.manifest).placements[0].chunk.hash));
+  std::filesystem::remove(value_of(objects_->path_of(named.name)));
+  EXPECT_FALSE(value_of(objects_->verify(named.name))) << "although it is open";
+}
+
+TEST_P(ObjectStoreTest, a_damaged_header_is_found_and_written_again) {
+  if (!as_files()) GTEST_SKIP() << "a family has none";
+  const NamedManifest named = store(100);
+  std::fstream(value_of(objects_->path_of(named.name)),
+               std::ios::in | std::ios::out | std::ios::binary)
+      .seekp(12)
+      .write("XXXX", 4);
+  EXPECT_FALSE(value_of(objects_->verify(named.name)));
+  EXPECT_THAT(value_of(objects_->begin(named)), SizeIs(distinct_chunks(named.manifest).size()));
+  value_of(objects_->seal(named.name));
+  EXPECT_TRUE(value_of(objects_->verify(named.name)));
+}
+
 TEST_P(ObjectStoreTest, a_damaged_checkpoint_is_whole_once_it_is_stored_again) {
   const NamedManifest named = store(100);
   const Hash damaged = distinct_chunks(named.manifest).back().hash;
