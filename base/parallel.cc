@@ -30,7 +30,7 @@ Result<void> in_parallel(std::size_t count, const std::function<Result<void>(std
     }
   };
   const std::size_t threads = std::min(
-      {count, kMaxThreads, std::size_t{2 * std::max(1U, std::thread::hardware_concurrency())}});
+      {count, kMaxThreads, 2 * std::size_t{std::max(1U, std::thread::hardware_concurrency())}});
   {
     std::vector<std::jthread> others;
     try {

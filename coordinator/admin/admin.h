@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/text.h"
 #include "coordinator/core/rooms.h"
 
 namespace skerry::coordinator {
@@ -68,10 +69,11 @@ std::string page(const Map& items, const pb::ListRequest& request, std::size_t m
   std::size_t used = 0;
   std::size_t count = 0;
   std::string last;
-  for (auto item = items.upper_bound(request.after()); item != items.end(); ++item) {
+  for (auto item = items.upper_bound(typename Map::key_type(request.after())); item != items.end();
+       ++item) {
     if (count >= limit || used >= bytes) return last;
     used += add(item->second);
-    last = item->first;
+    last = text(item->first);
     ++count;
   }
   return "";

@@ -18,9 +18,10 @@ namespace skerry::coordinator {
 namespace {
 
 void take_dataset(Rooms& rooms, const pb::DatasetAdd& content) {
-  if (content.files().empty() || rooms.datasets.find(content.name()) != nullptr) return;
+  if (content.files().empty() || rooms.datasets.find(DatasetName(content.name())) != nullptr)
+    return;
   rooms.datasets.insert(content);
-  rooms.datasets.check_ready(content.name());
+  rooms.datasets.check_ready(DatasetName(content.name()));
 }
 
 Expert adopted_expert(Rooms& rooms, const Adoption& adoption, std::uint32_t index) {

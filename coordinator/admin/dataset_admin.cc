@@ -12,7 +12,7 @@ AdminResult dataset_add(Rooms& rooms, const pb::DatasetAdd& request, const Node&
                 text("a dataset has a name and 1 to ", protocol::kPartitions, " partitions"));
   }
   TRY(check_files(request));
-  const Dataset* known = rooms.datasets.find(request.name());
+  const Dataset* known = rooms.datasets.find(DatasetName(request.name()));
   if (known != nullptr && known->digest != digest_of(request)) {
     return fail(ErrorCode::kConflict,
                 text("dataset ", request.name(),
@@ -33,10 +33,10 @@ AdminResult dataset_add(Rooms& rooms, const pb::DatasetAdd& request, const Node&
                            request.partitions(), " partitions, ", human_bytes(bytes), " to upload"),
                       person.record->name());
   }
-  rooms.datasets.upload(request.name(), person.id());
+  rooms.datasets.upload(DatasetName(request.name()), person.id());
   pb::AdminReply reply;
   *reply.mutable_datasets()->add_datasets() =
-      rooms.datasets.info(rooms.datasets.at(request.name()), false);
+      rooms.datasets.info(rooms.datasets.at(DatasetName(request.name())), false);
   return reply;
 }
 
@@ -52,7 +52,7 @@ AdminResult dataset_list(const Rooms& rooms, const pb::ListRequest& request) {
 }
 
 AdminResult dataset_show(const Rooms& rooms, const pb::Named& request) {
-  const Dataset* dataset = rooms.datasets.find(request.name());
+  const Dataset* dataset = rooms.datasets.find(DatasetName(request.name()));
   if (dataset == nullptr) return fail(ErrorCode::kNotFound, text("no dataset ", request.name()));
   pb::AdminReply reply;
   *reply.mutable_datasets()->add_datasets() = rooms.datasets.info(*dataset, true);
@@ -60,13 +60,13 @@ AdminResult dataset_show(const Rooms& rooms, const pb::Named& request) {
 }
 
 AdminResult dataset_delete(Rooms& rooms, const pb::Named& request) {
-  const Dataset* dataset = rooms.datasets.find(request.name());
+  const Dataset* dataset = rooms.datasets.find(DatasetName(request.name()));
   if (dataset == nullptr) return fail(ErrorCode::kNotFound, text("no dataset ", request.name()));
-  if (const Run* run = rooms.datasets.user_of(request.name())) {
+  if (const Run* run = rooms.datasets.user_of(DatasetName(request.name()))) {
     return fail(ErrorCode::kConflict, text("run ", run->record->spec().name(), " uses dataset ",
                                            request.name(), "; delete the run first"));
   }
-  rooms.datasets.erase(request.name());
+  rooms.datasets.erase(DatasetName(request.name()));
   rooms.events.tell(EventKind::kDatasetDeleted, request.name());
   return acknowledged();
 }

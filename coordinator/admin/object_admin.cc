@@ -33,11 +33,11 @@ std::map<Hash, pb::ObjectInfo> object_infos(const Rooms& rooms, const Run* only)
         info.set_expert(static_cast<std::int32_t>(expert.record->index()));
         info.set_step(checkpoint.step());
       });
-  rooms.datasets.visit_files([&](const std::string& name, const pb::DatasetFile& file) {
-    if (only != nullptr && only->record->spec().dataset() != name) return;
+  rooms.datasets.visit_files([&](const DatasetName& name, const pb::DatasetFile& file) {
+    if (only != nullptr && only->record->spec().dataset() != name.str()) return;
     pb::ObjectInfo& info = add(file.object());
     info.set_kind(file.role());
-    info.set_dataset(name);
+    info.set_dataset(name.str());
     info.set_expert(file.partition());
   });
   return found;

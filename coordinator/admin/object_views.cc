@@ -16,7 +16,7 @@ std::string words_of(const stored::Checkpoint& checkpoint, bool is_damaged) {
   return text(what, kDamaged, "restore a backup (`skerry-coordinator restore`)");
 }
 
-std::string words_of(const std::string& dataset, const pb::DatasetFile& file, bool is_damaged) {
+std::string words_of(const DatasetName& dataset, const pb::DatasetFile& file, bool is_damaged) {
   const std::string what = text("the file ", file.object().name(), " of dataset ", dataset);
   if (!is_damaged) return what + " is whole again";
   return text(what, kDamaged, "`skerry dataset add ", dataset,
@@ -46,7 +46,7 @@ std::string trouble_of(const Rooms& rooms, const Hash& manifest) {
       [&](const Run&, const Expert&, const stored::Checkpoint& checkpoint) {
         if (words.empty() && checkpoint.manifest() == raw) words = words_of(checkpoint, true);
       });
-  rooms.datasets.visit_files([&](const std::string& name, const pb::DatasetFile& file) {
+  rooms.datasets.visit_files([&](const DatasetName& name, const pb::DatasetFile& file) {
     if (words.empty() && file.object().manifest() == raw) words = words_of(name, file, true);
   });
   return words;
@@ -64,7 +64,8 @@ std::vector<std::string> damages(const Rooms& rooms, const Run& run) {
             text(run.job_name(expert.record->index()), ": ", words_of(checkpoint, true)));
     }
   }
-  for (const std::string& dataset : {run.record->spec().dataset(), run.record->spec().init()}) {
+  const pb::RunSpec& spec = run.record->spec();
+  for (const DatasetName& dataset : {DatasetName(spec.dataset()), DatasetName(spec.init())}) {
     if (dataset.empty()) continue;
     if (const Dataset& known = rooms.datasets.at(dataset); !known.record->ready()) {
       const auto lacking = std::ranges::count_if(
@@ -94,7 +95,7 @@ std::vector<NamedObject> named_objects(const Rooms& rooms) {
                        text("run ", run.record->spec().name(), ", ",
                             run.job_name(expert.record->index()), ", step ", checkpoint.step())});
       });
-  rooms.datasets.visit_files([&](const std::string& name, const pb::DatasetFile& file) {
+  rooms.datasets.visit_files([&](const DatasetName& name, const pb::DatasetFile& file) {
     all.push_back({*Hash::from_raw(file.object().manifest()), Purpose::kFile,
                    rooms.datasets.at(name).record->ready(),
                    text("dataset ", name, ", file ", file.object().name())});
@@ -107,7 +108,7 @@ bool may_read(const Rooms& rooms, const Node& node, const Hash& manifest) {
   if (node.replicas->held.contains(manifest)) return true;
   const std::string raw = manifest.raw();
   bool is_of_router = false;
-  rooms.datasets.visit_files([&](const std::string&, const pb::DatasetFile& file) {
+  rooms.datasets.visit_files([&](const DatasetName&, const pb::DatasetFile& file) {
     const bool of_router = file.role() == "router" || file.role() == "partition";
     is_of_router |= of_router && file.object().manifest() == raw;
   });
@@ -133,7 +134,7 @@ void tell_of_object(Rooms& rooms, EventKind kind, const Hash& manifest) {
         if (checkpoint.manifest() == raw)
           rooms.events.tell(kind, words_of(checkpoint, is_damaged), "", &expert, checkpoint.step());
       });
-  rooms.datasets.visit_files([&](const std::string& name, const pb::DatasetFile& file) {
+  rooms.datasets.visit_files([&](const DatasetName& name, const pb::DatasetFile& file) {
     if (file.object().manifest() != raw) return;
     const std::string words = words_of(name, file, is_damaged);
     bool is_used = false;

@@ -9,7 +9,7 @@ namespace {
 
 Result<void> check_init(const Rooms& rooms, const pb::RunSpec& spec) {
   if (spec.init().empty()) return {};
-  const Dataset* found = rooms.datasets.find(spec.init());
+  const Dataset* found = rooms.datasets.find(DatasetName(spec.init()));
   if (found == nullptr || !is_weights(found->record->content())) {
     return fail(ErrorCode::kNotFound, text("no weights ", spec.init(),
                                            " are here: `skerry run create` uploads the "
@@ -26,7 +26,7 @@ Result<void> check_init(const Rooms& rooms, const pb::RunSpec& spec) {
 AdminResult run_create(Rooms& rooms, const pb::RunCreate& request) {
   const pb::RunSpec& spec = request.spec();
   TRY(check_spec(spec));
-  const Dataset* dataset = rooms.datasets.find(spec.dataset());
+  const Dataset* dataset = rooms.datasets.find(DatasetName(spec.dataset()));
   if (dataset == nullptr)
     return fail(ErrorCode::kNotFound,
                 text("no dataset ", spec.dataset(), "; see \"skerry dataset list\""));

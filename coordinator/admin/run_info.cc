@@ -213,7 +213,7 @@ AdminResult shard_list(const Rooms& rooms, const pb::Named& request) {
   pb::AdminReply reply;
   auto& list = *reply.mutable_shards();
   for (const pb::DatasetFile& file :
-       rooms.datasets.content(run->record->spec().dataset()).files()) {
+       rooms.datasets.content(DatasetName(run->record->spec().dataset())).files()) {
     if (file.role() != "shard") continue;
     pb::ShardInfo& shard = *list.add_shards();
     shard.set_partition(static_cast<std::uint32_t>(file.partition()));
@@ -232,7 +232,7 @@ AdminResult ensemble(const Rooms& rooms, const pb::Named& request) {
   answer = about(rooms, *run);
   *answer.mutable_run() = run_info(rooms, *run, true);
   *answer.mutable_dataset() =
-      rooms.datasets.info(rooms.datasets.at(run->record->spec().dataset()), false);
+      rooms.datasets.info(rooms.datasets.at(DatasetName(run->record->spec().dataset())), false);
   const auto is_removed = [&](const pb::DatasetFile& file) {
     return file.role() == "partition" &&
            run->experts[static_cast<std::size_t>(file.partition())].is_removed();

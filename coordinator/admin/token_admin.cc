@@ -39,7 +39,7 @@ AdminResult token_list(const Rooms& rooms, const pb::ListRequest& request) {
 }
 
 AdminResult token_revoke(Rooms& rooms, const pb::Named& request) {
-  if (!rooms.roster.revoke_token(request.name()))
+  if (!rooms.roster.revoke_token(TokenId(request.name())))
     return fail(ErrorCode::kNotFound, text("no token ", request.name()));
   return acknowledged();
 }

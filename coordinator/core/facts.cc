@@ -15,7 +15,7 @@ pb::EnsembleReply about(const Rooms& rooms, const Run& run) {
   *info.mutable_model() = run.record->model();
   info.set_created_unix_ms(run.record->created_unix_ms());
   info.set_steps_target(run.record->steps_target() * run.experts.size());
-  const Dataset& dataset = rooms.datasets.at(run.record->spec().dataset());
+  const Dataset& dataset = rooms.datasets.at(DatasetName(run.record->spec().dataset()));
   *about.mutable_dataset() = rooms.datasets.info(dataset, false);
   about.mutable_dataset()->clear_state();
   about.mutable_dataset()->clear_received_bytes();
@@ -30,9 +30,11 @@ std::vector<RunFacts> run_facts(const Rooms& rooms) {
   for (const auto& [id, run] : rooms.runs.all()) {
     RunFacts& facts = all.emplace_back();
     facts.about = about(rooms, run);
-    *facts.about.mutable_content() = rooms.datasets.content(run.record->spec().dataset());
+    *facts.about.mutable_content() =
+        rooms.datasets.content(DatasetName(run.record->spec().dataset()));
     if (!run.record->spec().init().empty())
-      *facts.about.mutable_weights() = rooms.datasets.content(run.record->spec().init());
+      *facts.about.mutable_weights() =
+          rooms.datasets.content(DatasetName(run.record->spec().init()));
     const pb::DatasetInfo& dataset = facts.about.dataset();
     std::vector<const pb::ObjectRef*> statistics(run.experts.size());
     for (const pb::DatasetFile& file : facts.about.router()) {

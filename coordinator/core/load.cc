@@ -87,10 +87,11 @@ Result<void> Machine::load(std::span<const KeyValue> state) {
 
 Result<void> Machine::check_links() {
   for (auto& [id, run] : runs.all()) {
-    if (datasets.find(run.record->spec().dataset()) == nullptr)
+    if (datasets.find(DatasetName(run.record->spec().dataset())) == nullptr)
       return corrupt(key_of(Kind::kRun, id), "its dataset is missing");
     const std::string& init = run.record->spec().init();
-    if (!init.empty() && (datasets.find(init) == nullptr || !is_weights(datasets.content(init))))
+    if (!init.empty() && (datasets.find(DatasetName(init)) == nullptr ||
+                          !is_weights(datasets.content(DatasetName(init)))))
       return corrupt(key_of(Kind::kRun, id), "the weights that it starts from are missing");
     for (std::uint32_t index = 0; index < run.record->experts(); ++index) {
       Expert& expert = run.experts[index];
@@ -110,7 +111,7 @@ Result<void> Machine::check_links() {
     if (!id.empty() && !runs.all().contains(id))
       return corrupt(key_of(Kind::kSpending, id), "its run is missing");
   }
-  datasets.visit_files([&](const std::string&, const pb::DatasetFile& file) {
+  datasets.visit_files([&](const DatasetName&, const pb::DatasetFile& file) {
     objects.name(file.object().manifest());
   });
   return {};

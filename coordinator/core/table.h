@@ -73,8 +73,10 @@ class Changes {
 
 inline std::string id_of(const stored::Meta& /*record*/) { return ""; }
 inline NodeId id_of(const stored::Node& record) { return NodeId(record.id()); }
-inline std::string id_of(const stored::Token& record) { return record.info().id(); }
-inline std::string id_of(const stored::Dataset& record) { return record.content().name(); }
+inline TokenId id_of(const stored::Token& record) { return TokenId(record.info().id()); }
+inline DatasetName id_of(const stored::Dataset& record) {
+  return DatasetName(record.content().name());
+}
 inline RunId id_of(const stored::Run& record) { return RunId(record.id()); }
 inline RunId id_of(const stored::DeletedRun& record) { return RunId(record.id()); }
 inline NodeId id_of(const stored::RevokedKey& record) { return NodeId(record.node()); }
@@ -129,6 +131,7 @@ template <class Entity>
 class Table {
  public:
   using Id = typename decltype(Entity::record)::Id;
+  using key_type = Id;
 
   Table(Journal& journal, Kind kind)
       : changes_(journal, kind, [this](const Id& id) {

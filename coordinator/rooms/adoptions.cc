@@ -264,7 +264,7 @@ std::vector<std::string> Adoptions::missing_parts(const Adoption& adoption) cons
 // ---- What a run is made of ----
 
 Result<void> Adoptions::check_content(const pb::DatasetAdd& content,
-                                      const std::string& name) const {
+                                      const DatasetName& name) const {
   const Dataset* known = datasets_.find(name);
   if (content.files().empty()) {
     if (known != nullptr) return {};
@@ -288,8 +288,8 @@ Result<void> Adoptions::check_specification(const Adoption& adoption) const {
       spec.name() != adoption.about.name())
     return fail(ErrorCode::kCorrupt, "its specification is of another run than its record");
   TRY(check_spec(spec));
-  TRY(check_content(about.content(), spec.dataset()));
-  if (!spec.init().empty()) TRY(check_content(about.weights(), spec.init()));
+  TRY(check_content(about.content(), DatasetName(spec.dataset())));
+  if (!spec.init().empty()) TRY(check_content(about.weights(), DatasetName(spec.init())));
   std::uint64_t bytes = 0;
   const auto add = [&](const pb::ObjectRef& object) {
     if (!objects_.has(object.manifest())) bytes += object.bytes();

@@ -93,7 +93,7 @@ class Adoptions : Room {
                   const RunRecords::Head* acknowledged) const;
   std::string wrong_head(const Adoption& adoption, const RunRecords::Head& head) const;
   Result<void> check_specification(const Adoption& adoption) const;
-  Result<void> check_content(const pb::DatasetAdd& content, const std::string& name) const;
+  Result<void> check_content(const pb::DatasetAdd& content, const DatasetName& name) const;
 
   EventLog& events_;
   const Runs& runs_;

@@ -50,15 +50,15 @@ bool is_weights(const pb::DatasetAdd& content) {
                              [](const pb::DatasetFile& file) { return file.role() == "weights"; });
 }
 
-bool uses(const pb::RunSpec& spec, const std::string& dataset) {
-  return spec.dataset() == dataset || (!spec.init().empty() && spec.init() == dataset);
+bool uses(const pb::RunSpec& spec, const DatasetName& dataset) {
+  return spec.dataset() == dataset.str() || (!spec.init().empty() && spec.init() == dataset.str());
 }
 
 std::string digest_of(const pb::DatasetAdd& content) {
   return blake2b(content.SerializeAsString()).raw();
 }
 
-const Dataset* Datasets::find(const std::string& name) const {
+const Dataset* Datasets::find(const DatasetName& name) const {
   const auto found = datasets_.find(name);
   return found == datasets_.end() ? nullptr : &found->second;
 }
@@ -66,16 +66,16 @@ const Dataset* Datasets::find(const std::string& name) const {
 std::vector<const pb::DatasetFile*> Datasets::files_of(const Run& run, std::uint32_t expert) const {
   const bool is_router = run.is_router(expert);
   std::vector<const pb::DatasetFile*> files;
-  for (const pb::DatasetFile& file : content(run.record->spec().dataset()).files()) {
+  for (const pb::DatasetFile& file : content(DatasetName(run.record->spec().dataset())).files()) {
     const bool is_its = is_router || file.partition() == static_cast<std::int32_t>(expert);
     if (file.role() == "shard" && is_its) files.push_back(&file);
   }
-  const std::string& init = run.record->spec().init();
+  const DatasetName init(run.record->spec().init());
   if (!init.empty() && !is_router) files.push_back(&content(init).files(0));
   return files;
 }
 
-const Run* Datasets::user_of(const std::string& dataset) const {
+const Run* Datasets::user_of(const DatasetName& dataset) const {
   for (const auto& [id, run] : runs_.all()) {
     if (uses(run.record->spec(), dataset)) return &run;
   }
@@ -101,14 +101,14 @@ void Datasets::insert(const pb::DatasetAdd& content) {
   for (const pb::DatasetFile& file : content.files()) objects_.name(file.object().manifest());
 }
 
-void Datasets::erase(const std::string& name) {
+void Datasets::erase(const DatasetName& name) {
   const Dataset gone = datasets_.at(name);
   datasets_.erase(name);
   for (const pb::DatasetFile& file : gone.record->content().files())
     objects_.unname(file.object().manifest(), Purpose::kFile);
 }
 
-void Datasets::upload(const std::string& name, const NodeId& source) {
+void Datasets::upload(const DatasetName& name, const NodeId& source) {
   Dataset& dataset = datasets_.at(name);
   dataset.source = source;
   dataset.fetching.clear();  // requested again, from the present source

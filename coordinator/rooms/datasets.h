@@ -19,7 +19,7 @@ bool is_weights(const pb::DatasetAdd& content);
 // Whether its files are those that a dataset must have.
 Result<void> check_files(const pb::DatasetAdd& content);
 // Whether a run trains on this dataset or starts from it.
-bool uses(const pb::RunSpec& spec, const std::string& dataset);
+bool uses(const pb::RunSpec& spec, const DatasetName& dataset);
 // RETURNS: a digest that identifies the content.
 std::string digest_of(const pb::DatasetAdd& content);
 
@@ -30,9 +30,9 @@ class Datasets : Room {
       : Room(the_context), events_(events), runs_(runs), objects_(objects) {}
 
   const Table<Dataset>& all() const { return datasets_; }
-  const Dataset& at(const std::string& name) const { return datasets_.at(name); }
-  const Dataset* find(const std::string& name) const;
-  const pb::DatasetAdd& content(const std::string& name) const {
+  const Dataset& at(const DatasetName& name) const { return datasets_.at(name); }
+  const Dataset* find(const DatasetName& name) const;
+  const pb::DatasetAdd& content(const DatasetName& name) const {
     return at(name).record->content();
   }
   // Calls visit(name, file) for each file of each dataset.
@@ -42,7 +42,7 @@ class Datasets : Room {
       for (const pb::DatasetFile& file : dataset.record->content().files()) visit(name, file);
     }
   }
-  const Run* user_of(const std::string& dataset) const;
+  const Run* user_of(const DatasetName& dataset) const;
   // RETURNS: what an expert's node reads to train: its shards, and the initial
   // weights if the run names some. The router's node reads all shards.
   std::vector<const pb::DatasetFile*> files_of(const Run& run, std::uint32_t expert) const;
@@ -51,10 +51,10 @@ class Datasets : Room {
 
   Result<void> check_room() const;
   void insert(const pb::DatasetAdd& content);
-  void erase(const std::string& name);
+  void erase(const DatasetName& name);
   // Fetches the missing files from this person.
-  void upload(const std::string& name, const NodeId& source);
-  void check_ready(const std::string& name) { check_ready(datasets_.at(name)); }
+  void upload(const DatasetName& name, const NodeId& source);
+  void check_ready(const DatasetName& name) { check_ready(datasets_.at(name)); }
   // Continues every upload, also of files that were found damaged.
   void pump();
   void stored(const Hash& manifest);

@@ -49,7 +49,7 @@ void Machine::repair(const Hash& manifest, const std::vector<NodeId>& from) {
     ask(object_ref(checkpoint), Purpose::kCheckpoint);
   });
   datasets.visit_files(
-      [&](const std::string&, const pb::DatasetFile& file) { ask(file.object(), Purpose::kFile); });
+      [&](const DatasetName&, const pb::DatasetFile& file) { ask(file.object(), Purpose::kFile); });
   adoptions.visit_sought(ask);
 }
 

@@ -65,7 +65,7 @@ class Roster : Room {
   pb::TokenCreated make_token(pb::Role role, std::uint32_t uses, std::uint64_t ttl_seconds);
   void forget_dead_tokens();
   // RETURNS: false if there is no such token.
-  bool revoke_token(const std::string& id);
+  bool revoke_token(const TokenId& id);
 
   // ---- Connections
   // Checks a Hello, and makes its connection the peer's only one.

@@ -59,7 +59,7 @@ Result<Plain<stored::Token>*> Roster::usable_token(const pb::EnrolRequest& reque
     return fail(ErrorCode::kUnauthorised, text("token ", request.token_id(), " ", why,
                                                "; make a new one with \"skerry token create\""));
   };
-  const auto found = tokens_.find(request.token_id());
+  const auto found = tokens_.find(TokenId(request.token_id()));
   if (found == tokens_.end()) return refused("is unknown to this coordinator");
   const stored::Token& token = *found->second.record;
   if (blake2b(request.token_secret()).raw() != token.secret_hash())
@@ -117,7 +117,7 @@ pb::TokenCreated Roster::make_token(pb::Role role, std::uint32_t uses, std::uint
   pb::TokenInfo& info = *created.mutable_info();
   do {
     info.set_id(context.random_hex(kTokenIdBytes));
-  } while (tokens_.contains(info.id()));
+  } while (tokens_.contains(TokenId(info.id())));
   info.set_role(role);
   info.set_uses(uses);
   info.set_expires_unix_ms(now.unix_ms + static_cast<std::int64_t>(ttl_seconds) * 1000);
@@ -135,7 +135,7 @@ void Roster::forget_dead_tokens() {
   });
 }
 
-bool Roster::revoke_token(const std::string& id) {
+bool Roster::revoke_token(const TokenId& id) {
   const auto token = tokens_.find(id);
   if (token == tokens_.end()) return false;
   token->second.record.change().mutable_info()->set_revoked(true);

@@ -25,7 +25,7 @@ Known known_object(const Rooms& rooms, const std::string& manifest) {
       [&](const Run&, const Expert& each, const stored::Checkpoint& checkpoint) {
         if (checkpoint.manifest() == manifest) known = {"its checkpoint", &each, checkpoint.step()};
       });
-  rooms.datasets.visit_files([&](const std::string& name, const pb::DatasetFile& file) {
+  rooms.datasets.visit_files([&](const DatasetName& name, const pb::DatasetFile& file) {
     if (known.expert == nullptr && file.object().manifest() == manifest)
       known.what = text(file.object().name(), " of dataset ", name);
   });

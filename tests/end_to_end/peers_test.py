@@ -163,7 +163,8 @@ class Peers(EndToEnd):
         it.wait_run("run")
         grants = it.events(kind="granted", run="run")
         self.assertEqual([e["node"] for e in grants], [first["node"], second["node"]])
-        self.assertIn("which holds its checkpoint", grants[1]["reason"])
+        # It stands by until it has the shards, too; a slow machine may not yet.
+        self.assertRegex(grants[1]["reason"], "holds its checkpoint|stands by for it")
         log = it.daemons[second["node"]].log_text()
         before, after = log.split("taken up at step")
         self.assertIn("fetching checkpoint", before, "while it stood by")
