@@ -11,6 +11,7 @@
 #include "cli/shell/output.h"
 #include "cli/shell/version.h"
 #include "cli/testing/testing.h"
+#include "protocol/context.h"
 #include "protocol/token.h"
 
 namespace skerry::cli {
@@ -84,6 +85,16 @@ TEST_P(NamedCommand, WithoutANameIsUsage) {
   EXPECT_THAT(around.coordinator.asked, IsEmpty());
 }
 
+TEST_P(NamedCommand, SaysInJsonWhatItDid) {
+  FakeSurroundings around;
+  std::vector<std::string> words = GetParam().words;
+  words.insert(words.end(), {"it", "-o", "json", "--yes"});
+  EXPECT_EQ(around(words), kExitOk);
+  const Json said = json(around);
+  EXPECT_EQ(said[words[0]], "it");
+  EXPECT_FALSE(said["done"].get<std::string>().empty());
+}
+
 TEST_P(NamedCommand, TheCoordinatorsRefusalBecomesTheExitStatus) {
   FakeSurroundings around;
   std::vector<std::string> words = GetParam().words;
@@ -121,6 +132,10 @@ TEST(Parsing, UsageErrorsHelpAndSuggestions) {
               HasSubstr("there is no command 'skerry nod': did you mean 'skerry node'?"));
   EXPECT_EQ(around({"node", "list", "--contxt", "x"}), kExitUsage);
   EXPECT_THAT(around.told(), HasSubstr("has no option --contxt: did you mean --context?"));
+  EXPECT_EQ(around({"run", "expert", "list", "fashion"}), kExitUsage);
+  EXPECT_THAT(around.told(), HasSubstr("there is no command 'skerry run expert list'"));
+  EXPECT_EQ(around({"run", "expert"}), kExitUsage);
+  EXPECT_THAT(around.told(), HasSubstr("Usage: skerry run expert"));
   EXPECT_EQ(around({"node", "lst"}), kExitUsage);
   EXPECT_THAT(around.told(), HasSubstr("did you mean 'skerry node list'?"));
   EXPECT_EQ(around({"node", "list", "-o", "yaml"}), kExitUsage);
@@ -247,6 +262,38 @@ TEST(Login, TakesTheTokenFromTheArgumentOrTheEnvironment) {
   EXPECT_THAT(around.logins,
               ElementsAre(ElementsAre("skerry1.abc", "", "/nonexistent/skerry/context.toml"),
                           ElementsAre("skerry1.def", "eva", "/nonexistent/mine.toml")));
+}
+
+TEST(Login, ReplacesAnotherOnlyIfAsked) {
+  const TempFolder folder;
+  const std::string notes = folder / "notes.txt", context = folder / "context.toml";
+  std::ofstream(notes) << "not to be lost\n";
+  protocol::Context known;
+  known.name = "eva";
+  known.role = pb::ROLE_ADMIN;
+  known.endpoints = {"tcp://127.0.0.1:1", "tcp://127.0.0.1:2", "tcp://127.0.0.1:3"};
+  known.seed = std::string(32, 'k');
+  known.coordinator_key = protocol::Identity::from_seed(known.seed).value().ed25519_key();
+  ASSERT_TRUE(protocol::write_context(context, known));
+  FakeSurroundings around;
+  EXPECT_EQ(around({"login", "skerry1.abc", "--context", notes}), kExitConflict);
+  EXPECT_THAT(around.told(), HasSubstr("is there and is no context"));
+  EXPECT_EQ(around({"login", "skerry1.abc", "--context", context}), kExitConflict);
+  EXPECT_THAT(around.told(), HasSubstr("--yes replaces it"));
+  EXPECT_THAT(around.logins, IsEmpty());
+  EXPECT_EQ(around({"login", "skerry1.abc", "--context", context, "--yes"}), kExitOk);
+}
+
+TEST(Output, ThatCannotBeWrittenIsAnError) {
+  FakeSurroundings around;
+  around.coordinator.answers[pb::AdminRequest::kTokenList] = [](const pb::AdminRequest&) {
+    pb::AdminReply none;
+    none.mutable_tokens();
+    return Result<pb::AdminReply>(none);
+  };
+  around.out().setstate(std::ios::badbit);
+  EXPECT_EQ(around({"token", "list", "-o", "json"}), kExitError);
+  EXPECT_THAT(around.told(), HasSubstr("the output could not be written"));
 }
 
 pb::AdminReply node_reply(const std::string& state, bool busy) {

@@ -187,7 +187,7 @@ Result<int> show_dataset(Command& command, const std::string& name) {
 Result<int> delete_dataset(Command& command, const std::string& name) {
   TRY(command.confirm(text("Delete the dataset ", name, " from the coordinator?")));
   TRY(command.ask(named(&pb::AdminRequest::mutable_dataset_delete, name)));
-  command.tell(text(name, ": deleted"));
+  command.did("dataset", name, "deleted");
   return kExitOk;
 }
 

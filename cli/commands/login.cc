@@ -10,6 +10,7 @@
 #include "cli/connect/context.h"
 #include "cli/shell/command.h"
 #include "cli/shell/exit_code.h"
+#include "protocol/context.h"
 
 namespace skerry::cli {
 namespace {
@@ -36,6 +37,14 @@ Result<int> login(Command& command, const LoginOptions& options) {
   }
   std::error_code ignored;
   if (std::filesystem::exists(path, ignored)) {
+    if (!protocol::read_context(path)) {
+      return fail(ErrorCode::kConflict, text(path,
+                                             " is there and is no context: choose another "
+                                             "--context FILE, or remove it"));
+    }
+    if (!command.yes && !command.around.in_is_terminal()) {
+      return fail(ErrorCode::kConflict, text(path, " leads to another login: --yes replaces it"));
+    }
     TRY(command.confirm(text(path, " leads to another login. Replace it?")));
   }
   ASSIGN_OR_RETURN(const Surroundings::LoggedIn done,

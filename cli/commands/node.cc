@@ -217,7 +217,7 @@ Result<int> show_node(Command& command, const std::string& name) {
 Result<int> tell_node(Command& command, Part part, const std::string& name,
                       const std::string& done) {
   TRY(command.ask(named(part, name)));
-  command.tell(text(name, ": ", done));
+  command.did("node", name, done);
   return kExitOk;
 }
 
@@ -252,7 +252,8 @@ Result<int> drain_node(Command& command, const std::string& name) {
     command.around.wait(kDrainEvery);
   }
   command.around.set_parting_words("");
-  command.tell(text(name, ": drained; it takes no work until `skerry node uncordon ", name, "`"));
+  command.did("node", name,
+              text("drained; it takes no work until `skerry node uncordon ", name, "`"));
   return kExitOk;
 }
 

@@ -145,7 +145,7 @@ Result<int> watch_run(Command& command, const std::string& name) {
 Result<int> tell_run(Command& command, Part part, const std::string& name,
                      const std::string& done) {
   TRY(command.ask(named(part, name)));
-  command.tell(text(name, ": ", done));
+  command.did("run", name, done);
   return kExitOk;
 }
 
@@ -154,7 +154,7 @@ Result<int> extend_run(Command& command, const std::string& name, std::uint64_t 
   request.mutable_run_extend()->set_run(name);
   request.mutable_run_extend()->set_steps(steps);
   TRY(command.ask(request));
-  command.tell(text(name, ": each expert now trains up to step ", steps));
+  command.did("run", name, text("each expert now trains up to step ", steps));
   return kExitOk;
 }
 
@@ -194,6 +194,7 @@ Result<int> change_budget(Command& command, const std::string& name, const Budge
                     " dollars spent; dollars: ", limit(spec.budget_dollars()),
                     ", dollars an hour: ", limit(spec.budget_dollars_per_hour()),
                     ", of a node: ", limit(spec.max_node_price())));
+  if (command.json()) print_object(command.out(), run_show_json(run));
   return kExitOk;
 }
 
@@ -204,10 +205,11 @@ Result<int> change_expert(Command& command, const std::string& name, std::uint32
   request.mutable_run_expert()->set_expert(expert);
   request.mutable_run_expert()->set_add(add);
   TRY(command.ask(request));
-  command.tell(text(name, ": expert ", expert,
-                    add ? " is of the ensemble: it trains on, and the router knows its partition"
-                        : " is removed: it commits and gives its lease back, and the router leaves "
-                          "its partition out"));
+  command.did("run", name,
+              text("expert ", expert,
+                   add ? " is of the ensemble: it trains on, and the router knows its partition"
+                       : " is removed: it commits and gives its lease back, and the router leaves "
+                         "its partition out"));
   return kExitOk;
 }
 
@@ -246,7 +248,15 @@ Result<int> adopt_run(Command& command, const std::string& name, bool partial,
           "rest with --partial"));
       return kExitUnhealthy;
     }
-    command.tell(text(name, ": adopted from records, and trains on; `skerry run why ", name,
+    const std::string& state = adopted.run().state();
+    if (state == "paused" || state == "stopped" || state == "failed") {
+      return fail(ErrorCode::kConflict, text(name,
+                                             " is no orphan: the coordinator knows it, and "
+                                             "it is ",
+                                             state));
+    }
+    command.tell(text(name, ": adopted from records, and ",
+                      state == "done" ? "done;" : "trains on;", " `skerry run why ", name,
                       "` says what is still to come"));
     return kExitOk;
   }

@@ -138,7 +138,7 @@ void add_token_commands(CLI::App& root, Command& command) {
     command.chosen = [&command, id]() -> Result<int> {
       TRY(command.confirm(text("Make the token ", *id, " useless?")));
       TRY(command.ask(named(&pb::AdminRequest::mutable_token_revoke, *id)));
-      command.tell(text(*id, ": revoked"));
+      command.did("token", *id, "revoked");
       return kExitOk;
     };
   });

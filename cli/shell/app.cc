@@ -134,7 +134,9 @@ std::vector<std::string> bare_words(const std::vector<std::string>& words) {
 // meant; empty where there is none.
 std::string unknown_command(const CLI::App& at, const std::vector<std::string>& words) {
   const std::vector<std::string> bare = bare_words(words);
-  const std::size_t depth = at.get_parent() == nullptr ? 0 : 1;
+  std::size_t depth = 0;
+  for (const CLI::App* group = at.get_parent(); group != nullptr; group = group->get_parent())
+    ++depth;
   if (bare.size() <= depth) return "";
   const std::string meant = near(bare[depth], command_names(at));
   return text("there is no command '", full_command(&at), " ", printable(bare[depth]), "'",
@@ -176,6 +178,12 @@ int report(const Error& error, Surroundings& around) {
   return exit_code(error.code);
 }
 
+// A script that reads nothing must not go on as if that were the answer.
+int finish(int status, Surroundings& around) {
+  const Result<void> written = around.flush_out();
+  return written ? status : report(written.error(), around);
+}
+
 }  // namespace
 
 int run_cli(const std::vector<std::string>& words, Surroundings& around) {
@@ -200,13 +208,12 @@ int run_cli(const std::vector<std::string>& words, Surroundings& around) {
     root.parse(reversed);
   } catch (const CLI::Success& asked) {
     root.exit(asked, around.out(), around.err());
-    return kExitOk;
+    return finish(kExitOk, around);
   } catch (const CLI::ParseError& error) {
     return report_usage(root, error, words, around);
   }
   const Result<int> status = command.chosen();
-  around.out().flush();
-  return status.has_value() ? *status : report(status.error(), around);
+  return finish(status.has_value() ? *status : report(status.error(), around), around);
 }
 
 }  // namespace skerry::cli

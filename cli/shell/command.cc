@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "base/text.h"
+#include "cli/shell/output.h"
 
 namespace skerry::cli {
 
@@ -22,8 +23,17 @@ Result<pb::AdminReply> Command::ask(const pb::AdminRequest& request) {
 
 void Command::tell(const std::string& words) { around.err() << words << std::endl; }
 
+void Command::did(const std::string& kind, const std::string& name, const std::string& done) {
+  tell(text(name, ": ", done));
+  if (json()) print_object(out(), {{kind, name}, {"done", done}});
+}
+
 Result<void> Command::confirm(const std::string& question) {
-  if (yes || !around.in_is_terminal() || !around.err_is_terminal()) return {};
+  if (yes || !around.in_is_terminal()) return {};
+  if (!around.err_is_terminal()) {
+    return fail(ErrorCode::kConflict, "not done: the question \"" + question +
+                                          "\" would not be seen; --yes goes on without asking");
+  }
   around.err() << question << " [y/N] " << std::flush;
   std::string answer;
   std::getline(around.in(), answer);

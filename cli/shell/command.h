@@ -30,10 +30,14 @@ class Command {
   bool colour() const { return colour_wanted(around); }
   std::ostream& out() { return around.out(); }
   void tell(const std::string& words);  // prints a line to standard error
+  // What a command did to one thing, such as a "run": a line for people, and an
+  // object with `done` if JSON was asked for.
+  void did(const std::string& kind, const std::string& name, const std::string& done);
 
   // Asks for confirmation on a terminal, unless --yes was given. Scripts are
   // not asked.
-  // ON FAILURE: kConflict if the answer is no.
+  // ON FAILURE: kConflict if the answer is no, or if standard error is not a
+  // terminal and would not show the question.
   Result<void> confirm(const std::string& question);
 
   Surroundings& around;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/shell/real_surroundings.h"
 
+#include <poll.h>
 #include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -58,6 +60,15 @@ std::string roster_name(std::string name) {
 class RealSurroundings final : public Surroundings {
  public:
   std::ostream& out() override { return std::cout; }
+  Result<void> flush_out() override {
+    errno = 0;
+    if (std::cout.flush()) return {};
+    const int why = errno;
+    pollfd reader{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+    if (::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0) return {};
+    return fail(ErrorCode::kIo, text("the output could not be written",
+                                     why == 0 ? "" : text(": ", std::strerror(why))));
+  }
   std::ostream& err() override { return standard_error_.err(); }
   std::istream& in() override { return std::cin; }
   bool out_is_terminal() const override { return ::isatty(STDOUT_FILENO) == 1; }

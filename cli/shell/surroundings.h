@@ -26,7 +26,10 @@ namespace skerry::cli {
 
 class Surroundings : public Terminal {
  public:
-  virtual std::ostream& out() = 0;   // for scripts
+  virtual std::ostream& out() = 0;  // for scripts
+  // ON FAILURE: kIo: not all that was printed is written. A reader who has gone
+  // (`| head`) is no failure.
+  virtual Result<void> flush_out() = 0;
   std::ostream& err() override = 0;  // for people: progress, questions, errors
   virtual std::istream& in() = 0;
   virtual bool out_is_terminal() const = 0;

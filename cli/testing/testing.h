@@ -106,6 +106,9 @@ class FakeClient final : public AdminClient {
 class FakeSurroundings final : public Surroundings {
  public:
   std::ostream& out() override { return out_; }
+  Result<void> flush_out() override {
+    return out_ ? Result<void>() : fail(ErrorCode::kIo, "the output could not be written");
+  }
   std::ostream& err() override { return err_; }
   std::istream& in() override { return in_; }
   bool out_is_terminal() const override { return terminal; }
