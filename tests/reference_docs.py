@@ -62,7 +62,8 @@ DAEMON = {
     "kExitDone": "The daemon drained after SIGTERM, or the command succeeded.",
     "kExitFailed": "`skerryd router` or `skerryd verify` failed.",
     "kExitDamaged": "`skerryd verify` found a damaged object.",
-    "kExitRetry": "A later start may succeed: a network, disk or driver failed.",
+    "kExitRetry": "A later start may succeed: a network, disk or driver failed, "
+    "or a drain ran out of time.",
     "kExitConfiguration": "Another start fails the same way until the configuration or token "
     "changes.",
 }

@@ -456,7 +456,7 @@ TEST(Drain, IsBounded) {
   node.pass(milliseconds(19900));
   EXPECT_FALSE(node.last.exit_code.has_value());
   node.pass(milliseconds(200));
-  EXPECT_EQ(node.last.exit_code, 0);
+  EXPECT_EQ(node.last.exit_code, 75);
 }
 
 TEST(Drain, ASecondSignalLeavesAtOnce) {

@@ -25,6 +25,8 @@ constexpr Duration kGreetAgain = seconds(1);
 constexpr std::size_t kToldLaterKept =
     64;  // transfers, and faults of peers, while the coordinator is away
 constexpr int kExitDone = 0;
+constexpr int kExitRetry = 75;
+constexpr int kExitConfiguration = 78;
 
 // As much of it as a message has room for.
 template <class Item>
@@ -33,7 +35,6 @@ void move_front(std::deque<Item>& waiting, google::protobuf::RepeatedPtrField<It
   for (; !waiting.empty() && static_cast<std::size_t>(out.size()) < room; waiting.pop_front())
     *out.Add() = std::move(waiting.front());
 }
-constexpr int kExitConfiguration = 78;
 
 }  // namespace
 
@@ -365,7 +366,7 @@ struct Core::Impl {
     const std::optional<Duration> until = session.heartbeat_answered(id, reply, context);
     if (!until) return;
     if (drain_told != 0 && id >= drain_told) drain_heard = true;
-    if (reply.may_stop() && !has_work()) idle.may_stop(context);
+    if (reply.may_stop() && !has_work() && !leaving) idle.may_stop(context);
     for (const pb::RenewedLease& lease : reply.renewed()) {
       for (Slot& slot : slots) slot.renewed(lease, *until);
     }
@@ -466,8 +467,7 @@ struct Core::Impl {
     for (const pb::ObjectRef& file : files) objects.need(file, ObjectKind::kShard, context);
   }
 
-  // A node that leaves has enough to do.
-  bool has_work() const { return leaving || !std::ranges::all_of(slots, &Slot::is_clear); }
+  bool has_work() const { return !std::ranges::all_of(slots, &Slot::is_clear); }
 
   // ---- What is due ----
   void advance(Context& context) {
@@ -477,7 +477,7 @@ struct Core::Impl {
     release_outlived(context);
     keep_heads(context);
     objects.end_step(answered, context);
-    if (idle.advance(has_work(), context)) session.heartbeat_soon();
+    if (idle.advance(has_work(), leaving.has_value(), context)) session.heartbeat_soon();
     speak(context);
     if (leaving && leaving->exits) finish_drain(context);
     if (leave_now) exit_code = kExitDone;
@@ -579,7 +579,7 @@ struct Core::Impl {
       context.log(LogLevel::kWarning,
                   "leaving before the drain was done: its time is up; what is stored is offered at "
                   "the next start");
-      exit_code = kExitDone;
+      exit_code = kExitRetry;
     }
   }
 

@@ -10,14 +10,14 @@ constexpr Duration kKillAgain = seconds(5);
 
 }  // namespace
 
-bool Idle::advance(bool has_work, Context& context) {
+bool Idle::advance(bool has_work, bool leaves, Context& context) {
   if (limit_ <= Duration{}) return false;
   const Phase before = phase_;
   if (phase_ == Phase::kRuns) {
     if (has_work || context.due(until_)) kill(context);
     return false;
   }
-  if (has_work) {
+  if (has_work || leaves) {
     phase_ = Phase::kWorks;
     words_.clear();
   } else if (phase_ == Phase::kWorks) {

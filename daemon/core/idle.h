@@ -33,8 +33,10 @@ class Idle {
   //   - kSpent: for work, then kWorks
   enum class Phase { kWorks, kRests, kAsks, kRuns, kEnded, kSpent };
 
+  // `leaves`: the node ends, and asks nothing any more. The command runs on: it
+  // may be what ends the node.
   // RETURNS: true if the next heartbeat must not wait.
-  bool advance(bool has_work, Context& context);
+  bool advance(bool has_work, bool leaves, Context& context);
   // The answer to a heartbeat that asked.
   void may_stop(Context& context);
   void ended(const IdleExecEnded& event, Context& context);

@@ -141,6 +141,15 @@ TEST_F(IdleExecTest, WhileItRunsAHelloSaysSo) {
   EXPECT_TRUE(h.last_sent(&pb::ControlRequest::has_hello).hello().stopping());
 }
 
+// `systemctl stop skerryd; end-the-rental`, or a host that sends SIGTERM.
+TEST_F(IdleExecTest, RunsOnWhileItEndsTheNode) {
+  live(kLimit + seconds(2), true);
+  ASSERT_EQ(starts(), 1);
+  h.step(DrainRequested{});
+  live(seconds(5), true);
+  EXPECT_EQ(kills(), 0);
+}
+
 TEST_F(IdleExecTest, ADrainComesFirst) {
   live(kLimit - seconds(2), true);
   h.step(NoticeReceived{h.now + std::chrono::hours(1), "the platform ends it"});
