@@ -413,7 +413,7 @@ Result<void> ObjectStore::check(const Hash& object) const {
       return {};
     });
   }
-  // Opened anew: a file that somebody removed can still be read where it is open.
+  // Opened anew: where it is open, a removed file can still be read.
   ASSIGN_OR_RETURN(const ChunkReader reader,
                    ChunkReader::open(path_to_bytes(*found), layout, files_));
   TRY(reader.check_prefix(layout));

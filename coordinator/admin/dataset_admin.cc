@@ -22,11 +22,7 @@ AdminResult dataset_add(Rooms& rooms, const pb::DatasetAdd& request, const Node&
     TRY(rooms.datasets.check_room());
     std::uint64_t bytes = 0;
     for (const pb::DatasetFile& file : request.files()) bytes += file.object().bytes();
-    if (!rooms.objects.has_room(bytes)) {
-      return fail(ErrorCode::kExhausted,
-                  text("the dataset needs ", human_bytes(bytes), " and the coordinator's disk has ",
-                       human_bytes(rooms.objects.disk_free()), " free"));
-    }
+    TRY(rooms.objects.check_room(bytes, "the dataset"));
     rooms.datasets.insert(request);
     rooms.events.tell(EventKind::kDatasetAdded,
                       text(request.name(), ": ", request.samples(), " samples in ",

@@ -300,14 +300,7 @@ Result<void> Adoptions::check_specification(const Adoption& adoption) const {
     for (const RunRecords::Head* head : sought_heads(adoption, index))
       add(head->record.checkpoint());
   }
-  if (!objects_.has_room(bytes)) {
-    return fail(ErrorCode::kExhausted,
-                text("the run needs ", human_bytes(bytes), " and the coordinator's disk has ",
-                     human_bytes(objects_.disk_free()), " free, of which ",
-                     human_bytes(config.reserve_bytes),
-                     " are kept in reserve: make room and adopt it again"));
-  }
-  return {};
+  return objects_.check_room(bytes, "the run");
 }
 
 std::string Adoptions::name_of_author(const NodeId& author) const {

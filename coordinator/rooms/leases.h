@@ -17,6 +17,7 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -138,7 +139,7 @@ class Leases : Room {
   Duration lagged_until_{};
   Duration reschedule_after_{};
   std::map<RunId, MoveSeconds> move_seconds_;
-  bool any_waits_ = true;  // for a slot, as the last schedule saw it
+  std::optional<std::set<NodeId>> awaited_;  // of the last schedule; none: there was none
 };
 
 }  // namespace skerry::coordinator

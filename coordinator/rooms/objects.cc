@@ -144,6 +144,15 @@ bool Objects::has_room(std::uint64_t bytes) const {
   return !disk_free_ || *disk_free_ >= config.reserve_bytes + bytes;
 }
 
+Result<void> Objects::check_room(std::uint64_t bytes, const std::string& who) const {
+  if (has_room(bytes)) return {};
+  return fail(
+      ErrorCode::kExhausted,
+      text(who, " needs ", human_bytes(bytes), " and the coordinator's disk has ",
+           human_bytes(disk_free_.value_or(0)), " free, of which ",
+           human_bytes(config.reserve_bytes), " are kept in reserve: make room and ask again"));
+}
+
 Result<pb::AdminReply> Objects::verify(const Hash& manifest, const std::string& trouble) {
   if (!is_named(manifest)) {
     verifications_.erase(manifest);

@@ -57,7 +57,7 @@ class Objects : Room {
   // RETURNS: false if nothing names it, or if its damage is known already.
   bool damage(const Hash& manifest);
   void drop_unclaimed(const IsWanted& is_wanted);
-  // RETURNS: whether durable state may still name it, although nothing does now.
+  // RETURNS: whether durable state may still name it, though nothing does now.
   bool is_leaving(const Hash& manifest) const;
   // REQUIRES: the step's batch is numbered.
   void drop_leaving(const IsWanted& is_wanted);
@@ -70,6 +70,8 @@ class Objects : Room {
   // Whether the disk had room for `bytes` besides its reserve when last
   // measured.
   bool has_room(std::uint64_t bytes) const;
+  // ON FAILURE: kExhausted: there is none for `bytes` that `who` needs.
+  Result<void> check_room(std::uint64_t bytes, const std::string& who) const;
   std::uint64_t disk_free() const { return disk_free_.value_or(0); }
   void disk_measured(std::uint64_t bytes);
   // Logs an event once, and another when `needed` bytes are free.

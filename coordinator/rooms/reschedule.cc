@@ -140,8 +140,8 @@ std::size_t Leases::job_index(Inputs& inputs, const Run& run, std::uint32_t expe
 }
 
 bool Leases::may_stop(const Node& node) const {
-  return node.leases->empty() && !any_waits_ && !context.must_reschedule &&
-         !roster_.is_recovering() && !copies_.rests_on(node);
+  return node.leases->empty() && awaited_ && !awaited_->contains(node.id()) &&
+         !context.must_reschedule && !roster_.is_recovering() && !copies_.rests_on(node);
 }
 
 std::set<NodeId> Leases::warm_for(const Expert& expert) const {
@@ -224,7 +224,7 @@ void Leases::reschedule() {
     reschedule_after_ =
         now.boot + config.reschedule_pause * static_cast<std::int64_t>(roster_.all().size());
   const Schedule planned = plan();
-  any_waits_ = std::ranges::any_of(planned.why, &Why::waits);
+  awaited_ = planned.awaited;
   for (const Why& why : planned.why) {
     LeaseState& its = state(runs_.at(why.expert));
     its.why = why.reason;
@@ -351,7 +351,6 @@ void Leases::apply_yields(const Schedule& planned) {
 
 void Leases::update_run_state(Run& run) {
   const std::string state = state_of(run);
-  if (state == run.record->state()) return;
   std::string reason = run.record->reason();
   if (run.active()) {
     reason = state == "running" ? "an expert is being trained" : "no expert has a node";
@@ -361,8 +360,9 @@ void Leases::update_run_state(Run& run) {
         break;
       }
     }
-    run.record.change().set_reason(reason);
+    if (reason != run.record->reason()) run.record.change().set_reason(reason);
   }
+  if (state == run.record->state()) return;
   run.record.change().set_state(state);
   events_.tell_run(EventKind::kRunState, text(state, reason.empty() ? "" : ": ", reason), run);
 }

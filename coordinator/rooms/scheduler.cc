@@ -83,8 +83,7 @@ class Planner {
     end_unwanted();
     keep_reservations();
     std::vector<std::size_t> left = grant_waiting();
-    std::vector<bool> waits(experts_.size(), false);
-    for (const std::size_t e : left) waits[e] = !cannot_pay_[e];
+    await_nodes(left);
     change_places(left);
     end_turns(left);
     move();
@@ -93,7 +92,7 @@ class Planner {
       const bool holds = at_[e] != kNone && speed(e, at_[e]) > 0;
       result_.why.push_back({experts_[e].id, std::move(reasons_[e]),
                              holds ? seconds_left(e, at_[e]) : -1,
-                             at_[e] == kNone ? std::nullopt : std::optional(at_[e]), waits[e]});
+                             at_[e] == kNone ? std::nullopt : std::optional(at_[e])});
       if (moves_to_[e] != kNone)
         result_.reservations.push_back({experts_[e].id, slots_[moves_to_[e]].id()});
     }
@@ -132,6 +131,18 @@ class Planner {
   }
   bool has_less_left(std::size_t a, std::size_t b) const {
     return std::tuple(experts_[a].work, b) < std::tuple(experts_[b].work, a);
+  }
+
+  void await_nodes(const std::vector<std::size_t>& left) {
+    std::set<std::size_t> jobs;
+    for (const std::size_t e : left) {
+      if (!cannot_pay_[e]) jobs.insert(experts_[e].job);
+    }
+    for (const std::size_t job : jobs) {
+      for (std::size_t s = 0; s < slots_.size(); ++s) {
+        if (jobs_[job].speed[s] > 0) result_.awaited.insert(slots_[s].node->id);
+      }
+    }
   }
 
   // ---- What its run pays an hour

@@ -108,7 +108,6 @@ struct Why {
   double seconds_left = -1;  // on the slot that it holds; < 0: it holds none
   // The slot that it holds, as SchedulableJob::speed counts them.
   std::optional<std::size_t> slot = std::nullopt;
-  bool waits = false;  // for a slot that its run could pay for
 };
 
 struct Schedule {
@@ -117,6 +116,9 @@ struct Schedule {
   std::vector<Reservation> reservations;  // all that hold from here on
   std::vector<Why> why;                   // one for each expert, in their order
   std::size_t spares = 0;                 // usable slots left over
+  // Nodes with a slot that fits an expert which waits, and that its run could
+  // pay for.
+  std::set<NodeId> awaited;
 };
 
 // REQUIRES: every job's `speed` has one number for each slot.

@@ -372,6 +372,41 @@ TEST_F(Money, AnIdleNodeMayStopIfNoRunWaits) {
   EXPECT_TRUE(ask(node));    // the run waits for nothing
 }
 
+// A run that it is too dear for waits for others.
+TEST_F(Money, AnIdleNodeMayStopIfWhatWaitsDoesNotFitIt) {
+  Who dear = harness.join_priced("dear", 10);
+  harness.add_dataset("data", 1);
+  pb::RunSpec made = spec(0);
+  made.set_max_node_price(1);
+  harness.create_run(made);
+  EXPECT_FALSE(expert(harness).lease);
+  const auto ask = [&](Who& who) {
+    pb::Heartbeat beat;
+    beat.set_idle(true);
+    return harness.heartbeat(who, std::move(beat)).may_stop();
+  };
+  EXPECT_TRUE(ask(dear));
+  harness.heartbeat(dear);
+  harness.admin_ask([](pb::AdminRequest& request) {
+    request.mutable_run_budget()->set_run("a");
+    request.mutable_run_budget()->set_max_node_price(20);
+  });
+  EXPECT_TRUE(held_by(harness, dear));
+  EXPECT_FALSE(ask(dear));
+}
+
+// `run list` must not tell of what is over.
+TEST_F(Money, TheReasonOfAWaitIsTheLatest) {
+  harness.add_dataset("data", 1);
+  pb::RunSpec made = spec(0);
+  made.set_max_node_price(1);
+  harness.create_run(made);
+  EXPECT_THAT(run().reason(), HasSubstr("none is connected"));
+  Who dear = harness.join_priced("dear", 10);
+  pass(seconds(2), {&dear});
+  EXPECT_THAT(run().reason(), HasSubstr("max_node_price"));
+}
+
 TEST_F(Money, NoCopyIsLeftWithItsLastNode) {
   Who holder = harness.join_priced("h", 1);
   harness.add_dataset("data", 1);

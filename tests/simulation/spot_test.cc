@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 
 #include "base/log.h"
+#include "base/text.h"
+#include "daemon/core/core.h"
+#include "tests/simulation/dice.h"
 #include "tests/simulation/spot_main.h"
 #include "tests/simulation/spot_run.h"
 
@@ -114,6 +117,46 @@ TEST(SpotRun, ANoticeSavesWhatARemovalCosts) {
   EXPECT_EQ(announced.leases_lost, 0U);
   EXPECT_EQ(announced.lost_seconds, 0);
   EXPECT_GT(announced.useful_seconds, unannounced.useful_seconds);
+}
+
+// One machine trains, another stands by. No step is lost if the commit in
+// flight and a last one fit. If only one fits, the one in flight counts.
+TEST(SpotRun, TheBytesThatFitGoFirst) {
+  using std::chrono::milliseconds;
+  using std::chrono::seconds;
+  Dice dice(7, "notices");
+  std::size_t all_fits = 0, one_fits = 0;
+  for (int trial = 0; trial < 100; ++trial) {
+    const double removed = dice.real(200, 320);
+    SpotOptions options;
+    options.trace = parsed(text("0,add,one\n100000,add,two\n",
+                                static_cast<std::int64_t>(1000 * removed), ",remove,one\n",
+                                static_cast<std::int64_t>(1000 * removed) + 150'000, ",add,three"));
+    options.experts = 1;
+    options.copies = 1;
+    options.round_seconds = dice.real(10, 60);
+    options.costs.store = dice.duration(milliseconds(200), seconds(10));
+    options.costs.to_coordinator = dice.duration(milliseconds(200), seconds(10));
+    options.notice = dice.duration(seconds(3), seconds(40));
+    const Duration commit = options.costs.store + options.costs.to_coordinator;
+    // Beside a commit's own time: the margin before the end, and a second for
+    // messages and heartbeats.
+    const Duration left = options.notice - daemon::kNoticeMargin - seconds(1);
+    const SpotReport report = run_spot(options);
+    SCOPED_TRACE(json_of(report));
+    if (left > 2 * commit) {
+      ++all_fits;
+      EXPECT_EQ(report.lost_seconds, 0);
+      EXPECT_EQ(report.leases_lost, 0U);
+    } else if (left > commit) {
+      ++one_fits;
+      // Steps since the snapshot in flight: of its commit, and of the notice.
+      EXPECT_LT(report.lost_seconds,
+                std::chrono::duration<double>(commit + options.notice).count());
+    }
+  }
+  EXPECT_GT(all_fits, 30U);
+  EXPECT_GT(one_fits, 10U);
 }
 
 TEST(SpotRun, AccountsForEverySecond) {
