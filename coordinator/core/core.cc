@@ -92,7 +92,10 @@ Effects Machine::step(const Event& event, Now at) {
                  [&](const ObjectChecked& e) {
                    objects.checked(e, e.done ? trouble_of(*this, e.manifest) : "");
                  },
-                 [&](const ObjectProgress& e) { datasets.progress(e); },
+                 [&](const ObjectProgress& e) {
+                   datasets.progress(e);
+                   leases.receives(e.manifest);
+                 },
                  [&](const RecordsReceived& e) { records_heard(e); },
                  [&](const RunRecords& e) { adoptions.records_heard(e); },
                  [&](const FileRead& e) { adoptions.specification_read(e); },

@@ -132,6 +132,14 @@ struct LeaseState {
   std::optional<Duration> trains_since;  // its node said so first
   Step trains_from = 0;                  // the head's at that time
   Step trained = 0;                      // the furthest that its node said
+  // Of stalls.cc: when it last came nearer to its next commit, when it last
+  // committed or was granted, and what its node had said by then.
+  Duration progressed{};
+  Duration committed{};
+  Step stepped_from = 0;  // the head's step
+  Step stepped = 0;
+  std::uint64_t fetched = 0;
+  bool spent = false;  // its run was past its budget
   std::map<NodeId, Avoided> avoid;
   // Nodes whose lease was reassigned, or ended by an operator: they do not know
   // yet. Only the most recent ones.

@@ -181,6 +181,11 @@ void Commits::drop_pending(Expert& expert) {
   cancel_fetch(manifest);
 }
 
+bool Commits::is_held_up(const Expert& expert) const {
+  const std::optional<PendingCommit>& pending = expert.commit->pending;
+  return objects_.lacks_room() || (pending && objects_.has(pending->manifest));
+}
+
 void Commits::try_again(Expert& expert) {
   const PendingCommit pending = *expert.commit->pending;
   const std::optional<pb::CommitReply> verdict =

@@ -38,6 +38,9 @@ class Commits : Room {
   void try_again(Expert& expert);
   void object_failed(const ObjectFailed& event);
   void drop_pending(Expert& expert);
+  // Whether a commit waits for copies, or for room on this disk: its node cannot
+  // help it.
+  bool is_held_up(const Expert& expert) const;
   // Whether durable state, a pending commit or an adoption needs the object.
   bool is_wanted(const Hash& manifest) const;
   // Logs an event once for each node and epoch: a fenced node retries often.

@@ -61,6 +61,7 @@ bool Leases::may_renew(const Expert& expert) const {
 void Leases::tick() {
   end_early();
   expire();
+  end_stalled();
   for (auto& [id, run] : runs_.all()) {
     for (Expert& expert : run.experts) {
       const auto gone = std::erase_if(state(expert).avoid, [&](const auto& avoided) {

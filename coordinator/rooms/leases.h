@@ -57,7 +57,10 @@ class Leases : Room {
   void batch_numbered();
   // The coordinator itself stalled: closed connections that queued up meanwhile
   // do not prove that nodes are gone.
-  void distrust_clock() { lagged_until_ = now.boot + config.early_end_window; }
+  void distrust_clock() {
+    lagged_until_ = now.boot + config.early_end_window;
+    trusted_from_ = now.boot;
+  }
 
   // ---- Reports of nodes (reports.cc)
   void return_lease(const Node& node, const pb::ReturnLease& returned);
@@ -68,6 +71,8 @@ class Leases : Room {
   void resume_if_lapsed(Expert& expert, const Node& node);
   // Its node says what a slot does: it trains from here on, or not yet.
   void hear(const Node& node, const pb::SlotStatus& status);
+  // Bytes of an object came here: the commit that waits for it is on its way.
+  void receives(const Hash& manifest);
   // Logs that a node trains an expert it has lost. The node discards that work
   // by itself.
   void tell_overtaken(const Node& node, const pb::SlotStatus& status);
@@ -119,6 +124,9 @@ class Leases : Room {
   void expire();
   void end_early();
   std::size_t early_ends_left();
+  void end_stalled();  // stalls.cc
+  void hear_progress(Expert& expert, const pb::SlotStatus& status);
+  bool is_due(const Expert& expert, Step step) const;
   void grant(Expert& expert, const Grant& granted);
   void keep_reservations(const Schedule& planned);
   void apply_yields(const Schedule& planned);
@@ -137,6 +145,7 @@ class Leases : Room {
   std::set<ExpertId> regranted_;  // in this step
   std::deque<Duration> early_ends_;
   Duration lagged_until_{};
+  Duration trusted_from_{};  // silence before it may be the coordinator's own
   Duration reschedule_after_{};
   std::map<RunId, MoveSeconds> move_seconds_;
   std::optional<std::set<NodeId>> awaited_;  // of the last schedule; none: there was none

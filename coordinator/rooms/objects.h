@@ -72,6 +72,7 @@ class Objects : Room {
   bool has_room(std::uint64_t bytes) const;
   // ON FAILURE: kExhausted: there is none for `bytes` that `who` needs.
   Result<void> check_room(std::uint64_t bytes, const std::string& who) const;
+  bool lacks_room() const { return disk_lacks_ > 0; }
   std::uint64_t disk_free() const { return disk_free_.value_or(0); }
   void disk_measured(std::uint64_t bytes);
   // Logs an event once, and another when `needed` bytes are free.

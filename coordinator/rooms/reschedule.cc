@@ -229,7 +229,7 @@ void Leases::reschedule() {
     LeaseState& its = state(runs_.at(why.expert));
     its.why = why.reason;
     its.seconds_left = why.seconds_left;
-    if (!its.granted) its.granted = now.boot;
+    if (!its.granted) its.granted = its.progressed = its.committed = now.boot;
   }
   tell_lost();
   for (const Grant& granted : planned.grants) grant(runs_.at(granted.expert), granted);
@@ -275,7 +275,9 @@ void Leases::grant(Expert& expert, const Grant& granted) {
   its.lapsed = its.yield = its.asked_back = false;
   its.why = granted.reason;
   its.grant_batch = context.batch + 1;
-  its.granted = now.boot;
+  its.granted = its.progressed = its.committed = now.boot;
+  its.stepped_from = expert.step();
+  its.stepped = its.fetched = 0;
   its.granted_here = true;
   its.granted_warm = warm_before;
   its.granted_kept = its.reserved == granted.slot;
@@ -316,6 +318,7 @@ void Leases::hear(const Node& node, const pb::SlotStatus& status) {
   Expert* expert = runs_.find_expert(RunId(status.run()), status.expert());
   if (expert == nullptr || !expert->is_held_by(node, Epoch(status.epoch()))) return;
   LeaseState& its = state(*expert);
+  hear_progress(*expert, status);
   const bool trains = status.phase() == pb::SLOT_TRAINING;
   const Run& run = runs_.of(*expert);
   const Step step = std::min<Step>(status.step(), run.record->steps_target());

@@ -64,6 +64,7 @@ class Harness {
  public:
   Harness() {
     config.recall_least = {};
+    config.stall = std::chrono::hours(10'000);  // most tests commit nothing
     open();
   }
 
