@@ -211,12 +211,13 @@ class Planner {
     const auto doublings = static_cast<std::size_t>(std::bit_width(cards));
     return doublings < 2 || doublings - 2 >= gains.size() ? 0 : gains[doublings - 2][s];
   }
-  // As far as it was measured.
+  // What was not measured is taken to be just worth it: experts that share a
+  // node go where more is free, and it is measured there.
   double gain_over_one(std::size_t e, std::size_t s, std::size_t cards) const {
     double all = 1;
     for (std::size_t doubled = 2; doubled <= cards; doubled *= 2) {
       const double its = gain(e, s, doubled);
-      if (its > 0) all *= its;
+      all *= its > 0 ? its : kWorthACard;
     }
     return all;
   }
@@ -246,7 +247,7 @@ class Planner {
   }
 
   // Operations a second of the expert there, with the further slots that it
-  // holds or would find there, as far as these were measured.
+  // holds or would find there.
   double pace(std::size_t e, std::size_t s) const {
     if (experts_[e].cards == 1 && more_[e].empty()) return speed(e, s);
     std::size_t cards = s == at_[e] ? 1 + more_[e].size() : 1;
@@ -693,7 +694,7 @@ class Planner {
     std::size_t wider = std::min<std::size_t>(experts_[e].cards, cards + free.size());
     if (is_measured(e)) {
       const double its = gain(e, s, 2 * cards);
-      const bool tries = its <= 0 || its >= kWorthACard;
+      const bool tries = its <= 0 ? cards == 1 || gained >= kWorthACard : its >= kWorthACard;
       wider = tries && experts_[e].batch % (2 * cards) == 0 && free.size() >= cards ? 2 * cards : 0;
     }
     for (wider = shared_by(e, wider); wider > cards && !can_pay(e, s, kNone, wider);)

@@ -353,9 +353,9 @@ TEST(SchedulerCards, AnExpertGoesWhereItFindsMore) {
 TEST(SchedulerCards, WhatALeaseHasByMeasureIsTakenLast) {
   SchedulableExpert wide = automatic(held(expert(0), "a", 1));
   wide.more = {1};
-  const std::vector<SchedulableNode> roomy = {cards("a", 2), cards("b", 1)};
-  Schedule plan = schedule_cards({wide, automatic(expert(1))}, roomy, 1.9);
-  EXPECT_EQ(plan.grants.at(0).slot.node, NodeId("b"));
+  const std::vector<SchedulableNode> roomy = {cards("a", 2), cards("b", 2)};
+  Schedule plan = schedule_cards({wide, automatic(expert(1)), held(expert(2), "b", 1)}, roomy, 1.9);
+  EXPECT_EQ(plan.grants.at(0).slot, (SlotId{NodeId("b"), 1}));
   EXPECT_TRUE(plan.resizes.empty());
   plan = schedule_cards({wide, automatic(expert(1))}, {cards("a", 2)}, 1.9);
   EXPECT_EQ(plan.grants.at(0).slot, (SlotId{NodeId("a"), 1}));
@@ -367,8 +367,10 @@ TEST(SchedulerCards, TheLastToEndMovesToWhereItFindsMore) {
   const SchedulableExpert first = automatic(held(expert(0), "a", 1)),
                           second = automatic(held(expert(1, 50), "a", 1, 1));
   const std::vector<SchedulableNode> nodes = {cards("a", 2), cards("b", 2)};
-  const Schedule plan = schedule_cards({first, second}, nodes, 1.9);
-  EXPECT_EQ(reserved(plan), (std::map<std::uint32_t, std::string>{{0, "b"}}));
+  for (const double gain : {0.0, 1.9}) {
+    const Schedule plan = schedule_cards({first, second}, nodes, gain);
+    EXPECT_EQ(reserved(plan), (std::map<std::uint32_t, std::string>{{0, "b"}})) << gain;
+  }
   EXPECT_TRUE(schedule_cards({first, second}, nodes, 1.2).reservations.empty());
 }
 

@@ -99,7 +99,7 @@ TEST_F(Width, ALeaseWidensAtACommitAndKeepsItsEpoch) {
   Who ada = harness.join("ada", 2);
   create_run(0);
   const Epoch before = epoch();
-  harness.heartbeat(ada);
+  harness.join("bob");  // something else is scheduled
   EXPECT_THAT(more(), IsEmpty()) << "nothing is committed yet";
   train(ada);
   EXPECT_THAT(more(), ElementsAre(1));
@@ -135,7 +135,9 @@ TEST_F(Width, ItDoublesAsLongAsThatGains) {
   create_run(0);
   train(ada, 40);
   EXPECT_THAT(more(), ElementsAre(1));
-  train(ada, 21);  // has the start of the engine in it, and measures nothing
+  train(ada, 39);  // has the start of the engine in it, and measures nothing
+  EXPECT_THAT(more(), ElementsAre(1)) << "two are not measured yet";
+  train(ada, 21);
   EXPECT_THAT(more(), ElementsAre(1, 2, 3)) << "four were never tried";
   for (int i = 0; i < 5; ++i) train(ada, 12);
   EXPECT_THAT(more(), ElementsAre(1, 2, 3))
@@ -201,6 +203,12 @@ TEST_F(Width, ANodeWithFewerTrainsWithThese) {
   EXPECT_THAT(more(), IsEmpty());
 }
 
+TEST_F(Width, AsManyAreTakenAsShareTheBatch) {
+  Who ada = harness.join("ada", 3);
+  create_run(4);
+  EXPECT_THAT(more(), ElementsAre(1)) << "three do not share 64 rows";
+}
+
 TEST_F(Width, ANumberIsKeptThoughOthersWait) {
   Who ada = harness.join("ada", 2);
   create_run(2);
@@ -254,6 +262,14 @@ TEST_F(Width, AHelloWithFewerSlotsNarrows) {
   EXPECT_EQ(epoch(), before);
 }
 
+TEST_F(Width, ADaemonThatWasReplacedByAnOldOneNarrows) {
+  Who ada = harness.join("ada", 2);
+  create_run(2);
+  ASSERT_THAT(more(), ElementsAre(1));
+  hello_of_minor(ada, protocol::kMinorOfCards - 1, 2);
+  EXPECT_THAT(more(), IsEmpty());
+}
+
 TEST_F(Width, ALostCardLeavesTheLeaseAndIsGivenToNobody) {
   Who ada = harness.join("ada", 2);
   create_run(2);
@@ -280,6 +296,23 @@ TEST_F(Width, ARunWidensWithinItsDollarsAnHour) {
   create_run(0, "a", 64, 5);
   for (int i = 0; i < 3; ++i) train(ada, 10);
   EXPECT_THAT(more(), ElementsAre(1)) << "four cost 8 dollars an hour";
+}
+
+TEST_F(Width, ANodeShowsWhatItsFurtherSlotsDo) {
+  Who ada = harness.join("ada", 3);
+  create_run(2);
+  pb::Heartbeat beat;
+  for (std::uint32_t slot = 0; slot < 3; ++slot) beat.add_slots()->set_slot(slot);
+  beat.mutable_slots(0)->set_run(harness.run("a").id());
+  beat.mutable_slots(0)->set_phase(pb::SLOT_TRAINING);
+  harness.heartbeat(ada, beat);
+  const auto shown = harness.admin_ask(
+      [](pb::AdminRequest& request) { request.mutable_node_show()->set_name("ada"); });
+  const auto& status = shown.nodes().nodes(0).status();
+  ASSERT_EQ(status.size(), 3);
+  EXPECT_EQ(status[1].phase(), pb::SLOT_TRAINING);
+  EXPECT_EQ(status[1].run(), harness.run("a").id());
+  EXPECT_EQ(status[2].phase(), pb::SLOT_IDLE);
 }
 
 TEST_F(Width, CardsDivideTheBatch) {
