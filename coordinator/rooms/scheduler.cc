@@ -211,8 +211,8 @@ class Planner {
     const auto doublings = static_cast<std::size_t>(std::bit_width(cards));
     return doublings < 2 || doublings - 2 >= gains.size() ? 0 : gains[doublings - 2][s];
   }
-  // What was not measured is taken to be just worth it: experts that share a
-  // node go where more is free, and it is measured there.
+  // What was not measured is taken to be just worth it. So experts that share a
+  // node go where more is free, and there it is measured.
   double gain_over_one(std::size_t e, std::size_t s, std::size_t cards) const {
     double all = 1;
     for (std::size_t doubled = 2; doubled <= cards; doubled *= 2) {
