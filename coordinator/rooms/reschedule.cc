@@ -7,7 +7,6 @@
 
 #include "base/text.h"
 #include "coordinator/rooms/leases.h"
-#include "protocol/limits.h"
 
 namespace skerry::coordinator {
 namespace {
@@ -66,6 +65,7 @@ struct Leases::Inputs {
   std::vector<std::uint64_t> memory;
   std::vector<double> node_prices;  // by slot
   std::vector<bool> lost;           // by slot: its card is
+  std::size_t most_slots = 0;       // of a node
   std::vector<SchedulableJob> jobs;
   std::vector<double> operations;          // of one step, by job
   std::vector<std::vector<Speed>> speeds;  // by job and slot, whether it fits or not
@@ -89,6 +89,7 @@ void Leases::add_nodes(Inputs& inputs) const {
       inputs.slots.push_back({id, said.device()});
       inputs.memory.push_back(said.memory_bytes());
     }
+    inputs.most_slots = std::max(inputs.most_slots, view.slots.size());
     view.unusable_because = roster_.unusable_because(node);
     view.usable = view.unusable_because.empty();
     view.draining = node.record->draining() || node.session->self_draining;
@@ -141,10 +142,11 @@ std::size_t Leases::job_index(Inputs& inputs, const Run& run, std::uint32_t expe
     if (std::ranges::any_of(view.speed, [](double speed) { return speed > 0; })) break;
   }
   // Of one that holds a number of cards these only say when it will end.
-  for (std::uint32_t cards = 2; run.cards_per_expert() != 1 && cards <= protocol::kSlots;
+  for (std::size_t cards = 2; run.cards_per_expert() != 1 && cards <= inputs.most_slots;
        cards *= 2) {
     std::vector<double>& gains = view.gains.emplace_back();
-    for (const Speeds::Slot& slot : inputs.slots) gains.push_back(speeds_.gain(job, slot, cards));
+    for (const Speeds::Slot& slot : inputs.slots)
+      gains.push_back(speeds_.gain(job, slot, static_cast<std::uint32_t>(cards)));
   }
   inputs.jobs.push_back(std::move(view));
   inputs.operations.push_back(job.operations);
