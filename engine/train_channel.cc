@@ -224,11 +224,12 @@ int Training::run() {
 
 Result<Trainer> open_trainer(ChannelSession& session) {
   const pb::EngineRequest::Start& start = *session.start();
-  // Never on the CPU in its place: the daemon saw a card here, so the card is
-  // lost.
-  if (const int cards = diffusion::card_count(); start.device() >= cards) {
+  // Never on the CPU or on fewer cards in its place: the daemon saw each of
+  // them here, so one is lost.
+  const int last = start.device() + static_cast<int>(std::max(1U, start.cards())) - 1;
+  if (const int cards = diffusion::card_count(); start.device() >= 0 && last >= cards) {
     return fail(ErrorCode::kCard,
-                text("expected CUDA device ", start.device(), ", found ", cards,
+                text("expected CUDA device ", last, ", found ", cards,
                      " CUDA devices; check the card with nvidia-smi, and restart the machine "
                      "if it is missing there"));
   }

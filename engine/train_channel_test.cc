@@ -331,6 +331,32 @@ TEST_F(TrainChannel, ACardThatIsGoneIsACardFault) {
   EXPECT_NE(event.failed().reason().find("expected CUDA device 63, found "), std::string::npos);
 }
 
+// Where CUDA shows a part of what it is to train on.
+TEST_F(TrainChannel, OneOfSeveralCardsThatIsGoneIsACardFaultToo) {
+  launch();
+  auto request = start(10, 5);
+  request.mutable_start()->set_device(0);
+  request.mutable_start()->set_cards(64);
+  send(request);
+  const auto event = next();
+  ASSERT_TRUE(event.has_failed()) << event.ShortDebugString();
+  EXPECT_EQ(event.failed().failure(), pb::EngineEvent::FAILURE_CARD);
+  EXPECT_NE(event.failed().reason().find("expected CUDA device 63, found "), std::string::npos);
+}
+
+// As threads of the CPU: the bits are those of one in parts.
+TEST_F(TrainChannel, SeveralCardsShareEachBatch) {
+  launch();
+  auto request = start(4, 4);
+  request.mutable_start()->set_cards(2);
+  send(request);
+  pb::EngineEvent event = next();
+  while (event.has_starting() || event.has_progress()) event = next();
+  ASSERT_TRUE(event.has_ready()) << event.ShortDebugString();
+  EXPECT_NE(event.ready().fingerprint().find("micro-batch 2"), std::string::npos)
+      << event.ready().fingerprint();
+}
+
 TEST_F(TrainChannel, AShardThatIsNotThereIsBadInput) {
   launch();
   auto request = start(10, 5);

@@ -61,6 +61,7 @@ TrainSpec training_of(const pb::EngineRequest::Start& start) {
   train.threads = std::max(1U, message.threads());
   if (!message.precision().empty()) train.precision = message.precision();
   train.device = start.device();
+  train.cards = std::max(1U, start.cards());
   return train;
 }
 

@@ -11,6 +11,8 @@ namespace skerry::protocol {
 inline constexpr std::uint32_t kVersionMajor = 1;
 inline constexpr std::uint32_t kVersionMinor =
     2;  // also speaks with one minor version below or above
+// The first whose nodes know leases of several slots.
+inline constexpr std::uint32_t kMinorOfCards = 2;
 
 inline constexpr std::size_t kEnrolMessageBytes = 4 << 10;
 inline constexpr std::size_t kControlMessageBytes = 256 << 10;

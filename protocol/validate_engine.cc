@@ -43,6 +43,7 @@ Result<void> validate_start(const pb::EngineRequest::Start& start) {
     TRY(text_at_most("shard_paths", path, kPathBytes));
   TRY(validate_partitions(start.model(), start.shard_partitions(), start.shard_paths_size()));
   TRY(in_range<std::uint64_t>("resume_bytes", start.resume_bytes(), 0, kTensorBytes));
+  TRY(in_range<std::uint32_t>("cards", start.cards(), 0, static_cast<std::uint32_t>(kSlots)));
   return in_range<std::int32_t>("device", start.device(), -1, static_cast<std::int32_t>(kSlots));
 }
 

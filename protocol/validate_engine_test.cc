@@ -100,6 +100,7 @@ TEST(EngineRequest, BadFieldsAreNamed) {
        }},
       {"resume_bytes", [](auto& s) { s.set_resume_bytes(std::uint64_t{1} << 60); }},
       {"device", [](auto& s) { s.set_device(-2); }},
+      {"cards", [](auto& s) { s.set_cards(65); }},
   };
   for (const BadRequest& one : cases) {
     pb::EngineRequest request = good_start();

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks the requests of daemons, and the coordinator's answers.
+#include <set>
+
 #include "protocol/fields.h"
 #include "protocol/identity.h"
 #include "protocol/limits.h"
@@ -58,6 +60,13 @@ Result<void> validate_fault(const pb::PeerFault& fault) {
 
 Result<void> validate_slot_assignment(const pb::SlotAssignment& slot) {
   TRY(validate_slot_number(slot.slot()));
+  TRY(count_at_most("assignment.more_slots", slot.more_slots_size(), kSlots - 1));
+  std::set<std::uint32_t> held = {slot.slot()};
+  for (const std::uint32_t more : slot.more_slots()) {
+    TRY(validate_slot_number(more));
+    if (!held.insert(more).second)
+      return bad("assignment.more_slots", "each slot once", text(more, " twice"));
+  }
   TRY(validate_expert(slot.run(), slot.expert()));
   TRY(validate_run_spec(slot.spec()));
   TRY(validate_model(slot.model()));
@@ -146,6 +155,8 @@ Result<void> validate(const pb::Commit& commit) {
   TRY(finite("commit.metrics.loss", commit.metrics().loss()));
   TRY(finite("commit.metrics.gradient_norm", commit.metrics().gradient_norm()));
   TRY(not_negative("commit.metrics.train_seconds", commit.metrics().train_seconds()));
+  TRY(in_range<std::uint32_t>("commit.metrics.cards", commit.metrics().cards(), 0,
+                              static_cast<std::uint32_t>(kSlots)));
   return text_at_most("commit.fingerprint", commit.fingerprint(), kReasonBytes);
 }
 

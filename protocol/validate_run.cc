@@ -72,6 +72,8 @@ Result<void> validate_run_spec(const pb::RunSpec& spec) {
   TRY(validate_budget(spec));
   TRY(in_range<std::uint32_t>("schedule.turn_rounds", spec.turn_rounds(), 0, 1'000'000));
   TRY(in_range("schedule.turn_seconds", spec.turn_seconds(), 0.0, 1e7));
+  TRY(in_range<std::uint32_t>("schedule.cards_per_expert", spec.cards_per_expert(), 0,
+                              static_cast<std::uint32_t>(kSlots)));
   if (!spec.cards().empty() && spec.cards() != "any" && spec.cards() != "same")
     return bad("schedule.cards", "\"any\" or \"same\"", text('"', spec.cards().substr(0, 16), '"'));
   if (spec.router_kind() == "analytic" || spec.router_kind() == "learned") return {};

@@ -182,6 +182,8 @@ const Case kCases[] = {
      [](auto& r) { r.mutable_commit()->mutable_manifest()->set_manifest_bytes(kChunkBytes + 1); }},
     {"commit.metrics.loss", commit,
      [](auto& r) { r.mutable_commit()->mutable_metrics()->set_loss(kNan); }},
+    {"commit.metrics.cards", commit,
+     [](auto& r) { r.mutable_commit()->mutable_metrics()->set_cards(65); }},
     {"commit.fingerprint", commit,
      [](auto& r) { r.mutable_commit()->set_fingerprint(std::string(2000, 'f')); }},
     {"engine_report.failure", report,
@@ -247,6 +249,7 @@ const Case kCases[] = {
     {"schedule.turn_seconds", run_create, [](auto& r) { spec(r).set_turn_seconds(-1); }},
     {"schedule.turn_seconds", run_create, [](auto& r) { spec(r).set_turn_seconds(kNan); }},
     {"schedule.cards", run_create, [](auto& r) { spec(r).set_cards("some"); }},
+    {"schedule.cards_per_expert", run_create, [](auto& r) { spec(r).set_cards_per_expert(65); }},
     {"router.kind", run_create, [](auto& r) { spec(r).set_router_kind("magic"); }},
     {"model.init", run_create, [](auto& r) { spec(r).set_init(std::string(5000, 'i')); }},
     {"train.weight_norm", run_create,
@@ -337,6 +340,13 @@ TEST(ControlReply, WhatADaemonActsOnIsChecked) {
   shard.set_name("shard-0-0.safetensors");
   const auto good = parse_control_reply(reply.SerializeAsString());
   ASSERT_TRUE(good) << good.error().message;
+  slot_assignment.add_more_slots(1);
+  EXPECT_TRUE(parse_control_reply(reply.SerializeAsString()));
+  for (const std::uint32_t wrong : {0U, 1U, 64U}) {
+    slot_assignment.add_more_slots(wrong);
+    EXPECT_FALSE(parse_control_reply(reply.SerializeAsString())) << wrong;
+    slot_assignment.mutable_more_slots()->RemoveLast();
+  }
   pb::Replica& replica = *reply.mutable_assignment()->add_replicas();
   replica.set_run("r-0123456789");
   *replica.mutable_object() = shard;

@@ -55,6 +55,7 @@ keep = 3
 [schedule]
 turn_rounds = 6
 cards = "same"
+cards_per_expert = 2
 [budget]
 dollars = 50
 dollars_per_hour = 2.5
@@ -93,6 +94,7 @@ kind = "analytic"
   EXPECT_EQ(spec->keep(), 3U);
   EXPECT_EQ(spec->turn_rounds(), 6U);
   EXPECT_EQ(spec->cards(), "same");
+  EXPECT_EQ(spec->cards_per_expert(), 2U);
   EXPECT_EQ(spec->budget_dollars(), 50);
   EXPECT_EQ(spec->budget_dollars_per_hour(), 2.5);
   EXPECT_EQ(spec->max_node_price(), 0.5);
@@ -117,6 +119,7 @@ TEST(RunFile, DefaultsAreThoseOfTheExample) {
   EXPECT_EQ(least->turn_rounds(), 0U);
   EXPECT_EQ(least->turn_seconds(), 1200);
   EXPECT_EQ(least->cards(), "any");
+  EXPECT_FALSE(least->has_cards_per_expert()) << "as in a run from before this key";
 }
 
 TEST(RunFile, WhatItAcceptsTheCoordinatorAccepts) {

@@ -96,6 +96,13 @@ Result<void> set_cards(pb::RunSpec& spec, const Value& value) {
   return {};
 }
 
+// Unset is one: the specification of a run from before this key.
+Result<void> set_cards_per_expert(pb::RunSpec& spec, const Value& value) {
+  spec.clear_cards_per_expert();
+  if (u32(value) != 1) spec.set_cards_per_expert(u32(value));
+  return {};
+}
+
 bool is_name(std::string_view name) {
   const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   return !name.empty() && name.size() <= protocol::kNameBytes && plain(name.front()) &&
@@ -236,6 +243,12 @@ const std::array kKeys{
            SET(spec.set_turn_rounds(u32(value)))},
     RunKey{"schedule", "cards", Kind::kText, "\"any\" or \"same\"", 0, 0, "\"any\"", "",
            "same: an expert goes on only on a card like the one of its last checkpoint", set_cards},
+    RunKey{"schedule", "cards_per_expert", Kind::kWhole, "a whole number from 0 to 64", 0, 64, "1",
+           "",
+           "like cards of one node that share each batch of an expert; they divide batch_size. A "
+           "node with fewer free trains with these. 0: automatic, free cards join while no expert "
+           "waits and each doubling trains 1.3 times as fast",
+           set_cards_per_expert},
     RunKey{"budget", "dollars", Kind::kNumber, "a number from 0 to 1e9", 0, protocol::kDollarsMost,
            "0", "",
            "once the leases have cost so much, the run pauses after its commits; 0: no limit",

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "base/text.h"
 #include "coordinator/admin/admin.h"
 #include "coordinator/admin/views.h"
@@ -23,6 +25,25 @@ Result<const Node*> find_node(const Rooms& rooms, const std::string& name) {
   return &found->second;
 }
 
+// The node says what its lease's own slot does; the further ones do the same.
+void show_further_slots(const Rooms& rooms, const Node& node, pb::NodeInfo& info) {
+  for (const ExpertId& id : *node.leases) {
+    const stored::Lease& lease = rooms.runs.at(id.run).experts[id.index].record->lease();
+    const auto at = [&](std::uint32_t slot) {
+      return std::ranges::find(*info.mutable_status(), slot, &pb::SlotStatus::slot);
+    };
+    const auto own = at(lease.slot());
+    if (own == info.mutable_status()->end() || own->run() != id.run.str()) continue;
+    for (const std::uint32_t slot : lease.more_slots()) {
+      const auto further = at(slot);
+      if (further == info.mutable_status()->end() || !further->run().empty()) continue;
+      *further = *own;
+      further->set_slot(slot);
+      further->set_samples_per_second(0);  // the rate is that of all of them
+    }
+  }
+}
+
 pb::NodeInfo node_info(const Rooms& rooms, const Node& node) {
   pb::NodeInfo info;
   info.set_id(node.record->id());
@@ -41,6 +62,7 @@ pb::NodeInfo node_info(const Rooms& rooms, const Node& node) {
     if (const auto run = rooms.runs.all().find(RunId(status.run())); run != rooms.runs.all().end())
       (*info.mutable_run_names())[status.run()] = run->second.record->spec().name();
   }
+  show_further_slots(rooms, node, info);
   info.set_last_seen_unix_ms(node.session->seen_unix_ms);
   info.set_joined_unix_ms(node.record->joined_unix_ms());
   info.set_software(node.session->software);

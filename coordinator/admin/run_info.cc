@@ -36,7 +36,7 @@ pb::ExpertInfo expert_info(const Rooms& rooms, const Run& run, const Expert& exp
   info.set_needs_bytes(job_of(run, info.router()).needs_bytes);
   info.set_eta_seconds(expert.held() && run.wants(expert) ? expert.lease->seconds_left : -1);
   info.set_dollars(rooms.spending.dollars(expert));
-  info.set_cards(expert.held() ? 1 : 0);
+  info.set_cards(expert.held() ? expert.cards() : 0);
   info.set_phase(expert.is_removed()                             ? "removed"
                  : run.is_at_target(expert)                      ? "done"
                  : run.record->wanted() == stored::WANTED_FAILED ? "failed"

@@ -36,6 +36,7 @@ void show(const Rooms& rooms, const Run& run, const Expert& expert, ExpertView& 
     const stored::Lease& lease = expert.record->lease();
     if (view.lease->node.str() != lease.node()) view.lease->node = expert.holder();
     view.lease->slot = lease.slot();
+    view.lease->more.assign(lease.more_slots().begin(), lease.more_slots().end());
     view.lease->incarnation = lease.incarnation();
     view.lease->lapsed = expert.lease->lapsed;
     view.lease->kept = expert.lease->granted_kept;

@@ -305,6 +305,7 @@ struct FirstStart {
 struct LeaseView {
   NodeId node;
   std::uint32_t slot = 0;
+  std::vector<std::uint32_t> more;  // further slots of the node that it holds
   std::uint64_t incarnation = 0;
   bool lapsed = false;  // expired but not reassigned: its holder resumes it if it returns first
   bool kept = false;    // an earlier schedule had kept the slot for it

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // From what is durable to a checked state: anything that does not fit refuses
 // the start, by the name of its key (S16).
+#include <set>
+#include <utility>
+
 #include "base/text.h"
 #include "coordinator/core/keys.h"
 #include "coordinator/core/machine.h"
@@ -86,6 +89,7 @@ Result<void> Machine::load(std::span<const KeyValue> state) {
 }
 
 Result<void> Machine::check_links() {
+  std::set<std::pair<NodeId, std::uint32_t>> held;
   for (auto& [id, run] : runs.all()) {
     if (datasets.find(DatasetName(run.record->spec().dataset())) == nullptr)
       return corrupt(key_of(Kind::kRun, id), "its dataset is missing");
@@ -104,6 +108,10 @@ Result<void> Machine::check_links() {
       if (!expert.has_lease()) continue;
       Node* node = roster.find(expert.holder());
       if (node == nullptr) return corrupt(key, "its holder is not rostered");
+      bool is_taken = !held.emplace(node->id(), expert.record->lease().slot()).second;
+      for (const std::uint32_t more : expert.record->lease().more_slots())
+        is_taken |= !held.emplace(node->id(), more).second;
+      if (is_taken) return corrupt(key, "a slot of its lease is another's");
       leases.load(*node, expert);
     }
   }

@@ -67,8 +67,9 @@ struct Session {
   std::vector<pb::SlotStatus> status;
   std::string software;
   std::string host_label;
-  double price = 0;       // of the machine, dollars an hour; 0: unknown
-  bool may_stop = false;  // it was told so: it gets no lease
+  double price = 0;          // of the machine, dollars an hour; 0: unknown
+  bool may_stop = false;     // it was told so: it gets no lease
+  bool knows_cards = false;  // its version knows leases of several slots
   std::string address;
   std::deque<std::uint64_t> superseded;  // incarnations that a newer process has replaced
   // Of its assignment. Heartbeat replies name it only once it is durable.
@@ -124,6 +125,7 @@ struct LeaseState {
   // The slot that a schedule keeps for it, and why it goes there.
   std::optional<SlotId> reserved;
   std::string reserved_because;
+  std::uint32_t rounds_seen = 0;  // of the lease, by the last schedule
   // When the lease was granted, or first looked at after the start.
   std::optional<Duration> granted;
   bool granted_here = false;             // since the start
@@ -175,6 +177,10 @@ struct Expert {
   NodeId holder() const { return NodeId(record->lease().node()); }
   bool held() const { return has_lease() && !lease->lapsed; }
   bool is_held_by(const Node& node, Epoch of) const;
+  // RETURNS: how many slots its lease has; 0: it has none.
+  std::uint32_t cards() const {
+    return has_lease() ? 1 + static_cast<std::uint32_t>(record->lease().more_slots_size()) : 0;
+  }
   bool is_removed() const { return record->removed(); }
   bool has_head() const { return record->checkpoints_size() > 0; }
   Step step() const { return has_head() ? record->checkpoints(0).step() : 0; }
@@ -201,6 +207,11 @@ struct Run {
   bool wants(const Expert& expert) const {
     return active() && !expert.is_removed() && !is_at_target(expert);
   }
+  // Cards that a lease is to have; 0: as many as gain.
+  std::uint32_t cards_per_expert() const {
+    const pb::RunSpec& spec = record->spec();
+    return spec.has_cards_per_expert() ? spec.cards_per_expert() : 1;
+  }
   // Whether every expert that was not removed is at its target.
   bool is_all_at_target() const {
     return std::ranges::all_of(experts, [this](const Expert& expert) {
@@ -216,6 +227,11 @@ struct Dataset {
   std::set<Hash> fetching;
   std::map<Hash, std::uint64_t> progress;
 };
+
+// Whether a node says that nothing can train on a slot's card.
+inline bool is_lost(const pb::SlotStatus& status) {
+  return status.run().empty() && status.phase() == pb::SLOT_FAILED;
+}
 
 inline pb::ObjectRef object_ref(const stored::Checkpoint& checkpoint) {
   pb::ObjectRef ref;

@@ -273,6 +273,7 @@ void Commits::accept(Expert& expert, const Node& node, const pb::Commit& commit,
   copies_.changed(expert);
   record.set_attempt_at_commit(record.attempt());
   record.mutable_lease()->set_rounds(record.lease().rounds() + 1);
+  record.mutable_lease()->set_rounds_of_width(record.lease().rounds_of_width() + 1);
   context.must_reschedule = true;
   events_.tell(EventKind::kCommitted,
                text("steps ", commit.from_step(), " to ", commit.to_step(), ", loss ",
@@ -285,19 +286,23 @@ void Commits::accept(Expert& expert, const Node& node, const pb::Commit& commit,
 
 // This clock knows how long the node has trained in this lease, and how far it
 // came. A node that claims to be more than twice as fast is not measured: it
-// lies, or it had to wait for long.
+// lies, or it had to wait for long. Several cards are compared with the time of
+// one, and the first commit with them has the start of their engine in it.
 void Commits::measure(const Run& run, const Expert& expert, const Node& node,
                       const pb::Commit& commit) {
   const std::uint32_t slot = expert.record->lease().slot();
   const double said = commit.metrics().train_seconds();
   if (slot >= node.session->slots.size() || !expert.lease->trains_since || !(said > 0)) return;
+  const std::uint32_t cards = std::max(1U, commit.metrics().cards());
+  if (cards > expert.cards() || (cards > 1 && expert.record->lease().rounds_of_width() == 0))
+    return;
   const double passed =
       std::chrono::duration<double>(now.boot - *expert.lease->trains_since).count();
   const auto in_lease = static_cast<double>(commit.to_step() - expert.lease->trains_from);
   const Step steps = commit.to_step() - commit.from_step();
-  if (said / static_cast<double>(steps) < passed / in_lease / 2) return;
+  if (said / static_cast<double>(steps) < passed / in_lease / 2 / cards) return;
   speeds_.measured(node.id(), node.session->slots[slot].device(),
-                   job_of(run, run.is_router(expert.record->index())), steps, said);
+                   job_of(run, run.is_router(expert.record->index())), steps, said, cards);
 }
 
 void Commits::tell_fenced(Expert& expert, const Node& node, Epoch epoch, Step step,

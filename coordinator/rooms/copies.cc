@@ -134,6 +134,12 @@ void Copies::give_up_stalled(Expert& expert) {
   }
 }
 
+std::size_t Copies::slots_held(const Node& node) const {
+  std::size_t held = 0;
+  for (const ExpertId& id : *node.leases) held += runs_.at(id).cards();
+  return held;
+}
+
 // Who holds what, as the schedule leaves it. What was placed stays where it is,
 // and what was lost is placed anew.
 void Copies::place() {
@@ -177,7 +183,7 @@ void Copies::place() {
                       .host = node.session->host_label,
                       .may_take = may_take,
                       .may_keep = node.record->present() && !leaves,
-                      .is_spare = may_take && node.leases->size() < node.session->slots.size()});
+                      .is_spare = may_take && slots_held(node) < node.session->slots.size()});
   }
   if (places.empty()) return;
   std::vector<Placement> placed =

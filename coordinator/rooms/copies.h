@@ -64,6 +64,7 @@ class Copies : Room {
   void changed(Node& node);
   bool waits_no_more(const Node& committer) const;
   void give_up_stalled(Expert& expert);
+  std::size_t slots_held(const Node& node) const;
 
   EventLog& events_;
   Runs& runs_;

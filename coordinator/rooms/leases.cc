@@ -25,9 +25,28 @@ void Leases::resume_all(Node& node, std::uint32_t slots) {
           expert, EventKind::kLeaseLost,
           text(node.record->name(), " has no slot ", expert.record->lease().slot(), " any more"));
     } else {
+      keep_slots(expert, node);
       resume_if_lapsed(expert, node);
     }
   }
+}
+
+// The same process may offer other slots than before; one of another version
+// may not know what a further slot is.
+void Leases::keep_slots(Expert& expert, const Node& node) {
+  const stored::Lease& lease = expert.record->lease();
+  Resize kept{.expert = expert.id(), .more = {}, .reason = ""};
+  for (const std::uint32_t slot : lease.more_slots()) {
+    const auto& slots = node.session->slots;
+    if (node.session->knows_cards && slot < slots.size() && !slots[slot].alone() &&
+        slots[slot].device() == slots[lease.slot()].device())
+      kept.more.push_back(slot);
+  }
+  if (static_cast<int>(kept.more.size()) == lease.more_slots_size()) return;
+  kept.reason = text("goes on with ", 1 + kept.more.size(),
+                     kept.more.empty() ? " card: " : " cards: ", node.record->name(),
+                     " offers fewer slots than before");
+  resize(expert, kept);
 }
 
 void Leases::lapse_all(const Node& node, const std::string& reason) {
@@ -238,6 +257,7 @@ pb::Assignment Leases::assignment_of(const Node& node) const {
     const Expert& expert = run.experts[id.index];
     auto& slot = *assignment.add_slots();
     slot.set_slot(expert.record->lease().slot());
+    *slot.mutable_more_slots() = expert.record->lease().more_slots();
     slot.set_run(id.run.str());
     slot.set_expert(id.index);
     slot.set_epoch(expert.record->epoch());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The life of a lease: (run, expert) → (node, slot, incarnation, epoch), and
-// the schedule that begins and ends it.
+// the schedule that begins and ends it. It may hold further slots of its node,
+// whose cards share each batch with the slot's; these change at the same epoch.
 //
 //   - none → held: the scheduler grants it. The epoch is raised, and is durable
 //     before the grant leaves.
@@ -13,6 +14,7 @@
 //
 // Invariant: an expert's epoch only grows, and is raised whenever another node
 // may hold the expert. A node's set of leases are those whose record names it.
+// No slot is in two of them.
 #pragma once
 
 #include <deque>
@@ -128,6 +130,8 @@ class Leases : Room {
   void hear_progress(Expert& expert, const pb::SlotStatus& status);
   bool is_due(const Expert& expert, Step step) const;
   void grant(Expert& expert, const Grant& granted);
+  void resize(Expert& expert, const Resize& resized);
+  void keep_slots(Expert& expert, const Node& node);
   void keep_reservations(const Schedule& planned);
   void apply_yields(const Schedule& planned);
   void update_run_state(Run& run);

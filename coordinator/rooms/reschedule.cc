@@ -64,6 +64,8 @@ struct Leases::Inputs {
   std::vector<Speeds::Slot> slots;
   std::vector<std::uint64_t> memory;
   std::vector<double> node_prices;  // by slot
+  std::vector<bool> lost;           // by slot: its card is
+  std::size_t most_slots = 0;       // of a node
   std::vector<SchedulableJob> jobs;
   std::vector<double> operations;          // of one step, by job
   std::vector<std::vector<Speed>> speeds;  // by job and slot, whether it fits or not
@@ -78,14 +80,20 @@ void Leases::add_nodes(Inputs& inputs) const {
     view.name = node.record->name();
     for (std::uint32_t slot = 0; slot < node.session->slots.size(); ++slot) {
       const pb::Slot& said = node.session->slots[slot];
-      view.slots.push_back({slot, said.memory_bytes(), slot_price(node)});
+      view.slots.push_back(
+          {slot, said.memory_bytes(), slot_price(node), said.device(), said.alone()});
+      inputs.lost.push_back(std::ranges::any_of(node.session->status, [&](const auto& status) {
+        return status.slot() == slot && is_lost(status);
+      }));
       inputs.node_prices.push_back(node.session->price);
       inputs.slots.push_back({id, said.device()});
       inputs.memory.push_back(said.memory_bytes());
     }
+    inputs.most_slots = std::max(inputs.most_slots, view.slots.size());
     view.unusable_because = roster_.unusable_because(node);
     view.usable = view.unusable_because.empty();
     view.draining = node.record->draining() || node.session->self_draining;
+    view.knows_cards = node.session->knows_cards;
     inputs.nodes.push_back(std::move(view));
   }
 }
@@ -127,11 +135,18 @@ std::size_t Leases::job_index(Inputs& inputs, const Run& run, std::uint32_t expe
       const Speeds::Slot& slot = inputs.slots[s];
       const bool fits = (inputs.memory[s] == 0 || inputs.memory[s] >= job.needs_bytes) &&
                         (bound.empty() || bound.find(slot.device) != std::string::npos) &&
-                        (most <= 0 || inputs.node_prices[s] <= most) &&
+                        (most <= 0 || inputs.node_prices[s] <= most) && !inputs.lost[s] &&
                         !was_too_small(slot, by_name);
       view.speed.push_back(fits ? speeds[s].operations_per_second : 0);
     }
     if (std::ranges::any_of(view.speed, [](double speed) { return speed > 0; })) break;
+  }
+  // Of one that holds a number of cards these only say when it will end.
+  for (std::size_t cards = 2; run.cards_per_expert() != 1 && cards <= inputs.most_slots;
+       cards *= 2) {
+    std::vector<double>& gains = view.gains.emplace_back();
+    for (const Speeds::Slot& slot : inputs.slots)
+      gains.push_back(speeds_.gain(job, slot, static_cast<std::uint32_t>(cards)));
   }
   inputs.jobs.push_back(std::move(view));
   inputs.operations.push_back(job.operations);
@@ -185,6 +200,12 @@ SchedulableExpert Leases::view_of(Inputs& inputs, const Run& run, const Expert& 
   view.warm_seconds = cost.warm;
   if (expert.held()) view.holder = SlotId{expert.holder(), expert.record->lease().slot()};
   view.reserved = expert.lease->reserved;
+  view.cards = run.cards_per_expert();
+  view.batch = std::max(1U, run.training_of(expert.record->index()).batch_size());
+  view.more.assign(expert.record->lease().more_slots().begin(),
+                   expert.record->lease().more_slots().end());
+  view.rounds_of_width = expert.record->lease().rounds_of_width();
+  view.at_commit = expert.record->lease().rounds() != expert.lease->rounds_seen;
   view.warm = warm_for(expert);
   view.stands_by = expert.copies->stands_by;
   for (const auto& [node, avoided] : expert.lease->avoid) {
@@ -208,7 +229,7 @@ Schedule Leases::plan() const {
     if (!why.slot) continue;
     const Speed& speed = inputs.speeds[experts[e].job][*why.slot];
     why.reason += text("; its speed is ", human_speed(speed.operations_per_second), ", ",
-                       to_string(speed.from));
+                       to_string(speed.from), experts[e].more.empty() ? "" : ", of one card");
   }
   return planned;
 }
@@ -230,8 +251,10 @@ void Leases::reschedule() {
     its.why = why.reason;
     its.seconds_left = why.seconds_left;
     if (!its.granted) its.granted = its.progressed = its.committed = now.boot;
+    its.rounds_seen = runs_.at(why.expert).record->lease().rounds();
   }
   tell_lost();
+  for (const Resize& resized : planned.resizes) resize(runs_.at(resized.expert), resized);
   for (const Grant& granted : planned.grants) grant(runs_.at(granted.expert), granted);
   keep_reservations(planned);
   apply_yields(planned);
@@ -270,6 +293,8 @@ void Leases::grant(Expert& expert, const Grant& granted) {
   lease.set_slot(granted.slot.slot);
   lease.set_incarnation(node.record->incarnation());
   lease.set_rounds(0);
+  lease.set_rounds_of_width(0);
+  lease.mutable_more_slots()->Assign(granted.more.begin(), granted.more.end());
   expert.record.change().set_last_node(node.id().str());
   LeaseState& its = state(expert);
   its.lapsed = its.yield = its.asked_back = false;
@@ -293,6 +318,18 @@ void Leases::grant(Expert& expert, const Grant& granted) {
                  text("from ", roster_.at(from).record->name(), ": it ", its.reserved_because),
                  node.record->name(), &expert, expert.step());
   }
+}
+
+// At the same epoch: its node goes on from what it has trained.
+void Leases::resize(Expert& expert, const Resize& resized) {
+  stored::Lease& lease = *expert.record.change().mutable_lease();
+  lease.mutable_more_slots()->Assign(resized.more.begin(), resized.more.end());
+  lease.set_rounds_of_width(0);
+  const Node& node = roster_.at(expert.holder());
+  context.remetered.insert(node.id());
+  roster_.assignment_changed(node.id());
+  events_.tell(EventKind::kLeaseResized, resized.reason, node.record->name(), &expert,
+               expert.step());
 }
 
 // Reservations last as long as each schedule confirms them.

@@ -22,6 +22,14 @@ Result<void> check_version(const pb::Version& version) {
                    protocol::kVersionMinor, " and one minor version away; upgrade the older"));
 }
 
+std::set<std::uint32_t> lost_slots(const Node& node) {
+  std::set<std::uint32_t> lost;
+  for (const pb::SlotStatus& status : node.session->status) {
+    if (is_lost(status)) lost.insert(status.slot());
+  }
+  return lost;
+}
+
 void forget_notice(Session& session) {
   session.leaves_at.reset();
   session.self_cordoned = false;
@@ -123,6 +131,7 @@ void Roster::arrive(Node& node, const pb::Hello& hello) {
     recovery_until_ = std::clamp(now.boot + config.arrival_pause, recovery_until_, recovery_limit_);
   session(node).slots.assign(hello.slots().begin(), hello.slots().end());
   session(node).may_stop = hello.stopping();
+  session(node).knows_cards = hello.version().minor() >= protocol::kMinorOfCards;
   context.must_reschedule = true;
 }
 
@@ -163,9 +172,11 @@ bool Roster::beat(Node& node, const pb::Heartbeat& beat) {
   if (!is_live(node)) context.must_reschedule = true;
   here.seen = now.boot;
   here.seen_unix_ms = now.unix_ms;
+  const std::set<std::uint32_t> lost_before = lost_slots(node);
   here.status.assign(
       beat.slots().begin(),
       beat.slots().begin() + std::min<int>(beat.slots_size(), static_cast<int>(protocol::kSlots)));
+  if (lost_slots(node) != lost_before) context.must_reschedule = true;
   if (!node.record->present()) appear(node, "heard again after a silence");
   take_notice(node, beat);
   return true;

@@ -73,6 +73,11 @@ Result<void> check_rest(const pb::RunSpec& spec) {
   if (spec.keep() == 0 || spec.keep() > 1000) return invalid("checkpoint.keep must be 1 to 1000");
   if (spec.copies() == 0 || spec.copies() > protocol::kCopies)
     return invalid(text("checkpoint.copies must be 1 to ", protocol::kCopies));
+  const std::uint32_t cards = spec.cards_per_expert();
+  if (cards > 1 && spec.train().batch_size() % cards != 0) {
+    return invalid(text("schedule.cards_per_expert must divide train.batch_size ",
+                        spec.train().batch_size(), ", and ", cards, " does not"));
+  }
   return {};
 }
 

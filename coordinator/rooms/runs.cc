@@ -2,6 +2,7 @@
 #include "coordinator/rooms/runs.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/clean_text.h"
 #include "base/text.h"
@@ -99,6 +100,10 @@ std::string Runs::load(stored::Expert record) {
       return "checkpoints are out of order";
   }
   if (record.has_lease() && record.epoch() == 0) return "a lease without an epoch";
+  std::set<std::uint32_t> slots = {record.lease().slot()};
+  for (const std::uint32_t more : record.lease().more_slots()) {
+    if (!slots.insert(more).second) return "a lease that names a slot twice";
+  }
   const auto run = runs_.find(RunId(record.run()));
   if (run == runs_.end()) return "its run is missing";
   if (record.index() >= run->second.experts.size()) return "its run has fewer experts";

@@ -2,6 +2,7 @@
 #include "coordinator/rooms/scheduler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -42,6 +43,11 @@ struct Slot {
   std::size_t ordinal = 0;       // among the slots of its node
   std::size_t holder = kNone;    // an expert
   std::size_t reserver = kNone;  // the expert that it is kept for
+  // Whose lease has it by measure, beside its own. Nobody holds it: any expert
+  // that waits may have it.
+  std::size_t borrower = kNone;
+  const std::string* device = nullptr;
+  bool alone = false;
 
   SlotId id() const { return {node->id, index}; }
   std::string name() const { return text(node->name, " slot ", index); }
@@ -57,6 +63,7 @@ class Planner {
         best_first_(jobs.size()),
         at_(experts.size(), kNone),
         moves_to_(experts.size(), kNone),
+        more_(experts.size()),
         yields_(experts.size(), false),
         charged_(experts.size(), 0),
         cannot_pay_(experts.size(), false),
@@ -66,7 +73,13 @@ class Planner {
       std::vector<std::size_t>& slots = slots_of_[node.id];
       for (const SchedulableSlot& slot : node.slots) {
         slots.push_back(slots_.size());
-        slots_.push_back({&node, slot.index, slot.memory_bytes, slot.price, slots.size() - 1});
+        slots_.push_back({.node = &node,
+                          .index = slot.index,
+                          .memory_bytes = slot.memory_bytes,
+                          .price = slot.price,
+                          .ordinal = slots.size() - 1,
+                          .device = &slot.device,
+                          .alone = slot.alone});
       }
     }
     for (std::size_t e = 0; e < experts.size(); ++e) {
@@ -75,7 +88,8 @@ class Planner {
       at_[e] = find(*experts[e].holder);
       if (at_[e] == kNone) unpriced_.insert(run_of(e));
       if (at_[e] != kNone) slots_[at_[e]].holder = e;
-      charge(e, price(at_[e]));
+      find_more(e);
+      charge(e, price_held(e));
     }
   }
 
@@ -84,9 +98,11 @@ class Planner {
     keep_reservations();
     std::vector<std::size_t> left = grant_waiting();
     await_nodes(left);
+    const std::vector<std::size_t> waiting = left;
     change_places(left);
     end_turns(left);
     move();
+    settle_width(waiting);
     for (std::size_t e = 0; e < experts_.size(); ++e) {
       if (reasons_[e].empty()) reasons_[e] = why_held(e);
       const bool holds = at_[e] != kNone && speed(e, at_[e]) > 0;
@@ -124,7 +140,7 @@ class Planner {
   // A holder that was told to yield at its grant would give back a lease that
   // it has not begun.
   bool may_yield(std::size_t e) const { return trains(e) && experts_[e].rounds_in_turn > 0; }
-  double seconds_left(std::size_t e, std::size_t s) const { return experts_[e].work / speed(e, s); }
+  double seconds_left(std::size_t e, std::size_t s) const { return experts_[e].work / pace(e, s); }
   double cost(std::size_t e, std::size_t s) const {
     return experts_[e].warm.contains(slots_[s].node->id) ? experts_[e].warm_seconds
                                                          : experts_[e].move_seconds;
@@ -148,6 +164,13 @@ class Planner {
   // ---- What its run pays an hour
 
   double price(std::size_t s) const { return s == kNone ? 0 : slots_[s].price; }
+  // Without what it has by measure: settle_width() looks whether that can be
+  // paid beside all else.
+  double price_held(std::size_t e) const {
+    const auto own =
+        std::ranges::count_if(more_[e], [&](std::size_t s) { return slots_[s].holder == e; });
+    return price(at_[e]) * static_cast<double>(1 + own);
+  }
   const RunId& run_of(std::size_t e) const { return experts_[e].id.run; }
   void charge(std::size_t e, double dollars) {
     rates_[run_of(e)] += dollars - charged_[e];
@@ -155,16 +178,105 @@ class Planner {
   }
   // `leaves`: who gives its slot up for this, or kNone. After a start, holders
   // that have not reconnected yet cost what nobody knows.
-  bool can_pay(std::size_t e, std::size_t s, std::size_t leaves = kNone) const {
+  // `cards`: so many slots at the price of this one.
+  bool can_pay(std::size_t e, std::size_t s, std::size_t leaves = kNone,
+               std::size_t cards = 1) const {
     constexpr double kRounding = 1e-9;
     const double most = experts_[e].dollars_per_hour;
     if (most <= 0) return true;
     double saved = charged_[e];
     if (leaves != kNone && leaves != e && run_of(leaves) == run_of(e)) saved += charged_[leaves];
+    const double dollars = price(s) * static_cast<double>(cards);
     // A run that costs too much already still takes turns.
-    if (leaves != kNone && price(s) <= saved) return true;
+    if (leaves != kNone && dollars <= saved) return true;
     if (unpriced_.contains(run_of(e))) return false;
-    return rates_.at(run_of(e)) - saved + price(s) <= most * (1 + kRounding);
+    return rates_.at(run_of(e)) - saved + dollars <= most * (1 + kRounding);
+  }
+
+  // ---- Several cards
+
+  bool is_measured(std::size_t e) const { return experts_[e].cards == 0; }
+
+  // What an expert's lease holds beside its slot, as far as it is still there.
+  void find_more(std::size_t e) {
+    if (at_[e] == kNone) return;
+    for (const std::uint32_t index : experts_[e].more) {
+      const std::size_t s = find({experts_[e].holder->node, index});
+      if (s == kNone || speed(e, s) <= 0) continue;
+      more_[e].push_back(s);
+      (is_measured(e) ? slots_[s].borrower : slots_[s].holder) = e;
+    }
+  }
+
+  // The most cards, `most` or fewer, that the expert's batch is shared by.
+  std::size_t shared_by(std::size_t e, std::size_t most) const {
+    std::size_t cards = std::max<std::size_t>(1, std::min<std::size_t>(most, experts_[e].batch));
+    while (experts_[e].batch % cards != 0) --cards;
+    return cards;
+  }
+
+  // How many times as fast so many cards like this one are as half of them; 0:
+  // not measured.
+  double gain(std::size_t e, std::size_t s, std::size_t cards) const {
+    const auto& gains = jobs_[experts_[e].job].gains;
+    const auto doublings = static_cast<std::size_t>(std::bit_width(cards));
+    return doublings < 2 || doublings - 2 >= gains.size() ? 0 : gains[doublings - 2][s];
+  }
+  // What was not measured is taken to be just worth it. So experts that share a
+  // node go where more is free, and there it is measured.
+  double gain_over_one(std::size_t e, std::size_t s, std::size_t cards) const {
+    double all = 1;
+    for (std::size_t doubled = 2; doubled <= cards; doubled *= 2) {
+      const double its = gain(e, s, doubled);
+      all *= its > 0 ? its : kWorthACard;
+    }
+    return all;
+  }
+
+  // Free slots that a lease which holds `s` may take besides; those that
+  // another lease has by measure come last, if at all.
+  std::vector<std::size_t> free_beside(std::size_t e, std::size_t s, bool borrowed) const {
+    std::vector<std::size_t> found, others;
+    if (s == kNone || slots_[s].alone || !slots_[s].node->knows_cards) return found;
+    for (const std::size_t beside : slots_of_.at(slots_[s].node->id)) {
+      const Slot& slot = slots_[beside];
+      if (beside == s || !slot.is_free() || slot.alone || *slot.device != *slots_[s].device ||
+          !fits(e, beside) || slot.borrower == e)
+        continue;
+      (slot.borrower == kNone ? found : others).push_back(beside);
+    }
+    if (borrowed) found.insert(found.end(), others.begin(), others.end());
+    return found;
+  }
+
+  // How many cards a lease on this slot should find there at once.
+  std::size_t looks_for(std::size_t e, std::size_t s) const {
+    const std::size_t two = experts_[e].batch % 2 == 0 ? 2 : 1;
+    if (!is_measured(e)) return shared_by(e, experts_[e].cards);
+    const double its = gain(e, s, 2);
+    return its > 0 && its < kWorthACard ? 1 : two;
+  }
+
+  // Operations a second of the expert there, with the further slots that it
+  // holds or would find there.
+  double pace(std::size_t e, std::size_t s) const {
+    if (experts_[e].cards == 1 && more_[e].empty()) return speed(e, s);
+    std::size_t cards = s == at_[e] ? 1 + more_[e].size() : 1;
+    const std::size_t found = 1 + free_beside(e, s, false).size();
+    cards = std::max(cards, std::min(found, looks_for(e, s)));
+    return speed(e, s) * gain_over_one(e, s, cards);
+  }
+
+  void take_beside(std::size_t e, std::size_t s, std::size_t cards, bool borrowed) {
+    for (const std::size_t beside : free_beside(e, s, borrowed)) {
+      if (more_[e].size() + 1 >= cards) break;
+      more_[e].push_back(beside);
+      slots_[beside].holder = e;
+    }
+  }
+
+  std::string on_cards(std::size_t e) const {
+    return more_[e].empty() ? "" : text(" with ", 1 + more_[e].size(), " cards");
   }
 
   void count(const SchedulableNode& node) {
@@ -227,7 +339,7 @@ class Planner {
         if (moves_to_[e] == kNone || !is_broken(e)) continue;
         slots_[moves_to_[e]].reserver = kNone;
         moves_to_[e] = kNone;
-        charge(e, price(at_[e]));
+        charge(e, price_held(e));
         all_hold = false;
       }
     }
@@ -260,12 +372,23 @@ class Planner {
     return order;
   }
 
+  // A slot beside which there are as many as the expert looks for comes first,
+  // and last one that another lease has by measure.
   std::size_t best_free(std::size_t e) {
+    const std::uint32_t cards = experts_[e].cards;
+    std::size_t s = cards == 1 ? kNone : best_free(e, true, false);
+    if (s == kNone && cards > 1) s = best_free(e, true, true);
+    if (s == kNone) s = best_free(e, false, false);
+    return s == kNone ? best_free(e, false, true) : s;
+  }
+
+  std::size_t best_free(std::size_t e, bool wide, bool borrowed) {
     BestFirst& order = best_first(experts_[e].job);
     while (order.taken < order.slots.size() && !slots_[order.slots[order.taken]].is_free())
       ++order.taken;
     const auto may_have = [&](std::size_t s) {
-      return slots_[s].is_free() && fits(e, s) && can_pay(e, s);
+      return slots_[s].is_free() && (borrowed || slots_[s].borrower == kNone) && fits(e, s) &&
+             can_pay(e, s) && (!wide || 1 + free_beside(e, s, borrowed).size() >= looks_for(e, s));
     };
     const auto found = std::find_if(order.slots.begin() + static_cast<std::ptrdiff_t>(order.taken),
                                     order.slots.end(), may_have);
@@ -289,10 +412,17 @@ class Planner {
     slots_[s].holder = e;
     slots_[s].reserver = kNone;
     moves_to_[e] = kNone;
-    charge(e, price(s));
-    reasons_[e] = text("goes to ", slots_[s].name(), " at step ", experts_[e].step, " of ",
-                       experts_[e].steps_target, ", ", why);
-    result_.grants.push_back({experts_[e].id, slots_[s].id(), reasons_[e]});
+    if (experts_[e].cards > 1) {
+      std::size_t cards =
+          std::min(looks_for(e, s), 1 + free_beside(e, s, /*borrowed=*/true).size());
+      for (cards = shared_by(e, cards); cards > 1 && !can_pay(e, s, kNone, cards);)
+        cards = shared_by(e, cards - 1);
+      take_beside(e, s, cards, /*borrowed=*/true);
+    }
+    charge(e, price(s) * static_cast<double>(1 + more_[e].size()));
+    reasons_[e] = text("goes to ", slots_[s].name(), on_cards(e), " at step ", experts_[e].step,
+                       " of ", experts_[e].steps_target, ", ", why);
+    result_.grants.push_back({experts_[e].id, slots_[s].id(), reasons_[e], indices(more_[e])});
   }
 
   // RETURNS: those that got nothing and have nothing reserved.
@@ -374,7 +504,8 @@ class Planner {
       std::size_t chosen = kNone;
       for (std::size_t s = 0; s < slots_.size(); ++s) {
         const std::size_t holder = slots_[s].holder;
-        if (holder == kNone || !fits(e, s) || slots_[s].reserver != kNone || !may_yield(holder))
+        if (holder == kNone || at_[holder] != s || !fits(e, s) || slots_[s].reserver != kNone ||
+            !may_yield(holder))
           continue;
         if (chosen != kNone && !has_less_left(holder, chosen)) continue;
         if (best_free(holder) != kNone && can_pay(e, s)) chosen = holder;
@@ -460,12 +591,14 @@ class Planner {
       std::size_t to = kNone;
       double best = 0;
       for (std::size_t s = 0; s < slots_.size(); ++s) {
-        if (!fits(e, s) || speed(e, s) <= speed(e, at_[e]) || slots_[s].reserver != kNone ||
+        if (!fits(e, s) || pace(e, s) <= pace(e, at_[e]) || slots_[s].reserver != kNone ||
             !can_pay(e, s, slots_[s].holder))
           continue;
         double end = seconds_left(e, s);
         if (const std::size_t other = slots_[s].holder; other != kNone) {
-          if (!may_yield(other) || !fits(other, at_[e]) || !can_pay(other, at_[e], e)) continue;
+          if (at_[other] != s || !may_yield(other) || !fits(other, at_[e]) ||
+              !can_pay(other, at_[e], e))
+            continue;
           end = std::max(end, seconds_left(other, at_[e]));
         }
         end += cost(e, s);
@@ -489,10 +622,109 @@ class Planner {
     }
   }
 
+  // ---- 4. Width
+
+  std::vector<std::uint32_t> indices(const std::vector<std::size_t>& slots) const {
+    std::vector<std::uint32_t> all;
+    for (const std::size_t s : slots) all.push_back(slots_[s].index);
+    return all;
+  }
+
+  void settle_width(const std::vector<std::size_t>& waiting) {
+    std::vector<std::size_t> order;
+    for (std::size_t e = 0; e < experts_.size(); ++e) {
+      if (at_[e] == kNone || (experts_[e].cards == 1 && experts_[e].more.empty())) continue;
+      keep_more(e);
+      order.push_back(e);
+    }
+    std::ranges::sort(order, [&](std::size_t a, std::size_t b) { return has_less_left(b, a); });
+    for (const std::size_t e : order) {
+      std::string reason = slots_wanted_[e];
+      if (may_widen(e)) reason = change_width(e, waiting, std::move(reason));
+      std::vector<std::uint32_t> more = indices(more_[e]);
+      if (more == experts_[e].more) continue;
+      if (reason.empty()) reason = "a slot of its node is gone";
+      result_.resizes.push_back({experts_[e].id, std::move(more),
+                                 text("goes on with ", 1 + more_[e].size(),
+                                      more_[e].empty() ? " card: " : " cards: ", reason)});
+    }
+  }
+
+  // What nobody took of it.
+  void keep_more(std::size_t e) {
+    std::vector<std::size_t> kept;
+    for (const std::size_t s : more_[e]) {
+      Slot& slot = slots_[s];
+      const bool has = std::exchange(slot.borrower, kNone) == e;
+      const std::size_t taken_by = slot.holder != kNone ? slot.holder : slot.reserver;
+      if (has && taken_by != kNone) {
+        slots_wanted_[e] = text(slot.name(), " is wanted by ", named(experts_[taken_by]));
+        continue;
+      }
+      slot.holder = e;
+      kept.push_back(s);
+    }
+    more_[e] = std::move(kept);
+    std::size_t most = 1 + more_[e].size();
+    if (!is_measured(e)) most = std::min<std::size_t>(most, experts_[e].cards);
+    std::size_t cards = shared_by(e, is_measured(e) ? std::bit_floor(most) : most);
+    while (is_measured(e) && cards > 1 && !unpriced_.contains(run_of(e)) &&
+           !can_pay(e, at_[e], kNone, cards)) {
+      cards /= 2;
+      slots_wanted_[e] = "its run cannot pay for more (budget.dollars_per_hour)";
+    }
+    leave_more(e, cards);
+  }
+
+  void leave_more(std::size_t e, std::size_t cards) {
+    for (; more_[e].size() + 1 > cards; more_[e].pop_back()) slots_[more_[e].back()].holder = kNone;
+    charge(e, std::max(price_held(e), price(moves_to_[e])));
+  }
+
+  bool may_widen(std::size_t e) const {
+    return experts_[e].cards != 1 && experts_[e].at_commit && trains(e) && moves_to_[e] == kNone;
+  }
+
+  // RETURNS: why its lease has other slots from here on.
+  std::string change_width(std::size_t e, const std::vector<std::size_t>& waiting,
+                           std::string reason) {
+    const std::size_t s = at_[e], cards = 1 + more_[e].size();
+    const double gained = gain(e, s, cards);
+    if (is_measured(e) && gained > 0 && gained < kWorthACard &&
+        experts_[e].rounds_of_width >= kRoundsToMeasure) {
+      leave_more(e, cards / 2);
+      constexpr double kHundred = 100;
+      return text(cards, " cards train ", std::round(gained * kHundred) / kHundred,
+                  " times as fast as ", cards / 2, ", less than the ", kWorthACard,
+                  " times that they must");
+    }
+    std::vector<std::size_t> free = free_beside(e, s, /*borrowed=*/false);
+    std::erase_if(free, [&](std::size_t beside) {
+      return std::ranges::any_of(waiting, [&](std::size_t w) { return fits(w, beside); });
+    });
+    std::size_t wider = std::min<std::size_t>(experts_[e].cards, cards + free.size());
+    if (is_measured(e)) {
+      const double its = gain(e, s, 2 * cards);
+      const bool tries = its <= 0 ? cards == 1 || gained >= kWorthACard : its >= kWorthACard;
+      wider = tries && experts_[e].batch % (2 * cards) == 0 && free.size() >= cards ? 2 * cards : 0;
+    }
+    for (wider = shared_by(e, wider); wider > cards && !can_pay(e, s, kNone, wider);)
+      wider = shared_by(e, wider - 1);
+    if (wider <= cards) return reason;
+    if (is_measured(e) && wider != 2 * cards) return reason;
+    for (std::size_t i = 0; more_[e].size() + 1 < wider; ++i) {
+      more_[e].push_back(free[i]);
+      slots_[free[i]].holder = e;
+    }
+    charge(e, price_held(e));
+    return is_measured(e) ? "no expert waits for what is free on its node"
+                          : "they are free on its node";
+  }
+
   std::string why_held(std::size_t e) const {
     const SchedulableExpert& expert = experts_[e];
-    return text(at_[e] == kNone ? expert.holder->node.str() : slots_[at_[e]].name(),
-                " trains it: step ", expert.step, " of ", expert.steps_target, ", ",
+    return text(at_[e] == kNone ? expert.holder->node.str() : slots_[at_[e]].name(), " trains it",
+                on_cards(e), ": step ", expert.step, " of ", expert.steps_target, ", ",
                 expert.rounds_in_turn, " rounds in this turn");
   }
 
@@ -503,8 +735,11 @@ class Planner {
   std::vector<BestFirst> best_first_;  // by job
   std::vector<std::size_t> at_;        // by expert: the slot that it holds
   std::vector<std::size_t> moves_to_;  // by expert: the slot that is kept for it
+  // By expert: the slots that it holds besides, or has by measure.
+  std::vector<std::vector<std::size_t>> more_;
+  std::map<std::size_t, std::string> slots_wanted_;  // by expert that gives one up: by whom
   std::vector<bool> yields_;
-  std::vector<double> charged_;    // by expert, an hour: of its slot, or of the dearer of two
+  std::vector<double> charged_;    // by expert, an hour: of its slots, or of the dearer of two
   std::map<RunId, double> rates_;  // the sum of these
   std::set<RunId> unpriced_;       // a holder's slot is not known yet
   std::vector<bool> cannot_pay_;   // by expert: slots are free that it cannot pay for

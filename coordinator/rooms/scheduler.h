@@ -9,6 +9,15 @@
 //      waiting expert. That one must have half a turn's work more left.
 //   3. Moves: the expert that would end last goes to a faster slot, free or by
 //      exchange, if that gains clearly more than it costs.
+//   4. Width: at a commit a lease takes free slots of its node, of the same
+//      device, that no waiting expert fits. It takes as many as its run asks
+//      for. If the run leaves that open, it doubles them while that was
+//      measured to gain kWorthACard, and tries once what was not measured. It
+//      gives half of them back if they gain less.
+//
+// What a lease took by measure counts as free for every expert that waits or
+// moves. It gives such a slot up at once, at the same epoch: its node loses no
+// step by that.
 //
 // A lease never moves at once: its holder gives it back at its next commit. The
 // slot that it moves to stays reserved meanwhile. Measurements vary by a tenth,
@@ -44,6 +53,9 @@ struct SchedulableJob {
   // all nodes. 0: it does not fit there.
   std::vector<double> speed;
   std::string needs;  // "at least 21.3 GB"; for people
+  // By i and slot: how many times as fast 2^(i + 1) cards of the slot's device
+  // are as half of them. 0, or absent: not measured.
+  std::vector<std::vector<double>> gains{};
 };
 
 struct SchedulableExpert {
@@ -63,17 +75,24 @@ struct SchedulableExpert {
   double move_seconds = 0;     // from a grant to training, on a slot that lacks its files
   double warm_seconds = 0;     // the same on a slot that has them
   std::optional<SlotId> holder;
-  std::optional<SlotId> reserved;   // the slot that an earlier schedule chose for it
-  std::set<NodeId> warm;            // have its files: it starts from their own disks
-  std::optional<NodeId> stands_by;  // fetches its files ahead, and may lack the last ones
-  std::set<NodeId> avoid;           // gave it up recently
-  double dollars_per_hour = 0;      // the most that its run may cost; 0: no limit
+  std::optional<SlotId> reserved;     // the slot that an earlier schedule chose for it
+  std::set<NodeId> warm;              // have its files: it starts from their own disks
+  std::optional<NodeId> stands_by;    // fetches its files ahead, and may lack the last ones
+  std::set<NodeId> avoid;             // gave it up recently
+  double dollars_per_hour = 0;        // the most that its run may cost; 0: no limit
+  std::uint32_t cards = 1;            // that its lease is to hold; 0: as many as gain
+  std::uint32_t batch = 1;            // is shared by cards that divide it
+  std::vector<std::uint32_t> more;    // slots of its node that its lease holds besides
+  std::uint32_t rounds_of_width = 0;  // commits with these
+  bool at_commit = false;             // since the last schedule
 };
 
 struct SchedulableSlot {
   std::uint32_t index = 0;
   std::uint64_t memory_bytes = 0;
   double price = 0;  // dollars an hour
+  std::string device = "";
+  bool alone = false;  // no lease holds it beside another
 };
 
 struct SchedulableNode {
@@ -83,11 +102,20 @@ struct SchedulableNode {
   bool usable = true;
   bool draining = false;         // its leases end at their next commits; implies not usable
   std::string unusable_because;  // "cordoned", "draining", "lost"
+  bool knows_cards = false;      // it may have leases of several slots
 };
 
 struct Grant {
   ExpertId expert;
   SlotId slot;
+  std::string reason;
+  std::vector<std::uint32_t> more = {};  // further slots of the node
+};
+
+// A lease that goes on with other slots beside its own.
+struct Resize {
+  ExpertId expert;
+  std::vector<std::uint32_t> more;
   std::string reason;
 };
 
@@ -112,6 +140,7 @@ struct Why {
 
 struct Schedule {
   std::vector<Grant> grants;
+  std::vector<Resize> resizes;            // before the grants, which may have what they free
   std::vector<Yield> yields;              // every lease that should end at its next commit
   std::vector<Reservation> reservations;  // all that hold from here on
   std::vector<Why> why;                   // one for each expert, in their order
@@ -121,7 +150,13 @@ struct Schedule {
   std::set<NodeId> awaited;
 };
 
-// REQUIRES: every job's `speed` has one number for each slot.
+// What a doubled number of cards must gain to be worth it.
+inline constexpr double kWorthACard = 1.3;
+// Commits with the same cards before what they gained counts against them.
+inline constexpr std::uint32_t kRoundsToMeasure = 3;
+
+// REQUIRES: every job's `speed` has one number for each slot, as each of its
+// `gains` has.
 Schedule schedule(const std::vector<SchedulableExpert>& experts,
                   const std::vector<SchedulableNode>& nodes,
                   const std::vector<SchedulableJob>& jobs);

@@ -314,5 +314,74 @@ TEST(Scheduler, ADrainingNodesLeasesEnd) {
   EXPECT_THAT(plan.yields[0].reason, HasSubstr("a drains"));
 }
 
+// ---- Several cards ----
+
+SchedulableNode cards(const std::string& name, std::uint32_t slots) {
+  SchedulableNode each = node(name, slots);
+  each.knows_cards = true;
+  return each;
+}
+
+SchedulableExpert automatic(SchedulableExpert each) {
+  each.cards = 0;
+  each.batch = 64;
+  each.at_commit = true;
+  return each;
+}
+
+// All slots are alike; two cards are so many times as fast as one, if that was
+// measured.
+Schedule schedule_cards(const std::vector<SchedulableExpert>& experts,
+                        const std::vector<SchedulableNode>& nodes, double gain) {
+  std::size_t slots = 0;
+  for (const SchedulableNode& each : nodes) slots += each.slots.size();
+  return coordinator::schedule(
+      experts, nodes, {{std::vector<double>(slots, 1.0), "1 GB", {std::vector(slots, gain)}}});
+}
+
+TEST(SchedulerCards, AnExpertGoesWhereItFindsMore) {
+  const std::vector<SchedulableNode> nodes = {cards("a", 1), cards("b", 2)};
+  for (const double gain : {0.0, 1.9}) {
+    const Schedule plan = schedule_cards({automatic(expert(0))}, nodes, gain);
+    ASSERT_EQ(plan.grants.size(), 1U);
+    EXPECT_EQ(plan.grants[0].slot.node, NodeId("b")) << gain;
+    EXPECT_TRUE(plan.grants[0].more.empty()) << "they join at a commit";
+  }
+  EXPECT_EQ(schedule_cards({automatic(expert(0))}, nodes, 1.2).grants[0].slot.node, NodeId("a"));
+}
+
+TEST(SchedulerCards, WhatALeaseHasByMeasureIsTakenLast) {
+  SchedulableExpert wide = automatic(held(expert(0), "a", 1));
+  wide.more = {1};
+  const std::vector<SchedulableNode> roomy = {cards("a", 2), cards("b", 2)};
+  Schedule plan = schedule_cards({wide, automatic(expert(1)), held(expert(2), "b", 1)}, roomy, 1.9);
+  EXPECT_EQ(plan.grants.at(0).slot, (SlotId{NodeId("b"), 1}));
+  EXPECT_TRUE(plan.resizes.empty());
+  plan = schedule_cards({wide, automatic(expert(1))}, {cards("a", 2)}, 1.9);
+  EXPECT_EQ(plan.grants.at(0).slot, (SlotId{NodeId("a"), 1}));
+  ASSERT_EQ(plan.resizes.size(), 1U);
+  EXPECT_TRUE(plan.resizes[0].more.empty());
+}
+
+TEST(SchedulerCards, TheLastToEndMovesToWhereItFindsMore) {
+  const SchedulableExpert first = automatic(held(expert(0), "a", 1)),
+                          second = automatic(held(expert(1, 50), "a", 1, 1));
+  const std::vector<SchedulableNode> nodes = {cards("a", 2), cards("b", 2)};
+  for (const double gain : {0.0, 1.9}) {
+    const Schedule plan = schedule_cards({first, second}, nodes, gain);
+    EXPECT_EQ(reserved(plan), (std::map<std::uint32_t, std::string>{{0, "b"}})) << gain;
+  }
+  EXPECT_TRUE(schedule_cards({first, second}, nodes, 1.2).reservations.empty());
+}
+
+TEST(SchedulerCards, OfAnyOtherRunNothingIsWider) {
+  SchedulableExpert one = held(expert(0), "a", 1);
+  one.at_commit = true;
+  one.batch = 64;
+  const Schedule plan = schedule_cards({one}, {cards("a", 4)}, 1.9);
+  EXPECT_TRUE(plan.resizes.empty());
+  EXPECT_EQ(plan.spares, 3U);
+}
+
 }  // namespace
 }  // namespace skerry::coordinator

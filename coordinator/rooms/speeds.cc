@@ -44,6 +44,10 @@ TrainSpec plain(const pb::TrainSpec& train) {
 
 double mixed(double before, double now) { return before + kNewest * (now - before); }
 
+std::string several(std::uint32_t cards, const std::string& device) {
+  return cards > 1 ? text(cards, " x ", device) : device;
+}
+
 }  // namespace
 
 Job job_of(const Run& run, bool router) {
@@ -77,11 +81,11 @@ const char* to_string(SpeedFrom from) {
 }
 
 void Speeds::measured(const NodeId& node, const std::string& device, const Job& job, Step steps,
-                      double seconds) {
+                      double seconds, std::uint32_t cards) {
   const double speed = job.operations * static_cast<double>(steps) / seconds;
   if (!std::isfinite(speed) || speed <= 0) return;
   stored::Speed record;
-  record.set_device(device);
+  record.set_device(several(cards, device));
   record.set_kind(job.kind);
   record.set_operations_per_second(speed);
   record.set_unix_ms(now.unix_ms);
@@ -174,6 +178,20 @@ std::optional<Speed> Speeds::of(const Slot& slot) const {
   if (const auto peak = published_peak(slot.device, "bf16"))
     return Speed{kShareOfPeak * *peak, SpeedFrom::kMaker};
   return std::nullopt;
+}
+
+double Speeds::gain(const Job& job, const Slot& slot, std::uint32_t cards) const {
+  const std::string many = several(cards, slot.device) + '/' + job.kind;
+  const std::string half = several(cards / 2, slot.device) + '/' + job.kind;
+  if (const auto node = of_node_.find(slot.node); node != of_node_.end()) {
+    const auto its_many = node->second.speeds.find(many), its_half = node->second.speeds.find(half);
+    if (its_many != node->second.speeds.end() && its_half != node->second.speeds.end())
+      return its_many->second / its_half->second;
+  }
+  const auto all_many = speeds_.find(many), all_half = speeds_.find(half);
+  if (all_many == speeds_.end() || all_half == speeds_.end()) return 0;
+  return all_many->second.record->operations_per_second() /
+         all_half->second.record->operations_per_second();
 }
 
 std::string Speeds::load(stored::Speed record) {

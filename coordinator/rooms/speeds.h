@@ -6,6 +6,7 @@
 // with this kind of job, this device with any kind. Next comes a share of what
 // the card's maker publishes, and last the median of the fleet. Measured speeds
 // of devices are durable; those of single nodes last as long as the process.
+// Several cards that train one expert together count as a device of their own.
 //
 // Invariant: every speed is finite and above 0. At most kSpeeds devices and
 // kNodes nodes are kept.
@@ -47,14 +48,18 @@ class Speeds : Room {
 
   explicit Speeds(Context& the_context) : Room(the_context) {}
 
-  // A commit of `steps` was accepted that took `seconds`.
+  // A commit of `steps` was accepted that took `seconds` on so many cards.
   // REQUIRES: seconds > 0.
   void measured(const NodeId& node, const std::string& device, const Job& job, Step steps,
-                double seconds);
+                double seconds, std::uint32_t cards = 1);
   struct Slot {
     NodeId node;
     std::string device;
   };
+  // RETURNS: how many times as fast so many cards like the slot's are as half
+  // of them. The node's own measurements count before those of its device. 0:
+  // either was not measured.
+  double gain(const Job& job, const Slot& slot, std::uint32_t cards) const;
   // RETURNS: the speed of each slot for the job, in their order.
   std::vector<Speed> of(const Job& job, const std::vector<Slot>& slots) const;
 

@@ -66,8 +66,11 @@ std::optional<Spending::Meter> Spending::read(const Node& node) const {
   for (const ExpertId& id : *node.leases) {
     const Expert* expert = runs_.find_expert(id.run, id.index);
     if (expert == nullptr || !expert->held()) continue;
-    const std::uint32_t slot = expert->record->lease().slot();
-    if (slot < meter.payers.size()) meter.payers[slot] = id;
+    const stored::Lease& lease = expert->record->lease();
+    if (lease.slot() < meter.payers.size()) meter.payers[lease.slot()] = id;
+    for (const std::uint32_t slot : lease.more_slots()) {
+      if (slot < meter.payers.size()) meter.payers[slot] = id;
+    }
   }
   return meter;
 }
@@ -170,7 +173,8 @@ double Spending::rate(const Run& run) const {
   for (const Expert& expert : run.experts) {
     if (!expert.held()) continue;
     const auto meter = meters_.find(expert.holder());
-    if (meter != meters_.end()) rate += meter->second.dollars_per_second * kSecondsOfHour;
+    if (meter != meters_.end())
+      rate += expert.cards() * meter->second.dollars_per_second * kSecondsOfHour;
   }
   return rate;
 }

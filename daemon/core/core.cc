@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/clean_text.h"
+#include "daemon/core/cards.h"
 #include "daemon/core/idle.h"
 #include "daemon/core/objects.h"
 #include "daemon/core/session.h"
@@ -42,6 +43,7 @@ struct Core::Impl {
   CoreConfig config;
   Objects objects;
   Session session;
+  Cards cards;
   std::uint64_t last_engine = 0;
   std::vector<Slot> slots;
   std::vector<std::pair<std::uint32_t, Work>> restored;  // until the first step gives them a time
@@ -80,10 +82,11 @@ struct Core::Impl {
       : config(std::move(settings)),
         objects(found.objects, found.checkpoints),
         session(config.incarnation),
+        cards(config.slots),
         idle(config.idle_limit) {
     slots.reserve(config.slots.size());
     for (const pb::Slot& slot : config.slots)
-      slots.emplace_back(slot, objects, session, last_engine);
+      slots.emplace_back(slot, objects, session, cards, last_engine);
   }
 
   Slot* slot_at(std::uint32_t index) {
@@ -133,6 +136,17 @@ struct Core::Impl {
   }
   void on(const IdleExecEnded& event, Context& context) {
     idle.ended(event, context);
+    session.heartbeat_soon();
+  }
+  void on(const CardsCounted& event, Context& context) {
+    for (const std::uint32_t slot : event.lost) {
+      if (!cards.is_lost(slot))
+        context.log(LogLevel::kError, text("slot ", slot,
+                                           ": its card is lost; nothing is trained "
+                                           "there until this daemon starts again"));
+    }
+    cards.counted(event.lost);
+    for (Slot& slot : slots) slot.cards_counted();
     session.heartbeat_soon();
   }
   void on(const ObjectStored& event, Context&) {

@@ -37,9 +37,10 @@ struct FetchObject {
 struct StartEngine {
   std::uint32_t slot = 0;
   std::uint64_t engine = 0;
-  pb::EngineRequest::Start start;     // the host fills in shard_paths, resume_bytes and device
-  std::vector<pb::ObjectRef> shards;  // stored
-  pb::ObjectRef resume;               // stored checkpoint
+  pb::EngineRequest::Start start;      // the host fills in shard_paths, resume_bytes and device
+  std::vector<pb::ObjectRef> shards;   // stored
+  pb::ObjectRef resume;                // stored checkpoint
+  std::vector<std::uint32_t> cards{};  // the slots of these, start.cards of them
 };
 
 enum class StopKind {
@@ -100,6 +101,7 @@ struct Effects {
   std::vector<DropObject> drops;
   std::vector<LogEntry> log;
   std::optional<IdleExecOrder> idle_exec;
+  bool count_cards = false;                  // answered by CardsCounted
   std::optional<std::uint64_t> collect_log;  // answered by LogCollected
   std::optional<Duration> wake_at;           // CLOCK_BOOTTIME of the next Tick
   std::optional<int> exit_code;              // kill the engines and end the process

@@ -145,6 +145,12 @@ struct NoticeReceived {
   std::string what;  // the platform's word; empty without a deadline: no advice any more
 };
 
+// The answer to Effects::count_cards: the slots whose cards CUDA does not show
+// any more. None, too, if it does not answer.
+struct CardsCounted {
+  std::vector<std::uint32_t> lost;
+};
+
 // The command of --idle-exec ended, or could not be started.
 struct IdleExecEnded {
   bool ok = false;  // exit code 0
@@ -162,6 +168,6 @@ using Event =
                  EngineProgress, EngineSnapshot, EngineFailed, EngineFinished, EngineExited,
                  SnapshotStored, SnapshotFailed, ObjectStored, ObjectFailed, PeerFaulted,
                  ObjectProgress, Persisted, HoldFiles, RunGone, DrainRequested, NoticeReceived,
-                 IdleExecEnded, LogCollected>;
+                 IdleExecEnded, CardsCounted, LogCollected>;
 
 }  // namespace skerry::daemon

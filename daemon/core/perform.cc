@@ -16,6 +16,7 @@ void perform(const Effects& effects, Sink& sink) {
   for (const DropObject& order : effects.drops) sink.drop(order);
   if (effects.collect_log) sink.collect_log(*effects.collect_log);
   if (effects.idle_exec) sink.idle_exec(*effects.idle_exec);
+  if (effects.count_cards) sink.count_cards();
   sink.wake_at(effects.wake_at);
   if (effects.exit_code) sink.exit(*effects.exit_code);
 }

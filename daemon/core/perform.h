@@ -8,7 +8,7 @@
 //   5. stop, plan, store    running engines, before
 //   6. start                the engines that replace them
 //   7. drop         after the stores and starts, which read these objects
-//   8. collect the log, --idle-exec, wake, exit
+//   8. collect the log, --idle-exec, count the cards, wake, exit
 //
 // THREADS: one, the host's.
 #pragma once
@@ -39,6 +39,8 @@ class Sink {
   // Answered by LogCollected.
   virtual void collect_log(std::uint64_t request) = 0;
   virtual void idle_exec(IdleExecOrder order) = 0;
+  // Answered by CardsCounted.
+  virtual void count_cards() = 0;
   // `boot`: boot time of the next Tick; none: no Tick is needed. Replaces the
   // earlier wake-up.
   virtual void wake_at(std::optional<Duration> boot) = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A slot: at most one expert, at most one engine process. Part of the core.
+// Its lease may hold further slots, whose cards its engine trains on too.
 //
 // The engine produces checkpoints; the commits get them accepted. The two run
 // concurrently and share only Work. In every step advance() derives the slot's
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/core/cards.h"
 #include "daemon/core/context.h"
 #include "daemon/core/core.h"
 #include "daemon/core/objects.h"
@@ -37,7 +39,8 @@ std::optional<double> cost_of(Duration took, const pb::ObjectRef& object);
 
 class Slot {
  public:
-  Slot(pb::Slot description, Objects& objects, Session& session, std::uint64_t& last_engine);
+  Slot(pb::Slot description, Objects& objects, Session& session, Cards& cards,
+       std::uint64_t& last_engine);
 
   // ---- Commands ----
   // Resumes work after the daemon's restart.
@@ -51,6 +54,7 @@ class Slot {
   void stay();  // takes drain() back
   void renewed(const pb::RenewedLease& lease, Duration until);
   void excuse(Duration stalled);
+  void cards_counted() { counts_cards_ = false; }
 
   // ---- Events ----
   void on(const EngineStarting& event, Context& context);
@@ -104,6 +108,7 @@ class Slot {
     std::optional<pb::EngineEvent::Failure> failure;
     pb::EngineRequest::RoundPlan plan;
     Step steps_target = 0;
+    SlotIndices cards;  // the slots of these
   };
   struct Storing {
     std::uint64_t engine = 0;
@@ -133,6 +138,10 @@ class Slot {
   // slot_engine.cc
   Engine* current(std::uint64_t id);
   bool should_train(Context& context) const;
+  SlotIndices cards() const;
+  bool wants_other_cards() const;
+  void give_up_card(Context& context);
+  std::string card_names(const SlotIndices& cards) const;
   bool is_over_offline_limit(Context& context) const;
   void start_engine(Context& context);
   void steer_engine(Context& context);
@@ -160,6 +169,7 @@ class Slot {
   pb::Slot description_;
   Objects& objects_;
   Session& session_;
+  Cards& cards_;
   std::uint64_t& last_engine_;
 
   std::optional<Work> work_;
@@ -173,6 +183,7 @@ class Slot {
   std::optional<double> store_cost_;
   std::optional<double> commit_cost_;
   Block block_ = Block::kNone;
+  bool counts_cards_ = false;  // an engine on several lost one: which, the host finds out
   RestartBudget budget_;
   Duration start_after_{};       // wait before the next engine start
   Duration lease_until_{};       // valid before this

@@ -10,10 +10,12 @@ namespace {
 constexpr std::size_t kBehindItems = 256;
 }
 
-Slot::Slot(pb::Slot description, Objects& objects, Session& session, std::uint64_t& last_engine)
+Slot::Slot(pb::Slot description, Objects& objects, Session& session, Cards& cards,
+           std::uint64_t& last_engine)
     : description_(std::move(description)),
       objects_(objects),
       session_(session),
+      cards_(cards),
       last_engine_(last_engine) {}
 
 void Slot::restore(Work work, Duration now) {
@@ -133,6 +135,7 @@ void Slot::discard(const std::string& why, LogLevel level, Context& context) {
   work_.reset();
   leaving_ = Leaving::kNo;
   block_ = Block::kNone;
+  counts_cards_ = false;
   budget_.succeeded();
   lease_until_ = {};
   offline_rounds_ = 0;

@@ -93,6 +93,7 @@ void Slot::on(const EngineSnapshot& event, Context& context) {
   metrics.set_gradient_norm(snapshot.gradient_norm());
   metrics.set_samples(snapshot.samples());
   metrics.set_train_seconds(snapshot.train_seconds());
+  if (engine->cards.size() > 1) metrics.set_cards(static_cast<std::uint32_t>(engine->cards.size()));
   const auto& assignment = work_->assignment;
   storing.order.slot = description_.index();
   storing.order.engine = event.engine;
@@ -169,11 +170,20 @@ void Slot::on(const EngineExited& event, Context& context) {
   if (!engine_ || engine_->id != event.engine) return;
   const Engine engine = std::move(*engine_);
   engine_.reset();
+  cards_.leave(engine.id);
   if (engine.abandoned || !work_) return;
+  if (engine.failure == pb::EngineEvent::FAILURE_CARD && engine.cards.size() > 1) {
+    counts_cards_ = true;
+    context.out.count_cards = true;
+  }
   if (event.resume_error) {
     resume_failed(*event.resume_error, context);
   } else if (engine.failure) {
-    failed(*engine.failure, engine.failure_reason, event.last_lines, context);
+    failed(*engine.failure,
+           engine.failure == pb::EngineEvent::FAILURE_CARD
+               ? text(card_names(engine.cards), ": ", engine.failure_reason)
+               : engine.failure_reason,
+           event.last_lines, context);
   } else if (engine.by_request) {
     context.log(LogLevel::kDebug, text(label(), ": the engine left as told"));
   } else if (engine.finished && engine.progressed) {
@@ -209,12 +219,15 @@ void Slot::report(pb::EngineEvent::Failure failure, const std::string& reason,
   session_.post(std::move(request));
 }
 
-void Slot::failed(pb::EngineEvent::Failure failure, const std::string& what,
+std::string Slot::card_names(const SlotIndices& cards) const {
+  std::string names =
+      text(description_.device(), cards.size() > 1 ? " of one of the slots " : " of slot ");
+  for (std::size_t i = 0; i < cards.size(); ++i) names += text(i > 0 ? ", " : "", cards[i]);
+  return names;
+}
+
+void Slot::failed(pb::EngineEvent::Failure failure, const std::string& reason,
                   const std::vector<std::string>& lines, Context& context) {
-  const bool card_fault = failure == pb::EngineEvent::FAILURE_CARD;
-  const std::string reason =
-      card_fault ? text(description_.device(), " of slot ", description_.index(), ": ", what)
-                 : what;
   context.log(LogLevel::kError, text(label(), ": ", reason));
   if (failure == pb::EngineEvent::FAILURE_NON_FINITE) {
     // What was not sent yet may carry the seed of it; the next attempt starts
@@ -283,22 +296,54 @@ bool Slot::is_over_offline_limit(Context& context) const {
 }
 
 bool Slot::should_train(Context& context) const {
-  return leaving_ == Leaving::kNo && block_ == Block::kNone && !storing_ &&
+  return leaving_ == Leaving::kNo && block_ == Block::kNone && !storing_ && !counts_cards_ &&
          work_->resume_step() < work_->assignment.steps_target() && !is_over_offline_limit(context);
 }
 
+// The slots whose cards its engine is to train on: those of its lease that are
+// not lost, and share the batch evenly.
+SlotIndices Slot::cards() const {
+  SlotIndices cards = {description_.index()};
+  const auto& more = work_->assignment.more_slots();
+  cards.insert(cards.end(), more.begin(), more.end());
+  std::erase_if(cards, [&](std::uint32_t slot) { return !cards_.is_usable(slot); });
+  const std::uint32_t batch = std::max(1U, work_->assignment.spec().train().batch_size());
+  while (cards.size() > 1 && batch % cards.size() != 0) cards.pop_back();
+  return cards;
+}
+
+// A slot that another engine still leaves is waited for while this one trains.
+bool Slot::wants_other_cards() const {
+  const SlotIndices wanted = cards();
+  return !wanted.empty() && wanted != engine_->cards && cards_.are_free(wanted, engine_->id);
+}
+
+void Slot::give_up_card(Context& context) {
+  const std::string reason = text(
+      card_names({description_.index()}),
+      ": it is lost; check it with nvidia-smi, and restart the machine if it is missing there");
+  context.log(LogLevel::kError, text(label(), ": ", reason));
+  report(pb::EngineEvent::FAILURE_CARD, reason, {}, true);
+  block_ = Block::kGivenUp;
+}
+
 void Slot::start_engine(Context& context) {
+  const SlotIndices cards = this->cards();
+  if (cards.empty()) return give_up_card(context);
   bool ready = true;
   for (const auto& shard : work_->assignment.shards())
     ready &= objects_.need(shard, ObjectKind::kShard, context);
   if (is_set(work_->resume()))
     ready &= objects_.need(work_->resume(), ObjectKind::kCheckpoint, context);
-  if (!ready || !context.due(start_after_)) return;
+  if (!ready || !context.due(start_after_) || !cards_.are_free(cards)) return;
   Engine engine{.id = ++last_engine_};
+  engine.cards = cards;
+  cards_.take(engine.id, cards);
   engine.step = work_->resume_step();
   engine.steps_target = work_->assignment.steps_target();
   engine.plan = plan_of(work_->assignment);
-  StartEngine order{.slot = description_.index(), .engine = engine.id};
+  StartEngine order{.slot = description_.index(), .engine = engine.id, .cards = cards};
+  if (cards.size() > 1) order.start.set_cards(static_cast<std::uint32_t>(cards.size()));
   *order.start.mutable_model() = work_->assignment.model();
   *order.start.mutable_train() = work_->assignment.spec().train();
   order.start.mutable_train()->set_steps(work_->assignment.steps_target());
@@ -395,7 +440,7 @@ void Slot::steer_engine(Context& context) {
   }
   if (engine.phase == EnginePhase::kStopping || engine.finished) return;
   const bool has_other_target = engine.steps_target != work_->assignment.steps_target();
-  if (wants_end(context) || has_other_target) {
+  if (wants_end(context) || has_other_target || wants_other_cards()) {
     engine.by_request = true;
     // Before Ready it has nothing that a snapshot could save.
     const bool keeps = engine.phase == EnginePhase::kTraining;
@@ -416,9 +461,9 @@ bool Slot::has_stuck_engine(Context& context) const {
 // The driver holds its process, and the slot with it. The expert goes to
 // another node.
 void Slot::give_up_stuck(Context& context) {
+  cards_.stuck(engine_->id, description_.index());
   const std::string reason =
-      text(description_.device(), " of slot ", description_.index(), ": its engine does not end ",
-           kStuckAfter / seconds(1),
+      text(card_names(engine_->cards), ": its engine does not end ", kStuckAfter / seconds(1),
            " s after SIGKILL; look for Xid in dmesg, and restart the machine or rent another");
   context.log(LogLevel::kError, text(label(), ": ", reason));
   report(pb::EngineEvent::FAILURE_CARD, reason, {}, true);

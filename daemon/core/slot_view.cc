@@ -7,6 +7,7 @@ namespace skerry::daemon {
 pb::SlotStatus Slot::status() const {
   pb::SlotStatus status;
   status.set_slot(description_.index());
+  if (!work_ && cards_.is_lost(description_.index())) status.set_phase(pb::SLOT_FAILED);
   if (!work_) return status;
   status.set_run(work_->assignment.run());
   status.set_expert(work_->assignment.expert());

@@ -103,7 +103,10 @@ pb::Metrics combine(const pb::Metrics& first, const pb::Metrics& second) {
   both.set_loss(mean(first.loss(), second.loss()));
   both.set_gradient_norm(mean(first.gradient_norm(), second.gradient_norm()));
   both.set_samples(first.samples() + second.samples());
-  both.set_train_seconds(first.train_seconds() + second.train_seconds());
+  // Nobody measures by a span of several numbers of cards.
+  const bool is_alike = first.cards() == second.cards();
+  both.set_train_seconds(is_alike ? first.train_seconds() + second.train_seconds() : 0);
+  both.set_cards(second.cards());
   return both;
 }
 

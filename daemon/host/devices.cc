@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <limits>
 #include <utility>
@@ -21,6 +22,8 @@ namespace {
 // also makes a card ready.
 constexpr Duration kVersionLimit = std::chrono::minutes(2);
 constexpr Duration kStepLimit = std::chrono::minutes(10);
+constexpr Duration kListLimit = std::chrono::seconds(90);  // beyond find_cards()'s own
+constexpr char kListed[] = "all are listed";
 
 std::uint64_t physical_memory() {
   const long pages = ::sysconf(_SC_PHYS_PAGES);
@@ -73,8 +76,38 @@ Result<std::vector<DeviceSlot>> make_slots(const std::vector<Card>& cards, unsig
         cards.empty() ? std::min(physical_memory(), memory_limit()) : cards[device].memory_bytes;
     slot.description.set_memory_bytes(memory / sharers);
     if (!cards.empty()) slot.card = cards[device].id;
+    const bool is_slice = slot.card.starts_with("MIG-");  // CUDA shows one at most
+    slot.description.set_alone(!cards.empty() && (sharers > 1 || is_slice));
   }
   return slots;
+}
+
+Result<std::vector<std::string>> list_cards(const std::string& program, int stop) {
+  std::vector<std::string> ids;
+  bool is_done = false;
+  // Its status is not looked at: the loop may have waited for it first.
+  (void)run_and_read({program, kListCards},
+                     [&](const std::string& line) {
+                       if (line == kListed) {
+                         is_done = true;
+                       } else {
+                         ids.push_back(line);
+                       }
+                     },
+                     {.limit = kListLimit, .stop = stop});
+  if (is_done) return ids;
+  return fail(ErrorCode::kUnavailable, "CUDA does not list them; the log says why");
+}
+
+int print_cards() {
+  const Result<std::vector<Card>> cards = find_cards();
+  if (!cards) {
+    log_warning(cards.error().message);
+    return 1;
+  }
+  for (const Card& card : *cards) std::printf("%s\n", card.id.c_str());
+  std::printf("%s\n", kListed);
+  return 0;
 }
 
 Result<void> check_cards(const std::string& engine, const std::string& driver, int stop) {

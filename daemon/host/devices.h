@@ -30,6 +30,14 @@ std::uint64_t memory_limit(const std::filesystem::path& cgroups = "/sys/fs/cgrou
 // ON FAILURE: kInvalid, beyond protocol::kSlots.
 Result<std::vector<DeviceSlot>> make_slots(const std::vector<Card>& cards, unsigned wanted);
 
+// Lists the cards as find_cards() does, in a process of its own. `program` is
+// this one, which prints them if it is run with kListCards alone.
+// THREADS: any.
+// ON FAILURE: as find_cards().
+inline constexpr char kListCards[] = "list-cards";
+Result<std::vector<std::string>> list_cards(const std::string& program, int stop);
+int print_cards();
+
 // Whether this engine can use the cards of a driver of version `driver`: it is
 // run to say what it sees, a second or few.
 // ON FAILURE: kInvalid, with what to do, where it sees none: it would train on

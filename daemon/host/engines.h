@@ -30,10 +30,10 @@ class Snapshot {
 class Engines {
  public:
   virtual ~Engines() = default;
-  // `resume`: the checkpoint, or null for a start from nothing. `card`: the one
-  // that it sees; empty: what the host sees.
+  // `resume`: the checkpoint, or null for a start from nothing. `cards`: those
+  // that it sees, separated by commas; empty: what the host sees.
   virtual void start(const StartEngine& order, pb::EngineRequest::Start start,
-                     std::unique_ptr<storage::File> resume, const std::string& card) = 0;
+                     std::unique_ptr<storage::File> resume, const std::string& cards) = 0;
   virtual void stop(const StopEngine& order) = 0;
   virtual void plan(const PlanRound& order) = 0;
   // RETURNS: the snapshot that the engine showed last; null where there is

@@ -74,6 +74,13 @@ struct PeerParts {
   Duration look_every = std::chrono::seconds(1);
 };
 
+// How lost cards are found.
+struct CardCounter {
+  Worker& worker;
+  // RETURNS: the DeviceSlot::card of those that CUDA shows. Runs on the worker.
+  std::function<Result<std::vector<std::string>>()> visible;
+};
+
 // What main.cc builds and owns. LIFETIME: all of it outlives the host.
 struct HostParts {
   const Clock& clock;
@@ -84,6 +91,7 @@ struct HostParts {
   Worker& disk;
   const PeerParts* peers = nullptr;  // none: the coordinator is the only one to talk to
   IdleExec* idle_exec = nullptr;     // none: options.idle_limit is 0
+  CardCounter* cards = nullptr;      // none: no card is ever lost
   // Told of each step of the core, before its effects are carried out; none:
   // nobody looks on.
   std::function<void(const Event& event, const Effects& effects)> stepped = {};
@@ -153,6 +161,7 @@ class Host final : private Sink, private peer::Owner {
   void drop(const DropObject& order) override;
   void collect_log(std::uint64_t request) override;
   void idle_exec(IdleExecOrder order) override;
+  void count_cards() override;
   void wake_at(std::optional<Duration> boot) override { wake_at_ = boot; }
   void exit(int code) override { exit_code_ = code; }
 

@@ -38,6 +38,22 @@ void Host::idle_exec(IdleExecOrder order) {
   if (order == IdleExecOrder::kKill) parts_.idle_exec->kill();
 }
 
+void Host::count_cards() {
+  if (parts_.cards == nullptr) return push(CardsCounted{});
+  parts_.cards->worker.run([this, visible = parts_.cards->visible]() -> Done {
+    Result<std::vector<std::string>> found = visible();
+    return [this, found = std::move(found)] {
+      CardsCounted counted;
+      if (!found) log_warning("cannot count the cards: " + found.error().message);
+      for (const DeviceSlot& slot : options_.slots) {
+        if (found && !slot.card.empty() && std::ranges::find(*found, slot.card) == found->end())
+          counted.lost.push_back(slot.description.index());
+      }
+      push(std::move(counted));
+    };
+  });
+}
+
 // A store that failed stays failed until the process starts again; a full disk
 // only waits.
 bool Host::check_disk(const Error& error) {
@@ -156,12 +172,15 @@ void Host::launch(const StartEngine& order, Result<ResumeFile> resume) {
     start.add_shard_paths(std::move(*path));
   }
   start.set_resume_bytes(resume->bytes);
-  std::string card;
-  for (const DeviceSlot& slot : options_.slots) {
-    if (slot.description.index() == order.slot) card = slot.card;
+  std::string cards;
+  for (const std::uint32_t index : order.cards) {
+    for (const DeviceSlot& slot : options_.slots) {
+      if (slot.description.index() == index && !slot.card.empty())
+        cards += text(cards.empty() ? "" : ",", slot.card);
+    }
   }
-  start.set_device(card.empty() ? -1 : 0);
-  parts_.engines.start(order, std::move(start), std::move(resume->file), card);
+  start.set_device(cards.empty() ? -1 : 0);
+  parts_.engines.start(order, std::move(start), std::move(resume->file), cards);
   take_engine_events();
 }
 

@@ -215,10 +215,12 @@ Result<int> serve(const Options& options) {
   ASSIGN_OR_RETURN(Completions completions, Completions::make());
   Supervisor engines({beginning->engine, "train"});
   ThreadWorker disk(completions);
+  ThreadWorker counting(completions);
+  CardCounter cards{counting, [&stop] { return list_cards("/proc/self/exe", stop.get()); }};
   std::optional<IdleCommand> idle_exec;
   if (!options.idle_exec.empty()) idle_exec.emplace(options.idle_exec);
   ASSIGN_OR_RETURN(const auto host, Host::make({clock, *transport, *store, *objects, engines, disk,
-                                                &peers, idle_exec ? &*idle_exec : nullptr},
+                                                &peers, idle_exec ? &*idle_exec : nullptr, &cards},
                                                std::move(host_options)));
   const std::string listens = network.listens_at();
   log_info("running", {{"name", member->context.name},
@@ -248,6 +250,7 @@ Result<int> carry_out(const Options& options) {
 
 int main(int count, char** words) {
   using namespace skerry;
+  if (count == 2 && std::string_view(words[1]) == daemon::kListCards) return daemon::print_cards();
   const auto parsed = daemon::parse_options(count, words);
   if (!parsed) {
     std::fprintf(stderr, "skerryd: %s\n", parsed.error().message.c_str());

@@ -254,6 +254,8 @@ TEST(Devices, EachCardIsASlotThatNamesIt) {
   EXPECT_EQ(slots[1].card, "GPU-slow");
   EXPECT_EQ(slots[1].description.device(), "Slow card");
   EXPECT_EQ(slots[1].description.memory_bytes(), 16 * kGib);
+  EXPECT_FALSE(slots[1].description.alone());
+  EXPECT_TRUE(make_slots({{"Slice", "MIG-1", kGib, "8.0"}}, 0).value()[0].description.alone());
 }
 
 TEST(Devices, SlotsShareTheMemoryOfTheirDevice) {
@@ -262,6 +264,7 @@ TEST(Devices, SlotsShareTheMemoryOfTheirDevice) {
   EXPECT_EQ(slots[4].card, "GPU-fast");
   EXPECT_EQ(slots[4].description.memory_bytes(), 80 * kGib / 3);
   EXPECT_EQ(slots[3].description.memory_bytes(), 8 * kGib);
+  EXPECT_TRUE(slots[4].description.alone()) << "an engine on both would have one card";
   EXPECT_EQ(make_slots({}, 4).value()[3].description.memory_bytes(),
             make_slots({}, 1).value()[0].description.memory_bytes() / 4);
 }
@@ -321,6 +324,14 @@ TEST_F(CardsTest, AnEngineThatSeesOneOrDoesNotAnswerIsTaken) {
                   .has_value());
   EXPECT_TRUE(check_cards(engine("no CUDA device", 1), "570.124.06").has_value());
   EXPECT_TRUE(check_cards("/nowhere/engine", "570.124.06").has_value());
+}
+
+TEST_F(CardsTest, ThoseThatAreLeftAreListedByAProcessOfItsOwn) {
+  EXPECT_EQ(list_cards(script("[ $1 = list-cards ] && echo GPU-slow && echo 'all are listed'"), -1)
+                .value(),
+            std::vector<std::string>{"GPU-slow"});
+  EXPECT_FALSE(list_cards(script("echo GPU-slow"), -1).has_value()) << "it may lack some";
+  EXPECT_FALSE(list_cards("/nowhere/skerryd", -1).has_value());
 }
 
 TEST_F(CardsTest, ACardThatCannotTrainIsNamedWithWhatToDo) {

@@ -26,6 +26,9 @@ def machine(*cards):
 UNLIKE = machine(
     ("Fast card", FAST, 80 * GIB, "9.0", "0b", ""), ("Slow card", SLOW, 16 * GIB, "7.0", "07", "")
 )
+LIKE = machine(
+    *(("Fast card", uuid, 80 * GIB, "9.0", bus, "") for uuid, bus in ((FAST, "07"), (SLOW, "0b")))
+)
 SLICED = machine(*(("A100 MIG 1g.10gb", uuid, 10 * GIB, "8.0", "07", FAST) for uuid in SLICES))
 
 
@@ -56,6 +59,9 @@ class Cards(EndToEnd):
         self.made.add_dataset()
         self.made.create_run("run")
         self.made.wait_run("run")
+        return self.devices()
+
+    def devices(self):
         log = self.made.daemons["node"].log_text()
         return {
             line.split("training on ")[1].split(" from step")[0]
@@ -66,6 +72,20 @@ class Cards(EndToEnd):
     def test_unlike_cards_keep_their_names_and_engines_see_one_each(self):
         self.assertEqual(self.slots(UNLIKE), [("Fast card", 80 * GIB), ("Slow card", 16 * GIB)])
         self.assertEqual(self.trained_on(), {f"device 0 of GPU-{FAST}", f"device 0 of GPU-{SLOW}"})
+
+    def test_two_like_cards_train_one_expert(self):
+        both = [("Fast card", 80 * GIB)] * 2
+        self.assertEqual(self.slots(LIKE, SKERRY_FAKE_STEP_MS="40"), both)
+        self.made.add_dataset()
+        self.made.create_run("run", schedule={"cards_per_expert": 2})
+
+        def cards():
+            return [expert["cards"] for expert in self.made.json("run", "show", "run")["experts"]]
+
+        # The other expert waits its turn: a lease keeps its number of cards.
+        self.made.wait(lambda: sorted(cards()) == [0, 2], "a lease of two cards")
+        self.made.wait_run("run")
+        self.assertEqual(self.devices(), {f"device 0 of GPU-{FAST},GPU-{SLOW}"})
 
     def test_the_order_of_the_bus_where_asked_for(self):
         self.assertEqual(

@@ -61,6 +61,7 @@ Cluster::Cluster(ClusterOptions options)
                                         .host = node.host.empty() ? node.name : node.host,
                                         .slots = node.slots,
                                         .step_time = node.step_time,
+                                        .gain = node.gain,
                                         .drift = node.drift,
                                         .listens = node.listens,
                                         .device = node.device,
@@ -178,6 +179,7 @@ void Cluster::create_run() {
   spec.set_budget_dollars(options_.budget_dollars);
   spec.set_budget_dollars_per_hour(options_.dollars_per_hour);
   spec.set_max_node_price(options_.max_node_price);
+  if (options_.cards_per_expert != 1) spec.set_cards_per_expert(options_.cards_per_expert);
   auto& train = *spec.mutable_train();
   train.set_seed(world_.run_seed);
   train.set_steps(options_.steps);
@@ -311,6 +313,19 @@ void draw_money(ClusterOptions& options) {
   if (dice.chance(0.3)) options.dollars_per_hour = std::max(most, fleet * dice.real(0.6, 1));
 }
 
+// In two fleets of five a lease may hold several cards, and half of the nodes
+// have up to four. A dice of their own, as above.
+void draw_width(ClusterOptions& options) {
+  Dice dice(options.seed, "width");
+  if (!dice.chance(0.4)) return;
+  options.cards_per_expert =
+      dice.chance(0.7) ? 0 : static_cast<std::uint32_t>(1 << dice.between(1, 2));
+  for (ClusterOptions::Node& node : options.nodes) {
+    if (dice.chance(0.5)) node.slots = static_cast<std::uint32_t>(dice.between(2, 4));
+    node.gain = dice.chance(0.3) ? dice.real(0, 0.3) : 0.85;
+  }
+}
+
 }  // namespace
 
 ClusterOptions draw_options(std::uint64_t seed) {
@@ -361,6 +376,7 @@ ClusterOptions draw_options(std::uint64_t seed) {
   for (ClusterOptions::Node& node : options.nodes) node.listens = !dice.chance(kBehindNat);
   draw_cards(options);
   draw_money(options);
+  draw_width(options);
   if (dice.chance(kForgets))
     options.config.forget_ms = static_cast<std::int64_t>(dice.between(30'000, 240'000));
   return options;

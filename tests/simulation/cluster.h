@@ -32,9 +32,11 @@ struct ClusterOptions {
     bool listens = true;    // false: behind NAT
     std::string device = "cpu";
     std::uint64_t memory_bytes = std::uint64_t{1} << 30;
-    double price = 0;  // dollars an hour; 0: unknown
+    double price = 0;    // dollars an hour; 0: unknown
+    double gain = 0.85;  // as Engines::Settings has it
   };
   std::vector<Node> nodes;
+  std::uint32_t cards_per_expert = 1;  // 0: as many as gain
   std::uint32_t experts = 2;
   Step steps = 20;
   Step round_steps = 5;

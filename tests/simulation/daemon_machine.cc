@@ -111,7 +111,9 @@ void DaemonMachine::launch() {
                         .start_min = settings_.engine_start_min,
                         .start_max = settings_.engine_start_max,
                         .exact = settings_.exact_engines,
+                        .gain = settings_.gain,
                         .disk = disk_,
+                        .lost = lost_cards_,
                         .starts = engine_starts_,
                         .wake =
                             [this] {
@@ -139,7 +141,9 @@ void DaemonMachine::launch() {
   options.price = settings_.price;
   world_.memory_bytes[id()] = settings_.memory_bytes;
   for (std::uint32_t index = 0; index < settings_.slots; ++index) {
-    pb::Slot& slot = options.slots.emplace_back().description;
+    daemon::DeviceSlot& device = options.slots.emplace_back();
+    device.card = text("card-", index);
+    pb::Slot& slot = device.description;
     slot.set_index(index);
     slot.set_device(settings_.device);
     slot.set_memory_bytes(settings_.memory_bytes);
@@ -173,6 +177,15 @@ void DaemonMachine::launch() {
       .pace = world_.gossip != nullptr ? world_.gossip->pace : silent_pace(),
       .checks = simulated_checks(),
       .look_every = world_.gossip != nullptr ? kSaysEvery : std::chrono::hours(24)});
+  counter_ = std::make_unique<daemon::CardCounter>(daemon::CardCounter{
+      *worker_, [this]() -> Result<std::vector<std::string>> {
+        std::vector<std::string> visible;
+        for (std::uint32_t index = 0; index < settings_.slots; ++index) {
+          if (const std::string card = text("card-", index); !lost_cards_.contains(card))
+            visible.push_back(card);
+        }
+        return visible;
+      }});
   writes_.clear();
   exited_.clear();
   storing_.clear();
@@ -185,6 +198,7 @@ void DaemonMachine::launch() {
        .engines = *engines_,
        .disk = *worker_,
        .peers = peers_.get(),
+       .cards = counter_.get(),
        .stepped = [this](const daemon::Event& event,
                          const daemon::Effects& effects) { looked(event, effects); }},
       std::move(options));
@@ -520,6 +534,19 @@ void DaemonMachine::check_snapshot(const daemon::SnapshotStored& event) {
   world_.trace.line(
       [&] { return text(settings_.name, " has stored ", world_.trace.object(name.raw())); });
 }
+
+// ---- Its cards ----
+
+bool DaemonMachine::lose_card(Dice& dice) {
+  const std::string card = engines_ ? engines_->shared_card(dice) : "";
+  if (card.empty()) return false;
+  world_.trace.line([&] { return text(settings_.name, " loses ", card); });
+  lost_cards_.insert(card);
+  engines_->lose_card(card);
+  return true;
+}
+
+bool DaemonMachine::bring_back_cards() { return !std::exchange(lost_cards_, {}).empty(); }
 
 // ---- Its disk ----
 

@@ -32,6 +32,7 @@ class DaemonMachine final : public Keeper, public Believer {
     Duration engine_start_min = milliseconds(300);
     Duration engine_start_max = milliseconds(900);
     bool exact_engines = false;  // as FakeEngine::Settings has it
+    double gain = 0.85;          // as Engines::Settings has it
     Duration store_time{};       // of a snapshot, beside the disk's pace
     Duration drain_limit = seconds(20);
     double drift = 0;
@@ -75,6 +76,11 @@ class DaemonMachine final : public Keeper, public Believer {
   bool break_engine(bool hangs, bool for_memory) {
     return engines_ && engines_->break_one(hangs, for_memory);
   }
+  // A card of an engine that has several is gone until bring_back_cards().
+  // False where none has.
+  bool lose_card(Dice& dice);
+  // RETURNS: whether one was lost: its daemon offers it again after a start.
+  bool bring_back_cards();
   // Bytes of one stored checkpoint are lost; found out when it is needed. False
   // where there is none.
   bool lose_object();
@@ -150,6 +156,7 @@ class DaemonMachine final : public Keeper, public Believer {
   pb::Certificate certificate_;
   bool state_damaged_ = false;
   std::set<Hash> damaged_;  // objects that its disk lost bytes of, or seemed to
+  std::set<std::string> lost_cards_;
 
   // Of this process, in the order in which they are made.
   std::uint64_t life_ = 0;
@@ -165,6 +172,7 @@ class DaemonMachine final : public Keeper, public Believer {
   bool hears_peers_ = false;
   bool is_spoken_to_ = false;  // by the coordinator, and its core has not heard of it
   std::unique_ptr<daemon::PeerParts> peers_;
+  std::unique_ptr<daemon::CardCounter> counter_;
   std::unique_ptr<daemon::Host> host_;
   std::unique_ptr<Alarm> alarm_;
   Inbox inbox_;                                  // closed while it stands still

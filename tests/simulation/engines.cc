@@ -2,6 +2,7 @@
 #include "tests/simulation/engines.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "base/text.h"
 
@@ -54,7 +55,10 @@ void Engines::say(std::uint64_t engine, daemon::Event event) {
     if (memory == nullptr) memory = std::make_shared<Training>();
     *memory = engines_.at(engine)->snapshot();
   }
-  if (std::holds_alternative<daemon::EngineExited>(event)) slots_.erase(engine);
+  if (std::holds_alternative<daemon::EngineExited>(event)) {
+    slots_.erase(engine);
+    cards_.erase(engine);
+  }
   push(std::move(event));
 }
 
@@ -75,11 +79,23 @@ Result<Training> Engines::read(const daemon::StartEngine& order, const storage::
 }
 
 void Engines::start(const daemon::StartEngine& order, pb::EngineRequest::Start start,
-                    std::unique_ptr<storage::File> resume, const std::string& /*card*/) {
+                    std::unique_ptr<storage::File> resume, const std::string& cards) {
   std::erase_if(engines_, [](const auto& each) { return each.second->has_ended(); });
   for (const auto& [engine, slot] : slots_) {
     if (slot == order.slot)
       world_.violated("engine", settings_.name + " starts a second engine in a slot");
+  }
+  std::vector<std::string> its_cards;
+  std::istringstream words(cards);
+  for (std::string card; std::getline(words, card, ',');) its_cards.push_back(card);
+  if (its_cards.size() != std::max(1U, start.cards()))
+    world_.violated("card", text(settings_.name, " gives an engine the cards ", cards,
+                                 " and tells it of ", start.cards()));
+  for (const auto& [engine, others] : cards_) {
+    for (const std::string& card : its_cards) {
+      if (std::ranges::find(others, card) != others.end())
+        world_.violated("card", text(settings_.name, " starts a second engine on ", card));
+    }
   }
   for (const pb::ObjectRef& shard : order.shards) {
     const Object* const object = world_.library.find(*Hash::from_raw(shard.manifest()));
@@ -111,11 +127,17 @@ void Engines::start(const daemon::StartEngine& order, pb::EngineRequest::Start s
   });
   slots_[order.engine] = order.slot;
   FakeEngine::Settings settings;
+  settings.lacks_card = std::ranges::any_of(
+      its_cards, [&](const std::string& card) { return settings_.lost.contains(card); });
   settings.slot = order.slot;
   settings.engine = order.engine;
   settings.target = start.train().steps();
   settings.plan = start.plan();
-  settings.step_time = settings_.step_time;
+  const double speed = 1 + settings_.gain * static_cast<double>(its_cards.size() - 1);
+  settings.step_time = its_cards.size() == 1
+                           ? settings_.step_time
+                           : std::chrono::duration_cast<Duration>(settings_.step_time / speed);
+  cards_[order.engine] = std::move(its_cards);
   settings.start_time = dice_.duration(settings_.start_min, settings_.start_max);
   settings.exact = settings_.exact;
   settings.fingerprint = "simulated engine";
@@ -148,6 +170,20 @@ void Engines::release_snapshot(std::uint64_t engine) {
   } else {
     memories_.erase(engine);
   }
+}
+
+void Engines::lose_card(const std::string& card) {
+  for (const auto& [number, cards] : std::map(cards_)) {
+    if (std::ranges::find(cards, card) == cards.end()) continue;
+    if (FakeEngine* const engine = running(number)) engine->lose_card();
+  }
+}
+
+std::string Engines::shared_card(Dice& dice) const {
+  for (const auto& [number, cards] : cards_) {
+    if (cards.size() > 1) return cards[dice.between(0, cards.size() - 1)];
+  }
+  return "";
 }
 
 bool Engines::break_one(bool hangs, bool for_memory) {

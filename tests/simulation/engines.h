@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,10 +28,12 @@ class Engines final : public daemon::Engines {
     Duration step_time{};
     Duration start_min{}, start_max{};  // from its start to its first step
     bool exact = false;                 // as FakeEngine::Settings has it
+    double gain = 0.85;                 // of a further card, as a share of the first one's speed
     const Disk& disk;
-    std::uint64_t& starts;         // of engines, over all lives
-    std::function<void()> wake;    // an engine has said something
-    std::function<void()> stores;  // the next job of the disk stores a snapshot
+    const std::set<std::string>& lost;  // cards
+    std::uint64_t& starts;              // of engines, over all lives
+    std::function<void()> wake;         // an engine has said something
+    std::function<void()> stores;       // the next job of the disk stores a snapshot
   };
   Engines(World& world, Settings settings, Dice dice)
       : world_(world), settings_(std::move(settings)), dice_(std::move(dice)) {}
@@ -38,7 +41,7 @@ class Engines final : public daemon::Engines {
 
   // daemon::Engines
   void start(const daemon::StartEngine& order, pb::EngineRequest::Start start,
-             std::unique_ptr<storage::File> resume, const std::string& card) override;
+             std::unique_ptr<storage::File> resume, const std::string& cards) override;
   void stop(const daemon::StopEngine& order) override;
   void plan(const daemon::PlanRound& order) override;
   std::shared_ptr<const daemon::Snapshot> snapshot(std::uint64_t engine) const override;
@@ -48,6 +51,10 @@ class Engines final : public daemon::Engines {
 
   // One of them dies or stops answering. False: none runs.
   bool break_one(bool hangs, bool for_memory);
+  // Those that train on this card fail.
+  void lose_card(const std::string& card);
+  // RETURNS: a card of an engine that has several; empty: none has.
+  std::string shared_card(Dice& dice) const;
   // RETURNS: the one in this slot, if it trains.
   const FakeEngine* training_in(std::uint32_t slot) const;
 
@@ -61,7 +68,8 @@ class Engines final : public daemon::Engines {
   Settings settings_;
   Dice dice_;
   std::map<std::uint64_t, std::unique_ptr<FakeEngine>> engines_;
-  std::map<std::uint64_t, std::uint32_t> slots_;  // of those that run
+  std::map<std::uint64_t, std::uint32_t> slots_;             // of those that run
+  std::map<std::uint64_t, std::vector<std::string>> cards_;  // likewise
   std::map<std::uint64_t, std::shared_ptr<Training>>
       memories_;  // written again and again by their engines
   std::vector<daemon::Event> events_;

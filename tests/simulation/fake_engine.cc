@@ -32,6 +32,7 @@ void FakeEngine::later(Duration delay, void (FakeEngine::*action)()) {
 }
 
 void FakeEngine::ready() {
+  if (settings_.lacks_card) return lose_card();
   ready_ = true;
   daemon::EngineReady event{settings_.slot, settings_.engine, {}};
   event.ready.set_fingerprint(settings_.fingerprint);
@@ -145,6 +146,10 @@ void FakeEngine::fail(pb::EngineEvent::Failure failure, const std::string& reaso
   const auto [slot, engine] = std::pair(settings_.slot, settings_.engine);
   say(failed);
   if (!alive.expired()) say(daemon::EngineExited{slot, engine, "exit code 1", {reason}, false, {}});
+}
+
+void FakeEngine::lose_card() {
+  if (!ended_) fail(pb::EngineEvent::FAILURE_CARD, "a card is gone");
 }
 
 void FakeEngine::die(const std::string& how, bool for_memory) {

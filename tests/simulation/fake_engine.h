@@ -33,6 +33,7 @@ class FakeEngine {
     // and their time passes afterwards.
     bool exact = false;
     std::string fingerprint;
+    bool lacks_card = false;  // it finds fewer than it was given
   };
   using Say = std::function<void(daemon::Event)>;  // to the daemon's core
 
@@ -48,6 +49,8 @@ class FakeEngine {
   // It dies by itself: says so as its last word, and is to be destroyed then.
   void die(const std::string& how, bool for_memory);
   void hang() { hangs_ = true; }
+  // One of its cards is gone, now or since before its start.
+  void lose_card();
   void snapshot_done();
   // What stands in the snapshot memory.
   const Training& snapshot() const { return snapshot_; }

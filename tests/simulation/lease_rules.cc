@@ -177,10 +177,13 @@ void LeaseRules::look_at(const std::vector<coordinator::ExpertView>& experts, bo
 void LeaseRules::check_slots(const std::vector<coordinator::ExpertView>& experts) {
   std::set<std::pair<NodeId, std::uint32_t>> taken;
   for (const coordinator::ExpertView& now : experts) {
-    if (now.lease && !now.lease->lapsed &&
-        !taken.insert({now.lease->node, now.lease->slot}).second) {
-      world_.violated("slot", text(now.id, ": slot ", now.lease->slot, " of ", now.lease->node,
-                                   " trains another expert already"));
+    if (!now.lease || now.lease->lapsed) continue;
+    std::vector<std::uint32_t> slots = now.lease->more;
+    slots.push_back(now.lease->slot);
+    for (const std::uint32_t slot : slots) {
+      if (!taken.insert({now.lease->node, slot}).second)
+        world_.violated("slot", text(now.id, ": slot ", slot, " of ", now.lease->node,
+                                     " trains another expert already"));
     }
   }
 }

@@ -59,9 +59,12 @@ double MoneyRules::spent(const RunId& run) const {
   return sum;
 }
 
-double MoneyRules::slot_price(const coordinator::LeaseView& lease) const {
+// Of all of its slots.
+double MoneyRules::price_of(const coordinator::LeaseView& lease) const {
   const auto node = nodes_.find(lease.node.str());
-  return node == nodes_.end() ? 0 : node->second.slot_price();
+  return node == nodes_.end()
+             ? 0
+             : node->second.slot_price() * static_cast<double>(1 + lease.more.size());
 }
 
 // As it was since the last step.
@@ -70,8 +73,12 @@ void MoneyRules::pass(Duration now) {
   last_ = now;
   for (const auto& [id, lease] : leases_) {
     const auto node = nodes_.find(lease.node.str());
-    if (node != nodes_.end() && node->second.is_connected() && lease.slot < node->second.slots)
-      spent_[id] += hours * node->second.slot_price();
+    if (node == nodes_.end() || !node->second.is_connected()) continue;
+    std::vector<std::uint32_t> slots = lease.more;
+    slots.push_back(lease.slot);
+    const auto offered =
+        std::ranges::count_if(slots, [&](std::uint32_t slot) { return slot < node->second.slots; });
+    spent_[id] += hours * node->second.slot_price() * static_cast<double>(offered);
   }
 }
 
@@ -177,8 +184,11 @@ void MoneyRules::look_at_grants(const std::vector<coordinator::ExpertView>& expe
   std::set<RunId> granted;
   for (const coordinator::ExpertView& view : experts) {
     if (!view.lease || view.lease->lapsed) continue;
-    rates[view.id.run] += slot_price(*view.lease);
-    if (view.epoch == epochs_[view.id]) continue;
+    rates[view.id.run] += price_of(*view.lease);
+    const auto before = leases_.find(view.id);
+    const bool is_wider =
+        before != leases_.end() && view.lease->more.size() > before->second.more.size();
+    if (view.epoch == epochs_[view.id] && !is_wider) continue;
     granted.insert(view.id.run);
     if (over_.contains(view.id.run))
       world_.violated("budget", text(view.id, " is granted beyond its run's budget"));

@@ -54,7 +54,7 @@ class MoneyRules final : public Watcher {
   void compare(const std::vector<coordinator::ExpertView>& experts);
   void look_at_budgets(const std::vector<coordinator::ExpertView>& experts);
   void look_at_grants(const std::vector<coordinator::ExpertView>& experts);
-  double slot_price(const coordinator::LeaseView& lease) const;
+  double price_of(const coordinator::LeaseView& lease) const;
 
   World& world_;
   std::function<Duration()> boot_;

@@ -96,6 +96,8 @@ const std::vector<Nemesis::Fault>& Nemesis::faults() {
       {"two_contents", 1, &Nemesis::two_contents},
       // Of the platform: drawn apart as well.
       {"notice", 1, &Nemesis::notice},
+      // Of machines whose leases hold several cards: drawn apart as well.
+      {"card_lost", 1, &Nemesis::card_lost},
   };
   return kFaults;
 }
@@ -119,7 +121,7 @@ Nemesis::~Nemesis() = default;
 void Nemesis::rage(Duration until) {
   std::vector<double> weights;
   for (const Fault& fault : faults()) weights.push_back(fault.weight);
-  const std::size_t of_platform = weights.size() - 1;
+  const std::size_t of_cards = weights.size() - 1, of_platform = of_cards - 1;
   weights.resize(of_platform - kGossipFaults);
   const Duration now = cluster_.world().timeline.now();
   std::uint32_t number = 0;
@@ -131,6 +133,12 @@ void Nemesis::rage(Duration until) {
   const Duration first = now + platform.duration({}, seconds(60));
   for (Duration at = first; at < until; at += platform.duration(seconds(20), seconds(90)))
     plan(of_platform, number++, at - now);
+  if (cluster_.options().cards_per_expert != 1) {
+    Dice cards(cluster_.options().seed, "cards plan");
+    for (Duration at = now + cards.duration({}, seconds(90)); at < until;
+         at += cards.duration(seconds(20), seconds(120)))
+      plan(of_cards, number++, at - now);
+  }
   if (!cluster_.options().gossips) return;
   Dice dice(cluster_.options().seed, "gossip plan");
   for (Duration at = now; at < until; at += dice.duration(seconds(5), seconds(25)))
@@ -353,6 +361,23 @@ bool Nemesis::damage_state() {
     daemon.clear_failure();
     daemon.start(cluster_.token());
   });
+  return true;
+}
+
+// Its person brings it back and starts the daemon again.
+bool Nemesis::card_lost() {
+  DaemonMachine* loser = nullptr;
+  for (std::size_t i = 0; i < cluster_.daemons() && loser == nullptr; ++i) {
+    if (cluster_.daemon(i).lose_card(dice_)) loser = &cluster_.daemon(i);
+  }
+  if (loser == nullptr) return false;
+  const auto again = [loser] {
+    if (loser->bring_back_cards()) loser->kill(DaemonMachine::Death::kKilled);
+  };
+  at_healing_.emplace_back(again);
+  const Duration wait = dice_.duration(seconds(5), seconds(60));
+  later(wait, again);
+  start_later(*loser, wait + milliseconds(500));
   return true;
 }
 

@@ -66,6 +66,7 @@ class Nemesis {
   bool pause();
   bool drain();
   bool notice();
+  bool card_lost();
   bool copy();
   bool damage_state();
   bool engine_crash();

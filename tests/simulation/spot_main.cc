@@ -16,7 +16,7 @@ namespace {
 
 struct Words {
   std::string trace, speeds, samples;
-  double experts = 8, notice = 0, reload = 20, round = 60;
+  double experts = 8, notice = 0, reload = 20, round = 60, slots = 1, cards = 1;
   double hours = 0;  // 0: as the trace says
   bool tells = false;
 };
@@ -46,6 +46,12 @@ Result<Words> parse(std::span<const std::string> arguments) {
       ASSIGN_OR_RETURN(to, number_in(option, value, least, most));
       return {};
     };
+    const auto whole = [&](double& to, double least, double most) -> Result<void> {
+      TRY(number(to, least, most));
+      if (to == std::floor(to)) return {};
+      return fail(ErrorCode::kInvalid,
+                  text(option, ": expected a whole number, found \"", value, "\""));
+    };
     if (option == "--trace") {
       words.trace = value;
     } else if (option == "--speeds") {
@@ -53,10 +59,11 @@ Result<Words> parse(std::span<const std::string> arguments) {
     } else if (option == "--samples") {
       words.samples = value;
     } else if (option == "--experts") {
-      TRY(number(words.experts, 1, 64));
-      if (words.experts != std::floor(words.experts))
-        return fail(ErrorCode::kInvalid,
-                    text("--experts: expected a whole number, found \"", value, "\""));
+      TRY(whole(words.experts, 1, 64));
+    } else if (option == "--slots") {
+      TRY(whole(words.slots, 1, 8));
+    } else if (option == "--cards") {
+      TRY(whole(words.cards, 0, 8));
     } else if (option == "--notice") {
       TRY(number(words.notice, 0, 3600));
     } else if (option == "--reload") {
@@ -98,6 +105,8 @@ Result<SpotOptions> options_of(const Words& words) {
   };
   if (words.hours > 0) options.trace = options.trace.until(time(words.hours * 3600));
   options.experts = static_cast<std::uint32_t>(words.experts);
+  options.slots = static_cast<std::uint32_t>(words.slots);
+  options.cards_per_expert = static_cast<std::uint32_t>(words.cards);
   options.notice = time(words.notice);
   options.costs = options.costs.scaled(words.reload);
   options.round_seconds = words.round;

@@ -199,6 +199,7 @@ void SpotRun::create_run() {
   spec.set_keep(2);
   spec.set_copies(options_.copies);
   spec.set_turn_seconds(1200);
+  if (options_.cards_per_expert != 1) spec.set_cards_per_expert(options_.cards_per_expert);
   spec.mutable_train()->set_seed(1);
   spec.mutable_train()->set_steps(kNever);
   ask(std::move(request));
@@ -234,6 +235,7 @@ void SpotRun::join(Machine& machine) {
   settings.name = settings.host = machine.about->name;
   settings.step_time =
       Duration(static_cast<std::int64_t>(static_cast<double>(kStep.count()) / machine.speed));
+  settings.slots = options_.slots;
   settings.exact_engines = true;
   settings.engine_start_min = settings.engine_start_max = options_.costs.start;
   settings.store_time = options_.costs.store;
@@ -260,9 +262,11 @@ double SpotRun::could() const {
     const SpotMachine& about = *machine.about;
     if (now() <= about.added + options_.costs.joins) continue;
     if (about.removed && now() > *about.removed - options_.notice) continue;
-    speeds.push_back(machine.speed);
+    speeds.insert(speeds.end(), options_.slots, machine.speed);
   }
-  const std::size_t most = std::min<std::size_t>(speeds.size(), options_.experts);
+  const std::uint32_t each =
+      options_.cards_per_expert == 0 ? options_.slots : options_.cards_per_expert;
+  const std::size_t most = std::min<std::size_t>(speeds.size(), options_.experts * each);
   std::ranges::partial_sort(speeds, speeds.begin() + static_cast<std::ptrdiff_t>(most),
                             std::greater());
   double sum = 0;
@@ -277,7 +281,7 @@ void SpotRun::look(Duration time) {
     const SpotMachine& about = *machine.about;
     if (now() <= about.added || (about.removed && now() > *about.removed)) continue;
     ++sample.machines;
-    report_.node_seconds += machine.speed * in_seconds(time);
+    report_.node_seconds += machine.speed * options_.slots * in_seconds(time);
     if (machine.daemon == nullptr || machine.daemon->core() == nullptr) continue;
     for (const daemon::SlotView& slot : machine.daemon->core()->slots()) {
       if (machine.daemon->training_in(slot.slot) != nullptr) ++sample.training;

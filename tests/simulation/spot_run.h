@@ -36,6 +36,8 @@ struct SpotOptions {
   SpotTrace trace;
   std::uint32_t experts = 8;
   std::uint32_t copies = 2;
+  std::uint32_t slots = 1;             // cards of each machine
+  std::uint32_t cards_per_expert = 1;  // as a run file has it
   double round_seconds = 60;
   Duration notice{};  // before each removal; 0: none
   SpotCosts costs;
@@ -52,8 +54,8 @@ struct SpotSample {
 };
 
 struct SpotReport {
-  // Of one machine at speed 1. `could`: of the fastest machines, as many as
-  // there are experts, but those that start or were told their end.
+  // Of one card at speed 1. `could`: of the fastest cards, as many as experts
+  // may have, but those of machines that start or were told their end.
   double node_seconds = 0, could_seconds = 0;
   double useful_seconds = 0;  // of steps that end in the accepted history
   double lost_seconds = 0;    // of steps that do not

@@ -159,6 +159,16 @@ TEST(SpotRun, TheBytesThatFitGoFirst) {
   EXPECT_GT(one_fits, 10U);
 }
 
+TEST(SpotRun, IdleCardsOfTwoCardMachinesTrainToo) {
+  SpotOptions options = short_run();
+  options.slots = 2;
+  const SpotReport one = run_spot(options);
+  options.cards_per_expert = 0;
+  const SpotReport both = run_spot(options);
+  EXPECT_EQ(both.node_seconds, one.node_seconds);
+  EXPECT_GT(both.useful_seconds, 1.5 * one.useful_seconds);
+}
+
 TEST(SpotRun, AccountsForEverySecond) {
   SpotOptions options = short_run();
   const SpotReport report = run_spot(options);
