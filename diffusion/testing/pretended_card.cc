@@ -46,7 +46,6 @@ Memory& memory() {
 }
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
-  static constexpr c10::DeviceType static_type = kType;
   Guard() = default;
   explicit Guard(c10::DeviceType /*type*/) {}
   c10::DeviceType type() const override { return kType; }
