@@ -52,14 +52,16 @@ snapshot_version() {
 
 # ---- Packages
 
+# package VERSION [FOLDER]: with the second engine, which is in FOLDER.
 package() {
-  local version=$1 log
+  local version=$1 second=${2:-} log
   need_tools dpkg-dev file
   log=$(mktemp)
   say "packages of version $version"
   rm -f "$OUT"/*.deb
   {
-    cmake -DSKERRY_PACKAGE_VERSION="$version" build &&
+    cmake -DSKERRY_PACKAGE_VERSION="$version" -DSKERRY_SECOND_ENGINE="$second" \
+      -DSKERRY_SECOND_TORCH_VERSION="${SECOND_TORCH_VERSION:-}" build &&
       cmake --build build --target package_files &&
       cpack --config build/CPackConfig.cmake
   } >"$log" 2>&1 || { cat "$log" >&2; rm -f "$log"; die "the packages cannot be built"; }
@@ -135,7 +137,7 @@ release() {
   rm -rf "$OUT"
   mkdir -p "$OUT"
   git archive --format=tar --prefix="skerry-$version/" HEAD | gzip -n >"$OUT/skerry-$version.tar.gz"
-  package "$version"
+  package "$version" "$PWD/build-torch-${SECOND_TORCH_VERSION%.*}/engine"
   for each in "${IMAGES[@]}"; do image "$each" "$version"; done
   (cd "$OUT" && sha256sum -- *.tar.gz *.deb *.oci.tar >SHA256SUMS)
   ls -l "$OUT" >&2
