@@ -207,7 +207,10 @@ StepMetrics Trainer::Impl::step() {
           Phase::kOptimiser, [&] { return apply_gradients(state, gradients, train, ranks); });
     } catch (const std::exception& error) {
       gradients.clear();
-      for (Replica& replica : replicas) replica.gradients.clear();
+      for (Replica& replica : replicas) {
+        replica.gradients.clear();
+        replica.loss.reset();  // which holds the activations of a failed backward pass
+      }
       // Never from half an update.
       if (state.step > begun || !is_out_of_memory(error) || !step_back()) throw;
     }
