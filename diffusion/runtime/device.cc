@@ -300,7 +300,7 @@ std::string runtime_words() {
 std::string device_name(torch::Device device) {
   if (device.is_cpu()) return "cpu";
   const std::string name = card_name(device.index());
-  return name.empty() ? text("cuda:", device.index()) : name;
+  return name.empty() ? text("cuda:", static_cast<int>(device.index())) : name;
 }
 
 namespace {
