@@ -172,9 +172,15 @@ std::string_view card_fault_in(std::string_view words) {
   return {};
 }
 
+// CUDA's, unless a device is registered in LibTorch's slot for others.
+c10::DeviceType card_type() {
+  return c10::is_privateuse1_backend_registered() ? torch::kPrivateUse1 : torch::kCUDA;
+}
+
 }  // namespace
 
 int card_count() {
+  if (card_type() != torch::kCUDA) return c10::impl::VirtualGuardImpl(card_type()).deviceCount();
   return torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 0;
 }
 
@@ -191,7 +197,7 @@ Result<torch::Device> open_device(int index, std::uint32_t threads) {
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   // Nothing here reads it, and each fill is a kernel.
   at::globalContext().setDeterministicFillUninitializedMemory(false);
-  return torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
+  return torch::Device(card_type(), static_cast<c10::DeviceIndex>(index));
 }
 
 void wait_for(torch::Device device) {

@@ -62,7 +62,7 @@ struct Trainer::Impl {
       replicas.push_back(
           {.dit = {model, weights_on(state, on), on, make_kernels(train.kernels, on, model),
                    train.gradient_checkpointing},
-           .loader = {set, model, train, /*pinned=*/on.is_cuda(), static_cast<std::uint32_t>(rank),
+           .loader = {set, model, train, /*pinned=*/!on.is_cpu(), static_cast<std::uint32_t>(rank),
                       static_cast<std::uint32_t>(devices.size())},
            .gradients = {},
            .loss = {}});
