@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/cards.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <sys/prctl.h>
@@ -19,6 +18,7 @@
 #include <optional>
 #include <sstream>
 
+#include "base/cuda_library.h"
 #include "base/log.h"
 #include "base/system_error.h"
 #include "base/text.h"
@@ -80,12 +80,11 @@ std::string identifier(const char* prefix, const std::array<unsigned char, 16>& 
   return words;
 }
 
-// The driver's library: by dlopen, since a machine without a card has none.
+// The driver, which remembers what it refused.
 class Cuda {
  public:
-  explicit Cuda(const std::string& library)
-      : library_(::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
-  bool is_there() const { return library_ != nullptr; }
+  explicit Cuda(const std::string& library) : library_(library) {}
+  const CudaLibrary& library() const { return library_; }
 
   void tell(Report& report) {
     int count = 0;
@@ -116,7 +115,7 @@ class Cuda {
     // Only the newer form knows the UUID of a MIG instance; drivers before 470
     // lack it.
     const bool is_named = std::string_view(name.data()).find(" MIG ") != std::string_view::npos;
-    const bool has_newer = ::dlsym(library_, "cuDeviceGetUuid_v2") != nullptr;
+    const bool has_newer = library_.has("cuDeviceGetUuid_v2");
     if (has_newer && call("cuDeviceGetUuid_v2", instance.data(), device) != 0) return false;
     const bool is_instance = is_named || (has_newer && instance != card);
     const std::string id = is_instance ? identifier("MIG-", instance) : identifier("GPU-", card);
@@ -127,22 +126,19 @@ class Cuda {
 
   template <class... Arguments>
   int call(const char* function, Arguments... arguments) {
-    const auto body = reinterpret_cast<int (*)(Arguments...)>(::dlsym(library_, function));
     function_ = function;
-    error_ = body == nullptr ? -1 : body(arguments...);
+    error_ = library_.call(function, arguments...);
     return error_;
   }
 
   std::string why() const {
-    if (error_ == -1) return text("it has no function ", function_);
+    if (error_ == CudaLibrary::kNoFunction) return text("it has no function ", function_);
     const char* name = nullptr;
-    const auto name_of =
-        reinterpret_cast<int (*)(int, const char**)>(::dlsym(library_, "cuGetErrorName"));
-    const bool is_known = name_of != nullptr && name_of(error_, &name) == 0 && name != nullptr;
+    const bool is_known = library_.call("cuGetErrorName", error_, &name) == 0 && name != nullptr;
     return text(function_, " returned ", is_known ? name : text("error ", error_));
   }
 
-  void* library_;
+  CudaLibrary library_;
   const char* function_ = "";
   int error_ = 0;
 };
@@ -160,11 +156,10 @@ class Cuda {
   if (visible) ::setenv(kVisible, visible->c_str(), 1);
   Report report(STDIN_FILENO);
   Cuda cuda(library);
-  if (cuda.is_there()) {
+  if (cuda.library().is_there()) {
     cuda.tell(report);
   } else {
-    const char* reason = ::dlerror();
-    report.line({"missing", reason == nullptr ? library : reason});
+    report.line({"missing", cuda.library().why_missing()});
   }
   report.send();
 }
@@ -257,6 +252,13 @@ bool asks_for_cpu(const std::string& list) {
   return first.empty() || first == "-1" || first == "NoDevFiles";
 }
 
+// Whether the list begins with an index or an identifier, of whatever card.
+bool is_list_of_cards(const std::string& list) {
+  const std::string first = trimmed(list.substr(0, list.find(',')));
+  return first.starts_with("GPU-") || first.starts_with("MIG-") ||
+         first.find_first_not_of("0123456789") == std::string::npos;
+}
+
 // CUDA shows a process one MIG instance at most. A daemon gives each engine
 // one: it asks for each name alone.
 Result<Answer> ask_for_instances(const CardSearch& search, const std::string& list) {
@@ -340,6 +342,13 @@ Result<std::vector<Card>> find_cards(const CardSearch& search) {
   if (answer.cards.empty()) {
     if (const std::string device = card_device(search.devices); !device.empty())
       return hidden_card(device, answer, list);
+    if (list != nullptr && !is_list_of_cards(list)) {
+      return fail(ErrorCode::kInvalid,
+                  text("CUDA_VISIBLE_DEVICES=", list,
+                       " names no card: an index or an identifier of `nvidia-smi -L` was expected; "
+                       "correct or unset it; ",
+                       kUseCpu));
+    }
   }
   return std::move(answer.cards);
 }

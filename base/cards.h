@@ -37,7 +37,8 @@ struct CardSearch {
 // for the CPU (empty, -1 or NoDevFiles).
 // ON FAILURE: the message has three parts.
 // - kInvalid: CUDA does not show a card that exists, since libcuda is missing
-//   or CUDA_VISIBLE_DEVICES names another.
+//   or CUDA_VISIBLE_DEVICES names another. Or that list begins with a word that
+//   is neither an index nor an identifier.
 // - kUnavailable: CUDA fails, or `stop` is readable.
 // - kTimeout: CUDA did not answer.
 Result<std::vector<Card>> find_cards(const CardSearch& search = {});

@@ -41,7 +41,7 @@ class CardsTest : public ::testing::Test {
   CardsTest() { set("SKERRY_FAKE_CARDS", kUnlike); }
   ~CardsTest() override {
     for (const char* name : {"SKERRY_FAKE_CARDS", "SKERRY_FAKE_CUDA_INIT", "SKERRY_FAKE_CUDA_BAD",
-                             "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}) {
+                             "SKERRY_FAKE_DRIVER", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}) {
       ::unsetenv(name);
     }
   }
@@ -143,12 +143,45 @@ TEST_F(CardsTest, ACardThatNothingNamesIsNotHiddenInSilence) {
   EXPECT_THAT(refused(search()).message, HasSubstr("pass all of /dev/nvidia*"));
 }
 
+TEST_F(CardsTest, AWordThatIsNoCardIsRefusedWithoutOneToo) {
+  set("SKERRY_FAKE_CARDS", "");
+  CardSearch nothing = search();
+  nothing.library = "libcuda-that-is-not-here.so.1";
+  for (const char* list : {"cuda:0", "all", "gpu-a", "0x1,0"}) {
+    set("CUDA_VISIBLE_DEVICES", list);
+    for (const CardSearch& where : {search(), nothing}) {
+      EXPECT_EQ(refused(where).code, ErrorCode::kInvalid) << list;
+      EXPECT_THAT(refused(where).message,
+                  AllOf(HasSubstr(std::string("CUDA_VISIBLE_DEVICES=") + list),
+                        HasSubstr("an index or an identifier"), HasSubstr("to train on the CPU")));
+    }
+  }
+  for (const char* list : {"0", "7,cuda:0", " 1", "GPU-eeee", "MIG-eeee"}) {
+    set("CUDA_VISIBLE_DEVICES", list);
+    EXPECT_THAT(find_cards(nothing).value(), IsEmpty()) << list;
+  }
+}
+
 TEST_F(CardsTest, ACardThatDoesNotAnswerLeavesTheOthers) {
   set("SKERRY_FAKE_CUDA_BAD", "0");
   EXPECT_THAT(ids(), ElementsAre(kSlow));
   set("CUDA_VISIBLE_DEVICES", "0");
   EXPECT_EQ(refused(search()).code, ErrorCode::kUnavailable);
   EXPECT_THAT(refused(search()).message, HasSubstr("cuDeviceGetName returned error 101"));
+}
+
+TEST_F(CardsTest, ADriverThatChangesIsAskedAgain) {
+  const std::string file = folder_ / "driver";
+  const auto becomes = [&](const std::string& line) { std::ofstream(file) << line << "\n"; };
+  set("SKERRY_FAKE_DRIVER", file);
+  becomes(std::string("SKERRY_FAKE_CARDS=") + kUnlike);
+  EXPECT_THAT(ids(), ElementsAre(kFast, kSlow));
+  becomes("SKERRY_FAKE_CUDA_BAD=0");  // it has fallen off the bus
+  EXPECT_THAT(ids(), ElementsAre(kSlow));
+  becomes("SKERRY_FAKE_CUDA_INIT=802");
+  EXPECT_EQ(refused(search()).code, ErrorCode::kUnavailable);
+  becomes(std::string("SKERRY_FAKE_CARDS=") + kSliced);
+  EXPECT_THAT(ids(), ElementsAre(kFirstSlice));
 }
 
 TEST_F(CardsTest, AToolkitsStubIsNoDriver) {

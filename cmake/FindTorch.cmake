@@ -47,4 +47,6 @@ if(Torch_FOUND AND NOT TARGET skerry::torch)
   target_link_libraries(skerry::torch
     INTERFACE -Wl,--no-as-needed stdc++ ${TORCH_LIBRARY} ${TORCH_CPU_LIBRARY})
   target_link_libraries(skerry::torch INTERFACE -Wl,--as-needed ${C10_LIBRARY})
+  # A wheel without the libraries that it requires can be linked, not run.
+  target_link_options(skerry::torch INTERFACE -Wl,--allow-shlib-undefined)
 endif()

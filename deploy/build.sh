@@ -19,26 +19,19 @@ declare -rA IN_IMAGE=(
 declare -rA VARIANT=([skerry-small]=essential [skerry-node]=apt)
 declare -rA STARTS=([skerry-small]=coordinator [skerry-node]=node)
 
-say() { printf '\033[1m==>\033[0m %s\n' "$*" >&2; }
-die() { printf './dev: %s\n' "$*" >&2; exit 1; }
+# shellcheck source=deploy/shell.sh
+. deploy/shell.sh
 
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 
-as_root() {
-  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
-}
-
 need_tools() {
-  local each missing=()
-  for each in "$@"; do
-    dpkg-query -W -f='${Status}' "$each" 2>/dev/null | grep -q 'ok installed' || missing+=("$each")
-  done
-  [ ${#missing[@]} = 0 ] && return
-  say "installing Debian packages: ${missing[*]}"
-  as_root env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -q -y --no-install-recommends "${missing[@]}" >/dev/null ||
-    die "apt-get install failed: run it by hand to see why"
+  local missing
+  missing=$(missing_packages "$@" | tr '\n' ' ')
+  [ -n "$missing" ] || return 0
+  say "installing Debian packages: $missing"
+  # shellcheck disable=SC2086
+  install_debian $missing >/dev/null || die "apt-get install failed: run it by hand to see why"
 }
 
 project_version() { sed -n 's/^project(skerry VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt; }
@@ -52,14 +45,16 @@ snapshot_version() {
 
 # ---- Packages
 
+# package VERSION [FOLDER]: with the second engine, which is in FOLDER.
 package() {
-  local version=$1 log
+  local version=$1 second=${2:-} log
   need_tools dpkg-dev file
   log=$(mktemp)
   say "packages of version $version"
   rm -f "$OUT"/*.deb
   {
-    cmake -DSKERRY_PACKAGE_VERSION="$version" build &&
+    cmake -DSKERRY_PACKAGE_VERSION="$version" -DSKERRY_SECOND_ENGINE="$second" \
+      -DSKERRY_SECOND_TORCH_VERSION="${SECOND_TORCH_VERSION:-}" build &&
       cmake --build build --target package_files &&
       cpack --config build/CPackConfig.cmake
   } >"$log" 2>&1 || { cat "$log" >&2; rm -f "$log"; die "the packages cannot be built"; }
@@ -135,7 +130,7 @@ release() {
   rm -rf "$OUT"
   mkdir -p "$OUT"
   git archive --format=tar --prefix="skerry-$version/" HEAD | gzip -n >"$OUT/skerry-$version.tar.gz"
-  package "$version"
+  package "$version" "$PWD/build-torch-${SECOND_TORCH_VERSION%.*}/engine"
   for each in "${IMAGES[@]}"; do image "$each" "$version"; done
   (cd "$OUT" && sha256sum -- *.tar.gz *.deb *.oci.tar >SHA256SUMS)
   ls -l "$OUT" >&2

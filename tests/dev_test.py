@@ -85,6 +85,7 @@ class Dev(unittest.TestCase):
                 "fuzz",
                 "format",
                 "lint",
+                "syntax",
                 "docs",
             },
         )
@@ -160,6 +161,7 @@ class Dev(unittest.TestCase):
             ["fuzz", "--minutes", "x"],
             ["format", "--chekc"],
             ["lint", "none.cc"],
+            ["syntax", "none.cc"],
             ["docs", "cli"],
             ["package", "skerry"],
             ["image", "skerry-large"],

@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "base/cuda_library.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "diffusion/kernels/product.h"
@@ -57,20 +58,15 @@ void grow_segments(bool cards_can) {
 bool cards_map_memory() {
   constexpr int kMapsMemory = 102;  // CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
   if (::access("/dev/dxg", F_OK) == 0) return false;
-  void* const driver =
-      ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);  // stays: LibTorch needs it too
-  if (driver == nullptr) return true;
-  const auto begin = reinterpret_cast<int (*)(unsigned)>(::dlsym(driver, "cuInit"));
-  const auto count_of = reinterpret_cast<int (*)(int*)>(::dlsym(driver, "cuDeviceGetCount"));
-  const auto device_of = reinterpret_cast<int (*)(int*, int)>(::dlsym(driver, "cuDeviceGet"));
-  const auto attribute_of =
-      reinterpret_cast<int (*)(int*, int, int)>(::dlsym(driver, "cuDeviceGetAttribute"));
+  const CudaLibrary driver;
   int count = 0;
-  if (!begin || !count_of || !device_of || !attribute_of || begin(0) != 0 || count_of(&count) != 0)
+  if (!driver.is_there() || driver.call("cuInit", 0U) != 0 ||
+      driver.call("cuDeviceGetCount", &count) != 0)
     return true;
   for (int i = 0; i < count; ++i) {
     int device = 0, maps = 1;
-    if (device_of(&device, i) == 0 && attribute_of(&maps, kMapsMemory, device) == 0 && maps == 0)
+    if (driver.call("cuDeviceGet", &device, i) == 0 &&
+        driver.call("cuDeviceGetAttribute", &maps, kMapsMemory, device) == 0 && maps == 0)
       return false;
   }
   return true;
@@ -130,16 +126,12 @@ std::string environment_words() {
 // Asked of the driver, which LibTorch has loaded by now: its headers for this
 // need a CUDA toolkit. Empty: not known.
 std::string card_name(int index) {
-  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (driver == nullptr) return "";
-  const auto device_of = reinterpret_cast<int (*)(int*, int)>(::dlsym(driver, "cuDeviceGet"));
-  const auto name_of =
-      reinterpret_cast<int (*)(char*, int, int)>(::dlsym(driver, "cuDeviceGetName"));
+  const CudaLibrary driver;
   int device = 0;
   std::array<char, 128> name{};
-  const bool known = device_of && name_of && device_of(&device, index) == 0 &&
-                     name_of(name.data(), static_cast<int>(name.size()), device) == 0;
-  ::dlclose(driver);
+  const bool known =
+      driver.is_there() && driver.call("cuDeviceGet", &device, index) == 0 &&
+      driver.call("cuDeviceGetName", name.data(), static_cast<int>(name.size()), device) == 0;
   return known ? name.data() : "";
 }
 
@@ -180,9 +172,15 @@ std::string_view card_fault_in(std::string_view words) {
   return {};
 }
 
+// CUDA's, unless a device is registered in LibTorch's slot for others.
+c10::DeviceType card_type() {
+  return c10::is_privateuse1_backend_registered() ? torch::kPrivateUse1 : torch::kCUDA;
+}
+
 }  // namespace
 
 int card_count() {
+  if (card_type() != torch::kCUDA) return c10::impl::VirtualGuardImpl(card_type()).deviceCount();
   return torch::cuda::is_available() ? static_cast<int>(torch::cuda::device_count()) : 0;
 }
 
@@ -199,7 +197,7 @@ Result<torch::Device> open_device(int index, std::uint32_t threads) {
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   // Nothing here reads it, and each fill is a kernel.
   at::globalContext().setDeterministicFillUninitializedMemory(false);
-  return torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
+  return torch::Device(card_type(), static_cast<c10::DeviceIndex>(index));
 }
 
 void wait_for(torch::Device device) {
@@ -308,7 +306,7 @@ std::string runtime_words() {
 std::string device_name(torch::Device device) {
   if (device.is_cpu()) return "cpu";
   const std::string name = card_name(device.index());
-  return name.empty() ? text("cuda:", device.index()) : name;
+  return name.empty() ? text("cuda:", static_cast<int>(device.index())) : name;
 }
 
 namespace {

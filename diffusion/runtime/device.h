@@ -15,7 +15,8 @@
 
 namespace skerry::diffusion {
 
-// Opens CUDA device `index`. Opens the CPU if the machine has no card or index
+// Opens CUDA device `index`, or that of another kind that is registered
+// with LibTorch. Opens the CPU if the machine has no card or index
 // is −1. Sets the number of threads for operators and selects deterministic
 // kernels; equal bits depend on both.
 // ON FAILURE: kInvalid for a card that does not exist.

@@ -2,6 +2,7 @@
 #include "diffusion/testing/pretended_card.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
@@ -9,34 +10,151 @@
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/view_native.h>
+#include <sys/mman.h>
 #include <torch/library.h>
 
+#include <array>
 #include <cstdlib>
+#include <deque>
+#include <map>
 #include <mutex>
+#include <set>
 
 namespace skerry::diffusion::testing {
 namespace {
 
 constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
 
+constexpr int kDevices = 2;
+constexpr std::size_t kMemory = std::size_t{1} << 30;  // bytes of address space a device
+constexpr std::size_t kAlignment = 64;
+
+// A copy between host and card that the program was not made to wait for. Its
+// tensors stay alive, as in LibTorch's allocators.
+struct Late {
+  at::Tensor from, to;
+  c10::DeviceIndex device = 0;
+};
+
 struct State {
+  // Held while an operator runs: operators of all threads take turns.
+  std::recursive_mutex mutex;
+  int running = 0;  // operators inside each other
   CardCounts counts;
+  std::deque<Late> late;
   std::int64_t stream = 0;
   void* handle = nullptr;
-  c10::DeviceIndex current = 0;
 };
 State& state() {
   static State it;
   return it;
 }
+thread_local c10::DeviceIndex current = 0;
+
+// Memory of one device: its pages fault unless an operator runs.
+class Arena {
+ public:
+  Arena()
+      : begin_(static_cast<char*>(::mmap(nullptr, kMemory, PROT_NONE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {
+    TORCH_CHECK(begin_ != MAP_FAILED, "no address space for the pretended card");
+    free_[0] = kMemory;
+  }
+  void open(bool to_all) const {
+    TORCH_CHECK(::mprotect(begin_, top_, to_all ? PROT_READ | PROT_WRITE : PROT_NONE) == 0,
+                "the pretended card cannot protect its memory");
+  }
+  // Filled with NaN: what is read before it is written shows.
+  void* take(std::size_t bytes) {
+    const std::size_t size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    TORCH_CHECK_WITH(OutOfMemoryError, held_ + size <= limit_,
+                     "pretended card: out of memory: ", held_, " of ", limit_,
+                     " bytes are taken, and ", size, " are asked for");
+    const auto at =
+        std::ranges::find_if(free_, [&](const auto& each) { return each.second >= size; });
+    TORCH_CHECK_WITH(OutOfMemoryError, at != free_.end(), "pretended card: no piece of ", size);
+    const auto [offset, room] = *at;
+    free_.erase(at);
+    if (room > size) free_[offset + size] = room - size;
+    taken_[offset] = size;
+    held_ += size;
+    peak_ = std::max(peak_, held_);
+    if (offset + size > top_) {
+      top_ = (offset + size + 4095) / 4096 * 4096;
+      open(true);
+    }
+    std::memset(begin_ + offset, 0xFF, size);
+    return begin_ + offset;
+  }
+  bool give_back(const void* place) {
+    if (place < begin_ || place >= begin_ + kMemory) return false;
+    const auto block =
+        taken_.find(static_cast<std::size_t>(static_cast<const char*>(place) - begin_));
+    auto [offset, size] = *block;
+    taken_.erase(block);
+    held_ -= size;
+    if (const auto after = free_.find(offset + size); after != free_.end()) {
+      size += after->second;
+      free_.erase(after);
+    }
+    const auto before = free_.lower_bound(offset);
+    if (before != free_.begin() && std::prev(before)->first + std::prev(before)->second == offset) {
+      std::prev(before)->second += size;
+    } else {
+      free_[offset] = size;
+    }
+    return true;
+  }
+  void set_limit(std::size_t bytes) { limit_ = bytes; }
+  std::size_t held() const { return held_; }
+  std::size_t peak() const { return peak_; }
+  void forget_peak() { peak_ = held_; }
+
+ private:
+  char* begin_;
+  std::map<std::size_t, std::size_t> free_, taken_;  // bytes by offset
+  std::size_t held_ = 0, peak_ = 0, top_ = 0, limit_ = kMemory;
+};
+Arena& arena(int device) {
+  static std::array<Arena, kDevices> all;
+  return all[static_cast<std::size_t>(device)];
+}
+
+// While it lives, the pages of both devices can be touched.
+class Running {
+ public:
+  Running() : lock_(state().mutex), is_nested_(state().running++ > 0) {
+    if (!is_nested_) open(true);
+  }
+  ~Running() {
+    if (--state().running == 0) open(false);
+  }
+  bool is_nested() const { return is_nested_; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  static void open(bool to_all) {
+    for (int device = 0; device < kDevices; ++device) arena(device).open(to_all);
+  }
+  std::scoped_lock<std::recursive_mutex> lock_;
+  bool is_nested_;
+};
+
+void give_back(void* place) {
+  const std::scoped_lock lock(state().mutex);
+  if (place != nullptr && !arena(0).give_back(place)) arena(1).give_back(place);
+}
 
 struct Memory final : c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
-    void* const begin = bytes == 0 ? nullptr : std::malloc(bytes);
-    return {begin, begin, &std::free, c10::Device(kType, state().current)};
+    const Running running;
+    void* const begin = bytes == 0 ? nullptr : arena(current).take(bytes);
+    return {begin, begin, &give_back, c10::Device(kType, current)};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &std::free; }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    const Running running;
     std::memcpy(to, from, bytes);
   }
 };
@@ -45,19 +163,61 @@ Memory& memory() {
   return it;
 }
 
+// Memory of the host that a card copies from while the program goes on.
+std::set<const void*>& pinned_blocks() {
+  static std::set<const void*> it;
+  return it;
+}
+void free_pinned(void* begin) {
+  const std::scoped_lock lock(state().mutex);
+  pinned_blocks().erase(begin);
+  std::free(begin);
+}
+struct PinnedMemory final : c10::Allocator {
+  c10::DataPtr allocate(std::size_t bytes) override {
+    const std::scoped_lock lock(state().mutex);
+    void* const begin = bytes == 0
+                            ? nullptr
+                            : std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
+    if (begin != nullptr) pinned_blocks().insert(begin);
+    return {begin, begin, &free_pinned, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_pinned; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    std::memcpy(to, from, bytes);
+  }
+};
+PinnedMemory& pinned_memory() {
+  static PinnedMemory it;
+  return it;
+}
+
+void copy_now(const at::Tensor& from, const at::Tensor& to);
+
+// Carries out the late copies of a device; −1: of all.
+void catch_up(int device = -1) {
+  const Running running;
+  std::deque<Late> others;
+  for (std::deque<Late> due = std::exchange(state().late, {}); Late & each : due) {
+    if (device < 0 || each.device == device) {
+      copy_now(each.from, each.to);
+    } else {
+      others.push_back(std::move(each));
+    }
+  }
+  state().late.insert(state().late.begin(), others.begin(), others.end());
+}
+
 struct Guard final : c10::impl::DeviceGuardImplInterface {
-  static constexpr c10::DeviceType static_type = kType;
   Guard() = default;
   explicit Guard(c10::DeviceType /*type*/) {}
   c10::DeviceType type() const override { return kType; }
   c10::Device exchangeDevice(c10::Device device) const override {
-    return {kType, std::exchange(state().current, device.index())};
+    return {kType, std::exchange(current, device.index())};
   }
-  c10::Device getDevice() const override { return {kType, state().current}; }
-  void setDevice(c10::Device device) const override { state().current = device.index(); }
-  void uncheckedSetDevice(c10::Device device) const noexcept override {
-    state().current = device.index();
-  }
+  c10::Device getDevice() const override { return {kType, current}; }
+  void setDevice(c10::Device device) const override { current = device.index(); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override { current = device.index(); }
   c10::Stream getStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::UNSAFE, device, static_cast<c10::StreamId>(state().stream));
   }
@@ -70,16 +230,22 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return state().handle;
   }
 #endif
-  c10::DeviceIndex deviceCount() const noexcept override { return 2; }
+  c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
   void record(void** event, const c10::Stream& /*stream*/, const c10::DeviceIndex /*index*/,
               const c10::EventFlag /*flag*/) const override {
     *event = nullptr;
   }
   void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
-  bool queryEvent(void* /*event*/) const override { return true; }
+  bool queryEvent(void* /*event*/) const override { return state().late.empty(); }
+  void synchronizeEvent(void* /*event*/) const override { catch_up(); }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    synchronizeDevice(stream.device_index());
+  }
   void destroyEvent(void* /*event*/, const c10::DeviceIndex /*index*/) const noexcept override {}
   void synchronizeDevice(const c10::DeviceIndex index) const override {
+    const std::scoped_lock lock(state().mutex);
     ++state().counts.waits[index];
+    catch_up(index);
   }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
@@ -89,6 +255,12 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex /*index*/) const override { return true; }
   void init() const override {}
+  c10::DeviceIndex getCurrentDevice() const override { return current; }
+  bool isPinnedPtr(const void* data) const override {
+    const std::scoped_lock lock(state().mutex);
+    return pinned_blocks().contains(data);
+  }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return &pinned_memory(); }
 };
 
 // The same memory, as the CPU sees it.
@@ -101,7 +273,7 @@ at::Tensor on_host(const at::Tensor& tensor) {
 at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> type,
                  std::optional<at::Layout> /*layout*/, std::optional<at::Device> device,
                  std::optional<bool> /*pin*/, std::optional<at::MemoryFormat> format) {
-  const c10::DeviceGuard guard(device.value_or(c10::Device(kType, state().current)));
+  const c10::DeviceGuard guard(device.value_or(c10::Device(kType, current)));
   return at::detail::empty_generic(size, &memory(),
                                    c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                    c10::dtype_or_default(type), format);
@@ -109,7 +281,7 @@ at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> type,
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride,
                          std::optional<at::ScalarType> type, std::optional<at::Layout> /*layout*/,
                          std::optional<at::Device> device, std::optional<bool> /*pin*/) {
-  const c10::DeviceGuard guard(device.value_or(c10::Device(kType, state().current)));
+  const c10::DeviceGuard guard(device.value_or(c10::Device(kType, current)));
   return at::detail::empty_strided_generic(size, stride, &memory(),
                                            c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
                                            c10::dtype_or_default(type));
@@ -133,12 +305,34 @@ at::Tensor view(const at::Tensor& tensor, c10::SymIntArrayRef size) {
   return at::native::view(tensor, C10_AS_INTARRAYREF_SLOW(size));
 }
 
-// Within the card a copy is an operator like others.
-at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
-  if (from.is_cpu() || to.is_cpu()) {
-    ++(non_blocking ? state().counts.queued_copies : state().counts.waited_copies);
-  }
+void copy_now(const at::Tensor& from, const at::Tensor& to) {
+  const at::NoGradGuard no_grad;
   on_host(to).copy_(on_host(from));
+}
+
+// Within the card a copy is an operator like others. What an operator copies
+// for itself is none of the program's.
+at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  const Running running;
+  const bool crosses = from.is_cpu() || to.is_cpu();
+  if (running.is_nested() || !crosses) {
+    if (!running.is_nested()) {
+      ++state().counts.operators;
+      catch_up();
+    }
+    copy_now(from, to);
+    return to;
+  }
+  ++(non_blocking ? state().counts.queued_copies : state().counts.waited_copies);
+  // A driver reads unpinned memory before it returns.
+  if (non_blocking && (to.is_cpu() || pinned_blocks().contains(from.storage().data()))) {
+    // What is read too early is not what was there before.
+    if (to.is_cpu() && to.is_contiguous()) std::memset(to.data_ptr(), 0xFF, to.nbytes());
+    state().late.push_back({from, to, (to.is_cpu() ? from : to).device().index()});
+    return to;
+  }
+  catch_up();
+  copy_now(from, to);
   return to;
 }
 at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
@@ -146,15 +340,18 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   return copy_from(from, to, false);
 }
 at::Scalar read_number(const at::Tensor& tensor) {
-  ++state().counts.numbers_read;
+  const Running running;
+  if (!running.is_nested()) {
+    ++state().counts.numbers_read;
+    catch_up();
+  }
   return at::native::_local_scalar_dense_cpu(on_host(tensor));
 }
-// It copies what it computes with to the host and back: those copies are none
-// of the program's.
 void compute_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const CardCounts before = state().counts;
+  const Running running;
+  catch_up();
+  ++state().counts.operators;
   at::native::cpu_fallback(op, stack);
-  state().counts = before;
   if (op.schema().name() == "aten::nonzero") ++state().counts.numbers_read;  // how many there are
 }
 
@@ -173,6 +370,19 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&compute_on_host>());
 }
 
+// As for CUDA: products in the narrow type, sums in fp32.
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFallthrough());
+}
+#define SKERRY_NARROW(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
+#define SKERRY_WIDE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+  AT_FORALL_LOWER_PRECISION_FP(SKERRY_NARROW)
+  AT_FORALL_FP32(SKERRY_WIDE)
+}
+#undef SKERRY_NARROW
+#undef SKERRY_WIDE
+
 }  // namespace
 
 torch::Device PretendedCard::device(int index) {
@@ -187,7 +397,16 @@ torch::Device PretendedCard::device(int index) {
 }
 
 const CardCounts& PretendedCard::counts() { return state().counts; }
-void PretendedCard::forget() { state().counts = {}; }
+std::size_t PretendedCard::held_bytes(int index) { return arena(index).held(); }
+void PretendedCard::set_limit(std::size_t bytes) {
+  const std::scoped_lock lock(state().mutex);
+  for (int device = 0; device < kDevices; ++device) arena(device).set_limit(bytes);
+}
+void PretendedCard::forget() {
+  state().counts = {};
+  for (int device = 0; device < kDevices; ++device) arena(device).forget_peak();
+}
+std::size_t PretendedCard::peak_bytes(int index) { return arena(index).peak(); }
 void PretendedCard::set_stream(std::int64_t id, void* handle) {
   state().stream = id;
   state().handle = handle;

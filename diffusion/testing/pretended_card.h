@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pretended card for tests: LibTorch's slot for other devices, with memory of
-// the host. It computes every operator as on the CPU, and counts the calls that
-// would make a program wait for a card. Include LibTorch's headers first.
+// the host. It computes every operator as on the CPU, counts it, and counts the
+// calls that would make a program wait for a card.
+//
+//   - Its memory faults when touched outside of an operator, has a limit, and
+//     holds NaN until it is written.
+//   - A queued copy from pinned memory, or to the host, runs late: before the
+//     next operator, or when the program waits. Until then the host's copy is
+//     NaN.
+//   - open_device() opens it once it is registered.
+//
+// Include LibTorch's headers first.
 #pragma once
 
 #include <torch/torch.h>
@@ -13,6 +22,7 @@ namespace skerry::diffusion::testing {
 
 // Since the last call of forget().
 struct CardCounts {
+  long operators = 0;      // that compute, copies within the card among them
   long waited_copies = 0;  // copies that return when finished
   long queued_copies = 0;  // copies that return at once
   // reads of one number, which wait for all queued work
@@ -20,13 +30,18 @@ struct CardCounts {
   std::map<int, long> waits;  // for a whole device, by its index
 };
 
-// THREADS: one at a time, as for its users.
+// THREADS: any for operators, which take turns; one at a time for the counts.
 class PretendedCard {
  public:
   // Registers the device with LibTorch on the first call. There are two.
   static torch::Device device(int index = 0);
   static const CardCounts& counts();
   static void forget();
+  // Bytes that tensors of a device hold, and the most since forget().
+  static std::size_t held_bytes(int index = 0);
+  static std::size_t peak_bytes(int index = 0);
+  // Of each device. An allocation above it throws c10::OutOfMemoryError.
+  static void set_limit(std::size_t bytes);
   // Sets the current stream of every device, and the driver's handle of it. 0:
   // the default stream.
   static void set_stream(std::int64_t id, void* handle);

@@ -62,7 +62,7 @@ struct Trainer::Impl {
       replicas.push_back(
           {.dit = {model, weights_on(state, on), on, make_kernels(train.kernels, on, model),
                    train.gradient_checkpointing},
-           .loader = {set, model, train, /*pinned=*/on.is_cuda(), static_cast<std::uint32_t>(rank),
+           .loader = {set, model, train, /*pinned=*/!on.is_cpu(), static_cast<std::uint32_t>(rank),
                       static_cast<std::uint32_t>(devices.size())},
            .gradients = {},
            .loss = {}});
@@ -207,7 +207,10 @@ StepMetrics Trainer::Impl::step() {
           Phase::kOptimiser, [&] { return apply_gradients(state, gradients, train, ranks); });
     } catch (const std::exception& error) {
       gradients.clear();
-      for (Replica& replica : replicas) replica.gradients.clear();
+      for (Replica& replica : replicas) {
+        replica.gradients.clear();
+        replica.loss.reset();  // which holds the activations of a failed backward pass
+      }
       // Never from half an update.
       if (state.step > begun || !is_out_of_memory(error) || !step_back()) throw;
     }

@@ -10,6 +10,8 @@
 //   - SKERRY_FAKE_CUDA_BAD: the index of a card that CUDA lists but cannot
 //     describe.
 //   - SKERRY_FAKE_CUDA_REACHED: a file that cuInit creates.
+//   - SKERRY_FAKE_DRIVER: a file with lines NAME=VALUE of the above, which win.
+//     It may change while a process lives: a card falls off, a driver hangs.
 //   - CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER: as in CUDA. The list ends at its
 //     first entry that names no card. A card named twice leaves none. A MIG
 //     instance hides all others.
@@ -19,6 +21,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -41,6 +44,13 @@ std::vector<Card> shown;
 bool ready = false;
 
 std::string setting(const char* name) {
+  if (const char* const path = std::getenv("SKERRY_FAKE_DRIVER"); path != nullptr) {
+    const std::string before = std::string(name) + "=";
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with(before)) return line.substr(before.size());
+    }
+  }
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }

@@ -221,10 +221,10 @@ void add_trajectories(Transcript& transcript, const std::string& folder, const M
                                                   {"top1", Route::kTop1},
                                                   {"top2", Route::kTop2},
                                                   {"full", Route::kFull}};
-  for (const auto& [name, route] : routes) {
+  for (const auto& each : routes) {
     const auto add = [&](const char* solver, Solver kind, double guidance, std::uint32_t steps) {
-      add_trajectory(transcript, folder, model, route, kind, guidance, steps,
-                     text("sample/", name, "/", solver, "/", guidance, "/", steps));
+      add_trajectory(transcript, folder, model, each.second, kind, guidance, steps,
+                     text("sample/", each.first, "/", solver, "/", guidance, "/", steps));
     };
     add("euler", Solver::kEuler, 1, 12);
     add("heun", Solver::kHeun, 2, 6);

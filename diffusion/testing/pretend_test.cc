@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training and sampling on the pretended card: what they compute, what they
+// make it do, and what goes wrong there and not on a CPU.
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "diffusion/data/ingest.h"
+#include "diffusion/model/model.h"
+#include "diffusion/router/velocity.h"
+#include "diffusion/runtime/device.h"
+#include "diffusion/sample/sample.h"
+#include "diffusion/testing/pretended_card.h"
+#include "diffusion/testing/test_ensemble.h"
+#include "diffusion/testing/test_images.h"
+#include "diffusion/testing/testing.h"
+#include "diffusion/train/train.h"
+#include "model/shapes.h"
+
+namespace skerry::diffusion {
+namespace {
+
+using namespace testing;
+using ::testing::HasSubstr;
+
+// What was measured on 2026-11-25 with LibTorch 2.11: these may only fall.
+constexpr long kOperatorsOfABlock = 86;  // forward and backward
+constexpr long kOperatorsBeside = 57;    // of the rest of the model
+constexpr long kWaitsOfAStep = 2;
+constexpr long kCopiesOfAStep = 4;
+
+class Pretend : public ::testing::Test {
+ protected:
+  Pretend() { PretendedCard::device(); }
+  ~Pretend() override { PretendedCard::set_limit(std::size_t{1} << 30); }
+
+  static TrainSpec on_card() {
+    TrainSpec train = tiny_training();
+    train.device = 0;
+    return train;
+  }
+  Trainer fresh(const TrainSpec& train, const ModelSpec& model = tiny_model()) {
+    auto made = Trainer::create(model, train, shards_);
+    EXPECT_TRUE(made) << (made ? "" : made.error().message);
+    return std::move(*made);
+  }
+  static StepMetrics run(Trainer& trainer, int steps) {
+    StepMetrics last;
+    for (int i = 0; i < steps; ++i) {
+      const auto step = trainer.step();
+      EXPECT_TRUE(step) << (step ? "" : step.error().message);
+      if (step) last = *step;
+    }
+    return last;
+  }
+  static storage::Safetensors snapshot(const Trainer& trainer) {
+    const int memory = ::memfd_create("snapshot", MFD_CLOEXEC);
+    const auto bytes = trainer.write_snapshot(memory);
+    EXPECT_TRUE(bytes) << (bytes ? "" : bytes.error().message);
+    auto mapped = storage::Safetensors::map(memory, bytes.value_or(0));
+    EXPECT_TRUE(mapped) << (mapped ? "" : mapped.error().message);
+    ::close(memory);
+    return *mapped;
+  }
+  // Operators of a forward and a backward pass.
+  static long of_both_passes(std::uint32_t depth) {
+    ModelSpec model = tiny_model();
+    model.depth = depth;
+    const torch::Device card = PretendedCard::device();
+    std::vector<at::Tensor> weights;
+    for (const ParameterShape& each : parameter_shapes(model))
+      weights.push_back(at::ones(each.shape, at::TensorOptions(card)).set_requires_grad(true));
+    const Dit dit(model, weights, card);
+    const at::Tensor x = at::ones({4, 1, 8, 8}, at::TensorOptions(card)),
+                     t = at::ones({4}, x.options()),
+                     labels = at::ones({4}, x.options().dtype(at::kLong));
+    PretendedCard::forget();
+    const at::Tensor out = dit.forward(x, t, labels);
+    (void)torch::autograd::grad({out}, dit.weights(), {out});
+    return PretendedCard::counts().operators;
+  }
+
+  TempFolder folder_;
+  TemporaryFolder images_;
+  std::vector<std::string> shards_{write_shard(folder_ / "a", tiny_model(), 33)};
+};
+
+TEST_F(Pretend, ItsMemoryIsForOperatorsOnly) {
+  const at::Tensor there = at::ones({8}, at::TensorOptions(PretendedCard::device()));
+  EXPECT_EQ((there + there).sum().item<float>(), 16);
+  EXPECT_EXIT(std::printf("%f", static_cast<double>(*static_cast<float*>(there.data_ptr()))),
+              ::testing::KilledBySignal(SIGSEGV), "");
+}
+
+TEST_F(Pretend, AQueuedCopyIsLate) {
+  const torch::Device card = PretendedCard::device();
+  const at::Tensor pinned = at::ones({8}, at::TensorOptions().pinned_memory(true));
+  const at::Tensor there = pinned.to(card, /*non_blocking=*/true);
+  pinned.fill_(7);
+  EXPECT_EQ(there.sum().item<float>(), 56);
+  const at::Tensor here = at::zeros({8});
+  here.copy_(there, /*non_blocking=*/true);
+  EXPECT_TRUE(here.isnan().all().item<bool>());
+  wait_for(PretendedCard::device(1));
+  EXPECT_TRUE(here.isnan().all().item<bool>());
+  wait_for(card);
+  EXPECT_EQ(here.sum().item<float>(), 56);
+}
+
+TEST_F(Pretend, TrainsAsTheCpuDoes) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    TrainSpec train = on_card();
+    train.precision = precision;
+    Trainer there = fresh(train);
+    EXPECT_EQ(there.device_name(), "cuda:0");
+    train.device = -1;
+    Trainer here = fresh(train);
+    const bool is_exact = train.precision == "fp32";
+    for (int i = 0; i < 6; ++i)
+      EXPECT_NEAR(run(there, 1).loss, run(here, 1).loss, is_exact ? 1e-5 : 2e-2) << precision;
+    EXPECT_EQ(there.non_finite().value(), std::nullopt);
+  }
+}
+
+TEST_F(Pretend, AResumedTrainingEndsInTheSameBytes) {
+  for (const StateForm form : {StateForm::kFull, StateForm::kLean}) {
+    TrainSpec train = on_card();
+    train.state = form;
+    train.precision = "bf16";
+    Trainer unbroken = fresh(train), first = fresh(train);
+    run(unbroken, 6);
+    run(first, 3);
+    auto second = Trainer::resume(tiny_model(), train, shards_, snapshot(first));
+    ASSERT_TRUE(second) << second.error().message;
+    run(*second, 3);
+    EXPECT_EQ(snapshot(*second).file(), snapshot(unbroken).file());
+  }
+}
+
+TEST_F(Pretend, TwoCardsGiveTheBitsOfOne) {
+  TrainSpec one = on_card(), two = on_card();
+  one.micro_batch = 3;
+  two.cards = 2;
+  Trainer alone = fresh(one), shared = fresh(two);
+  run(alone, 4);
+  run(shared, 4);
+  EXPECT_EQ(snapshot(alone).file(), snapshot(shared).file());
+}
+
+TEST_F(Pretend, AFullCardTakesHalfAsManySamplesAtATime) {
+  std::size_t peak = 0;
+  // So many that the peak is in the model, not in the update.
+  TrainSpec train = on_card();
+  train.batch_size = 96;
+  {
+    Trainer roomy = fresh(train);
+    PretendedCard::forget();
+    run(roomy, 1);
+    peak = PretendedCard::peak_bytes();
+  }
+  PretendedCard::set_limit(peak - 1024);
+  Trainer crowded = fresh(train);
+  run(crowded, 3);
+  // Half of them fit only if nothing of the failed try is left.
+  EXPECT_THAT(crowded.fingerprint(), HasSubstr("micro-batch 48"));
+  train.micro_batch = 48;
+  PretendedCard::set_limit(std::size_t{1} << 30);
+  Trainer expected = fresh(train);
+  run(expected, 3);
+  EXPECT_EQ(snapshot(crowded).file(), snapshot(expected).file());
+  PretendedCard::set_limit(PretendedCard::held_bytes());
+  const auto refused = crowded.step();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kExhausted);
+}
+
+TEST_F(Pretend, AnEnsembleIsTrainedSampledAndMeasured) {
+  const std::string dataset = folder_ / "dataset", ensemble = folder_ / "ensemble";
+  write_image_folder(images_, "in", 120, 2, 8, 1);
+  const auto ingested = ingest({.input = images_.path("in"), .output = dataset, .partitions = 2},
+                               [](const Progress&) {});
+  ASSERT_TRUE(ingested) << ingested.error().message;
+  const ModelSpec model{.patch_size = 4, .width = 16, .depth = 1, .heads = 2};
+  TrainSpec train{.steps = 5, .batch_size = 8, .learning_rate = 3e-3, .ema = 0.9};
+  train.device = 0;
+  const auto trained = train_ensemble(dataset, ensemble, model, train);
+  ASSERT_TRUE(trained) << trained.error().message;
+  const auto drawn = [&](int device) {
+    SampleSpec spec;
+    spec.count = 4;
+    spec.steps = 4;
+    spec.route = Route::kTop2;
+    spec.device = device;
+    spec.keep_values = true;
+    const auto samples = sample_ensemble(ensemble, spec, nullptr);
+    EXPECT_TRUE(samples) << (samples ? "" : samples.error().message);
+    return samples ? samples->values : std::vector<float>{};
+  };
+  const std::vector<float> here = drawn(-1), there = drawn(0);
+  ASSERT_EQ(here.size(), there.size());
+  for (std::size_t i = 0; i < here.size(); ++i) ASSERT_NEAR(here[i], there[i], 1e-4) << i;
+  const auto on_cpu = measure_velocity(ensemble, dataset, 4, -1);
+  PretendedCard::forget();
+  const auto measured = measure_velocity(ensemble, dataset, 4, 0);
+  ASSERT_TRUE(on_cpu && measured) << measured.error().message;
+  EXPECT_GT(PretendedCard::counts().operators, 100);
+  for (std::size_t i = 0; i < measured->levels.size(); ++i)
+    EXPECT_NEAR(measured->levels[i].full, on_cpu->levels[i].full, 1e-4);
+}
+
+// Figures in CI: a commit that lowers one also lowers the constant.
+TEST_F(Pretend, AStepKeepsACardNoBusierThanBefore) {
+  const long shallow = of_both_passes(2), block = (of_both_passes(4) - shallow) / 2;
+  Trainer trainer = fresh(on_card());
+  run(trainer, 2);
+  PretendedCard::forget();
+  run(trainer, 1);
+  const CardCounts& step = PretendedCard::counts();
+  long waits = step.waited_copies + step.numbers_read;
+  for (const auto& [device, count] : step.waits) waits += count;
+  std::printf(
+      "operators of a block: %ld, of the rest of the model: %ld; "
+      "waits of a step: %ld, copies: %ld\n",
+      block, shallow - 2 * block, waits, step.queued_copies);
+  EXPECT_EQ(block, kOperatorsOfABlock);
+  EXPECT_EQ(shallow - 2 * block, kOperatorsBeside);
+  EXPECT_EQ(waits, kWaitsOfAStep);
+  EXPECT_EQ(step.queued_copies, kCopiesOfAStep);
+}
+
+}  // namespace
+}  // namespace skerry::diffusion
