@@ -59,8 +59,8 @@ struct Config {
   std::uint32_t generation_leap = 100;
   std::uint32_t attempts = 5;  // restarts after non-finite weights without a commit between
   Duration avoid = std::chrono::minutes(10);  // a node that gave an expert up is not given it again
-  // A lease ends if its node, though heard, comes no nearer to a commit for this
-  // long; where the run is past its budget, sooner.
+  // A lease ends if its connected node comes no nearer to a commit for this
+  // long. The second limit holds once the run is past its budget.
   Duration stall = std::chrono::minutes(10);
   Duration stall_over_budget = std::chrono::minutes(2);
   Duration unclaimed_objects =

@@ -134,8 +134,8 @@ struct LeaseState {
   std::optional<Duration> trains_since;  // its node said so first
   Step trains_from = 0;                  // the head's at that time
   Step trained = 0;                      // the furthest that its node said
-  // Of stalls.cc: when it last came nearer to its next commit, when it last
-  // committed or was granted, and what its node had said by then.
+  // Of stalls.cc: when it last came nearer to a commit; when it last committed
+  // or was granted. The rest is what its node had said by then.
   Duration progressed{};
   Duration committed{};
   Step stepped_from = 0;  // the head's step

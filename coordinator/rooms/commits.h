@@ -38,8 +38,8 @@ class Commits : Room {
   void try_again(Expert& expert);
   void object_failed(const ObjectFailed& event);
   void drop_pending(Expert& expert);
-  // Whether a commit waits for copies, or for room on this disk: its node cannot
-  // help it.
+  // Whether a commit waits for copies or for room on this disk, which its node
+  // cannot help.
   bool is_held_up(const Expert& expert) const;
   // Whether durable state, a pending commit or an adoption needs the object.
   bool is_wanted(const Hash& manifest) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leases whose node is heard and comes no nearer to a commit.
+// Leases whose connected node comes no nearer to a commit.
 #include <gmock/gmock.h>
 
 #include <functional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends leases that come no nearer to a commit: their node cannot fetch, store or
-// send, but is heard, and would cost money for ever.
+// Ends leases that come no nearer to a commit. Their node is connected, but
+// cannot fetch, store or send, and would cost money without end.
 #include <algorithm>
 
 #include "base/text.h"

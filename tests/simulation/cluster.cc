@@ -14,6 +14,7 @@ constexpr char kSpareDataset[] = "spare";
 constexpr char kSpareRun[] = "spare-run";
 constexpr Step kSpareSteps = 200;
 constexpr double kBehindNat = 0.4;  // of nodes
+constexpr double kStalls = 0.3;     // a lease without progress ends within the seed
 constexpr double kForgets = 0.3;    // of seeds: a node that is gone is soon forgotten
 constexpr double kGossips = 0.32;   // of seeds: one that does costs four that do not
 
@@ -377,6 +378,10 @@ ClusterOptions draw_options(std::uint64_t seed) {
   draw_cards(options);
   draw_money(options);
   draw_width(options);
+  if (dice.chance(kStalls)) {
+    options.config.stall = dice.duration(seconds(30), seconds(120));
+    options.config.stall_over_budget = options.config.stall / 4;
+  }
   if (dice.chance(kForgets))
     options.config.forget_ms = static_cast<std::int64_t>(dice.between(30'000, 240'000));
   return options;

@@ -2,6 +2,7 @@
 #include "tests/simulation/lease_rules.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 #include "tests/simulation/durable.h"
@@ -157,6 +158,8 @@ void LeaseRules::look_at(const std::vector<coordinator::ExpertView>& experts, bo
   bool is_changed = false;
   for (const coordinator::ExpertView& now : experts) {
     coordinator::ExpertView& before = views_[now.id];
+    if (std::exchange(before.head_step, now.head_step) != now.head_step)
+      committed_[now.id] = world_.timeline.now();
     if (now.lease == before.lease && now.epoch == before.epoch) continue;
     is_changed = true;
     const bool is_same = before.lease && now.lease && same_holder(*before.lease, *now.lease);
@@ -166,6 +169,7 @@ void LeaseRules::look_at(const std::vector<coordinator::ExpertView>& experts, bo
       // lapsed.
       if (before.lease && !before.lease->lapsed && is_tick) lapsed(before);
       if (silent_.erase({now.id, before.epoch}) > 0) over_.insert({now.id, before.epoch});
+      committed_[now.id] = world_.timeline.now();
       granted(now);
     }
     if (is_same && !now.lease->lapsed) silent_.erase({now.id, now.epoch});
@@ -203,6 +207,8 @@ void LeaseRules::lapsed(const coordinator::ExpertView& expert) {
   const bool was_silent = std::max(holder.silence, now - holder.heard) >= silence;
   if (!was_silent && holder.incarnation == expert.lease->incarnation) {
     if (!holder.connection.empty()) {
+      const Duration stall = std::min(config_.stall, config_.stall_over_budget);
+      if (now - committed_[expert.id] >= less(stall, kDrift)) return;
       return world_.violated("L4", text(expert.id, ": ", id, " loses its lease, and was heard ",
                                         human_duration(now - holder.heard), " before"));
     }

@@ -10,7 +10,8 @@
 //   because the coordinator stood still, and only few end at once. A message
 //   counts when it reached the process. Messages that queue up while the
 //   process stands still end a silence, too. They do not undo an earlier
-//   silence that was longer than the lease.
+//   silence that was longer than the lease. A connected node keeps its lease
+//   unless it has committed nothing for Config::stall.
 // - L1: a heartbeat that is not newer than the last answered one gets no
 //   answer.
 // - cordon: a cordoned or draining node is given nothing. A cordon ends when
@@ -76,6 +77,7 @@ class LeaseRules final : public Watcher {
   std::set<std::string> cordoned_;
   std::set<std::string> draining_;
   std::map<ExpertId, coordinator::ExpertView> views_;
+  std::map<ExpertId, Duration> committed_;       // or granted, when last
   std::set<std::pair<ExpertId, Epoch>> silent_;  // lapsed by silence
   std::set<std::pair<ExpertId, Epoch>> over_;    // and given to another since
   std::deque<std::pair<Duration, std::string>> early_ends_;
