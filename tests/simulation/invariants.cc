@@ -57,7 +57,9 @@ void Invariants::coordinator_stepped(const CoordinatorStep& step) {
     hear(*received, step.experts);
   }
   granted_.clear();
-  for (const coordinator::ExpertView& view : step.experts) look_at(view);
+  const bool is_tick =
+      step.event != nullptr && std::holds_alternative<coordinator::Tick>(*step.event);
+  for (const coordinator::ExpertView& view : step.experts) look_at(view, is_tick);
   if (!granted_.empty()) check_order(step.experts);
 }
 
@@ -237,7 +239,7 @@ void Invariants::check_word(const coordinator::Received& event,
           before->node, " holds");
 }
 
-void Invariants::look_at(const coordinator::ExpertView& now) {
+void Invariants::look_at(const coordinator::ExpertView& now, bool is_tick) {
   Expert& expert = experts_[now.id];
   const coordinator::ExpertView& before = expert.view;
   if (expert.seen) {
@@ -245,6 +247,9 @@ void Invariants::look_at(const coordinator::ExpertView& now) {
             " to ", now.epoch);
     const bool changed_hands = now.lease && before.lease && !same_lease(*now.lease, *before.lease);
     const bool granted = now.lease && !before.lease;
+    // It came no nearer to a commit, and is avoided.
+    if (is_tick && before.lease && !before.lease->lapsed && (!now.lease || changed_hands))
+      gave_up_.insert({now.id, before.lease->node});
     fail_if((changed_hands || granted) && now.epoch <= before.epoch, "S1", now.id,
             ": a new holder under epoch ", now.epoch, ", which was another's");
     if (now.lease && (changed_hands || granted || now.epoch != before.epoch))

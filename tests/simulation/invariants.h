@@ -77,7 +77,8 @@ class Invariants final : public Watcher {
   void revocation_acknowledged(const std::string& key, bool overtaken = false);
   std::uint64_t commits() const { return commits_; }
   Duration last_commit() const { return last_commit_; }
-  // This node has said so of this expert: it may be avoided for a while.
+  // This node has said so of this expert, or came no nearer to a commit: it may
+  // be avoided for a while.
   bool gave_up(const ExpertId& expert, const NodeId& node) const {
     return gave_up_.contains({expert, node});
   }
@@ -148,7 +149,7 @@ class Invariants final : public Watcher {
   }
   void hear(const coordinator::Received& event,
             const std::vector<coordinator::ExpertView>& experts);
-  void look_at(const coordinator::ExpertView& now);
+  void look_at(const coordinator::ExpertView& now, bool is_tick);
   void check_word(const coordinator::Received& event, const coordinator::ExpertView& now);
   void look_after_start(const coordinator::ExpertView& now);
   void applied(Expert& expert, const coordinator::ExpertView& now);
