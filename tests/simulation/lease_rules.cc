@@ -206,9 +206,9 @@ void LeaseRules::lapsed(const coordinator::ExpertView& expert) {
   const Node& holder = known->second;
   const bool was_silent = std::max(holder.silence, now - holder.heard) >= silence;
   if (!was_silent && holder.incarnation == expert.lease->incarnation) {
+    const Duration stall = std::min(config_.stall, config_.stall_over_budget);
+    if (now - committed_[expert.id] >= less(stall, kDrift)) return;
     if (!holder.connection.empty()) {
-      const Duration stall = std::min(config_.stall, config_.stall_over_budget);
-      if (now - committed_[expert.id] >= less(stall, kDrift)) return;
       return world_.violated("L4", text(expert.id, ": ", id, " loses its lease, and was heard ",
                                         human_duration(now - holder.heard), " before"));
     }
