@@ -23,7 +23,7 @@ namespace {
 
 // Names a copy that is complete; a folder without it is none.
 constexpr char kCopyMark[] = "backup-complete";
-constexpr int kAttempts = 5;
+constexpr int kAttempts = 20;
 
 Result<void> make_folder(const fs::path& path) {
   std::error_code error;
