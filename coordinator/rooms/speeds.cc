@@ -11,10 +11,11 @@
 namespace skerry::coordinator {
 namespace {
 
-constexpr double kPasses = 3;           // forward, and twice as much backward
-constexpr double kShareOfPeak = 0.35;   // of what a maker publishes, an engine reaches so much
-constexpr double kNewest = 0.25;        // the weight of the last measurement
-constexpr double kWorthWriting = 0.01;  // a change by less is not made durable
+constexpr double kPasses = 3;              // forward, and twice as much backward
+constexpr double kShareOfPeak = 0.35;      // of what a maker publishes, an engine reaches so much
+constexpr double kNewest = 0.25;           // the weight of the last measurement
+constexpr double kWorthWriting = 0.01;     // a change by less is not made durable
+constexpr std::uint32_t kCardsLooked = 8;  // of a lease whose speed tells of one card
 // Of a device without any word on it, in a fleet without any. A CPU has no
 // published number: one of some cores computes about this much.
 constexpr double kCpu = 1e11;
@@ -127,6 +128,12 @@ std::optional<Speed> Speeds::of_device(const Job& job, const std::string& device
   const std::string first = device + '/';
   if (const auto same = speeds_.find(first + job.kind); same != speeds_.end())
     return Speed{same->second.record->operations_per_second(), SpeedFrom::kDevice};
+  // Where all its leases hold several cards, one does its share of them.
+  for (std::uint32_t cards = 2; cards <= kCardsLooked; ++cards) {
+    const auto many = speeds_.find(several(cards, device) + '/' + job.kind);
+    if (many == speeds_.end()) continue;
+    return Speed{many->second.record->operations_per_second() / cards, SpeedFrom::kDevice};
+  }
   const auto other = speeds_.lower_bound(first);
   if (other != speeds_.end() && other->first.starts_with(first))
     return Speed{other->second.record->operations_per_second(), SpeedFrom::kOtherKind};

@@ -113,6 +113,20 @@ TEST_F(Width, ALeaseWidensAtACommitAndKeepsItsEpoch) {
   EXPECT_EQ(harness.run("a").experts(0).step(), 20U) << "its commits are accepted as before";
 }
 
+// Else a table's word would count, and a turn's work be taken for more than all
+// that is left.
+TEST_F(Width, OneCardsSpeedFollowsFromThatOfSeveral) {
+  Who ada = harness.join("ada", 2);
+  create_run(2);
+  train(ada);
+  train(ada);
+  const auto reply = harness.admin_ask(
+      [](pb::AdminRequest& request) { request.mutable_run_why()->set_name("a"); });
+  std::string why;
+  for (const std::string& reason : reply.why().reasons()) why += reason + "\n";
+  EXPECT_THAT(why, HasSubstr("measured on this device, of one card"));
+}
+
 TEST_F(Width, AWaitingExpertGetsASlotBackAtOnce) {
   Who ada = harness.join("ada", 2);
   create_run(0);
