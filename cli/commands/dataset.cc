@@ -186,9 +186,7 @@ Result<int> show_dataset(Command& command, const std::string& name) {
 
 Result<int> delete_dataset(Command& command, const std::string& name) {
   TRY(command.confirm(text("Delete the dataset ", name, " from the coordinator?")));
-  TRY(command.ask(named(&pb::AdminRequest::mutable_dataset_delete, name)));
-  command.did("dataset", name, "deleted");
-  return kExitOk;
+  return command.carry_out("dataset", &pb::AdminRequest::mutable_dataset_delete, name, "deleted");
 }
 
 void add_named(CLI::App& group, Command& command, const std::string& verb,

@@ -18,8 +18,6 @@ constexpr std::chrono::milliseconds kDrainEvery{500};
 constexpr std::chrono::milliseconds kLogsEvery{200};
 constexpr std::chrono::seconds kLogsWithin{20};
 
-using Part = pb::Named* (pb::AdminRequest::*)();
-
 const pb::SlotStatus* status_of(const pb::NodeInfo& node, std::uint32_t slot) {
   const auto found =
       std::find_if(node.status().begin(), node.status().end(),
@@ -214,13 +212,6 @@ Result<int> show_node(Command& command, const std::string& name) {
   return kExitOk;
 }
 
-Result<int> tell_node(Command& command, Part part, const std::string& name,
-                      const std::string& done) {
-  TRY(command.ask(named(part, name)));
-  command.did("node", name, done);
-  return kExitOk;
-}
-
 Result<int> drain_node(Command& command, const std::string& name) {
   command.around.set_parting_words(text("the drain of ", name, " goes on: `skerry node show ", name,
                                         "` shows it, `skerry node uncordon ", name,
@@ -309,33 +300,33 @@ void add_node_commands(CLI::App& root, Command& command) {
             [&command](const std::string& name) { return show_node(command, name); });
   add_named(*group, command, "cordon", "Gives it no new work; what it has goes on",
             "skerry node cordon gpu-1", [&command](const std::string& name) {
-              return tell_node(command, &pb::AdminRequest::mutable_node_cordon, name,
-                               "cordoned, gets no new work");
+              return command.carry_out("node", &pb::AdminRequest::mutable_node_cordon, name,
+                                       "cordoned, gets no new work");
             });
   add_named(*group, command, "uncordon", "Lets it have work again, after cordon or drain",
             "skerry node uncordon gpu-1", [&command](const std::string& name) {
-              return tell_node(command, &pb::AdminRequest::mutable_node_uncordon, name,
-                               "may have work again");
+              return command.carry_out("node", &pb::AdminRequest::mutable_node_uncordon, name,
+                                       "may have work again");
             });
   add_named(*group, command, "drain",
             "Has it commit and give its work back; waits until it has (an interrupt does not "
             "cancel the drain)",
             "skerry node drain gpu-1",
             [&command](const std::string& name) { return drain_node(command, name); });
-  add_named(*group, command, "evict",
-            "Takes its work away at once; steps since its last commit are lost",
-            "skerry node evict gpu-1 --yes", [&command](const std::string& name) -> Result<int> {
-              TRY(command.confirm(
-                  text("Take the work of ", name, " away, with the steps since its last commit?")));
-              return tell_node(command, &pb::AdminRequest::mutable_node_evict, name, "evicted");
-            });
-  add_named(*group, command, "revoke",
-            "Takes it off the roster for good; its key is refused from now on",
-            "skerry node revoke gpu-1 --yes", [&command](const std::string& name) -> Result<int> {
-              TRY(command.confirm(text("Refuse the key of ", name,
-                                       " from now on? It can only join again as new.")));
-              return tell_node(command, &pb::AdminRequest::mutable_node_revoke, name, "revoked");
-            });
+  add_named(
+      *group, command, "evict", "Takes its work away at once; steps since its last commit are lost",
+      "skerry node evict gpu-1 --yes", [&command](const std::string& name) -> Result<int> {
+        TRY(command.confirm(
+            text("Take the work of ", name, " away, with the steps since its last commit?")));
+        return command.carry_out("node", &pb::AdminRequest::mutable_node_evict, name, "evicted");
+      });
+  add_named(
+      *group, command, "revoke", "Takes it off the roster for good; its key is refused from now on",
+      "skerry node revoke gpu-1 --yes", [&command](const std::string& name) -> Result<int> {
+        TRY(command.confirm(
+            text("Refuse the key of ", name, " from now on? It can only join again as new.")));
+        return command.carry_out("node", &pb::AdminRequest::mutable_node_revoke, name, "revoked");
+      });
   add_named(*group, command, "logs", "Prints the last lines of its log", "skerry node logs gpu-1",
             [&command](const std::string& name) { return show_logs(command, name); });
 }

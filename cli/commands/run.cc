@@ -17,8 +17,6 @@
 namespace skerry::cli {
 namespace {
 
-using Part = pb::Named* (pb::AdminRequest::*)();
-
 struct CreateOptions {
   std::string file;
   bool dry_run = false;
@@ -142,13 +140,6 @@ Result<int> watch_run(Command& command, const std::string& name) {
   });
 }
 
-Result<int> tell_run(Command& command, Part part, const std::string& name,
-                     const std::string& done) {
-  TRY(command.ask(named(part, name)));
-  command.did("run", name, done);
-  return kExitOk;
-}
-
 Result<int> extend_run(Command& command, const std::string& name, std::uint64_t steps) {
   pb::AdminRequest request;
   request.mutable_run_extend()->set_run(name);
@@ -233,6 +224,13 @@ Result<int> adopt_run(Command& command, const std::string& name, bool partial,
       command.around.wait(std::chrono::seconds(1));
       continue;
     }
+    const std::string& state = adopted.run().state();
+    if (adopted.done() && (state == "paused" || state == "stopped" || state == "failed")) {
+      return fail(ErrorCode::kConflict, text(name,
+                                             " is no orphan: the coordinator knows it, and "
+                                             "it is ",
+                                             state));
+    }
     for (const std::string& part : adopted.missing()) command.tell("missing: " + printable(part));
     if (command.json()) {
       Json out = adopted.done() ? run_show_json(adopted.run()) : Json{{"name", name}};
@@ -247,13 +245,6 @@ Result<int> adopt_run(Command& command, const std::string& name, bool partial,
           " was not adopted: start the nodes that hold what is missing and ask again, or take the "
           "rest with --partial"));
       return kExitUnhealthy;
-    }
-    const std::string& state = adopted.run().state();
-    if (state == "paused" || state == "stopped" || state == "failed") {
-      return fail(ErrorCode::kConflict, text(name,
-                                             " is no orphan: the coordinator knows it, and "
-                                             "it is ",
-                                             state));
     }
     command.tell(text(name, ": adopted from records, and ",
                       state == "done" ? "done;" : "trains on;", " `skerry run why ", name,
@@ -392,18 +383,19 @@ void add_run_commands(CLI::App& root, Command& command) {
   add_preview_command(*group, command);
   add_named(*group, command, "pause", "Has its experts commit and give their leases back",
             "skerry run pause fashion", [&command](const std::string& name) {
-              return tell_run(command, &pb::AdminRequest::mutable_run_pause, name,
-                              "pausing at the next commits");
+              return command.carry_out("run", &pb::AdminRequest::mutable_run_pause, name,
+                                       "pausing at the next commits");
             });
   add_named(*group, command, "resume", "Goes on after a pause", "skerry run resume fashion",
             [&command](const std::string& name) {
-              return tell_run(command, &pb::AdminRequest::mutable_run_resume, name, "resumed");
+              return command.carry_out("run", &pb::AdminRequest::mutable_run_resume, name,
+                                       "resumed");
             });
   add_named(
       *group, command, "stop", "Ends it for good; what was committed can still be fetched",
       "skerry run stop fashion --yes", [&command](const std::string& name) -> Result<int> {
         TRY(command.confirm(text("End ", name, " for good? It cannot be resumed, only fetched.")));
-        return tell_run(command, &pb::AdminRequest::mutable_run_stop, name, "stopped");
+        return command.carry_out("run", &pb::AdminRequest::mutable_run_stop, name, "stopped");
       });
   auto steps = std::make_shared<std::uint64_t>(0);
   CLI::App* extend = add_named(
@@ -446,7 +438,8 @@ void add_run_commands(CLI::App& root, Command& command) {
             "skerry run delete fashion --yes", [&command](const std::string& name) -> Result<int> {
               TRY(command.confirm(
                   text("Delete ", name, " with all its checkpoints? They cannot be had again.")));
-              return tell_run(command, &pb::AdminRequest::mutable_run_delete, name, "deleted");
+              return command.carry_out("run", &pb::AdminRequest::mutable_run_delete, name,
+                                       "deleted");
             });
   add_named(*group, command, "why", "Says why its experts are where they are",
             "skerry run why fashion",

@@ -137,9 +137,7 @@ void add_token_commands(CLI::App& root, Command& command) {
   revoke->callback([&command, id] {
     command.chosen = [&command, id]() -> Result<int> {
       TRY(command.confirm(text("Make the token ", *id, " useless?")));
-      TRY(command.ask(named(&pb::AdminRequest::mutable_token_revoke, *id)));
-      command.did("token", *id, "revoked");
-      return kExitOk;
+      return command.carry_out("token", &pb::AdminRequest::mutable_token_revoke, *id, "revoked");
     };
   });
 }

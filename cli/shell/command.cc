@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "base/text.h"
+#include "cli/shell/exit_code.h"
 #include "cli/shell/output.h"
 
 namespace skerry::cli {
@@ -26,6 +27,13 @@ void Command::tell(const std::string& words) { around.err() << words << std::end
 void Command::did(const std::string& kind, const std::string& name, const std::string& done) {
   tell(text(name, ": ", done));
   if (json()) print_object(out(), {{kind, name}, {"done", done}});
+}
+
+Result<int> Command::carry_out(const std::string& kind, pb::Named* (pb::AdminRequest::*part)(),
+                               const std::string& name, const std::string& done) {
+  TRY(ask(named(part, name)));
+  did(kind, name, done);
+  return kExitOk;
 }
 
 Result<void> Command::confirm(const std::string& question) {

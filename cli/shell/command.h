@@ -34,6 +34,11 @@ class Command {
   // object with `done` if JSON was asked for.
   void did(const std::string& kind, const std::string& name, const std::string& done);
 
+  // Asks for what takes only a name, such as mutable_run_pause, and says what
+  // was done.
+  Result<int> carry_out(const std::string& kind, pb::Named* (pb::AdminRequest::*part)(),
+                        const std::string& name, const std::string& done);
+
   // Asks for confirmation on a terminal, unless --yes was given. Scripts are
   // not asked.
   // ON FAILURE: kConflict if the answer is no, or if standard error is not a
