@@ -135,11 +135,10 @@ struct LeaseState {
   Step trains_from = 0;                  // the head's at that time
   Step trained = 0;                      // the furthest that its node said
   // Of stalls.cc: when it last came nearer to a commit; when it last committed
-  // or was granted. The rest is what its node had said by then.
+  // or was granted. The rest is what was known by then.
   Duration progressed{};
   Duration committed{};
   Step stepped_from = 0;  // the head's step
-  Step stepped = 0;
   std::uint64_t fetched = 0;
   bool spent = false;  // its run was past its budget
   std::map<NodeId, Avoided> avoid;

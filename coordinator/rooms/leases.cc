@@ -115,11 +115,18 @@ void Leases::release(Expert& expert, EventKind kind, const std::string& reason) 
 
 void Leases::release_all(Node& node, EventKind kind, const std::string& reason, bool raise) {
   for (const ExpertId& id : std::set(*node.leases)) {
-    Expert& expert = runs_.at(id);
-    if (raise) overtake(expert);
-    release(expert, kind, reason);
-    if (raise) raise_epoch(expert);
+    if (raise) {
+      take_away(runs_.at(id), kind, reason);
+    } else {
+      release(runs_.at(id), kind, reason);
+    }
   }
+}
+
+void Leases::take_away(Expert& expert, EventKind kind, const std::string& reason) {
+  overtake(expert);
+  release(expert, kind, reason);
+  raise_epoch(expert);
 }
 
 // Its lease ends, or its steps since the head are discarded.

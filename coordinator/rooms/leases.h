@@ -120,6 +120,8 @@ class Leases : Room {
   void too_small(Expert& expert, const Node& node);
   void lapse_all(const Node& node, const std::string& reason);
   void overtake(Expert& expert);
+  // Ends a lease that its node still counts on: its work is fenced.
+  void take_away(Expert& expert, EventKind kind, const std::string& reason);
   void lose_uncommitted(Expert& expert);
   void avoid(Expert& expert, const Node& node);
   void raise_attempt(Run& run, Expert& expert, const std::string& reason);
@@ -127,7 +129,7 @@ class Leases : Room {
   void end_early();
   std::size_t early_ends_left();
   void end_stalled();  // stalls.cc
-  void hear_progress(Expert& expert, const pb::SlotStatus& status);
+  void hear_progress(Expert& expert, Step step, std::uint64_t fetched);
   bool is_due(const Expert& expert, Step step) const;
   void grant(Expert& expert, const Grant& granted);
   void resize(Expert& expert, const Resize& resized);

@@ -302,7 +302,7 @@ void Leases::grant(Expert& expert, const Grant& granted) {
   its.grant_batch = context.batch + 1;
   its.granted = its.progressed = its.committed = now.boot;
   its.stepped_from = expert.step();
-  its.stepped = its.fetched = 0;
+  its.fetched = 0;
   its.granted_here = true;
   its.granted_warm = warm_before;
   its.granted_kept = its.reserved == granted.slot;
@@ -355,10 +355,10 @@ void Leases::hear(const Node& node, const pb::SlotStatus& status) {
   Expert* expert = runs_.find_expert(RunId(status.run()), status.expert());
   if (expert == nullptr || !expert->is_held_by(node, Epoch(status.epoch()))) return;
   LeaseState& its = state(*expert);
-  hear_progress(*expert, status);
   const bool trains = status.phase() == pb::SLOT_TRAINING;
   const Run& run = runs_.of(*expert);
   const Step step = std::min<Step>(status.step(), run.record->steps_target());
+  hear_progress(*expert, step, status.fetched_bytes());
   // It trains steps again that an engine had trained when it ended.
   if (trains && step < its.trained) {
     spending_.lose(run, its.trained - std::max(step, std::min(its.trained, expert->step())));

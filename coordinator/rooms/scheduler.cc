@@ -267,8 +267,17 @@ class Planner {
     return speed(e, s) * gain_over_one(e, s, cards);
   }
 
-  void take_beside(std::size_t e, std::size_t s, std::size_t cards, bool borrowed) {
-    for (const std::size_t beside : free_beside(e, s, borrowed)) {
+  // The most cards, `most` or fewer, that share its batch and that its run pays
+  // for; at least one.
+  std::size_t affordable(std::size_t e, std::size_t s, std::size_t most) const {
+    std::size_t cards = shared_by(e, most);
+    while (cards > 1 && !can_pay(e, s, kNone, cards)) cards = shared_by(e, cards - 1);
+    return cards;
+  }
+
+  // Takes of these, the first ones first, until it holds so many cards.
+  void take_more(std::size_t e, const std::vector<std::size_t>& free, std::size_t cards) {
+    for (const std::size_t beside : free) {
       if (more_[e].size() + 1 >= cards) break;
       more_[e].push_back(beside);
       slots_[beside].holder = e;
@@ -413,11 +422,8 @@ class Planner {
     slots_[s].reserver = kNone;
     moves_to_[e] = kNone;
     if (experts_[e].cards > 1) {
-      std::size_t cards =
-          std::min(looks_for(e, s), 1 + free_beside(e, s, /*borrowed=*/true).size());
-      for (cards = shared_by(e, cards); cards > 1 && !can_pay(e, s, kNone, cards);)
-        cards = shared_by(e, cards - 1);
-      take_beside(e, s, cards, /*borrowed=*/true);
+      const std::vector<std::size_t> free = free_beside(e, s, /*borrowed=*/true);
+      take_more(e, free, affordable(e, s, std::min(looks_for(e, s), 1 + free.size())));
     }
     charge(e, price(s) * static_cast<double>(1 + more_[e].size()));
     reasons_[e] = text("goes to ", slots_[s].name(), on_cards(e), " at step ", experts_[e].step,
@@ -708,14 +714,10 @@ class Planner {
       const bool tries = its <= 0 ? cards == 1 || gained >= kWorthACard : its >= kWorthACard;
       wider = tries && experts_[e].batch % (2 * cards) == 0 && free.size() >= cards ? 2 * cards : 0;
     }
-    for (wider = shared_by(e, wider); wider > cards && !can_pay(e, s, kNone, wider);)
-      wider = shared_by(e, wider - 1);
+    wider = affordable(e, s, wider);
     if (wider <= cards) return reason;
     if (is_measured(e) && wider != 2 * cards) return reason;
-    for (std::size_t i = 0; more_[e].size() + 1 < wider; ++i) {
-      more_[e].push_back(free[i]);
-      slots_[free[i]].holder = e;
-    }
+    take_more(e, free, wider);
     charge(e, price_held(e));
     return is_measured(e) ? "no expert waits for what is free on its node"
                           : "they are free on its node";

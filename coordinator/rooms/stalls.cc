@@ -25,12 +25,11 @@ bool Leases::is_due(const Expert& expert, Step step) const {
   return since <= kRoundsAhead * spec.round_seconds();
 }
 
-void Leases::hear_progress(Expert& expert, const pb::SlotStatus& status) {
+void Leases::hear_progress(Expert& expert, Step step, std::uint64_t fetched) {
   LeaseState& its = state(expert);
-  const bool fetches = status.fetched_bytes() > its.fetched;
-  const bool trains = status.step() > its.stepped && is_due(expert, status.step());
-  its.fetched = status.fetched_bytes();
-  its.stepped = status.step();
+  const bool fetches = fetched > its.fetched;
+  const bool trains = step > its.trained && is_due(expert, step);
+  its.fetched = fetched;
   // Past its budget, only what ends the lease counts.
   if ((fetches || trains) && !runs_.of(expert).record->over_budget()) its.progressed = now.boot;
 }
@@ -59,11 +58,9 @@ void Leases::end_stalled() {
       if (now.boot - std::max(its.progressed, trusted_from_) < limit) continue;
       const Node& node = roster_.at(expert.holder());
       avoid(expert, node);
-      overtake(expert);
-      release(expert, EventKind::kLeaseLost,
-              text(node.record->name(), " has neither committed nor sent anything for ",
-                   human_duration(limit), ": look at its log, its disk and its network"));
-      raise_epoch(expert);
+      take_away(expert, EventKind::kLeaseLost,
+                text(node.record->name(), " has neither committed nor sent anything for ",
+                     human_duration(limit), ": look at its log, its disk and its network"));
     }
   }
 }
