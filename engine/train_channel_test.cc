@@ -109,6 +109,14 @@ class TrainChannel : public ::testing::Test {
   }
 
   // The next event that tells no progress; phases of the start are kept apart.
+  void expect_card_63_gone(const pb::EngineRequest& request) {
+    send(request);
+    const auto event = next();
+    ASSERT_TRUE(event.has_failed()) << event.ShortDebugString();
+    EXPECT_EQ(event.failed().failure(), pb::EngineEvent::FAILURE_CARD);
+    EXPECT_NE(event.failed().reason().find("expected CUDA device 63, found "), std::string::npos);
+  }
+
   pb::EngineEvent next() {
     while (events_.empty()) {
       const auto readable = daemon_->wait_readable(kHang);
@@ -324,11 +332,7 @@ TEST_F(TrainChannel, ACardThatIsGoneIsACardFault) {
   launch();
   auto request = start(10, 5);
   request.mutable_start()->set_device(63);
-  send(request);
-  const auto event = next();
-  ASSERT_TRUE(event.has_failed()) << event.ShortDebugString();
-  EXPECT_EQ(event.failed().failure(), pb::EngineEvent::FAILURE_CARD);
-  EXPECT_NE(event.failed().reason().find("expected CUDA device 63, found "), std::string::npos);
+  expect_card_63_gone(request);
 }
 
 // Where CUDA shows a part of what it is to train on.
@@ -337,11 +341,7 @@ TEST_F(TrainChannel, OneOfSeveralCardsThatIsGoneIsACardFaultToo) {
   auto request = start(10, 5);
   request.mutable_start()->set_device(0);
   request.mutable_start()->set_cards(64);
-  send(request);
-  const auto event = next();
-  ASSERT_TRUE(event.has_failed()) << event.ShortDebugString();
-  EXPECT_EQ(event.failed().failure(), pb::EngineEvent::FAILURE_CARD);
-  EXPECT_NE(event.failed().reason().find("expected CUDA device 63, found "), std::string::npos);
+  expect_card_63_gone(request);
 }
 
 // As threads of the CPU: the bits are those of one in parts.

@@ -37,17 +37,8 @@ class Cards : public ::testing::Test {
   // A round of ten steps that takes so long by the coordinator's clock; the
   // node says that it took `said` seconds.
   void train(Who& who, int seconds, double said, Who* idle = nullptr) {
-    pb::ControlRequest beat;
-    auto& heartbeat = *beat.mutable_heartbeat();
-    heartbeat.set_incarnation(who.incarnation);
-    heartbeat.set_sequence(++who.sequence);
     const pb::SlotAssignment slot = harness.assignment(who).slots(0);
-    auto& status = *heartbeat.add_slots();
-    status.set_run(slot.run());
-    status.set_expert(slot.expert());
-    status.set_epoch(slot.epoch());
-    status.set_phase(pb::SLOT_TRAINING);
-    harness.ask(who, beat);
+    harness.heartbeat(who, testing::heartbeat_of(slot, pb::SLOT_TRAINING));
     harness.run_for(std::chrono::seconds(seconds), [&] {
       harness.heartbeat(who);
       if (idle != nullptr) harness.heartbeat(*idle);

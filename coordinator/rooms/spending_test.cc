@@ -67,14 +67,15 @@ class Money : public ::testing::Test {
         harness.core().experts(), [](const ExpertView& each) { return each.lease.has_value(); }));
   }
   void say(Who& who, pb::SlotPhase phase, Step step, const pb::SlotAssignment& slot) {
-    pb::Heartbeat beat;
-    pb::SlotStatus& status = *beat.add_slots();
-    status.set_run(slot.run());
-    status.set_expert(slot.expert());
-    status.set_epoch(slot.epoch());
-    status.set_phase(phase);
-    status.set_step(step);
+    pb::Heartbeat beat = testing::heartbeat_of(slot, phase);
+    beat.mutable_slots(0)->set_step(step);
     harness.heartbeat(who, std::move(beat));
+  }
+  // The node asks whether it may.
+  bool may_stop(Who& who) {
+    pb::Heartbeat beat;
+    beat.set_idle(true);
+    return harness.heartbeat(who, std::move(beat)).may_stop();
   }
 
   Harness harness;
@@ -356,20 +357,15 @@ TEST_F(Money, ARunThatIsDeletedTakesItsSumsAlong) {
 
 TEST_F(Money, AnIdleNodeMayStopIfNoRunWaits) {
   Who node = harness.join_priced("n", 1);
-  const auto ask = [&](Who& who) {
-    pb::Heartbeat beat;
-    beat.set_idle(true);
-    return harness.heartbeat(who, std::move(beat)).may_stop();
-  };
   EXPECT_FALSE(harness.heartbeat(node).may_stop());
-  EXPECT_TRUE(ask(node));
+  EXPECT_TRUE(may_stop(node));
   harness.create_run("a", 1, 100);
   EXPECT_FALSE(expert(harness).lease);  // it is given nothing from here on
   Who other = harness.join_priced("o", 1);
   EXPECT_TRUE(held_by(harness, other));
-  EXPECT_FALSE(ask(other));  // it holds a lease
-  harness.heartbeat(node);   // it changed its mind
-  EXPECT_TRUE(ask(node));    // the run waits for nothing
+  EXPECT_FALSE(may_stop(other));  // it holds a lease
+  harness.heartbeat(node);        // it changed its mind
+  EXPECT_TRUE(may_stop(node));    // the run waits for nothing
 }
 
 // A run that it is too dear for waits for others.
@@ -380,19 +376,14 @@ TEST_F(Money, AnIdleNodeMayStopIfWhatWaitsDoesNotFitIt) {
   made.set_max_node_price(1);
   harness.create_run(made);
   EXPECT_FALSE(expert(harness).lease);
-  const auto ask = [&](Who& who) {
-    pb::Heartbeat beat;
-    beat.set_idle(true);
-    return harness.heartbeat(who, std::move(beat)).may_stop();
-  };
-  EXPECT_TRUE(ask(dear));
+  EXPECT_TRUE(may_stop(dear));
   harness.heartbeat(dear);
   harness.admin_ask([](pb::AdminRequest& request) {
     request.mutable_run_budget()->set_run("a");
     request.mutable_run_budget()->set_max_node_price(20);
   });
   EXPECT_TRUE(held_by(harness, dear));
-  EXPECT_FALSE(ask(dear));
+  EXPECT_FALSE(may_stop(dear));
 }
 
 // `run list` must not tell of what is over.
@@ -420,14 +411,9 @@ TEST_F(Money, NoCopyIsLeftWithItsLastNode) {
   harness.store(testing::object_of(commit));
   harness.replicate(copy);
   EXPECT_EQ(expert(harness).head_step, 10U);
-  const auto ask = [&] {
-    pb::Heartbeat beat;
-    beat.set_idle(true);
-    return harness.heartbeat(copy, std::move(beat)).may_stop();
-  };
-  EXPECT_FALSE(ask());
+  EXPECT_FALSE(may_stop(copy));
   Who second = harness.join_priced("s", 1);
-  EXPECT_FALSE(ask());
+  EXPECT_FALSE(may_stop(copy));
 }
 
 }  // namespace

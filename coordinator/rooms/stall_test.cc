@@ -42,13 +42,8 @@ class Stall : public ::testing::Test {
   // Each second it says what its slot does.
   void pass(Duration time, std::function<void(pb::SlotStatus&)> each_second = {}) {
     harness.run_for(time, [&] {
-      pb::Heartbeat beat;
-      pb::SlotStatus& status = *beat.add_slots();
-      status.set_run(slot.run());
-      status.set_expert(slot.expert());
-      status.set_epoch(slot.epoch());
-      status.set_phase(pb::SLOT_TRAINING);
-      if (each_second) each_second(status);
+      pb::Heartbeat beat = testing::heartbeat_of(slot, pb::SLOT_TRAINING);
+      if (each_second) each_second(*beat.mutable_slots(0));
       harness.heartbeat(node, std::move(beat));
       if (!spare.connection.empty()) harness.heartbeat(spare);
     });
@@ -58,13 +53,18 @@ class Stall : public ::testing::Test {
   Harness harness;
   Who node, spare;
   pb::SlotAssignment slot;
-  Step step = 0;
+  // Each second it trains a step.
+  const std::function<void(pb::SlotStatus&)> trains = [this](pb::SlotStatus& status) {
+    status.set_step(++step_);
+  };
+
+ private:
+  Step step_ = 0;
 };
 
 TEST_F(Stall, ANodeThatTrainsAndNeverCommitsLosesItsLease) {
   start();
   spare = harness.join_priced("spare", 1);
-  const auto trains = [&](pb::SlotStatus& status) { status.set_step(++step); };
   pass(minutes(10), trains);
   EXPECT_TRUE(holds());
   pass(seconds(30), trains);
@@ -94,7 +94,6 @@ TEST_F(Stall, WhatFetchesOnKeepsIt) {
 
 TEST_F(Stall, ARoundMayTakeLong) {
   start(3600);
-  const auto trains = [&](pb::SlotStatus& status) { status.set_step(++step); };
   pass(minutes(119), trains);
   EXPECT_TRUE(holds());
   pass(minutes(12), trains);
@@ -133,7 +132,6 @@ TEST_F(Stall, PastTheBudgetItIsTwoMinutes) {
     request.mutable_run_budget()->set_run("a");
     request.mutable_run_budget()->set_dollars(0.01);
   });
-  const auto trains = [&](pb::SlotStatus& status) { status.set_step(++step); };
   pass(seconds(36), trains);  // 0.01 dollars
   pass(seconds(115), trains);
   EXPECT_TRUE(holds());

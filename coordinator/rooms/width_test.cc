@@ -33,13 +33,7 @@ class Width : public ::testing::Test {
   // clock, trained on all cards of the lease.
   void train(Who& who, int seconds = 10) {
     const pb::SlotAssignment slot = harness.assignment(who).slots(0);
-    pb::Heartbeat beat;
-    pb::SlotStatus& status = *beat.add_slots();
-    status.set_slot(slot.slot());
-    status.set_run(slot.run());
-    status.set_expert(slot.expert());
-    status.set_epoch(slot.epoch());
-    status.set_phase(pb::SLOT_TRAINING);
+    const pb::Heartbeat beat = testing::heartbeat_of(slot, pb::SLOT_TRAINING);
     harness.heartbeat(who, beat);
     harness.run_for(std::chrono::seconds(seconds), [&] { harness.heartbeat(who, beat); });
     pb::Commit commit = testing::next_commit(slot);

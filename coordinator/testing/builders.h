@@ -84,6 +84,18 @@ inline pb::RunSpec run_spec(const std::string& name, std::uint64_t steps = 100) 
   return spec;
 }
 
+// A heartbeat that says what the lease's own slot does.
+inline pb::Heartbeat heartbeat_of(const pb::SlotAssignment& slot, pb::SlotPhase phase) {
+  pb::Heartbeat beat;
+  pb::SlotStatus& status = *beat.add_slots();
+  status.set_slot(slot.slot());
+  status.set_run(slot.run());
+  status.set_expert(slot.expert());
+  status.set_epoch(slot.epoch());
+  status.set_phase(phase);
+  return beat;
+}
+
 // The commit a node would send next for its slot: `steps` on from the head it
 // was assigned.
 inline pb::Commit next_commit(const pb::SlotAssignment& slot, std::uint64_t steps = 10,
