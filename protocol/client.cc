@@ -161,6 +161,9 @@ void Client::on_reply(const std::string& bytes) {
     if (!reply->has_hello()) return;
     greeted_ = true;
     hello_ = reply->hello();
+    // A coordinator whose disk just filled up refuses a change before its
+    // answer to Hello is durable.
+    if (std::exchange(pending_.came_first, false)) pending_.sent = false;
     wants_peers_ = false;
     if (!compatible(hello_.version())) {
       finish(fail(ErrorCode::kInvalid,

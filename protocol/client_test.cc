@@ -34,6 +34,8 @@ struct Coordinator {
   std::unique_ptr<ServerTransport> transport = network.make_server(identity);
   std::vector<pb::ControlRequest> requests;
   int lost_hellos = 0;  // so many it does not read
+  bool hold_greetings = false;
+  std::optional<Incoming> held;  // the Hello that waits for its answer
   std::vector<pb::EnrolRequest> enrolments;
   std::function<void(const Incoming&, const pb::ControlRequest&)> answer;
   std::function<void(const Incoming&, const pb::EnrolRequest&)> answer_enrol;
@@ -60,12 +62,19 @@ struct Coordinator {
     if (request->has_hello() && lost_hellos-- > 0) return;
     requests.push_back(*request);
     if (!request->has_hello()) return answer(*got, *request);
+    if (hold_greetings) {
+      held = *got;
+    } else {
+      greet(*got, request->id());
+    }
+  }
+  void greet(const Incoming& to, std::uint64_t id) {
     pb::ControlReply reply;
-    reply.set_id(request->id());
+    reply.set_id(id);
     *reply.mutable_hello()->mutable_version() = own_version();
     reply.mutable_hello()->set_heartbeat_ms(1000);
     reply.mutable_hello()->set_lease_ms(6000);
-    send(*got, reply);
+    send(to, reply);
   }
   void send(const Incoming& to, const pb::ControlReply& reply) {
     EXPECT_TRUE(transport->send(to.connection, reply.SerializeAsString()));
@@ -122,6 +131,24 @@ TEST_F(ClientWalk, AHelloThatIsLostIsSaidAgainWithItsRequest) {
       client.call(create_token(), std::chrono::seconds(30));  // else it is never said twice
   ASSERT_TRUE(reply) << reply.error().message;
   EXPECT_TRUE(reply->has_ack());
+}
+
+// A coordinator whose disk fills up refuses at once what its answer to Hello,
+// which waits for the disk, comes after.
+TEST_F(ClientWalk, ARefusalThatOvertakesTheAnswerToHelloIsAskedForAgain) {
+  coordinator.hold_greetings = true;
+  int refusals = 0;
+  coordinator.answer = [&](const Incoming& to, const pb::ControlRequest& request) {
+    if (refusals++ > 0) return coordinator.acknowledge(to, request);
+    pb::ControlReply reply;
+    reply.set_id(request.id());
+    reply.mutable_error()->set_code("exhausted");
+    coordinator.send(to, reply);
+    coordinator.greet(*coordinator.held, 0);
+  };
+  const auto reply = client.call(create_token(), std::chrono::seconds(20));
+  EXPECT_TRUE(reply) << reply.error().message;
+  EXPECT_EQ(refusals, 2);
 }
 
 TEST_F(ClientWalk, HelloOnceThenRequests) {

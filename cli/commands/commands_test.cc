@@ -183,6 +183,15 @@ TEST(Parsing, AnUnreachableCoordinatorIsFour) {
   EXPECT_EQ(around({"node", "list"}), kExitUnreachable);
 }
 
+TEST(Output, WarnsOnceIfTheCoordinatorsDiskIsFull) {
+  FakeSurroundings around;
+  around.coordinator.lacks_room = true;
+  around.coordinator.answer(Body::kRunList, run_reply("training"));
+  EXPECT_EQ(around({"run", "list"}), kExitOk);
+  EXPECT_THAT(around.printed(), HasSubstr("fashion"));
+  EXPECT_THAT(around.told(), HasSubstr("warning: the coordinator's disk is full"));
+}
+
 TEST(Confirmation, ATerminalIsAskedUnlessYesWasGiven) {
   FakeSurroundings around;
   around.terminal = true;
@@ -228,6 +237,13 @@ TEST(Token, CreateMakesAStringThatADaemonCanParse) {
             shown["token"].get<std::string>() + "\n");  // a script takes it as it is
   EXPECT_EQ(around.coordinator.asked[1].token_create().uses(), 1U);
   EXPECT_EQ(around.coordinator.asked[1].token_create().ttl_seconds(), 24U * 3600);
+}
+
+TEST(Token, ThatWouldLiveTooLongIsUsageAndAsksNobody) {
+  FakeSurroundings around;
+  EXPECT_EQ(around({"token", "create", "--ttl", "3651d"}), kExitUsage);
+  EXPECT_THAT(around.told(), HasSubstr("3650d or less"));
+  EXPECT_THAT(around.coordinator.asked, IsEmpty());
 }
 
 TEST(Token, ListSaysWhatIsLeftOfEach) {

@@ -8,10 +8,13 @@
 #include "cli/shell/command.h"
 #include "cli/shell/exit_code.h"
 #include "cli/shell/words.h"
+#include "protocol/limits.h"
 #include "protocol/token.h"
 
 namespace skerry::cli {
 namespace {
+
+constexpr std::chrono::seconds kLongestTtl(protocol::kTokenTtlSeconds);
 
 struct CreateOptions {
   std::string role = "node";
@@ -42,6 +45,9 @@ std::string join_command(const std::string& token, pb::Role role) {
 Result<int> create_token(Command& command, const CreateOptions& options) {
   ASSIGN_OR_RETURN(const pb::Role role, parse_role(options.role));
   ASSIGN_OR_RETURN(const std::chrono::seconds ttl, parse_duration(options.ttl));
+  if (ttl > kLongestTtl)
+    return fail(ErrorCode::kInvalid,
+                text("--ttl ", options.ttl, " is more than ten years: use 3650d or less"));
   pb::AdminRequest request;
   request.mutable_token_create()->set_role(role);
   request.mutable_token_create()->set_uses(options.uses);

@@ -3,6 +3,7 @@
 
 #include <istream>
 #include <ostream>
+#include <utility>
 
 #include "base/text.h"
 #include "cli/shell/exit_code.h"
@@ -19,7 +20,13 @@ Result<AdminClient*> Command::client() {
 
 Result<pb::AdminReply> Command::ask(const pb::AdminRequest& request) {
   ASSIGN_OR_RETURN(AdminClient * connected, client());
-  return connected->ask(request);
+  Result<pb::AdminReply> reply = connected->ask(request);
+  if (reply && connected->lacks_room() && !std::exchange(warned_, true)) {
+    tell(
+        "warning: the coordinator's disk is full. What this shows may be lost if it restarts: free "
+        "space there");
+  }
+  return reply;
 }
 
 void Command::tell(const std::string& words) { around.err() << words << std::endl; }

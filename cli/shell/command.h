@@ -53,6 +53,7 @@ class Command {
 
  private:
   std::unique_ptr<AdminClient> client_;
+  bool warned_ = false;  // that the coordinator's disk is full
 };
 
 // RETURNS: a request with one name in it, as in

@@ -29,6 +29,11 @@ void Context::reply_at_once(const ConnectionId& to, pb::ControlReply message) {
   reply(to, std::move(message));
 }
 
+void Context::send_at_once() {
+  for (std::size_t index = 0; index < effects.sends.size(); ++index)
+    sends_at_once_.push_back(index);
+}
+
 void Context::reply_error(const ConnectionId& to, std::uint64_t request, const Error& error) {
   pb::ControlReply message;
   message.set_id(request);

@@ -35,6 +35,7 @@ struct Context {
   Effects effects;
   std::uint64_t batch = 0;  // the last batch number used
   std::uint64_t persisted = 0;
+  bool lacks_room = false;      // the disk takes no batch that makes no room
   bool must_reschedule = true;  // the scheduler must run again
   // Nodes whose connection, price, slots or leases changed in this step.
   std::set<NodeId> remetered;
@@ -49,6 +50,9 @@ struct Context {
 
   void reply(const ConnectionId& to, pb::ControlReply message);
   void reply_at_once(const ConnectionId& to, pb::ControlReply message);
+  // Replies of this step so far wait for no batch. REQUIRES: they acknowledge
+  // nothing.
+  void send_at_once();
   void reply_error(const ConnectionId& to, std::uint64_t request, const Error& error);
   void acknowledge(const ConnectionId& to, std::uint64_t request);
   // Ends the step: numbers its batch and makes each reply wait for that batch.

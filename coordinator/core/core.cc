@@ -110,6 +110,7 @@ Effects Machine::step(const Event& event, Now at) {
                    copies.excuse(e.lag);
                  },
                  [&](const DiskFree& e) { objects.disk_measured(e.bytes); },
+                 [&](const RoomForBatches& e) { lacks_room = e.lacking; },
              },
              event);
   leases.reschedule();

@@ -5,8 +5,10 @@
 // step(event, now) returns Effects; perform.h carries them out in the order it
 // states. Batches become durable atomically, in the order of their numbers;
 // Persisted reports them. A reply leaves once the batch `after_batch` is
-// durable (S7). Only heartbeat replies wait for no batch: they contain only
-// durable state, and a slow disk must not expire leases.
+// durable (S7). Heartbeat replies wait for no batch: they contain only durable
+// state, and a slow disk must not expire leases. While the disk has no room,
+// replies to people's reads do not wait either: Hello's reply says that what
+// they read may be lost. Only changes that free room are accepted then.
 //
 // Client-visible protocol:
 //   - Hello is the first message on each connection. Anything else gets an
@@ -193,10 +195,15 @@ struct DiskFree {
   std::uint64_t bytes = 0;
 };
 
+// The disk has no room for the batches that wait, or has room again.
+struct RoomForBatches {
+  bool lacking = false;
+};
+
 using Event =
     std::variant<Received, EnrolReceived, TurnedAway, Closed, Persisted, ObjectStored, ObjectFailed,
                  ObjectDamaged, HeldElsewhere, ObjectChecked, ObjectProgress, RecordsReceived,
-                 RunRecords, FileRead, Tick, LoopLag, DiskFree>;
+                 RunRecords, FileRead, Tick, LoopLag, DiskFree, RoomForBatches>;
 
 // ---- Effects ----------------------------------------------------------------
 

@@ -52,6 +52,7 @@ struct Machine : Rooms {
 
   // admin.cc
   void admin(Node& person, const Received& event);
+  void reply_to(const Node& person, const Received& event, Result<pb::AdminReply> result);
 
   Duration next_forgetting{};
   Duration next_tick{};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -358,17 +359,19 @@ void Host::write_next() {
         fatal_ = written.error();
         return;
       }
-      if (!lacks_room_)
-        log_error("what was asked for waits for room", {{"why", written.error().message}});
-      lacks_room_ = true;
       next_write_ = surroundings_.clock.now().boot + kRoomRetry;
+      if (std::exchange(lacks_room_, true)) return;
+      log_error("what was asked for waits for room", {{"why", written.error().message}});
+      feed(RoomForBatches{.lacking = true});
     };
   });
 }
 
 void Host::wrote() {
-  if (lacks_room_) log_info("there is room on the disk again");
-  lacks_room_ = false;
+  if (std::exchange(lacks_room_, false)) {
+    log_info("there is room on the disk again");
+    feed(RoomForBatches{.lacking = false});
+  }
   const std::uint64_t batch = unwritten_.front().number;
   unwritten_.pop_front();
   if (!unwritten_.empty()) write_next();

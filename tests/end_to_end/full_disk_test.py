@@ -10,7 +10,6 @@ import errno
 import os
 import pathlib
 import subprocess
-import threading
 import unittest
 
 from case import EndToEnd
@@ -84,21 +83,28 @@ class FullDisk(EndToEnd):
         self.assertGreater(cluster.experts("run")[0]["step"], head)
 
         self.fill(disk, leave_megabytes=2)  # not even a state
-        made = []
-        person = threading.Thread(
-            target=lambda: made.append(cluster.json("token", "create", "--role", "viewer"))
-        )
-        person.start()
         cluster.wait(
             lambda: "waits for room" in cluster.coordinator.log_text(),
             "it to say so",
             cluster.coordinator,
         )
-        self.assertEqual(made, [], "nothing is acknowledged that is not on disk")
+        tokens = len(cluster.items("token", "list"))
+        refused = cluster.run("token", "create", "--role", "viewer", check=False)
+        self.assertEqual(refused.returncode, 1, refused.stderr)
+        self.assertIn("disk is full, and nothing was changed", refused.stderr)
+        seen = cluster.run("run", "list", check=False)
+        self.assertEqual(seen.returncode, 0, seen.stderr)
+        self.assertIn("warning: the coordinator's disk is full", seen.stderr)
         (disk / "filler").unlink()
-        person.join()
-        self.assertEqual(len(made), 1)
         since = self.committed(cluster)
+        made = cluster.wait(
+            lambda: cluster.try_json("token", "create", "--role", "viewer"),
+            "it to take changes again",
+            cluster.coordinator,
+        )
+        self.assertEqual(
+            len(cluster.items("token", "list")), tokens + 1, "what was refused was not done"
+        )
         self.goes_on(cluster, since)
         self.assertEqual(cluster.coordinator.pid, pid)
         self.assertEqual(cluster.events(kind="lease_lost"), [], "a full disk costs nobody a lease")
@@ -106,7 +112,7 @@ class FullDisk(EndToEnd):
         cluster.coordinator.kill()
         cluster.start_coordinator()
         tokens = [token["id"] for token in cluster.items("token", "list")]
-        self.assertIn(made[0]["id"], tokens)
+        self.assertIn(made["id"], tokens)
 
     def test_daemon(self):
         cluster = self.cluster_in_training(daemon_disk=96)
