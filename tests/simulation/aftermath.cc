@@ -175,8 +175,8 @@ bool Aftermath::is_kept_waiting(const std::vector<coordinator::ExpertView>& expe
           experts_.read(cluster_.coordinator().durable(), coordinator::expert_key(ahead.id));
       if (!record || record->lease().rounds() < cluster_.options().turn_rounds) return false;
       // Half a turn's steps would do, by a speed that may be taken for twice
-      // what it is; rounds differ in length.
-      Step round = 0;
+      // what it is. Rounds differ in length, and `keep` may keep one alone.
+      Step round = cluster_.invariants().longest_round(ahead.id);
       for (const stored::Checkpoint& each : record->checkpoints())
         round = std::max(round, each.step() - each.from_step());
       const Step turn = 2 * round * cluster_.options().turn_rounds;

@@ -36,6 +36,16 @@ const std::string& Invariants::node_of(const std::string& key) const {
 
 // ---- The coordinator's state, step by step ----
 
+Step Invariants::longest_round(const ExpertId& expert) const {
+  const auto found = experts_.find(expert);
+  if (found == experts_.end()) return 0;
+  const std::vector<Head>& history = found->second.history;
+  Step longest = 0;
+  for (std::size_t i = history.size(); i-- > 1 && history[i].node == history.back().node;)
+    longest = std::max(longest, history[i].step - std::min(history[i].step, history[i - 1].step));
+  return longest;
+}
+
 void Invariants::coordinator_stepped(const CoordinatorStep& step) {
   const std::string wrong = disk_.stepped(step.event, step.effects);
   fail_if(!wrong.empty(), "events", wrong);

@@ -83,6 +83,10 @@ class Invariants final : public Watcher {
     return gave_up_.contains({expert, node});
   }
 
+  // RETURNS: the steps of the longest round that the head's author committed
+  // since it took over. 0 if the head is the first commit.
+  Step longest_round(const ExpertId& expert) const;
+
   void coordinator_stepped(const CoordinatorStep& step) override;
   void coordinator_started(const coordinator::Core& core, const Durable& durable) override;
   void coordinator_stopped() override;
