@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/host/backup.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "coordinator/host/authority.h"
@@ -50,6 +52,7 @@ Result<std::set<Hash>> copy_objects(const storage::ObjectStore& from, storage::O
   for (const storage::ObjectInfo& info : from.list()) wanted.insert(info.name);
   std::set<Hash> lacking;
   for (const Hash& name : wanted) {
+    if (to.has(name)) continue;
     ASSIGN_OR_RETURN(const storage::NamedManifest object, from.known_manifest(name));
     ASSIGN_OR_RETURN(const bool is_whole, copy_chunks(from, to, object, is_last_attempt));
     if (is_whole) {
@@ -60,6 +63,12 @@ Result<std::set<Hash>> copy_objects(const storage::ObjectStore& from, storage::O
     } else {
       TRY(to.drop(name));
     }
+  }
+  // What an earlier attempt copied, and the coordinator dropped since.
+  std::vector<storage::ObjectInfo> there = to.list();
+  std::ranges::copy(to.partials(), std::back_inserter(there));
+  for (const storage::ObjectInfo& info : there) {
+    if (!wanted.contains(info.name)) TRY(to.drop(info.name));
   }
   return lacking;
 }

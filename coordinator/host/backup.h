@@ -3,8 +3,8 @@
 // of a coordinator that may run, or a restore of a backup.
 //
 // ON FAILURE: the target holds no state. A coordinator that runs may have
-// dropped or moved an object meanwhile: another attempt on a fresh target may
-// succeed.
+// dropped or moved an object meanwhile: call it again with the same target.
+// Each attempt copies only what the ones before did not, so it is shorter.
 // THREADS: any; blocks on the disk.
 #pragma once
 

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "coordinator/host/authority.h"
+#include "coordinator/host/backup.h"
 #include "coordinator/host/host.h"
 #include "protocol/secret_file.h"
 #include "storage/files.h"
@@ -84,10 +85,25 @@ std::vector<std::string> lines_on(const std::set<Hash>& lacking,
   return lines;
 }
 
+Result<CopiedData> attempt_copy(const fs::path& from, const DataFolder& target,
+                                const Authority& authority, const std::optional<Restore>& restore,
+                                bool is_last_attempt) {
+  // As it is now, also in use: an object that it names may have been stored a
+  // moment after the look at the store began. Then it is not whole.
+  const fs::path scratch = target.path / "reading";
+  std::error_code ignored;
+  fs::remove_all(scratch, ignored);
+  ASSIGN_OR_RETURN(const auto store,
+                   storage::view_rocksdb_store((from / "store").string(), scratch.string()));
+  ASSIGN_OR_RETURN(const auto objects,
+                   storage::ObjectStore::view(*store, (from / "objects").string(),
+                                              storage::Checkpoints::kInStore));
+  return copy_data({*store, *objects}, {*target.store, *target.objects}, authority,
+                   SystemClock().now(), restore, is_last_attempt);
+}
+
 Result<std::vector<std::string>> copy_into(const fs::path& from, const fs::path& to,
-                                           std::optional<Restore> restore, bool is_last_attempt) {
-  const fs::path scratch = to / "reading";
-  CopiedData copied;
+                                           const std::optional<Restore>& restore) {
   ASSIGN_OR_RETURN(const protocol::Identity identity,
                    protocol::Identity::load(DataFolder{from}.identity_file()));
   ASSIGN_OR_RETURN(const DataFolder target, open_data_folder(to));
@@ -95,20 +111,18 @@ Result<std::vector<std::string>> copy_into(const fs::path& from, const fs::path&
   std::error_code ignored;
   if (fs::exists(DataFolder{from}.admin_file(), ignored))
     TRY(copy_secret(DataFolder{from}.admin_file(), target.admin_file()));
-  {
-    // As it is now, also in use: an object that it names may have been stored a
-    // moment after the look at the store began. Then it is not whole.
-    ASSIGN_OR_RETURN(const auto store,
-                     storage::view_rocksdb_store((from / "store").string(), scratch.string()));
-    ASSIGN_OR_RETURN(const auto objects,
-                     storage::ObjectStore::view(*store, (from / "objects").string(),
-                                                storage::Checkpoints::kInStore));
-    ASSIGN_OR_RETURN(copied, copy_data({*store, *objects}, {*target.store, *target.objects},
-                                       IdentityAuthority(identity), SystemClock().now(), restore,
-                                       is_last_attempt));
+  // A coordinator that runs may drop or store something at the moment of the
+  // look. Nothing changes a backup.
+  const int attempts = restore ? 1 : kAttempts;
+  const IdentityAuthority authority(identity);
+  Result<CopiedData> copied = fail(ErrorCode::kInvalid, "no attempt");
+  for (int attempt = 1; attempt <= attempts; ++attempt) {
+    copied = attempt_copy(from, target, authority, restore, attempt == attempts);
+    if (copied || copied.error().code == ErrorCode::kExhausted) break;
   }
-  fs::remove_all(scratch, ignored);
-  return lines_on(copied.lacking, copied.named);
+  if (!copied) return copied.error();
+  fs::remove_all(to / "reading", ignored);
+  return lines_on(copied->lacking, copied->named);
 }
 
 }  // namespace
@@ -169,20 +183,14 @@ Result<std::vector<std::string>> copy_data_folder(const fs::path& from, const fs
     return fail(ErrorCode::kConflict,
                 text(to.string(), " exists and is not empty; name a folder that does not exist"));
   }
-  // A coordinator that runs may drop or store something at the moment of the
-  // look. Nothing changes a backup.
-  const int attempts = restore ? 1 : kAttempts;
-  for (int attempt = 1;; ++attempt) {
-    Result<std::vector<std::string>> copied = copy_into(from, to, restore, attempt == attempts);
-    if (copied && !restore) {
-      const Result<void> marked =
-          protocol::write_secret_file(to / kCopyMark, "a backup of a Skerry coordinator\n");
-      if (!marked) copied = marked.error();
-    }
-    if (copied) return copied;
-    fs::remove_all(to, error);
-    if (attempt == attempts || copied.error().code == ErrorCode::kExhausted) return copied;
+  Result<std::vector<std::string>> copied = copy_into(from, to, restore);
+  if (copied && !restore) {
+    const Result<void> marked =
+        protocol::write_secret_file(to / kCopyMark, "a backup of a Skerry coordinator\n");
+    if (!marked) copied = marked.error();
   }
+  if (!copied) fs::remove_all(to, error);
+  return copied;
 }
 
 Result<fs::path> begin_fresh_store(const fs::path& path, std::int64_t unix_ms) {

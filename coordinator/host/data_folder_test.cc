@@ -8,8 +8,11 @@
 #include <fstream>
 
 #include "base/temp_folder.h"
+#include "coordinator/host/authority.h"
+#include "coordinator/host/backup.h"
 #include "coordinator/host/host.h"
 #include "coordinator/testing/testing.h"
+#include "storage/rocksdb/rocksdb_store.h"
 #include "storage/testing/testing.h"
 
 namespace skerry::coordinator {
@@ -231,6 +234,39 @@ TEST_F(DataFolderCopy, LeavesOutADamagedObjectThatTheStateDoesNotName) {
   const DataFolder copy = value_of(open_data_folder(backup_));
   EXPECT_THAT(copy.objects->list(), SizeIs(4));
   EXPECT_THAT(copy.objects->partials(), IsEmpty());
+}
+
+// A coordinator that commits faster than everything can be copied is caught up
+// with.
+TEST_F(DataFolderCopy, AnotherAttemptCopiesOnlyWhatIsNew) {
+  NamedManifest passing;
+  {
+    const DataFolder folder = value_of(open_data_folder(from_));
+    passing = store_file(*folder.objects, "passing", 1000);
+  }
+  const DataFolder target = value_of(open_data_folder(backup_));
+  const auto attempt = [&] {
+    const auto store = value_of(storage::view_rocksdb_store((from_ / "store").string(),
+                                                            (folder_.path() / "reading").string()));
+    const auto objects = value_of(storage::ObjectStore::view(*store, (from_ / "objects").string(),
+                                                             storage::Checkpoints::kInStore));
+    return copy_data(
+        {*store, *objects}, {*target.store, *target.objects},
+        IdentityAuthority(value_of(protocol::Identity::load(DataFolder{from_}.identity_file()))),
+        SystemClock().now(), std::nullopt, false);
+  };
+  const std::filesystem::path hidden = folder_.path() / "hidden";
+  std::filesystem::rename(file_of(shard_), hidden);
+  EXPECT_FALSE(attempt()) << "the coordinator moved an object";
+  const std::size_t first = target.objects->list().size();
+  EXPECT_GT(first, 0U);
+  std::filesystem::rename(hidden, file_of(shard_));
+  value_of(value_of(open_data_folder(from_)).objects->drop(passing.name));
+
+  EXPECT_THAT(value_of(attempt()).lacking, IsEmpty());
+  EXPECT_THAT(target.objects->list(), SizeIs(4));
+  EXPECT_THAT(target.objects->partials(), IsEmpty());
+  EXPECT_FALSE(target.objects->has(passing.name));
 }
 
 }  // namespace
