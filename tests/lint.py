@@ -5,8 +5,9 @@
 A source counts as clean while nothing changes that clang-tidy reads of this
 project: the source, the headers it includes, the protocol files and the checks.
 
-usage: lint.py --build BUILD_FOLDER --cache FOLDER [FILE …]
+usage: lint.py --build BUILD_FOLDER --cache FOLDER [--since COMMIT] [FILE …]
 without FILE: every product source of BUILD_FOLDER's compile commands
+--since: of them, those that differ from COMMIT, or include what does
 """
 import argparse
 import concurrent.futures
@@ -45,10 +46,19 @@ def digest(paths):
     return whole
 
 
+def changed_since(commit):
+    command = ["git", "diff", "--name-only", commit]
+    ran = subprocess.run(command, capture_output=True, text=True)
+    if ran.returncode != 0:
+        sys.exit(f"./dev lint: --since {commit}: {ran.stderr.strip()}")
+    return set(ran.stdout.splitlines())
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True)
     parser.add_argument("--cache", required=True, type=pathlib.Path)
+    parser.add_argument("--since", metavar="COMMIT")
     parser.add_argument("files", nargs="*")
     asked = parser.parse_args()
 
@@ -66,6 +76,9 @@ def main():
     version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
     protocols = [str(each) for each in pathlib.Path().glob("[a-z]*/*.proto")]
     known, marks = {}, {}
+    if asked.since:
+        changed = changed_since(asked.since)
+        files = [each for each in files if changed & closure(each, known)]
     for each in files:
         whole = digest([*closure(each, known), *protocols, ".clang-tidy"])
         whole.update(version + commands[each].replace(os.getcwd(), ".").encode())
