@@ -15,6 +15,7 @@
 namespace skerry::engine {
 namespace {
 
+using diffusion::CaptionChoice;
 using diffusion::IngestOptions;
 using diffusion::IngestSummary;
 using diffusion::Progress;
@@ -23,6 +24,7 @@ using Json = nlohmann::ordered_json;
 struct Arguments {
   IngestOptions ingest;
   std::string features = "pca";
+  std::string captions = "auto";
   std::optional<double> latent_scale, latent_shift;
   std::string progress = "text";
 };
@@ -62,6 +64,8 @@ Json summary_json(const IngestSummary& s, const std::string& output) {
               {"fine_centroids", s.fine_centroids},
               {"ratio", s.ratio},
               {"balanced", s.within_caps},
+              {"captions", s.captions},
+              {"uncaptioned", s.uncaptioned},
               {"skipped", s.index.skipped}};
 }
 
@@ -89,11 +93,25 @@ void print_summary(const IngestSummary& s, const std::string& output) {
       sizes.c_str(), s.ratio, s.within_caps ? "" : ", outside the caps 0.92 to 1.08");
 }
 
+void print_captions(const IngestSummary& s) {
+  if (s.captions == 0) return;
+  std::string words =
+      text(s.captions, " captions, ", s.uncaptioned, " images without one; ");
+  words += s.index.text ? text("a sample's caption has ",
+                               human_bytes(static_cast<std::uint64_t>(s.caption_bytes)), ", ",
+                               s.index.text->longest, " tokens at most")
+                        : "the dataset holds none of them: that takes --caption-embeddings";
+  std::fprintf(stderr, "%s\n", words.c_str());
+}
+
 int run(Arguments& arguments) {
   if (arguments.latent_scale || arguments.latent_shift) {
     arguments.ingest.latents.scaling = diffusion::LatentScaling{
         .scale = arguments.latent_scale.value_or(1), .shift = arguments.latent_shift.value_or(0)};
   }
+  arguments.ingest.captions = arguments.captions == "off"     ? CaptionChoice::kOff
+                              : arguments.captions == "class" ? CaptionChoice::kClass
+                                                              : CaptionChoice::kAuto;
   if (arguments.features != "pca") arguments.ingest.features = arguments.features;
   const bool json = arguments.progress == "json";
   const auto summary = diffusion::ingest(arguments.ingest, json ? report_json : report_text);
@@ -101,6 +119,7 @@ int run(Arguments& arguments) {
     std::fprintf(stderr, "ingest: %s\n", summary.error().message.c_str());
     return exit_code_of(summary.error().code);
   }
+  print_captions(*summary);
   if (json) {
     print_skipped(*summary);
     std::printf("%s\n", safe_dump(summary_json(*summary, arguments.ingest.output)).c_str());
@@ -151,6 +170,17 @@ void register_ingest_command(CLI::App& app, int& exit_code) {
       "What is taken off before that, and added again: its shift_factor; default: 0");
   command->add_flag("--latents-scaled", options.latents.scaled,
                     "The latents are shifted and scaled so already: only note it");
+  command
+      ->add_option("--captions", arguments->captions,
+                   "Captions of images: auto (a .txt or .caption of the same stem, metadata.jsonl, "
+                   "or a WebDataset's txt or json), off, or class (the name of the class)")
+      ->check(CLI::IsMember({"auto", "off", "class"}))
+      ->capture_default_str();
+  command->add_option(
+      "--caption-embeddings", options.caption_embeddings,
+      "A .safetensors file with embeddings [N,L,D] and mask [N,L], a row for each image in the "
+      "order in which they are read, and null [n,D]. The dataset holds each distinct caption once. "
+      "No model reads them yet");
   command->add_option("--seed", options.seed, "Same images, seed and threads: same bytes");
   command->add_option("--threads", options.threads, "Threads of matrix products")
       ->check(CLI::Range(1, 256));

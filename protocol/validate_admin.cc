@@ -151,10 +151,10 @@ Result<void> validate(const pb::DatasetFile& file) {
   TRY(validate(file.object()));
   TRY(validate_name(file.object().name(), "file name"));
   for (const std::string_view role :
-       {"shard", "router", "partition", "fit", "test", "index", "weights"}) {
+       {"shard", "router", "partition", "fit", "test", "captions", "index", "weights"}) {
     if (file.role() == role) return {};
   }
-  return bad("file.role", "shard, router, partition, fit, test, index or weights",
+  return bad("file.role", "shard, router, partition, fit, test, captions, index or weights",
              file.role().substr(0, 32));
 }
 

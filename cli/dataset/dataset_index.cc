@@ -26,7 +26,8 @@ Result<DatasetFileEntry> parse_file(const Json& json, const DatasetIndex& index,
                         json.at("partition").get<std::int32_t>(),
                         json.at("samples").get<std::uint64_t>(),
                         json.at("bytes").get<std::uint64_t>()};
-  constexpr std::array<std::string_view, 5> kRoles{"shard", "router", "partition", "fit", "test"};
+  constexpr std::array<std::string_view, 6> kRoles{"shard", "router", "partition",
+                                                   "fit",   "test",   "captions"};
   const bool named = !file.name.empty() && file.name.find('/') == std::string::npos &&
                      file.name != "." && file.name != ".." && printable(file.name) == file.name;
   if (!named) return damaged(path, text("'", printable(file.name), "' is no file name"));

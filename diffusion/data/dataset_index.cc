@@ -60,6 +60,11 @@ std::string to_json(const DatasetIndex& index) {
             {"files", Json::array()}};
   if (index.latents)
     json["latents"] = {{"scale", index.latents->scale}, {"shift", index.latents->shift}};
+  if (index.text) {
+    json["text"] = {{"dim", index.text->dim},
+                    {"encoder", index.text->encoder},
+                    {"longest", index.text->longest}};
+  }
   for (const SkippedImage& image : index.skipped_examples) {
     json["skipped_examples"].push_back({{"path", image.path}, {"reason", image.reason}});
   }

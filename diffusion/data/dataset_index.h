@@ -15,10 +15,17 @@ namespace skerry::diffusion {
 
 struct DatasetFile {
   std::string name;
-  std::string role;             // shard, router, partition, fit, test
-  std::int32_t partition = -1;  // of shards and partitions
+  std::string role;             // shard, router, partition, fit, test, captions
+  std::int32_t partition = -1;  // of shards, their captions, and partitions
   std::uint64_t samples = 0;
   std::uint64_t bytes = 0;
+};
+
+// What the captions of a dataset are.
+struct DatasetText {
+  std::uint64_t dim = 0;      // of a token
+  std::string encoder;        // "imported": embeddings that the user computed
+  std::uint64_t longest = 0;  // tokens of a caption
 };
 
 struct DatasetIndex {
@@ -27,6 +34,7 @@ struct DatasetIndex {
   int channels = 0;
   int image_size = 0;
   std::optional<LatentScaling> latents;  // how they were scaled; none: pixels
+  std::optional<DatasetText> text;       // none: no captions
   std::vector<std::string> classes;
   std::vector<std::uint64_t> partition_samples;
   std::uint64_t skipped = 0;

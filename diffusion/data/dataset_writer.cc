@@ -16,6 +16,7 @@ std::string_view bytes_of_values(std::span<const T> values) {
 
 Result<void> write_samples(const std::string& path, const ImageSet& images,
                            std::span<const std::uint32_t> rows,
+                           const std::vector<std::int32_t>& captions,
                            const std::vector<std::int32_t>* partitions) {
   const PixelView& view = images.pixels;
   std::vector<std::uint8_t> pixels;
@@ -34,11 +35,29 @@ Result<void> write_samples(const std::string& path, const ImageSet& images,
        {n, c, s, s},
        bytes_of_values<std::uint8_t>(pixels)},
       {"labels", storage::DType::kI32, {n}, bytes_of_values<std::int32_t>(labels)}};
+  if (!captions.empty()) {
+    tensors.push_back(
+        {"caption", storage::DType::kI32, {n}, bytes_of_values<std::int32_t>(captions)});
+  }
   if (partitions != nullptr) {
     tensors.push_back(
         {"partitions", storage::DType::kI32, {n}, bytes_of_values<std::int32_t>(*partitions)});
   }
   return storage::write_safetensors(path, tensors, {});
+}
+
+// RETURNS: the caption of each image; nothing if there are no captions.
+Result<std::vector<std::int32_t>> write_captions(const std::string& folder,
+                                                 const Captions* captions, const std::string& of,
+                                                 std::int32_t partition,
+                                                 std::span<const std::uint32_t> rows,
+                                                 std::vector<DatasetFile>& files) {
+  if (captions == nullptr) return std::vector<std::int32_t>();
+  const std::string name = text("captions-", of, ".safetensors");
+  ASSIGN_OR_RETURN(std::vector<std::int32_t> numbers, captions->write(folder + "/" + name, rows));
+  ASSIGN_OR_RETURN(DatasetFile entry, file_entry(folder, name, "captions", partition, rows.size()));
+  files.push_back(std::move(entry));
+  return numbers;
 }
 
 }  // namespace
@@ -51,7 +70,8 @@ Result<DatasetFile> file_entry(const std::string& folder, std::string name, std:
   return DatasetFile{std::move(name), std::move(role), partition, samples, bytes};
 }
 
-Result<void> write_shards(const std::string& folder, const ImageSet& images, std::int32_t partition,
+Result<void> write_shards(const std::string& folder, const ImageSet& images,
+                          const Captions* captions, std::int32_t partition,
                           std::span<const std::uint32_t> rows, std::vector<DatasetFile>& files) {
   const std::uint64_t total = rows.size() * images.pixels.image_bytes();
   const std::size_t shards =
@@ -59,7 +79,11 @@ Result<void> write_shards(const std::string& folder, const ImageSet& images, std
   for (std::size_t i = 0; i < shards; ++i) {
     const std::size_t begin = rows.size() * i / shards, end = rows.size() * (i + 1) / shards;
     const std::string name = text("shard-", partition, '-', i, ".safetensors");
-    TRY(write_samples(folder + "/" + name, images, rows.subspan(begin, end - begin), nullptr));
+    const auto these = rows.subspan(begin, end - begin);
+    ASSIGN_OR_RETURN(
+        const std::vector<std::int32_t> numbers,
+        write_captions(folder, captions, text(partition, '-', i), partition, these, files));
+    TRY(write_samples(folder + "/" + name, images, these, numbers, nullptr));
     ASSIGN_OR_RETURN(DatasetFile entry, file_entry(folder, name, "shard", partition, end - begin));
     files.push_back(std::move(entry));
   }
@@ -67,12 +91,15 @@ Result<void> write_shards(const std::string& folder, const ImageSet& images, std
 }
 
 Result<void> write_held_back(const std::string& folder, const std::string& role,
-                             const ImageSet& images, std::span<const std::uint32_t> rows,
+                             const ImageSet& images, const Captions* captions,
+                             std::span<const std::uint32_t> rows,
                              std::span<const std::int32_t> partitions,
                              std::vector<DatasetFile>& files) {
+  ASSIGN_OR_RETURN(const std::vector<std::int32_t> numbers,
+                   write_captions(folder, captions, role, -1, rows, files));
   const std::vector<std::int32_t> column(partitions.begin(), partitions.end());
   const std::string name = role + ".safetensors";
-  TRY(write_samples(folder + "/" + name, images, rows, &column));
+  TRY(write_samples(folder + "/" + name, images, rows, numbers, &column));
   ASSIGN_OR_RETURN(DatasetFile entry, file_entry(folder, name, role, -1, rows.size()));
   files.push_back(std::move(entry));
   return {};

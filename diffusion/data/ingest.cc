@@ -8,6 +8,8 @@
 
 #include "base/text.h"
 #include "diffusion/data/algebra.h"
+#include "diffusion/data/caption_embeddings.h"
+#include "diffusion/data/captions.h"
 #include "diffusion/data/dataset_writer.h"
 #include "diffusion/data/imported_features.h"
 #include "diffusion/data/linear_baseline.h"
@@ -222,11 +224,13 @@ void add_statistics(const ImageSet& images, const IngestOptions& options, Partit
   progress({"router", 1, 1});
 }
 
-Result<void> write_files(const std::string& folder, const ImageSet& images, const Partitioned& data,
+Result<void> write_files(const std::string& folder, const ImageSet& images,
+                         const Captions* captions, const Partitioned& data,
                          std::vector<DatasetFile>& files, const ProgressFn& progress) {
   for (std::size_t k = 0; k < data.rows.size(); ++k) {
     progress({"write", k, data.rows.size()});
-    TRY(write_shards(folder, images, static_cast<std::int32_t>(k), data.rows[k], files));
+    TRY(write_shards(folder, images, captions, static_cast<std::int32_t>(k), data.rows[k],
+                     files));
   }
   TRY(write_router_statistics(folder + "/router.safetensors", data.statistics.shared));
   ASSIGN_OR_RETURN(DatasetFile router, file_entry(folder, "router.safetensors", "router", -1, 0));
@@ -239,8 +243,8 @@ Result<void> write_files(const std::string& folder, const ImageSet& images, cons
         file_entry(folder, name, "partition", static_cast<std::int32_t>(k), data.rows[k].size()));
     files.push_back(std::move(entry));
   }
-  TRY(write_held_back(folder, "fit", images, data.split.fit, data.fit, files));
-  TRY(write_held_back(folder, "test", images, data.split.test, data.test, files));
+  TRY(write_held_back(folder, "fit", images, captions, data.split.fit, data.fit, files));
+  TRY(write_held_back(folder, "test", images, captions, data.split.test, data.test, files));
   progress({"write", data.rows.size(), data.rows.size()});
   return {};
 }
@@ -271,35 +275,58 @@ Result<void> check_options(const IngestOptions& options) {
   return {};
 }
 
-Result<void> check_rows(const FeatureMatrix& features, const ImageSet& images,
-                        const std::string& path) {
+Result<void> check_rows(std::uint64_t rows, const ImageSet& images, const std::string& path) {
   const std::uint64_t samples = images.pixels.count + images.skipped;
-  if (features.rows == samples) return {};
+  if (rows == samples) return {};
   return fail(ErrorCode::kInvalid,
-              text(path, " has ", features.rows, " rows, but there are ", samples, " images (",
+              text(path, " has ", rows, " rows, but there are ", samples, " images (",
                    images.skipped,
                    " of them skipped): expected a row for each, "
                    "in the order in which they are read (a folder's files by their path)"));
+}
+
+void describe_captions(const ImageSet& images, const Captions* stored, IngestSummary& summary) {
+  if (stored == nullptr) {
+    summary.captions = images.captions.empty() ? 0 : images.captions.size() - 1;
+    summary.uncaptioned = images.uncaptioned;
+    return;
+  }
+  summary.captions = stored->distinct();
+  summary.uncaptioned = stored->uncaptioned();
+  summary.caption_bytes = stored->bytes_a_sample();
+  summary.index.text = {
+      .dim = stored->dim(), .encoder = "imported", .longest = stored->longest()};
 }
 
 }  // namespace
 
 Result<IngestSummary> ingest(const IngestOptions& options, const ProgressFn& progress) {
   TRY(check_options(options));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, open_source(options.input));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, open_source(options.input, options.captions));
   std::optional<ImportedFeatures> imported;
   if (!options.features.empty()) {
     ASSIGN_OR_RETURN(imported, ImportedFeatures::open(options.features));
   }
+  std::optional<CaptionEmbeddings> embeddings;
+  if (!options.caption_embeddings.empty()) {
+    ASSIGN_OR_RETURN(embeddings, CaptionEmbeddings::open(options.caption_embeddings));
+  }
   ASSIGN_OR_RETURN(PartialFolder folder, PartialFolder::create(options.output));
   set_algebra_threads(options.threads);
-  auto images = read_images(*source, folder.path(), options.image_size, options.latents, progress);
+  auto images = read_images(*source, folder.path(), options.image_size, options.latents,
+                            options.captions, progress);
   if (!images.has_value()) {
     return fail(images.error().code, text(options.input, ": ", images.error().message));
   }
   TRY(check_enough(*images, options.partitions));
   const FeatureMatrix* const matrix = imported ? &imported->matrix() : nullptr;
-  if (matrix != nullptr) TRY(check_rows(*matrix, *images, options.features));
+  if (matrix != nullptr) TRY(check_rows(matrix->rows, *images, options.features));
+  std::optional<Captions> captions;
+  if (embeddings) {
+    TRY(check_rows(embeddings->samples(), *images, options.caption_embeddings));
+    ASSIGN_OR_RETURN(captions, Captions::import(*embeddings, images->places, folder.path()));
+  }
+  const Captions* const stored = captions ? &*captions : nullptr;
   ASSIGN_OR_RETURN(Partitioned data, partition(*images, options, matrix, progress));
   add_statistics(*images, options, data, progress);
   IngestSummary summary{
@@ -309,7 +336,8 @@ Result<IngestSummary> ingest(const IngestOptions& options, const ProgressFn& pro
       .fine_centroids = static_cast<std::uint32_t>(data.statistics.shared.table.size()),
       .ratio = data.ratio,
       .within_caps = data.within_caps};
-  TRY(write_files(folder.path(), *images, data, summary.index.files, progress));
+  describe_captions(*images, stored, summary);
+  TRY(write_files(folder.path(), *images, stored, data, summary.index.files, progress));
   TRY(write_dataset_index(folder.path(), summary.index));
   TRY(folder.commit());
   return summary;

@@ -29,6 +29,13 @@ struct IngestOptions {
   // images.
   std::string features;
   LatentOptions latents;
+  // Whether captions beside the images are read. They are counted; a dataset
+  // stores embeddings alone.
+  CaptionChoice captions = CaptionChoice::kAuto;
+  // A file of caption embeddings (caption_embeddings.h) with a row for each
+  // sample of the source in its order, skipped ones included. Empty: the
+  // dataset has no text.
+  std::string caption_embeddings;
 };
 constexpr std::uint32_t kMaxPartitions = 1024;
 // With at least this many samples an expert, the caps of the partition table
@@ -42,6 +49,11 @@ struct IngestSummary {
   std::uint32_t fine_centroids = 0;
   double ratio = 1;         // largest partition ÷ smallest
   bool within_caps = true;  // every partition in [0.92, 1.08] · N/K
+  // Distinct captions that were stored, or else found beside the images; images
+  // without one; and the mean size of a stored one.
+  std::uint64_t captions = 0;
+  std::uint64_t uncaptioned = 0;
+  double caption_bytes = 0;
 };
 
 // ON FAILURE: neither the output nor its partial form remains.

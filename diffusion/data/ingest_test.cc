@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "diffusion/data/held_back.h"
 #include "diffusion/formats/half.h"
@@ -410,6 +412,167 @@ TEST(Ingest, LinearBaselineIsTheLeastSquaresSolution) {
     }
     EXPECT_NEAR(slope_a / static_cast<double>(n * d), 0, 1e-5);
   }
+}
+
+// ---- Captions ---------------------------------------------------------------
+
+struct Rows {
+  std::vector<std::int64_t> begin;
+  std::string hashes, tokens;
+  std::uint64_t dim = 0;
+  std::string tokens_of(std::int32_t row) const {
+    const auto at = static_cast<std::size_t>(row);
+    const auto bytes = [&](std::int64_t token) { return static_cast<std::size_t>(token) * dim * 2; };
+    return tokens.substr(bytes(begin[at]), bytes(begin[at + 1] - begin[at]));
+  }
+};
+
+Rows rows_of(const std::string& path) {
+  const auto file = storage::Safetensors::open(path);
+  Rows rows;
+  const auto begin = file->tensor("begin"), tokens = file->tensor("tokens");
+  rows.begin.resize(begin->shape[0]);
+  std::memcpy(rows.begin.data(), begin->data.data(), begin->data.size());
+  rows.hashes = file->tensor("hash")->data;
+  rows.tokens = tokens->data;
+  rows.dim = tokens->shape[1];
+  return rows;
+}
+
+std::vector<std::int32_t> column(const std::string& path, const char* name) {
+  const auto file = storage::Safetensors::open(path);
+  const auto tensor = file->tensor(name);
+  std::vector<std::int32_t> out(tensor->shape[0]);
+  std::memcpy(out.data(), tensor->data.data(), tensor->data.size());
+  return out;
+}
+
+std::string halves(const std::vector<float>& values) {
+  std::string out;
+  for (const float value : values) {
+    const std::uint16_t half = to_half(value);
+    out.append(reinterpret_cast<const char*>(&half), 2);
+  }
+  return out;
+}
+
+// Sample n of class c has the caption (c, c + .5), of one token if c is even and
+// of two otherwise. Every tenth has none.
+constexpr std::uint64_t kTokens = 3, kDim = 2;
+std::vector<float> caption_of_kind(int kind) {
+  const auto c = static_cast<float>(kind);
+  return kind % 2 == 0 ? std::vector{c, c + .5F} : std::vector{c, c + .5F, -c, .25F};
+}
+
+std::string write_embeddings(const TemporaryFolder& folder, const std::vector<int>& kinds) {
+  std::vector<float> embeddings(kinds.size() * kTokens * kDim, 7);
+  std::string mask(kinds.size() * kTokens, '\0');
+  for (std::size_t n = 0; n < kinds.size(); ++n) {
+    if (n % 10 == 0) continue;
+    const std::vector<float> caption = caption_of_kind(kinds[n]);
+    std::ranges::copy(caption, embeddings.begin() + static_cast<std::ptrdiff_t>(n * kTokens * kDim));
+    for (std::size_t t = 0; t < caption.size() / kDim; ++t) mask[n * kTokens + t] = 1;
+  }
+  const std::string bytes = floats(embeddings), null = floats({.125F, .125F});
+  const std::string path = folder.path("embeddings.safetensors");
+  EXPECT_TRUE(storage::write_safetensors(
+      path,
+      {{"embeddings", storage::DType::kF32, {kinds.size(), kTokens, kDim}, bytes},
+       {"mask", storage::DType::kU8, {kinds.size(), kTokens}, mask},
+       {"null", storage::DType::kF32, {1, kDim}, null}},
+      {}));
+  return path;
+}
+
+TEST(Ingest, HoldsEachDistinctCaptionOnceBesideItsShard) {
+  const TemporaryFolder folder;
+  constexpr std::uint32_t kImages = 160, kKinds = 4;
+  write_image_folder(folder, "in", kImages, kKinds, 8, 3);
+  const auto source = open_source(folder.path("in"), CaptionChoice::kOff);
+  std::vector<int> kinds;
+  while (auto sample = (*source)->next().value()) kinds.push_back(sample->label->back() - '0');
+  ASSERT_EQ(kinds.size(), kImages);
+  IngestOptions asked = options(folder, 4);
+  asked.caption_embeddings = write_embeddings(folder, kinds);
+  const auto summary = ingest(asked, kQuiet);
+  ASSERT_TRUE(summary.has_value()) << summary.error().message;
+  EXPECT_EQ(summary->captions, kKinds);
+  EXPECT_EQ(summary->uncaptioned, kImages / 10);
+  const auto json = nlohmann::json::parse(read_file(folder.path("out/dataset.json")));
+  EXPECT_EQ(json["text"], (nlohmann::json{{"dim", 2}, {"encoder", "imported"}, {"longest", 2}}));
+
+  std::uint64_t checked = 0, without = 0;
+  for (const auto& file : json["files"]) {
+    const std::string name = file["name"];
+    if (file["role"] != "shard" && file["role"] != "fit" && file["role"] != "test") continue;
+    const std::string of = name.starts_with("shard-") ? name.substr(6) : name;
+    const Rows rows = rows_of(folder.path("out/captions-" + of));
+    EXPECT_EQ(rows.tokens_of(0), halves({.125F, .125F})) << "row 0 is the null caption";
+    for (std::size_t row = 0; row + 1 < rows.begin.size(); ++row) {
+      EXPECT_EQ(blake2b(rows.tokens_of(static_cast<std::int32_t>(row))).view(),
+                rows.hashes.substr(row * Hash::kBytes, Hash::kBytes));
+    }
+    const std::vector<std::int32_t> captions = column(folder.path("out/" + name), "caption"),
+                                    labels = column(folder.path("out/" + name), "labels");
+    const std::set<std::int32_t> used(captions.begin(), captions.end());
+    EXPECT_LE(*used.rbegin() + 1, static_cast<std::int32_t>(rows.begin.size()) - 1);
+    for (std::size_t i = 0; i < captions.size(); ++i) {
+      ++checked;
+      without += captions[i] == 0 ? 1 : 0;
+      if (captions[i] == 0) continue;
+      EXPECT_EQ(rows.tokens_of(captions[i]), halves(caption_of_kind(labels[i]))) << name;
+    }
+  }
+  EXPECT_EQ(checked, kImages);
+  EXPECT_EQ(without, kImages / 10);
+}
+
+TEST(Ingest, ADatasetWithoutCaptionsIsAsItWas) {
+  const TemporaryFolder folder;
+  write_image_folder(folder, "in", 40, 2, 8, 3);
+  folder.write("in/kind-0/metadata.jsonl", "no json");
+  IngestOptions off = options(folder, 2);
+  EXPECT_THAT(ingest(off, kQuiet).error().message, HasSubstr("metadata.jsonl line 1"));
+  off.captions = CaptionChoice::kOff;
+  ASSERT_TRUE(ingest(off, kQuiet).has_value());
+  EXPECT_FALSE(nlohmann::json::parse(read_file(folder.path("out/dataset.json"))).contains("text"));
+  for (const auto& [name, bytes] : contents(folder.path("out")))
+    EXPECT_FALSE(name.starts_with("captions-"));
+}
+
+TEST(Ingest, BadCaptionEmbeddingsAreNamed) {
+  const TemporaryFolder folder;
+  write_image_folder(folder, "in", 40, 2, 8, 3);
+  const std::string path = folder.path("bad.safetensors"), null = floats({0, 0});
+  const auto attempt = [&](const std::vector<storage::TensorView>& tensors) {
+    EXPECT_TRUE(storage::write_safetensors(path, tensors, {}));
+    IngestOptions asked = options(folder, 2);
+    asked.caption_embeddings = path;
+    const auto summary = ingest(asked, kQuiet);
+    EXPECT_FALSE(summary);
+    EXPECT_FALSE(std::filesystem::exists(folder.path("out.partial")));
+    return summary ? "" : summary.error().message;
+  };
+  std::vector<float> numbers(40 * 2, 1);
+  const std::string good = floats(numbers), mask(40, '\1');
+  const storage::TensorView its_mask{"mask", storage::DType::kU8, {40, 1}, mask},
+      its_null{"null", storage::DType::kF32, {1, 2}, null};
+  EXPECT_THAT(attempt({{"embeddings", storage::DType::kF32, {40, 1, 2}, good}, its_mask}),
+              HasSubstr("bad.safetensors: expected a tensor `null`"));
+  EXPECT_THAT(attempt({{"embeddings", storage::DType::kF32, {40, 2}, good}, its_mask, its_null}),
+              HasSubstr("expected `embeddings` [N,L,D] of F16, BF16 or F32, found F32 [40,2]"));
+  EXPECT_THAT(
+      attempt({{"embeddings", storage::DType::kF32, {20, 1, 4}, good}, its_mask, its_null}),
+      HasSubstr("expected `mask` of [20,1]"));
+  const std::string few = floats(std::vector<float>(39 * 2, 1)), short_mask(39, '\1');
+  EXPECT_THAT(attempt({{"embeddings", storage::DType::kF32, {39, 1, 2}, few},
+                       {"mask", storage::DType::kU8, {39, 1}, short_mask},
+                       its_null}),
+              HasSubstr("has 39 rows, but there are 40 images"));
+  numbers[2 * 17] = 1e6F;
+  const std::string large = floats(numbers);
+  EXPECT_THAT(attempt({{"embeddings", storage::DType::kF32, {40, 1, 2}, large}, its_mask, its_null}),
+              HasSubstr("the caption of sample 17: expected finite numbers up to 65504"));
 }
 
 }  // namespace

@@ -19,8 +19,9 @@ using namespace testing;
 
 Result<ImageSet> read(const TemporaryFolder& folder, const std::string& path, int size = 0,
                       const LatentOptions& latents = {}) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, open_source(path));
-  return read_images(*source, folder.path(), size, latents, [](const Progress&) {});
+  ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, open_source(path, CaptionChoice::kAuto));
+  return read_images(*source, folder.path(), size, latents, CaptionChoice::kAuto,
+                     [](const Progress&) {});
 }
 
 std::vector<std::uint8_t> plane(const Image& image, std::size_t channel) {

@@ -59,8 +59,9 @@ std::string int64s(const std::vector<std::int64_t>& values) {
 
 Result<ImageSet> read(const TemporaryFolder& folder, const std::string& path,
                       const LatentOptions& options = {}, int size = 0) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, open_source(path));
-  return read_images(*source, folder.path(), size, options, [](const Progress&) {});
+  ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, open_source(path, CaptionChoice::kAuto));
+  return read_images(*source, folder.path(), size, options, CaptionChoice::kAuto,
+                     [](const Progress&) {});
 }
 
 std::string refusal(const TemporaryFolder& folder, const std::string& path,

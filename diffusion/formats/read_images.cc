@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <unordered_map>
 
 #include "base/text.h"
 #include "diffusion/formats/half.h"
@@ -125,6 +126,29 @@ class Reading {
   std::vector<std::uint16_t> halves_;
 };
 
+// Numbers captions in order of first use.
+class CaptionNumbers {
+ public:
+  explicit CaptionNumbers(ImageSet& set) : set_(set) { set_.captions.emplace_back(); }
+  void add(const std::string& caption) {
+    if (caption.empty()) ++set_.uncaptioned;
+    const auto [at, is_new] =
+        numbers_.try_emplace(caption, static_cast<std::uint32_t>(set_.captions.size()));
+    if (is_new) set_.captions.push_back(caption);
+    set_.caption_of.push_back(at->second);
+  }
+  void finish() {
+    if (set_.captions.size() > 1) return;
+    set_.captions.clear();
+    set_.caption_of.clear();
+    set_.uncaptioned = 0;
+  }
+
+ private:
+  ImageSet& set_;
+  std::unordered_map<std::string, std::uint32_t> numbers_{{"", 0}};
+};
+
 Error nothing_read(const ImageSet& set) {
   if (set.skipped == 0) return fail(ErrorCode::kInvalid, "there is not one image in it");
   const SkippedImage& first = set.skipped_examples.front();
@@ -164,8 +188,10 @@ Classes number_classes(const std::vector<std::optional<std::string>>& labels) {
 }
 
 Result<ImageSet> read_images(Source& source, const std::string& scratch_folder, int image_size,
-                             const LatentOptions& latents, const ProgressFn& progress) {
+                             const LatentOptions& latents, CaptionChoice captions,
+                             const ProgressFn& progress) {
   ImageSet set;
+  CaptionNumbers numbers(set);
   Reading reading(set, scratch_folder, image_size, latents);
   std::vector<std::optional<std::string>> labels;
   std::uint64_t seen = 0;
@@ -178,11 +204,16 @@ Result<ImageSet> read_images(Source& source, const std::string& scratch_folder, 
       continue;
     }
     TRY(reading.add(*sample));
+    if (captions == CaptionChoice::kClass && sample->label) {
+      ASSIGN_OR_RETURN(sample->caption, clean_caption(*sample->label));
+    }
+    numbers.add(sample->caption);
     labels.push_back(std::move(sample->label));
     set.places.push_back(static_cast<std::uint32_t>(seen - 1));
   }
   progress({"read", seen, seen});
   if (labels.empty()) return nothing_read(set);
+  numbers.finish();
   ASSIGN_OR_RETURN(set.pixels, set.store.map(reading.channels()));
   Classes classes = number_classes(labels);
   set.classes = std::move(classes.names);

@@ -25,6 +25,12 @@ struct ImageSet {
   std::optional<LatentScaling> latents;  // of latents: their scaling
   std::vector<std::int32_t> labels;      // index into classes; −1: unlabelled
   std::vector<std::string> classes;
+  // Of each image, an index into `captions`. captions[0] is empty: the null
+  // caption of images without one. Others are distinct, in order of first use.
+  // Both are empty if no image has one.
+  std::vector<std::uint32_t> caption_of;
+  std::vector<std::string> captions;
+  std::uint64_t uncaptioned = 0;
   std::vector<std::uint32_t> places;  // of each image among all samples of the source
   std::uint64_t skipped = 0;
   std::vector<SkippedImage> skipped_examples;  // the first kMaxSkippedExamples
@@ -46,8 +52,10 @@ struct LatentOptions {
 // ON FAILURE: kInvalid names the first bad latent: of another size, not finite,
 // or beyond the range of 16 bits.
 // If no image is usable, kInvalid names the first one and why.
+// With kClass the caption is the name of the class.
 Result<ImageSet> read_images(Source& source, const std::string& scratch_folder, int image_size,
-                             const LatentOptions& latents, const ProgressFn& progress);
+                             const LatentOptions& latents, CaptionChoice captions,
+                             const ProgressFn& progress);
 
 // Maps label names to class numbers. Whole numbers that fill their range keep
 // their value ("0" … "9"). Others are sorted, numerically if all are numbers.

@@ -43,6 +43,7 @@ struct Listing {
   std::vector<std::string> idx;      // names of IDX image files in the folder itself
   std::vector<std::string> cifar;    // names of CIFAR files in the folder itself
   std::vector<std::string> latents;  // relative, by name, without the files of their labels
+  std::vector<std::string> metadata;  // relative: metadata.jsonl files
   std::map<std::string, int> others;
   bool has_readable_image = false;
 };
@@ -59,6 +60,8 @@ void sort_into(Listing& listing, const std::string& relative, bool at_top) {
     listing.cifar.push_back(relative);
   } else if (is_latents_name(relative)) {
     listing.latents.push_back(relative);
+  } else if (fs::path(relative).filename() == "metadata.jsonl") {
+    listing.metadata.push_back(relative);
   } else {
     if (is_unreadable_image_name(relative)) listing.images.push_back(relative);
     const std::string extension = lower_extension(relative);
@@ -88,6 +91,7 @@ Result<Listing> list_folder(const fs::path& folder) {
   std::sort(listing.idx.begin(), listing.idx.end());
   std::sort(listing.cifar.begin(), listing.cifar.end());
   std::sort(listing.latents.begin(), listing.latents.end());
+  std::sort(listing.metadata.begin(), listing.metadata.end());
   std::set<std::string> labels;
   for (const std::string& name : listing.latents) {
     if (name.ends_with(".npy")) labels.insert(labels_path(name));
@@ -149,12 +153,13 @@ Result<std::unique_ptr<Source>> open_idx_of_folder(const std::string& folder,
   return open_idx_source((fs::path(folder) / training[0]).string());
 }
 
-Result<std::unique_ptr<Source>> open_directory(const std::string& path) {
+Result<std::unique_ptr<Source>> open_directory(const std::string& path, CaptionChoice captions) {
   ASSIGN_OR_RETURN(const Listing listing, list_folder(path));
   if (!listing.idx.empty()) return open_idx_of_folder(path, listing.idx);
   if (!listing.cifar.empty()) return open_cifar_of_folder(path, listing.cifar);
-  if (!listing.tars.empty()) return open_tar_source(in_folder(path, listing.tars));
-  if (listing.has_readable_image) return open_folder_source(path, listing.images);
+  if (!listing.tars.empty()) return open_tar_source(in_folder(path, listing.tars), captions);
+  if (listing.has_readable_image)
+    return open_folder_source(path, listing.images, listing.metadata, captions);
   if (!listing.latents.empty()) return open_latent_source(path, listing.latents);
   return fail(ErrorCode::kInvalid,
               text(path, ": the folder ", describe_others(listing), "; ", kAccepted));
@@ -206,7 +211,7 @@ Result<std::string> read_whole_file(const std::string& path, std::uint64_t limit
   const std::uint64_t size = fs::file_size(path, error);
   if (error) return fail(ErrorCode::kIo, error.message());
   if (size > limit_bytes)
-    return fail(ErrorCode::kCorrupt, text(human_bytes(size), " are too many for one image"));
+    return fail(ErrorCode::kCorrupt, text(human_bytes(size), " are too many: expected at most ", human_bytes(limit_bytes)));
   std::ifstream in(path, std::ios::binary);
   std::string bytes(size, '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(size));
@@ -214,15 +219,15 @@ Result<std::string> read_whole_file(const std::string& path, std::uint64_t limit
   return bytes;
 }
 
-Result<std::unique_ptr<Source>> open_source(const std::string& path) {
+Result<std::unique_ptr<Source>> open_source(const std::string& path, CaptionChoice captions) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found)
     return fail(ErrorCode::kNotFound, text(path, ": no such file or folder"));
   if (error) return fail(ErrorCode::kIo, text(path, ": ", error.message()));
-  if (fs::is_directory(status)) return open_directory(path);
+  if (fs::is_directory(status)) return open_directory(path, captions);
   const std::string name = fs::path(path).filename().string();
-  if (is_tar_name(name)) return open_tar_source({path});
+  if (is_tar_name(name)) return open_tar_source({path}, captions);
   if (is_cifar_name(name)) return open_cifar_source({path});
   if (is_idx_images_name(name) || looks_like_idx(path)) return open_idx_source(path);
   if (is_latents_name(name))

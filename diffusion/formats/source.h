@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "diffusion/formats/caption.h"
 #include "diffusion/formats/image.h"
 #include "diffusion/formats/latents.h"
 
@@ -31,6 +32,7 @@ struct SourceSample {
   std::optional<Latent> latent;      // instead of an image
   std::string problem;               // why the sample is skipped
   std::optional<std::string> label;  // the class by name; none: unlabelled
+  std::string caption;               // cleaned; empty: none
 };
 
 class Source {
@@ -40,15 +42,20 @@ class Source {
   virtual std::uint64_t expected_samples() const { return 0; }  // 0: unknown before the end
 };
 
-// Recognises the format.
+// Recognises the format. With kAuto, samples have the captions that lie beside
+// them.
 // ON FAILURE: kNotFound: no such path. kInvalid: it holds no readable file; the
 // message says what was found and what is accepted.
-Result<std::unique_ptr<Source>> open_source(const std::string& path);
+Result<std::unique_ptr<Source>> open_source(const std::string& path, CaptionChoice captions);
 
 // Images below a folder. The class is the first folder below it, none for
-// images directly in it.
+// images directly in it. With kAuto the caption is in a file of the same stem
+// (.txt, else .caption), else in one of the `metadata` files (CaptionTable).
+// REQUIRES: `files` are sorted.
 Result<std::unique_ptr<Source>> open_folder_source(const std::string& folder,
-                                                   std::vector<std::string> files);
+                                                   std::vector<std::string> files,
+                                                   const std::vector<std::string>& metadata,
+                                                   CaptionChoice captions);
 // An IDX file of images, plain or gzip. Labels come from the file beside it
 // that MNIST's naming gives, if it exists.
 Result<std::unique_ptr<Source>> open_idx_source(const std::string& images_path);
@@ -59,9 +66,11 @@ Result<std::unique_ptr<Source>> open_idx_source(const std::string& images_path);
 Result<std::unique_ptr<Source>> open_cifar_source(std::vector<std::string> files);
 // WebDataset: consecutive members that share the name up to the first dot are
 // one sample. The label is the field `cls`, else "label" in `json`, else the
-// member's folder, else none. A sample without an image must have a latent in
+// member's folder, else none. With kAuto the caption is the field `txt`, else
+// "caption" or "text" in `json`. A sample without an image must have a latent in
 // its field `npy`.
-Result<std::unique_ptr<Source>> open_tar_source(std::vector<std::string> tars);
+Result<std::unique_ptr<Source>> open_tar_source(std::vector<std::string> tars,
+                                                CaptionChoice captions);
 
 // Files of latents below a folder, as latents.h reads them. NumPy's labels are
 // in labels_path(), if that file exists; safetensors' labels are in `labels`.

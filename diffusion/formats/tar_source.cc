@@ -45,14 +45,20 @@ std::string trimmed(const std::string& value) {
   return value.substr(first, value.find_last_not_of(" \t\r\n") - first + 1);
 }
 
-std::optional<std::string> label_of_json(const std::string& bytes) {
-  const auto json = nlohmann::json::parse(bytes, nullptr, false);
-  if (!json.is_object()) return std::nullopt;
+std::optional<std::string> label_in(const nlohmann::json& json) {
   const auto found = json.find("label");
   if (found == json.end()) return std::nullopt;
   if (found->is_string()) return found->get<std::string>();
   if (found->is_number_integer()) return std::to_string(found->get<std::int64_t>());
   return std::nullopt;
+}
+
+std::string caption_in(const nlohmann::json& json) {
+  for (const char* const key : {"caption", "text"}) {
+    const auto found = json.find(key);
+    if (found != json.end() && found->is_string()) return found->get<std::string>();
+  }
+  return "";
 }
 
 std::optional<std::string> folder_of(const std::string& key) {
@@ -139,6 +145,7 @@ struct Gathering {
   std::optional<Result<Latent>> latent;  // of the field .npy, where no image came before it
   std::optional<std::string> cls;
   std::optional<std::string> json_label;
+  std::string text, json_caption;  // as they are written
 
   // An .npy beside an image may be anything; alone it is a latent.
   Result<SourceSample> finish() {
@@ -146,20 +153,26 @@ struct Gathering {
     sample.label = cls ? cls : json_label ? json_label : folder_of(key);
     sample.image = std::move(image);
     if (!has_image_field && latent) {
-      if (!*latent) return fail(latent->error().code, text(path, ": ", latent->error().message));
+      if (!*latent)
+        return fail(latent->error().code, skerry::text(path, ": ", latent->error().message));
       sample.latent = std::move(**latent);
     } else if (!has_image_field) {
       problem = "no .jpg, .jpeg, .png, .webp or .npy among its fields:";
       for (const std::string& field : fields) problem += " ." + field;
     }
     sample.problem = std::move(problem);
+    Result<std::string> caption = clean_caption(text);
+    if (caption && caption->empty()) caption = clean_caption(json_caption);
+    if (!caption) return fail(caption.error().code, skerry::text(path, ": ", caption.error().message));
+    sample.caption = std::move(*caption);
     return sample;
   }
 };
 
 class TarSource final : public Source {
  public:
-  explicit TarSource(std::vector<std::string> tars) : tars_(std::move(tars)) {}
+  TarSource(std::vector<std::string> tars, CaptionChoice captions)
+      : tars_(std::move(tars)), captions_(captions) {}
 
   Result<std::optional<SourceSample>> next() override {
     while (reader_ || next_tar_ < tars_.size()) {
@@ -190,11 +203,18 @@ class TarSource final : public Source {
     if (is_image_field(member.field) && !gathering_->has_image_field) return take_image(member);
     if (is_latent_field(member.field) && !gathering_->has_image_field && !has_images_)
       return take_latent(member);
+    const bool has_captions = captions_ == CaptionChoice::kAuto;
+    const bool is_text = has_captions && member.field == "txt";
     const bool is_label = member.field == "cls" || member.field == "json";
-    if (!is_label || member.bytes > kMaxFieldBytes) return {};
+    if (!(is_label || is_text) || member.bytes > kMaxFieldBytes) return {};
     ASSIGN_OR_RETURN(const std::string bytes, reader_->read(member));
-    if (member.field == "json") {
-      gathering_->json_label = label_of_json(bytes);
+    if (is_text) {
+      gathering_->text = bytes;
+    } else if (member.field == "json") {
+      const auto json = nlohmann::json::parse(bytes, nullptr, false);
+      if (!json.is_object()) return {};
+      gathering_->json_label = label_in(json);
+      if (has_captions) gathering_->json_caption = caption_in(json);
     } else if (std::string label = trimmed(bytes); !label.empty()) {
       gathering_->cls = std::move(label);
     }
@@ -236,6 +256,7 @@ class TarSource final : public Source {
   }
 
   std::vector<std::string> tars_;
+  CaptionChoice captions_;
   std::size_t next_tar_ = 0;
   std::optional<TarReader> reader_;
   std::optional<Gathering> gathering_;
@@ -244,8 +265,9 @@ class TarSource final : public Source {
 
 }  // namespace
 
-Result<std::unique_ptr<Source>> open_tar_source(std::vector<std::string> tars) {
-  return std::unique_ptr<Source>(std::make_unique<TarSource>(std::move(tars)));
+Result<std::unique_ptr<Source>> open_tar_source(std::vector<std::string> tars,
+                                                CaptionChoice captions) {
+  return std::unique_ptr<Source>(std::make_unique<TarSource>(std::move(tars), captions));
 }
 
 }  // namespace skerry::diffusion

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "diffusion/data/captions.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <unordered_map>
+
+#include "base/hash.h"
+#include "base/system_error.h"
+#include "base/unique_fd.h"
+#include "storage/files.h"
+
+namespace skerry::diffusion {
+namespace {
+
+template <class T>
+std::string_view bytes_of_values(std::span<const T> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
+}
+
+}  // namespace
+
+struct Captions::Impl {
+  std::uint64_t dim = 0, longest = 0, uncaptioned = 0;
+  std::vector<std::uint32_t> of;     // of each image
+  std::vector<std::uint64_t> begin;  // of each caption and the end, in tokens
+  std::vector<Hash> hashes;
+  UniqueFd scratch;
+  storage::MappedFile mapped;
+
+  Result<void> append(std::span<const std::uint16_t> tokens, const Hash& hash) {
+    TRY(storage::write_all(scratch.get(), bytes_of_values(tokens), "captions"));
+    hashes.push_back(hash);
+    begin.push_back(begin.back() + tokens.size() / dim);
+    longest = std::max<std::uint64_t>(longest, tokens.size() / dim);
+    return {};
+  }
+  std::uint64_t tokens(std::uint32_t caption) const { return begin[caption + 1] - begin[caption]; }
+  std::string_view bytes(std::uint32_t caption) const {
+    return mapped.bytes().substr(begin[caption] * dim * 2, tokens(caption) * dim * 2);
+  }
+};
+
+Result<Captions> Captions::import(const CaptionEmbeddings& embeddings,
+                                  std::span<const std::uint32_t> places,
+                                  const std::string& scratch_folder) {
+  Captions captions;
+  captions.impl_ = std::make_shared<Impl>();
+  Impl& impl = *captions.impl_;
+  impl.dim = embeddings.dim();
+  impl.begin = {0};
+  std::string name = scratch_folder + "/captions.XXXXXX";
+  impl.scratch = UniqueFd(::mkostemp(name.data(), O_CLOEXEC));
+  if (!impl.scratch) return system_error("make a scratch file in", scratch_folder, errno);
+  ::unlink(name.c_str());
+
+  std::unordered_map<Hash, std::uint32_t> numbers;
+  const auto number_of = [&](std::span<const std::uint16_t> tokens) -> Result<std::uint32_t> {
+    const Hash hash = blake2b(bytes_of_values(tokens));
+    const auto [at, is_new] =
+        numbers.try_emplace(hash, static_cast<std::uint32_t>(impl.hashes.size()));
+    if (is_new) TRY(impl.append(tokens, hash));
+    return at->second;
+  };
+  ASSIGN_OR_RETURN(const std::vector<std::uint16_t> null, embeddings.null());
+  TRY(number_of(null));
+  for (const std::uint32_t place : places) {
+    ASSIGN_OR_RETURN(const std::vector<std::uint16_t> tokens, embeddings.tokens_of(place));
+    std::uint32_t number = 0;
+    if (!tokens.empty()) {
+      ASSIGN_OR_RETURN(number, number_of(tokens));
+    }
+    if (number == 0) ++impl.uncaptioned;
+    impl.of.push_back(number);
+  }
+  ASSIGN_OR_RETURN(impl.mapped, storage::MappedFile::map(impl.scratch.get(),
+                                                         impl.begin.back() * impl.dim * 2,
+                                                         "captions"));
+  return captions;
+}
+
+std::uint64_t Captions::dim() const { return impl_->dim; }
+std::uint64_t Captions::longest() const { return impl_->longest; }
+std::uint64_t Captions::uncaptioned() const { return impl_->uncaptioned; }
+std::uint64_t Captions::distinct() const { return impl_->hashes.size() - 1; }
+
+double Captions::bytes_a_sample() const {
+  double tokens = 0;
+  for (const std::uint32_t caption : impl_->of) tokens += static_cast<double>(impl_->tokens(caption));
+  return 2 * static_cast<double>(impl_->dim) * tokens / static_cast<double>(impl_->of.size());
+}
+
+Result<std::vector<std::int32_t>> Captions::write(const std::string& path,
+                                                  std::span<const std::uint32_t> images) const {
+  std::unordered_map<std::uint32_t, std::int32_t> rows{{0, 0}};
+  std::vector<std::uint32_t> distinct{0};
+  std::vector<std::int32_t> of;
+  for (const std::uint32_t image : images) {
+    const std::uint32_t caption = impl_->of[image];
+    const auto [at, is_new] =
+        rows.try_emplace(caption, static_cast<std::int32_t>(distinct.size()));
+    if (is_new) distinct.push_back(caption);
+    of.push_back(at->second);
+  }
+  std::vector<std::int64_t> begin{0};
+  std::string hashes;
+  for (const std::uint32_t caption : distinct) {
+    begin.push_back(begin.back() + static_cast<std::int64_t>(impl_->tokens(caption)));
+    hashes += impl_->hashes[caption].view();
+  }
+  const auto count = static_cast<std::uint64_t>(distinct.size());
+  // The tokens follow as a stream: they may be far more than memory.
+  ASSIGN_OR_RETURN(const std::string header,
+                   storage::safetensors_header(
+                       {{"begin", storage::DType::kI64, {count + 1}, {}},
+                        {"hash", storage::DType::kU8, {count, Hash::kBytes}, {}},
+                        {"tokens",
+                         storage::DType::kF16,
+                         {static_cast<std::uint64_t>(begin.back()), impl_->dim},
+                         {}}},
+                       {}));
+  ASSIGN_OR_RETURN(storage::PartialFile file, storage::PartialFile::create(path));
+  TRY(file.append(header));
+  TRY(file.append(bytes_of_values<std::int64_t>(begin)));
+  TRY(file.append(hashes));
+  for (const std::uint32_t caption : distinct) TRY(file.append(impl_->bytes(caption)));
+  TRY(file.commit());
+  return of;
+}
+
+}  // namespace skerry::diffusion
