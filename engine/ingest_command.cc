@@ -64,6 +64,7 @@ Json summary_json(const IngestSummary& s, const std::string& output) {
               {"fine_centroids", s.fine_centroids},
               {"ratio", s.ratio},
               {"balanced", s.within_caps},
+              {"resumed", s.resumed},
               {"captions", s.captions},
               {"uncaptioned", s.uncaptioned},
               {"skipped", s.index.skipped}};
@@ -95,8 +96,7 @@ void print_summary(const IngestSummary& s, const std::string& output) {
 
 void print_captions(const IngestSummary& s) {
   if (s.captions == 0) return;
-  std::string words =
-      text(s.captions, " captions, ", s.uncaptioned, " images without one; ");
+  std::string words = text(s.captions, " captions, ", s.uncaptioned, " images without one; ");
   words += s.index.text ? text("a sample's caption has ",
                                human_bytes(static_cast<std::uint64_t>(s.caption_bytes)), ", ",
                                s.index.text->longest, " tokens at most")
@@ -181,6 +181,11 @@ void register_ingest_command(CLI::App& app, int& exit_code) {
       "A .safetensors file with embeddings [N,L,D] and mask [N,L], a row for each image in the "
       "order in which they are read, and null [n,D]. The dataset holds each distinct caption once. "
       "No model reads them yet");
+  command->add_option(
+      "--vae", options.vae,
+      "Encodes the images: the folder of an AutoencoderKL, whose config says the scaling, or an "
+      "encoder as TorchScript (images [n,3,S,S] in [-1,1] to latents [n,C,s,s])");
+  command->add_option("--device", options.device, "CUDA device for --vae; -1: the CPU");
   command->add_option("--seed", options.seed, "Same images, seed and threads: same bytes");
   command->add_option("--threads", options.threads, "Threads of matrix products")
       ->check(CLI::Range(1, 256));

@@ -244,9 +244,16 @@ void add_add(CLI::App& group, Command& command) {
       ->type_name("X");
   added->add_flag("--latents-scaled", options->latents_scaled,
                   "the latents are shifted and scaled so already: only notes it");
+  added
+      ->add_option("--vae", options->vae,
+                   "encodes the images to latents, here: the folder of an AutoencoderKL, whose "
+                   "config says the scaling, or an encoder as TorchScript. `skerry sample --vae` "
+                   "decodes with the same")
+      ->type_name("DIR|FILE");
   added->add_option("--seed", options->seed, "of the split and the clustering")->type_name("N");
   added->footer(
       "Example:\n  skerry dataset add birds ~/images/birds --partitions 8 --image-size 64\n"
+      "  skerry dataset add birds ~/images/birds --partitions 8 --image-size 256 --vae sdxl-vae\n"
       "  skerry dataset add birds ~/birds-latents.npy --partitions 8 --latent-scale 0.18215\n"
       "Runs skerry-engine here, then uploads. An interrupted call goes on where it was.");
   added->callback([&command, options] {

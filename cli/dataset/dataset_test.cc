@@ -141,6 +141,21 @@ TEST_F(DatasetAdd, TellsTheEngineHowLatentsAreScaled) {
       ElementsAre("--latent-scale", "0.18215", "--latent-shift", "-0.5", "--latents-scaled"));
 }
 
+TEST_F(DatasetAdd, AnotherAutoencoderIsAnotherIngestion) {
+  around.coordinator.refuse(pb::AdminRequest::kDatasetAdd, ErrorCode::kUnavailable, "away");
+  std::vector<std::string> words = {"dataset",      "add", "shapes", folder / "images",
+                                    "--partitions", "2",   "--vae",  "one"};
+  around(words);
+  ASSERT_EQ(around.ran.size(), 1U);
+  EXPECT_THAT(std::vector(around.ran[0].end() - 2, around.ran[0].end()),
+              ElementsAre("--vae", "one"));
+  around(words);
+  EXPECT_EQ(around.ran.size(), 1U) << "the same goes on";
+  words.back() = "other";
+  around(words);
+  EXPECT_EQ(around.ran.size(), 2U);
+}
+
 TEST_F(DatasetAdd, LatentsAreAnnouncedAndCalledSo) {
   Json index = small_index();
   index["latents"] = {{"scale", 0.5}, {"shift", 0}};

@@ -31,6 +31,7 @@ std::vector<std::string> engine_words(const std::string& engine, const IngestOpt
   if (!options.latent_shift.empty())
     words.insert(words.end(), {"--latent-shift", options.latent_shift});
   if (options.latents_scaled) words.emplace_back("--latents-scaled");
+  if (!options.vae.empty()) words.insert(words.end(), {"--vae", options.vae});
   if (options.seed) words.insert(words.end(), {"--seed", text(*options.seed)});
   return words;
 }
@@ -72,6 +73,10 @@ std::string ingest_folder(const IngestOptions& options, const Surroundings& arou
   if (!options.latent_scale.empty() || !options.latent_shift.empty() || options.latents_scaled)
     key +=
         text('\n', options.latent_scale, '\n', options.latent_shift, '\n', options.latents_scaled);
+  if (!options.vae.empty()) {
+    const fs::path vae = fs::weakly_canonical(options.vae, error);
+    key += text('\n', vae.string());
+  }
   const std::string name = text(".skerry-ingest-", options.name, "-", blake2b(key).short_hex());
   const fs::path beside = source.parent_path();
   if (!beside.empty() && ::access(beside.c_str(), W_OK) == 0) return (beside / name).string();

@@ -21,6 +21,7 @@ struct IngestOptions {
   std::optional<std::uint64_t> seed;
   std::string latent_scale, latent_shift;  // empty: the engine's defaults
   bool latents_scaled = false;
+  std::string vae;  // that encodes the images; empty: none
 };
 
 // RETURNS: the folder for exactly these options: beside the images if that

@@ -68,9 +68,9 @@ Result<CaptionEmbeddings> CaptionEmbeddings::open(const std::string& path) {
   out.longest_ = embeddings->shape[1];
   out.dim_ = embeddings->shape[2];
   if (mask->shape != std::vector{out.samples_, out.longest_}) {
-    return named(fail(ErrorCode::kInvalid,
-                      text("expected `mask` of [", out.samples_, ',', out.longest_,
-                           "], as `embeddings`, found ", shape_of(*mask))));
+    return named(
+        fail(ErrorCode::kInvalid, text("expected `mask` of [", out.samples_, ',', out.longest_,
+                                       "], as `embeddings`, found ", shape_of(*mask))));
   }
   if (null->shape[1] != out.dim_ || null->shape[0] == 0 || out.dim_ == 0) {
     return named(fail(ErrorCode::kInvalid, text("expected `null` of [n,", out.dim_,

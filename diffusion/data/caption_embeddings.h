@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embeddings of captions, computed by another program: a .safetensors file with
-//   embeddings  [N, L, D]  F16, BF16 or F32: a row of tokens for each sample
-//   mask        [N, L]     U8, BOOL, I32 or I64: nonzero keeps a token
-//   null        [n, D]     as embeddings: the caption of nothing
+// Embeddings of captions that another program computed, in a .safetensors file:
+//   - embeddings [N, L, D], F16, BF16 or F32: the tokens of each sample;
+//   - mask [N, L], U8, BOOL, I32 or I64: nonzero keeps a token;
+//   - null [n, D], as embeddings: the caption of an image without one.
+//
 // Does not include LibTorch.
 // ON FAILURE: every error names the file.
 // THREADS: any; immutable after open().

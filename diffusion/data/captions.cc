@@ -77,9 +77,9 @@ Result<Captions> Captions::import(const CaptionEmbeddings& embeddings,
     if (number == 0) ++impl.uncaptioned;
     impl.of.push_back(number);
   }
-  ASSIGN_OR_RETURN(impl.mapped, storage::MappedFile::map(impl.scratch.get(),
-                                                         impl.begin.back() * impl.dim * 2,
-                                                         "captions"));
+  ASSIGN_OR_RETURN(
+      impl.mapped,
+      storage::MappedFile::map(impl.scratch.get(), impl.begin.back() * impl.dim * 2, "captions"));
   return captions;
 }
 
@@ -90,7 +90,8 @@ std::uint64_t Captions::distinct() const { return impl_->hashes.size() - 1; }
 
 double Captions::bytes_a_sample() const {
   double tokens = 0;
-  for (const std::uint32_t caption : impl_->of) tokens += static_cast<double>(impl_->tokens(caption));
+  for (const std::uint32_t caption : impl_->of)
+    tokens += static_cast<double>(impl_->tokens(caption));
   return 2 * static_cast<double>(impl_->dim) * tokens / static_cast<double>(impl_->of.size());
 }
 
@@ -101,8 +102,7 @@ Result<std::vector<std::int32_t>> Captions::write(const std::string& path,
   std::vector<std::int32_t> of;
   for (const std::uint32_t image : images) {
     const std::uint32_t caption = impl_->of[image];
-    const auto [at, is_new] =
-        rows.try_emplace(caption, static_cast<std::int32_t>(distinct.size()));
+    const auto [at, is_new] = rows.try_emplace(caption, static_cast<std::int32_t>(distinct.size()));
     if (is_new) distinct.push_back(caption);
     of.push_back(at->second);
   }
@@ -114,15 +114,15 @@ Result<std::vector<std::int32_t>> Captions::write(const std::string& path,
   }
   const auto count = static_cast<std::uint64_t>(distinct.size());
   // The tokens follow as a stream: they may be far more than memory.
-  ASSIGN_OR_RETURN(const std::string header,
-                   storage::safetensors_header(
-                       {{"begin", storage::DType::kI64, {count + 1}, {}},
-                        {"hash", storage::DType::kU8, {count, Hash::kBytes}, {}},
-                        {"tokens",
-                         storage::DType::kF16,
-                         {static_cast<std::uint64_t>(begin.back()), impl_->dim},
-                         {}}},
-                       {}));
+  ASSIGN_OR_RETURN(
+      const std::string header,
+      storage::safetensors_header({{"begin", storage::DType::kI64, {count + 1}, {}},
+                                   {"hash", storage::DType::kU8, {count, Hash::kBytes}, {}},
+                                   {"tokens",
+                                    storage::DType::kF16,
+                                    {static_cast<std::uint64_t>(begin.back()), impl_->dim},
+                                    {}}},
+                                  {}));
   ASSIGN_OR_RETURN(storage::PartialFile file, storage::PartialFile::create(path));
   TRY(file.append(header));
   TRY(file.append(bytes_of_values<std::int64_t>(begin)));

@@ -32,10 +32,12 @@ class Captions {
   // RETURNS: of images, the mean bytes of their tokens.
   double bytes_a_sample() const;
 
-  // Writes the distinct captions of these images to a file of
-  //   tokens  F16 [T, dim]   of all captions, one after the other
-  //   begin   I64 [C + 1]    caption c has the tokens begin[c] … begin[c + 1]
-  //   hash    U8 [C, 32]     BLAKE2b of each caption's tokens
+  // Writes the distinct captions of these images to a file:
+  //   - tokens F16 [T, dim], of all captions, one after the other;
+  //   - begin I64 [C + 1]: caption c has the tokens from begin[c] to
+  //     begin[c + 1];
+  //   - hash U8 [C, 32]: BLAKE2b of each caption's tokens.
+  //
   // Caption 0 is the null caption; others follow in order of first use.
   // RETURNS: the caption of each image, as a row of that file.
   Result<std::vector<std::int32_t>> write(const std::string& path,

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/text.h"
@@ -16,6 +18,7 @@
 #include "diffusion/formats/read_images.h"
 #include "diffusion/formats/split.h"
 #include "diffusion/formats/table.h"
+#include "diffusion/model/image_encoder.h"
 #include "diffusion/router/measure.h"
 #include "diffusion/router/statistics.h"
 
@@ -35,14 +38,13 @@ constexpr std::size_t kFinePerExpert = 16;  // fewer leave the table nothing to 
 class PartialFolder {
  public:
   static Result<PartialFolder> create(const std::string& output) {
-    fs::path final_path = fs::path(output).lexically_normal();
-    if (!final_path.has_filename()) final_path = final_path.parent_path();
+    const fs::path final = final_path(output);
     std::error_code error;
-    if (fs::exists(final_path, error) && !fs::is_empty(final_path, error)) {
+    if (fs::exists(final, error) && !fs::is_empty(final, error)) {
       return fail(ErrorCode::kConflict,
                   text(output, " exists and is not empty: choose another folder or remove it"));
     }
-    PartialFolder folder(final_path.string());
+    PartialFolder folder(final.string());
     fs::remove_all(folder.partial_, error);  // of an earlier try that was killed
     if (!error) fs::create_directories(folder.partial_, error);
     if (error) return fail(ErrorCode::kIo, text(folder.partial_, ": ", error.message()));
@@ -56,15 +58,24 @@ class PartialFolder {
     if (!partial_.empty()) fs::remove_all(partial_, ignored);
   }
   const std::string& path() const { return partial_; }
+  // Where encoded images are kept, until commit().
+  static std::string encoded(const std::string& output) {
+    return final_path(output).string() + ".encoded";
+  }
   Result<void> commit() {
     std::error_code error;
     fs::rename(partial_, final_, error);
     if (error) return fail(ErrorCode::kIo, text(final_, ": ", error.message()));
     partial_.clear();
+    fs::remove(encoded(final_), error);
     return {};
   }
 
  private:
+  static fs::path final_path(const std::string& output) {
+    const fs::path path = fs::path(output).lexically_normal();
+    return path.has_filename() ? path : path.parent_path();
+  }
   explicit PartialFolder(std::string final_path)
       : final_(std::move(final_path)), partial_(final_ + ".partial") {}
   std::string final_;
@@ -229,8 +240,7 @@ Result<void> write_files(const std::string& folder, const ImageSet& images,
                          std::vector<DatasetFile>& files, const ProgressFn& progress) {
   for (std::size_t k = 0; k < data.rows.size(); ++k) {
     progress({"write", k, data.rows.size()});
-    TRY(write_shards(folder, images, captions, static_cast<std::int32_t>(k), data.rows[k],
-                     files));
+    TRY(write_shards(folder, images, captions, static_cast<std::int32_t>(k), data.rows[k], files));
   }
   TRY(write_router_statistics(folder + "/router.safetensors", data.statistics.shared));
   ASSIGN_OR_RETURN(DatasetFile router, file_entry(folder, "router.safetensors", "router", -1, 0));
@@ -267,6 +277,10 @@ Result<void> check_options(const IngestOptions& options) {
     return fail(ErrorCode::kInvalid,
                 text("--partitions must be 1 to ", kMaxPartitions, ", not ", options.partitions));
   }
+  if (!options.vae.empty() && options.latents.scaled) {
+    return fail(ErrorCode::kInvalid,
+                "--latents-scaled is for latents that are there: leave it out beside --vae");
+  }
   if (options.image_size != 0 &&
       (options.image_size < kMinImageSize || options.image_size > kMaxImageSize)) {
     return fail(ErrorCode::kInvalid, text("--image-size must be ", kMinImageSize, " to ",
@@ -278,11 +292,29 @@ Result<void> check_options(const IngestOptions& options) {
 Result<void> check_rows(std::uint64_t rows, const ImageSet& images, const std::string& path) {
   const std::uint64_t samples = images.pixels.count + images.skipped;
   if (rows == samples) return {};
-  return fail(ErrorCode::kInvalid,
-              text(path, " has ", rows, " rows, but there are ", samples, " images (",
-                   images.skipped,
-                   " of them skipped): expected a row for each, "
-                   "in the order in which they are read (a folder's files by their path)"));
+  return fail(
+      ErrorCode::kInvalid,
+      text(path, " has ", rows, " rows, but there are ", samples, " images (", images.skipped,
+           " of them skipped): expected a row for each, "
+           "in the order in which they are read (a folder's files by their path)"));
+}
+
+struct Encoding {
+  std::unique_ptr<ImageEncoder> encoder;
+  std::unique_ptr<ResumingEncoder> resuming;
+};
+
+// The bits of latents depend on the device and the number of its threads, too.
+Result<Encoding> open_encoding(const IngestOptions& options) {
+  Encoding opened;
+  const unsigned threads = std::max(1U, std::thread::hardware_concurrency());
+  ASSIGN_OR_RETURN(opened.encoder, open_image_encoder(options.vae, options.device, threads,
+                                                      options.latents.scaling));
+  ASSIGN_OR_RETURN(const Hash weights, autoencoder_hash(options.vae));
+  const Hash key = blake2b(text(weights.hex(), '\n', options.device, '\n', threads));
+  ASSIGN_OR_RETURN(opened.resuming, ResumingEncoder::open(PartialFolder::encoded(options.output),
+                                                          key, *opened.encoder));
+  return opened;
 }
 
 void describe_captions(const ImageSet& images, const Captions* stored, IngestSummary& summary) {
@@ -294,15 +326,25 @@ void describe_captions(const ImageSet& images, const Captions* stored, IngestSum
   summary.captions = stored->distinct();
   summary.uncaptioned = stored->uncaptioned();
   summary.caption_bytes = stored->bytes_a_sample();
-  summary.index.text = {
-      .dim = stored->dim(), .encoder = "imported", .longest = stored->longest()};
+  summary.index.text = {.dim = stored->dim(), .encoder = "imported", .longest = stored->longest()};
 }
 
-}  // namespace
+// Says of an ingestion that failed what remains.
+Error with_kept(const IngestOptions& options, Error error) {
+  const std::string kept = PartialFolder::encoded(options.output);
+  std::error_code ignored;
+  if (fs::file_size(kept, ignored) == 0) fs::remove(kept, ignored);
+  if (fs::exists(kept, ignored)) {
+    error.message +=
+        text(" (what was encoded is kept in ", kept, ": the same command goes on from there)");
+  }
+  return error;
+}
 
-Result<IngestSummary> ingest(const IngestOptions& options, const ProgressFn& progress) {
+Result<IngestSummary> ingest_all(const IngestOptions& options, const ProgressFn& progress) {
   TRY(check_options(options));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, open_source(options.input, options.captions));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Source> source,
+                   open_source(options.input, options.captions));
   std::optional<ImportedFeatures> imported;
   if (!options.features.empty()) {
     ASSIGN_OR_RETURN(imported, ImportedFeatures::open(options.features));
@@ -312,12 +354,16 @@ Result<IngestSummary> ingest(const IngestOptions& options, const ProgressFn& pro
     ASSIGN_OR_RETURN(embeddings, CaptionEmbeddings::open(options.caption_embeddings));
   }
   ASSIGN_OR_RETURN(PartialFolder folder, PartialFolder::create(options.output));
-  set_algebra_threads(options.threads);
+  Encoding encoding;
+  if (!options.vae.empty()) {
+    ASSIGN_OR_RETURN(encoding, open_encoding(options));
+  }
   auto images = read_images(*source, folder.path(), options.image_size, options.latents,
-                            options.captions, progress);
+                            options.captions, encoding.resuming.get(), progress);
   if (!images.has_value()) {
     return fail(images.error().code, text(options.input, ": ", images.error().message));
   }
+  set_algebra_threads(options.threads);
   TRY(check_enough(*images, options.partitions));
   const FeatureMatrix* const matrix = imported ? &imported->matrix() : nullptr;
   if (matrix != nullptr) TRY(check_rows(matrix->rows, *images, options.features));
@@ -336,11 +382,20 @@ Result<IngestSummary> ingest(const IngestOptions& options, const ProgressFn& pro
       .fine_centroids = static_cast<std::uint32_t>(data.statistics.shared.table.size()),
       .ratio = data.ratio,
       .within_caps = data.within_caps};
+  if (encoding.resuming) summary.resumed = encoding.resuming->resumed();
   describe_captions(*images, stored, summary);
   TRY(write_files(folder.path(), *images, stored, data, summary.index.files, progress));
   TRY(write_dataset_index(folder.path(), summary.index));
   TRY(folder.commit());
   return summary;
+}
+
+}  // namespace
+
+Result<IngestSummary> ingest(const IngestOptions& options, const ProgressFn& progress) {
+  Result<IngestSummary> made = ingest_all(options, progress);
+  if (made || options.vae.empty()) return made;
+  return with_kept(options, made.error());
 }
 
 }  // namespace skerry::diffusion

@@ -29,6 +29,11 @@ struct IngestOptions {
   // images.
   std::string features;
   LatentOptions latents;
+  // An autoencoder that encodes the images (model/image_encoder.h), and the
+  // card for it; −1: the CPU. It uses all processors. OUTPUT.encoded keeps what
+  // is encoded until the folder is complete. A killed ingestion goes on there.
+  std::string vae;
+  int device = 0;
   // Whether captions beside the images are read. They are counted; a dataset
   // stores embeddings alone.
   CaptionChoice captions = CaptionChoice::kAuto;
@@ -47,8 +52,9 @@ struct IngestSummary {
   std::uint64_t fit = 0;   // held back
   std::uint64_t test = 0;  // held back
   std::uint32_t fine_centroids = 0;
-  double ratio = 1;         // largest partition ÷ smallest
-  bool within_caps = true;  // every partition in [0.92, 1.08] · N/K
+  double ratio = 1;           // largest partition ÷ smallest
+  bool within_caps = true;    // every partition in [0.92, 1.08] · N/K
+  std::uint64_t resumed = 0;  // images that an earlier attempt had encoded
   // Distinct captions that were stored, or else found beside the images; images
   // without one; and the mean size of a stored one.
   std::uint64_t captions = 0;
@@ -56,7 +62,8 @@ struct IngestSummary {
   double caption_bytes = 0;
 };
 
-// ON FAILURE: neither the output nor its partial form remains.
+// ON FAILURE: neither the output nor its partial form remains, but
+// OUTPUT.encoded does.
 // - kConflict: the output exists and is not empty.
 // - kInvalid: no sample is readable, or the data cannot fill so many
 //   partitions.

@@ -422,7 +422,9 @@ struct Rows {
   std::uint64_t dim = 0;
   std::string tokens_of(std::int32_t row) const {
     const auto at = static_cast<std::size_t>(row);
-    const auto bytes = [&](std::int64_t token) { return static_cast<std::size_t>(token) * dim * 2; };
+    const auto bytes = [&](std::int64_t token) {
+      return static_cast<std::size_t>(token) * dim * 2;
+    };
     return tokens.substr(bytes(begin[at]), bytes(begin[at + 1] - begin[at]));
   }
 };
@@ -456,8 +458,8 @@ std::string halves(const std::vector<float>& values) {
   return out;
 }
 
-// Sample n of class c has the caption (c, c + .5), of one token if c is even and
-// of two otherwise. Every tenth has none.
+// Sample n of class c has the caption (c, c + .5), of one token if c is even
+// and of two otherwise. Every tenth has none.
 constexpr std::uint64_t kTokens = 3, kDim = 2;
 std::vector<float> caption_of_kind(int kind) {
   const auto c = static_cast<float>(kind);
@@ -470,7 +472,8 @@ std::string write_embeddings(const TemporaryFolder& folder, const std::vector<in
   for (std::size_t n = 0; n < kinds.size(); ++n) {
     if (n % 10 == 0) continue;
     const std::vector<float> caption = caption_of_kind(kinds[n]);
-    std::ranges::copy(caption, embeddings.begin() + static_cast<std::ptrdiff_t>(n * kTokens * kDim));
+    std::ranges::copy(caption,
+                      embeddings.begin() + static_cast<std::ptrdiff_t>(n * kTokens * kDim));
     for (std::size_t t = 0; t < caption.size() / kDim; ++t) mask[n * kTokens + t] = 1;
   }
   const std::string bytes = floats(embeddings), null = floats({.125F, .125F});
@@ -561,9 +564,8 @@ TEST(Ingest, BadCaptionEmbeddingsAreNamed) {
               HasSubstr("bad.safetensors: expected a tensor `null`"));
   EXPECT_THAT(attempt({{"embeddings", storage::DType::kF32, {40, 2}, good}, its_mask, its_null}),
               HasSubstr("expected `embeddings` [N,L,D] of F16, BF16 or F32, found F32 [40,2]"));
-  EXPECT_THAT(
-      attempt({{"embeddings", storage::DType::kF32, {20, 1, 4}, good}, its_mask, its_null}),
-      HasSubstr("expected `mask` of [20,1]"));
+  EXPECT_THAT(attempt({{"embeddings", storage::DType::kF32, {20, 1, 4}, good}, its_mask, its_null}),
+              HasSubstr("expected `mask` of [20,1]"));
   const std::string few = floats(std::vector<float>(39 * 2, 1)), short_mask(39, '\1');
   EXPECT_THAT(attempt({{"embeddings", storage::DType::kF32, {39, 1, 2}, few},
                        {"mask", storage::DType::kU8, {39, 1}, short_mask},
@@ -571,8 +573,9 @@ TEST(Ingest, BadCaptionEmbeddingsAreNamed) {
               HasSubstr("has 39 rows, but there are 40 images"));
   numbers[2 * 17] = 1e6F;
   const std::string large = floats(numbers);
-  EXPECT_THAT(attempt({{"embeddings", storage::DType::kF32, {40, 1, 2}, large}, its_mask, its_null}),
-              HasSubstr("the caption of sample 17: expected finite numbers up to 65504"));
+  EXPECT_THAT(
+      attempt({{"embeddings", storage::DType::kF32, {40, 1, 2}, large}, its_mask, its_null}),
+      HasSubstr("the caption of sample 17: expected finite numbers up to 65504"));
 }
 
 }  // namespace

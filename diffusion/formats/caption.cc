@@ -86,9 +86,9 @@ class Reader {
 
 Result<std::string> clean_caption(std::string_view written) {
   if (written.size() > kMaxCaptionBytes) {
-    return fail(ErrorCode::kInvalid, text("expected a caption of at most ",
-                                          human_bytes(kMaxCaptionBytes), ", found ",
-                                          human_bytes(written.size())));
+    return fail(ErrorCode::kInvalid,
+                text("expected a caption of at most ", human_bytes(kMaxCaptionBytes), ", found ",
+                     human_bytes(written.size())));
   }
   if (!is_utf8(written))
     return fail(ErrorCode::kInvalid, "expected a caption in UTF-8, found other bytes");
@@ -108,7 +108,8 @@ Result<CaptionTable> CaptionTable::read(const std::string& folder,
                                         const std::vector<std::string>& files,
                                         const std::vector<std::string>& images) {
   CaptionTable table;
-  for (const std::string& file : files) TRY(Reader(folder, file, images).read_into(table.captions_));
+  for (const std::string& file : files)
+    TRY(Reader(folder, file, images).read_into(table.captions_));
   return table;
 }
 

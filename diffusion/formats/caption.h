@@ -18,9 +18,9 @@ enum class CaptionChoice { kAuto, kOff, kClass };
 
 constexpr std::uint64_t kMaxCaptionBytes = 64U << 10;
 
-// RETURNS: the caption as text encoders get it: lower case, without spaces at
-// its ends. diffusers' pipelines do the same to a prompt if bs4 is missing, so
-// training and sampling agree. Empty: there is no caption.
+// RETURNS: the caption in lower case, without spaces at its ends. Empty: there
+// is no caption. diffusers' pipelines do the same to a prompt if bs4 is
+// missing, so that training and sampling agree.
 // ON FAILURE: kInvalid: not UTF-8, or longer than kMaxCaptionBytes.
 Result<std::string> clean_caption(std::string_view written);
 
@@ -31,8 +31,8 @@ class CaptionTable {
  public:
   // `files`: paths of metadata.jsonl files below `folder`. `images`: all images
   // below it, sorted.
-  // ON FAILURE: kInvalid names the file and the line: no object, no `file_name`,
-  // a missing image, a `text` that is not UTF-8.
+  // ON FAILURE: kInvalid names the file and the line. It has no object or no
+  // `file_name`, names a missing image, or is not UTF-8.
   static Result<CaptionTable> read(const std::string& folder, const std::vector<std::string>& files,
                                    const std::vector<std::string>& images);
   // RETURNS: the cleaned caption of an image, empty if it has none.

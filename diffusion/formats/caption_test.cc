@@ -22,7 +22,7 @@ std::string png(std::uint32_t variant) { return png_bytes(picture(8, 8, 3, varia
 Result<ImageSet> read(const TemporaryFolder& folder, const std::string& name,
                       CaptionChoice choice = CaptionChoice::kAuto) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, open_source(folder.path(name), choice));
-  return read_images(*source, folder.path(), 8, {}, choice, [](const Progress&) {});
+  return read_images(*source, folder.path(), 8, {}, choice, nullptr, [](const Progress&) {});
 }
 
 std::vector<std::string> captions(const ImageSet& set) {
@@ -36,7 +36,8 @@ TEST(Caption, IsCleanedAsPythonDoes) {
   const std::pair<const char*, const char*> cases[] = {
       {" A Robin on SNOW\n", "a robin on snow"},
       {"\u00c4RGER \u00dcber \u00c5land", "\u00e4rger \u00fcber \u00e5land"},
-      {"\u039f\u03b4\u03c5\u03c3\u03c3\u0395\u03a5\u03a3", "\u03bf\u03b4\u03c5\u03c3\u03c3\u03b5\u03c5\u03c2"},
+      {"\u039f\u03b4\u03c5\u03c3\u03c3\u0395\u03a5\u03a3",
+       "\u03bf\u03b4\u03c5\u03c3\u03c3\u03b5\u03c5\u03c2"},
       {"\u0130stanbul", "i\u0307stanbul"},
       {"\u3000\u00a0x\u2003", "x"},
       {"\u200bx", "\u200bx"},
@@ -51,9 +52,9 @@ TEST(Caption, IsCleanedAsPythonDoes) {
 }
 
 TEST(Caption, ThatIsNotUtf8OrTooLongIsRefused) {
-  for (const std::string& bad : {std::string("caf\xe9"), std::string("\xed\xa0\x80"),
-                                 std::string("\xc0\xaf"), std::string("\xf0\x9f"),
-                                 std::string(kMaxCaptionBytes + 1, 'x')}) {
+  for (const std::string& bad :
+       {std::string("caf\xe9"), std::string("\xed\xa0\x80"), std::string("\xc0\xaf"),
+        std::string("\xf0\x9f"), std::string(kMaxCaptionBytes + 1, 'x')}) {
     const Result<std::string> caption = clean_caption(bad);
     ASSERT_FALSE(caption);
     EXPECT_EQ(caption.error().code, ErrorCode::kInvalid);
@@ -133,8 +134,7 @@ TEST(Captions, OfAWebDatasetAreFieldsOfTheSample) {
                                     {"d.png", png(4)}}));
   const auto set = read(folder, "in.tar");
   ASSERT_TRUE(set) << set.error().message;
-  EXPECT_THAT(captions(*set),
-              ElementsAre("from text", "from caption", "from text of json", ""));
+  EXPECT_THAT(captions(*set), ElementsAre("from text", "from caption", "from text of json", ""));
   folder.write("bad.tar", tar_bytes({{"a.png", png(1)}, {"a.txt", "caf\xe9"}}));
   EXPECT_THAT(read(folder, "bad.tar").error().message, HasSubstr("a.png: expected a caption in"));
 }

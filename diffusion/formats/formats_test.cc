@@ -20,7 +20,7 @@ using namespace testing;
 Result<ImageSet> read(const TemporaryFolder& folder, const std::string& path, int size = 0,
                       const LatentOptions& latents = {}) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, open_source(path, CaptionChoice::kAuto));
-  return read_images(*source, folder.path(), size, latents, CaptionChoice::kAuto,
+  return read_images(*source, folder.path(), size, latents, CaptionChoice::kAuto, nullptr,
                      [](const Progress&) {});
 }
 

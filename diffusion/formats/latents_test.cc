@@ -60,7 +60,7 @@ std::string int64s(const std::vector<std::int64_t>& values) {
 Result<ImageSet> read(const TemporaryFolder& folder, const std::string& path,
                       const LatentOptions& options = {}, int size = 0) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, open_source(path, CaptionChoice::kAuto));
-  return read_images(*source, folder.path(), size, options, CaptionChoice::kAuto,
+  return read_images(*source, folder.path(), size, options, CaptionChoice::kAuto, nullptr,
                      [](const Progress&) {});
 }
 

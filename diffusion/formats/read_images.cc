@@ -41,10 +41,15 @@ void skip(ImageSet& set, SourceSample sample) {
 class Reading {
  public:
   Reading(ImageSet& set, const std::string& scratch_folder, int image_size,
-          const LatentOptions& latents)
-      : set_(set), scratch_folder_(scratch_folder), asked_(image_size), options_(latents) {}
+          const LatentOptions& latents, ImageEncoder* encoder)
+      : set_(set),
+        scratch_folder_(scratch_folder),
+        asked_(image_size),
+        options_(latents),
+        encoder_(encoder) {}
 
   Result<void> add(const SourceSample& sample) {
+    if (encoder_ != nullptr) return encode(sample);
     if (size_ == 0) TRY(begin(sample));
     if (sample.latent.has_value() != set_.latents.has_value()) {
       return fail(ErrorCode::kInvalid,
@@ -54,9 +59,39 @@ class Reading {
     }
     return sample.latent ? add_latent(*sample.latent, sample.path) : add_image(*sample.image);
   }
+  Result<void> finish() { return encode_batch(); }
   int channels() const { return set_.latents ? channels_ : all_grey_ ? 1 : 3; }
 
  private:
+  Result<void> encode(const SourceSample& sample) {
+    if (sample.latent) {
+      return fail(ErrorCode::kInvalid,
+                  text(sample.path, ": expected images, which --vae encodes, found latents"));
+    }
+    if (image_size_ == 0) {
+      image_size_ = size_for(*sample.image, asked_);
+      set_.latents = encoder_->scaling();
+    }
+    batch_.push_back(centre_square(*sample.image, image_size_));
+    paths_.push_back(sample.path);
+    return batch_.size() == kEncodeBatch ? encode_batch() : Result<void>();
+  }
+  Result<void> encode_batch() {
+    if (batch_.empty()) return {};
+    ASSIGN_OR_RETURN(const std::vector<Latent> latents, encoder_->encode(batch_));
+    if (size_ == 0) TRY(begin_latents(latents.front()));
+    for (std::size_t i = 0; i < latents.size(); ++i) TRY(add_latent(latents[i], paths_[i]));
+    batch_.clear();
+    paths_.clear();
+    return {};
+  }
+  Result<void> begin_latents(const Latent& first) {
+    size_ = first.size;
+    channels_ = first.channels;
+    ASSIGN_OR_RETURN(set_.store, PixelStore::create_for_latents(scratch_folder_, channels_, size_));
+    return {};
+  }
+
   Result<void> begin(const SourceSample& sample) {
     if (!sample.latent) {
       if (options_.scaling || options_.scaled) {
@@ -77,15 +112,12 @@ class Reading {
     }
     set_.latents = options_.scaling.value_or(LatentScaling{});
     TRY(validate(*set_.latents));
-    size_ = sample.latent->size;
-    channels_ = sample.latent->channels;
-    if (asked_ > 0 && asked_ != size_) {
+    if (asked_ > 0 && asked_ != sample.latent->size) {
       return fail(ErrorCode::kInvalid,
                   text("latents are not resized: leave --image-size out, expected ", asked_,
-                       ", found ", size_, " in ", sample.path));
+                       ", found ", sample.latent->size, " in ", sample.path));
     }
-    ASSIGN_OR_RETURN(set_.store, PixelStore::create_for_latents(scratch_folder_, channels_, size_));
-    return {};
+    return begin_latents(*sample.latent);
   }
 
   Result<void> add_image(const Image& image) {
@@ -122,6 +154,10 @@ class Reading {
   const std::string& scratch_folder_;
   int asked_, size_ = 0, channels_ = 0;
   const LatentOptions& options_;
+  ImageEncoder* encoder_;
+  int image_size_ = 0;  // of what is encoded
+  std::vector<Image> batch_;
+  std::vector<std::string> paths_;
   bool all_grey_ = true;
   std::vector<std::uint16_t> halves_;
 };
@@ -189,16 +225,18 @@ Classes number_classes(const std::vector<std::optional<std::string>>& labels) {
 
 Result<ImageSet> read_images(Source& source, const std::string& scratch_folder, int image_size,
                              const LatentOptions& latents, CaptionChoice captions,
-                             const ProgressFn& progress) {
+                             ImageEncoder* encoder, const ProgressFn& progress) {
   ImageSet set;
   CaptionNumbers numbers(set);
-  Reading reading(set, scratch_folder, image_size, latents);
+  Reading reading(set, scratch_folder, image_size, latents, encoder);
+  const char* const stage = encoder == nullptr ? "read" : "encode";
+  const std::uint64_t every = encoder == nullptr ? kProgressEvery : kEncodeBatch;
   std::vector<std::optional<std::string>> labels;
   std::uint64_t seen = 0;
   for (;;) {
     ASSIGN_OR_RETURN(std::optional<SourceSample> sample, source.next());
     if (!sample) break;
-    if (seen++ % kProgressEvery == 0) progress({"read", seen - 1, source.expected_samples()});
+    if (seen++ % every == 0) progress({stage, seen - 1, source.expected_samples()});
     if (!sample->image && !sample->latent) {
       skip(set, std::move(*sample));
       continue;
@@ -211,7 +249,8 @@ Result<ImageSet> read_images(Source& source, const std::string& scratch_folder, 
     labels.push_back(std::move(sample->label));
     set.places.push_back(static_cast<std::uint32_t>(seen - 1));
   }
-  progress({"read", seen, seen});
+  TRY(reading.finish());
+  progress({stage, seen, seen});
   if (labels.empty()) return nothing_read(set);
   numbers.finish();
   ASSIGN_OR_RETURN(set.pixels, set.store.map(reading.channels()));

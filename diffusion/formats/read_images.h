@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "diffusion/formats/image_encoder.h"
 #include "diffusion/formats/pixels.h"
 #include "diffusion/formats/progress.h"
 #include "diffusion/formats/source.h"
@@ -53,9 +54,13 @@ struct LatentOptions {
 // or beyond the range of 16 bits.
 // If no image is usable, kInvalid names the first one and why.
 // With kClass the caption is the name of the class.
+// With an encoder, images become latents in batches of kEncodeBatch, by which
+// the latents' low bits may differ; latents in the source are kInvalid.
+// `encoder` may be null.
+constexpr std::size_t kEncodeBatch = 16;
 Result<ImageSet> read_images(Source& source, const std::string& scratch_folder, int image_size,
                              const LatentOptions& latents, CaptionChoice captions,
-                             const ProgressFn& progress);
+                             ImageEncoder* encoder, const ProgressFn& progress);
 
 // Maps label names to class numbers. Whole numbers that fill their range keep
 // their value ("0" … "9"). Others are sorted, numerically if all are numbers.

@@ -38,11 +38,11 @@ std::string lower(std::string_view name) {
 }
 
 struct Listing {
-  std::vector<std::string> images;   // relative, readable by name or an image that is not read
-  std::vector<std::string> tars;     // relative, in the folder itself
-  std::vector<std::string> idx;      // names of IDX image files in the folder itself
-  std::vector<std::string> cifar;    // names of CIFAR files in the folder itself
-  std::vector<std::string> latents;  // relative, by name, without the files of their labels
+  std::vector<std::string> images;    // relative, readable by name or an image that is not read
+  std::vector<std::string> tars;      // relative, in the folder itself
+  std::vector<std::string> idx;       // names of IDX image files in the folder itself
+  std::vector<std::string> cifar;     // names of CIFAR files in the folder itself
+  std::vector<std::string> latents;   // relative, by name, without the files of their labels
   std::vector<std::string> metadata;  // relative: metadata.jsonl files
   std::map<std::string, int> others;
   bool has_readable_image = false;
@@ -211,7 +211,8 @@ Result<std::string> read_whole_file(const std::string& path, std::uint64_t limit
   const std::uint64_t size = fs::file_size(path, error);
   if (error) return fail(ErrorCode::kIo, error.message());
   if (size > limit_bytes)
-    return fail(ErrorCode::kCorrupt, text(human_bytes(size), " are too many: expected at most ", human_bytes(limit_bytes)));
+    return fail(ErrorCode::kCorrupt, text(human_bytes(size), " are too many: expected at most ",
+                                          human_bytes(limit_bytes)));
   std::ifstream in(path, std::ios::binary);
   std::string bytes(size, '\0');
   in.read(bytes.data(), static_cast<std::streamsize>(size));

@@ -67,8 +67,8 @@ Result<std::unique_ptr<Source>> open_cifar_source(std::vector<std::string> files
 // WebDataset: consecutive members that share the name up to the first dot are
 // one sample. The label is the field `cls`, else "label" in `json`, else the
 // member's folder, else none. With kAuto the caption is the field `txt`, else
-// "caption" or "text" in `json`. A sample without an image must have a latent in
-// its field `npy`.
+// "caption" or "text" in `json`. A sample without an image must have a latent
+// in its field `npy`.
 Result<std::unique_ptr<Source>> open_tar_source(std::vector<std::string> tars,
                                                 CaptionChoice captions);
 

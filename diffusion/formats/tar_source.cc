@@ -163,7 +163,8 @@ struct Gathering {
     sample.problem = std::move(problem);
     Result<std::string> caption = clean_caption(text);
     if (caption && caption->empty()) caption = clean_caption(json_caption);
-    if (!caption) return fail(caption.error().code, skerry::text(path, ": ", caption.error().message));
+    if (!caption)
+      return fail(caption.error().code, skerry::text(path, ": ", caption.error().message));
     sample.caption = std::move(*caption);
     return sample;
   }

@@ -3,6 +3,7 @@
 
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 
@@ -14,9 +15,9 @@
 
 namespace skerry::diffusion {
 
-struct Autoencoder::Decoder {
-  virtual ~Decoder() = default;
-  virtual at::Tensor decode(const at::Tensor& latents) = 0;  // as Autoencoder's, on its device
+struct Autoencoder::Half {
+  virtual ~Half() = default;
+  virtual at::Tensor apply(const at::Tensor& in) = 0;  // encodes or decodes, on its device
   virtual std::optional<LatentScaling> scaling() const { return std::nullopt; }
   virtual std::optional<std::uint32_t> channels() const { return std::nullopt; }
 };
@@ -66,35 +67,57 @@ std::string older_name(std::string name) {
   return name;
 }
 
-class KlDecoder final : public Autoencoder::Decoder {
+class KlHalf final : public Autoencoder::Half {
  public:
-  static Result<std::unique_ptr<Autoencoder::Decoder>> open(const std::string& folder,
-                                                            torch::Device device) {
-    auto decoder = std::make_unique<KlDecoder>();
-    ASSIGN_OR_RETURN(decoder->config_, read_autoencoder_config(folder));
+  explicit KlHalf(AutoencoderHalf half) : half_(half) {}
+  static Result<std::unique_ptr<Autoencoder::Half>> open(const std::string& folder,
+                                                         AutoencoderHalf half,
+                                                         torch::Device device) {
+    auto opened = std::make_unique<KlHalf>(half);
+    ASSIGN_OR_RETURN(opened->config_, read_autoencoder_config(folder));
     const std::string path = folder + "/diffusion_pytorch_model.safetensors";
     ASSIGN_OR_RETURN(const storage::Safetensors file, storage::Safetensors::open(path));
-    for (const AutoencoderTensor& expected : decoder_tensors(decoder->config_)) {
+    const bool encodes = half == AutoencoderHalf::kEncoder;
+    for (const AutoencoderTensor& expected :
+         encodes ? encoder_tensors(opened->config_) : decoder_tensors(opened->config_)) {
       const storage::TensorInfo* info = file.header().find(expected.name);
       if (info == nullptr) info = file.header().find(older_name(expected.name));
       if (info == nullptr)
         return fail(ErrorCode::kCorrupt, text(path, ": tensor ", expected.name, " is missing"));
       const Result<at::Tensor> tensor = read_tensor(file, *info, expected.shape);
       if (!tensor) return fail(tensor.error().code, text(path, ": ", tensor.error().message));
-      decoder->weights_.emplace(expected.name, tensor->to(device));
+      opened->weights_.emplace(expected.name, tensor->to(device));
     }
-    return std::unique_ptr<Autoencoder::Decoder>(std::move(decoder));
+    return std::unique_ptr<Autoencoder::Half>(std::move(opened));
   }
 
   std::optional<LatentScaling> scaling() const override { return config_.scaling; }
   std::optional<std::uint32_t> channels() const override { return config_.latent_channels; }
 
-  at::Tensor decode(const at::Tensor& latents) override {
+  at::Tensor apply(const at::Tensor& in) override {
+    return half_ == AutoencoderHalf::kEncoder ? encode(in) : decode(in);
+  }
+
+ private:
+  at::Tensor encode(const at::Tensor& images) const {
+    at::Tensor x = convolution("encoder.conv_in", images);
+    for (std::size_t i = 0; i < config_.block_out_channels.size(); ++i) {
+      const std::string block = text("encoder.down_blocks.", i);
+      for (std::uint32_t layer = 0; layer < config_.layers_per_block; ++layer)
+        x = residual(text(block, ".resnets.", layer), x);
+      if (i + 1 == config_.block_out_channels.size()) break;
+      x = halved(block + ".downsamplers.0.conv", x);
+    }
+    x = middle("encoder.mid_block", x);
+    x = convolution("encoder.conv_out", at::silu(norm("encoder.conv_norm_out", x)));
+    if (config_.use_quant_conv) x = convolution("quant_conv", x);
+    return x.narrow(1, 0, config_.latent_channels);  // the means; log-variances follow
+  }
+
+  at::Tensor decode(const at::Tensor& latents) const {
     at::Tensor x = config_.use_post_quant_conv ? convolution("post_quant_conv", latents) : latents;
     x = convolution("decoder.conv_in", x);  // [n,c,s,s]
-    x = residual("decoder.mid_block.resnets.0", x);
-    if (config_.mid_block_add_attention) x = attention("decoder.mid_block.attentions.0", x);
-    x = residual("decoder.mid_block.resnets.1", x);
+    x = middle("decoder.mid_block", x);
     for (std::size_t i = 0; i < config_.block_out_channels.size(); ++i) {
       const std::string block = text("decoder.up_blocks.", i);
       for (std::uint32_t layer = 0; layer <= config_.layers_per_block; ++layer)
@@ -106,7 +129,6 @@ class KlDecoder final : public Autoencoder::Decoder {
     return convolution("decoder.conv_out", at::silu(norm("decoder.conv_norm_out", x)));
   }
 
- private:
   const at::Tensor& weight(const std::string& name) const { return weights_.at(name); }
 
   // At the borders zeros: the image keeps its size.
@@ -114,6 +136,11 @@ class KlDecoder final : public Autoencoder::Decoder {
     const at::Tensor& kernel = weight(name + ".weight");
     return at::conv2d(x, kernel, weight(name + ".bias"), /*stride=*/1,
                       /*padding=*/kernel.size(2) / 2);
+  }
+  // Half as large; the zeros are at the right and the bottom alone.
+  at::Tensor halved(const std::string& name, const at::Tensor& x) const {
+    return at::conv2d(at::constant_pad_nd(x, {0, 1, 0, 1}), weight(name + ".weight"),
+                      weight(name + ".bias"), /*stride=*/2);
   }
   at::Tensor norm(const std::string& name, const at::Tensor& x) const {
     return at::group_norm(x, config_.norm_num_groups, weight(name + ".weight"),
@@ -130,6 +157,11 @@ class KlDecoder final : public Autoencoder::Decoder {
                 : x) +
            out;
   }
+  at::Tensor middle(const std::string& name, at::Tensor x) const {
+    x = residual(name + ".resnets.0", x);
+    if (config_.mid_block_add_attention) x = attention(name + ".attentions.0", x);
+    return residual(name + ".resnets.1", x);
+  }
   // One head, over all places.
   at::Tensor attention(const std::string& name, const at::Tensor& x) const {
     const at::Tensor places =
@@ -142,18 +174,18 @@ class KlDecoder final : public Autoencoder::Decoder {
     return x + linear(name + ".to_out.0", mixed).transpose(1, 2).reshape(x.sizes());
   }
 
+  AutoencoderHalf half_;
   AutoencoderConfig config_;
   std::map<std::string, at::Tensor> weights_;
 };
 
-class ScriptDecoder final : public Autoencoder::Decoder {
+class Script final : public Autoencoder::Half {
  public:
-  ScriptDecoder(const std::string& path, torch::Device device)
-      : module_(torch::jit::load(path, device)) {
+  Script(const std::string& path, torch::Device device) : module_(torch::jit::load(path, device)) {
     module_.eval();
   }
-  at::Tensor decode(const at::Tensor& latents) override {
-    const c10::IValue answer = module_.forward({latents});
+  at::Tensor apply(const at::Tensor& in) override {
+    const c10::IValue answer = module_.forward({in});
     return answer.isTensor() ? answer.toTensor().to(at::kFloat) : at::Tensor();
   }
 
@@ -161,9 +193,9 @@ class ScriptDecoder final : public Autoencoder::Decoder {
   torch::jit::Module module_;
 };
 
-Result<std::unique_ptr<Autoencoder::Decoder>> open_script(const std::string& path,
-                                                          torch::Device device) try {
-  return std::make_unique<ScriptDecoder>(path, device);
+Result<std::unique_ptr<Autoencoder::Half>> open_script(const std::string& path,
+                                                       torch::Device device) try {
+  return std::make_unique<Script>(path, device);
 } catch (const std::exception& error) {
   const std::string_view why = error.what();
   return fail(ErrorCode::kCorrupt,
@@ -171,20 +203,61 @@ Result<std::unique_ptr<Autoencoder::Decoder>> open_script(const std::string& pat
                    why.substr(0, why.find('\n'))));
 }
 
-bool is_images(const at::Tensor& images, std::int64_t count) {
-  return images.defined() && images.dim() == 4 && images.size(0) == count &&
-         (images.size(1) == 1 || images.size(1) == 3) && images.size(2) == images.size(3) &&
-         images.size(2) > 0;
+bool is_images(const at::Tensor& found) { return found.size(1) == 1 || found.size(1) == 3; }
+
+bool is_latents(const at::Tensor& found) {
+  return found.size(1) >= 1 && found.size(1) <= static_cast<std::int64_t>(kMaxLatentChannels);
+}
+
+struct Direction {
+  const char* verb;
+  const char* from;
+  const char* to;
+  bool (*is_right)(const at::Tensor& found);  // of [n,…,s,s]
+};
+
+// In parts, which halve where memory is short.
+Result<at::Tensor> in_parts(Autoencoder::Half& half, const at::Tensor& in, const Direction& to) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> parts;
+  std::int64_t rows = in.size(0);
+  for (std::int64_t begin = 0; begin < in.size(0);) {
+    const std::int64_t end = std::min(begin + rows, in.size(0));
+    try {
+      parts.push_back(half.apply(in.slice(0, begin, end)));
+    } catch (
+        const std::exception& error) {  // what TorchScript throws is of no type of LibTorch's own
+      const bool is_full = is_out_of_memory(error);
+      if (is_full && rows > 1) {
+        rows = (rows + 1) / 2;
+        continue;
+      }
+      return fail(is_full ? ErrorCode::kExhausted : ErrorCode::kInvalid,
+                  text("the autoencoder cannot ", to.verb, ' ', to.from, ' ', in.sizes(), ": ",
+                       error.what()));
+    }
+    const at::Tensor& part = parts.back();
+    const bool is_right = part.defined() && part.dim() == 4 && part.size(0) == end - begin &&
+                          part.size(2) == part.size(3) && part.size(2) > 0 && to.is_right(part);
+    if (!is_right) {
+      return fail(ErrorCode::kInvalid,
+                  text("the autoencoder: expected ", end - begin, ' ', to.to, " of ", to.from, ' ',
+                       in.sizes(), ", found ", part.defined() ? text(part.sizes()) : "no tensor"));
+    }
+    begin = end;
+  }
+  return at::cat(parts);
 }
 
 }  // namespace
 
-Autoencoder::Autoencoder(std::unique_ptr<Decoder> decoder) : decoder_(std::move(decoder)) {}
+Autoencoder::Autoencoder(std::unique_ptr<Half> half) : half_(std::move(half)) {}
 Autoencoder::Autoencoder(Autoencoder&&) noexcept = default;
 Autoencoder& Autoencoder::operator=(Autoencoder&&) noexcept = default;
 Autoencoder::~Autoencoder() = default;
 
-Result<Autoencoder> Autoencoder::open(const std::string& path, torch::Device device) {
+Result<Autoencoder> Autoencoder::open(const std::string& path, AutoencoderHalf half,
+                                      torch::Device device) {
   std::error_code error;
   if (!fs::exists(path, error)) {
     return fail(
@@ -194,44 +267,22 @@ Result<Autoencoder> Autoencoder::open(const std::string& path, torch::Device dev
   }
   return guarded([&]() -> Result<Autoencoder> {
     const at::NoGradGuard no_grad;
-    ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, fs::is_directory(path, error)
-                                                           ? KlDecoder::open(path, device)
-                                                           : open_script(path, device));
-    return Autoencoder(std::move(decoder));
+    ASSIGN_OR_RETURN(std::unique_ptr<Half> opened, fs::is_directory(path, error)
+                                                       ? KlHalf::open(path, half, device)
+                                                       : open_script(path, device));
+    return Autoencoder(std::move(opened));
   });
 }
 
-std::optional<LatentScaling> Autoencoder::scaling() const { return decoder_->scaling(); }
-std::optional<std::uint32_t> Autoencoder::channels() const { return decoder_->channels(); }
+std::optional<LatentScaling> Autoencoder::scaling() const { return half_->scaling(); }
+std::optional<std::uint32_t> Autoencoder::channels() const { return half_->channels(); }
 
 Result<at::Tensor> Autoencoder::decode(const at::Tensor& latents) const {
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> parts;
-  std::int64_t rows = latents.size(0);
-  for (std::int64_t begin = 0; begin < latents.size(0);) {
-    const std::int64_t end = std::min(begin + rows, latents.size(0));
-    try {
-      parts.push_back(decoder_->decode(latents.slice(0, begin, end)));
-    } catch (
-        const std::exception& error) {  // what TorchScript throws is of no type of LibTorch's own
-      const bool is_full = is_out_of_memory(error);
-      if (is_full && rows > 1) {
-        rows = (rows + 1) / 2;
-        continue;
-      }
-      return fail(
-          is_full ? ErrorCode::kExhausted : ErrorCode::kInvalid,
-          text("the autoencoder cannot decode latents ", latents.sizes(), ": ", error.what()));
-    }
-    if (!is_images(parts.back(), end - begin)) {
-      return fail(ErrorCode::kInvalid,
-                  text("the autoencoder: expected ", end - begin, " images [n,3,S,S] of latents ",
-                       latents.sizes(), ", found ",
-                       parts.back().defined() ? text(parts.back().sizes()) : "no tensor"));
-    }
-    begin = end;
-  }
-  return at::cat(parts);
+  return in_parts(*half_, latents, {"decode", "latents", "images [n,3,S,S]", is_images});
+}
+
+Result<at::Tensor> Autoencoder::encode(const at::Tensor& images) const {
+  return in_parts(*half_, images, {"encode", "images", "latents [n,C,s,s]", is_latents});
 }
 
 }  // namespace skerry::diffusion

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decodes latents to images with the user's autoencoder: the decoder of an
-// AutoencoderKL of diffusers (Rombach et al., arXiv 2112.10752), or any as
-// TorchScript. Includes LibTorch: for this folder only.
+// Half of the user's autoencoder, which encodes images or decodes latents. It
+// is an AutoencoderKL of diffusers (Rombach et al., arXiv 2112.10752), or any
+// as TorchScript. Includes LibTorch: for this folder only.
 // THREADS: one at a time.
 // ON FAILURE: the error names a file that cannot be opened.
 #pragma once
@@ -18,11 +18,14 @@
 
 namespace skerry::diffusion {
 
+enum class AutoencoderHalf { kEncoder, kDecoder };
+
 class Autoencoder {
  public:
   // Opens a folder with config.json and diffusion_pytorch_model.safetensors, or
-  // a file of TorchScript. Decodes in fp32.
-  static Result<Autoencoder> open(const std::string& path, torch::Device device);
+  // a file of TorchScript, which is that half alone. Computes in fp32.
+  static Result<Autoencoder> open(const std::string& path, AutoencoderHalf half,
+                                  torch::Device device);
   Autoencoder(Autoencoder&&) noexcept;
   Autoencoder& operator=(Autoencoder&&) noexcept;
   ~Autoencoder();
@@ -36,13 +39,18 @@ class Autoencoder {
   // memory is short.
   // ON FAILURE: kInvalid if TorchScript fails or returns any other shape;
   // kExhausted if out of memory.
+  // REQUIRES: the decoder was opened.
   Result<at::Tensor> decode(const at::Tensor& latents) const;
+  // Encodes images [n,3,S,S] in [−1, 1] to the means of latents [n,C,s,s],
+  // unscaled. ON FAILURE: as decode().
+  // REQUIRES: the encoder was opened.
+  Result<at::Tensor> encode(const at::Tensor& images) const;
 
-  struct Decoder;
+  struct Half;
 
  private:
-  explicit Autoencoder(std::unique_ptr<Decoder> decoder);
-  std::unique_ptr<Decoder> decoder_;
+  explicit Autoencoder(std::unique_ptr<Half> half);
+  std::unique_ptr<Half> half_;
 };
 
 }  // namespace skerry::diffusion

@@ -35,14 +35,16 @@ Result<void> check_kind(const std::string& path, const Json& json) {
     return unknown(path, "_class_name", "\"AutoencoderKL\"", json.value("_class_name", Json()));
   const auto act = value_of<std::string>(json, "act_fn", "silu");
   if (act != "silu" && act != "swish") return unknown(path, "act_fn", "\"silu\"", act);
-  const auto blocks =
-      value_of<std::vector<std::string>>(json, "up_block_types", {"UpDecoderBlock2D"});
-  const bool plain =
-      std::ranges::all_of(blocks, [](const auto& type) { return type == "UpDecoderBlock2D"; });
   const auto channels = value_of<std::vector<std::uint32_t>>(json, "block_out_channels", {64});
-  if (!plain || blocks.size() != channels.size()) {
-    return unknown(path, "up_block_types", text("\"UpDecoderBlock2D\" ", channels.size(), " times"),
-                   blocks);
+  for (const auto& [key, plain] : {std::pair{"up_block_types", "UpDecoderBlock2D"},
+                                   std::pair{"down_block_types", "DownEncoderBlock2D"}}) {
+    // A folder of a decoder alone may leave the other out.
+    const auto blocks = value_of<std::vector<std::string>>(
+        json, key, std::vector<std::string>(key[0] == 'd' ? channels.size() : 1, plain));
+    const bool all_plain =
+        std::ranges::all_of(blocks, [&](const auto& type) { return type == plain; });
+    if (!all_plain || blocks.size() != channels.size())
+      return unknown(path, key, text('"', plain, "\" ", channels.size(), " times"), blocks);
   }
   return {};
 }
@@ -57,6 +59,7 @@ Result<void> check_sizes(const std::string& path, const AutoencoderConfig& confi
   const bool sane =
       within(config.latent_channels, kMaxLatentChannels) &&
       (config.out_channels == 1 || config.out_channels == 3) &&
+      (config.in_channels == 1 || config.in_channels == 3) &&
       within(static_cast<std::uint32_t>(config.block_out_channels.size()), kMostBlocks) &&
       within(config.layers_per_block, kMostLayers) &&
       within(config.norm_num_groups, kMostChannels) &&
@@ -64,7 +67,7 @@ Result<void> check_sizes(const std::string& path, const AutoencoderConfig& confi
   if (sane) return {};
   return fail(ErrorCode::kCorrupt,
               text(path, ": expected 1 to ", kMaxLatentChannels,
-                   " latent_channels, 1 or 3 out_channels, 1 to ", kMostBlocks,
+                   " latent_channels, 1 or 3 in_channels, 1 or 3 out_channels, 1 to ", kMostBlocks,
                    " block_out_channels that norm_num_groups divides, 1 to ", kMostLayers,
                    " layers_per_block and a scaling_factor above 0: one of them is not so"));
 }
@@ -74,11 +77,13 @@ Result<AutoencoderConfig> parse(const std::string& path, const Json& json) try {
   TRY(check_kind(path, json));
   AutoencoderConfig config;
   config.latent_channels = value_of(json, "latent_channels", 4U);
+  config.in_channels = value_of(json, "in_channels", 3U);
   config.out_channels = value_of(json, "out_channels", 3U);
   config.block_out_channels =
       value_of<std::vector<std::uint32_t>>(json, "block_out_channels", {64});
   config.layers_per_block = value_of(json, "layers_per_block", 1U);
   config.norm_num_groups = value_of(json, "norm_num_groups", 32U);
+  config.use_quant_conv = value_of(json, "use_quant_conv", true);
   config.use_post_quant_conv = value_of(json, "use_post_quant_conv", true);
   config.mid_block_add_attention = value_of(json, "mid_block_add_attention", true);
   config.scaling.scale = value_of(json, "scaling_factor", 0.18215);
@@ -89,7 +94,7 @@ Result<AutoencoderConfig> parse(const std::string& path, const Json& json) try {
   return fail(ErrorCode::kCorrupt, text(path, ": ", error.what()));
 }
 
-// Names and shapes in the order in which the decoder uses them.
+// Names and shapes in the order of their use.
 class Tensors {
  public:
   std::vector<AutoencoderTensor> all;
@@ -110,6 +115,11 @@ class Tensors {
   void attention(const std::string& name, std::uint32_t channels) {
     norm(name + ".group_norm", channels);
     for (const char* part : {".to_q", ".to_k", ".to_v", ".to_out.0"}) linear(name + part, channels);
+  }
+  void middle(const std::string& name, std::uint32_t channels, bool attends) {
+    residual(name + ".resnets.0", channels, channels);
+    if (attends) attention(name + ".attentions.0", channels);
+    residual(name + ".resnets.1", channels, channels);
   }
 
  private:
@@ -142,10 +152,7 @@ std::vector<AutoencoderTensor> decoder_tensors(const AutoencoderConfig& config) 
   std::vector<std::uint32_t> channels = config.block_out_channels;
   std::ranges::reverse(channels);
   tensors.convolution("decoder.conv_in", config.latent_channels, channels.front(), 3);
-  tensors.residual("decoder.mid_block.resnets.0", channels.front(), channels.front());
-  if (config.mid_block_add_attention)
-    tensors.attention("decoder.mid_block.attentions.0", channels.front());
-  tensors.residual("decoder.mid_block.resnets.1", channels.front(), channels.front());
+  tensors.middle("decoder.mid_block", channels.front(), config.mid_block_add_attention);
   std::uint32_t from = channels.front();
   for (std::size_t i = 0; i < channels.size(); ++i) {
     const std::string block = text("decoder.up_blocks.", i);
@@ -157,6 +164,27 @@ std::vector<AutoencoderTensor> decoder_tensors(const AutoencoderConfig& config) 
   }
   tensors.norm("decoder.conv_norm_out", from);
   tensors.convolution("decoder.conv_out", from, config.out_channels, 3);
+  return std::move(tensors.all);
+}
+
+std::vector<AutoencoderTensor> encoder_tensors(const AutoencoderConfig& config) {
+  Tensors tensors;
+  const std::vector<std::uint32_t>& channels = config.block_out_channels;
+  std::uint32_t from = channels.front();
+  tensors.convolution("encoder.conv_in", config.in_channels, from, 3);
+  for (std::size_t i = 0; i < channels.size(); ++i) {
+    const std::string block = text("encoder.down_blocks.", i);
+    for (std::uint32_t layer = 0; layer < config.layers_per_block; ++layer) {
+      tensors.residual(text(block, ".resnets.", layer), from, channels[i]);
+      from = channels[i];
+    }
+    if (i + 1 < channels.size()) tensors.convolution(block + ".downsamplers.0.conv", from, from, 3);
+  }
+  tensors.middle("encoder.mid_block", from, config.mid_block_add_attention);
+  tensors.norm("encoder.conv_norm_out", from);
+  const std::uint32_t moments = 2 * config.latent_channels;  // mean and log-variance
+  tensors.convolution("encoder.conv_out", from, moments, 3);
+  if (config.use_quant_conv) tensors.convolution("quant_conv", moments, moments, 1);
   return std::move(tensors.all);
 }
 

@@ -277,7 +277,9 @@ Result<std::optional<Autoencoder>> open_autoencoder(const SampleSpec& spec,
     return fail(ErrorCode::kInvalid,
                 text(index.folder, " draws pixels, which need no autoencoder to decode them"));
   }
-  ASSIGN_OR_RETURN(Autoencoder autoencoder, Autoencoder::open(spec.autoencoder, ensemble.device()));
+  ASSIGN_OR_RETURN(
+      Autoencoder autoencoder,
+      Autoencoder::open(spec.autoencoder, AutoencoderHalf::kDecoder, ensemble.device()));
   if (const auto channels = autoencoder.channels(); channels && *channels != index.model.channels) {
     return fail(
         ErrorCode::kInvalid,

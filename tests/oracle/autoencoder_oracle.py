@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the engine's decoding of latents with diffusers' (from PyPI), on small AutoencoderKLs.
+"""Compares the engine's AutoencoderKL with diffusers' (from PyPI), encoding and decoding.
 
 Then turns latents from a NumPy file into pictures, through the engine's own commands.
 
-usage: autoencoder_oracle.py DECODE_LATENTS_PROGRAM SKERRY_ENGINE
+usage: autoencoder_oracle.py RUN_AUTOENCODER_PROGRAM SKERRY_ENGINE
 
 Exit status 77, which ctest counts as skipped, if diffusers is not installed: ./dev setup installs
 it.
@@ -27,6 +27,7 @@ try:
     import numpy
     import torch
     from diffusers import AutoencoderKL
+    from PIL import Image
     from safetensors.torch import load_file, save_file
 except ImportError as missing:
     print(f"skipped: {missing}; ./dev setup installs diffusers beside LibTorch")
@@ -34,6 +35,7 @@ except ImportError as missing:
 
 torch.set_num_threads(1)
 LIMIT = 1e-5
+KILLS = int(os.environ.get("SKERRY_KILLS", 6))
 KINDS = {
     "as Stable Diffusion's": {
         "latent_channels": 4,
@@ -97,7 +99,7 @@ class Decoding(Case):
         """The engine's images, or why it refused."""
         save_file({"latents": latents}, self.top / "latents")
         ran = subprocess.run(
-            [DECODE, path, self.top / "latents", self.top / "images"],
+            [RUN, "decode", path, self.top / "latents", self.top / "images"],
             capture_output=True,
             text=True,
         )
@@ -171,6 +173,115 @@ class Decoding(Case):
             "expected TorchScript, or the folder of an AutoencoderKL",
             self.decode(self.top / "text", latents),
         )
+
+
+class Encoding(Case):
+    def test_every_kind_as_diffusers_does(self):
+        for name, kind in KINDS.items():
+            with self.subTest(name):
+                made = autoencoder(**kind)
+                images = torch.randn(5, 3, 32, 32, generator=torch.manual_seed(3)).clamp(-1, 1)
+                save_file({"images": images}, self.top / "images")
+                ran = subprocess.run(
+                    [RUN, "encode", self.saved(made, name), self.top / "images", self.top / "out"],
+                    capture_output=True,
+                    text=True,
+                )
+                self.assertEqual(0, ran.returncode, ran.stderr)
+                found = load_file(self.top / "out")["latents"]
+                with torch.no_grad():
+                    expected = made.encode(images).latent_dist.mean
+                self.assertEqual(expected.shape, found.shape)
+                self.assertGreater(expected.abs().max().item(), 0.1)
+                self.assertLess((expected - found).abs().max().item(), LIMIT)
+
+
+def write_pictures(folder, count, size=32):
+    """Noise in two classes. Returns each picture's path and pixels [S,S,3], in order of path."""
+    drawn = numpy.random.RandomState(4)
+    pictures = {}
+    for number in range(count):
+        path = folder / f"kind-{number % 2}" / f"{number:04}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pictures[path] = drawn.randint(0, 256, (size, size, 3), numpy.uint8)
+        Image.fromarray(pictures[path]).save(path)
+    return sorted(pictures.items())
+
+
+class FromPicturesToLatents(Case):
+    """A folder of pictures → ingest --vae."""
+
+    COUNT = 100
+
+    def setUp(self):
+        super().setUp()
+        self.made = autoencoder(**KINDS["as Flux's"])
+        self.vae = self.saved(self.made)
+        self.pictures = write_pictures(self.top / "in", self.COUNT)
+
+    def ingest(self, out, *words, vae=None):
+        return [ENGINE, "ingest", self.top / "in", "--out", self.top / out, "--partitions", "2",
+                "--image-size", "32", "--device", "-1", "--progress", "json",
+                "--vae", vae or self.vae, *words]  # fmt: skip
+
+    def files(self, out):
+        return {path.name: path.read_bytes() for path in (self.top / out).iterdir()}
+
+    def test_shards_hold_what_diffusers_encodes(self):
+        ran = subprocess.run(self.ingest("out"), capture_output=True, text=True)
+        self.assertEqual(0, ran.returncode, ran.stderr)
+        index = json.loads((self.top / "out/dataset.json").read_text())
+        self.assertEqual({"scale": 0.3611, "shift": 0.1159}, index["latents"])
+        self.assertEqual((16, 16), (index["channels"], index["image_size"]))
+        images = torch.stack(
+            [torch.from_numpy(pixels).permute(2, 0, 1) for _, pixels in self.pictures]
+        )
+        with torch.no_grad():
+            means = self.made.encode(images / 127.5 - 1).latent_dist.mean
+        wanted = (means - 0.1159) * 0.3611
+        found = []
+        for file in index["files"]:
+            if file["role"] in ("shard", "fit", "test"):
+                found.append(load_file(self.top / "out" / file["name"])["latents"].float())
+        found = torch.cat(found).flatten(1)
+        distances = torch.cdist(found.double(), wanted.flatten(1).double(), p=float("inf"))
+        nearest = distances.min(1)
+        self.assertEqual(sorted(nearest.indices.tolist()), list(range(self.COUNT)))
+        self.assertLess(nearest.values.max().item(), wanted.abs().max().item() * 2**-10)
+        self.assertFalse((self.top / "out.encoded").exists())
+
+    def test_killed_again_and_again_it_ends_with_the_same_bytes(self):
+        subprocess.run(self.ingest("whole"), check=True, capture_output=True)
+        kept = self.top / "killed.encoded"
+        kills = 0
+        while True:
+            before = kept.stat().st_size if kept.exists() else 0
+            engine = subprocess.Popen(self.ingest("killed"), stdout=subprocess.PIPE)
+            while engine.poll() is None and kills < KILLS:
+                if kept.exists() and kept.stat().st_size > before:
+                    engine.kill()
+                    kills += 1
+                    break
+            told = engine.communicate()[0]
+            if engine.returncode == 0:
+                break
+            self.assertEqual(-9, engine.returncode)
+        self.assertGreater(kills, 2)
+        self.assertGreater(json.loads(told.splitlines()[-1])["resumed"], 0)
+        self.assertEqual(self.files("whole"), self.files("killed"))
+
+    def test_what_cannot_be_encoded_with_says_why(self):
+        for words, vae, why in (
+            (["--latent-scale", "0.5"], None, "says how its latents are scaled (0.3611, shift"),
+            (["--latents-scaled"], None, "leave it out beside --vae"),
+            ([], self.top / "nothing", "is not there: expected the folder of an AutoencoderKL"),
+        ):
+            ran = subprocess.run(
+                self.ingest("out", *words, vae=vae), capture_output=True, text=True
+            )
+            self.assertIn(ran.returncode, (2, 3))
+            self.assertIn(why, ran.stderr)
+            self.assertFalse((self.top / "out").exists())
 
 
 def png_size(path):
@@ -299,5 +410,5 @@ class FromLatentsToPictures(Case):
 if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    DECODE, ENGINE = sys.argv[1:3]
+    RUN, ENGINE = sys.argv[1:3]
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
