@@ -10,6 +10,10 @@
                 within --minutes M (7)
                 [--model S/2|small] [--precision fp32|bf16] [--kernels fast|reference]
                 [--batch-size N]
+  encode        images a second of `dataset add --vae` against diffusers' AutoencoderKL of the same
+                weights (Stable Diffusion's shape, random), in turns on one thread each, by
+                processor time
+                [--image-size N]   (64)
   memory        bytes that a training step holds beside its state, and its time, with and without
                 gradient checkpointing; bytes of the state, full and lean, and the time that a lean
                 one costs; in turns
@@ -220,6 +224,35 @@ class Timed:
     def close(self):
         self.program.stdin.close()
         self.program.wait()
+
+
+def encode(args):
+    import tempfile
+
+    python = os.environ.get("SKERRY_TORCH_PYTHON", sys.executable)
+    with tempfile.TemporaryDirectory(prefix="skerry-bench-") as folder:
+        size = str(args.image_size)
+        script = pathlib.Path(__file__).parent / "encode_rival.py"
+        rival = Timed([python, "-B", script, folder, size])
+        print(rival.line(), flush=True)
+        ours = Timed([pathlib.Path(args.bin) / "encode_bench", folder, size])
+        for each in (ours, rival):
+            each.ask("1")  # the first batch also prepares
+        turns = []
+        for turn in range(max(5, args.repeats)):
+            order = [("ours", ours), ("diffusers", rival)][:: 1 if turn % 2 else -1]
+            turns.append({name: program.ask("1") for name, program in order})
+            print(f"turn {turn}: {turns[-1]} s for 16 images", flush=True)
+        for each in (ours, rival):
+            each.close()
+    return {
+        "image_size": args.image_size,
+        "images_per_second": round(16 / statistics.median(t["ours"] for t in turns), 3),
+        "diffusers_images_per_second": round(
+            16 / statistics.median(t["diffusers"] for t in turns), 3
+        ),
+        "ratio": round(statistics.median(t["diffusers"] / t["ours"] for t in turns), 3),
+    }
 
 
 def training(args):
@@ -957,6 +990,7 @@ def main():
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--turn-seconds", type=float, default=2)
     parser.add_argument("--minutes", type=float, default=7)
+    parser.add_argument("--image-size", type=int, default=64)
     parser.add_argument("--dataset")
     parser.add_argument(
         "--dry-run", action="store_true", help=argparse.SUPPRESS
@@ -966,6 +1000,7 @@ def main():
         "size": size,
         "detection": detection,
         "train": train,
+        "encode": encode,
         "memory": memory,
         "stall": stall,
         "router": router,
