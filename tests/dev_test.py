@@ -27,6 +27,7 @@ VALUES = {
     "REGEX": "lease",
     "MODE:N": "until-fail:3",
     "LABEL": "core",
+    "REV": "HEAD",
     "FILE": "trace.csv",
     "FILE …": "base/text.cc",
     "H": "0.5",
