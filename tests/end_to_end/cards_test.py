@@ -3,14 +3,17 @@
 """A node offers the cards that CUDA shows, in CUDA's order, and gives each engine its own.
 
 The driver's library is a fake (tests/fake_cuda), which dlopen finds by LD_LIBRARY_PATH. There is no
-libnvidia-ml.
+libnvidia-ml: no program of ours opens it.
 """
 
+import json
 import os
 import signal
+import subprocess
 import unittest
 
-from case import EndToEnd
+from case import BIN, EndToEnd
+from cluster import Process
 
 FAKE_CUDA = os.environ["SKERRY_FAKE_CUDA"]
 FAST, SLOW = "aaaaaaaa-0000-0000-0000-000000000001", "bbbbbbbb-0000-0000-0000-000000000002"
@@ -124,7 +127,87 @@ class Cards(EndToEnd):
             [("Fast card", 40 * GIB), ("Slow card", 16 * GIB), ("Fast card", 40 * GIB)],
         )
 
+    def test_a_card_that_falls_off_leaves_its_expert_to_the_other(self):
+        driver, lost = self.made.root / "driver", self.made.root / "lost"
+        driver.write_text(f"SKERRY_FAKE_CARDS={LIKE}\n")
+        files = {"SKERRY_FAKE_DRIVER": str(driver), "SKERRY_FAKE_LOST_CARD": str(lost)}
+        self.slots("", **files)
+        self.made.add_dataset(partitions=1)
+        self.made.create_run("run", schedule={"cards_per_expert": 2}, train={"steps": 1000000})
+        self.made.wait_event(kind="committed", run="run")
+        driver.write_text(f"SKERRY_FAKE_CARDS={LIKE}\nSKERRY_FAKE_CUDA_BAD=0\n")
+        lost.write_text(f"GPU-{FAST}")
+        self.made.wait(
+            lambda: f"device 0 of GPU-{SLOW}" in self.devices(),
+            "an engine on the card that is left",
+            self.made.daemons["node"],
+        )
+        step = self.made.experts("run")[0]["step"]
+        self.made.wait(
+            lambda: self.made.experts("run")[0]["step"] > step + 10,
+            "commits from it",
+            self.made.daemons["node"],
+        )
+        self.assertEqual(self.made.events(kind="lease_lost"), [])
+        self.assertRegex(
+            self.made.daemons["node"].log_text(), "slot 0.*its card is lost; nothing is trained"
+        )
+
+    # ---- skerry doctor
+
+    def doctor(self, status, **environment):
+        done = subprocess.run(
+            [BIN / "skerry", "doctor", "-o", "json"],
+            env={
+                **os.environ,
+                **self.made.cli_env(),
+                "SKERRY_ENGINE": str(self.made.engine),
+                **self.environment(UNLIKE, **environment),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.assertEqual(done.returncode, status, done.stderr + done.stdout)
+        return {item["name"]: item for item in json.loads(done.stdout)["items"]}
+
+    def test_doctor_tries_each_card(self):
+        checks = self.doctor(0)
+        self.assertRegex(checks["gpu"]["found"], f"Fast card.*GPU-{FAST}.*Slow card.*GPU-{SLOW}")
+        self.assertEqual(checks["training"]["found"], "one step on each of 2 cards")
+        checks = self.doctor(8, SKERRY_FAKE_CANNOT_TRAIN="GPU-bbbb")
+        self.assertIn("cannot train on Slow card", checks["training"]["found"])
+        self.assertIn(f"CUDA_VISIBLE_DEVICES=GPU-{FAST}", checks["training"]["todo"])
+
+    def test_doctor_fails_where_no_card_can_be_used(self):
+        checks = self.doctor(8, SKERRY_FAKE_CUDA_INIT="802")
+        self.assertIn("CUDA_ERROR_SYSTEM_NOT_READY", checks["gpu"]["found"])
+        checks = self.doctor(8, SKERRY_FAKE_VERSION="skerry-engine 1 (no CUDA device)")
+        self.assertEqual(checks["gpu"]["status"], "failed")
+
     # ---- a start that does not go well
+
+    def test_a_driver_that_is_too_old_is_named_with_the_one_that_is_needed(self):
+        driver = "mount -t tmpfs none /sys/module && mkdir /sys/module/nvidia && "
+        driver += "echo 550.54.14 >/sys/module/nvidia/version && exec "
+        apart = ["unshare", "--mount", "sh", "-c", driver + '"$@"', "sh"]
+        if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
+            self.skipTest("needs a mount namespace")
+        token = self.made.json("token", "create", "--role", "node")["token"]
+        words = ["join", token, "--data", self.made.root / "node", "--engine", self.made.engine]
+        environment = self.environment(
+            UNLIKE, SKERRY_FAKE_VERSION="engine (LibTorch 2.11.0 for CUDA 13.0, no CUDA device)"
+        )
+        self.made.daemons["node"] = Process(
+            "node", [*apart, BIN / "skerryd", *words], self.made.root / "node.log", environment
+        )
+        daemon = self.made.daemons["node"]
+        self.assertEqual(daemon.popen.wait(300), 78, daemon.tail())
+        lines = daemon.log_text().splitlines()
+        self.assertEqual(len(lines), 1, lines)
+        self.assertRegex(
+            lines[0], "driver 550.54.14, .*CUDA 13.0 needs 580.65 or newer: rent a machine"
+        )
 
     def join(self, **environment):
         self.token = self.made.json("token", "create", "--role", "node", "--uses", "1")["token"]

@@ -11,6 +11,9 @@
 //   - SKERRY_FAKE_OUT_OF_MEMORY_AT: reports out of memory at this step.
 //   - SKERRY_FAKE_CANNOT_TRAIN: `check` fails if CUDA_VISIBLE_DEVICES begins
 //     with this.
+//   - SKERRY_FAKE_LOST_CARD: a file. Once it names a card, engines that have it
+//     in CUDA_VISIBLE_DEVICES report a failed card.
+//   - SKERRY_FAKE_VERSION: what --version prints.
 //   - SKERRY_FAKE_ONCE: a file. The fault happens only if the file is missing,
 //     and creates it.
 #include <fcntl.h>
@@ -21,6 +24,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -105,6 +109,7 @@ class Engine {
       if (stop_ && !stop_->finish_round()) break;
       chain_.advance(start_->attempt());
       if (const std::optional<int> code = mishap()) return *code;
+      if (lost_card()) return report(pb::EngineEvent::FAILURE_CARD, "CUDA error: GPU is lost");
       if (!progress()) return 0;
       if (chain_.step == setting("SKERRY_FAKE_WAIT_AT", 0) && !wait_for_stop()) return 0;
       if (!round_ended()) continue;
@@ -150,6 +155,14 @@ class Engine {
       return report(pb::EngineEvent::FAILURE_OUT_OF_MEMORY, "out of memory");
     }
     return std::nullopt;
+  }
+
+  static bool lost_card() {
+    const char* const path = std::getenv("SKERRY_FAKE_LOST_CARD");
+    const char* const cards = std::getenv("CUDA_VISIBLE_DEVICES");
+    std::string lost;
+    return path != nullptr && cards != nullptr && std::getline(std::ifstream(path), lost) &&
+           std::string_view(cards).find(lost) != std::string_view::npos;
   }
 
   bool wait_for_stop() {
@@ -285,6 +298,11 @@ int main(int count, char** words) {
   const std::string usage =
       "skerry-fake-engine train --channel FD\n       skerry-fake-engine check --device INDEX\n";
   if (count > 1 && std::string_view(words[1]) == "check") return skerry::fake::check();
+  if (count > 1 && std::string_view(words[1]) == "--version") {
+    const char* const version = std::getenv("SKERRY_FAKE_VERSION");
+    std::puts(version == nullptr ? "skerry-fake-engine" : version);
+    return 0;
+  }
   if (count != 4 || std::string(words[1]) != "train" || std::string(words[2]) != "--channel") {
     std::fputs(usage.c_str(), stderr);
     return 2;
