@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training and sampling on the pretended card: what they compute, what they
 // make it do, and what goes wrong there and not on a CPU.
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -107,6 +109,53 @@ TEST_F(Pretend, AQueuedCopyIsLate) {
   EXPECT_TRUE(here.isnan().all().item<bool>());
   wait_for(card);
   EXPECT_EQ(here.sum().item<float>(), 56);
+}
+
+// Only a wait of the host brings what was copied to it.
+TEST_F(Pretend, AnOperatorIsNoWaitForTheHost) {
+  const torch::Device card = PretendedCard::device();
+  const at::Tensor there = at::full({8}, 3.0F, at::TensorOptions(card));
+  const at::Tensor here = at::zeros({8});
+  here.copy_(there, /*non_blocking=*/true);
+  there.add_(1);
+  EXPECT_TRUE(here.isnan().all().item<bool>());
+  wait_for(card);
+  EXPECT_EQ(here.sum().item<float>(), 24) << "as it was when the copy was queued";
+}
+
+TEST_F(Pretend, OnlyEventsOrderStreams) {
+  const torch::Device card = PretendedCard::device();
+  const c10::impl::VirtualGuardImpl driver(card.type());
+  const c10::Stream main = driver.getStream(card), side = driver.getStreamFromGlobalPool(card);
+  const at::Tensor pinned = at::ones({8}, at::TensorOptions().pinned_memory(true));
+  const auto copied_beside = [&] {
+    const c10::StreamGuard beside(side);
+    return pinned.to(card, /*non_blocking=*/true);
+  };
+  const at::Tensor early = copied_beside();
+  EXPECT_TRUE((early + 1).isnan().all().item<bool>()) << "read before it was copied";
+  const at::Tensor ordered = copied_beside();
+  c10::Event copied(card.type());
+  copied.record(side);
+  EXPECT_FALSE(copied.query());
+  copied.block(main);
+  EXPECT_EQ((ordered + 1).sum().item<float>(), 16);
+  EXPECT_EQ((early + 1).sum().item<float>(), 16);
+  copied.synchronize();
+  EXPECT_TRUE(copied.query());
+}
+
+TEST_F(Pretend, PinnedMemoryIsNotWrittenUnderACopy) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const torch::Device card = PretendedCard::device();
+  const at::Tensor pinned = at::ones({8}, at::TensorOptions().pinned_memory(true));
+  EXPECT_DEATH(
+      {
+        const at::Tensor sum = pinned.to(card, /*non_blocking=*/true).sum();
+        pinned.fill_(7);
+        wait_for(card);
+      },
+      "pinned memory was written");
 }
 
 TEST_F(Pretend, TrainsAsTheCpuDoes) {

@@ -14,11 +14,15 @@
 #include <torch/library.h>
 
 #include <array>
+#include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
+#include <vector>
+
+#include "diffusion/testing/late_stream.h"
 
 namespace skerry::diffusion::testing {
 namespace {
@@ -29,27 +33,61 @@ constexpr int kDevices = 2;
 constexpr std::size_t kMemory = std::size_t{1} << 30;  // bytes of address space a device
 constexpr std::size_t kAlignment = 64;
 
-// A copy between host and card that the program was not made to wait for. Its
-// tensors stay alive, as in LibTorch's allocators.
-struct Late {
-  at::Tensor from, to;
-  c10::DeviceIndex device = 0;
-};
-
 struct State {
   // Held while an operator runs: operators of all threads take turns.
   std::recursive_mutex mutex;
-  int running = 0;  // operators inside each other
   CardCounts counts;
-  std::deque<Late> late;
-  std::int64_t stream = 0;
   void* handle = nullptr;
 };
 State& state() {
   static State it;
   return it;
 }
+thread_local int running = 0;  // operators of this thread, inside each other
 thread_local c10::DeviceIndex current = 0;
+thread_local std::array<c10::StreamId, kDevices> streams{};  // the current ones
+
+// Streams are never destroyed: their threads live as long as the process.
+struct AllStreams {
+  std::mutex mutex;
+  std::map<std::pair<int, c10::StreamId>, LateStream*> by_device;
+  c10::StreamId last = 1'000'000;  // beyond what set_stream() is given
+};
+AllStreams& all_streams() {
+  static AllStreams* const it = new AllStreams;
+  return *it;
+}
+LateStream& stream_of(int device, c10::StreamId id) {
+  AllStreams& all = all_streams();
+  const std::scoped_lock lock(all.mutex);
+  LateStream*& stream = all.by_device[{device, id}];
+  if (stream == nullptr) stream = new LateStream;
+  return *stream;
+}
+LateStream& stream_of(const c10::Stream& stream) {
+  return stream_of(stream.device_index(), stream.id());
+}
+LateStream& current_stream_of(int device) {
+  return stream_of(device, streams[static_cast<std::size_t>(device)]);
+}
+// An operator comes after what its stream has to do on the card. One inside
+// another has nothing to wait for, and would hold the lock meanwhile.
+void catch_up() {
+  if (running > 0) return;
+  for (int device = 0; device < kDevices; ++device) {
+    LateStream& stream = current_stream_of(device);
+    stream.run_on_card(stream.queued());
+  }
+}
+void wait_for_stream(LateStream& stream) {
+  if (running == 0) stream.finish(stream.queued());
+}
+
+// A place in a stream's order.
+struct Event {
+  LateStream* stream = nullptr;
+  std::uint64_t number = 0;
+};
 
 // Memory of one device: its pages fault unless an operator runs.
 class Arena {
@@ -123,11 +161,11 @@ Arena& arena(int device) {
 // While it lives, the pages of both devices can be touched.
 class Running {
  public:
-  Running() : lock_(state().mutex), is_nested_(state().running++ > 0) {
+  Running() : lock_(state().mutex), is_nested_(running++ > 0) {
     if (!is_nested_) open(true);
   }
   ~Running() {
-    if (--state().running == 0) open(false);
+    if (--running == 0) open(false);
   }
   bool is_nested() const { return is_nested_; }
   Running(const Running&) = delete;
@@ -148,13 +186,13 @@ void give_back(void* place) {
 
 struct Memory final : c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
-    const Running running;
+    const Running now;
     void* const begin = bytes == 0 ? nullptr : arena(current).take(bytes);
     return {begin, begin, &give_back, c10::Device(kType, current)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
-    const Running running;
+    const Running now;
     std::memcpy(to, from, bytes);
   }
 };
@@ -192,22 +230,6 @@ PinnedMemory& pinned_memory() {
   return it;
 }
 
-void copy_now(const at::Tensor& from, const at::Tensor& to);
-
-// Carries out the late copies of a device; −1: of all.
-void catch_up(int device = -1) {
-  const Running running;
-  std::deque<Late> others;
-  for (std::deque<Late> due = std::exchange(state().late, {}); Late & each : due) {
-    if (device < 0 || each.device == device) {
-      copy_now(each.from, each.to);
-    } else {
-      others.push_back(std::move(each));
-    }
-  }
-  state().late.insert(state().late.begin(), others.begin(), others.end());
-}
-
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   Guard() = default;
   explicit Guard(c10::DeviceType /*type*/) {}
@@ -219,33 +241,74 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void setDevice(c10::Device device) const override { current = device.index(); }
   void uncheckedSetDevice(c10::Device device) const noexcept override { current = device.index(); }
   c10::Stream getStream(c10::Device device) const override {
-    return c10::Stream(c10::Stream::UNSAFE, device, static_cast<c10::StreamId>(state().stream));
+    return c10::Stream(c10::Stream::UNSAFE, device,
+                       streams[static_cast<std::size_t>(device.index())]);
+  }
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*is_first*/) const override {
+    AllStreams& all = all_streams();
+    const std::scoped_lock lock(all.mutex);
+    return c10::Stream(c10::Stream::UNSAFE, device, ++all.last);
   }
   c10::Stream getDefaultStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
-  c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
+  c10::Stream exchangeStream(c10::Stream stream) const override {
+    c10::StreamId& id = streams[static_cast<std::size_t>(stream.device_index())];
+    return c10::Stream(c10::Stream::UNSAFE, stream.device(), std::exchange(id, stream.id()));
+  }
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 11
   void* getStreamNativeHandle(const c10::Stream /*stream*/) const override {
     return state().handle;
   }
 #endif
   c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
-  void record(void** event, const c10::Stream& /*stream*/, const c10::DeviceIndex /*index*/,
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex /*index*/,
               const c10::EventFlag /*flag*/) const override {
-    *event = nullptr;
+    if (*event == nullptr) *event = new Event;
+    LateStream& late = stream_of(stream);
+    *static_cast<Event*>(*event) = {&late, late.queued()};
   }
-  void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
-  bool queryEvent(void* /*event*/) const override { return state().late.empty(); }
-  void synchronizeEvent(void* /*event*/) const override { catch_up(); }
+  void block(void* event, const c10::Stream& stream) const override {
+    const Event at = *static_cast<Event*>(event);
+    stream_of(stream).queue({.on_card = [at] { at.stream->run_on_card(at.number); },
+                             .on_host = [at] { at.stream->finish(at.number); }});
+  }
+  bool queryEvent(void* event) const override {
+    const auto* const at = static_cast<const Event*>(event);
+    return at == nullptr || at->stream->is_finished(at->number);
+  }
+  void synchronizeEvent(void* event) const override {
+    const auto* const at = static_cast<const Event*>(event);
+    at->stream->finish(at->number);
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex /*index*/) const noexcept override {
+    delete static_cast<Event*>(event);
+  }
+  bool queryStream(const c10::Stream& stream) const override {
+    LateStream& late = stream_of(stream);
+    return late.is_finished(late.queued());
+  }
   void synchronizeStream(const c10::Stream& stream) const override {
-    synchronizeDevice(stream.device_index());
+    count_wait(stream.device_index());
+    wait_for_stream(stream_of(stream));
   }
-  void destroyEvent(void* /*event*/, const c10::DeviceIndex /*index*/) const noexcept override {}
   void synchronizeDevice(const c10::DeviceIndex index) const override {
+    count_wait(index);
+    std::vector<LateStream*> of_device;
+    {
+      AllStreams& all = all_streams();
+      const std::scoped_lock lock(all.mutex);
+      for (const auto& [place, stream] : all.by_device) {
+        if (place.first == index) of_device.push_back(stream);
+      }
+    }
+    for (LateStream* const stream : of_device) wait_for_stream(*stream);
+  }
+
+ private:
+  static void count_wait(int device) {
     const std::scoped_lock lock(state().mutex);
-    ++state().counts.waits[index];
-    catch_up(index);
+    ++state().counts.waits[device];
   }
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
@@ -306,33 +369,71 @@ at::Tensor view(const at::Tensor& tensor, c10::SymIntArrayRef size) {
 }
 
 void copy_now(const at::Tensor& from, const at::Tensor& to) {
+  const Running now;
   const at::NoGradGuard no_grad;
   on_host(to).copy_(on_host(from));
+}
+at::Tensor copy_on_host(const at::Tensor& tensor) {
+  const Running now;
+  const at::NoGradGuard no_grad;
+  return on_host(tensor).clone(at::MemoryFormat::Contiguous);
+}
+
+// The tensors of a queued copy stay alive, as in LibTorch's allocators.
+void queue_to_host(LateStream& stream, const at::Tensor& from, const at::Tensor& to) {
+  // What is read too early is not what was there before.
+  if (to.is_contiguous()) std::memset(to.data_ptr(), 0xFF, to.nbytes());
+  const auto taken = std::make_shared<at::Tensor>();
+  stream.queue({.on_card = [from, taken] { *taken = copy_on_host(from); },
+                .on_host = [to, taken] { copy_now(*taken, to); }});
+}
+void queue_to_card(LateStream& stream, const at::Tensor& from, const at::Tensor& to) {
+  const auto taken = std::make_shared<at::Tensor>();
+  stream.queue({.on_card =
+                    [from, to, taken] {
+                      *taken = copy_on_host(from);
+                      copy_now(*taken, to);
+                    },
+                .on_host =
+                    [from, taken] {
+                      const at::Tensor now = copy_on_host(from);
+                      if (std::memcmp(now.data_ptr(), taken->data_ptr(), now.nbytes()) == 0) return;
+                      std::fputs("pinned memory was written before its copy was waited for\n",
+                                 stderr);
+                      std::abort();
+                    }});
 }
 
 // Within the card a copy is an operator like others. What an operator copies
 // for itself is none of the program's.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
-  const Running running;
-  const bool crosses = from.is_cpu() || to.is_cpu();
-  if (running.is_nested() || !crosses) {
-    if (!running.is_nested()) {
-      ++state().counts.operators;
-      catch_up();
-    }
+  if (running > 0 || !(from.is_cpu() || to.is_cpu())) {
+    catch_up();
+    const Running now;
+    if (!now.is_nested()) ++state().counts.operators;
     copy_now(from, to);
     return to;
   }
-  ++(non_blocking ? state().counts.queued_copies : state().counts.waited_copies);
-  // A driver reads unpinned memory before it returns.
-  if (non_blocking && (to.is_cpu() || pinned_blocks().contains(from.storage().data()))) {
-    // What is read too early is not what was there before.
-    if (to.is_cpu() && to.is_contiguous()) std::memset(to.data_ptr(), 0xFF, to.nbytes());
-    state().late.push_back({from, to, (to.is_cpu() ? from : to).device().index()});
-    return to;
+  bool is_pinned = false;
+  {
+    const std::scoped_lock lock(state().mutex);
+    ++(non_blocking ? state().counts.queued_copies : state().counts.waited_copies);
+    is_pinned = from.is_cpu() && pinned_blocks().contains(from.storage().data());
   }
-  catch_up();
-  copy_now(from, to);
+  LateStream& stream = current_stream_of((to.is_cpu() ? from : to).device().index());
+  if (non_blocking && to.is_cpu()) {
+    queue_to_host(stream, from, to);
+  } else if (non_blocking && is_pinned) {
+    queue_to_card(stream, from, to);
+  } else {
+    // A driver reads unpinned memory before it returns.
+    if (non_blocking) {
+      stream.run_on_card(stream.queued());
+    } else {
+      wait_for_stream(stream);
+    }
+    copy_now(from, to);
+  }
   return to;
 }
 at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
@@ -340,16 +441,14 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   return copy_from(from, to, false);
 }
 at::Scalar read_number(const at::Tensor& tensor) {
-  const Running running;
-  if (!running.is_nested()) {
-    ++state().counts.numbers_read;
-    catch_up();
-  }
+  wait_for_stream(current_stream_of(tensor.device().index()));
+  const Running now;
+  if (!now.is_nested()) ++state().counts.numbers_read;
   return at::native::_local_scalar_dense_cpu(on_host(tensor));
 }
 void compute_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  const Running running;
   catch_up();
+  const Running now;
   ++state().counts.operators;
   at::native::cpu_fallback(op, stack);
   if (op.schema().name() == "aten::nonzero") ++state().counts.numbers_read;  // how many there are
@@ -408,7 +507,7 @@ void PretendedCard::forget() {
 }
 std::size_t PretendedCard::peak_bytes(int index) { return arena(index).peak(); }
 void PretendedCard::set_stream(std::int64_t id, void* handle) {
-  state().stream = id;
+  streams.fill(id);
   state().handle = handle;
 }
 

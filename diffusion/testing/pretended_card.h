@@ -5,9 +5,10 @@
 //
 //   - Its memory faults when touched outside of an operator, has a limit, and
 //     holds NaN until it is written.
-//   - A queued copy from pinned memory, or to the host, runs late: before the
-//     next operator, or when the program waits. Until then the host's copy is
-//     NaN.
+//   - Streams are those of late_stream.h; events order them. A queued copy from
+//     pinned memory runs before the next operator of its stream. One to the
+//     host arrives when the program waits; until then the host's copy is NaN.
+//   - A program that writes pinned memory under a copy is aborted.
 //   - open_device() opens it once it is registered.
 //
 // Include LibTorch's headers first.
@@ -42,8 +43,8 @@ class PretendedCard {
   static std::size_t peak_bytes(int index = 0);
   // Of each device. An allocation above it throws c10::OutOfMemoryError.
   static void set_limit(std::size_t bytes);
-  // Sets the current stream of every device, and the driver's handle of it. 0:
-  // the default stream.
+  // Sets this thread's current stream of every device, and the driver's handle
+  // of all streams. 0: the default stream.
   static void set_stream(std::int64_t id, void* handle);
 };
 
