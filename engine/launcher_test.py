@@ -15,6 +15,10 @@ NEEDED, SECOND = "2.11.0", "2.10.0"
 MINOR = NEEDED.rpartition(".")[0]
 PROGRAM = '#!/bin/sh\necho "{minor}|$LD_LIBRARY_PATH|$*"\nexit 5\n'
 PIP = """#!/bin/sh
+if [ "$1" = config ]; then
+  [ -z "$PIP_INDEX_URL" ] || echo ":env:.index-url='$PIP_INDEX_URL'"
+  exit 0
+fi
 [ -z "$PIP_FAILS" ] || exit 1
 while [ "$1" != --target ]; do shift; done
 mkdir -p "$2/torch-1.dist-info" "$2/torch"
@@ -49,6 +53,10 @@ class Launcher(unittest.TestCase):
             self.program(name, PROGRAM.replace("{minor}", minor))
         pip = self.program("pip", PIP)
         self.program("stubs/python3", PYTHON.replace("{pip}", str(pip)))
+        self.free_mb(9000)
+
+    def free_mb(self, number):
+        self.program("stubs/df", f"#!/bin/sh\necho ' Avail'\necho ' {number}MB'\n")
 
     def program(self, name, text):
         path = self.root / name
@@ -202,6 +210,17 @@ class Launcher(unittest.TestCase):
         self.assertIn("PyPI", done.stderr)
         self.assertEqual([p.name for p in (self.root / "data").iterdir()], ["torch"])
         self.expect_torch(self.root / "data/torch", SKERRY_DATA=str(self.root / "data"))
+
+    def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(self):
+        self.free_mb(4999)
+        data = {"SKERRY_DATA": str(self.root / "data")}
+        self.expect_refusal(
+            78, str(self.root / "data"), "4999 MB", "5 GB", "--into", words=("setup",), **data
+        )
+        self.assertEqual(list((self.root / "data").iterdir()), [])
+        # Builds for the CPU are smaller.
+        done = self.run_it("setup", PIP_INDEX_URL="https://cpu", **data)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_wrong_options_of_setup(self):
         self.expect_refusal(78, "--nonsense", words=("setup", "--nonsense"))

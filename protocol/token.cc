@@ -127,8 +127,9 @@ Result<JoinToken> parse_token(std::string_view value, std::int64_t now_unix_ms) 
   ASSIGN_OR_RETURN(JoinToken token, from_body(body));
   if (now_unix_ms >= token.expires_unix_ms) {
     return fail(ErrorCode::kUnauthorised,
-                text("the token expired at ", utc_time(token.expires_unix_ms),
-                     ": ask for a new one (skerry token create)"));
+                text("the token expired at ", utc_time(token.expires_unix_ms), ", and here it is ",
+                     utc_time(now_unix_ms),
+                     ": ask for a new one (skerry token create), or set this machine's clock"));
   }
   return token;
 }

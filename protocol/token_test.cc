@@ -55,6 +55,7 @@ TEST(Token, SaysWhatIsWrong) {
   ASSERT_FALSE(expired);
   EXPECT_EQ(expired.error().code, ErrorCode::kUnauthorised);
   EXPECT_THAT(expired.error().message, HasSubstr("1970-01-01T00:00:05"));
+  EXPECT_THAT(expired.error().message, HasSubstr("set this machine's clock"));
 }
 
 TEST(Token, NamesARoleThatIsKnown) {

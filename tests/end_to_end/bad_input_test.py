@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad input gets a clear error and loses nothing, with the real programs."""
 
+import json
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
+import tempfile
 import unittest
 
-from case import BIN, EndToEnd, needs_engine
+from case import BIN, FAKE_ENGINE, EndToEnd, needs_engine
 from cluster import without_report, write_idx
 
 # Exit codes of `skerry`.
@@ -41,8 +43,6 @@ class Data(EndToEnd):
         return leave([self.engine, "ingest", path, "--out", out, *args])
 
     def folder(self):
-        import tempfile
-
         made = pathlib.Path(tempfile.mkdtemp(prefix="skerry-bad-"))
         self.addCleanup(shutil.rmtree, made, ignore_errors=True)
         return made
@@ -86,8 +86,6 @@ class Data(EndToEnd):
         (top / "images/disc/broken.png").write_bytes(b"\x89PNG\r\n\x1a\nnonsense")
         done = self.ingest(top / "images", top / "out", "--partitions", 2)
         self.assertEqual(done.returncode, 0, done.stderr)
-        import json
-
         index = json.loads((top / "out/dataset.json").read_text())
         self.assertEqual(index["skipped"], 1)
         self.assertIn("broken.png", index["skipped_examples"][0]["path"])
@@ -289,10 +287,77 @@ class Administration(EndToEnd):
         self.assertIn(str(self.it.port), done.stderr)
 
 
+class Start(EndToEnd):
+    """What a rented machine may lack: a last line that says what to do, and status 78."""
+
+    def refused(self, *words, **environment):
+        done = leave(
+            [BIN / "skerryd", *words, "--engine", FAKE_ENGINE],
+            env={**os.environ, **environment},
+        )
+        self.assertEqual(done.returncode, BAD_CONFIGURATION, done.stderr)
+        lines = [line for line in done.stderr.splitlines() if " info skerryd " not in line]
+        self.assertEqual(len(lines), 1, done.stderr)
+        return lines[0]
+
+    def folder(self):
+        made = pathlib.Path(tempfile.mkdtemp(prefix="skerry-start-"))
+        self.addCleanup(shutil.rmtree, made, ignore_errors=True)
+        return made
+
+    def test_no_token(self):
+        folder = self.folder() / "data"
+        words = self.refused("--data", folder)
+        self.assertRegex(words, "run skerryd join TOKEN --data .*, or set SKERRY_TOKEN")
+
+    def test_a_data_folder_that_cannot_be_written(self):
+        folder = self.folder()
+        mount = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", folder]
+        if subprocess.run(mount, capture_output=True, check=False).returncode:
+            self.skipTest("cannot mount a read-only tmpfs here")
+        self.addCleanup(subprocess.run, ["umount", "-l", folder], check=False)
+        for data in (folder, folder / "data"):
+            words = self.refused("join", "token", "--data", data)
+            self.assertRegex(words, "Read-only.*mount a writable volume.*--data")
+        done = leave([BIN / "skerry-coordinator", "--data", folder / "c", "--listen", "a:1"])
+        self.assertEqual(done.returncode, BAD_CONFIGURATION, done.stderr)
+        self.assertRegex(done.stderr, "Read-only.*mount a writable volume.*--data")
+
+    def test_a_port_that_is_no_number(self):
+        for port in ("x", "65536", "-1", ""):
+            words = self.refused(
+                "join", "t", "--data", self.folder(), SKERRY_PEER_LISTEN=f"127.0.0.1:{port}"
+            )
+            self.assertRegex(words, "--peer-listen: .*expected HOST:PORT")
+
+    @unittest.skipIf(os.environ.get("SKERRY_SANITIZE"), "a sanitizer must be loaded first")
+    def test_a_clock_that_is_20_minutes_off(self):
+        it = self.cluster()
+        it.start_coordinator()
+        it.add_dataset(partitions=1)
+        for name, seconds in (("ahead", 1200), ("behind", -1200)):
+            off = {"LD_PRELOAD": os.environ["SKERRY_FAKE_CLOCK"], "SKERRY_FAKE_CLOCK_AT": seconds}
+            off = {key: str(value) for key, value in off.items()}
+            token = it.json("token", "create", "--role", "node", "--ttl", "10m")["token"]
+            if name == "ahead":  # the token is valid, and looks expired
+                words = self.refused("join", token, "--data", it.root / "short", **off)
+                self.assertRegex(words, "expired at .*, and here it is .*set this machine's clock")
+            it.start_daemon(name, env=off)
+            it.create_run(name)
+            it.wait_run(name)
+            it.daemons[name].stop()
+            done = leave(
+                [BIN / "skerry", "doctor", "-o", "json"],
+                env={**os.environ, **it.cli_env(), "SKERRY_ENGINE": str(it.engine), **off},
+            )
+            clock = next(c for c in json.loads(done.stdout)["items"] if c["name"] == "clock")
+            self.assertEqual(clock["status"], "warning")
+            self.assertRegex(clock["todo"], "NTP")
+        self.assertEqual(it.events(kind="lease_lost"), [])
+
+
 class Disk(EndToEnd):
     def tmpfs(self, size):
-        import tempfile
-
         where = pathlib.Path(tempfile.mkdtemp(prefix="skerry-disk-"))
         if subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", where], capture_output=True
