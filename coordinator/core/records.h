@@ -71,6 +71,9 @@ struct Session {
   bool may_stop = false;     // it was told so: it gets no lease
   bool knows_cards = false;  // its version knows leases of several slots
   std::string address;
+  // Of the objects that it fetched, recent ones more: their size and time.
+  double fetched_bytes = 0;
+  double fetched_seconds = 0;
   std::deque<std::uint64_t> superseded;  // incarnations that a newer process has replaced
   // Of its assignment. Heartbeat replies name it only once it is durable.
   std::uint64_t version = 0;
@@ -129,7 +132,7 @@ struct LeaseState {
   // When the lease was granted, or first looked at after the start.
   std::optional<Duration> granted;
   bool granted_here = false;             // since the start
-  bool granted_warm = false;             // to a node with its files
+  double granted_lacks = 0;              // bytes of its files, which the node lacked then
   bool granted_kept = false;             // the slot that was reserved for it
   std::optional<Duration> trains_since;  // its node said so first
   Step trains_from = 0;                  // the head's at that time

@@ -75,6 +75,26 @@ std::vector<const pb::DatasetFile*> Datasets::files_of(const Run& run, std::uint
   return files;
 }
 
+std::vector<std::uint64_t> Datasets::bytes_of_files(const Run& run) const {
+  std::vector<std::uint64_t> bytes(run.experts.size());
+  std::uint64_t all = 0;
+  for (const pb::DatasetFile& file : content(DatasetName(run.record->spec().dataset())).files()) {
+    if (file.role() != "shard") continue;
+    const auto partition = static_cast<std::size_t>(file.partition());
+    if (partition < bytes.size()) bytes[partition] += file.object().bytes();
+    all += file.object().bytes();
+  }
+  const DatasetName init(run.record->spec().init());
+  for (std::size_t e = 0; e < bytes.size(); ++e) {
+    if (run.is_router(static_cast<std::uint32_t>(e))) {
+      bytes[e] = all;
+    } else if (!init.empty()) {
+      bytes[e] += content(init).files(0).object().bytes();
+    }
+  }
+  return bytes;
+}
+
 const Run* Datasets::user_of(const DatasetName& dataset) const {
   for (const auto& [id, run] : runs_.all()) {
     if (uses(run.record->spec(), dataset)) return &run;

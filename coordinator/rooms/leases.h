@@ -106,17 +106,14 @@ class Leases : Room {
     std::string reason;
   };
 
-  // From a grant to training, as seen of late.
-  struct MoveSeconds {
-    double cold = 30, warm = 10;
-  };
   struct Inputs;
 
   static LeaseState& state(Expert& expert) { return expert.lease.edit(); }
   void add_nodes(Inputs& inputs) const;
   std::size_t job_index(Inputs& inputs, const Run& run, std::uint32_t expert) const;
   SchedulableExpert view_of(Inputs& inputs, const Run& run, const Expert& expert) const;
-  std::set<NodeId> warm_for(const Expert& expert) const;
+  // Bytes of the expert's files that nodes lack, where they have any.
+  std::map<NodeId, double> lacks(const Expert& expert, std::uint64_t shard_bytes) const;
   void too_small(Expert& expert, const Node& node);
   void lapse_all(const Node& node, const std::string& reason);
   void overtake(Expert& expert);
@@ -153,7 +150,9 @@ class Leases : Room {
   Duration lagged_until_{};
   Duration trusted_from_{};  // silence before it may be the coordinator's own
   Duration reschedule_after_{};
-  std::map<RunId, MoveSeconds> move_seconds_;
+  // From a grant to training, as seen of late, without the time in which the
+  // node fetched.
+  std::map<RunId, double> start_seconds_;
   std::optional<std::set<NodeId>> awaited_;  // of the last schedule; none: there was none
 };
 

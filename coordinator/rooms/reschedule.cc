@@ -11,7 +11,8 @@
 namespace skerry::coordinator {
 namespace {
 
-constexpr double kNewestMove = 0.25;  // the weight of the last move's time
+constexpr double kNewestStart = 0.25;  // the weight of the last start's time
+constexpr double kStartSeconds = 10;   // before any was measured
 
 std::string unwanted_because(const Run& run, const Expert& expert) {
   if (expert.is_removed()) return "it was removed from the run";
@@ -70,6 +71,7 @@ struct Leases::Inputs {
   std::vector<double> operations;          // of one step, by job
   std::vector<std::vector<Speed>> speeds;  // by job and slot, whether it fits or not
   std::map<std::tuple<RunId, bool, std::string>, std::size_t> index;  // of a job
+  std::map<RunId, std::vector<std::uint64_t>> shard_bytes;            // by expert
 };
 
 void Leases::add_nodes(Inputs& inputs) const {
@@ -94,6 +96,7 @@ void Leases::add_nodes(Inputs& inputs) const {
     view.usable = view.unusable_because.empty();
     view.draining = node.record->draining() || node.session->self_draining;
     view.knows_cards = node.session->knows_cards;
+    view.bytes_per_second = roster_.fetch_rate(node);
     inputs.nodes.push_back(std::move(view));
   }
 }
@@ -159,20 +162,26 @@ bool Leases::may_stop(const Node& node) const {
          !context.must_reschedule && !roster_.is_recovering() && !copies_.rests_on(node);
 }
 
-std::set<NodeId> Leases::warm_for(const Expert& expert) const {
-  std::set<NodeId> warm;
-  const NodeId last = expert.has_lease() ? expert.holder() : NodeId(expert.record->last_node());
-  if (!last.empty()) warm.insert(last);
-  if (!expert.has_head()) return warm;
-  const Hash head = *Hash::from_raw(expert.head());
+// As far as is known: the last holder has all of them, and who has a copy says
+// how much of it.
+std::map<NodeId, double> Leases::lacks(const Expert& expert, std::uint64_t shard_bytes) const {
+  std::map<NodeId, double> lacks;
   const auto add = [&](const NodeId& node) {
     const auto& held = roster_.at(node).replicas->held;
-    const auto found = held.find(head);
-    if (found != held.end() && found->second.durable && found->second.has_shards) warm.insert(node);
+    const auto found = held.find(*Hash::from_raw(expert.head()));
+    if (found == held.end()) return;
+    const std::uint64_t whole = expert.record->checkpoints(0).bytes();
+    const std::uint64_t has = found->second.durable ? whole : std::min(found->second.bytes, whole);
+    lacks[node] = static_cast<double>(whole - has) +
+                  static_cast<double>(found->second.has_shards ? 0 : shard_bytes);
   };
-  for (const NodeId& node : expert.copies->places) add(node);
-  if (expert.copies->spare) add(*expert.copies->spare);
-  return warm;
+  if (expert.has_head()) {
+    for (const NodeId& node : expert.copies->places) add(node);
+    if (expert.copies->spare) add(*expert.copies->spare);
+  }
+  const NodeId last = expert.has_lease() ? expert.holder() : NodeId(expert.record->last_node());
+  if (!last.empty()) lacks[last] = 0;
+  return lacks;
 }
 
 SchedulableExpert Leases::view_of(Inputs& inputs, const Run& run, const Expert& expert) const {
@@ -194,10 +203,14 @@ SchedulableExpert Leases::view_of(Inputs& inputs, const Run& run, const Expert& 
   view.yields = expert.lease->yield;
   view.seconds_in_turn =
       std::chrono::duration<double>(now.boot - expert.lease->granted.value_or(now.boot)).count();
-  const auto moves = move_seconds_.find(run.id());
-  const MoveSeconds cost = moves == move_seconds_.end() ? MoveSeconds{} : moves->second;
-  view.move_seconds = cost.cold;
-  view.warm_seconds = cost.warm;
+  const auto starts = start_seconds_.find(run.id());
+  view.start_seconds = starts == start_seconds_.end() ? kStartSeconds : starts->second;
+  const auto [shards, is_new] = inputs.shard_bytes.try_emplace(run.id());
+  if (is_new) shards->second = datasets_.bytes_of_files(run);
+  const std::uint64_t shard_bytes = shards->second[expert.record->index()];
+  view.lacks = lacks(expert, shard_bytes);
+  view.bytes = static_cast<double>(shard_bytes);
+  if (expert.has_head()) view.bytes += static_cast<double>(expert.record->checkpoints(0).bytes());
   if (expert.held()) view.holder = SlotId{expert.holder(), expert.record->lease().slot()};
   view.reserved = expert.lease->reserved;
   view.cards = run.cards_per_expert();
@@ -206,7 +219,6 @@ SchedulableExpert Leases::view_of(Inputs& inputs, const Run& run, const Expert& 
                    expert.record->lease().more_slots().end());
   view.rounds_of_width = expert.record->lease().rounds_of_width();
   view.at_commit = expert.record->lease().rounds() != expert.lease->rounds_seen;
-  view.warm = warm_for(expert);
   view.stands_by = expert.copies->stands_by;
   for (const auto& [node, avoided] : expert.lease->avoid) {
     const Node* known = roster_.find(node);
@@ -274,7 +286,6 @@ void Leases::tell_lost() {
 }
 
 void Leases::grant(Expert& expert, const Grant& granted) {
-  const bool warm_before = warm_for(expert).contains(granted.slot.node);
   const NodeId from(expert.record->last_node());
   if (expert.has_lease()) {  // lapsed: its holder is fenced from here on
     const NodeId before = expert.holder();
@@ -304,7 +315,7 @@ void Leases::grant(Expert& expert, const Grant& granted) {
   its.stepped_from = expert.step();
   its.fetched = 0;
   its.granted_here = true;
-  its.granted_warm = warm_before;
+  its.granted_lacks = granted.lacks;
   its.granted_kept = its.reserved == granted.slot;
   its.trains_since.reset();
   its.trained = 0;
@@ -369,10 +380,10 @@ void Leases::hear(const Node& node, const pb::SlotStatus& status) {
   its.trains_since = now.boot;
   its.trains_from = expert->step();
   if (!its.granted_here) return;
-  MoveSeconds& cost = move_seconds_[expert->id().run];
-  double& seconds = its.granted_warm ? cost.warm : cost.cold;
+  double& seconds = start_seconds_.try_emplace(expert->id().run, kStartSeconds).first->second;
   const double took = std::chrono::duration<double>(now.boot - *its.granted).count();
-  seconds += kNewestMove * (took - seconds);
+  const double started = std::max(0.0, took - its.granted_lacks / roster_.fetch_rate(node));
+  seconds += kNewestStart * (started - seconds);
 }
 
 void Leases::apply_yields(const Schedule& planned) {

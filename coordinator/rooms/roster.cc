@@ -215,6 +215,24 @@ void Roster::take_notice(Node& node, const pb::Heartbeat& beat) {
   events_.tell(EventKind::kNotice, what, node.record->name());
 }
 
+// One that is much smaller says how long an answer takes, and little of a rate.
+void Roster::fetched(Node& node, const pb::Transfer& transfer) {
+  constexpr double kSmall = 0.125, kNewest = 0.25;
+  Session& here = session(node);
+  const auto bytes = static_cast<double>(transfer.bytes());
+  if (bytes <= kSmall * here.fetched_bytes) return;
+  const double seconds = static_cast<double>(std::max<std::uint64_t>(transfer.millis(), 1)) / 1e3;
+  const double weight = here.fetched_bytes > 0 ? kNewest : 1;
+  here.fetched_bytes += weight * (bytes - here.fetched_bytes);
+  here.fetched_seconds += weight * (seconds - here.fetched_seconds);
+}
+
+double Roster::fetch_rate(const Node& node) {
+  constexpr double kUnknown = 1e8;  // about a gigabit a second
+  const Session& here = *node.session;
+  return here.fetched_bytes > 0 ? here.fetched_bytes / here.fetched_seconds : kUnknown;
+}
+
 std::optional<std::uint64_t> Roster::leaves_in_seconds(const Node& node) const {
   if (!node.session->leaves_at || !node.record->present()) return std::nullopt;
   const Duration left = std::max(*node.session->leaves_at - now.boot, Duration{});

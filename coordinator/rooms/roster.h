@@ -80,6 +80,10 @@ class Roster : Room {
   void appear(Node& node, const std::string& reason);
   // RETURNS: false if the heartbeat is stale; it changes nothing then.
   bool beat(Node& node, const pb::Heartbeat& beat);
+  // It has fetched an object.
+  void fetched(Node& node, const pb::Transfer& transfer);
+  // RETURNS: bytes a second that it fetched of late; above 0.
+  static double fetch_rate(const Node& node);
   void close(const ConnectionId& connection);
   // RETURNS: nodes whose connection closed and that did not reconnect within
   // Config::reconnect; each one once.

@@ -141,9 +141,18 @@ class Planner {
   // it has not begun.
   bool may_yield(std::size_t e) const { return trains(e) && experts_[e].rounds_in_turn > 0; }
   double seconds_left(std::size_t e, std::size_t s) const { return experts_[e].work / pace(e, s); }
-  double cost(std::size_t e, std::size_t s) const {
-    return experts_[e].warm.contains(slots_[s].node->id) ? experts_[e].warm_seconds
-                                                         : experts_[e].move_seconds;
+  double lacks(std::size_t e, std::size_t s) const {
+    const auto known = experts_[e].lacks.find(slots_[s].node->id);
+    return known == experts_[e].lacks.end() ? experts_[e].bytes : known->second;
+  }
+  // Whether its node is known to have all files of the expert.
+  bool is_warm(std::size_t e, std::size_t s) const {
+    return experts_[e].lacks.contains(slots_[s].node->id) && lacks(e, s) <= 0;
+  }
+  // Seconds from a grant there to training.
+  double cost(std::size_t e, std::size_t s) const { return cost(e, s, lacks(e, s)); }
+  double cost(std::size_t e, std::size_t s, double lacks) const {
+    return experts_[e].start_seconds + lacks / slots_[s].node->bytes_per_second;
   }
   bool has_less_left(std::size_t a, std::size_t b) const {
     return std::tuple(experts_[a].work, b) < std::tuple(experts_[b].work, a);
@@ -410,7 +419,8 @@ class Planner {
       });
       return its == known->second.end() ? kNone : *its;
     };
-    for (const NodeId& node : experts_[e].warm) {
+    for (const auto& [node, lacks] : experts_[e].lacks) {
+      if (lacks > 0) continue;
       if (const std::size_t s = as_fast_of(node); s != kNone) return s;
     }
     const std::size_t s = experts_[e].stands_by ? as_fast_of(*experts_[e].stands_by) : kNone;
@@ -428,7 +438,8 @@ class Planner {
     charge(e, price(s) * static_cast<double>(1 + more_[e].size()));
     reasons_[e] = text("goes to ", slots_[s].name(), on_cards(e), " at step ", experts_[e].step,
                        " of ", experts_[e].steps_target, ", ", why);
-    result_.grants.push_back({experts_[e].id, slots_[s].id(), reasons_[e], indices(more_[e])});
+    result_.grants.push_back(
+        {experts_[e].id, slots_[s].id(), reasons_[e], indices(more_[e]), lacks(e, s)});
   }
 
   // RETURNS: those that got nothing and have nothing reserved.
@@ -456,7 +467,7 @@ class Planner {
         left.push_back(e);
       } else {
         grant(e, s,
-              experts_[e].warm.contains(slots_[s].node->id) ? "which holds its checkpoint"
+              is_warm(e, s)                                 ? "which holds its checkpoint"
               : experts_[e].stands_by == slots_[s].node->id ? "which stands by for it"
                                                             : "the best free slot");
       }
@@ -531,16 +542,18 @@ class Planner {
 
   // ---- 2. Turns
 
-  double turn_seconds(const SchedulableExpert& expert) const {
+  double turn_seconds(std::size_t e) const {
+    const SchedulableExpert& expert = experts_[e];
     if (expert.turn_rounds > 0)
       return expert.seconds_in_turn * expert.turn_rounds / std::max(1U, expert.rounds_in_turn);
-    return std::max(expert.turn_seconds, kCostsToTurn * expert.move_seconds);
+    return std::max(expert.turn_seconds, kCostsToTurn * cost(e, at_[e], expert.bytes));
   }
   // A yield is announced a round early, so that a turn of n rounds ends at its
   // n-th commit.
-  bool is_turn_over(const SchedulableExpert& expert) const {
+  bool is_turn_over(std::size_t e) const {
+    const SchedulableExpert& expert = experts_[e];
     if (expert.turn_rounds > 0) return expert.rounds_in_turn + 1 >= expert.turn_rounds;
-    return expert.seconds_in_turn >= turn_seconds(expert);
+    return expert.seconds_in_turn >= turn_seconds(e);
   }
 
   void end_turns(const std::vector<std::size_t>& left) {
@@ -548,7 +561,7 @@ class Planner {
     for (std::size_t e = 0; e < experts_.size(); ++e) {
       if (at_[e] == kNone || !slots_[at_[e]].node->usable) continue;
       if (yields_[e] && slots_[at_[e]].reserver == kNone) coming_free.push_back(at_[e]);
-      if (may_yield(e) && is_turn_over(experts_[e])) holders.push_back(e);
+      if (may_yield(e) && is_turn_over(e)) holders.push_back(e);
     }
     // Who was told to give way goes on to: else each commit of another would
     // make that one the next, and nobody's turn would end.
@@ -565,7 +578,7 @@ class Planner {
         continue;
       }
       const auto gives_way = std::ranges::find_if(holders, [&](std::size_t holder) {
-        const double turns_work = turn_seconds(experts_[holder]) * speed(holder, at_[holder]);
+        const double turns_work = turn_seconds(holder) * speed(holder, at_[holder]);
         return fits(e, at_[holder]) && can_pay(e, at_[holder], holder) &&
                experts_[e].work - experts_[holder].work >= kTurnGain * turns_work;
       });

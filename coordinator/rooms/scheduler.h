@@ -8,7 +8,8 @@
 //   2. Turns: after its turn, the holder with the least left gives way to a
 //      waiting expert. That one must have half a turn's work more left.
 //   3. Moves: the expert that would end last goes to a faster slot, free or by
-//      exchange, if that gains clearly more than it costs.
+//      exchange, if that gains clearly more than it costs: the engine's start,
+//      and the time in which the node fetches what it lacks.
 //   4. Width: at a commit a lease takes free slots of its node, of the same
 //      device, that no waiting expert fits. It takes as many as its run asks
 //      for. If the run leaves that open, it doubles them while that was
@@ -30,6 +31,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -72,11 +74,13 @@ struct SchedulableExpert {
   std::uint32_t rounds_in_turn = 0;
   bool yields = false;         // an earlier schedule has told it to
   double seconds_in_turn = 0;  // since the grant
-  double move_seconds = 0;     // from a grant to training, on a slot that lacks its files
-  double warm_seconds = 0;     // the same on a slot that has them
+  double start_seconds = 0;    // from a grant to training, beside what a node must fetch
+  double bytes = 0;            // of its files: checkpoint and shards
   std::optional<SlotId> holder;
-  std::optional<SlotId> reserved;     // the slot that an earlier schedule chose for it
-  std::set<NodeId> warm;              // have its files: it starts from their own disks
+  std::optional<SlotId> reserved;  // the slot that an earlier schedule chose for it
+  // Bytes of its files that these nodes lack; all others lack all of them.
+  // 0: it starts from the node's own disk.
+  std::map<NodeId, double> lacks;
   std::optional<NodeId> stands_by;    // fetches its files ahead, and may lack the last ones
   std::set<NodeId> avoid;             // gave it up recently
   double dollars_per_hour = 0;        // the most that its run may cost; 0: no limit
@@ -103,6 +107,7 @@ struct SchedulableNode {
   bool draining = false;         // its leases end at their next commits; implies not usable
   std::string unusable_because;  // "cordoned", "draining", "lost"
   bool knows_cards = false;      // it may have leases of several slots
+  double bytes_per_second = 1;   // that it fetches
 };
 
 struct Grant {
@@ -110,6 +115,7 @@ struct Grant {
   SlotId slot;
   std::string reason;
   std::vector<std::uint32_t> more = {};  // further slots of the node
+  double lacks = 0;                      // bytes of the expert's files that the node lacks
 };
 
 // A lease that goes on with other slots beside its own.
@@ -155,8 +161,8 @@ inline constexpr double kWorthACard = 1.3;
 // Commits with the same cards before what they gained counts against them.
 inline constexpr std::uint32_t kRoundsToMeasure = 3;
 
-// REQUIRES: every job's `speed` has one number for each slot, as each of its
-// `gains` has.
+// REQUIRES: every node's `bytes_per_second` is above 0. Every job's `speed` has
+// one number for each slot, as each of its `gains` has.
 Schedule schedule(const std::vector<SchedulableExpert>& experts,
                   const std::vector<SchedulableNode>& nodes,
                   const std::vector<SchedulableJob>& jobs);

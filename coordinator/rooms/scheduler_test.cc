@@ -125,7 +125,8 @@ TEST(Scheduler, AHolderMakesRoomForWhatFitsOnlyThere) {
 
 TEST(Scheduler, OfEquallyFastSlotsOneWithItsFilesIsTaken) {
   SchedulableExpert copied = expert(0, 10);
-  copied.warm = {NodeId("b"), NodeId("gone")};
+  copied.bytes = 9;
+  copied.lacks = {{NodeId("a"), 1}, {NodeId("b"), 0}, {NodeId("gone"), 0}};
   const Schedule plan = schedule({copied}, {node("a"), node("b"), node("c")}, {1.02, 1.01, 1.03});
   ASSERT_EQ(plan.grants.size(), 1U);
   EXPECT_EQ(plan.grants[0].slot.node, NodeId("b"));
@@ -142,10 +143,10 @@ TEST(Scheduler, OneThatStandsByComesAfterOneWithTheFiles) {
   const Grant granted = schedule({watched}, nodes).grants.at(0);
   EXPECT_EQ(granted.slot.node, NodeId("b"));
   EXPECT_THAT(granted.reason, HasSubstr("which stands by for it"));
-  watched.warm = {NodeId("c")};
+  watched.lacks = {{NodeId("c"), 0}};
   EXPECT_EQ(schedule({watched}, nodes).grants.at(0).slot.node, NodeId("c"));
   watched.stands_by = NodeId("gone");
-  watched.warm.clear();
+  watched.lacks.clear();
   EXPECT_EQ(schedule({watched}, nodes).grants.at(0).slot.node, NodeId("a"));
 }
 
@@ -182,7 +183,8 @@ TEST(Scheduler, ATurnLastsItsSecondsAndFortyTimesWhatAMoveCosts) {
   EXPECT_TRUE(schedule({holding(expert(0), "a", 1199), waiting}, nodes).yields.empty());
   EXPECT_EQ(schedule({holding(expert(0), "a", 1200), waiting}, nodes).yields.size(), 1U);
   SchedulableExpert slow = holding(expert(0), "a", 1200);
-  slow.move_seconds = 60;
+  slow.start_seconds = 20;
+  slow.bytes = 40;
   EXPECT_TRUE(schedule({slow, waiting}, nodes).yields.empty());
   slow.seconds_in_turn = 2400;
   EXPECT_EQ(schedule({slow, waiting}, nodes).yields.size(), 1U);
@@ -236,19 +238,34 @@ TEST(Scheduler, APausedRunGivesItsLeasesBackAndCountsAsComingFree) {
 // Left on the slow slot it would end last; a move costs 3 s and gains 50 s.
 TEST(Scheduler, TheLastToEndMovesToAFasterFreeSlot) {
   SchedulableExpert slow = held(expert(0), "a", 1);
-  slow.move_seconds = 3;
+  slow.start_seconds = 3;
   const std::vector<SchedulableNode> nodes = {node("a"), node("b")};
   const Schedule plan = schedule({slow}, nodes, {1, 2});
   ASSERT_EQ(plan.yields.size(), 1U);
   EXPECT_THAT(plan.yields[0].reason, HasSubstr("moves to b slot 0 at its next commit"));
   EXPECT_EQ(reserved(plan), (std::map<std::uint32_t, std::string>{{0, "b"}}));
   EXPECT_EQ(plan.spares, 0U) << "the slot is kept";
-  slow.move_seconds = 13;  // 37 s are gained, three times the cost is more
+  slow.start_seconds = 13;  // 37 s are gained, three times the cost is more
   EXPECT_TRUE(schedule({slow}, nodes, {1, 2}).yields.empty());
-  slow.move_seconds = 0;  // less than a tenth is gained
+  slow.start_seconds = 0;  // less than a tenth is gained
   EXPECT_TRUE(schedule({slow}, nodes, {1, 1.1}).yields.empty());
   slow.rounds_in_turn = 0;
   EXPECT_TRUE(schedule({slow}, nodes, {1, 2}).yields.empty());
+}
+
+// On the faster slot it saves 50 s.
+TEST(Scheduler, AMoveCostsWhatTheNodeMustFetch) {
+  SchedulableExpert slow = held(expert(0), "a", 1);
+  slow.bytes = 1700;
+  std::vector<SchedulableNode> nodes = {node("a"), node("b")};
+  nodes[1].bytes_per_second = 100;
+  EXPECT_TRUE(schedule({slow}, nodes, {1, 2}).yields.empty()) << "17 s, three times is more";
+  slow.lacks = {{NodeId("a"), 0}, {NodeId("b"), 100}};
+  EXPECT_EQ(schedule({slow}, nodes, {1, 2}).yields.size(), 1U) << "its copy is there in part";
+  nodes[1].bytes_per_second = 1;
+  EXPECT_TRUE(schedule({slow}, nodes, {1, 2}).yields.empty());
+  slow.lacks[NodeId("b")] = 0;
+  EXPECT_EQ(schedule({slow}, nodes, {1, 2}).yields.size(), 1U);
 }
 
 TEST(Scheduler, OrChangesPlacesWithOneThatEndsSooner) {

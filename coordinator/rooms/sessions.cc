@@ -78,8 +78,11 @@ void Machine::heartbeat(Node& node, const Received& event) {
   }
   if (!roster.beat(node, beat)) return;
   copies.hear(node, beat);
+  for (const pb::Transfer& transfer : beat.transfers()) {
+    roster.fetched(node, transfer);
+    transferred(node, transfer);
+  }
   for (const pb::SlotStatus& status : node.session->status) leases.hear(node, status);
-  for (const pb::Transfer& transfer : beat.transfers()) transferred(node, transfer);
   for (const pb::PeerFault& fault : beat.faults()) peer_faulted(node, fault);
 
   pb::ControlReply message;

@@ -47,6 +47,15 @@ class Cards : public ::testing::Test {
     commit.mutable_metrics()->set_train_seconds(said);
     ASSERT_EQ(harness.commit(who, commit).status(), pb::COMMIT_ACCEPTED);
   }
+  // The node has fetched an object of 1,000 bytes.
+  void fetched_in(Who& who, int seconds) {
+    pb::Heartbeat beat;
+    pb::Transfer& transfer = *beat.add_transfers();
+    transfer.set_manifest(blake2b("an object").raw());
+    transfer.set_bytes(1000);
+    transfer.set_millis(1000ULL * static_cast<unsigned>(seconds));
+    harness.heartbeat(who, beat);
+  }
   double operations() {
     const double of_a_step = 3 * 64 * forward_flops();
     return 10 * of_a_step;
@@ -166,6 +175,45 @@ TEST_F(Cards, AnExpertMovesToAFasterCardAtItsCommit) {
   EXPECT_THAT(harness.events("moved").at(0).reason(), HasSubstr("from slow: it moves to a-fast"));
   train(fast, 20, 20, &slow);
   EXPECT_FALSE(harness.assignment(fast).slots(0).yield_after_commit()) << "it stays";
+}
+
+TEST_F(Cards, AMoveCostsTheTimeToFetchWhatTheNodeLacks) {
+  Who slow = harness.join_card("slow", "NVIDIA L4", 24 * kGigabyte);
+  harness.create_run("a", 1, 100'000);
+  Who fast = harness.join_card("a-fast", "NVIDIA H200", 141 * kGigabyte);
+  fetched_in(fast, 100'000);  // the rest takes 2 s a step: 200,000 s
+  train(slow, 20, 20, &fast);
+  EXPECT_FALSE(harness.assignment(slow).slots(0).yield_after_commit());
+  EXPECT_EQ(harness.replicate(fast).replicas_size(), 1);
+  harness.reconnect(fast);
+  EXPECT_THAT(why(), HasSubstr("moves to a-fast slot 0"));
+}
+
+TEST_F(Cards, TheTimeToFetchCountsOnceInWhatAMoveCosts) {
+  Who slow = harness.join_card("slow", "NVIDIA L4", 24 * kGigabyte);
+  harness.create_run("a", 1, 40);
+  Who fast = harness.join_card("a-fast", "NVIDIA H200", 141 * kGigabyte);
+  fetched_in(slow, 60);  // its shard
+  harness.run_for(std::chrono::seconds(70), [&] {
+    harness.heartbeat(slow);
+    harness.heartbeat(fast);
+  });
+  train(slow, 20, 20, &fast);  // 60 s are left
+  EXPECT_THAT(why(), HasSubstr("moves to a-fast slot 0")) << "its engine started in 10 s";
+}
+
+TEST_F(Cards, ASmallObjectSaysLittleOfARate) {
+  Who slow = harness.join_card("slow", "NVIDIA L4", 24 * kGigabyte);
+  harness.create_run("a", 1, 100'000);
+  Who fast = harness.join_card("a-fast", "NVIDIA H200", 141 * kGigabyte);
+  pb::Heartbeat beat;
+  beat.add_transfers()->set_manifest(blake2b("large").raw());
+  beat.mutable_transfers(0)->set_bytes(1'000'000);
+  beat.mutable_transfers(0)->set_millis(10);
+  harness.heartbeat(fast, beat);
+  fetched_in(fast, 100'000'000);
+  train(slow, 20, 20, &fast);
+  EXPECT_THAT(why(), HasSubstr("moves to a-fast slot 0"));
 }
 
 TEST_F(Cards, BoundToTheSameCardAnExpertWaitsForOne) {

@@ -148,7 +148,7 @@ class Training {
       expert.run_name = "run";
       expert.job = fleet.jobs[e].kind;
       expert.work = fleet.jobs[e].work;
-      expert.move_seconds = expert.warm_seconds = move_seconds;
+      expert.start_seconds = move_seconds;
       experts_.push_back(expert);
     }
     states_.resize(experts_.size());
@@ -225,7 +225,7 @@ class Training {
       expert.rounds_in_turn = 0;
       State& state = states_[e];
       state.granted = now_;
-      state.trained_to = now_ + expert.move_seconds;
+      state.trained_to = now_ + expert.start_seconds;
       state.yields = false;
       ++state.grant;
       await(e);
@@ -265,7 +265,7 @@ double schedule_ms(std::size_t size, bool& is_same) {
   std::vector<SchedulableJob> jobs(2, {.speed = {}, .needs = "20 GB"});
   for (std::size_t i = 0; i < size; ++i) {
     const std::string name = text("n", i + size);
-    nodes.push_back({.id = NodeId(name), .name = name});
+    nodes.push_back({.id = NodeId(name), .name = name, .bytes_per_second = 1e8});
     nodes.back().slots.push_back({0, 24});
     for (SchedulableJob& job : jobs)
       job.speed.push_back(kA100 * std::uniform_real_distribution(.1, 2.1)(dice));
@@ -274,7 +274,8 @@ double schedule_ms(std::size_t size, bool& is_same) {
     expert.run_name = "run";
     expert.job = i % 2;
     expert.work = kA100 * std::uniform_real_distribution(1e3, 1e5)(dice);
-    expert.move_seconds = 30;
+    expert.start_seconds = 10;
+    expert.bytes = 2e9;
     experts.push_back(expert);
   }
   double slowest = 0;
