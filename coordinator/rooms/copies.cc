@@ -174,8 +174,8 @@ void Copies::place() {
   std::vector<PlaceableNode> places;
   for (const auto& [id, node] : roster_.all()) {
     if (!node.is_node() || (wanted.empty() && node.replicas->experts.empty())) continue;
-    const bool leaves =
-        node.record->revoked() || node.record->draining() || node.session->self_draining;
+    const bool leaves = node.record->revoked() || node.record->draining() ||
+                        node.session->self_draining || node.session->may_stop;
     const bool is_expected_back = roster_.is_recovering() && roster_.is_awaited(id);
     const bool may_take = roster_.unusable_because(node).empty() ||
                           (is_expected_back && !leaves && !node.record->cordoned());
@@ -250,6 +250,12 @@ Step Copies::unanchored_steps(const Expert& expert) const {
 
 bool Copies::rests_on(const Node& node) const {
   bool rests = false;
+  for (const auto& [id, run] : runs_.all()) {
+    for (const Expert& expert : run.experts) {
+      const auto& places = expert.copies->places;
+      rests |= expert.commit->pending && std::ranges::find(places, node.id()) != places.end();
+    }
+  }
   runs_.visit_checkpoints(
       [&](const Run& run, const Expert& expert, const stored::Checkpoint& checkpoint) {
         if (expert.is_removed() || checkpoint.step() != expert.step()) return;

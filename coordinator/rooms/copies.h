@@ -36,7 +36,7 @@ class Copies : Room {
   std::uint32_t places_with_head(const Expert& expert) const;
   Step unanchored_steps(const Expert& expert) const;
   // Whether an expert has fewer copies than its run asks for without this node,
-  // or its head is on no other disk.
+  // or its head is on no other disk. Also while a commit waits for this node.
   bool rests_on(const Node& node) const;
 
   // The head or the pending commit changed: sends its nodes new assignments.

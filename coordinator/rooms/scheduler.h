@@ -8,8 +8,8 @@
 //   2. Turns: after its turn, the holder with the least left gives way to a
 //      waiting expert. That one must have half a turn's work more left.
 //   3. Moves: the expert that would end last goes to a faster slot, free or by
-//      exchange, if that gains clearly more than it costs: the engine's start,
-//      and the time in which the node fetches what it lacks.
+//      exchange, if that gains clearly more than it costs. That is the time
+//      from a grant to training, and the time to fetch what the node lacks.
 //   4. Width: at a commit a lease takes free slots of its node, of the same
 //      device, that no waiting expert fits. It takes as many as its run asks
 //      for. If the run leaves that open, it doubles them while that was

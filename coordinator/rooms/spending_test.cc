@@ -409,7 +409,9 @@ TEST_F(Money, NoCopyIsLeftWithItsLastNode) {
   const auto commit = testing::next_commit(harness.assignment(holder).slots(0));
   harness.send_commit(holder, commit);
   harness.store(testing::object_of(commit));
-  harness.replicate(copy);
+  copy.applied = harness.assignment(copy).version();
+  copy.durable = {commit.manifest().manifest()};
+  EXPECT_FALSE(may_stop(copy)) << "the commit waits for nothing else";
   EXPECT_EQ(expert(harness).head_step, 10U);
   EXPECT_FALSE(may_stop(copy));
   Who second = harness.join_priced("s", 1);
