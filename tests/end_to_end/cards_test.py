@@ -8,6 +8,7 @@ libnvidia-ml: no program of ours opens it.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import unittest
@@ -89,6 +90,37 @@ class Cards(EndToEnd):
         self.made.wait(lambda: sorted(cards()) == [0, 2], "a lease of two cards")
         self.made.wait_run("run")
         self.assertEqual(self.devices(), {f"device 0 of GPU-{FAST},GPU-{SLOW}"})
+
+    def test_a_card_that_is_lost_leaves_its_expert_on_the_others(self):
+        driver, lost = self.made.root / "driver", self.made.root / "lost"
+        self.slots(
+            LIKE,
+            SKERRY_FAKE_STEP_MS="40",
+            SKERRY_FAKE_DRIVER=str(driver),
+            SKERRY_FAKE_CARD_LOST=str(lost),
+        )
+        self.made.add_dataset(partitions=1)
+        self.made.create_run("run", train={"steps": 300}, schedule={"cards_per_expert": 2})
+        self.made.wait_event(kind="committed", count=2)
+        # The driver shows it no more; then the engine meets that.
+        driver.write_text(f"SKERRY_FAKE_CARDS={LIKE.split(';')[0]}\n")
+        lost.touch()
+        self.made.wait_run("run")
+        log = self.made.daemons["node"].log_text()
+        self.assertRegex(log, "a card has fallen off the bus")
+        starts = re.findall(r"training on device 0 of (\S+) from step (\d+)", log)
+        self.assertEqual([cards for cards, _ in starts], [f"GPU-{FAST},GPU-{SLOW}", f"GPU-{FAST}"])
+        # Of what was stored nothing is trained again.
+        stored = [
+            int(re.search(r"to (\d+),", event["reason"])[1])
+            for event in self.made.events(kind="committed")
+        ]
+        self.assertGreaterEqual(int(starts[1][1]), stored[1])
+        self.assertIn(int(starts[1][1]), stored)
+        # The lease kept its epoch. Nobody is given the slot of the lost card.
+        self.assertEqual(len(self.made.events(kind="granted")), 1)
+        _, gone = self.made.json("node", "show", "node")["slots"]
+        self.assertEqual(gone["phase"], "failed")
 
     def test_the_order_of_the_bus_where_asked_for(self):
         self.assertEqual(

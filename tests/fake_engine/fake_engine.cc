@@ -9,6 +9,8 @@
 //   - SKERRY_FAKE_HANG_AT: falls silent at this step.
 //   - SKERRY_FAKE_NON_FINITE_AT: reports non-finite weights at this step.
 //   - SKERRY_FAKE_OUT_OF_MEMORY_AT: reports out of memory at this step.
+//   - SKERRY_FAKE_CARD_LOST: a file. Once it is there, an engine on several
+//     cards reports that it lost one.
 //   - SKERRY_FAKE_CANNOT_TRAIN: `check` fails if CUDA_VISIBLE_DEVICES begins
 //     with this.
 //   - SKERRY_FAKE_LOST_CARD: a file. Once it names a card, engines that have it
@@ -151,6 +153,9 @@ class Engine {
     }
     if (happens("SKERRY_FAKE_NON_FINITE_AT"))
       return report(pb::EngineEvent::FAILURE_NON_FINITE, "weights are not finite");
+    const char* lost = std::getenv("SKERRY_FAKE_CARD_LOST");
+    if (lost != nullptr && start_->cards() > 1 && ::access(lost, F_OK) == 0)
+      return report(pb::EngineEvent::FAILURE_CARD, "a card has fallen off the bus");
     if (happens("SKERRY_FAKE_OUT_OF_MEMORY_AT")) {
       return report(pb::EngineEvent::FAILURE_OUT_OF_MEMORY, "out of memory");
     }
