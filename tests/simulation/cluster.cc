@@ -28,9 +28,10 @@ Cluster::Cluster(ClusterOptions options)
       lease_rules_(world_, options_.config),
       coordinator_(world_, options_.config),
       money_rules_(world_, [this] { return coordinator_.now().boot; }),
+      idle_rules_(world_),
       admin_(world_, coordinator_.admin()),
       steps_target_(options_.steps) {
-  world_.watchers = {&invariants_, &lease_rules_, &money_rules_};
+  world_.watchers = {&invariants_, &lease_rules_, &money_rules_, &idle_rules_};
   if (options_.gossips) world_.gossip = &gossip_;
   gossip_.rules.tells = options_.tells_records;
   world_.event_limit = options_.config.events;
@@ -67,7 +68,8 @@ Cluster::Cluster(ClusterOptions options)
                                         .listens = node.listens,
                                         .device = node.device,
                                         .memory_bytes = node.memory_bytes,
-                                        .price = node.price}));
+                                        .price = node.price,
+                                        .idle_limit = node.idle_limit}));
     if (!options_.steady) continue;
     daemons_.back()->disk().pace = coordinator_.disk().pace;
     world_.network.weather(node.name).delay_min = world_.network.weather(node.name).delay_max =
@@ -327,6 +329,16 @@ void draw_width(ClusterOptions& options) {
   }
 }
 
+// In two fleets of five, half of the nodes run a command after a while without
+// work. A dice of their own, as above.
+void draw_idle(ClusterOptions& options) {
+  Dice dice(options.seed, "idle");
+  if (!dice.chance(0.4)) return;
+  for (ClusterOptions::Node& node : options.nodes) {
+    if (dice.chance(0.5)) node.idle_limit = dice.duration(seconds(2), seconds(20));
+  }
+}
+
 }  // namespace
 
 ClusterOptions draw_options(std::uint64_t seed) {
@@ -378,6 +390,7 @@ ClusterOptions draw_options(std::uint64_t seed) {
   draw_cards(options);
   draw_money(options);
   draw_width(options);
+  draw_idle(options);
   if (dice.chance(kStalls)) {
     options.config.stall = dice.duration(seconds(30), seconds(120));
     options.config.stall_over_budget = options.config.stall / 4;

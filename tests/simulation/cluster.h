@@ -12,6 +12,7 @@
 #include "tests/simulation/coordinator_machine.h"
 #include "tests/simulation/daemon_machine.h"
 #include "tests/simulation/gossip_ground.h"
+#include "tests/simulation/idle_rules.h"
 #include "tests/simulation/invariants.h"
 #include "tests/simulation/lease_rules.h"
 #include "tests/simulation/money_rules.h"
@@ -32,8 +33,9 @@ struct ClusterOptions {
     bool listens = true;    // false: behind NAT
     std::string device = "cpu";
     std::uint64_t memory_bytes = std::uint64_t{1} << 30;
-    double price = 0;    // dollars an hour; 0: unknown
-    double gain = 0.85;  // as Engines::Settings has it
+    double price = 0;       // dollars an hour; 0: unknown
+    double gain = 0.85;     // as Engines::Settings has it
+    Duration idle_limit{};  // without work, before its --idle-exec; 0: it has none
   };
   std::vector<Node> nodes;
   std::uint32_t cards_per_expert = 1;  // 0: as many as gain
@@ -128,6 +130,7 @@ class Cluster {
   LeaseRules lease_rules_;
   CoordinatorMachine coordinator_;
   MoneyRules money_rules_;
+  IdleRules idle_rules_;
   AdminClient admin_;
   std::vector<std::unique_ptr<DaemonMachine>> daemons_;
   std::vector<std::unique_ptr<DaemonMachine>> copies_;

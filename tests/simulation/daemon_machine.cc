@@ -31,6 +31,37 @@ class NoPeers final : public protocol::PeerLinks {
   std::vector<int> descriptors() const override { return {}; }
 };
 
+// Ends after a while, with or without success, or not before it is killed.
+class FakeIdleExec final : public daemon::IdleExec {
+ public:
+  FakeIdleExec(Timeline& timeline, Dice dice, std::function<void()> wake)
+      : timeline_(timeline), dice_(dice), wake_(std::move(wake)) {}
+  ~FakeIdleExec() override { *alive_ = false; }
+
+  void start() override {
+    constexpr double kHangs = 0.1, kFails = 0.2;
+    if (dice_.chance(kHangs)) return;
+    end_after(dice_.duration(milliseconds(10), seconds(5)), !dice_.chance(kFails));
+  }
+  void kill() override { end_after(milliseconds(10), false); }
+  std::optional<daemon::IdleExecEnded> take_end() override { return std::exchange(end_, {}); }
+
+ private:
+  void end_after(Duration time, bool ok) {
+    timeline_.after(time, [this, ok, alive = alive_] {
+      if (!*alive) return;
+      end_ = daemon::IdleExecEnded{ok, ok ? "exit code 0" : "exit code 1"};
+      wake_();
+    });
+  }
+
+  Timeline& timeline_;
+  Dice dice_;
+  std::function<void()> wake_;
+  std::optional<daemon::IdleExecEnded> end_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
 }  // namespace
 
 DaemonMachine::DaemonMachine(World& world, Settings settings)
@@ -186,6 +217,16 @@ void DaemonMachine::launch() {
         }
         return visible;
       }});
+  if (settings_.idle_limit > Duration{}) {
+    options.idle_limit = settings_.idle_limit;
+    idle_ = std::make_unique<FakeIdleExec>(
+        world_.timeline,
+        Dice(world_.seed, settings_.name + " idle", static_cast<std::uint32_t>(life_)), [this] {
+          inbox_.deliver([this, life = life_] {
+            if (life == life_) run([] {});
+          });
+        });
+  }
   writes_.clear();
   exited_.clear();
   storing_.clear();
@@ -198,6 +239,7 @@ void DaemonMachine::launch() {
        .engines = *engines_,
        .disk = *worker_,
        .peers = peers_.get(),
+       .idle_exec = idle_.get(),
        .cards = counter_.get(),
        .stepped = [this](const daemon::Event& event,
                          const daemon::Effects& effects) { looked(event, effects); }},
@@ -230,6 +272,7 @@ void DaemonMachine::ended(Death death) {
   if (world_.gossip != nullptr && host_) world_.gossip->rules.stopped(settings_.name);
   if (worker_) worker_->kill(0);
   host_.reset();
+  idle_.reset();
   peers_.reset();
   if (end_ != nullptr && death == Death::kVanished) end_->vanishes();
   end_ = nullptr;

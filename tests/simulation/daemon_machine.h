@@ -40,6 +40,7 @@ class DaemonMachine final : public Keeper, public Believer {
     std::string device = "cpu";  // of each slot
     std::uint64_t memory_bytes = std::uint64_t{1} << 30;
     double price = 0;                   // dollars an hour; 0: unknown
+    Duration idle_limit{};              // without work, before --idle-exec; 0: it has none
     DaemonMachine* original = nullptr;  // of whose disk this one's is a copy
   };
   enum class Death {
@@ -173,6 +174,7 @@ class DaemonMachine final : public Keeper, public Believer {
   bool is_spoken_to_ = false;  // by the coordinator, and its core has not heard of it
   std::unique_ptr<daemon::PeerParts> peers_;
   std::unique_ptr<daemon::CardCounter> counter_;
+  std::unique_ptr<daemon::IdleExec> idle_;  // none: it has no --idle-exec
   std::unique_ptr<daemon::Host> host_;
   std::unique_ptr<Alarm> alarm_;
   Inbox inbox_;                                  // closed while it stands still

@@ -10,6 +10,10 @@
 namespace skerry::simulation {
 namespace {
 
+constexpr Duration kPatience = seconds(10);  // of clocks that drift, and ticks that are late
+constexpr Duration kRecovery = seconds(8);   // the recovery window of a small fleet
+constexpr std::uint64_t kMuch = std::uint64_t{1} << 20;  // more than any object takes
+
 Duration less(Duration time, double share) {
   return Duration(static_cast<std::int64_t>(static_cast<double>(time.count()) * (1 - share)));
 }
@@ -30,14 +34,19 @@ void LeaseRules::coordinator_started(const coordinator::Core& core, const Durabl
   draining_.clear();
   cordoned_.clear();
   views_.clear();
+  avoided_.clear();
+  progress_.clear();
   each<stored::Node>(durable, coordinator::kNodePrefix, [&](const stored::Node& node) {
     if (node.cordoned() || node.draining()) cordoned_.insert(node.id());
   });
+  each<stored::Run>(durable, coordinator::kRunPrefix,
+                    [&](const stored::Run& run) { specs_[RunId(run.id())] = run.spec(); });
   silent_.clear();
   const std::vector<coordinator::ExpertView> experts = core.experts();
   check_slots(experts);
   for (const coordinator::ExpertView& view : experts) {
     views_[view.id] = view;
+    take_slots(view);
     // A grant that never was durable never was.
     std::erase_if(over_, [&](const auto& ended) {
       return ended.first == view.id && ended.second >= view.epoch;
@@ -104,11 +113,17 @@ void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Rec
     node.sequence = std::max(node.sequence, sequence);
     node.silence = {};
     const pb::Heartbeat& beat = request.heartbeat();
+    take_status(*id, beat);
     if (beat.draining() || beat.has_leaves_in_ms() || beat.no_new_work()) {
       draining_.insert(id->str());
     } else {
       draining_.erase(id->str());
     }
+  }
+  if (request.has_engine_report()) {
+    const pb::EngineReport& report = request.engine_report();
+    if (report.gives_up() && report.failure() != pb::EngineEvent::FAILURE_NON_FINITE)
+      gives_up_.insert({{RunId(report.run()), report.expert()}, Epoch(report.epoch()), *id});
   }
   if (!request.has_hello()) return;
   if (node.incarnation != request.hello().incarnation()) {
@@ -127,6 +142,32 @@ void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Rec
   }
   node.connection = event.connection;
   connections_[event.connection] = id->str();
+}
+
+void LeaseRules::take_status(const NodeId& node, const pb::Heartbeat& beat) {
+  constexpr double kRoundsAhead = 2;
+  const Duration now = world_.timeline.now();
+  for (const pb::SlotStatus& status : beat.slots()) {
+    const ExpertId id{RunId(status.run()), status.expert()};
+    const auto view = views_.find(id);
+    const Epoch epoch(status.epoch());
+    if (view == views_.end() || !view->second.lease || view->second.lease->node != node ||
+        view->second.epoch != epoch)
+      continue;
+    Progress& its = progress_[{id, epoch}];
+    if (status.step() != its.step || status.fetched_bytes() != its.fetched) its.moved = now;
+    its.fetched = status.fetched_bytes();
+    if (status.step() <= its.step) continue;
+    its.step = status.step();
+    const pb::RunSpec& spec = specs_[id.run];
+    const double since = std::chrono::duration<double>(now - committed_[id]).count();
+    const bool is_due = spec.round_steps() > 0
+                            ? static_cast<double>(its.step) <=
+                                  static_cast<double>(view->second.head_step) +
+                                      kRoundsAhead * static_cast<double>(spec.round_steps())
+                            : since <= (1 - kDrift) * kRoundsAhead * spec.round_seconds();
+    if (is_due) its.stepped = now;
+  }
 }
 
 void LeaseRules::take_admin(const pb::AdminRequest& request) {
@@ -148,9 +189,17 @@ void LeaseRules::coordinator_stepped(const CoordinatorStep& step) {
   for (const coordinator::RosterChange& change : step.effects.roster) {
     if (!change.allowed) cordoned_.erase(change.node.str());
   }
+  for (const coordinator::Write& write : step.effects.batch.writes) {
+    stored::Run run;
+    if (write.value && write.key.starts_with(coordinator::kRunPrefix) &&
+        run.ParseFromString(*write.value))
+      specs_[RunId(run.id())] = run.spec();
+  }
   const bool is_tick =
       step.event != nullptr && std::holds_alternative<coordinator::Tick>(*step.event);
   look_at(step.experts, is_tick);
+  gives_up_.clear();
+  look_at_stalls(step);
 }
 
 // A step is looked at as it differs from the one before: most change no lease.
@@ -162,16 +211,22 @@ void LeaseRules::look_at(const std::vector<coordinator::ExpertView>& experts, bo
       committed_[now.id] = world_.timeline.now();
     if (now.lease == before.lease && now.epoch == before.epoch) continue;
     is_changed = true;
+    take_slots(now);
     const bool is_same = before.lease && now.lease && same_holder(*before.lease, *now.lease);
+    if (before.lease && !is_same && gives_up_.contains({now.id, before.epoch, before.lease->node}))
+      avoid(now.id, before.lease->node, before.lease->incarnation);
     if (is_same && now.lease->lapsed && !before.lease->lapsed) lapsed(now);
     if (now.lease && (!is_same || now.epoch != before.epoch)) {
       // One that ends and goes to another within one step was not seen as
-      // lapsed.
+      // lapsed, as one that a stall ends.
       if (before.lease && !before.lease->lapsed && is_tick) lapsed(before);
       if (silent_.erase({now.id, before.epoch}) > 0) over_.insert({now.id, before.epoch});
       committed_[now.id] = world_.timeline.now();
       granted(now);
     }
+    // One whose last commit counts in this step is done.
+    const bool is_over = before.lease && !before.lease->lapsed && !now.lease && is_tick;
+    if (is_over && committed_[now.id] < world_.timeline.now()) lapsed(before);
     if (is_same && !now.lease->lapsed) silent_.erase({now.id, now.epoch});
     before = now;
   }
@@ -207,7 +262,7 @@ void LeaseRules::lapsed(const coordinator::ExpertView& expert) {
   const bool was_silent = std::max(holder.silence, now - holder.heard) >= silence;
   if (!was_silent && holder.incarnation == expert.lease->incarnation) {
     const Duration stall = std::min(config_.stall, config_.stall_over_budget);
-    if (now - committed_[expert.id] >= less(stall, kDrift)) return;
+    if (now - committed_[expert.id] >= less(stall, kDrift)) return stalled(expert, holder);
     if (!holder.connection.empty()) {
       return world_.violated("L4", text(expert.id, ": ", id, " loses its lease, and was heard ",
                                         human_duration(now - holder.heard), " before"));
@@ -220,6 +275,50 @@ void LeaseRules::lapsed(const coordinator::ExpertView& expert) {
       world_.violated("S1", text(expert.id, ": ", id, " loses its lease of epoch ", expert.epoch,
                                  " and still counts on it"));
     }
+  }
+}
+
+// A connection that closed may have ended the lease as well.
+void LeaseRules::stalled(const coordinator::ExpertView& expert, const Node& holder) {
+  if (holder.connection.empty()) return;
+  const Duration now = world_.timeline.now();
+  const auto& stepped = progress_[{expert.id, expert.epoch}].stepped;
+  const bool has_budget = specs_[expert.id.run].budget_dollars() > 0;
+  if (stepped && !has_budget && now - *stepped < less(config_.stall, kDrift))
+    world_.violated("stall", text(expert.id, ": ", expert.lease->node,
+                                  " loses its lease, and was a step further ",
+                                  human_duration(now - *stepped), " before"));
+  avoid(expert.id, expert.lease->node, expert.lease->incarnation);
+}
+
+void LeaseRules::avoid(const ExpertId& expert, const NodeId& node, std::uint64_t incarnation) {
+  avoided_[{expert, node}] = {incarnation, world_.timeline.now() + less(config_.avoid, kDrift)};
+}
+
+// What holds a commit up without its node's fault counts as progress: the
+// coordinator's disk, its stops and starts, and copies that are awaited.
+void LeaseRules::look_at_stalls(const CoordinatorStep& step) {
+  const Duration now = world_.timeline.now();
+  if (step.event == nullptr) return;
+  if (const auto* free = std::get_if<coordinator::DiskFree>(step.event);
+      free != nullptr && free->bytes < config_.reserve_bytes + kMuch)
+    full_ = now;
+  const auto* came = std::get_if<coordinator::ObjectProgress>(step.event);
+  if (came == nullptr && !std::holds_alternative<coordinator::Tick>(*step.event)) return;
+  for (const coordinator::ExpertView& view : step.experts) {
+    if (!view.lease || view.lease->lapsed) continue;
+    Progress& its = progress_[{view.id, view.epoch}];
+    if (view.pending &&
+        ((came != nullptr && came->manifest == *view.pending) || world_.is_stored(*view.pending)))
+      its.moved = now;
+    const auto holder = nodes_.find(view.lease->node.str());
+    if (came != nullptr || holder == nodes_.end() || holder->second.connection.empty()) continue;
+    const Duration since = std::max({its.moved, committed_[view.id], full_, lagged_,
+                                     started_ + config_.longest_recovery * kRecovery});
+    if (now - since > config_.stall + kPatience)
+      world_.violated("stall",
+                      text(view.id, ": ", view.lease->node, " keeps its lease, and ",
+                           human_duration(now - since), " brought it no nearer to a ", "commit"));
   }
 }
 
@@ -246,7 +345,42 @@ void LeaseRules::ended_early(const coordinator::ExpertView& expert, const Node& 
   }
 }
 
+void LeaseRules::take_slots(const coordinator::ExpertView& expert) {
+  if (!expert.lease) return;
+  std::set<std::uint32_t>& slots = slots_[{expert.id, expert.epoch}];
+  slots.insert(expert.lease->slot);
+  slots.insert(expert.lease->more.begin(), expert.lease->more.end());
+}
+
+// Of a commit that one engine trained from its beginning.
+void LeaseRules::check_commit(const std::string& name, const pb::Commit& commit) {
+  const auto snapshot = snapshots_.find(commit.manifest().manifest());
+  const std::uint32_t said = std::max(1U, commit.metrics().cards());
+  if (snapshot == snapshots_.end() || snapshot->second.from > commit.from_step() ||
+      commit.metrics().train_seconds() <= 0 || said == snapshot->second.cards)
+    return;
+  world_.violated("card", text(name, " commits what ", snapshot->second.cards,
+                               " cards trained as the steps of ", said));
+}
+
 void LeaseRules::daemon_stepped(const DaemonStep& step) {
+  for (const daemon::StartEngine& order : step.effects.starts) {
+    engines_[{step.name, order.engine}] = {0, order.cards.size()};
+    const auto view = std::ranges::find(step.slots, order.slot, &daemon::SlotView::slot);
+    const std::set<std::uint32_t>& slots = slots_[{view->expert, view->epoch}];
+    for (const std::uint32_t card : order.cards) {
+      if (!slots.contains(card))
+        world_.violated("card", text(step.name, " trains ", view->expert, " on the card of slot ",
+                                     card, ", which its lease never had"));
+    }
+  }
+  if (const auto* made = std::get_if<daemon::EngineSnapshot>(&step.event))
+    engines_[{step.name, made->engine}].from = made->snapshot.from_step();
+  if (const auto* stored = std::get_if<daemon::SnapshotStored>(&step.event))
+    snapshots_[stored->object.manifest()] = engines_[{step.name, stored->engine}];
+  for (const pb::ControlRequest& request : step.effects.sends) {
+    if (request.has_commit()) check_commit(step.name, request.commit());
+  }
   if (over_.empty()) return;
   for (const daemon::SlotView& slot : step.slots) {
     if (slot.has_lease && slot.may_commit && over_.contains({slot.expert, slot.epoch})) {
@@ -262,6 +396,10 @@ void LeaseRules::granted(const coordinator::ExpertView& expert) {
   const auto memory = world_.memory_bytes.find(expert.lease->node);
   if (memory != world_.memory_bytes.end() && memory->second < kLeast)
     world_.violated("misfit", text(expert.id, ": is given to ", id, ", whose card is too small"));
+  const auto avoided = avoided_.find({expert.id, expert.lease->node});
+  if (avoided != avoided_.end() && avoided->second.incarnation == expert.lease->incarnation &&
+      world_.timeline.now() < avoided->second.until)
+    world_.violated("avoid", text(expert.id, ": is given to ", id, ", which gave it up lately"));
   if (cordoned_.contains(id) || draining_.contains(id)) {
     world_.violated("cordon",
                     text(expert.id, ": is given to ", id, ", which is cordoned or drains"));
