@@ -28,7 +28,8 @@
   quality       K experts against one model of the same training cost, by their samples and by
                 held-out velocity error: Fréchet distance, nearest training image, routes and
                 routers. Takes hours; its own options: quality --help
-  storage       one checkpoint of 503 MB into RocksDB and back
+  storage       one checkpoint of 503 MB into RocksDB and back; and sealed as a node does, over
+                plain writes with a sync, in turns
   checkpoint    the same checkpoint stored durably and read back verified, against torch.save with
                 a sync and torch.load of the same tensors, in turns; the ratio to plain writes with
                 a sync
