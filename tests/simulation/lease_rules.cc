@@ -10,10 +10,6 @@
 namespace skerry::simulation {
 namespace {
 
-constexpr Duration kPatience = seconds(10);  // of clocks that drift, and ticks that are late
-constexpr Duration kRecovery = seconds(8);   // the recovery window of a small fleet
-constexpr std::uint64_t kMuch = std::uint64_t{1} << 20;  // more than any object takes
-
 Duration less(Duration time, double share) {
   return Duration(static_cast<std::int64_t>(static_cast<double>(time.count()) * (1 - share)));
 }
@@ -35,12 +31,9 @@ void LeaseRules::coordinator_started(const coordinator::Core& core, const Durabl
   cordoned_.clear();
   views_.clear();
   avoided_.clear();
-  progress_.clear();
   each<stored::Node>(durable, coordinator::kNodePrefix, [&](const stored::Node& node) {
     if (node.cordoned() || node.draining()) cordoned_.insert(node.id());
   });
-  each<stored::Run>(durable, coordinator::kRunPrefix,
-                    [&](const stored::Run& run) { specs_[RunId(run.id())] = run.spec(); });
   silent_.clear();
   const std::vector<coordinator::ExpertView> experts = core.experts();
   check_slots(experts);
@@ -113,7 +106,6 @@ void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Rec
     node.sequence = std::max(node.sequence, sequence);
     node.silence = {};
     const pb::Heartbeat& beat = request.heartbeat();
-    take_status(*id, beat);
     if (beat.draining() || beat.has_leaves_in_ms() || beat.no_new_work()) {
       draining_.insert(id->str());
     } else {
@@ -144,32 +136,6 @@ void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Rec
   connections_[event.connection] = id->str();
 }
 
-void LeaseRules::take_status(const NodeId& node, const pb::Heartbeat& beat) {
-  constexpr double kRoundsAhead = 2;
-  const Duration now = world_.timeline.now();
-  for (const pb::SlotStatus& status : beat.slots()) {
-    const ExpertId id{RunId(status.run()), status.expert()};
-    const auto view = views_.find(id);
-    const Epoch epoch(status.epoch());
-    if (view == views_.end() || !view->second.lease || view->second.lease->node != node ||
-        view->second.epoch != epoch)
-      continue;
-    Progress& its = progress_[{id, epoch}];
-    if (status.step() != its.step || status.fetched_bytes() != its.fetched) its.moved = now;
-    its.fetched = status.fetched_bytes();
-    if (status.step() <= its.step) continue;
-    its.step = status.step();
-    const pb::RunSpec& spec = specs_[id.run];
-    const double since = std::chrono::duration<double>(now - committed_[id]).count();
-    const bool is_due = spec.round_steps() > 0
-                            ? static_cast<double>(its.step) <=
-                                  static_cast<double>(view->second.head_step) +
-                                      kRoundsAhead * static_cast<double>(spec.round_steps())
-                            : since <= (1 - kDrift) * kRoundsAhead * spec.round_seconds();
-    if (is_due) its.stepped = now;
-  }
-}
-
 void LeaseRules::take_admin(const pb::AdminRequest& request) {
   if (request.has_node_cordon()) cordoned_.insert(request.node_cordon().name());
   if (request.has_node_drain()) cordoned_.insert(request.node_drain().name());
@@ -189,17 +155,10 @@ void LeaseRules::coordinator_stepped(const CoordinatorStep& step) {
   for (const coordinator::RosterChange& change : step.effects.roster) {
     if (!change.allowed) cordoned_.erase(change.node.str());
   }
-  for (const coordinator::Write& write : step.effects.batch.writes) {
-    stored::Run run;
-    if (write.value && write.key.starts_with(coordinator::kRunPrefix) &&
-        run.ParseFromString(*write.value))
-      specs_[RunId(run.id())] = run.spec();
-  }
   const bool is_tick =
       step.event != nullptr && std::holds_alternative<coordinator::Tick>(*step.event);
   look_at(step.experts, is_tick);
   gives_up_.clear();
-  look_at_stalls(step);
 }
 
 // A step is looked at as it differs from the one before: most change no lease.
@@ -262,7 +221,7 @@ void LeaseRules::lapsed(const coordinator::ExpertView& expert) {
   const bool was_silent = std::max(holder.silence, now - holder.heard) >= silence;
   if (!was_silent && holder.incarnation == expert.lease->incarnation) {
     const Duration stall = std::min(config_.stall, config_.stall_over_budget);
-    if (now - committed_[expert.id] >= less(stall, kDrift)) return stalled(expert, holder);
+    if (now - committed_[expert.id] >= less(stall, kDrift)) return;
     if (!holder.connection.empty()) {
       return world_.violated("L4", text(expert.id, ": ", id, " loses its lease, and was heard ",
                                         human_duration(now - holder.heard), " before"));
@@ -278,48 +237,8 @@ void LeaseRules::lapsed(const coordinator::ExpertView& expert) {
   }
 }
 
-// A connection that closed may have ended the lease as well.
-void LeaseRules::stalled(const coordinator::ExpertView& expert, const Node& holder) {
-  if (holder.connection.empty()) return;
-  const Duration now = world_.timeline.now();
-  const auto& stepped = progress_[{expert.id, expert.epoch}].stepped;
-  const bool has_budget = specs_[expert.id.run].budget_dollars() > 0;
-  if (stepped && !has_budget && now - *stepped < less(config_.stall, kDrift))
-    world_.violated("stall", text(expert.id, ": ", expert.lease->node,
-                                  " loses its lease, and was a step further ",
-                                  human_duration(now - *stepped), " before"));
-  avoid(expert.id, expert.lease->node, expert.lease->incarnation);
-}
-
 void LeaseRules::avoid(const ExpertId& expert, const NodeId& node, std::uint64_t incarnation) {
   avoided_[{expert, node}] = {incarnation, world_.timeline.now() + less(config_.avoid, kDrift)};
-}
-
-// What holds a commit up without its node's fault counts as progress: the
-// coordinator's disk, its stops and starts, and copies that are awaited.
-void LeaseRules::look_at_stalls(const CoordinatorStep& step) {
-  const Duration now = world_.timeline.now();
-  if (step.event == nullptr) return;
-  if (const auto* free = std::get_if<coordinator::DiskFree>(step.event);
-      free != nullptr && free->bytes < config_.reserve_bytes + kMuch)
-    full_ = now;
-  const auto* came = std::get_if<coordinator::ObjectProgress>(step.event);
-  if (came == nullptr && !std::holds_alternative<coordinator::Tick>(*step.event)) return;
-  for (const coordinator::ExpertView& view : step.experts) {
-    if (!view.lease || view.lease->lapsed) continue;
-    Progress& its = progress_[{view.id, view.epoch}];
-    if (view.pending &&
-        ((came != nullptr && came->manifest == *view.pending) || world_.is_stored(*view.pending)))
-      its.moved = now;
-    const auto holder = nodes_.find(view.lease->node.str());
-    if (came != nullptr || holder == nodes_.end() || holder->second.connection.empty()) continue;
-    const Duration since = std::max({its.moved, committed_[view.id], full_, lagged_,
-                                     started_ + config_.longest_recovery * kRecovery});
-    if (now - since > config_.stall + kPatience)
-      world_.violated("stall",
-                      text(view.id, ": ", view.lease->node, " keeps its lease, and ",
-                           human_duration(now - since), " brought it no nearer to a ", "commit"));
-  }
 }
 
 void LeaseRules::ended_early(const coordinator::ExpertView& expert, const Node& holder) {

@@ -12,11 +12,8 @@
 //   process stands still end a silence, too. They do not undo an earlier
 //   silence that was longer than the lease. A connected node keeps its lease
 //   unless it has committed nothing for Config::stall.
-// - stall: a connected node's lease ends if nothing brought it nearer to a
-//   commit for Config::stall. It ends no sooner: a step within two rounds of
-//   the head is as good as a commit. A run with a budget has another limit.
-// - avoid: a node that gave an expert up, or lost it by a stall, is not given
-//   it again within Config::avoid while its process lives.
+// - avoid: a node that gave an expert up is not given it again within
+//   Config::avoid while its process lives.
 // - L1: a heartbeat that is not newer than the last answered one gets no
 //   answer.
 // - cordon: a cordoned or draining node is given nothing. A cordon ends when
@@ -28,7 +25,6 @@
 
 #include <deque>
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -65,13 +61,6 @@ class LeaseRules final : public Watcher {
         silence{};
     Duration closed{};
   };
-  // What a holder's messages tell of its lease.
-  struct Progress {
-    Step step = 0;
-    std::uint64_t fetched = 0;
-    Duration moved{};                 // when any of it last changed, or its commit came nearer
-    std::optional<Duration> stepped;  // when it was last a step further, and not too far
-  };
   struct Avoided {
     std::uint64_t incarnation = 0;
     Duration until{};
@@ -83,9 +72,6 @@ class LeaseRules final : public Watcher {
     Step from = 0;
     std::size_t cards = 0;
   };
-  void take_status(const NodeId& node, const pb::Heartbeat& beat);
-  void look_at_stalls(const CoordinatorStep& step);
-  void stalled(const coordinator::ExpertView& expert, const Node& holder);
   void take_slots(const coordinator::ExpertView& expert);
   void check_commit(const std::string& name, const pb::Commit& commit);
   void avoid(const ExpertId& expert, const NodeId& node, std::uint64_t incarnation);
@@ -109,16 +95,13 @@ class LeaseRules final : public Watcher {
   std::set<std::string> draining_;
   std::map<ExpertId, coordinator::ExpertView> views_;
   std::map<ExpertId, Duration> committed_;  // or granted, when last
-  std::map<std::pair<ExpertId, Epoch>, Progress> progress_;
   std::map<std::pair<ExpertId, NodeId>, Avoided> avoided_;
-  std::set<std::tuple<ExpertId, Epoch, NodeId>> gives_up_;  // in the step under way
-  std::map<RunId, pb::RunSpec> specs_;
+  std::set<std::tuple<ExpertId, Epoch, NodeId>> gives_up_;               // in the step under way
   std::map<std::pair<ExpertId, Epoch>, std::set<std::uint32_t>> slots_;  // at any time
   std::map<std::pair<std::string, std::uint64_t>, Span> engines_;        // of daemons, by name
   std::map<std::string, Span> snapshots_;                                // by manifest
-  Duration full_{};                              // the coordinator's disk was, when last
-  std::set<std::pair<ExpertId, Epoch>> silent_;  // lapsed by silence
-  std::set<std::pair<ExpertId, Epoch>> over_;    // and given to another since
+  std::set<std::pair<ExpertId, Epoch>> silent_;                          // lapsed by silence
+  std::set<std::pair<ExpertId, Epoch>> over_;  // and given to another since
   std::deque<std::pair<Duration, std::string>> early_ends_;
 };
 
