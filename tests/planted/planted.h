@@ -54,6 +54,18 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"reconnect_ignored", "a lease ends early although its holder has reconnected"},
     {"lapsed_forgotten", "a lease that had lapsed before a restart never lapses again"},
     {"incarnation_ignored", "a node that was started again keeps the lease of its former process"},
+    {"stall_from_grant", "a lease ends so long after its grant, whatever was trained since"},
+    {"avoided_granted", "a node is given an expert again that it has just given up"},
+    // ---- Several cards ----
+    {"further_slots_forgotten", "the slots that a lease holds besides count as free"},
+    {"narrowing_ignored", "a slot goes to another expert while its old lease keeps it"},
+    {"further_slots_free", "a lease pays for its own slot alone"},
+    {"neighbours_used", "an engine trains on the cards beside its own, not on its lease's"},
+    {"cards_not_told", "what several cards trained is committed as the speed of one"},
+    // ---- Idle nodes ----
+    {"stops_though_awaited", "an idle node may stop although an expert waits for it"},
+    {"stops_last_copy", "an idle node may stop although checkpoints lack a copy without it"},
+    {"idle_exec_again", "an idle node runs its command again and again"},
     // ---- Commits ----
     {"acknowledged_before_sync", "a commit is accepted before it is durable"},
     {"stale_epoch_accepted", "a commit of an epoch that is over is applied"},
