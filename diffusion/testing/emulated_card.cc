@@ -23,11 +23,7 @@ std::unique_ptr<std::barrier<>> block_barrier;
 std::vector<std::unique_ptr<std::barrier<>>> warp_barriers;
 float exchanged[kMostThreads];
 
-void __syncthreads() {
-#ifndef SKERRY_WITHOUT_BARRIERS  // as if the kernels had forgotten them
-  block_barrier->arrive_and_wait();
-#endif
-}
+void __syncthreads() { block_barrier->arrive_and_wait(); }
 float __shfl_xor_sync(unsigned /*lanes*/, float value, int distance) {
   std::barrier<>& warp = *warp_barriers[threadIdx.x / 32];
   exchanged[threadIdx.x] = value;
