@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "diffusion/testing/emulated_card.h"
 
-#include <barrier>
+#include <ucontext.h>
+
+#include <array>
 #include <bit>
 #include <cmath>
 #include <memory>
-#include <thread>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -15,22 +17,48 @@ namespace {
 struct Index {
   unsigned x = 0, y = 0;
 };
-thread_local Index threadIdx, blockIdx;
-Index blockDim, gridDim;
+Index threadIdx, blockIdx, blockDim, gridDim;
 
-constexpr unsigned kMostThreads = 1024;
-std::unique_ptr<std::barrier<>> block_barrier;
-std::vector<std::unique_ptr<std::barrier<>>> warp_barriers;
-float exchanged[kMostThreads];
+constexpr unsigned kMostThreads = 1024, kWarp = 32;
+constexpr std::size_t kStackBytes = std::size_t{64} << 10;
 
-void __syncthreads() { block_barrier->arrive_and_wait(); }
+enum class At { kWork, kItsWarp, kItsBlock, kEnd };  // what a thread does, or waits for
+
+// A thread of the block at work, on a stack of its own.
+struct Lane {
+  ucontext_t context{};
+  std::unique_ptr<char[]> stack = std::make_unique<char[]>(kStackBytes);
+  At at = At::kEnd;
+  int exchanges = 0;
+};
+std::vector<Lane> lanes;
+ucontext_t scheduler;
+const Kernel* body = nullptr;
+void** body_arguments = nullptr;
+float exchanged[2][kMostThreads];
+
+void run_lane() {
+  (*body)(body_arguments);
+  lanes[threadIdx.x].at = At::kEnd;
+  ::swapcontext(&lanes[threadIdx.x].context, &scheduler);
+}
+void wait_at(At place) {
+  Lane& lane = lanes[threadIdx.x];
+  lane.at = place;
+  ::swapcontext(&lane.context, &scheduler);
+}
+void resume(unsigned thread) {
+  threadIdx = {thread, 0};
+  lanes[thread].at = At::kWork;
+  ::swapcontext(&scheduler, &lanes[thread].context);
+}
+
+void __syncthreads() { wait_at(At::kItsBlock); }
 float __shfl_xor_sync(unsigned /*lanes*/, float value, int distance) {
-  std::barrier<>& warp = *warp_barriers[threadIdx.x / 32];
-  exchanged[threadIdx.x] = value;
-  warp.arrive_and_wait();
-  const float other = exchanged[threadIdx.x ^ static_cast<unsigned>(distance)];
-  warp.arrive_and_wait();
-  return other;
+  float* const slots = exchanged[lanes[threadIdx.x].exchanges++ % 2];
+  slots[threadIdx.x] = value;
+  wait_at(At::kItsWarp);
+  return slots[threadIdx.x ^ static_cast<unsigned>(distance)];
 }
 float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
@@ -74,27 +102,58 @@ EmulatedCard::EmulatedCard() {
   SKERRY_NAME(bias_gelu_backward);
 #undef SKERRY_NAME
 }
+
+namespace {
+
+// The warp's threads, up to where all of them have ended or wait for the block.
+void run_warp(unsigned warp) {
+  for (bool is_waiting = true; is_waiting;) {
+    is_waiting = false;
+    for (unsigned thread = warp * kWarp; thread < (warp + 1) * kWarp; ++thread) {
+      if (lanes[thread].at == At::kItsWarp) resume(thread);
+      is_waiting |= lanes[thread].at == At::kItsWarp;
+    }
+  }
+}
+
+// Warp after warp runs as far as it can alone, in an order that turns at every
+// barrier. So a barrier that a kernel lacks gives wrong numbers each time.
+void run_block() {
+  const auto warps = static_cast<unsigned>(lanes.size()) / kWarp;
+  for (Lane& lane : lanes) {
+    ::getcontext(&lane.context);
+    lane.context.uc_stack = {.ss_sp = lane.stack.get(), .ss_flags = 0, .ss_size = kStackBytes};
+    lane.context.uc_link = nullptr;
+    ::makecontext(&lane.context, &run_lane, 0);
+    lane.at = At::kItsWarp;
+    lane.exchanges = 0;
+  }
+  for (bool is_first_first = true, is_waiting = true; is_waiting;
+       is_first_first = !is_first_first) {
+    for (unsigned i = 0; i < warps; ++i) run_warp(is_first_first ? i : warps - 1 - i);
+    is_waiting = false;
+    for (Lane& lane : lanes) {
+      is_waiting |= lane.at == At::kItsBlock;
+      if (lane.at == At::kItsBlock) lane.at = At::kItsWarp;
+    }
+  }
+}
+
+}  // namespace
+
 void EmulatedCard::launch(const std::string& name, Grid grid, void* /*stream*/, void** arguments) {
-  const Kernel& body = kernels_.at(name);
+  static std::mutex one_at_a_time;
+  const std::scoped_lock lock(one_at_a_time);
+  body = &kernels_.at(name);
+  body_arguments = arguments;
   blockDim = {grid.threads, 1};
   gridDim = {grid.columns, grid.rows};
-  block_barrier = std::make_unique<std::barrier<>>(grid.threads);
-  warp_barriers.clear();
-  for (unsigned warp = 0; warp < grid.threads / 32; ++warp) {
-    warp_barriers.push_back(std::make_unique<std::barrier<>>(32));
-  }
-  std::vector<std::jthread> threads;
-  for (unsigned thread = 0; thread < grid.threads; ++thread) {
-    threads.emplace_back([&, thread] {
-      threadIdx = {thread, 0};
-      for (unsigned y = 0; y < grid.rows; ++y) {
-        for (unsigned x = 0; x < grid.columns; ++x) {
-          blockIdx = {x, y};
-          body(arguments);
-          block_barrier->arrive_and_wait();
-        }
-      }
-    });
+  lanes.resize(grid.threads);
+  for (unsigned y = 0; y < grid.rows; ++y) {
+    for (unsigned x = 0; x < grid.columns; ++x) {
+      blockIdx = {x, y};
+      run_block();
+    }
   }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emulates a card for tests of card_kernels.cu: one thread of the machine for
-// each thread of a block, block after block. The same text computes on tensors
-// of the CPU.
+// Emulates a card for tests of card_kernels.cu: block after block, and in a
+// block warp after warp, each as far as it can go without the others. The same
+// text computes on tensors of the CPU.
 //
-// THREADS: one launch at a time in a process.
+// THREADS: any; launches of a process take turns.
 #pragma once
 
 #include <functional>
