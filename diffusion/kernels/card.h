@@ -33,6 +33,14 @@ class Card {
   virtual std::string translator() const { return ""; }
 };
 
+// The hooks of a device in LibTorch's slot for others are this too if the
+// device launches our kernels.
+class CardMaker {
+ public:
+  virtual ~CardMaker() = default;
+  virtual std::unique_ptr<Card> make_card(int index) const = 0;
+};
+
 // Opens CUDA device `index` with the kernels; takes about a second.
 // REQUIRES: LibTorch sees the device.
 // ON FAILURE: kUnavailable says why there are none.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "diffusion/kernels/kernels.h"
 
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+
 #include <functional>
 #include <vector>
 
@@ -90,6 +92,12 @@ Result<void> check_in(const Kernels& kernels, torch::Device device, at::ScalarTy
   });
 }
 
+// The maker of a device that is not CUDA's; nullptr: it has no kernels.
+const CardMaker* maker_of(torch::Device device) {
+  if (!device.is_privateuseone()) return nullptr;
+  return dynamic_cast<const CardMaker*>(&at::detail::getPrivateUse1Hooks());
+}
+
 }  // namespace
 
 Result<void> check_against_reference(const Kernels& kernels, torch::Device device,
@@ -106,10 +114,17 @@ std::shared_ptr<const Kernels> make_kernels(KernelChoice choice, torch::Device d
                                             const ModelSpec& model) {
   if (choice == KernelChoice::kReference) return reference_kernels();
   if (device.is_cpu()) return cpu_kernels();
-  if (!device.is_cuda() || !card_kernels_serve(model)) return reference_kernels();
+  const CardMaker* const maker = maker_of(device);
+  if ((!device.is_cuda() && maker == nullptr) || !card_kernels_serve(model))
+    return reference_kernels();
   constexpr std::int64_t kCheckedWidth = 1160;  // fills neither a last warp nor a last column
   const auto checked = [&]() -> Result<std::shared_ptr<const Kernels>> {
-    ASSIGN_OR_RETURN(std::shared_ptr<Card> card, open_card(device.index()));
+    std::shared_ptr<Card> card;
+    if (maker != nullptr) {
+      card = maker->make_card(device.index());
+    } else {
+      ASSIGN_OR_RETURN(card, open_card(device.index()));
+    }
     std::shared_ptr<const Kernels> kernels = cuda_kernels(std::move(card));
     TRY(check_against_reference(*kernels, device, kCheckedWidth));
     return kernels;

@@ -10,8 +10,10 @@
 #include <cstdio>
 
 #include "diffusion/data/ingest.h"
+#include "diffusion/kernels/kernels.h"
 #include "diffusion/model/model.h"
 #include "diffusion/router/velocity.h"
+#include "diffusion/runtime/autocast.h"
 #include "diffusion/runtime/device.h"
 #include "diffusion/sample/sample.h"
 #include "diffusion/testing/pretended_card.h"
@@ -28,8 +30,10 @@ using namespace testing;
 using ::testing::HasSubstr;
 
 // What was measured on 2026-11-25 with LibTorch 2.11: these may only fall.
-constexpr long kOperatorsOfABlock = 86;  // forward and backward
-constexpr long kOperatorsBeside = 57;    // of the rest of the model
+constexpr long kOperatorsOfABlock = 86;  // forward and backward, by the reference
+constexpr long kFastOperatorsOfABlock = 40;
+constexpr long kFastBf16OperatorsOfABlock = 63;
+constexpr long kOperatorsBeside = 57;  // of the rest of the model
 constexpr long kWaitsOfAStep = 2;
 constexpr long kCopiesOfAStep = 4;
 
@@ -67,21 +71,32 @@ class Pretend : public ::testing::Test {
     return *mapped;
   }
   // Operators of a forward and a backward pass.
-  static long of_both_passes(std::uint32_t depth) {
+  static long of_both_passes(std::uint32_t depth, KernelChoice choice, bool bf16) {
     ModelSpec model = tiny_model();
     model.depth = depth;
     const torch::Device card = PretendedCard::device();
     std::vector<at::Tensor> weights;
     for (const ParameterShape& each : parameter_shapes(model))
       weights.push_back(at::ones(each.shape, at::TensorOptions(card)).set_requires_grad(true));
-    const Dit dit(model, weights, card);
+    const Dit dit(model, weights, card, make_kernels(choice, card, model));
     const at::Tensor x = at::ones({4, 1, 8, 8}, at::TensorOptions(card)),
                      t = at::ones({4}, x.options()),
                      labels = at::ones({4}, x.options().dtype(at::kLong));
     PretendedCard::forget();
-    const at::Tensor out = dit.forward(x, t, labels);
+    const at::Tensor out = [&] {
+      const Autocast autocast(card, bf16);
+      return dit.forward(x, t, labels);
+    }();
     (void)torch::autograd::grad({out}, dit.weights(), {out});
     return PretendedCard::counts().operators;
+  }
+  struct Operators {
+    long block, rest;
+  };
+  static Operators operators_of(KernelChoice choice, bool bf16) {
+    const long shallow = of_both_passes(2, choice, bf16);
+    const long block = (of_both_passes(4, choice, bf16) - shallow) / 2;
+    return {block, shallow - 2 * block};
   }
 
   TempFolder folder_;
@@ -106,6 +121,8 @@ TEST_F(Pretend, AQueuedCopyIsLate) {
   here.copy_(there, /*non_blocking=*/true);
   EXPECT_TRUE(here.isnan().all().item<bool>());
   wait_for(PretendedCard::device(1));
+  EXPECT_TRUE(here.isnan().all().item<bool>());
+  there.fill_(9);  // which comes after the copy
   EXPECT_TRUE(here.isnan().all().item<bool>());
   wait_for(card);
   EXPECT_EQ(here.sum().item<float>(), 56);
@@ -259,9 +276,29 @@ TEST_F(Pretend, AnEnsembleIsTrainedSampledAndMeasured) {
     EXPECT_NEAR(measured->levels[i].full, on_cpu->levels[i].full, 1e-4);
 }
 
+// The card's kernels, each launch of which is emulated.
+TEST_F(Pretend, FastKernelsTrainAsOnTheCpu) {
+  for (const char* precision : {"fp32", "bf16"}) {
+    TrainSpec train = on_card();
+    train.kernels = KernelChoice::kFast;
+    train.precision = precision;
+    Trainer there = fresh(train);
+    EXPECT_THAT(there.fingerprint(), HasSubstr("fast"));
+    PretendedCard::forget();
+    train.device = -1;
+    Trainer here = fresh(train);
+    const bool is_exact = train.precision == "fp32";
+    for (int i = 0; i < 3; ++i)
+      EXPECT_NEAR(run(there, 1).loss, run(here, 1).loss, is_exact ? 1e-5 : 2e-2) << precision;
+    EXPECT_GT(PretendedCard::counts().launches, 0);
+  }
+}
+
 // Figures in CI: a commit that lowers one also lowers the constant.
 TEST_F(Pretend, AStepKeepsACardNoBusierThanBefore) {
-  const long shallow = of_both_passes(2), block = (of_both_passes(4) - shallow) / 2;
+  const Operators reference = operators_of(KernelChoice::kReference, /*bf16=*/false),
+                  fast = operators_of(KernelChoice::kFast, /*bf16=*/false),
+                  fast_bf16 = operators_of(KernelChoice::kFast, /*bf16=*/true);
   Trainer trainer = fresh(on_card());
   run(trainer, 2);
   PretendedCard::forget();
@@ -270,11 +307,14 @@ TEST_F(Pretend, AStepKeepsACardNoBusierThanBefore) {
   long waits = step.waited_copies + step.numbers_read;
   for (const auto& [device, count] : step.waits) waits += count;
   std::printf(
-      "operators of a block: %ld, of the rest of the model: %ld; "
-      "waits of a step: %ld, copies: %ld\n",
-      block, shallow - 2 * block, waits, step.queued_copies);
-  EXPECT_EQ(block, kOperatorsOfABlock);
-  EXPECT_EQ(shallow - 2 * block, kOperatorsBeside);
+      "operators of a block: reference %ld, fast %ld, fast in bf16 %ld; of the rest of the model: "
+      "%ld, %ld, %ld; waits of a step: %ld, copies: %ld\n",
+      reference.block, fast.block, fast_bf16.block, reference.rest, fast.rest, fast_bf16.rest,
+      waits, step.queued_copies);
+  EXPECT_EQ(reference.block, kOperatorsOfABlock);
+  EXPECT_EQ(reference.rest, kOperatorsBeside);
+  EXPECT_EQ(fast.block, kFastOperatorsOfABlock);
+  EXPECT_EQ(fast_bf16.block, kFastBf16OperatorsOfABlock);
   EXPECT_EQ(waits, kWaitsOfAStep);
   EXPECT_EQ(step.queued_copies, kCopiesOfAStep);
 }

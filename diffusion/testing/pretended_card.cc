@@ -5,6 +5,8 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -24,6 +26,8 @@
 
 #include "diffusion/testing/late_stream.h"
 
+#include "diffusion/testing/emulated_card.h"
+
 namespace skerry::diffusion::testing {
 namespace {
 
@@ -39,8 +43,9 @@ struct State {
   CardCounts counts;
   void* handle = nullptr;
 };
+// Never destroyed, since tensors that are late may go with the process.
 State& state() {
-  static State it;
+  static State& it = *new State;
   return it;
 }
 thread_local int running = 0;  // operators of this thread, inside each other
@@ -203,7 +208,7 @@ Memory& memory() {
 
 // Memory of the host that a card copies from while the program goes on.
 std::set<const void*>& pinned_blocks() {
-  static std::set<const void*> it;
+  static auto& it = *new std::set<const void*>;
   return it;
 }
 void free_pinned(void* begin) {
@@ -278,6 +283,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return at == nullptr || at->stream->is_finished(at->number);
   }
   void synchronizeEvent(void* event) const override {
+    {
+      const std::scoped_lock lock(state().mutex);
+      ++state().counts.event_waits;
+    }
     const auto* const at = static_cast<const Event*>(event);
     at->stream->finish(at->number);
   }
@@ -313,7 +322,21 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 };
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
-struct Hooks final : at::PrivateUse1HooksInterface {
+// The kernels of card_kernels.cu, each launch an operator.
+struct PretendedKernels final : emulated::EmulatedCard {
+  void launch(const std::string& name, Grid grid, void* stream, void** arguments) override {
+    catch_up();
+    const Running now;
+    ++state().counts.operators;
+    ++state().counts.launches;
+    EmulatedCard::launch(name, grid, stream, arguments);
+  }
+};
+
+struct Hooks final : at::PrivateUse1HooksInterface, CardMaker {
+  std::unique_ptr<Card> make_card(int /*index*/) const override {
+    return std::make_unique<PretendedKernels>();
+  }
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex /*index*/) const override { return true; }
@@ -454,7 +477,63 @@ void compute_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (op.schema().name() == "aten::nonzero") ++state().counts.numbers_read;  // how many there are
 }
 
+// A card has one operator for attention and one for its gradients. As those of
+// CUDA, they write [B,T,heads,head] and return it as [B,heads,T,head].
+at::Tensor on_card(const at::Tensor& host, c10::Device device) {
+  const at::Tensor there =
+      at::empty_strided(host.sizes(), host.strides(), host.options().device(device));
+  copy_now(host, there);
+  return there;
+}
+template <class Body>
+auto as_one_operator(const Body& body) {
+  catch_up();
+  const Running now;
+  ++state().counts.operators;
+  const at::AutoDispatchBelowAutograd below;
+  return body();
+}
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor,
+           at::Tensor, at::Tensor>
+attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+          const std::optional<at::Tensor>& /*bias*/, double dropout, bool is_causal,
+          bool /*return_mask*/, std::optional<double> scale) {
+  return as_one_operator([&] {
+    const auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
+        on_host(query), on_host(key), on_host(value), dropout, is_causal, {}, scale);
+    const auto none = [&] { return at::empty({0}, query.options()); };
+    return std::tuple(on_card(out, query.device()), on_card(sums, query.device()), none(), none(),
+                      c10::SymInt(query.size(2)), c10::SymInt(key.size(2)), none(), none(), none());
+  });
+}
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
+    const at::Tensor& gradient, const at::Tensor& query, const at::Tensor& key,
+    const at::Tensor& value, const at::Tensor& /*bias*/, std::array<bool, 4> /*needed*/,
+    const at::Tensor& out, const at::Tensor& sums, const at::Tensor& /*query_places*/,
+    const at::Tensor& /*key_places*/, c10::SymInt /*query_rows*/, c10::SymInt /*key_rows*/,
+    double dropout, bool is_causal, const at::Tensor& /*seed*/, const at::Tensor& /*offset*/,
+    std::optional<double> scale) {
+  return as_one_operator([&] {
+    const auto [for_query, for_key, for_value] =
+        at::_scaled_dot_product_flash_attention_for_cpu_backward(
+            on_host(gradient), on_host(query), on_host(key), on_host(value), on_host(out),
+            on_host(sums), dropout, is_causal, {}, scale);
+    const c10::Device device = query.device();
+    return std::tuple(on_card(for_query, device), on_card(for_key, device),
+                      on_card(for_value, device), at::Tensor());
+  });
+}
+std::int64_t choose_attention(const at::Tensor& /*query*/, const at::Tensor& /*key*/,
+                              const at::Tensor& /*value*/,
+                              const std::optional<at::Tensor>& /*mask*/, double /*dropout*/,
+                              bool /*is_causal*/, std::optional<double> /*scale*/,
+                              bool /*are_groups_shared*/) {
+  return static_cast<std::int64_t>(sdp::SDPBackend::overrideable);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("_scaled_dot_product_fused_attention_overrideable", attention);
+  library.impl("_scaled_dot_product_fused_attention_overrideable_backward", attention_backward);
   library.impl("empty.memory_format", empty);
   library.impl("empty_strided", empty_strided);
   library.impl("as_strided", as_strided);
@@ -483,6 +562,13 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 #undef SKERRY_WIDE
 
 }  // namespace
+}  // namespace skerry::diffusion::testing
+
+namespace at::native {
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &skerry::diffusion::testing::choose_attention)
+}  // namespace at::native
+
+namespace skerry::diffusion::testing {
 
 torch::Device PretendedCard::device(int index) {
   static std::once_flag once;

@@ -9,6 +9,7 @@
 //     pinned memory runs before the next operator of its stream. One to the
 //     host arrives when the program waits; until then the host's copy is NaN.
 //   - A program that writes pinned memory under a copy is aborted.
+//   - It launches the kernels of card_kernels.cu (emulated_card.h).
 //   - open_device() opens it once it is registered.
 //
 // Include LibTorch's headers first.
@@ -23,11 +24,14 @@ namespace skerry::diffusion::testing {
 
 // Since the last call of forget().
 struct CardCounts {
-  long operators = 0;      // that compute, copies within the card among them
+  // Those that compute: copies within the card and launches of our kernels too.
+  long operators = 0;
+  long launches = 0;       // of our kernels
   long waited_copies = 0;  // copies that return when finished
   long queued_copies = 0;  // copies that return at once
   // reads of one number, which wait for all queued work
   long numbers_read = 0;
+  long event_waits = 0;       // for what was queued before a moment that is past
   std::map<int, long> waits;  // for a whole device, by its index
 };
 
