@@ -64,7 +64,8 @@ struct Row {
 // Seconds of one of so many steps.
 Result<double> time_steps(diffusion::Trainer& trainer, std::uint32_t steps) {
   const auto begin = std::chrono::steady_clock::now();
-  for (std::uint32_t i = 0; i < steps; ++i) TRY(trainer.step());
+  for (std::uint32_t i = 0; i < steps; ++i) TRY(trainer.advance());
+  TRY(trainer.settle());
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / steps;
 }
 

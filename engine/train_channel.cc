@@ -25,17 +25,17 @@ constexpr Duration kProgressInterval = std::chrono::seconds(1);
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-// Means over a span of steps.
+// Means over a span of steps, of those whose metrics are known.
 struct Span {
   std::uint64_t from_step = 0;
   Duration since{};
-  std::uint64_t steps = 0;
+  std::uint64_t steps = 0, known = 0;
   double loss = 0, gradient_norm = 0;
 
   void add(const StepMetrics& metrics) {
-    ++steps;
-    loss += (metrics.loss - loss) / static_cast<double>(steps);
-    gradient_norm += (metrics.gradient_norm - gradient_norm) / static_cast<double>(steps);
+    ++known;
+    loss += (metrics.loss - loss) / static_cast<double>(known);
+    gradient_norm += (metrics.gradient_norm - gradient_norm) / static_cast<double>(known);
   }
 };
 
@@ -58,6 +58,9 @@ class Training {
   }
   bool send_ready();
   Next step();
+  Next add(const Result<std::optional<StepMetrics>>& metrics);
+  // From here on the spans know all steps that are done.
+  Next settle() { return add(trainer_.settle()); }
   Next report_progress();
   bool round_ended() const;
   Next end_round();
@@ -107,19 +110,28 @@ Training::Next Training::failed(const Error& error) {
 }
 
 Training::Next Training::step() {
-  const Result<StepMetrics> metrics = trainer_.step();
+  const Result<std::optional<StepMetrics>> before = trainer_.advance();
+  for (Span* span : {&round_, &progress_, &snapshot_}) ++span->steps;
+  return add(before);
+}
+
+Training::Next Training::add(const Result<std::optional<StepMetrics>>& metrics) {
   if (!metrics) return failed(metrics.error());
-  if (!std::isfinite(metrics->loss)) {
+  if (!*metrics) return Next::kGoOn;
+  if (!std::isfinite((*metrics)->loss)) {
     return failed(pb::EngineEvent::FAILURE_NON_FINITE,
-                  text("the loss of step ", metrics->step, " is not finite"));
+                  text("the loss of step ", (*metrics)->step, " is not finite"));
   }
-  for (Span* span : {&round_, &progress_, &snapshot_}) span->add(*metrics);
+  for (Span* span : {&progress_, &snapshot_}) span->add(**metrics);
   return Next::kGoOn;
 }
 
 Training::Next Training::report_progress() {
   const Duration spent = now() - progress_.since;
   if (spent < kProgressInterval) return Next::kGoOn;
+  if (progress_.known == 0) {  // the first step of all
+    if (const Next next = settle(); next != Next::kGoOn) return next;
+  }
   pb::EngineEvent event;
   auto& body = *event.mutable_progress();
   body.set_step(trainer_.steps_done());
@@ -147,6 +159,7 @@ Training::Next Training::wait_for_release() {
 }
 
 Training::Next Training::take_snapshot() {
+  if (const Next next = settle(); next != Next::kGoOn) return next;
   const Result<std::optional<std::string>> found = trainer_.non_finite();
   if (!found) return failed(found.error());
   if (*found) {

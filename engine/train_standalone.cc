@@ -168,13 +168,19 @@ Result<void> train_standalone(const StandaloneOptions& options) {
   ASSIGN_OR_RETURN(Curves curves, open_curves(options.events));
   ProgressLine progress(trainer.steps_done(), target, options.train.batch_size);
   ASSIGN_OR_RETURN(Profile profile, Profile::of(options, trainer, target));
+  const auto show = [&](const std::optional<StepMetrics>& metrics) -> Result<void> {
+    if (!metrics) return {};
+    progress.step(*metrics);
+    return curves.step(*metrics, metrics->step == target);
+  };
   while (trainer.steps_done() < target) {
     TRY(profile.before(trainer.steps_done()));
-    ASSIGN_OR_RETURN(const StepMetrics metrics, trainer.step());
-    TRY(profile.after(metrics.step));
-    progress.step(metrics);
-    TRY(curves.step(metrics, metrics.step == target));
+    ASSIGN_OR_RETURN(const std::optional<StepMetrics> before, trainer.advance());
+    TRY(profile.after(trainer.steps_done()));
+    TRY(show(before));
   }
+  ASSIGN_OR_RETURN(const std::optional<StepMetrics> last, trainer.settle());
+  TRY(show(last));
   progress.finish(trainer.steps_done());
   ASSIGN_OR_RETURN(const std::optional<std::string> found, trainer.non_finite());
   if (found) {

@@ -13,6 +13,7 @@
 #include "diffusion/runtime/device.h"
 #include "diffusion/runtime/speed.h"
 #include "diffusion/train/batch_loader.h"
+#include "diffusion/train/late_numbers.h"
 #include "diffusion/train/train_state.h"
 
 namespace skerry::diffusion {
@@ -70,7 +71,10 @@ struct Trainer::Impl {
     say_fingerprint();
   }
 
-  StepMetrics step();
+  void advance();
+  struct Step;
+  // Its metrics, once the device has computed them.
+  StepMetrics read(const Step& step);
   // Half as many samples at a time. False: there is one already.
   bool step_back();
   void say_fingerprint();
@@ -92,6 +96,12 @@ struct Trainer::Impl {
   Ranks ranks;
   std::string device, fingerprint;
   SnapshotWriter snapshots;
+  // The last step, until its metrics are returned.
+  struct Step {
+    StepMetrics metrics;  // without loss and norm
+    LateNumbers loss_and_norm;
+  };
+  std::optional<Step> last;
   std::optional<std::string> bad_loss;
 };
 
@@ -194,17 +204,17 @@ bool Trainer::Impl::step_back() {
   return true;
 }
 
-StepMetrics Trainer::Impl::step() {
+void Trainer::Impl::advance() {
   const std::uint64_t begun = state.step;
   std::vector<at::Tensor> gradients;
-  at::Tensor loss;
+  at::Tensor loss, norm;
   StepMetrics metrics;
   metrics.learning_rate = learning_rate_at(train, begun);
   while (state.step == begun) {
     try {
       loss = differentiate(gradients);
-      metrics.gradient_norm = in_phase(
-          Phase::kOptimiser, [&] { return apply_gradients(state, gradients, train, ranks); });
+      norm = in_phase(Phase::kOptimiser,
+                      [&] { return apply_gradients(state, gradients, train, ranks); });
     } catch (const std::exception& error) {
       gradients.clear();
       for (Replica& replica : replicas) {
@@ -217,8 +227,15 @@ StepMetrics Trainer::Impl::step() {
   }
   spread_weights();
   metrics.step = state.step;
-  metrics.loss = loss.item<double>();
-  if (!std::isfinite(metrics.loss) && !bad_loss) bad_loss = text("the loss of step ", state.step);
+  last.emplace(Step{metrics, LateNumbers(at::stack({loss, norm}))});
+}
+
+StepMetrics Trainer::Impl::read(const Step& step) {
+  StepMetrics metrics = step.metrics;
+  const at::Tensor& numbers = step.loss_and_norm.read();
+  metrics.loss = numbers[0].item<double>();
+  metrics.gradient_norm = numbers[1].item<double>();
+  if (!std::isfinite(metrics.loss) && !bad_loss) bad_loss = text("the loss of step ", metrics.step);
   return metrics;
 }
 
@@ -294,15 +311,35 @@ Result<Trainer> Trainer::resume(const ModelSpec& model, const TrainSpec& train,
 }
 
 Result<StepMetrics> Trainer::step() {
-  return guarded([&]() -> Result<StepMetrics> { return impl_->step(); });
+  return guarded([&]() -> Result<StepMetrics> {
+    impl_->advance();
+    return impl_->read(*std::exchange(impl_->last, std::nullopt));
+  });
+}
+
+// The step before is read when this one is queued, so that the card has work.
+Result<std::optional<StepMetrics>> Trainer::advance() {
+  return guarded([&]() -> Result<std::optional<StepMetrics>> {
+    const std::optional<Impl::Step> before = std::exchange(impl_->last, std::nullopt);
+    impl_->advance();
+    return before ? std::optional(impl_->read(*before)) : std::nullopt;
+  });
+}
+
+Result<std::optional<StepMetrics>> Trainer::settle() {
+  return guarded([&]() -> Result<std::optional<StepMetrics>> {
+    const std::optional<Impl::Step> last = std::exchange(impl_->last, std::nullopt);
+    return last ? std::optional(impl_->read(*last)) : std::nullopt;
+  });
 }
 
 std::uint64_t Trainer::steps_done() const { return impl_->state.step; }
 
 Result<std::optional<std::string>> Trainer::non_finite() {
-  std::optional<std::string> found = std::exchange(impl_->bad_loss, std::nullopt);
-  if (found) return found;
   return guarded([&]() -> Result<std::optional<std::string>> {
+    if (impl_->last) (void)impl_->read(*impl_->last);
+    std::optional<std::string> found = std::exchange(impl_->bad_loss, std::nullopt);
+    if (found) return found;
     const at::NoGradGuard no_grad;
     return first_non_finite(impl_->state, impl_->model);
   });

@@ -54,10 +54,17 @@ class Trainer {
   Trainer& operator=(Trainer&&) noexcept;
   ~Trainer();
 
-  // Trains one step. If the device is out of memory, the trainer halves the
-  // number of samples that go through the model at a time and logs it. The
-  // smaller number stays, and the fingerprint changes.
+  // Trains one step and waits for its metrics. If the device is out of memory,
+  // the trainer halves the number of samples that go through the model at a time
+  // and logs it. The smaller number stays, and the fingerprint changes.
   Result<StepMetrics> step();
+  // The same without the wait for this step: on a card the next one can be
+  // queued while it runs.
+  // RETURNS: the metrics of the step before, unless settle() returned them.
+  Result<std::optional<StepMetrics>> advance();
+  // Waits for the last step.
+  // RETURNS: its metrics, unless step() or settle() returned them.
+  Result<std::optional<StepMetrics>> settle();
   std::uint64_t steps_done() const;
 
   // RETURNS: in words, the first value that is not finite: the loss of a step

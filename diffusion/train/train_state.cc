@@ -291,8 +291,8 @@ std::optional<std::string> first_non_finite(const TrainState& state, const Model
   return std::nullopt;
 }
 
-double apply_gradients(TrainState& state, Tensors& gradients, const TrainSpec& train,
-                       Ranks& ranks) {
+at::Tensor apply_gradients(TrainState& state, Tensors& gradients, const TrainSpec& train,
+                           Ranks& ranks) {
   const at::NoGradGuard no_grad;
   const std::uint64_t step = state.step;
   const auto in_slices = [&](const auto& work) {
@@ -330,7 +330,7 @@ double apply_gradients(TrainState& state, Tensors& gradients, const TrainSpec& t
       update(state, slice, gradients, rates[rank]);
     }
   });
-  return norm.item<double>();
+  return norm;
 }
 
 }  // namespace skerry::diffusion

@@ -82,11 +82,11 @@ void hold_rows(TrainState& state, const ModelSpec& model);
 // on the device of its weight. Each rank updates its slice; the number of ranks
 // changes no bit.
 // REQUIRES: as many ranks as slices.
-// RETURNS: the norm of the gradients before clipping.
+// RETURNS: the norm [] of the gradients before clipping, on the first device.
 // ON FAILURE: it throws. It allocates all memory before it changes anything, so
 // an exception for lack of memory leaves state and step unchanged. A later
 // exception finds the step counted.
-double apply_gradients(TrainState& state, std::vector<at::Tensor>& gradients,
-                       const TrainSpec& train, Ranks& ranks);
+at::Tensor apply_gradients(TrainState& state, std::vector<at::Tensor>& gradients,
+                           const TrainSpec& train, Ranks& ranks);
 
 }  // namespace skerry::diffusion
