@@ -42,8 +42,27 @@ __device__ inline void narrow(float x, bf16& out) {
       static_cast<unsigned short>(x != x ? 0x7FC0U : (bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
 }
 
-// A thread holds the columns threadIdx.x, threadIdx.x + blockDim.x, … of a row.
-constexpr int kColumns = 8;
+// A thread holds groups of four columns of a row: group threadIdx.x, and group
+// threadIdx.x + blockDim.x. It reads and writes a group at once, 16 bytes of
+// floats, and all groups before it waits for other threads.
+constexpr int kGroups = 2;
+
+template <class P>
+__device__ inline FourFloats four_at(const P* from, long long at) {
+  const typename Four<P>::Type found = *reinterpret_cast<const typename Four<P>::Type*>(from + at);
+  FourFloats four;
+  for (int i = 0; i < 4; ++i) four.at[i] = wide(found.at[i]);
+  return four;
+}
+template <class P>
+__device__ inline void put_four(const FourFloats& four, P* to, long long at) {
+  typename Four<P>::Type out;
+  for (int i = 0; i < 4; ++i) narrow(four.at[i], out.at[i]);
+  *reinterpret_cast<typename Four<P>::Type*>(to + at) = out;
+}
+__device__ inline int column_of(int group) {
+  return 4 * static_cast<int>(threadIdx.x + group * blockDim.x);
+}
 
 struct Pair {
   float first, second;
@@ -76,32 +95,37 @@ __device__ inline void modulate(int tokens, int width, long long stride, const f
                                 const P* gate, const P* shift, const P* scale, float* summed,
                                 P* out, float* moments) {
   const long long row = blockIdx.x, sample = row / tokens;
-  float values[kColumns];
+  FourFloats values[kGroups] = {};
   Pair sums{0, 0};
-  for (int k = 0; k < kColumns; ++k) {
-    const int column = static_cast<int>(threadIdx.x + k * blockDim.x);
-    values[k] = 0;
+  for (int k = 0; k < kGroups; ++k) {
+    const int column = column_of(k);
     if (column >= width) continue;
-    values[k] = x[row * width + column];
+    values[k] = four_at(x, row * width + column);
     if (kGated) {
-      values[k] += wide(y[row * width + column]) * wide(gate[sample * stride + column]);
-      summed[row * width + column] = values[k];
+      const FourFloats added = four_at(y, row * width + column);
+      const FourFloats gates = four_at(gate, sample * stride + column);
+      for (int i = 0; i < 4; ++i) values[k].at[i] += added.at[i] * gates.at[i];
+      put_four(values[k], summed, row * width + column);
     }
-    sums.first += values[k];
+    for (int i = 0; i < 4; ++i) sums.first += values[k].at[i];
   }
   const float mean = block_sum(sums).first / static_cast<float>(width);
   sums = {0, 0};
-  for (int k = 0; k < kColumns; ++k) {
-    const float off = values[k] - mean;
-    if (static_cast<int>(threadIdx.x + k * blockDim.x) < width) sums.first += off * off;
+  for (int k = 0; k < kGroups; ++k) {
+    for (int i = 0; i < 4; ++i) {
+      const float off = values[k].at[i] - mean;
+      if (column_of(k) < width) sums.first += off * off;
+    }
   }
   const float factor = 1.0F / sqrtf(block_sum(sums).first / static_cast<float>(width) + 1e-6F);
-  for (int k = 0; k < kColumns; ++k) {
-    const int column = static_cast<int>(threadIdx.x + k * blockDim.x);
+  for (int k = 0; k < kGroups; ++k) {
+    const int column = column_of(k);
     if (column >= width) continue;
-    const long long at = sample * stride + column;
-    narrow((values[k] - mean) * factor * (1 + wide(scale[at])) + wide(shift[at]),
-           out[row * width + column]);
+    const FourFloats scales = four_at(scale, sample * stride + column);
+    FourFloats result = four_at(shift, sample * stride + column);
+    for (int i = 0; i < 4; ++i)
+      result.at[i] += (values[k].at[i] - mean) * factor * (1 + scales.at[i]);
+    put_four(result, out, row * width + column);
   }
   if (threadIdx.x == 0) {
     moments[2 * row] = mean;
@@ -110,59 +134,85 @@ __device__ inline void modulate(int tokens, int width, long long stride, const f
 }
 
 // One block handles `together` rows (blockIdx.y) of one sample (blockIdx.x).
-// The input of the normalisation is x. Its gradient plus `of_summed`, the
-// gradient from elsewhere, is for_x. The gradients of shift, scale and gate are
+// The input of the normalisation is x. Its gradient plus `of_x`, the gradient
+// from elsewhere if there is one, is for_x. The gradients of shift, scale and gate are
 // sums over a sample's rows. `parts` [B, gridDim.y, kGated ? 3 : 2, width] has
 // the sums of each block.
 template <class P, bool kGated>
 __device__ inline void modulate_backward(int tokens, int width, int together, long long stride,
-                                         const P* gradient, const float* of_summed, const float* x,
+                                         const P* gradient, const float* of_x, const float* x,
                                          const float* moments, const P* scale, const P* y,
                                          const P* gate, float* for_x, P* for_y, float* parts) {
   const long long sample = blockIdx.x;
   const int first = static_cast<int>(blockIdx.y) * together;
   const int end = first + together < tokens ? first + together : tokens;
-  float for_shift[kColumns] = {}, for_scale[kColumns] = {}, for_gate[kColumns] = {};
+  FourFloats for_shift[kGroups] = {}, for_scale[kGroups] = {}, for_gate[kGroups] = {};
   for (long long row = sample * tokens + first; row < sample * tokens + end; ++row) {
     const float mean = moments[2 * row], factor = moments[2 * row + 1];
-    float scaled[kColumns], normal[kColumns];
+    FourFloats scaled[kGroups] = {}, normal[kGroups] = {};
     Pair sums{0, 0};
-    for (int k = 0; k < kColumns; ++k) {
-      const int column = static_cast<int>(threadIdx.x + k * blockDim.x);
-      scaled[k] = normal[k] = 0;
+    for (int k = 0; k < kGroups; ++k) {
+      const int column = column_of(k);
       if (column >= width) continue;
-      const float slope = wide(gradient[row * width + column]);
-      normal[k] = (x[row * width + column] - mean) * factor;
-      scaled[k] = slope * (1 + wide(scale[sample * stride + column]));
-      for_shift[k] += slope;
-      for_scale[k] += slope * normal[k];
-      sums.first += scaled[k];
-      sums.second += scaled[k] * normal[k];
+      const FourFloats slopes = four_at(gradient, row * width + column);
+      const FourFloats scales = four_at(scale, sample * stride + column);
+      normal[k] = four_at(x, row * width + column);
+      for (int i = 0; i < 4; ++i) {
+        normal[k].at[i] = (normal[k].at[i] - mean) * factor;
+        scaled[k].at[i] = slopes.at[i] * (1 + scales.at[i]);
+        for_shift[k].at[i] += slopes.at[i];
+        for_scale[k].at[i] += slopes.at[i] * normal[k].at[i];
+        sums.first += scaled[k].at[i];
+        sums.second += scaled[k].at[i] * normal[k].at[i];
+      }
     }
     sums = block_sum(sums);
     const float level = sums.first / static_cast<float>(width);
     const float tilt = sums.second / static_cast<float>(width);
-    for (int k = 0; k < kColumns; ++k) {
-      const int column = static_cast<int>(threadIdx.x + k * blockDim.x);
+    for (int k = 0; k < kGroups; ++k) {
+      const int column = column_of(k);
       if (column >= width) continue;
       const long long at = row * width + column;
-      float slope = factor * (scaled[k] - level - normal[k] * tilt);
+      FourFloats slopes{};
+      if (of_x != nullptr) slopes = four_at(of_x, at);
+      for (int i = 0; i < 4; ++i)
+        slopes.at[i] += factor * (scaled[k].at[i] - level - normal[k].at[i] * tilt);
+      put_four(slopes, for_x, at);
       if (kGated) {
-        slope += of_summed[at];
-        for_gate[k] += slope * wide(y[at]);
-        narrow(slope * wide(gate[sample * stride + column]), for_y[at]);
+        const FourFloats added = four_at(y, at);
+        const FourFloats gates = four_at(gate, sample * stride + column);
+        for (int i = 0; i < 4; ++i) {
+          for_gate[k].at[i] += slopes.at[i] * added.at[i];
+          slopes.at[i] *= gates.at[i];
+        }
+        put_four(slopes, for_y, at);
       }
-      for_x[at] = slope;
     }
   }
   float* part = parts + (sample * gridDim.y + blockIdx.y) * (kGated ? 3 : 2) * width;
-  for (int k = 0; k < kColumns; ++k) {
-    const int column = static_cast<int>(threadIdx.x + k * blockDim.x);
+  for (int k = 0; k < kGroups; ++k) {
+    const int column = column_of(k);
     if (column >= width) continue;
-    part[column] = for_shift[k];
-    part[width + column] = for_scale[k];
-    if (kGated) part[2 * width + column] = for_gate[k];
+    put_four(for_shift[k], part, column);
+    put_four(for_scale[k], part, width + column);
+    if (kGated) put_four(for_gate[k], part, 2LL * width + column);
   }
+}
+
+// The sums of each sample (blockIdx.x) over its parts [B,parts,columns], in
+// their order. Four columns a thread (blockIdx.y).
+template <class P>
+__device__ inline void sum_parts(int parts, int columns, const float* in, P* out) {
+  const long long sample = blockIdx.x;
+  const long long column = 4 * (static_cast<long long>(blockIdx.y) * blockDim.x + threadIdx.x);
+  if (column >= columns) return;
+  FourFloats sums{};
+  const float* from = in + sample * parts * columns + column;
+  for (int part = 0; part < parts; ++part, from += columns) {
+    const FourFloats four = four_at(from, 0);
+    for (int i = 0; i < 4; ++i) sums.at[i] += four.at[i];
+  }
+  put_four(sums, out, sample * columns + column);
 }
 
 // Four columns a thread. A column of blocks for each sample (blockIdx.x), as
@@ -170,17 +220,16 @@ __device__ inline void modulate_backward(int tokens, int width, int together, lo
 template <class P>
 __device__ inline void add_gated(int tokens, int width, long long stride, const float* x,
                                  const P* y, const P* gate, float* out) {
-  using Fours = typename Four<P>::Type;
   const long long sample = blockIdx.x, quarter = width / 4;
   const long long together = static_cast<long long>(gridDim.y) * blockDim.x;
   long long index = static_cast<long long>(blockIdx.y) * blockDim.x + threadIdx.x;
   for (; index < tokens * quarter; index += together) {
-    const long long at = sample * tokens * quarter + index;
-    const P* gates = gate + sample * stride + index % quarter * 4;
-    const Fours part = reinterpret_cast<const Fours*>(y)[at];
-    FourFloats sum = reinterpret_cast<const FourFloats*>(x)[at];
-    for (int i = 0; i < 4; ++i) sum.at[i] += wide(part.at[i]) * wide(gates[i]);
-    reinterpret_cast<FourFloats*>(out)[at] = sum;
+    const long long at = 4 * (sample * tokens * quarter + index);
+    const FourFloats gates = four_at(gate, sample * stride + index % quarter * 4);
+    const FourFloats added = four_at(y, at);
+    FourFloats sum = four_at(x, at);
+    for (int i = 0; i < 4; ++i) sum.at[i] += added.at[i] * gates.at[i];
+    put_four(sum, out, at);
   }
 }
 
@@ -193,20 +242,21 @@ __device__ inline void add_gated_backward(int tokens, int width, int together, l
   const long long sample = blockIdx.x;
   const int first = static_cast<int>(blockIdx.y) * together;
   const int end = first + together < tokens ? first + together : tokens;
-  float for_gate[kColumns] = {};
-  for (long long row = sample * tokens + first; row < sample * tokens + end; ++row) {
-    for (int k = 0; k < kColumns; ++k) {
-      const int column = static_cast<int>(threadIdx.x + k * blockDim.x);
-      if (column >= width) continue;
-      const long long at = row * width + column;
-      for_gate[k] += gradient[at] * wide(y[at]);
-      narrow(gradient[at] * wide(gate[sample * stride + column]), for_y[at]);
+  for (int k = 0; k < kGroups; ++k) {
+    const int column = column_of(k);
+    if (column >= width) continue;
+    const FourFloats gates = four_at(gate, sample * stride + column);
+    FourFloats for_gate{};
+    for (long long row = sample * tokens + first; row < sample * tokens + end; ++row) {
+      FourFloats slopes = four_at(gradient, row * width + column);
+      const FourFloats added = four_at(y, row * width + column);
+      for (int i = 0; i < 4; ++i) {
+        for_gate.at[i] += slopes.at[i] * added.at[i];
+        slopes.at[i] *= gates.at[i];
+      }
+      put_four(slopes, for_y, row * width + column);
     }
-  }
-  float* part = parts + (sample * gridDim.y + blockIdx.y) * width;
-  for (int k = 0; k < kColumns; ++k) {
-    const int column = static_cast<int>(threadIdx.x + k * blockDim.x);
-    if (column < width) part[column] = for_gate[k];
+    put_four(for_gate, parts, (sample * gridDim.y + blockIdx.y) * width + column);
   }
 }
 
@@ -277,9 +327,10 @@ __device__ inline void bias_gelu_backward(long long rows, int width, int togethe
                        moments);                                                                   \
   }                                                                                                \
   SKERRY_KERNEL modulate_backward_##P(int tokens, int width, int together, long long stride,       \
-                                      const P* gradient, const float* x, const float* moments,     \
-                                      const P* scale, float* for_x, float* parts) {                \
-    modulate_backward<P, false>(tokens, width, together, stride, gradient, nullptr, x, moments,    \
+                                      const P* gradient, const float* of_x, const float* x,        \
+                                      const float* moments, const P* scale, float* for_x,          \
+                                      float* parts) {                                              \
+    modulate_backward<P, false>(tokens, width, together, stride, gradient, of_x, x, moments,       \
                                 scale, nullptr, nullptr, for_x, nullptr, parts);                   \
   }                                                                                                \
   SKERRY_KERNEL gated_modulate_##P(int tokens, int width, long long stride, const float* x,        \
@@ -302,6 +353,9 @@ __device__ inline void bias_gelu_backward(long long rows, int width, int togethe
                                        const float* gradient, const P* y, const P* gate, P* for_y, \
                                        float* parts) {                                             \
     add_gated_backward<P>(tokens, width, together, stride, gradient, y, gate, for_y, parts);       \
+  }                                                                                                \
+  SKERRY_KERNEL sum_parts_##P(int parts, int columns, const float* in, P* out) {                   \
+    sum_parts<P>(parts, columns, in, out);                                                         \
   }                                                                                                \
   SKERRY_KERNEL bias_gelu_##P(long long rows, int width, int together, const P* x,                 \
                               const float* bias, P* out) {                                         \

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/autocast_mode.h>
+
 #include <algorithm>
 
 #include "base/text.h"
@@ -13,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int kColumns = 8;        // of a row that a thread holds, as card_kernels.cu has it
+constexpr int kColumns = 8;        // of a row that a thread holds: two groups of four
 constexpr int kTogether = 16;      // rows that one block sums over
 constexpr int kGeluTogether = 64;  // likewise; its threads do not wait for each other
 constexpr unsigned kGeluThreads = 256;
@@ -32,7 +34,9 @@ template <class Argument>
 Argument raw(const Argument& argument) {
   return argument;
 }
-inline void* raw(const at::Tensor& tensor) { return tensor.data_ptr(); }
+inline void* raw(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.data_ptr() : nullptr;
+}
 
 // A card held by an autograd node: the backward pass may run after every other
 // holder of the card is gone.
@@ -64,12 +68,14 @@ void launch(const CardPtr& card, const char* kernel, const at::Tensor& like, Car
 }
 
 // Parameters of each sample, [B,1,W], with as many numbers from a sample to the
-// next in each. Parts of a wider row are taken where they lie.
+// next in each, where four at a time can be read. Parts of a wider row are taken
+// where they lie.
 variable_list of_samples(variable_list parameters, at::ScalarType type) {
   for (at::Tensor& parameter : parameters) parameter = parameter.to(type);
   const bool alike =
       std::all_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) {
-        return parameter.stride(2) == 1 && parameter.stride(0) == parameters[0].stride(0);
+        return parameter.stride(2) == 1 && parameter.stride(0) == parameters[0].stride(0) &&
+               parameter.stride(0) % 4 == 0 && parameter.storage_offset() % 4 == 0;
       });
   if (!alike) {
     for (at::Tensor& parameter : parameters) parameter = parameter.contiguous();
@@ -92,35 +98,45 @@ struct Size {
 };
 
 // A sum over parts [B,parts,n,W] as gradients [B,1,W] of n parameters.
-variable_list gradients_of(const at::Tensor& parts, at::ScalarType type) {
+variable_list gradients_of(const CardPtr& card, const at::Tensor& parts, at::ScalarType type) {
+  constexpr unsigned kThreads = 128;
+  const at::Tensor sums =
+      at::empty({parts.size(0), parts.size(2), parts.size(3)}, parts.options().dtype(type));
+  const int columns = static_cast<int>(parts.size(2) * parts.size(3));
+  launch(card, "sum_parts", sums,
+         {static_cast<unsigned>(parts.size(0)), parts_of(columns / 4, kThreads), kThreads},
+         static_cast<int>(parts.size(1)), columns, parts, sums);
   variable_list gradients;
-  for (const at::Tensor& each : parts.sum(1).to(type).unbind(1))
-    gradients.push_back(each.unsqueeze(1));
+  for (const at::Tensor& each : sums.unbind(1)) gradients.push_back(each.unsqueeze(1));
   return gradients;
 }
 
+// x too: so its gradient from elsewhere is added in the same pass.
 struct Modulate : torch::autograd::Function<Modulate> {
-  static at::Tensor forward(AutogradContext* context, const CardPtr& card, const at::Tensor& x,
-                            const at::Tensor& shift, const at::Tensor& scale) {
+  static variable_list forward(AutogradContext* context, const CardPtr& card, const at::Tensor& x,
+                               const at::Tensor& shift, const at::Tensor& scale) {
     const Size size(x);
     const at::Tensor out = at::empty(x.sizes(), shift.options());
     const at::Tensor moments = at::empty({size.samples, size.tokens, 2}, x.options());
     launch(card, "modulate", shift, size.each_row(), size.tokens, size.width,
            static_cast<long long>(shift.stride(0)), x, shift, scale, out, moments);
     context->save_for_backward({x, scale, moments});
+    context->set_materialize_grads(false);
     keep(context, card);
-    return out;
+    return {x, out};
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &scale = saved[1], &moments = saved[2];
+    if (!gradients[1].defined()) return {at::Tensor(), gradients[0], at::Tensor(), at::Tensor()};
     const Size size(x);
-    const at::Tensor gradient = gradients[0].contiguous(), for_x = at::empty_like(x);
+    const at::Tensor gradient = gradients[1].contiguous(), for_x = at::empty_like(x);
+    const at::Tensor of_x = gradients[0].defined() ? gradients[0].contiguous() : at::Tensor();
     const at::Tensor parts = at::empty({size.samples, size.parts(), 2, size.width}, x.options());
     launch(card_in(context), "modulate_backward", scale, size.each_part(), size.tokens, size.width,
-           kTogether, static_cast<long long>(scale.stride(0)), gradient, x, moments, scale, for_x,
-           parts);
-    const variable_list found = gradients_of(parts, scale.scalar_type());
+           kTogether, static_cast<long long>(scale.stride(0)), gradient, of_x, x, moments, scale,
+           for_x, parts);
+    const variable_list found = gradients_of(card_in(context), parts, scale.scalar_type());
     return {at::Tensor(), for_x, found[0], found[1]};
   }
 };
@@ -150,7 +166,7 @@ struct GatedModulate : torch::autograd::Function<GatedModulate> {
     launch(card_in(context), "gated_modulate_backward", scale, size.each_part(), size.tokens,
            size.width, kTogether, static_cast<long long>(scale.stride(0)), gradient, of_summed,
            summed, moments, scale, y, gate, for_x, for_y, parts);
-    const variable_list found = gradients_of(parts, scale.scalar_type());
+    const variable_list found = gradients_of(card_in(context), parts, scale.scalar_type());
     return {at::Tensor(), for_x, for_y, found[2], found[0], found[1]};
   }
 };
@@ -179,7 +195,8 @@ struct AddGated : torch::autograd::Function<AddGated> {
         at::empty({size.samples, size.parts(), 1, size.width}, gradient.options());
     launch(card_in(context), "add_gated_backward", gate, size.each_part(), size.tokens, size.width,
            kTogether, static_cast<long long>(gate.stride(0)), gradient, y, gate, for_y, parts);
-    return {at::Tensor(), gradient, for_y, gradients_of(parts, gate.scalar_type())[0]};
+    return {at::Tensor(), gradient, for_y,
+            gradients_of(card_in(context), parts, gate.scalar_type())[0]};
   }
 };
 
@@ -212,6 +229,57 @@ struct BiasGelu : torch::autograd::Function<BiasGelu> {
   }
 };
 
+// Tensors that lie one behind another in memory as one; else a copy of them.
+at::Tensor joined(at::TensorList parts) {
+  std::int64_t next = parts[0].storage_offset(), rows = 0;
+  bool is_one = true;
+  for (const at::Tensor& part : parts) {
+    is_one = is_one && part.is_contiguous() && part.is_alias_of(parts[0]) &&
+             part.storage_offset() == next;
+    next += part.numel();
+    rows += part.size(0);
+  }
+  if (!is_one) return at::cat(parts);
+  std::vector<std::int64_t> shape = parts[0].sizes().vec();
+  shape[0] = rows;
+  return parts[0].as_strided(shape, parts[0].strides());
+}
+
+// Several linear layers of one input, as one product: weights and biases, all
+// of as many rows. Its gradients are parts of one product too.
+struct Linears : torch::autograd::Function<Linears> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
+                            at::TensorList weights, at::TensorList biases) {
+    const c10::DeviceType device = input.device().type();
+    const at::ScalarType type = at::autocast::is_autocast_enabled(device)
+                                    ? at::autocast::get_autocast_dtype(device)
+                                    : input.scalar_type();
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast_dispatch_keyset);
+    const at::Tensor x = input.to(type), weight = joined(weights).to(type);
+    context->save_for_backward({x, weight});
+    context->saved_data["layers"] = static_cast<std::int64_t>(weights.size());
+    context->saved_data["type"] = weights[0].scalar_type();
+    context->saved_data["bias_type"] = biases[0].scalar_type();
+    return at::linear(x, weight, joined(biases).to(type));
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(at::autocast_dispatch_keyset);
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1];
+    const auto layers = context->saved_data["layers"].toInt();
+    const at::Tensor gradient = gradients[0].reshape({-1, weight.size(0)});
+    variable_list found{at::Tensor()};
+    if (context->needs_input_grad(0)) found[0] = at::mm(gradient, weight).view(x.sizes());
+    const at::Tensor for_weights = at::mm(gradient.t(), x.reshape({-1, weight.size(1)}))
+                                       .to(context->saved_data["type"].toScalarType());
+    const at::Tensor for_biases =
+        at::sum(gradient, 0, /*keepdim=*/false, context->saved_data["bias_type"].toScalarType());
+    for (const at::Tensor& each : {for_weights, for_biases})
+      for (const at::Tensor& part : each.chunk(layers)) found.push_back(part);
+    return found;
+  }
+};
+
 class CudaKernels : public Kernels {
  public:
   explicit CudaKernels(std::shared_ptr<Card> card)
@@ -224,7 +292,7 @@ class CudaKernels : public Kernels {
 
   at::Tensor linear(const at::Tensor& input, const at::Tensor& weight,
                     const at::Tensor& bias) const override {
-    return diffusion::linear(input, weight, bias);
+    return Linears::apply(input, at::TensorList(weight), at::TensorList(bias));
   }
 
   at::Tensor linear_gelu(const at::Tensor& input, const at::Tensor& weight,
@@ -236,8 +304,14 @@ class CudaKernels : public Kernels {
 
   at::Tensor modulate(const at::Tensor& x, const at::Tensor& shift,
                       const at::Tensor& scale) const override {
+    return keep_and_modulate(x, shift, scale).second;
+  }
+
+  std::pair<at::Tensor, at::Tensor> keep_and_modulate(const at::Tensor& x, const at::Tensor& shift,
+                                                      const at::Tensor& scale) const override {
     const variable_list in = of_samples({shift, scale}, type_of_product(shift));
-    return Modulate::apply(card_, x.to(at::kFloat).contiguous(), in[0], in[1]);
+    const auto both = Modulate::apply(card_, x.to(at::kFloat).contiguous(), in[0], in[1]);
+    return {both[0], both[1]};
   }
 
   at::Tensor add_gated(const at::Tensor& x, const at::Tensor& y,
@@ -259,16 +333,18 @@ class CudaKernels : public Kernels {
   }
 
   // The three projections are one product, and the rest is LibTorch's own
-  // kernel.
+  // kernel. Its gradients are written into one buffer, which lies as the
+  // product's result does.
   at::Tensor attention(const at::Tensor& input, const Projections& projections,
                        std::int64_t heads) const override {
     const std::int64_t batch = input.size(0), tokens = input.size(1);
     const std::int64_t width = projections.weights[0].size(0);
-    const auto parts = linear(input, at::cat(projections.weights), at::cat(projections.biases))
+    const auto parts = Linears::apply(input, at::TensorList(projections.weights),
+                                      at::TensorList(projections.biases))
                            .view({batch, tokens, 3, heads, width / heads})
-                           .permute({2, 0, 3, 1, 4})
-                           .unbind(0);
-    return at::scaled_dot_product_attention(parts[0], parts[1], parts[2])
+                           .unbind(2);  // each [B,T,heads,width / heads]
+    return at::scaled_dot_product_attention(parts[0].transpose(1, 2), parts[1].transpose(1, 2),
+                                            parts[2].transpose(1, 2))
         .transpose(1, 2)
         .reshape({batch, tokens, width});
   }

@@ -76,6 +76,11 @@ Result<void> check_in(const Kernels& kernels, torch::Device device, at::ScalarTy
   TRY(compare(named("modulate"), kernels, {x, shift, scale}, [](const Kernels& by, const auto& in) {
     return variable_list{by.modulate(in[0], in[1], in[2])};
   }));
+  TRY(compare(named("keep_and_modulate"), kernels, {x, shift, scale},
+              [](const Kernels& by, const auto& in) {
+                const auto both = by.keep_and_modulate(in[0], in[1], in[2]);
+                return variable_list{both.first, both.second};
+              }));
   TRY(compare(named("add_gated"), kernels, {x, y, gate}, [](const Kernels& by, const auto& in) {
     return variable_list{by.add_gated(in[0], in[1], in[2])};
   }));

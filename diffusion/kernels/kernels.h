@@ -49,6 +49,12 @@ class Kernels {
   virtual at::Tensor modulate(const at::Tensor& x, const at::Tensor& shift,
                               const at::Tensor& scale) const = 0;
 
+  // RETURNS: x, and it modulated. An implementation may add the gradients of
+  // both in one pass.
+  virtual std::pair<at::Tensor, at::Tensor> keep_and_modulate(const at::Tensor& x,
+                                                              const at::Tensor& shift,
+                                                              const at::Tensor& scale) const;
+
   // x + y · gate. x and y [B,T,W]; gate [B,1,W].
   // RETURNS: [B,T,W] fp32.
   virtual at::Tensor add_gated(const at::Tensor& x, const at::Tensor& y,

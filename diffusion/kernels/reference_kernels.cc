@@ -57,6 +57,12 @@ class ReferenceKernels : public Kernels {
 
 }  // namespace
 
+std::pair<at::Tensor, at::Tensor> Kernels::keep_and_modulate(const at::Tensor& x,
+                                                             const at::Tensor& shift,
+                                                             const at::Tensor& scale) const {
+  return {x, modulate(x, shift, scale)};
+}
+
 std::pair<at::Tensor, at::Tensor> Kernels::add_gated_and_modulate(const at::Tensor& x,
                                                                   const at::Tensor& y,
                                                                   const at::Tensor& gate,

@@ -197,9 +197,9 @@ at::Tensor Dit::run_block(const at::Tensor& hidden, const at::Tensor& activated,
                           const Block& block) const {
   const auto parts =
       linear(activated, block.modulation).unsqueeze(1).chunk(6, 2);  // six of [B,1,width]
-  const auto mixed = attention(kernels_->modulate(hidden, parts[0], parts[1]), block);
+  const auto [kept, outer] = kernels_->keep_and_modulate(hidden, parts[0], parts[1]);
   const auto [sum, inner] =
-      kernels_->add_gated_and_modulate(hidden, mixed, parts[2], parts[3], parts[4]);
+      kernels_->add_gated_and_modulate(kept, attention(outer, block), parts[2], parts[3], parts[4]);
   const auto wide = kernels_->linear_gelu(inner, weights_[block.mlp_in.weight],
                                           weights_[block.mlp_in.weight + 1]);
   return kernels_->add_gated(sum, linear(wide, block.mlp_out), parts[5]);

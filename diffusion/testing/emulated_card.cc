@@ -106,6 +106,7 @@ EmulatedCard::EmulatedCard() {
   SKERRY_NAME(gated_modulate_backward);
   SKERRY_NAME(add_gated);
   SKERRY_NAME(add_gated_backward);
+  SKERRY_NAME(sum_parts);
   SKERRY_NAME(bias_gelu);
   SKERRY_NAME(bias_gelu_backward);
 #undef SKERRY_NAME

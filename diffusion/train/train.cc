@@ -40,11 +40,13 @@ struct Replica {
 // Those on this device share their memory with the state's.
 std::vector<at::Tensor> weights_on(const TrainState& state, torch::Device device) {
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> weights;
-  for (const at::Tensor& weight : state.raw) {
-    weights.push_back(weight.to(device));
-    weights.back().set_requires_grad(true);
+  std::vector<at::Tensor> weights = state.raw;
+  for (const StateSlice& slice : state.slices) {
+    if (slice.device == device) continue;
+    std::ranges::move(laid_out(slice.of(state.raw), device, at::kFloat),
+                      weights.begin() + static_cast<std::ptrdiff_t>(slice.first));
   }
+  for (at::Tensor& weight : weights) weight.set_requires_grad(true);
   return weights;
 }
 

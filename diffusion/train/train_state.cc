@@ -42,8 +42,8 @@ std::vector<StateSlice> slices_of(const Tensors& weights, const Devices& devices
 
 void move_to(Tensors& tensors, const std::vector<StateSlice>& slices, at::ScalarType type) {
   for (const StateSlice& slice : slices) {
-    for (std::size_t i = slice.first; i < slice.last; ++i)
-      tensors[i] = tensors[i].to(slice.device, type);
+    std::ranges::move(laid_out(slice.of(tensors), slice.device, type),
+                      tensors.begin() + static_cast<std::ptrdiff_t>(slice.first));
   }
 }
 
@@ -169,6 +169,36 @@ void update_lean(TrainState& state, StateSlice& slice, const Tensors& gradients,
 }
 
 }  // namespace
+
+// A CPU's libraries take other ways for other alignments: there tensors stay
+// where LibTorch puts them.
+Tensors laid_out(const Tensors& tensors, torch::Device device, at::ScalarType type) {
+  Tensors out(tensors.size());
+  if (device.is_cpu()) {
+    std::ranges::transform(tensors, out.begin(),
+                           [&](const at::Tensor& each) { return each.to(device, type); });
+    return out;
+  }
+  constexpr std::int64_t kAligned = 8;  // numbers: 16 bytes of bf16
+  const auto each_place = [&](const auto& body) {
+    std::int64_t end = 0;
+    for (const bool is_matrix : {true, false}) {
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        if ((tensors[i].dim() > 1) != is_matrix) continue;
+        body(i, end);
+        end += (tensors[i].numel() + kAligned - 1) / kAligned * kAligned;
+      }
+    }
+    return end;
+  };
+  const std::int64_t numbers = each_place([](std::size_t, std::int64_t) {});
+  const at::Tensor buffer = at::empty({numbers}, at::TensorOptions(device).dtype(type));
+  each_place([&](std::size_t i, std::int64_t place) {
+    out[i] = buffer.narrow(0, place, tensors[i].numel()).view(tensors[i].sizes());
+    out[i].copy_(tensors[i]);
+  });
+  return out;
+}
 
 TrainState initial_state(const ModelSpec& model, const TrainSpec& train, const Devices& devices) {
   return state_of(initial_weights(model, train.seed, train.expert, train.attempt), train, devices);

@@ -49,6 +49,12 @@ struct TrainState {
 
 using Devices = std::vector<torch::Device>;  // by rank, at least one
 
+// RETURNS: these tensors on a device. On a card they lie in one buffer, matrices
+// before vectors: the layers of query, key and value one behind another, which
+// one product takes without a copy.
+std::vector<at::Tensor> laid_out(const std::vector<at::Tensor>& tensors, torch::Device device,
+                                 at::ScalarType type);
+
 // RETURNS: the state at step 0 of these weights, which are on the host.
 TrainState state_of(std::vector<at::Tensor> weights, const TrainSpec& train,
                     const Devices& devices);
