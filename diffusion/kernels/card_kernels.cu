@@ -135,9 +135,9 @@ __device__ inline void modulate(int tokens, int width, long long stride, const f
 
 // One block handles `together` rows (blockIdx.y) of one sample (blockIdx.x).
 // The input of the normalisation is x. Its gradient plus `of_x`, the gradient
-// from elsewhere if there is one, is for_x. The gradients of shift, scale and gate are
-// sums over a sample's rows. `parts` [B, gridDim.y, kGated ? 3 : 2, width] has
-// the sums of each block.
+// from elsewhere if there is one, is for_x. The gradients of shift, scale and
+// gate are sums over a sample's rows. `parts` [B, gridDim.y, kGated ? 3 : 2,
+// width] has the sums of each block.
 template <class P, bool kGated>
 __device__ inline void modulate_backward(int tokens, int width, int together, long long stride,
                                          const P* gradient, const float* of_x, const float* x,

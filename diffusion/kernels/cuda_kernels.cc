@@ -68,7 +68,7 @@ void launch(const CardPtr& card, const char* kernel, const at::Tensor& like, Car
 }
 
 // Parameters of each sample, [B,1,W], with as many numbers from a sample to the
-// next in each, where four at a time can be read. Parts of a wider row are taken
+// next in each, where four at a time can be read. Parts of a wider row stay
 // where they lie.
 variable_list of_samples(variable_list parameters, at::ScalarType type) {
   for (at::Tensor& parameter : parameters) parameter = parameter.to(type);

@@ -32,7 +32,7 @@ class Kernels {
   virtual ~Kernels() = default;
 
   // RETURNS: the kernels' part of a fingerprint, since they decide about bits:
-  // "fast 2 by compute_90 by driver 13.0". Empty: the reference.
+  // "fast 3 by compute_90 by driver 13.0". Empty: the reference.
   virtual std::string fingerprint() const = 0;
 
   // input [..., in] · weight [out, in]ᵀ + bias [out].

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emulates a card for tests of card_kernels.cu: block after block, and in a
-// block warp after warp, each as far as it can go without the others. The same
-// text computes on tensors of the CPU.
+// Emulates a card for tests of card_kernels.cu. Block runs after block. In a
+// block, warp runs after warp, each as far as it can go without the others. The
+// same text computes on tensors of the CPU.
 //
 // THREADS: any; launches of a process take turns.
 #pragma once

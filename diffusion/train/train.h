@@ -55,8 +55,8 @@ class Trainer {
   ~Trainer();
 
   // Trains one step and waits for its metrics. If the device is out of memory,
-  // the trainer halves the number of samples that go through the model at a time
-  // and logs it. The smaller number stays, and the fingerprint changes.
+  // the trainer halves the number of samples that go through the model at a
+  // time and logs it. The smaller number stays, and the fingerprint changes.
   Result<StepMetrics> step();
   // The same without the wait for this step: on a card the next one can be
   // queued while it runs.

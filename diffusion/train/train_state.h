@@ -49,9 +49,9 @@ struct TrainState {
 
 using Devices = std::vector<torch::Device>;  // by rank, at least one
 
-// RETURNS: these tensors on a device. On a card they lie in one buffer, matrices
-// before vectors: the layers of query, key and value one behind another, which
-// one product takes without a copy.
+// RETURNS: these tensors on a device. On a card they lie in one buffer, with
+// matrices before vectors. So query, key and value follow each other, and one
+// product takes all three without a copy.
 std::vector<at::Tensor> laid_out(const std::vector<at::Tensor>& tensors, torch::Device device,
                                  at::ScalarType type);
 
