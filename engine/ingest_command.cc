@@ -181,10 +181,12 @@ void register_ingest_command(CLI::App& app, int& exit_code) {
       "A .safetensors file with embeddings [N,L,D] and mask [N,L], a row for each image in the "
       "order in which they are read, and null [n,D]. The dataset holds each distinct caption once. "
       "No model reads them yet");
-  command->add_option(
-      "--vae", options.vae,
-      "Encodes the images: the folder of an AutoencoderKL, whose config says the scaling, or an "
-      "encoder as TorchScript (images [n,3,S,S] in [-1,1] to latents [n,C,s,s])");
+  command
+      ->add_option("--vae", options.vae,
+                   "Encodes the images: the folder of an AutoencoderKL, whose config says the "
+                   "scaling, or an encoder as TorchScript (images [n,3,S,S] in [-1,1] to latents "
+                   "[n,C,s,s])")
+      ->check([](const std::string& path) { return path.empty() ? "expected a path" : ""; });
   command->add_option("--device", options.device, "CUDA device for --vae; -1: the CPU");
   command->add_option("--seed", options.seed, "Same images, seed and threads: same bytes");
   command->add_option("--threads", options.threads, "Threads of matrix products")

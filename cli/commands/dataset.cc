@@ -249,6 +249,7 @@ void add_add(CLI::App& group, Command& command) {
                    "encodes the images to latents, here: the folder of an AutoencoderKL, whose "
                    "config says the scaling, or an encoder as TorchScript. `skerry sample --vae` "
                    "decodes with the same")
+      ->check([](const std::string& path) { return path.empty() ? "expected a path" : ""; })
       ->type_name("DIR|FILE");
   added->add_option("--seed", options->seed, "of the split and the clustering")->type_name("N");
   added->footer(

@@ -13,10 +13,6 @@ namespace {
 
 using Request = pb::AdminRequest;
 
-constexpr char kDiskFull[] =
-    "the coordinator's disk is full, and nothing was changed: free space there, or pause or stop "
-    "and delete runs and datasets";
-
 template <auto kPart, auto kAnswer>
 AdminResult ask(Rooms& rooms, const Node& /*person*/, const Request& request) {
   return kAnswer(rooms, (request.*kPart)());
@@ -104,10 +100,11 @@ void Machine::admin(Node& person, const Received& event) {
     reply_error(connection, id,
                 fail(ErrorCode::kInvalid, "the request asks for nothing that this version knows"));
   } else if (lacks_room && known->kind == kChange) {
-    reply_error(connection, id, fail(ErrorCode::kExhausted, kDiskFull));
+    reply_error(connection, id, fail(ErrorCode::kExhausted, kNoRoom));
   } else {
-    effects.batch.makes_room = known->kind == kFreesRoom;
-    reply_to(person, event, known->answer(*this, person, request));
+    AdminResult result = known->answer(*this, person, request);
+    effects.batch.makes_room = result && known->kind == kFreesRoom;
+    reply_to(person, event, std::move(result));
   }
   if (lacks_room && !effects.batch.makes_room) send_at_once();
 }

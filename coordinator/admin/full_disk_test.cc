@@ -71,6 +71,32 @@ TEST_F(FullDisk, WhatFreesRoomIsMadeAndAcknowledgedOnceItIsDurable) {
   EXPECT_EQ(harness_.run("run").state(), "paused");
 }
 
+TEST_F(FullDisk, WhatWouldFreeRoomAndCannotIsRefusedAtOnce) {
+  harness_.admin_ask(
+      [](pb::AdminRequest& request) { request.mutable_dataset_delete()->set_name("none"); });
+  EXPECT_EQ(harness_.last_error.code(), "not_found");
+  harness_.admin_ask(
+      [](pb::AdminRequest& request) { request.mutable_run_delete()->set_name("run"); });
+  EXPECT_EQ(harness_.last_error.code(), "conflict") << "it must be paused first";
+}
+
+TEST_F(FullDisk, APersonsTokenIsNotSpent) {
+  harness_.disk_stalls = false;
+  harness_.step(RoomForBatches{.lacking = false});
+  pb::AdminRequest request;
+  token_create(request);
+  request.mutable_token_create()->set_role(pb::ROLE_VIEWER);
+  const pb::TokenCreated token = harness_.admin_ask(request).token_created();
+  harness_.disk_stalls = true;
+  harness_.step(RoomForBatches{.lacking = true});
+  const testing::Who person = testing::make_who("person");
+  EXPECT_EQ(harness_.enrol(person, token).error().code(), "exhausted");
+  harness_.disk_stalls = false;
+  harness_.persist();
+  harness_.step(RoomForBatches{.lacking = false});
+  EXPECT_FALSE(harness_.enrol(person, token).has_error());
+}
+
 TEST_F(FullDisk, ANodesHelloWaits) {
   harness_.disk_stalls = false;
   harness_.step(RoomForBatches{.lacking = false});

@@ -170,7 +170,9 @@ void Machine::enrol(const EnrolReceived& event) {
     message.mutable_error()->set_message(certificate.error().message);
     turn_away({event.key, event.address, "enrol: refused", certificate.error().message, {}});
   }
+  const bool is_refused = message.has_error();
   effects.sends.push_back({event.connection, Endpoint::kEnrol, std::move(message), 0});
+  if (lacks_room && is_refused) send_at_once();
 }
 
 void Machine::records_heard(const RecordsReceived& event) {

@@ -48,6 +48,9 @@
 namespace skerry::coordinator {
 
 inline constexpr char kHelloFirst[] = "Hello must come first on a connection";
+inline constexpr char kNoRoom[] =
+    "the coordinator's disk is full, and nothing was changed: free space there, or pause or stop "
+    "and delete runs and datasets";
 inline constexpr char kRecalling[] =
     "this coordinator was restored and asks its nodes first what it had revoked since; ask again "
     "in a moment";

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coordinator/core/perform.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace skerry::coordinator {
@@ -27,6 +28,13 @@ void Performer::perform(Effects effects, std::uint64_t durable) {
   for (const Hash& object : effects.reads) sink_->read(object);
   for (const RunId& run : effects.seeks) sink_->seek(run);
   sink_->wake_at(effects.next);
+}
+
+bool Performer::is_to_answer(const ConnectionId& connection, std::uint64_t request) const {
+  return std::ranges::any_of(waiting_, [&](const Send& send) {
+    const auto* const reply = std::get_if<pb::ControlReply>(&send.message);
+    return reply != nullptr && reply->id() == request && send.connection == connection;
+  });
 }
 
 }  // namespace skerry::coordinator

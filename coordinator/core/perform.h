@@ -58,6 +58,8 @@ class Performer {
   void perform(Effects effects, std::uint64_t durable);
   // RETURNS: how many replies wait for their batches.
   std::size_t waiting() const { return waiting_.size(); }
+  // RETURNS: whether a reply to this request waits for its batch.
+  bool is_to_answer(const ConnectionId& connection, std::uint64_t request) const;
 
  private:
   Sink* sink_;

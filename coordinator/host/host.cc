@@ -19,6 +19,7 @@ constexpr Duration kSeekEvery = std::chrono::seconds(1);
 constexpr Duration kKeepEvery = std::chrono::minutes(5);
 constexpr Duration kCleanEvery = std::chrono::minutes(10);
 constexpr Duration kRoomRetry = std::chrono::seconds(1);  // L6
+constexpr std::size_t kRoomForChanges = 64 << 10;         // of most batches
 // While the disk stalls (S15): beyond these, requests are dropped unread, as if
 // lost, and heartbeats still answered.
 constexpr std::size_t kBatchesUnderWay = 1000;
@@ -209,6 +210,7 @@ void Host::every_now_and_then() {
   const Duration now = surroundings_.clock.now().boot;
   if (now >= next_alive_) {
     next_alive_ = now + kAliveEvery;
+    look_for_room();
     if (options_.alive) options_.alive();
   }
   if (now >= next_report_) {
@@ -293,6 +295,10 @@ void Host::control(const protocol::Incoming& message) {
   const bool is_admins =
       (request->has_admin() || request->has_hello()) && admins_.contains(message.public_key);
   if (is_stalled() && !request->has_heartbeat() && !is_admins) return;
+  if (is_admins) look_for_room();
+  // Its first copy is accepted, and is answered once that is durable.
+  if (is_admins && lacks_room_ && performer_.is_to_answer(message.connection.id, request->id()))
+    return;
   feed(Received{message.connection.id, message.public_key, std::move(*request), message.address});
 }
 
@@ -360,21 +366,32 @@ void Host::write_next() {
         return;
       }
       next_write_ = surroundings_.clock.now().boot + kRoomRetry;
-      if (std::exchange(lacks_room_, true)) return;
-      log_error("what was asked for waits for room", {{"why", written.error().message}});
-      feed(RoomForBatches{.lacking = true});
+      look_for_room();
     };
   });
 }
 
-void Host::wrote() {
-  if (std::exchange(lacks_room_, false)) {
+// Looks before a change is made, too: one that waited would be applied later,
+// though its sender was told nothing.
+void Host::look_for_room() {
+  const Result<void> room = surroundings_.store.has_room(kRoomForChanges, /*metadata=*/true);
+  const bool lacking = next_write_ || !room;
+  if (lacking == std::exchange(lacks_room_, lacking)) return;
+  if (lacking) {
+    log_error(
+        "what was asked for waits for room",
+        {{"why", room ? "the next batch is larger than the free space" : room.error().message}});
+  } else {
     log_info("there is room on the disk again");
-    feed(RoomForBatches{.lacking = false});
   }
+  feed(RoomForBatches{lacking});
+}
+
+void Host::wrote() {
   const std::uint64_t batch = unwritten_.front().number;
   unwritten_.pop_front();
   if (!unwritten_.empty()) write_next();
+  if (lacks_room_) look_for_room();
   if (!fatal_) feed(Persisted{batch});
 }
 

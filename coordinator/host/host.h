@@ -140,6 +140,8 @@ class Host final : private Sink {
 
   void write_next();
   void wrote();
+  // Tells the core whether batches find room, if that changed.
+  void look_for_room();
   void add_peers(Send& message) const;
   void tell_facts(Duration now);
   void hear_records();

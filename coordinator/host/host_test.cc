@@ -207,7 +207,9 @@ TEST_F(Program, BadConfigurationIsToldByItsPlace) {
 class CrowdedStore final : public storage::MemoryStore {
  public:
   mutable std::atomic<int> refusals = 0;
+  std::atomic<bool> shows_room = false;  // to who looks before a change
   Result<void> has_room(std::size_t bytes, bool metadata) const override {
+    if (shows_room && bytes == 64 << 10) return {};
     if (refusals > 0 && refusals-- > 0) return fail(ErrorCode::kExhausted, "the disk is full");
     return MemoryStore::has_room(bytes, metadata);
   }
@@ -276,24 +278,26 @@ TEST_F(HostOnFaultyDisk, AnswersAndStops) {
 }
 
 TEST_F(HostOnFaultyDisk, AFullDiskIsWaitedForAndPeopleAreTold) {
-  disk_.refusals = 1'000'000;
   std::thread person([&] {
-    // The first batch that finds no room tells it.
-    while (create_token(std::chrono::milliseconds(200)).error().code == ErrorCode::kTimeout) {
-    }
-    EXPECT_EQ(create_token().error().code, ErrorCode::kExhausted);
-    pb::AdminRequest read;
-    read.mutable_node_list();
-    const Result<pb::AdminReply> nodes = ask(read);
-    EXPECT_TRUE(nodes) << nodes.error().message;
-    disk_.refusals = 1;
-    // What may free room is answered only once all before it is written.
-    pb::AdminRequest deletion;
-    deletion.mutable_dataset_delete()->set_name("none");
-    EXPECT_EQ(ask(deletion).error().code, ErrorCode::kNotFound);
+    pb::AdminRequest request;
+    *request.mutable_dataset_add() = testing::dataset("images", 1);
+    EXPECT_TRUE(ask(request));
+    disk_.refusals = 1'000'000;
+    EXPECT_EQ(create_token().error().code, ErrorCode::kExhausted) << "the first one already";
+    request.mutable_token_list();
+    Result<pb::AdminReply> tokens = ask(request);
+    ASSERT_TRUE(tokens) << tokens.error().message;
+    const int before = tokens->tokens().tokens_size();
+    disk_.refusals = 0;
+    // What frees room is answered only once all before it is written.
+    request.mutable_dataset_delete()->set_name("images");
+    EXPECT_TRUE(ask(request));
+    request.mutable_token_list();
+    tokens = ask(request);
+    ASSERT_TRUE(tokens) << tokens.error().message;
+    EXPECT_EQ(tokens->tokens().tokens_size(), before) << "what was refused was not done";
     const Result<pb::AdminReply> created = create_token();
     EXPECT_TRUE(created) << created.error().message;
-    EXPECT_EQ(disk_.refusals, 0);
     ::eventfd_write(stop_.get(), 1);
   });
   const Result<void> ended = run_host();
@@ -303,6 +307,7 @@ TEST_F(HostOnFaultyDisk, AFullDiskIsWaitedForAndPeopleAreTold) {
 
 TEST_F(HostOnFaultyDisk, StoppedWhileItsDiskIsFullItHasPromisedNothing) {
   disk_.refusals = 1'000'000;
+  disk_.shows_room = true;
   Result<pb::AdminReply> reply;
   std::thread person([&] {
     // The answer waits; a request that is not written is what the stop must not

@@ -29,6 +29,9 @@ Result<pb::Certificate> Roster::enrol(const EnrolReceived& event) {
     return known->second.record->certificate();
   }
   ASSIGN_OR_RETURN(Plain<stored::Token>* const found, usable_token(request));
+  // A node asks until it is answered; a person is told.
+  if (context.lacks_room && found->record->info().role() != pb::ROLE_NODE)
+    return fail(ErrorCode::kExhausted, kNoRoom);
   if (known == nodes_.end()) TRY(make_room());
   if (known != nodes_.end()) asked_again(known->second);
   pb::TokenInfo& token = *found->record.change().mutable_info();

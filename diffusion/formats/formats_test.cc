@@ -388,5 +388,19 @@ TEST(Classes, NumbersKeepTheirValueWhereTheyFillTheirRange) {
   EXPECT_THAT(number_classes({"b", "07", "a"}).names, ElementsAre("07", "a", "b"));
 }
 
+TEST(Folder, IsReadOnceThoughALinkInItLeadsBack) {
+  const TemporaryFolder folder;
+  folder.write("in/a/1.png", png_bytes(picture(8, 8, 3, 1)));
+  folder.write("in/b/2.png", png_bytes(picture(8, 8, 3, 2)));
+  folder.write("beside/3.png", png_bytes(picture(8, 8, 3, 3)));
+  std::filesystem::create_directory_symlink("..", folder.path("in/a/up"));
+  std::filesystem::create_directory_symlink(".", folder.path("in/b/self"));
+  std::filesystem::create_directory_symlink("../beside", folder.path("in/c"));
+  const auto set = read(folder, folder.path("in"));
+  ASSERT_TRUE(set) << set.error().message;
+  EXPECT_EQ(set->pixels.count, 3U) << "a link elsewhere is followed";
+  EXPECT_THAT(set->classes, ElementsAre("a", "b", "c"));
+}
+
 }  // namespace
 }  // namespace skerry::diffusion

@@ -69,6 +69,16 @@ void sort_into(Listing& listing, const std::string& relative, bool at_top) {
   }
 }
 
+// A link to a folder that holds it.
+bool is_loop(const fs::directory_entry& entry) {
+  std::error_code error;
+  if (!entry.is_symlink(error) || !entry.is_directory(error)) return false;
+  const fs::path target = fs::canonical(entry.path(), error);
+  const fs::path parent = fs::canonical(entry.path().parent_path(), error);
+  const fs::path up = parent.lexically_relative(target);
+  return error || up.empty() || *up.begin() != "..";
+}
+
 Result<Listing> list_folder(const fs::path& folder) {
   Listing listing;
   std::error_code error;
@@ -78,7 +88,7 @@ Result<Listing> list_folder(const fs::path& folder) {
   while (entry != fs::recursive_directory_iterator()) {
     const std::string name = entry->path().filename().string();
     std::error_code ignored;
-    if (name.starts_with(".") || entry.depth() > kMaxFolderDepth) {
+    if (name.starts_with(".") || entry.depth() > kMaxFolderDepth || is_loop(*entry)) {
       entry.disable_recursion_pending();
     } else if (entry->is_regular_file(ignored)) {
       sort_into(listing, entry->path().lexically_relative(folder).string(), entry.depth() == 0);

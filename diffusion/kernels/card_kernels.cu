@@ -326,10 +326,9 @@ __device__ inline void bias_gelu_backward(long long rows, int width, int togethe
     modulate<P, false>(tokens, width, stride, x, nullptr, nullptr, shift, scale, nullptr, out,     \
                        moments);                                                                   \
   }                                                                                                \
-  SKERRY_KERNEL modulate_backward_##P(int tokens, int width, int together, long long stride,       \
-                                      const P* gradient, const float* of_x, const float* x,        \
-                                      const float* moments, const P* scale, float* for_x,          \
-                                      float* parts) {                                              \
+  SKERRY_KERNEL modulate_backward_##P(                                                             \
+      int tokens, int width, int together, long long stride, const P* gradient, const float* of_x, \
+      const float* x, const float* moments, const P* scale, float* for_x, float* parts) {          \
     modulate_backward<P, false>(tokens, width, together, stride, gradient, of_x, x, moments,       \
                                 scale, nullptr, nullptr, for_x, nullptr, parts);                   \
   }                                                                                                \

@@ -20,7 +20,7 @@ Error unknown(const std::string& path, std::string_view key, std::string_view ex
               const Json& found) {
   return fail(ErrorCode::kInvalid,
               text(path, ": ", key, ": expected ", expected, ", found ", found.dump(),
-                   ": export the decoder as TorchScript, which --vae takes too"));
+                   ": export it as TorchScript, which --vae takes too"));
 }
 
 // A null or missing value is the default, as in diffusers.
@@ -35,6 +35,10 @@ Result<void> check_kind(const std::string& path, const Json& json) {
     return unknown(path, "_class_name", "\"AutoencoderKL\"", json.value("_class_name", Json()));
   const auto act = value_of<std::string>(json, "act_fn", "silu");
   if (act != "silu" && act != "swish") return unknown(path, "act_fn", "\"silu\"", act);
+  for (const char* const key : {"latents_mean", "latents_std"}) {
+    if (const Json found = json.value(key, Json()); !found.is_null())
+      return unknown(path, key, "none", found);
+  }
   const auto channels = value_of<std::vector<std::uint32_t>>(json, "block_out_channels", {64});
   for (const auto& [key, plain] : {std::pair{"up_block_types", "UpDecoderBlock2D"},
                                    std::pair{"down_block_types", "DownEncoderBlock2D"}}) {

@@ -63,6 +63,7 @@ TEST_F(AutoencoderConfigTest, WhatIsNotBuiltHereIsRefused) {
       {R"("block_out_channels":[],"up_block_types":[])", "one of them is not so"},
       {R"("latent_channels":65)", "1 to 64 latent_channels"},
       {R"("out_channels":2)", "1 or 3 out_channels"},
+      {R"("latents_mean":[0.1])", "latents_mean: expected none, found [0.1]"},
       {R"("layers_per_block":1000000)", "layers_per_block"},
       {R"("scaling_factor":0)", "scaling_factor above 0"},
       {R"("latent_channels":"four")", "config.json: "}};

@@ -23,6 +23,12 @@ class AutoencoderEncoder final : public ImageEncoder {
   Result<std::vector<Latent>> encode(const std::vector<Image>& images) override {
     ASSIGN_OR_RETURN(const at::Tensor means, encode_batch(images));
     const auto channels = static_cast<int>(means.size(1)), size = static_cast<int>(means.size(2));
+    if (images.front().width % size != 0) {
+      return fail(ErrorCode::kInvalid,
+                  text("the autoencoder makes latents of ", size, " of images of ",
+                       images.front().width, ", which do not decode to that size: choose another ",
+                       "--image-size, such as ", size * (images.front().width / size)));
+    }
     const std::int64_t each = means.numel() / means.size(0);
     std::vector<Latent> latents;
     for (std::int64_t i = 0; i < means.size(0); ++i) {

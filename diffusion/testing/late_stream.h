@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A card's stream, for tests: queued work runs in order, in a thread of its own,
-// as late as a card may run it. A program that does not wait sees old bytes.
+// A card's stream, for tests: queued work runs in order, in a thread of its
+// own, as late as a card may run it. A program that does not wait sees old
+// bytes.
 //
 // THREADS: any. Its thread lives as long as the process.
 #pragma once

@@ -2,13 +2,34 @@
 #include "storage/rocksdb/options.h"
 
 #include <rocksdb/cache.h>
+#include <rocksdb/env.h>
 #include <rocksdb/filter_policy.h>
 #include <rocksdb/table.h>
+
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+#include <memory>
+
+#include "base/log.h"
 
 namespace skerry::storage {
 namespace {
 
 constexpr int kNoLimit = 1 << 30;
+
+// RocksDB's warnings go to our log. A file of its own on the same disk aborts
+// the process: after a line met a full disk, the next fails an assertion.
+class InfoLog final : public rocksdb::Logger {
+ public:
+  InfoLog() : rocksdb::Logger(rocksdb::InfoLogLevel::WARN_LEVEL) {}
+  using rocksdb::Logger::Logv;
+  void Logv(const char* format, va_list arguments) override {
+    std::array<char, 512> line{};
+    std::vsnprintf(line.data(), line.size(), format, arguments);
+    log_debug(line.data());
+  }
+};
 
 }  // namespace
 
@@ -26,9 +47,7 @@ rocksdb::DBOptions database_options() {
   options.max_background_jobs = 2;
   options.bytes_per_sync = 4 << 20;
   options.max_open_files = 512;
-  options.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
-  options.keep_log_file_num = 2;
-  options.max_log_file_size = 1 << 20;
+  options.info_log = std::make_shared<InfoLog>();
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
   return options;

@@ -92,6 +92,8 @@ class FullDisk(EndToEnd):
         refused = cluster.run("token", "create", "--role", "viewer", check=False)
         self.assertEqual(refused.returncode, 1, refused.stderr)
         self.assertIn("disk is full, and nothing was changed", refused.stderr)
+        refused = cluster.run("node", "cordon", "one", check=False)
+        self.assertEqual(refused.returncode, 1, refused.stderr)
         seen = cluster.run("run", "list", check=False)
         self.assertEqual(seen.returncode, 0, seen.stderr)
         self.assertIn("warning: the coordinator's disk is full", seen.stderr)
@@ -105,6 +107,7 @@ class FullDisk(EndToEnd):
         self.assertEqual(
             len(cluster.items("token", "list")), tokens + 1, "what was refused was not done"
         )
+        self.assertNotEqual(cluster.items("node", "list")[0]["state"], "cordoned")
         self.goes_on(cluster, since)
         self.assertEqual(cluster.coordinator.pid, pid)
         self.assertEqual(cluster.events(kind="lease_lost"), [], "a full disk costs nobody a lease")

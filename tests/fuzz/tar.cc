@@ -49,7 +49,7 @@ std::string with_sums(std::string_view input) {
 Verdict tar(std::string_view input) {
   static MemoryFile file;
   file.set(with_sums(input));
-  auto source = open_tar_source({file.path()});
+  auto source = open_tar_source({file.path()}, CaptionChoice::kAuto);
   SKERRY_CHECK(source.has_value(), "opening a tar reads nothing");
   bool any = false;
   const auto count = read_all(**source, [&](const SourceSample& sample) {
