@@ -27,6 +27,7 @@ VALUES = {
     "REGEX": "lease",
     "MODE:N": "until-fail:3",
     "LABEL": "core",
+    "COMMIT": "HEAD",
     "REV": "HEAD",
     "FILE": "trace.csv",
     "FILE …": "base/text.cc",

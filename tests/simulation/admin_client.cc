@@ -198,7 +198,9 @@ void AdminClient::received(Endpoint endpoint, const std::string& bytes) {
       greeted_ = false;
       return say_hello();
     }
-    if (code == to_string(ErrorCode::kUnavailable)) return;  // the scheduled retry asks again
+    // The scheduled retry asks again, as a person does once there is room.
+    const bool is_full = reply->error().message() == coordinator::kNoRoom;
+    if (is_full || code == to_string(ErrorCode::kUnavailable)) return;
   }
   ++retry_;
   waits_for_ = 0;
