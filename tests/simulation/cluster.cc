@@ -218,11 +218,8 @@ void Cluster::raise_budget(const pb::RunInfo& run) {
   request.mutable_run_budget()->set_dollars(2 * std::max(dollars, run.dollars()));
   admin_.ask(request);
   // A run that a person paused, too, could not be resumed before.
-  if (run.reason().starts_with("by a person")) {
-    ask_named(
-        [](pb::AdminRequest& r, const std::string& n) { r.mutable_run_resume()->set_name(n); },
-        kRunName);
-  }
+  ask_named([](pb::AdminRequest& r, const std::string& n) { r.mutable_run_resume()->set_name(n); },
+            kRunName);
 }
 
 void Cluster::ask_named(void (*set)(pb::AdminRequest&, const std::string&), const std::string& name,
