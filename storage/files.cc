@@ -71,6 +71,14 @@ void MappedFile::release(std::uint64_t offset, std::uint64_t length) const {
   if (begin < end) ::madvise(static_cast<char*>(address_) + begin, end - begin, MADV_DONTNEED);
 }
 
+Result<UniqueFd> open_scratch_file(const std::string& folder) {
+  std::string name = folder + "/scratch.XXXXXX";
+  UniqueFd file(::mkostemp(name.data(), O_CLOEXEC));
+  if (!file) return system_error("make a scratch file in", folder, errno);
+  ::unlink(name.c_str());
+  return file;
+}
+
 Result<void> write_all(int descriptor, std::string_view bytes, const std::string& shown_as) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());

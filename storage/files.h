@@ -23,6 +23,7 @@
 
 #include "base/result.h"
 #include "base/system_error.h"
+#include "base/unique_fd.h"
 
 namespace skerry::storage {
 
@@ -104,6 +105,9 @@ class MappedFile {
   void* address_ = nullptr;
   std::size_t size_ = 0;
 };
+
+// Opens a new file in `folder` that has no name. It is gone once it is closed.
+Result<UniqueFd> open_scratch_file(const std::string& folder);
 
 // Write all bytes to a descriptor, at its position or at an offset.
 Result<void> write_all(int descriptor, std::string_view bytes, const std::string& shown_as);

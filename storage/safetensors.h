@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,6 +66,12 @@ std::optional<Number> number_in(const std::map<std::string, std::string>& metada
 // file.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view bytes,
                                                    std::uint64_t file_bytes);
+
+// RETURNS: the bytes of these values, as a tensor's data. LIFETIME: theirs.
+template <class T>
+std::string_view bytes_of_values(std::span<const T> values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
+}
 
 // A tensor to write. LIFETIME: `data` outlives the call.
 struct TensorView {

@@ -1,28 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "diffusion/data/captions.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
 #include <unordered_map>
 
 #include "base/hash.h"
-#include "base/system_error.h"
 #include "base/unique_fd.h"
 #include "storage/files.h"
 
 namespace skerry::diffusion {
-namespace {
 
-template <class T>
-std::string_view bytes_of_values(std::span<const T> values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
-}
-
-}  // namespace
+using storage::bytes_of_values;
 
 struct Captions::Impl {
   std::uint64_t dim = 0, longest = 0, uncaptioned = 0;
@@ -53,10 +41,7 @@ Result<Captions> Captions::import(const CaptionEmbeddings& embeddings,
   Impl& impl = *captions.impl_;
   impl.dim = embeddings.dim();
   impl.begin = {0};
-  std::string name = scratch_folder + "/captions.XXXXXX";
-  impl.scratch = UniqueFd(::mkostemp(name.data(), O_CLOEXEC));
-  if (!impl.scratch) return system_error("make a scratch file in", scratch_folder, errno);
-  ::unlink(name.c_str());
+  ASSIGN_OR_RETURN(impl.scratch, storage::open_scratch_file(scratch_folder));
 
   std::unordered_map<Hash, std::uint32_t> numbers;
   const auto number_of = [&](std::span<const std::uint16_t> tokens) -> Result<std::uint32_t> {

@@ -9,10 +9,7 @@
 namespace skerry::diffusion {
 namespace {
 
-template <class T>
-std::string_view bytes_of_values(std::span<const T> values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
-}
+using storage::bytes_of_values;
 
 Result<void> write_samples(const std::string& path, const ImageSet& images,
                            std::span<const std::uint32_t> rows,

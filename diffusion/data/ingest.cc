@@ -299,22 +299,15 @@ Result<void> check_rows(std::uint64_t rows, const ImageSet& images, const std::s
            "in the order in which they are read (a folder's files by their path)"));
 }
 
-struct Encoding {
-  std::unique_ptr<ImageEncoder> encoder;
-  std::unique_ptr<ResumingEncoder> resuming;
-};
-
 // The bits of latents depend on the device and the number of its threads, too.
-Result<Encoding> open_encoding(const IngestOptions& options) {
-  Encoding opened;
+Result<std::unique_ptr<ResumingEncoder>> open_encoder(const IngestOptions& options) {
   const unsigned threads = std::max(1U, std::thread::hardware_concurrency());
-  ASSIGN_OR_RETURN(opened.encoder, open_image_encoder(options.vae, options.device, threads,
-                                                      options.latents.scaling));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<ImageEncoder> encoder,
+      open_image_encoder(options.vae, options.device, threads, options.latents.scaling));
   ASSIGN_OR_RETURN(const Hash weights, autoencoder_hash(options.vae));
   const Hash key = blake2b(text(weights.hex(), '\n', options.device, '\n', threads));
-  ASSIGN_OR_RETURN(opened.resuming, ResumingEncoder::open(PartialFolder::encoded(options.output),
-                                                          key, *opened.encoder));
-  return opened;
+  return ResumingEncoder::open(PartialFolder::encoded(options.output), key, std::move(encoder));
 }
 
 void describe_captions(const ImageSet& images, const Captions* stored, IngestSummary& summary) {
@@ -354,12 +347,12 @@ Result<IngestSummary> ingest_all(const IngestOptions& options, const ProgressFn&
     ASSIGN_OR_RETURN(embeddings, CaptionEmbeddings::open(options.caption_embeddings));
   }
   ASSIGN_OR_RETURN(PartialFolder folder, PartialFolder::create(options.output));
-  Encoding encoding;
+  std::unique_ptr<ResumingEncoder> encoder;
   if (!options.vae.empty()) {
-    ASSIGN_OR_RETURN(encoding, open_encoding(options));
+    ASSIGN_OR_RETURN(encoder, open_encoder(options));
   }
   auto images = read_images(*source, folder.path(), options.image_size, options.latents,
-                            options.captions, encoding.resuming.get(), progress);
+                            options.captions, encoder.get(), progress);
   if (!images.has_value()) {
     return fail(images.error().code, text(options.input, ": ", images.error().message));
   }
@@ -382,7 +375,7 @@ Result<IngestSummary> ingest_all(const IngestOptions& options, const ProgressFn&
       .fine_centroids = static_cast<std::uint32_t>(data.statistics.shared.table.size()),
       .ratio = data.ratio,
       .within_caps = data.within_caps};
-  if (encoding.resuming) summary.resumed = encoding.resuming->resumed();
+  if (encoder) summary.resumed = encoder->resumed();
   describe_captions(*images, stored, summary);
   TRY(write_files(folder.path(), *images, stored, data, summary.index.files, progress));
   TRY(write_dataset_index(folder.path(), summary.index));

@@ -35,7 +35,7 @@ class ResumingEncoder final : public ImageEncoder {
   // `key` names all that latents depend on beside the images. What lies in the
   // file after a batch that does not fit, or is torn, is overwritten.
   static Result<std::unique_ptr<ResumingEncoder>> open(const std::string& path, const Hash& key,
-                                                       ImageEncoder& inner);
+                                                       std::unique_ptr<ImageEncoder> inner);
   ~ResumingEncoder() override;
   LatentScaling scaling() const override;
   Result<std::vector<Latent>> encode(const std::vector<Image>& images) override;

@@ -23,9 +23,10 @@ using namespace testing;
 // The mean of an image, at four places of one channel.
 class Mean final : public ImageEncoder {
  public:
+  explicit Mean(std::vector<std::size_t>& batches) : batches_(batches) {}
   LatentScaling scaling() const override { return {.scale = 0.5, .shift = 1}; }
   Result<std::vector<Latent>> encode(const std::vector<Image>& images) override {
-    batches.push_back(images.size());
+    batches_.push_back(images.size());
     std::vector<Latent> latents;
     for (const Image& image : images)
       latents.push_back({1, 4, std::vector<float>(16, mean(image))});
@@ -35,7 +36,9 @@ class Mean final : public ImageEncoder {
     const float sum = std::accumulate(image.pixels.begin(), image.pixels.end(), 0.F);
     return sum / static_cast<float>(image.pixels.size());
   }
-  std::vector<std::size_t> batches;  // that it had to encode
+
+ private:
+  std::vector<std::size_t>& batches_;  // that it had to encode
 };
 
 std::vector<Image> batch(std::uint32_t first, std::size_t count) {
@@ -59,21 +62,21 @@ std::vector<float> encode_all(ImageEncoder& encoder, std::uint32_t second = 10) 
 class Resuming : public ::testing::Test {
  protected:
   std::unique_ptr<ResumingEncoder> open(const char* key = "key") {
-    mean_.batches.clear();
-    auto opened = ResumingEncoder::open(path_, blake2b(key), mean_);
+    encoded_.clear();
+    auto opened = ResumingEncoder::open(path_, blake2b(key), std::make_unique<Mean>(encoded_));
     EXPECT_TRUE(opened) << opened.error().message;
     return std::move(*opened);
   }
   TemporaryFolder folder_;
   const std::string path_ = folder_.path("encoded");
-  Mean mean_;
+  std::vector<std::size_t> encoded_;  // batches, since open()
 };
 
 TEST_F(Resuming, ASecondAttemptEncodesNothingAgain) {
   const std::vector<float> first = encode_all(*open());
   const auto again = open();
   EXPECT_EQ(encode_all(*again), first);
-  EXPECT_THAT(mean_.batches, ElementsAre());
+  EXPECT_THAT(encoded_, ElementsAre());
   EXPECT_EQ(again->resumed(), 8U);
 }
 
@@ -104,9 +107,9 @@ TEST_F(Resuming, OtherImagesOrAnotherEncoderAreEncoded) {
   EXPECT_NE(encode_all(*open(), 11), encode_all(*open()));
   encode_all(*open());
   encode_all(*open(), 11);
-  EXPECT_THAT(mean_.batches, ElementsAre(3, 2)) << "from the first that differs on";
+  EXPECT_THAT(encoded_, ElementsAre(3, 2)) << "from the first that differs on";
   encode_all(*open("other"));
-  EXPECT_THAT(mean_.batches, ElementsAre(3, 3, 2));
+  EXPECT_THAT(encoded_, ElementsAre(3, 3, 2));
 }
 
 TEST(Encoding, ImagesBecomeScaledLatentsWhileTheyAreRead) {
@@ -116,11 +119,12 @@ TEST(Encoding, ImagesBecomeScaledLatentsWhileTheyAreRead) {
   folder.write("in/kind-0/broken.png", "no image");
   const auto source = open_source(folder.path("in"), CaptionChoice::kOff);
   ASSERT_TRUE(source);
-  Mean mean;
+  std::vector<std::size_t> batches;
+  Mean mean(batches);
   const auto set = read_images(**source, folder.path(), 8, {}, CaptionChoice::kOff, &mean,
                                [](const Progress&) {});
   ASSERT_TRUE(set) << set.error().message;
-  EXPECT_THAT(mean.batches, ElementsAre(kEncodeBatch, kEncodeBatch, 3));
+  EXPECT_THAT(batches, ElementsAre(kEncodeBatch, kEncodeBatch, 3));
   EXPECT_EQ(set->latents, mean.scaling());
   EXPECT_EQ(set->skipped, 1U);
   EXPECT_EQ(set->pixels.count, kImages);
@@ -144,7 +148,8 @@ TEST(Encoding, LatentsAreNotEncodedAgain) {
   folder.write("in.npy", npy_file("<f4", {1, 1, 4, 4}, floats(std::vector<float>(16, 1))));
   const auto source = open_source(folder.path("in.npy"), CaptionChoice::kOff);
   ASSERT_TRUE(source);
-  Mean mean;
+  std::vector<std::size_t> batches;
+  Mean mean(batches);
   const auto set = read_images(**source, folder.path(), 0, {}, CaptionChoice::kOff, &mean,
                                [](const Progress&) {});
   ASSERT_FALSE(set);

@@ -1,28 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "diffusion/formats/pixels.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstring>
-#include <vector>
 
 #include "base/check.h"
-#include "base/text.h"
+#include "base/unique_fd.h"
 #include "diffusion/formats/half.h"
+#include "storage/files.h"
 
 namespace skerry::diffusion {
 namespace {
 
 constexpr std::size_t kBufferBytes = 4U << 20;
-
-Error errno_failure(std::string_view doing) {
-  const ErrorCode code =
-      errno == ENOSPC || errno == EDQUOT ? ErrorCode::kExhausted : ErrorCode::kIo;
-  return fail(code, text(doing, ": ", std::strerror(errno)));
-}
+constexpr char kShownAs[] = "decoded images";
 
 }  // namespace
 
@@ -41,22 +31,13 @@ void PixelView::read(std::uint64_t index, std::span<float> out) const {
 }
 
 struct PixelStore::Impl {
-  int descriptor = -1;
+  UniqueFd file;
   int planes = 0;
   int size = 0;
   bool latents = false;
   std::uint64_t count = 0;
-  std::vector<std::uint8_t> buffer;
-  void* mapped = nullptr;
-  std::size_t mapped_bytes = 0;
-
-  Impl() = default;
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-  ~Impl() {
-    if (mapped != nullptr) munmap(mapped, mapped_bytes);
-    if (descriptor >= 0) close(descriptor);
-  }
+  std::string buffer;
+  storage::MappedFile mapped;
 
   Result<void> added() {
     ++count;
@@ -64,13 +45,7 @@ struct PixelStore::Impl {
   }
 
   Result<void> flush() {
-    std::size_t done = 0;
-    while (done < buffer.size()) {
-      const ssize_t wrote = write(descriptor, buffer.data() + done, buffer.size() - done);
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote < 0) return errno_failure("writing decoded images");
-      done += static_cast<std::size_t>(wrote);
-    }
+    TRY(storage::write_all(file.get(), buffer, kShownAs));
     buffer.clear();
     return {};
   }
@@ -81,10 +56,7 @@ Result<PixelStore> PixelStore::create(const std::string& folder, int planes, int
   store.impl_ = std::make_shared<Impl>();
   store.impl_->planes = planes;
   store.impl_->size = size;
-  std::string name = folder + "/pixels.XXXXXX";
-  store.impl_->descriptor = mkostemp(name.data(), O_CLOEXEC);
-  if (store.impl_->descriptor < 0) return errno_failure(text("scratch file in ", folder));
-  unlink(name.c_str());
+  ASSIGN_OR_RETURN(store.impl_->file, storage::open_scratch_file(folder));
   return store;
 }
 
@@ -104,7 +76,7 @@ Result<void> PixelStore::append(const Image& image) {
   for (std::size_t plane = 0; plane < static_cast<std::size_t>(impl.planes); ++plane) {
     const std::size_t channel = channels == 1 ? 0 : plane;
     for (std::size_t i = 0; i < area; ++i)
-      impl.buffer.push_back(image.pixels[i * channels + channel]);
+      impl.buffer.push_back(static_cast<char>(image.pixels[i * channels + channel]));
   }
   return impl.added();
 }
@@ -114,8 +86,7 @@ Result<void> PixelStore::append(std::span<const std::uint16_t> halves) {
   const std::size_t side = static_cast<std::size_t>(impl.size);
   SKERRY_CHECK(impl.latents && halves.size() == static_cast<std::size_t>(impl.planes) * side * side,
                "latents of another size");
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(halves.data());
-  impl.buffer.insert(impl.buffer.end(), bytes, bytes + halves.size_bytes());
+  impl.buffer.append(reinterpret_cast<const char*>(halves.data()), halves.size_bytes());
   return impl.added();
 }
 
@@ -127,13 +98,11 @@ Result<PixelView> PixelStore::map(int channels) {
       static_cast<std::uint64_t>(impl.size) * static_cast<std::uint64_t>(impl.size);
   const std::uint64_t stride =
       area * static_cast<std::uint64_t>(impl.planes) * (impl.latents ? 2 : 1);
-  if (impl.mapped == nullptr && impl.count > 0) {
-    impl.mapped_bytes = impl.count * stride;
-    void* mapped = mmap(nullptr, impl.mapped_bytes, PROT_READ, MAP_SHARED, impl.descriptor, 0);
-    if (mapped == MAP_FAILED) return errno_failure("mapping decoded images");
-    impl.mapped = mapped;
+  if (impl.mapped.bytes().empty()) {
+    ASSIGN_OR_RETURN(impl.mapped,
+                     storage::MappedFile::map(impl.file.get(), impl.count * stride, kShownAs));
   }
-  return PixelView{static_cast<const std::uint8_t*>(impl.mapped),
+  return PixelView{reinterpret_cast<const std::uint8_t*>(impl.mapped.bytes().data()),
                    impl.count,
                    stride,
                    channels,

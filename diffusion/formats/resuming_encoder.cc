@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <optional>
+#include <span>
 
-#include "base/system_error.h"
-#include "base/unique_fd.h"
 #include "diffusion/formats/image_encoder.h"
 #include "storage/files.h"
 
@@ -43,30 +38,22 @@ Hash hash_of(const Hash& key, const std::vector<Image>& images) {
 }  // namespace
 
 struct ResumingEncoder::Impl {
-  std::string path;
+  std::unique_ptr<ImageEncoder> inner;
   Hash key;
-  ImageEncoder* inner = nullptr;
-  UniqueFd file;
+  std::unique_ptr<storage::File> file;
   std::uint64_t at = 0;  // of the next batch
   bool is_at_end = false;
   std::uint64_t resumed = 0;
 
-  bool read(void* to, std::size_t bytes, std::uint64_t from) const {
-    std::size_t done = 0;
-    while (done < bytes) {
-      const ssize_t got = ::pread(file.get(), static_cast<char*>(to) + done, bytes - done,
-                                  static_cast<off_t>(from + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) return false;
-      done += static_cast<std::size_t>(got);
-    }
-    return true;
+  bool read(std::span<char> to, std::uint64_t from) const {
+    const Result<std::size_t> count = file->read_at(from, to);
+    return count && *count == to.size();
   }
 
   // The next batch, if it is of these images and whole.
   std::optional<std::vector<Latent>> next(const Hash& images, std::size_t count) {
     Head head;
-    if (is_at_end || !read(&head, sizeof head, at)) return std::nullopt;
+    if (is_at_end || !read({reinterpret_cast<char*>(&head), sizeof head}, at)) return std::nullopt;
     const bool fits = std::memcmp(head.images.data(), images.view().data(), Hash::kBytes) == 0 &&
                       head.count == count && count <= kMaxBatch && head.channels >= 1 &&
                       head.channels <= static_cast<std::int32_t>(kMaxLatentChannels) &&
@@ -76,7 +63,7 @@ struct ResumingEncoder::Impl {
                              static_cast<std::size_t>(head.size) *
                              static_cast<std::size_t>(head.size);
     std::string bytes(count * each * sizeof(float), '\0');
-    if (!read(bytes.data(), bytes.size(), at + sizeof head)) return std::nullopt;
+    if (!read(bytes, at + sizeof head)) return std::nullopt;
     if (blake2b(bytes).view() != std::string_view(head.latents.data(), Hash::kBytes))
       return std::nullopt;
     std::vector<Latent> latents(count, {head.channels, head.size, std::vector<float>(each)});
@@ -89,8 +76,7 @@ struct ResumingEncoder::Impl {
   }
 
   Result<void> append(const Hash& images, const std::vector<Latent>& latents) {
-    if (!is_at_end && ::ftruncate(file.get(), static_cast<off_t>(at)) != 0)
-      return system_error("write", path, errno);
+    if (!is_at_end) TRY(file->resize(at));
     is_at_end = true;
     std::string bytes;
     for (const Latent& latent : latents) {
@@ -104,21 +90,18 @@ struct ResumingEncoder::Impl {
     head.count = static_cast<std::uint32_t>(latents.size());
     head.channels = latents.front().channels;
     head.size = latents.front().size;
-    TRY(storage::write_at(file.get(), at, std::string(bytes_of(head)) + bytes, path));
+    TRY(file->write_at(at, std::string(bytes_of(head)) + bytes));
     at += sizeof head + bytes.size();
     return {};
   }
 };
 
-Result<std::unique_ptr<ResumingEncoder>> ResumingEncoder::open(const std::string& path,
-                                                               const Hash& key,
-                                                               ImageEncoder& inner) {
+Result<std::unique_ptr<ResumingEncoder>> ResumingEncoder::open(
+    const std::string& path, const Hash& key, std::unique_ptr<ImageEncoder> inner) {
   auto impl = std::make_unique<Impl>();
-  impl->path = path;
+  impl->inner = std::move(inner);
   impl->key = key;
-  impl->inner = &inner;
-  impl->file = UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!impl->file) return system_error("open", path, errno);
+  ASSIGN_OR_RETURN(impl->file, storage::posix_files().open(path, storage::Files::Open::kWrite));
   return std::unique_ptr<ResumingEncoder>(new ResumingEncoder(std::move(impl)));
 }
 
