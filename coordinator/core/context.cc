@@ -24,15 +24,7 @@ void Context::reply(const ConnectionId& to, pb::ControlReply message) {
   effects.sends.push_back({to, Endpoint::kControl, std::move(message), 0});
 }
 
-void Context::reply_at_once(const ConnectionId& to, pb::ControlReply message) {
-  sends_at_once_.push_back(effects.sends.size());
-  reply(to, std::move(message));
-}
-
-void Context::send_at_once() {
-  for (std::size_t index = 0; index < effects.sends.size(); ++index)
-    sends_at_once_.push_back(index);
-}
+void Context::send_at_once() { sends_at_once_.push_back(effects.sends.size() - 1); }
 
 void Context::reply_error(const ConnectionId& to, std::uint64_t request, const Error& error) {
   pb::ControlReply message;

@@ -49,9 +49,8 @@ struct Context {
   std::string random_hex(std::size_t bytes);
 
   void reply(const ConnectionId& to, pb::ControlReply message);
-  void reply_at_once(const ConnectionId& to, pb::ControlReply message);
-  // Replies of this step so far wait for no batch. REQUIRES: they acknowledge
-  // nothing.
+  // The last send of this step so far waits for no batch. REQUIRES: it
+  // acknowledges nothing.
   void send_at_once();
   void reply_error(const ConnectionId& to, std::uint64_t request, const Error& error);
   void acknowledge(const ConnectionId& to, std::uint64_t request);

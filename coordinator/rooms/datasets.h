@@ -46,8 +46,8 @@ class Datasets : Room {
   // RETURNS: what an expert's node reads to train: its shards, and the initial
   // weights if the run names some. The router's node reads all shards.
   std::vector<const pb::DatasetFile*> files_of(const Run& run, std::uint32_t expert) const;
-  // RETURNS: of each expert the size of its shards, and of the weights that it
-  // starts from.
+  // RETURNS: the size of each expert's files, as files_of() has them, in one
+  // pass over the dataset.
   std::vector<std::uint64_t> bytes_of_files(const Run& run) const;
   bool is_fetching(const Hash& manifest) const;
   pb::DatasetInfo info(const Dataset& dataset, bool with_files) const;

@@ -104,7 +104,8 @@ void Machine::heartbeat(Node& node, const Received& event) {
     renewed.set_expert(id.index);
     renewed.set_epoch(expert.record->epoch());
   }
-  reply_at_once(event.connection, std::move(message));
+  reply(event.connection, std::move(message));
+  send_at_once();
 }
 
 }  // namespace skerry::coordinator
