@@ -35,4 +35,10 @@ Error system_error(std::string_view action, const std::string& what, int error_n
               text("cannot ", action, " ", what, ": ", std::strerror(error_number)));
 }
 
+Error data_folder_error(std::string_view action, const std::string& what, int error_number) {
+  Error error = system_error(action, what, error_number);
+  error.message += "; mount a writable volume there, or name another folder with --data";
+  return error;
+}
+
 }  // namespace skerry

@@ -14,4 +14,7 @@ namespace skerry {
 // full), else kIo.
 Error system_error(std::string_view action, const std::string& what, int error_number);
 
+// The same of a program's data folder or what is in it: says what to do, too.
+Error data_folder_error(std::string_view action, const std::string& what, int error_number);
+
 }  // namespace skerry

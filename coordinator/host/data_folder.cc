@@ -30,9 +30,7 @@ Result<void> make_folder(const fs::path& path) {
   std::error_code error;
   if (!path.parent_path().empty()) fs::create_directories(path.parent_path(), error);
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    Error unwritable = system_error("make the data folder", path.string(), errno);
-    unwritable.message += "; mount a writable volume there, or name another folder with --data";
-    return unwritable;
+    return data_folder_error("make the data folder", path.string(), errno);
   }
   return {};
 }

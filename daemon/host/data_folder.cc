@@ -11,7 +11,6 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
-#include <string_view>
 #include <utility>
 
 #include "base/log.h"
@@ -67,21 +66,15 @@ Result<protocol::Enrolled> ask(const protocol::Identity& identity, const protoco
   return protocol::enrol(*transport, clock, token, identity, name, timeout, stop);
 }
 
-Error cannot_write(std::string_view action, const std::string& path, int error_number) {
-  Error error = system_error(action, path, error_number);
-  error.message += "; mount a writable volume there, or name another folder with --data";
-  return error;
-}
-
 }  // namespace
 
 Result<DataFolder> DataFolder::claim(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) return cannot_write("create", path.string(), error.value());
+  if (error) return data_folder_error("create", path.string(), error.value());
   const std::string lock = (path / "lock").string();
   UniqueFd fd(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd) return cannot_write("open", lock, errno);
+  if (!fd) return data_folder_error("open", lock, errno);
   if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     return fail(ErrorCode::kConflict,
                 text("another skerryd is running on ", path.string(),
