@@ -4,31 +4,15 @@
 // processor seconds of encoding N batches of 16 images of SIZE x SIZE.
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <iostream>
 
 #include "diffusion/formats/read_images.h"
 #include "diffusion/model/image_encoder.h"
-
-namespace {
+#include "tests/bench/measure.h"
 
 using namespace skerry;
+using namespace skerry::bench;
 using namespace skerry::diffusion;
-
-template <class T>
-T must(Result<T> result) {
-  if (result) return std::move(*result);
-  std::fprintf(stderr, "encode_bench: %s\n", result.error().message.c_str());
-  std::exit(1);
-}
-
-double processor_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-}  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 3) {

@@ -33,9 +33,12 @@
 #include "storage/layout.h"
 #include "storage/object_store.h"
 #include "storage/rocksdb/rocksdb_store.h"
+#include "tests/bench/measure.h"
 
 namespace skerry::storage {
 namespace {
+
+using bench::seconds_of;
 
 template <class T>
 T value_of(Result<T> result) {
@@ -73,12 +76,6 @@ class Peak {
   std::atomic<double> peak_ = 0;
   std::thread thread_;
 };
-
-double seconds_of(const auto& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // `mib` MiB in tensors of 6 MiB, no two chunks equal.
 int make_snapshot(std::uint64_t mib, std::uint64_t& bytes) {

@@ -10,10 +10,8 @@
 //     a round's end.
 //   - "bytes": the snapshot's size.
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -24,40 +22,15 @@
 #include "diffusion/runtime/memory_meter.h"
 #include "diffusion/train/train.h"
 #include "diffusion/train/train_batch.h"
+#include "tests/bench/measure.h"
 
 namespace {
 
 using namespace skerry;
+using namespace skerry::bench;
 using namespace skerry::diffusion;
 
 constexpr std::uint32_t kSamples = 256;
-
-template <class T>
-T must(Result<T> result) {
-  if (result) {
-    if constexpr (std::is_void_v<T>)
-      return;
-    else
-      return std::move(*result);
-  }
-  std::fprintf(stderr, "train_bench: %s\n", result.error().message.c_str());
-  std::exit(1);
-}
-
-double processor_seconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-double seconds_of(const auto& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 std::uint64_t asked_steps() {
   std::uint64_t steps = 0;
