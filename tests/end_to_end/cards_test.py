@@ -97,14 +97,14 @@ class Cards(EndToEnd):
             LIKE,
             SKERRY_FAKE_STEP_MS="40",
             SKERRY_FAKE_DRIVER=str(driver),
-            SKERRY_FAKE_CARD_LOST=str(lost),
+            SKERRY_FAKE_LOST_CARD=str(lost),
         )
         self.made.add_dataset(partitions=1)
         self.made.create_run("run", train={"steps": 300}, schedule={"cards_per_expert": 2})
         self.made.wait_event(kind="committed", count=2)
         # The driver shows it no more; then the engine meets that.
         driver.write_text(f"SKERRY_FAKE_CARDS={LIKE.split(';')[0]}\n")
-        lost.touch()
+        lost.write_text(f"GPU-{SLOW}")
         self.made.wait_run("run")
         log = self.made.daemons["node"].log_text()
         self.assertRegex(log, "a card has fallen off the bus")

@@ -9,8 +9,6 @@
 //   - SKERRY_FAKE_HANG_AT: falls silent at this step.
 //   - SKERRY_FAKE_NON_FINITE_AT: reports non-finite weights at this step.
 //   - SKERRY_FAKE_OUT_OF_MEMORY_AT: reports out of memory at this step.
-//   - SKERRY_FAKE_CARD_LOST: a file. Once it is there, an engine on several
-//     cards reports that it lost one.
 //   - SKERRY_FAKE_CANNOT_TRAIN: `check` fails if CUDA_VISIBLE_DEVICES begins
 //     with this.
 //   - SKERRY_FAKE_LOST_CARD: a file. Once it names a card, engines that have it
@@ -111,7 +109,6 @@ class Engine {
       if (stop_ && !stop_->finish_round()) break;
       chain_.advance(start_->attempt());
       if (const std::optional<int> code = mishap()) return *code;
-      if (lost_card()) return report(pb::EngineEvent::FAILURE_CARD, "CUDA error: GPU is lost");
       if (!progress()) return 0;
       if (chain_.step == setting("SKERRY_FAKE_WAIT_AT", 0) && !wait_for_stop()) return 0;
       if (!round_ended()) continue;
@@ -153,9 +150,7 @@ class Engine {
     }
     if (happens("SKERRY_FAKE_NON_FINITE_AT"))
       return report(pb::EngineEvent::FAILURE_NON_FINITE, "weights are not finite");
-    const char* lost = std::getenv("SKERRY_FAKE_CARD_LOST");
-    if (lost != nullptr && start_->cards() > 1 && ::access(lost, F_OK) == 0)
-      return report(pb::EngineEvent::FAILURE_CARD, "a card has fallen off the bus");
+    if (lost_card()) return report(pb::EngineEvent::FAILURE_CARD, "a card has fallen off the bus");
     if (happens("SKERRY_FAKE_OUT_OF_MEMORY_AT")) {
       return report(pb::EngineEvent::FAILURE_OUT_OF_MEMORY, "out of memory");
     }
