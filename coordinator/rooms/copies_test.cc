@@ -14,6 +14,7 @@ using ::testing::AllOf;
 using ::testing::Contains;
 using testing::Harness;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::Who;
 
 class Copies : public ::testing::Test {
@@ -232,6 +233,25 @@ TEST_F(Copies, WhatTheCoordinatorsDiskLosesComesBackFromANode) {
   EXPECT_EQ(expert().unanchored_steps(), 0U);
   EXPECT_EQ(expert().copies(), 2U);
   EXPECT_EQ(harness.events("object_mended").size(), 1U);
+}
+
+// Found where bob asks for it: nothing durable names it yet.
+TEST_F(Copies, ACommitThatWaitsForThemIsFetchedAnewWhereTheDiskLosesIt) {
+  begin(2);
+  Who bob = harness.join("bob", 1, "rack-b");
+  EXPECT_EQ(commit_here().status(), pb::COMMIT_FETCHING);
+  live(seconds(1), {&ada, &bob});
+  const Hash manifest = *Hash::from_raw(last.manifest().manifest());
+  harness.fetches.clear();
+  harness.objects.erase(manifest);
+  harness.step(ObjectDamaged{manifest});
+  harness.replicate(bob);
+  EXPECT_FALSE(is_accepted()) << "the coordinator has no whole copy";
+  EXPECT_EQ(harness.send_commit(ada, last).status(), pb::COMMIT_FETCHING);
+  ASSERT_EQ(harness.fetches.size(), 1U);
+  EXPECT_THAT(harness.dropped, IsEmpty()) << "it is on its way again";
+  harness.store(testing::object_of(last));
+  EXPECT_TRUE(is_accepted());
 }
 
 // Bob takes nothing; ada is gone in twenty seconds. Her last steps are whole on

@@ -49,6 +49,12 @@ void Objects::drop_once_durable(const Drop& drop) {
   leaving_.push_back({drop, kThisBatch});
 }
 
+void Objects::drop_unnamed(std::map<Hash, StoredObject>::iterator object) {
+  drop_once_durable(
+      {object->first, object->second.checkpoint ? Purpose::kCheckpoint : Purpose::kFile});
+  stored_.erase(object);
+}
+
 bool Objects::is_leaving(const Hash& manifest) const {
   return std::ranges::any_of(leaving_,
                              [&](const auto& each) { return each.first.manifest == manifest; });
@@ -103,9 +109,7 @@ void Objects::drop_unclaimed(const IsWanted& is_wanted) {
     if (is_wanted(object.first)) return true;
     const auto found = stored_.find(object.first);
     if (found == stored_.end()) return true;
-    drop_once_durable(
-        {object.first, found->second.checkpoint ? Purpose::kCheckpoint : Purpose::kFile});
-    stored_.erase(found);
+    drop_unnamed(found);
     return true;
   });
 }
@@ -135,9 +139,16 @@ bool Objects::store(const ObjectStored& event) {
 }
 
 bool Objects::damage(const Hash& manifest) {
-  if (!is_named(manifest) || !damaged_.insert(manifest).second) return false;
-  stored_.erase(manifest);
-  return true;
+  const auto found = stored_.find(manifest);
+  if (is_named(manifest)) {
+    if (found != stored_.end()) stored_.erase(found);
+    return damaged_.insert(manifest).second;
+  }
+  // A commit that still waits for it has it fetched anew.
+  if (found == stored_.end()) return false;
+  drop_unnamed(found);
+  unclaimed_.erase(manifest);
+  return false;
 }
 
 bool Objects::has_room(std::uint64_t bytes) const {

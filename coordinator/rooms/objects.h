@@ -54,6 +54,7 @@ class Objects : Room {
   void leave_unclaimed(const Hash& manifest) { unclaimed_[manifest] = now.boot; }
   // RETURNS: whether it had been damaged.
   bool store(const ObjectStored& event);
+  // An object that nothing names is whole here no longer, and is dropped.
   // RETURNS: false if nothing names it, or if its damage is known already.
   bool damage(const Hash& manifest);
   void drop_unclaimed(const IsWanted& is_wanted);
@@ -100,6 +101,7 @@ class Objects : Room {
   };
 
   void drop_once_durable(const Drop& drop);
+  void drop_unnamed(std::map<Hash, StoredObject>::iterator object);
   void forget_readers();
   bool is_being_read(const Hash& manifest) const;
 
