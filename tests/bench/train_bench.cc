@@ -44,7 +44,6 @@ int main(int argc, char** argv) {
   CLI::App app("Times training steps.");
   ModelSpec model;
   TrainSpec train;
-  train.device = -1;
   train.clip = 1;
   app.add_option("--image-size", model.image_size)->required();
   app.add_option("--channels", model.channels)->required();
@@ -56,6 +55,8 @@ int main(int argc, char** argv) {
   app.add_option("--batch-size", train.batch_size)->required();
   app.add_option("--precision", train.precision)->required();
   app.add_flag("--gradient-checkpointing", train.gradient_checkpointing);
+  train.device = -1;
+  app.add_option("--device", train.device);
   std::string kernels;
   app.add_option("--kernels", kernels)->required();
   std::string state = "full";

@@ -7,10 +7,11 @@ means (fused AdamW, foreach elsewhere).
 
 usage: train_rival.py JSON
 
-JSON has image_size, channels, patch_size, width, depth, heads, classes, batch_size and precision.
+JSON has image_size, channels, patch_size, width, depth, heads, classes, batch_size and precision,
+and the device where it is not "cpu".
 
-Reads lines "ARM STEPS" and answers each with the processor seconds of the steps; an arm is warmed
-up at its first use. ARM is eager/ATTENTION or compile/ATTENTION. ATTENTION is sdpa (PyTorch's own
+Reads lines "ARM STEPS" and answers each with the seconds of the steps, of the processor or of a
+card; an arm is warmed up at its first use. ARM is eager/ATTENTION or compile/ATTENTION. ATTENTION is sdpa (PyTorch's own
 choice), math (its plain backend) or bmm (two products and a softmax).
 """
 
@@ -31,6 +32,7 @@ WIDTH, HEADS, PATCH, SIZE, CHANNELS = (
 )
 BATCH, CLASSES, GRID = SPEC["batch_size"], SPEC["classes"], SPEC["image_size"] // SPEC["patch_size"]
 BF16 = SPEC["precision"] == "bf16"
+DEVICE = SPEC.get("device", "cpu")
 
 
 def modulate(x, shift, scale):
@@ -81,7 +83,7 @@ class Dit(nn.Module):
             .permute(0, 2, 4, 1, 3, 5)
             .reshape(-1, GRID * GRID, CHANNELS * PATCH * PATCH)
         )
-        angle = 1000 * t[:, None] * torch.exp(-math.log(10000.0) * torch.arange(128) / 127)
+        angle = 1000 * t[:, None] * torch.exp(-math.log(10000.0) * torch.arange(128, device=DEVICE) / 127)
         features = torch.cat([angle.cos(), angle.sin()], 1)
         activated = F.silu(self.time_out(F.silu(self.time_in(features))) + self.labels(labels))
         h = self.patches(rows) + self.positions
@@ -95,17 +97,18 @@ class Dit(nn.Module):
 class Arm:
     def __init__(self, name):
         how, self.attention = name.split("/")
-        model = Dit(self.attention)
+        model = Dit(self.attention).to(DEVICE)
         self.parameters = list(model.parameters())
         self.means = [p.detach().clone() for p in self.parameters]
         self.optimiser = torch.optim.AdamW(self.parameters, lr=1e-4, weight_decay=0, fused=True)
         self.images = torch.randint(0, 256, (256, CHANNELS, SIZE, SIZE), dtype=torch.uint8)
+        self.images = self.images.to(DEVICE)
         self.loss = torch.compile(self.loss_of) if how == "compile" else self.loss_of
         self.model = model
         self.step()
 
     def loss_of(self, x_t, t, labels, target):
-        with torch.autocast("cpu", torch.bfloat16, enabled=BF16):
+        with torch.autocast(DEVICE, torch.bfloat16, enabled=BF16):
             return F.mse_loss(self.model(x_t, t, labels), target)
 
     def backend(self):
@@ -114,10 +117,10 @@ class Arm:
         )
 
     def step(self):
-        x0 = self.images[torch.randint(0, 256, (BATCH,))].float() / 127.5 - 1
-        t, noise = torch.rand(BATCH), torch.randn_like(x0)
+        x0 = self.images[torch.randint(0, 256, (BATCH,), device=DEVICE)].float() / 127.5 - 1
+        t, noise = torch.rand(BATCH, device=DEVICE), torch.randn_like(x0)
         time_of = t.view(-1, 1, 1, 1)
-        labels = torch.where(torch.rand(BATCH) < 0.1, CLASSES, 0)
+        labels = torch.where(torch.rand(BATCH, device=DEVICE) < 0.1, CLASSES, 0)
         with self.backend():
             self.loss((1 - time_of) * x0 + time_of * noise, t, labels, noise - x0).backward()
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
@@ -125,6 +128,13 @@ class Arm:
         self.optimiser.zero_grad(set_to_none=True)
         with torch.no_grad():
             torch._foreach_lerp_(self.means, self.parameters, 1e-4)
+
+
+def clock():
+    if DEVICE == "cpu":
+        return time.process_time()
+    torch.cuda.synchronize()
+    return time.monotonic()
 
 
 def main():
@@ -136,10 +146,10 @@ def main():
         name, steps = line.split()
         if name not in arms:
             arms[name] = Arm(name)
-        begin = time.process_time()
+        begin = clock()
         for _ in range(int(steps)):
             arms[name].step()
-        print(time.process_time() - begin, flush=True)
+        print(clock() - begin, flush=True)
 
 
 if __name__ == "__main__":

@@ -59,7 +59,9 @@ part_engine() { "$engine" --version; }
 part_doctor() {
   [ -x "$bin/skerry" ] || skip "$bin/skerry is not built"
   need_card
-  "$bin/skerry" doctor --data "$out/node"
+  mkdir -p "$out/node"
+  "$bin/skerry" doctor --data "$out/node" -o json >"$out/doctor.json" # 8: no coordinator is here
+  helper doctor "$out/doctor.json"
 }
 part_check() { "$engine" check --device "$(device)"; }
 part_dataset() {
@@ -89,9 +91,12 @@ part_bits() {
 }
 part_near_cpu() {
   need_card
-  train "$out/card-weights" --precision fp32 --kernels reference || exit 1
+  local kernels
   on=-1 train "$out/cpu-weights" --precision fp32 --kernels reference --threads 8 || exit 1
-  helper near "$out/card-weights" "$out/cpu-weights"
+  for kernels in reference fast; do
+    train "$out/card-weights" --precision fp32 --kernels $kernels || exit 1
+    helper near "$out/card-weights" "$out/cpu-weights" || exit 1
+  done
 }
 part_speed() {
   local models=(--preset "S/2,B/2,XL/2" --precision bf16 --batch-size 64,256 --steps 10)
@@ -103,6 +108,11 @@ part_reference() {
   need_card
   "$engine" bench --preset B/2,XL/2 --precision bf16 --batch-size 64 --steps 5 --device 0 \
     --kernels reference -o json >"$out/reference.json" && helper speed "$out/reference.json"
+}
+# PyTorch's own step of the same models, eager and compiled.
+part_rival() {
+  need_card
+  helper rival "$out/speed.json" "$here/../bench/train_rival.py"
 }
 part_memory() {
   need_card
@@ -116,7 +126,9 @@ part_trace() {
 part_sanitizer() {
   need_card
   command -v compute-sanitizer >/dev/null || skip "no compute-sanitizer"
-  compute-sanitizer --tool memcheck --error-exitcode 9 "$engine" check --device 0
+  # LibTorch tries what the driver may refuse, and then does without.
+  compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 \
+    "$engine" check --device 0
 }
 part_health() {
   need_card
@@ -165,6 +177,7 @@ run kernels 60
 run bits 120
 run near_cpu 60
 run speed 150
+run rival 150
 run reference 40
 run memory 20
 run trace 40

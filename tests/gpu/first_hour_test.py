@@ -16,7 +16,7 @@ import unittest
 SCRIPT = pathlib.Path(__file__).resolve().parent / "first_hour.sh"
 BIN = pathlib.Path(sys.argv.pop(1))
 PARTS = re.findall(r"^run (\w+) \d+$", SCRIPT.read_text(), re.MULTILINE)
-OF_CARDS = {"doctor", "near_cpu", "reference", "memory", "sanitizer", "health"}
+OF_CARDS = {"rival", "doctor", "near_cpu", "reference", "memory", "sanitizer", "health"}
 
 
 class FirstHour(unittest.TestCase):
