@@ -250,11 +250,12 @@ Step Copies::unanchored_steps(const Expert& expert) const {
 
 bool Copies::rests_on(const Node& node) const {
   bool rests = false;
+  const auto is_place = [&](const Expert& expert) {
+    return std::ranges::find(expert.copies->places, node.id()) != expert.copies->places.end();
+  };
   for (const auto& [id, run] : runs_.all()) {
-    for (const Expert& expert : run.experts) {
-      const auto& places = expert.copies->places;
-      rests |= expert.commit->pending && std::ranges::find(places, node.id()) != places.end();
-    }
+    for (const Expert& expert : run.experts)
+      rests |= expert.commit->pending && is_place(expert);
   }
   runs_.visit_checkpoints(
       [&](const Run& run, const Expert& expert, const stored::Checkpoint& checkpoint) {
@@ -263,7 +264,7 @@ bool Copies::rests_on(const Node& node) const {
         const auto held = node.replicas->held.find(head);
         const bool is_here = (held != node.replicas->held.end() && held->second.durable) ||
                              checkpoint.node() == node.id().str();
-        if (!is_here) return;
+        if (!is_here && !is_place(expert)) return;
         std::set<std::string> hosts;
         for (const auto& [id, other] : roster_.all()) {
           const auto its = other.replicas->held.find(head);

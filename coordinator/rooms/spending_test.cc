@@ -416,6 +416,8 @@ TEST_F(Money, NoCopyIsLeftWithItsLastNode) {
   EXPECT_FALSE(may_stop(copy));
   Who second = harness.join_priced("s", 1);
   EXPECT_FALSE(may_stop(copy));
+  pass(seconds(10), {&holder, &second});  // without the copy's node
+  EXPECT_FALSE(may_stop(second)) << "its copy is on the way";
 }
 
 }  // namespace
