@@ -254,8 +254,7 @@ bool Copies::rests_on(const Node& node) const {
     return std::ranges::find(expert.copies->places, node.id()) != expert.copies->places.end();
   };
   for (const auto& [id, run] : runs_.all()) {
-    for (const Expert& expert : run.experts)
-      rests |= expert.commit->pending && is_place(expert);
+    for (const Expert& expert : run.experts) rests |= expert.commit->pending && is_place(expert);
   }
   runs_.visit_checkpoints(
       [&](const Run& run, const Expert& expert, const stored::Checkpoint& checkpoint) {
