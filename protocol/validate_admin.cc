@@ -118,6 +118,12 @@ Result<void> validate_node(const pb::NodeInfo& node) {
                                  kLeavesInMs / 1000);
 }
 
+Result<void> validate_point(const pb::HistoryPoint& point) {
+  TRY(finite("point.loss", point.loss()));
+  TRY(finite("point.gradient_norm", point.gradient_norm()));
+  return finite("point.train_seconds", point.train_seconds());
+}
+
 Result<void> validate_object(const pb::ObjectInfo& info) {
   TRY(validate(info.object()));
   return in_range<std::int32_t>("object.expert", info.expert(), -1,
@@ -216,6 +222,10 @@ Result<void> validate(const pb::AdminRequest& request) {
       return validate_named(request.run_delete());
     case pb::AdminRequest::kRunWhy:
       return validate_named(request.run_why());
+    case pb::AdminRequest::kRunHistory:
+      TRY(validate_name(request.run_history().name(), "run"));
+      TRY(in_range<std::uint32_t>("limit", request.run_history().limit(), 0, kPageItems));
+      return in_range<std::uint32_t>("expert", request.run_history().expert(), 0, kPartitions);
     case pb::AdminRequest::kShardList:
       return validate_named(request.shard_list());
     case pb::AdminRequest::kEventList:
@@ -270,6 +280,8 @@ Result<void> validate(const pb::AdminReply& reply) {
           [](const std::string& chunk) { return length("verified.damaged", chunk, kKeyBytes); });
     case pb::AdminReply::kAdopted:
       return reply.adopted().has_run() ? validate_run(reply.adopted().run()) : Result<void>();
+    case pb::AdminReply::kHistory:
+      return each("history.points", reply.history().points(), kPageItems, validate_point);
     case pb::AdminReply::kWhy:
     case pb::AdminReply::kAck:
     case pb::AdminReply::kStatus:

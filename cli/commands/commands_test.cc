@@ -632,6 +632,43 @@ TEST(Run, ExtendWhyAndList) {
   EXPECT_EQ(json(around)["items"][0]["name"], "fashion");
 }
 
+// Two points of each of two experts, a point a page.
+TEST(Run, HistoryIsOfEveryExpertOrOfOne) {
+  FakeSurroundings around;
+  around.coordinator.answer(Body::kRunShow, run_reply("running"));
+  around.coordinator.answers[Body::kRunHistory] = [](const pb::AdminRequest& request) {
+    const pb::RunHistory& asked = request.run_history();
+    pb::AdminReply reply;
+    reply.mutable_history();
+    if (asked.after() >= 2) return Result<pb::AdminReply>(reply);
+    pb::HistoryPoint& point = *reply.mutable_history()->add_points();
+    point.set_number(asked.after() + 1);
+    point.set_step(10 * point.number());
+    point.set_unix_ms(1'750'000'000'000);
+    point.set_loss(.5);
+    point.set_samples(640);
+    point.set_train_seconds(2);
+    point.set_node("anna");
+    point.set_epoch(7);
+    return Result<pb::AdminReply>(reply);
+  };
+  ASSERT_EQ(around({"run", "history", "fashion", "-o", "json"}), kExitOk);
+  const Json items = json(around)["items"];
+  ASSERT_EQ(items.size(), 4U);
+  EXPECT_EQ(items[3]["expert"], 1);
+  EXPECT_EQ(items[3]["number"], 2);
+  EXPECT_EQ(items[3]["step"], 20);
+  EXPECT_EQ(items[3]["time"], "2025-06-15T15:06:40.000Z");
+  EXPECT_EQ(items[3]["loss"], .5);
+  EXPECT_EQ(items[3]["train_seconds"], 2);
+  EXPECT_EQ(items[3]["node"], "anna");
+  ASSERT_EQ(around({"run", "history", "fashion", "--expert", "1", "--after", "1"}), kExitOk);
+  EXPECT_EQ(around.coordinator.asked.back().run_history().expert(), 1U);
+  EXPECT_THAT(around.printed(), HasSubstr("320.0"));
+  around.coordinator.answer(Body::kRunHistory, *around.coordinator.answers[Body::kRunHistory]({}));
+  EXPECT_EQ(around({"run", "history", "fashion"}), kExitError) << "the same page without end";
+}
+
 TEST(Run, AnAnswerToAnotherQuestionIsAnError) {
   FakeSurroundings around;  // acknowledges everything
   EXPECT_EQ(around({"run", "show", "fashion"}), kExitError);

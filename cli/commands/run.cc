@@ -9,6 +9,7 @@
 #include "cli/run/follow_run.h"
 #include "cli/run/initial_weights.h"
 #include "cli/run/run_file.h"
+#include "cli/run/run_history.h"
 #include "cli/run/run_view.h"
 #include "cli/shell/command.h"
 #include "cli/shell/exit_code.h"
@@ -342,6 +343,23 @@ void add_budget(CLI::App& group, Command& command) {
       ->type_name("N");
 }
 
+void add_history(CLI::App& group, Command& command) {
+  auto options = std::make_shared<HistoryOptions>();
+  CLI::App* history =
+      add_named(group, command, "history",
+                "What each commit said: step, loss, speed and node; the older ones become sparser",
+                "skerry run history fashion --expert 0 -o json",
+                [&command, options](const std::string& name) {
+                  return print_history(command, name, *options);
+                });
+  history
+      ->add_option("--expert", options->expert,
+                   "only of this one, as `skerry run show` numbers them")
+      ->type_name("INDEX");
+  history->add_option("--after", options->after, "only points with a higher `number`")
+      ->type_name("NUMBER");
+}
+
 void add_create(CLI::App& group, Command& command) {
   CLI::App* create = group.add_subcommand("create", "Starts a run from a run file");
   auto options = std::make_shared<CreateOptions>();
@@ -444,6 +462,7 @@ void add_run_commands(CLI::App& root, Command& command) {
   add_named(*group, command, "why", "Says why its experts are where they are",
             "skerry run why fashion",
             [&command](const std::string& name) { return explain_run(command, name); });
+  add_history(*group, command);
 
   CLI::App* shards = root.add_subcommand("shard", "The immutable files of samples");
   shards->require_subcommand(1);

@@ -68,6 +68,7 @@ constexpr Answer kAnswers[] = {
     {Request::kRunAdopt, pb::ROLE_ADMIN, kChange, ask<&Request::run_adopt, run_adopt>},
     {Request::kRunDelete, pb::ROLE_ADMIN, kFreesRoom, ask<&Request::run_delete, run_delete>},
     {Request::kRunWhy, pb::ROLE_VIEWER, kRead, ask<&Request::run_why, run_why>},
+    {Request::kRunHistory, pb::ROLE_VIEWER, kRead, ask<&Request::run_history, run_history>},
     {Request::kShardList, pb::ROLE_VIEWER, kRead, ask<&Request::shard_list, shard_list>},
     {Request::kEventList, pb::ROLE_VIEWER, kRead,
      [](Rooms& rooms, const Node&, const Request& asked) {

@@ -43,6 +43,7 @@ AdminResult run_create(Rooms& rooms, const pb::RunCreate& request);
 AdminResult run_list(const Rooms& rooms, const pb::ListRequest& request);
 AdminResult run_show(const Rooms& rooms, const pb::Named& request);
 AdminResult run_why(const Rooms& rooms, const pb::Named& request);
+AdminResult run_history(const Rooms& rooms, const pb::RunHistory& request);
 AdminResult run_pause(Rooms& rooms, const pb::Named& request);
 AdminResult run_resume(Rooms& rooms, const pb::Named& request);
 AdminResult run_stop(Rooms& rooms, const pb::Named& request);

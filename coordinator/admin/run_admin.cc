@@ -166,6 +166,7 @@ AdminResult run_delete(Rooms& rooms, const pb::Named& request) {
   }
   rooms.events.tell_run(EventKind::kRunDeleted, "its checkpoints are removed", *run);
   rooms.spending.forget(run->id());
+  rooms.history.forget(run->id());
   rooms.runs.erase(run->id());
   return acknowledged();
 }

@@ -177,6 +177,19 @@ AdminResult run_show(const Rooms& rooms, const pb::Named& request) {
   return reply;
 }
 
+AdminResult run_history(const Rooms& rooms, const pb::RunHistory& request) {
+  ASSIGN_OR_RETURN(const Run* const run, find_run(rooms, request.name()));
+  const std::uint32_t experts = run->record->experts();
+  if (request.expert() >= experts) {
+    return fail(ErrorCode::kNotFound, text("run ", request.name(), " has ", experts,
+                                           " experts, counted from 0, and no ", request.expert()));
+  }
+  pb::AdminReply reply;
+  *reply.mutable_history() =
+      rooms.history.list({run->id(), request.expert()}, request.after(), request.limit());
+  return reply;
+}
+
 AdminResult run_why(const Rooms& rooms, const pb::Named& request) {
   ASSIGN_OR_RETURN(const Run* const run, find_run(rooms, request.name()));
   pb::AdminReply reply;

@@ -21,6 +21,7 @@ inline constexpr char kDeletedPrefix[] = "deleted/";    // runs, by id
 inline constexpr char kRevokedPrefix[] = "revoked/";    // ids that are not in the roster
 inline constexpr char kSpeedPrefix[] = "speed/";        // by device and kind
 inline constexpr char kSpendingPrefix[] = "spending/";  // runs, by id
+inline constexpr char kHistoryPrefix[] = "history/";    // by expert and first number
 
 // In the order that a batch writes them.
 enum class Kind {
@@ -34,11 +35,12 @@ enum class Kind {
   kExpert,
   kSpeed,
   kSpending,
+  kHistory,
   kEvent
 };
 inline constexpr const char* kPrefixes[] = {
-    kMetaKey,       kNodePrefix,   kTokenPrefix, kDatasetPrefix,  kRunPrefix,  kDeletedPrefix,
-    kRevokedPrefix, kExpertPrefix, kSpeedPrefix, kSpendingPrefix, kEventPrefix};
+    kMetaKey,       kNodePrefix,   kTokenPrefix, kDatasetPrefix,  kRunPrefix,     kDeletedPrefix,
+    kRevokedPrefix, kExpertPrefix, kSpeedPrefix, kSpendingPrefix, kHistoryPrefix, kEventPrefix};
 
 std::string number_text(std::uint64_t number);
 inline std::string id_text(const std::string& id) { return id; }

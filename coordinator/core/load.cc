@@ -60,6 +60,8 @@ Result<void> Machine::load_entry(const KeyValue& entry) {
   if (key.starts_with(kSpeedPrefix)) return load_record<stored::Speed>(entry, Kind::kSpeed, speeds);
   if (key.starts_with(kSpendingPrefix))
     return load_record<stored::Spending>(entry, Kind::kSpending, spending);
+  if (key.starts_with(kHistoryPrefix))
+    return load_record<stored::HistoryPart>(entry, Kind::kHistory, history);
   if (key.starts_with(kEventPrefix)) return load_record<pb::Event>(entry, Kind::kEvent, events);
   return corrupt(key, "nothing of this version has such a key");
 }
@@ -118,6 +120,11 @@ Result<void> Machine::check_links() {
   for (const auto& [id, account] : spending.all()) {
     if (!id.empty() && !runs.all().contains(id))
       return corrupt(key_of(Kind::kSpending, id), "its run is missing");
+  }
+  for (const auto& [id, part] : history.all()) {
+    const auto run = runs.all().find(RunId(part.record->run()));
+    if (run == runs.all().end() || part.record->expert() >= run->second.record->experts())
+      return corrupt(key_of(Kind::kHistory, id), "its expert is missing");
   }
   datasets.visit_files([&](const DatasetName&, const pb::DatasetFile& file) {
     objects.name(file.object().manifest());

@@ -22,7 +22,9 @@ struct Rooms : Context {
   Adoptions adoptions{*this, events, runs, roster, objects, datasets, copies};
   Speeds speeds{*this};
   Spending spending{*this, events, runs, roster};
-  Commits commits{*this, events, runs, roster, objects, datasets, copies, adoptions, speeds};
+  History history{*this};
+  Commits commits{*this,    events, runs,      roster, objects,
+                  datasets, copies, adoptions, speeds, history};
   Leases leases{*this, events, runs, roster, datasets, copies, commits, speeds, spending};
   std::int64_t started_unix_ms = 0;
 };

@@ -83,6 +83,10 @@ inline NodeId id_of(const stored::RevokedKey& record) { return NodeId(record.nod
 inline std::string id_of(const stored::Speed& record) {
   return record.device() + '/' + record.kind();
 }
+inline std::string id_of(const stored::HistoryPart& record) {
+  return id_text(ExpertId{RunId(record.run()), record.expert()}) + '/' +
+         number_text(record.first());
+}
 inline RunId id_of(const stored::Spending& record) { return RunId(record.run()); }
 inline std::uint64_t id_of(const pb::Event& event) { return event.number(); }
 inline ExpertId id_of(const stored::Expert& record) {

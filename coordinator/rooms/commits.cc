@@ -41,6 +41,20 @@ std::string mismatch(const Expert& expert, const pb::Commit& commit, const Store
   return "";
 }
 
+pb::HistoryPoint point_of(const stored::Checkpoint& checkpoint, const Node& node) {
+  pb::HistoryPoint point;
+  point.set_step(checkpoint.step());
+  point.set_unix_ms(checkpoint.committed_unix_ms());
+  point.set_loss(checkpoint.metrics().loss());
+  point.set_gradient_norm(checkpoint.metrics().gradient_norm());
+  point.set_samples(checkpoint.metrics().samples());
+  point.set_train_seconds(checkpoint.metrics().train_seconds());
+  point.set_node(node.record->name());
+  point.set_epoch(checkpoint.epoch());
+  point.set_attempt(checkpoint.attempt());
+  return point;
+}
+
 }  // namespace
 
 void Commits::commit(const Node& node, const Received& event) {
@@ -258,6 +272,7 @@ void Commits::accept(Expert& expert, const Node& node, const pb::Commit& commit,
   checkpoint.set_committed_unix_ms(now.unix_ms);
   *checkpoint.mutable_metrics() = commit.metrics();
   objects_.name(checkpoint.manifest());
+  history_.add(expert.id(), point_of(checkpoint, node));
 
   const auto keep = static_cast<int>(std::max<std::uint32_t>(run.record->spec().keep(), 1));
   google::protobuf::RepeatedPtrField<stored::Checkpoint> kept;

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "coordinator/rooms/adoptions.h"
+#include "coordinator/rooms/history.h"
 #include "coordinator/rooms/speeds.h"
 
 namespace skerry::coordinator {
@@ -21,7 +22,7 @@ class Commits : Room {
   // LIFETIME: the other rooms outlive this one.
   Commits(Context& the_context, EventLog& events, Runs& runs, const Roster& roster,
           Objects& objects, const Datasets& datasets, Copies& copies, const Adoptions& adoptions,
-          Speeds& speeds)
+          Speeds& speeds, History& history)
       : Room(the_context),
         events_(events),
         runs_(runs),
@@ -30,7 +31,8 @@ class Commits : Room {
         datasets_(datasets),
         copies_(copies),
         adoptions_(adoptions),
-        speeds_(speeds) {}
+        speeds_(speeds),
+        history_(history) {}
 
   // Replies now, or once the missing object and copies have arrived.
   void commit(const Node& node, const Received& event);
@@ -68,6 +70,7 @@ class Commits : Room {
   Copies& copies_;
   const Adoptions& adoptions_;
   Speeds& speeds_;
+  History& history_;
 };
 
 }  // namespace skerry::coordinator

@@ -11,8 +11,8 @@ JSON has image_size, channels, patch_size, width, depth, heads, classes, batch_s
 and the device where it is not "cpu".
 
 Reads lines "ARM STEPS" and answers each with the seconds of the steps, of the processor or of a
-card; an arm is warmed up at its first use. ARM is eager/ATTENTION or compile/ATTENTION. ATTENTION is sdpa (PyTorch's own
-choice), math (its plain backend) or bmm (two products and a softmax).
+card; an arm is warmed up at its first use. ARM is eager/ATTENTION or compile/ATTENTION. ATTENTION
+is sdpa (PyTorch's own choice), math (its plain backend) or bmm (two products and a softmax).
 """
 
 import contextlib
@@ -83,7 +83,8 @@ class Dit(nn.Module):
             .permute(0, 2, 4, 1, 3, 5)
             .reshape(-1, GRID * GRID, CHANNELS * PATCH * PATCH)
         )
-        angle = 1000 * t[:, None] * torch.exp(-math.log(10000.0) * torch.arange(128, device=DEVICE) / 127)
+        steps = torch.arange(128, device=DEVICE) / 127
+        angle = 1000 * t[:, None] * torch.exp(-math.log(10000.0) * steps)
         features = torch.cat([angle.cos(), angle.sin()], 1)
         activated = F.silu(self.time_out(F.silu(self.time_in(features))) + self.labels(labels))
         h = self.patches(rows) + self.positions

@@ -59,6 +59,14 @@ class Restart(EndToEnd):
             self.assertEqual(steps, sorted(set(steps)), "commits only go forward")
         done = cluster.wait_run("long")
         self.assertTrue(all(e["step"] == 1000 for e in done["experts"]))
+        committed = cluster.events(kind="committed", run="long")
+        history = cluster.json("run", "history", "long")["items"]
+        for expert in (0, 1):
+            self.assertEqual(
+                [p["step"] for p in history if p["expert"] == expert],
+                [e["step"] for e in committed if e["expert"] == expert],
+                "as many points as commits, also across the restart",
+            )
 
     def test_killed_node_is_replaced_within_its_closed_connection(self):
         cluster = self.cluster()
