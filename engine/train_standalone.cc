@@ -12,7 +12,7 @@
 #include "diffusion/runtime/trace.h"
 #include "diffusion/train/train.h"
 #include "engine/dataset_folder.h"
-#include "engine/event_file.h"
+#include "storage/tensorboard_file.h"
 
 namespace skerry::engine {
 namespace {
@@ -61,7 +61,7 @@ class ProgressLine {
 // Means over a few steps, if the options ask for them.
 class Curves {
  public:
-  explicit Curves(std::optional<EventFile> file) : file_(std::move(file)) {}
+  explicit Curves(std::optional<storage::TensorBoardFile> file) : file_(std::move(file)) {}
 
   Result<void> step(const StepMetrics& metrics, bool last) {
     if (!file_) return {};
@@ -82,14 +82,15 @@ class Curves {
 
  private:
   static constexpr int kSteps = 10;
-  std::optional<EventFile> file_;
+  std::optional<storage::TensorBoardFile> file_;
   int count_ = 0;
   double loss_ = 0, norm_ = 0;
 };
 
 Result<Curves> open_curves(const std::string& folder) {
   if (folder.empty()) return Curves(std::nullopt);
-  ASSIGN_OR_RETURN(EventFile file, EventFile::create(folder, Curves::unix_seconds()));
+  ASSIGN_OR_RETURN(storage::TensorBoardFile file,
+                   storage::TensorBoardFile::create(folder, Curves::unix_seconds()));
   return Curves(std::move(file));
 }
 

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "base/temp_folder.h"
 #include "cli/run/run_file.h"
@@ -632,15 +635,13 @@ TEST(Run, ExtendWhyAndList) {
   EXPECT_EQ(json(around)["items"][0]["name"], "fashion");
 }
 
-// Two points of each of two experts, a point a page.
-TEST(Run, HistoryIsOfEveryExpertOrOfOne) {
-  FakeSurroundings around;
-  around.coordinator.answer(Body::kRunShow, run_reply("running"));
-  around.coordinator.answers[Body::kRunHistory] = [](const pb::AdminRequest& request) {
+// So many points of each expert, a point a page.
+FakeCoordinator::Answer history_of(std::uint64_t points) {
+  return [points](const pb::AdminRequest& request) {
     const pb::RunHistory& asked = request.run_history();
     pb::AdminReply reply;
     reply.mutable_history();
-    if (asked.after() >= 2) return Result<pb::AdminReply>(reply);
+    if (asked.after() >= points) return Result<pb::AdminReply>(reply);
     pb::HistoryPoint& point = *reply.mutable_history()->add_points();
     point.set_number(asked.after() + 1);
     point.set_step(10 * point.number());
@@ -652,6 +653,12 @@ TEST(Run, HistoryIsOfEveryExpertOrOfOne) {
     point.set_epoch(7);
     return Result<pb::AdminReply>(reply);
   };
+}
+
+TEST(Run, HistoryIsOfEveryExpertOrOfOne) {
+  FakeSurroundings around;
+  around.coordinator.answer(Body::kRunShow, run_reply("running"));
+  around.coordinator.answers[Body::kRunHistory] = history_of(2);
   ASSERT_EQ(around({"run", "history", "fashion", "-o", "json"}), kExitOk);
   const Json items = json(around)["items"];
   ASSERT_EQ(items.size(), 4U);
@@ -665,8 +672,62 @@ TEST(Run, HistoryIsOfEveryExpertOrOfOne) {
   ASSERT_EQ(around({"run", "history", "fashion", "--expert", "1", "--after", "1"}), kExitOk);
   EXPECT_EQ(around.coordinator.asked.back().run_history().expert(), 1U);
   EXPECT_THAT(around.printed(), HasSubstr("320.0"));
-  around.coordinator.answer(Body::kRunHistory, *around.coordinator.answers[Body::kRunHistory]({}));
+  around.coordinator.answer(Body::kRunHistory, *history_of(1)({}));
   EXPECT_EQ(around({"run", "history", "fashion"}), kExitError) << "the same page without end";
+}
+
+TEST(Run, LogAddsWhatIsNewAlsoAfterAnInterruption) {
+  FakeSurroundings around;
+  const TempFolder folder;
+  const std::string lines = folder / "log/history.jsonl";
+  const auto log = [&](std::uint64_t points) {
+    around.coordinator.answers[Body::kRunHistory] = history_of(points);
+    EXPECT_EQ(around({"run", "log", "fashion", "-o", folder / "log"}), kExitOk);
+    std::vector<Json> found;
+    std::ifstream in(lines);
+    for (std::string line; std::getline(in, line);) found.push_back(Json::parse(line));
+    return found;
+  };
+  around.coordinator.answer(Body::kRunShow, run_reply("running"));
+  const std::vector<Json> first = log(2);
+  ASSERT_EQ(first.size(), 4U);
+  EXPECT_EQ(first[0]["run"], "r-0123456789");
+  EXPECT_EQ(first[3]["expert"], 1);
+  EXPECT_EQ(first[3]["loss"], .5);
+  std::filesystem::resize_file(lines, std::filesystem::file_size(lines) - 5);
+  EXPECT_EQ(log(2), first);
+  EXPECT_EQ(log(3).size(), 6U);
+  EXPECT_EQ(around.coordinator.asked.back().run_history().after(), 3U) << "from there on";
+  EXPECT_THAT(std::filesystem::directory_iterator(folder / "log/expert-1")->path().filename(),
+              ::testing::StartsWith("events.out.tfevents."));
+  std::ofstream(lines, std::ios::app) << "no point\n";
+  EXPECT_EQ(around({"run", "log", "fashion", "-o", folder / "log"}), kExitError);
+  EXPECT_THAT(around.told(), HasSubstr("history.jsonl:7: expected a point"));
+}
+
+TEST(Run, LogIsOfOneRun) {
+  FakeSurroundings around;
+  const TempFolder folder;
+  std::ofstream(folder / "history.jsonl") << R"({"run":"r-other","expert":0,"number":1})" << '\n';
+  around.coordinator.answer(Body::kRunShow, run_reply("running"));
+  EXPECT_NE(around({"run", "log", "fashion", "-o", folder / ""}), kExitOk);
+  EXPECT_THAT(around.told(), HasSubstr("has the log of run r-other"));
+}
+
+TEST(Run, LogWatchesUntilTheRunEnds) {
+  FakeSurroundings around;
+  const TempFolder folder;
+  int shown = 0;
+  around.coordinator.answers[Body::kRunShow] = [&](const pb::AdminRequest&) {
+    pb::AdminReply reply = run_reply(++shown < 4 ? "running" : "done");
+    reply.mutable_runs()->mutable_runs(0)->mutable_experts(0)->set_committed_unix_ms(shown);
+    around.coordinator.answers[Body::kRunHistory] =
+        history_of(static_cast<std::uint64_t>(std::min(shown, 4)));
+    return Result<pb::AdminReply>(reply);
+  };
+  EXPECT_EQ(around({"run", "log", "fashion", "-o", folder / "log", "--watch"}), kExitOk);
+  std::ifstream in(folder / "log/history.jsonl");
+  EXPECT_EQ(std::count(std::istreambuf_iterator<char>(in), {}, '\n'), 8);
 }
 
 TEST(Run, AnAnswerToAnotherQuestionIsAnError) {

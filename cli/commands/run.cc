@@ -10,6 +10,7 @@
 #include "cli/run/initial_weights.h"
 #include "cli/run/run_file.h"
 #include "cli/run/run_history.h"
+#include "cli/run/run_log.h"
 #include "cli/run/run_view.h"
 #include "cli/shell/command.h"
 #include "cli/shell/exit_code.h"
@@ -360,6 +361,17 @@ void add_history(CLI::App& group, Command& command) {
       ->type_name("NUMBER");
 }
 
+void add_log(CLI::App& group, Command& command) {
+  auto options = std::make_shared<LogOptions>();
+  CLI::App* log = add_named(
+      group, command, "log",
+      "Writes the history to a folder, for TensorBoard and as JSON lines; again: what is new",
+      "skerry run log fashion -o fashion-log --watch",
+      [&command, options](const std::string& name) { return log_run(command, name, *options); });
+  log->add_option("-o,--output", options->folder, "the folder")->required()->type_name("DIR");
+  log->add_flag("--watch", options->watch, "go on until the run ends");
+}
+
 void add_create(CLI::App& group, Command& command) {
   CLI::App* create = group.add_subcommand("create", "Starts a run from a run file");
   auto options = std::make_shared<CreateOptions>();
@@ -463,6 +475,7 @@ void add_run_commands(CLI::App& root, Command& command) {
             "skerry run why fashion",
             [&command](const std::string& name) { return explain_run(command, name); });
   add_history(*group, command);
+  add_log(*group, command);
 
   CLI::App* shards = root.add_subcommand("shard", "The immutable files of samples");
   shards->require_subcommand(1);

@@ -11,30 +11,12 @@
 namespace skerry::cli {
 namespace {
 
-// Calls `visit` for each point, a page at a time.
-template <class Visit>
-Result<void> each_point(Command& command, const std::string& run, std::uint32_t expert,
-                        std::uint64_t after, const Visit& visit) {
-  while (true) {
-    pb::AdminRequest request;
-    request.mutable_run_history()->set_name(run);
-    request.mutable_run_history()->set_expert(expert);
-    request.mutable_run_history()->set_after(after);
-    ASSIGN_OR_RETURN(const pb::AdminReply reply, command.ask(request));
-    if (!reply.has_history()) return unexpected_reply();
-    if (reply.history().points().empty()) return {};
-    for (const pb::HistoryPoint& point : reply.history().points()) {
-      if (point.number() <= after) return unexpected_reply();
-      after = point.number();
-      visit(point);
-    }
-  }
-}
-
 double samples_per_second(const pb::HistoryPoint& point) {
   return point.train_seconds() > 0 ? static_cast<double>(point.samples()) / point.train_seconds()
                                    : 0;
 }
+
+}  // namespace
 
 Json to_json(std::uint32_t expert, const pb::HistoryPoint& point) {
   return {{"expert", expert},
@@ -50,7 +32,24 @@ Json to_json(std::uint32_t expert, const pb::HistoryPoint& point) {
           {"attempt", point.attempt()}};
 }
 
-}  // namespace
+Result<void> each_point(Command& command, const std::string& run, std::uint32_t expert,
+                        std::uint64_t after,
+                        const std::function<Result<void>(const pb::HistoryPoint&)>& visit) {
+  while (true) {
+    pb::AdminRequest request;
+    request.mutable_run_history()->set_name(run);
+    request.mutable_run_history()->set_expert(expert);
+    request.mutable_run_history()->set_after(after);
+    ASSIGN_OR_RETURN(const pb::AdminReply reply, command.ask(request));
+    if (!reply.has_history()) return unexpected_reply();
+    if (reply.history().points().empty()) return {};
+    for (const pb::HistoryPoint& point : reply.history().points()) {
+      if (point.number() <= after) return unexpected_reply();
+      after = point.number();
+      TRY(visit(point));
+    }
+  }
+}
 
 Result<int> print_history(Command& command, const std::string& run, const HistoryOptions& options) {
   std::uint32_t first = options.expert.value_or(0), end = first + 1;
@@ -62,16 +61,18 @@ Result<int> print_history(Command& command, const std::string& run, const Histor
   Json items = Json::array();
   Table table({"EXPERT", "STEP", "TIME", "LOSS", "NORM", "SAMPLES/S", "NODE", "EPOCH"});
   for (std::uint32_t expert = first; expert < end; ++expert) {
-    TRY(each_point(command, run, expert, options.after, [&](const pb::HistoryPoint& point) {
-      if (command.json()) {
-        items.push_back(to_json(expert, point));
-      } else {
-        table.add({text(expert), text(point.step()), utc_time(point.unix_ms()),
-                   fixed(point.loss(), 4), fixed(point.gradient_norm(), 3),
-                   fixed(samples_per_second(point), 1), or_dash(point.node()),
-                   text(Epoch(point.epoch()))});
-      }
-    }));
+    TRY(each_point(command, run, expert, options.after,
+                   [&](const pb::HistoryPoint& point) -> Result<void> {
+                     if (command.json()) {
+                       items.push_back(to_json(expert, point));
+                     } else {
+                       table.add({text(expert), text(point.step()), utc_time(point.unix_ms()),
+                                  fixed(point.loss(), 4), fixed(point.gradient_norm(), 3),
+                                  fixed(samples_per_second(point), 1), or_dash(point.node()),
+                                  text(Epoch(point.epoch()))});
+                     }
+                     return {};
+                   }));
   }
   if (command.json()) {
     print_items(command.out(), std::move(items));

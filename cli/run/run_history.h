@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -10,6 +11,15 @@
 #include "cli/shell/command.h"
 
 namespace skerry::cli {
+
+Json to_json(std::uint32_t expert, const pb::HistoryPoint& point);
+
+// Visits the expert's points with higher numbers than `after`, the oldest
+// first. A failure of `visit` ends it.
+// ON FAILURE: kNotFound: there is no such run or expert.
+Result<void> each_point(Command& command, const std::string& run, std::uint32_t expert,
+                        std::uint64_t after,
+                        const std::function<Result<void>(const pb::HistoryPoint&)>& visit);
 
 struct HistoryOptions {
   std::optional<std::uint32_t> expert;  // all

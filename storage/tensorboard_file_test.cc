@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/event_file.h"
+#include "storage/tensorboard_file.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/temp_folder.h"
 
-namespace skerry::engine {
+namespace skerry::storage {
 namespace {
 
 std::string hex(std::string_view bytes) {
@@ -27,9 +27,9 @@ TEST(Crc32c, IsTheOneOfRfc3720) {
 }
 
 // Lengths, sums and fields written out: 24 and 27 bytes of events.
-TEST(EventFile, HoldsWhatTensorBoardReads) {
+TEST(TensorBoardFile, HoldsWhatTensorBoardReads) {
   TempFolder folder;
-  auto file = EventFile::create(folder / "events", 1.0);
+  auto file = TensorBoardFile::create(folder / "events", 1.0);
   ASSERT_TRUE(file) << file.error().message;
   ASSERT_TRUE(file->add(300, 2.0, {{"loss", 0.5}}));
   EXPECT_NE(file->path().find("events/events.out.tfevents.1."), std::string::npos);
@@ -57,11 +57,11 @@ TEST(EventFile, HoldsWhatTensorBoardReads) {
   EXPECT_EQ(hex(second.substr(12, second.size() - 16)), scalar);
 }
 
-TEST(EventFile, AFolderThatCannotBeMadeIsNamed) {
-  const auto file = EventFile::create("/dev/null/events", 1);
+TEST(TensorBoardFile, AFolderThatCannotBeMadeIsNamed) {
+  const auto file = TensorBoardFile::create("/dev/null/events", 1);
   ASSERT_FALSE(file);
   EXPECT_NE(file.error().message.find("/dev/null/events"), std::string::npos);
 }
 
 }  // namespace
-}  // namespace skerry::engine
+}  // namespace skerry::storage

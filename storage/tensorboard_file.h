@@ -15,23 +15,23 @@
 
 #include "base/result.h"
 
-namespace skerry::engine {
+namespace skerry::storage {
 
 // The CRC of Castagnoli, as in iSCSI (RFC 3720, B.4).
 std::uint32_t crc32c(std::string_view bytes);
 
-class EventFile {
+class TensorBoardFile {
  public:
   // Creates the folder and a new file in it. TensorBoard joins the files of a
   // folder.
-  static Result<EventFile> create(const std::string& folder, double unix_seconds);
+  static Result<TensorBoardFile> create(const std::string& folder, double unix_seconds);
 
   Result<void> add(std::uint64_t step, double unix_seconds,
                    const std::vector<std::pair<std::string, double>>& scalars);
   const std::string& path() const { return path_; }
 
  private:
-  EventFile(std::string path, std::ofstream file)
+  TensorBoardFile(std::string path, std::ofstream file)
       : path_(std::move(path)), file_(std::move(file)) {}
   Result<void> write(const std::string& event);
 
@@ -39,4 +39,4 @@ class EventFile {
   std::ofstream file_;
 };
 
-}  // namespace skerry::engine
+}  // namespace skerry::storage

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/event_file.h"
+#include "storage/tensorboard_file.h"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 
-namespace skerry::engine {
+namespace skerry::storage {
 namespace {
 
 template <class Number>
@@ -59,7 +59,7 @@ std::uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-Result<EventFile> EventFile::create(const std::string& folder, double unix_seconds) {
+Result<TensorBoardFile> TensorBoardFile::create(const std::string& folder, double unix_seconds) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error)
@@ -71,14 +71,14 @@ Result<EventFile> EventFile::create(const std::string& folder, double unix_secon
            host.data(), ".", ::getpid());
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   if (!file) return fail(ErrorCode::kIo, text("cannot write ", path));
-  EventFile made(path, std::move(file));
+  TensorBoardFile made(path, std::move(file));
   TRY(made.write(double_field(kWallTime, unix_seconds) +
                  bytes_field(kFileVersion, "brain.Event:2")));
   return made;
 }
 
-Result<void> EventFile::add(std::uint64_t step, double unix_seconds,
-                            const std::vector<std::pair<std::string, double>>& scalars) {
+Result<void> TensorBoardFile::add(std::uint64_t step, double unix_seconds,
+                                  const std::vector<std::pair<std::string, double>>& scalars) {
   std::string summary;
   for (const auto& [tag, value] : scalars) {
     summary += bytes_field(
@@ -88,7 +88,7 @@ Result<void> EventFile::add(std::uint64_t step, double unix_seconds,
                bytes_field(kSummary, summary));
 }
 
-Result<void> EventFile::write(const std::string& event) {
+Result<void> TensorBoardFile::write(const std::string& event) {
   const std::string length = little_endian(std::uint64_t{event.size()});
   file_ << length << masked_crc(length) << event << masked_crc(event);
   file_.flush();
@@ -96,4 +96,4 @@ Result<void> EventFile::write(const std::string& event) {
   return fail(ErrorCode::kIo, text("cannot write ", path_, ": is the disk full?"));
 }
 
-}  // namespace skerry::engine
+}  // namespace skerry::storage
