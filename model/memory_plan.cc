@@ -10,10 +10,9 @@ namespace skerry {
 namespace {
 
 constexpr double kFloat = 4;
-constexpr double kKept = 3;                    // two moments and the mean, beside the weights
-constexpr double kGradientBytes = 2 * kFloat;  // those of a part of the batch, and their sum
-constexpr double kContextBytes = 0.75e9;       // driver, LibTorch's own kernels, cuBLAS
-constexpr double kUsableShare = 11.0 / 12;     // the rest is gaps
+constexpr double kKept = 3;                 // two moments and the mean, beside the weights
+constexpr double kContextBytes = 0.75e9;    // driver, LibTorch's own kernels, cuBLAS
+constexpr double kUsableShare = 11.0 / 12;  // the rest is gaps
 
 std::uint64_t whole(double bytes) { return static_cast<std::uint64_t>(std::ceil(bytes)); }
 
@@ -72,8 +71,9 @@ MemoryPlan plan_memory(const ModelSpec& model, const TrainSpec& train) {
   const bool lean = train.state == StateForm::kLean;
   plan.checkpoint_bytes =
       plan.parameters * static_cast<std::uint64_t>(kFloat + kKept * (lean ? 2 : kFloat));
-  plan.state_bytes = plan.checkpoint_bytes +
-                     whole(static_cast<double>(plan.parameters) * (kGradientBytes + cast)) +
+  plan.gradient_bytes = whole(static_cast<double>(plan.parameters) * kFloat);
+  plan.state_bytes = plan.checkpoint_bytes + plan.gradient_bytes +
+                     whole(static_cast<double>(plan.parameters) * cast) +
                      (lean ? lean_scratch_bytes(largest) : 0);
   const bool fast = train.kernels == KernelChoice::kFast && card_kernels_serve(model);
   // Query, key and value as the one matrix that their product keeps; in bf16 it
@@ -91,12 +91,13 @@ MemoryPlan plan_memory(const ModelSpec& model, const TrainSpec& train) {
 std::uint64_t rows_that_fit(const MemoryPlan& plan, std::uint64_t card_bytes) {
   const double room = static_cast<double>(card_bytes) * kUsableShare - kContextBytes -
                       static_cast<double>(plan.state_bytes);
-  return room <= 0 ? 0 : static_cast<std::uint64_t>(room / static_cast<double>(plan.sample_bytes));
+  if (room < static_cast<double>(plan.gradient_bytes)) return 0;
+  return static_cast<std::uint64_t>(room / static_cast<double>(plan.sample_bytes));
 }
 
 std::uint64_t bytes_for_a_row(const MemoryPlan& plan) {
-  return whole((static_cast<double>(plan.state_bytes + plan.sample_bytes) + kContextBytes) /
-               kUsableShare);
+  const std::uint64_t passing = std::max(plan.sample_bytes, plan.gradient_bytes);
+  return whole((static_cast<double>(plan.state_bytes + passing) + kContextBytes) / kUsableShare);
 }
 
 }  // namespace skerry
