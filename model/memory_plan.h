@@ -14,8 +14,8 @@ namespace skerry {
 struct MemoryPlan {
   std::uint64_t parameters = 0;
   std::uint64_t checkpoint_bytes = 0;  // weights, moments, mean
-  // independent of the batch: checkpoint, weights as the products take them, sum
-  // of the gradients of parts of a batch
+  // independent of the batch: checkpoint, weights as the products take them,
+  // sum of the gradients of parts of a batch
   std::uint64_t state_bytes = 0;
   // gradients of one part: they grow while the backward pass frees what the
   // forward pass kept, so that the larger of both counts

@@ -188,8 +188,9 @@ TEST(Parsing, AnUnreachableCoordinatorIsFour) {
 
 TEST(Output, WarnsOnceIfTheCoordinatorsDiskIsFull) {
   FakeSurroundings around;
-  around.coordinator.lacks_room = true;
-  around.coordinator.answer(Body::kRunList, run_reply("training"));
+  pb::AdminReply reply = run_reply("training");
+  reply.set_lacks_room(true);
+  around.coordinator.answer(Body::kRunList, reply);
   EXPECT_EQ(around({"run", "list"}), kExitOk);
   EXPECT_THAT(around.printed(), HasSubstr("fashion"));
   EXPECT_THAT(around.told(), HasSubstr("warning: the coordinator's disk is full"));
@@ -870,6 +871,11 @@ TEST(Doctor, IsHealthyUnlessSomethingFailed) {
   EXPECT_EQ(checks["engine"]["status"], "warning");
   EXPECT_EQ(checks["clock"]["status"], "ok");
   EXPECT_EQ(checks["versions"]["status"], "ok");
+  reply.set_lacks_room(true);
+  around.coordinator.answer(Body::kStatus, reply);
+  EXPECT_EQ(around({"doctor"}), kExitUnhealthy);
+  EXPECT_THAT(around.printed(), HasSubstr("its disk is full"));
+  reply.set_lacks_room(false);
   reply.mutable_status()->set_version("0.0.0");
   reply.mutable_status()->set_software("skerry-coordinator 0.0.0");
   around.coordinator.answer(Body::kStatus, reply);

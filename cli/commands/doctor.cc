@@ -282,17 +282,22 @@ void check_coordinator(Command& command, std::vector<Check>& checks) {
     return;
   }
   const pb::StatusReply& status = reply->status();
-  const bool slow = round_trip > kSlowRoundTrip;
-  checks.push_back({"coordinator", slow || status.recovering() ? "warning" : "ok",
-                    text(where, " answers in ",
-                         fixed(std::chrono::duration<double, std::milli>(round_trip).count(), 1),
-                         " ms", ", ", status.nodes(), " nodes, ", status.runs(), " runs, ",
-                         human_bytes(status.disk_free_bytes()), " free",
-                         status.idle_dollars() > 0 ? text(", ", fixed(status.idle_dollars(), 2),
-                                                          " dollars spent on idle slots")
-                                                   : "",
-                         status.recovering() ? ", in its recovery window after a start" : ""),
-                    slow                  ? "the way to it is slow: heartbeats want less"
+  const bool slow = round_trip > kSlowRoundTrip, full = reply->lacks_room();
+  std::string found = text(where, " answers in ",
+                           fixed(std::chrono::duration<double, std::milli>(round_trip).count(), 1),
+                           " ms, ", status.nodes(), " nodes, ", status.runs(), " runs, ",
+                           human_bytes(status.disk_free_bytes()), " free");
+  if (status.idle_dollars() > 0)
+    found += text(", ", fixed(status.idle_dollars(), 2), " dollars spent on idle slots");
+  if (status.recovering()) found += ", in its recovery window after a start";
+  if (full) found += "; its disk is full";
+  checks.push_back({"coordinator",
+                    full                          ? "failed"
+                    : slow || status.recovering() ? "warning"
+                                                  : "ok",
+                    found,
+                    full   ? "free space there: until then changes are refused and commits wait"
+                    : slow ? "the way to it is slow: heartbeats want less"
                     : status.recovering() ? "wait a few seconds: leases are left alone until then"
                                           : ""});
   checks.push_back(check_versions(status));

@@ -52,9 +52,6 @@ class AdminClient : public ObjectSource {
  public:
   virtual Result<pb::AdminReply> ask(const pb::AdminRequest& request) = 0;
   virtual const Place& place() const = 0;
-  // True if the coordinator's disk is full: what it says may be lost if it
-  // restarts. Known after the first answer.
-  virtual bool lacks_room() const { return false; }
 
   // Answers the coordinator's requests from `chunk_store` until `finished` says
   // true; it is asked about twice a second. Ends at the first read that fails

@@ -54,7 +54,6 @@ class Connection final : public AdminClient {
   }
 
   const Place& place() const override { return place_; }
-  bool lacks_room() const override { return client_.hello().lacks_room(); }
 
   Result<void> fetch(const std::vector<WantedObject>& wanted, exchange::ChunkStore& chunk_store,
                      const Shown& shown) override {

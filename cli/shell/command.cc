@@ -21,7 +21,7 @@ Result<AdminClient*> Command::client() {
 Result<pb::AdminReply> Command::ask(const pb::AdminRequest& request) {
   ASSIGN_OR_RETURN(AdminClient * connected, client());
   Result<pb::AdminReply> reply = connected->ask(request);
-  if (reply && connected->lacks_room() && !std::exchange(warned_, true)) {
+  if (reply && reply->lacks_room() && !std::exchange(warned_, true)) {
     tell(
         "warning: the coordinator's disk is full. What this shows may be lost if it restarts: free "
         "space there");

@@ -31,8 +31,7 @@ struct FakeCoordinator {
   std::vector<std::pair<Hash, Hash>> fetched;  // (manifest, chunk) in order
   std::size_t fetches_before_loss = SIZE_MAX;  // after these the connection is lost
   std::function<void(exchange::ChunkStore&)>
-      pull;                 // fetches from the command's chunk_store while it serves
-  bool lacks_room = false;  // its disk is full
+      pull;  // fetches from the command's chunk_store while it serves
   Place place{.coordinator_key = protocol::Identity::generate().ed25519_key(),
               .endpoints = {"tcp://10.0.0.1:7600", "tcp://10.0.0.1:7601", "tcp://10.0.0.1:7602"},
               .origin = "test"};
@@ -63,7 +62,6 @@ class FakeClient final : public AdminClient {
     return found->second(request);
   }
   const Place& place() const override { return coordinator_.place; }
-  bool lacks_room() const override { return coordinator_.lacks_room; }
   Result<void> fetch(const std::vector<WantedObject>& wanted, exchange::ChunkStore& chunk_store,
                      const Shown& shown) override {
     for (const WantedObject& object : wanted) TRY(fetch_one(object, chunk_store));

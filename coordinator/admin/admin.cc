@@ -117,6 +117,7 @@ void Machine::reply_to(const Node& person, const Received& event, AdminResult re
   }
   if (result->has_ensemble())
     objects.keep_for_reader(person.id(), event.connection, result->ensemble());
+  result->set_lacks_room(lacks_room);
   pb::ControlReply message;
   message.set_id(event.request.id());
   *message.mutable_admin() = std::move(*result);

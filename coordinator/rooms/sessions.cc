@@ -32,10 +32,8 @@ void Machine::hello(Node& node, const Received& event) {
   answer.set_address(event.address);
   if (hello.wants_peers() && !node.is_node())
     answer.set_peers("");  // the host fills it: records are its own
-  const bool full = lacks_room && !node.is_node();
-  answer.set_lacks_room(full);
   reply(event.connection, std::move(message));
-  if (full) send_at_once();
+  if (lacks_room && !node.is_node()) send_at_once();
 }
 
 void Machine::greet_node(Node& node, const pb::Hello& hello) {
