@@ -30,6 +30,12 @@ void forget(std::map<NodeId, Duration>& until, Now now, std::size_t most) {
     until.erase(std::ranges::min_element(until, {}, [](const auto& each) { return each.second; }));
 }
 
+// A connected peer that has sent nothing since then is silent: it would take
+// every digest and answer none.
+Duration silent_since(const Config& config, Now now) {
+  return now.boot - config.round * config.digest_rounds;
+}
+
 }  // namespace
 
 struct Gossip::Answer {
@@ -155,10 +161,8 @@ std::vector<NodeId> Gossip::other_peers() const {
   return others;
 }
 
-// A connected peer that sends nothing does not count: it would take every
-// digest and answer none.
 bool Gossip::is_alone(Now now) const {
-  const Duration lately = now.boot - config_.round * config_.digest_rounds;
+  const Duration lately = silent_since(config_, now);
   return std::ranges::none_of(peers_, [&](const auto& peer) {
     return peer.first != verifier_.coordinator() && peer.second.heard >= lately;
   });
@@ -171,11 +175,14 @@ void Gossip::send_offers(Now now) {
   bool with_digest = digest_is_due_ || round_ % config_.digest_rounds == 0;
   for (std::size_t i = 0; i < config_.fanout && !others.empty(); ++i) {
     const bool digests = !alone && std::exchange(with_digest, false);
-    // In turn: random choices could give every digest to peers that never
-    // answer one.
+    // In turn, silent peers last: random choices could give every digest to
+    // peers that never answer one.
+    const auto turn = [&](const NodeId& id) {
+      const Peer& peer = peers_.at(id);
+      return std::pair(peer.heard < silent_since(config_, now), peer.digested);
+    };
     const auto next =
-        digests ? std::ranges::min_element(others, {},
-                                           [&](const NodeId& id) { return peers_.at(id).digested; })
+        digests ? std::ranges::min_element(others, {}, turn)
                 : others.begin() + static_cast<std::ptrdiff_t>(random_.below(others.size()));
     std::swap(*next, others.back());
     offer_to(others.back(), digests, now);

@@ -3,11 +3,14 @@
 
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "gossip/testing/testing.h"
 
 namespace skerry::gossip {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -120,6 +123,27 @@ TEST_F(GossipTest, SendsItsDigestToOnePeerAfterTheOther) {
   }
   for (std::size_t i = peers.size(); i < digested.size(); ++i)
     EXPECT_EQ(digested[i], digested[i - peers.size()]) << "digest " << i;
+}
+
+// Each digest that a silent peer takes costs digest_rounds.
+TEST_F(GossipTest, SendsNoDigestToASilentPeerWhileAnotherSpeaks) {
+  Config config;
+  config.digest_rounds = 2;
+  start(kAnna, Table(kCoordinator.id()), config);
+  const std::vector<NodeId> peers = {kCarl.id(), Author(4).id(), Author(5).id(), kBert.id()};
+  for (const NodeId& peer : peers) core->connected(peer, true, now);
+  const auto digested = [&](bool speaks) {
+    std::set<NodeId> to;
+    for (int round = 0; round < 16; ++round) {
+      if (speaks) hear(kBert, pb::GossipMessage());
+      for (const Send& send : pass(3s).sends) {
+        if (!send.message.digest().empty()) to.insert(send.peer);
+      }
+    }
+    return to;
+  };
+  EXPECT_THAT(digested(false), SizeIs(peers.size())) << "each is silent, and has its turn";
+  EXPECT_THAT(digested(true), ElementsAre(kBert.id()));
 }
 
 TEST_F(GossipTest, AsksForWhatItLacksAndGivesWhatItsPeerLacks) {
