@@ -9,9 +9,10 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "diffusion/formats/weight_files.h"
 #include "diffusion/model/autoencoder_config.h"
+#include "diffusion/model/weight_tensor.h"
 #include "diffusion/runtime/device.h"
-#include "storage/safetensors.h"
 
 namespace skerry::diffusion {
 
@@ -27,31 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kEpsilon = 1e-6;  // of every group norm
-
-Result<at::Tensor> read_tensor(const storage::Safetensors& file, const storage::TensorInfo& info,
-                               const std::vector<std::int64_t>& shape) {
-  const auto type = [&]() -> std::optional<at::ScalarType> {
-    switch (info.dtype) {
-      case storage::DType::kF32:
-        return at::kFloat;
-      case storage::DType::kF16:
-        return at::kHalf;
-      case storage::DType::kBF16:
-        return at::kBFloat16;
-      default:
-        return std::nullopt;
-    }
-  }();
-  const std::vector<std::int64_t> found(info.shape.begin(), info.shape.end());
-  if (!type || found != shape) {
-    return fail(ErrorCode::kCorrupt,
-                text("tensor ", info.name, ": expected floats ", at::IntArrayRef(shape), ", found ",
-                     storage::name_of(info.dtype), " ", at::IntArrayRef(found)));
-  }
-  const std::string_view data = file.view(info).data;
-  return at::from_blob(const_cast<char*>(data.data()), shape, *type)
-      .to(at::kFloat, false, /*copy=*/true);
-}
 
 // As folders of older versions of diffusers name it.
 std::string older_name(std::string name) {
@@ -75,18 +51,14 @@ class KlHalf final : public Autoencoder::Half {
                                                          torch::Device device) {
     auto opened = std::make_unique<KlHalf>(half);
     ASSIGN_OR_RETURN(opened->config_, read_autoencoder_config(folder));
-    const std::string path = folder + "/diffusion_pytorch_model.safetensors";
-    ASSIGN_OR_RETURN(const storage::Safetensors file, storage::Safetensors::open(path));
+    ASSIGN_OR_RETURN(const WeightFiles files, WeightFiles::open(folder, "diffusion_pytorch_model"));
     const bool encodes = half == AutoencoderHalf::kEncoder;
     for (const AutoencoderTensor& expected :
          encodes ? encoder_tensors(opened->config_) : decoder_tensors(opened->config_)) {
-      const storage::TensorInfo* info = file.header().find(expected.name);
-      if (info == nullptr) info = file.header().find(older_name(expected.name));
-      if (info == nullptr)
-        return fail(ErrorCode::kCorrupt, text(path, ": tensor ", expected.name, " is missing"));
-      const Result<at::Tensor> tensor = read_tensor(file, *info, expected.shape);
-      if (!tensor) return fail(tensor.error().code, text(path, ": ", tensor.error().message));
-      opened->weights_.emplace(expected.name, tensor->to(device));
+      const std::string older = older_name(expected.name);
+      const std::string& name = files.contains(older) ? older : expected.name;
+      ASSIGN_OR_RETURN(const storage::TensorView view, files.tensor(name, expected.shape));
+      opened->weights_.emplace(expected.name, float_tensor(view).to(device));
     }
     return std::unique_ptr<Autoencoder::Half>(std::move(opened));
   }
