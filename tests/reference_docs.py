@@ -25,7 +25,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAMS = ("skerry", "skerryd", "skerry-coordinator", "skerry-engine")
+PROGRAMS = ("skerry", "skerryd", "skerry-coordinator", "skerry-engine", "skerry-tokenize")
 FOLDERS = (
     "base",
     "protocol",

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the engine's T5 encoder with transformers' (from PyPI).
+"""Compares the engine's T5 encoder and tokenizer with transformers' (from PyPI).
 
-usage: text_oracle.py RUN_TEXT_ENCODER_PROGRAM
+usage: text_oracle.py RUN_TEXT_ENCODER_PROGRAM SKERRY_TOKENIZE
 
 Exit status 77, which ctest counts as skipped, if transformers is not installed: ./dev setup
 installs it.
@@ -11,6 +11,8 @@ installs it.
 import json
 import os
 import pathlib
+import random
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,13 +20,15 @@ import unittest
 
 SCRATCH = tempfile.TemporaryDirectory(prefix="skerry-text-")
 os.environ.update(HF_HUB_OFFLINE="1", HF_HOME=SCRATCH.name, OMP_NUM_THREADS="1")
+os.environ.update(TOKENIZERS_PARALLELISM="false")
 
 try:
     import torch
     import transformers
     from safetensors import safe_open
     from safetensors.torch import load_file, save_file
-    from transformers import T5Config, T5EncoderModel, T5ForConditionalGeneration
+    from captions import caption, odd_text, write_tokenizer
+    from transformers import T5Config, T5EncoderModel, T5ForConditionalGeneration, T5Tokenizer
 except ImportError as missing:
     print(f"skipped: {missing}; ./dev setup installs transformers beside LibTorch")
     sys.exit(77)
@@ -190,8 +194,71 @@ class Refusing(Case):
         self.assertIn("there is no tokenizer: expected", self.encode(folder, ids_of(1, 3)))
 
 
+def number(value):
+    return struct.pack("<I", value)
+
+
+class Tokens(Case):
+    def setUp(self):
+        super().setUp()
+        write_tokenizer(self.top)
+        self.model = self.top / "spiece.model"
+
+    def tokenize(self, asked, *words, model=None):
+        return subprocess.run(
+            [TOKENIZE, model or self.model, *words], input=asked, capture_output=True
+        )
+
+    def ids(self, groups, *words):
+        asked = b""
+        for group in groups:
+            asked += number(len(group))
+            asked += b"".join(number(len(text)) + text for text in map(str.encode, group))
+        ran = self.tokenize(asked, *words)
+        self.assertEqual((0, b""), (ran.returncode, ran.stderr))
+        found, at = [], 0
+        while at < len(ran.stdout):
+            (count,) = struct.unpack_from("<I", ran.stdout, at)
+            found.append(list(struct.unpack_from(f"<{count}i", ran.stdout, at + 4)))
+            at += 4 + 4 * count
+        return found
+
+    def test_are_those_of_transformers(self):
+        drawn = random.Random(1)
+        texts = ["", " ", "a", "bird\nbird", "x" * 3000, "a bird " * 9000]
+        texts += [caption(drawn) for _ in range(4000)]
+        texts += [odd_text(drawn) for _ in range(6000)]
+        theirs = T5Tokenizer.from_pretrained(str(self.top))(texts, verbose=False).input_ids
+        for text, expected, found in zip(
+            texts, theirs, self.ids([texts[:3], [], texts[3:]]), strict=True
+        ):
+            self.assertEqual(expected, found, ascii(text[:200]))
+        self.assertGreater(len(set(map(tuple, theirs))), 8000)
+
+    def test_without_extra_ids(self):
+        with_them, without = (self.ids([["<extra_id_0>"]], *words)[0] for words in
+                              ([], ["--extra-ids", "0"]))  # fmt: skip
+        self.assertEqual(2, len(with_them))
+        self.assertGreater(len(without), 2)
+
+    def test_what_breaks_the_form_is_refused(self):
+        for asked, why in (
+            (number(2) + number(1) + b"a", b"ended within a group"),
+            (number(1) + number(9) + b"a", b"ended within a text"),
+            (number(70000), b"at most 65,536 texts"),
+            (number(1) + number(1 << 24), b"at most 1 MiB"),
+        ):
+            ran = self.tokenize(asked)
+            self.assertEqual(2, ran.returncode)
+            self.assertIn(why, ran.stderr)
+        (self.top / "bad").write_text("no model")
+        ran = self.tokenize(b"", model=self.top / "bad")
+        self.assertEqual(2, ran.returncode)
+        self.assertIn(b"expected a SentencePiece model", ran.stderr)
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
-    RUN = sys.argv[1]
-    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
+    RUN, TOKENIZE = sys.argv[1:3]
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
