@@ -67,6 +67,8 @@ Json summary_json(const IngestSummary& s, const std::string& output) {
               {"resumed", s.resumed},
               {"captions", s.captions},
               {"uncaptioned", s.uncaptioned},
+              {"captions_cut", s.cut_captions},
+              {"captions_resumed", s.resumed_captions},
               {"skipped", s.index.skipped}};
 }
 
@@ -100,7 +102,9 @@ void print_captions(const IngestSummary& s) {
   words += s.index.text ? text("a sample's caption has ",
                                human_bytes(static_cast<std::uint64_t>(s.caption_bytes)), ", ",
                                s.index.text->longest, " tokens at most")
-                        : "the dataset holds none of them: that takes --caption-embeddings";
+                        : "the dataset holds none of them: that takes --text-encoder";
+  if (s.cut_captions > 0)
+    words += text("; ", s.cut_captions, " captions were cut to ", s.index.text->longest, " tokens");
   std::fprintf(stderr, "%s\n", words.c_str());
 }
 
@@ -182,12 +186,22 @@ void register_ingest_command(CLI::App& app, int& exit_code) {
       "order in which they are read, and null [n,D]. The dataset holds each distinct caption once. "
       "No model reads them yet");
   command
+      ->add_option("--text-encoder", options.text_encoder,
+                   "Encodes the captions: the folder of a T5 encoder (v1.0, v1.1, Flan) as "
+                   "transformers writes it, with its spiece.model, or a pipeline's folder with "
+                   "text_encoder and tokenizer. In fp32 on the CPU, in bf16 on a card")
+      ->check([](const std::string& path) { return path.empty() ? "expected a path" : ""; });
+  command->add_option("--longest", options.longest, "Tokens of a caption; a longer one is cut")
+      ->check(CLI::Range(diffusion::kMinLongest, diffusion::kMaxLongest))
+      ->capture_default_str();
+  command
       ->add_option("--vae", options.vae,
                    "Encodes the images: the folder of an AutoencoderKL, whose config says the "
                    "scaling, or an encoder as TorchScript (images [n,3,S,S] in [-1,1] to latents "
                    "[n,C,s,s])")
       ->check([](const std::string& path) { return path.empty() ? "expected a path" : ""; });
-  command->add_option("--device", options.device, "CUDA device for --vae; -1: the CPU");
+  command->add_option("--device", options.device,
+                      "CUDA device for --vae and --text-encoder; -1: the CPU");
   command->add_option("--seed", options.seed, "Same images, seed and threads: same bytes");
   command->add_option("--threads", options.threads, "Threads of matrix products")
       ->check(CLI::Range(1, 256));

@@ -79,6 +79,10 @@ Result<CaptionEmbeddings> CaptionEmbeddings::open(const std::string& path) {
   out.embeddings_ = std::move(*embeddings);
   out.mask_ = std::move(*mask);
   out.null_ = std::move(*null);
+  if (out.file_.view(out.mask_).data.find_first_not_of('\0') == std::string_view::npos) {
+    return named(fail(ErrorCode::kInvalid,
+                      "expected a `mask` that keeps tokens, found only zeros: 1 keeps one"));
+  }
   return out;
 }
 

@@ -20,7 +20,8 @@ namespace skerry::diffusion {
 
 class CaptionEmbeddings {
  public:
-  // ON FAILURE: kInvalid: a tensor is missing, or has another shape or type.
+  // ON FAILURE: kInvalid: a tensor is missing, or has another shape or type; or
+  // the mask keeps nothing at all.
   static Result<CaptionEmbeddings> open(const std::string& path);
   std::uint64_t samples() const { return samples_; }
   std::uint64_t dim() const { return dim_; }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "base/hash.h"
 #include "base/unique_fd.h"
 #include "storage/files.h"
 
@@ -33,39 +32,51 @@ struct Captions::Impl {
   }
 };
 
+Result<Captions::Builder> Captions::Builder::create(std::uint64_t dim,
+                                                    const std::string& scratch_folder) {
+  Builder builder;
+  builder.impl_ = std::make_shared<Impl>();
+  builder.impl_->dim = dim;
+  builder.impl_->begin = {0};
+  ASSIGN_OR_RETURN(builder.impl_->scratch, storage::open_scratch_file(scratch_folder));
+  return builder;
+}
+
+Result<std::uint32_t> Captions::Builder::add(std::span<const std::uint16_t> tokens) {
+  const Hash hash = blake2b(bytes_of_values(tokens));
+  const auto [at, is_new] =
+      numbers_.try_emplace(hash, static_cast<std::uint32_t>(impl_->hashes.size()));
+  if (is_new) TRY(impl_->append(tokens, hash));
+  return at->second;
+}
+
+Result<Captions> Captions::Builder::finish(std::vector<std::uint32_t> of) {
+  impl_->uncaptioned = static_cast<std::uint64_t>(std::ranges::count(of, 0U));
+  impl_->of = std::move(of);
+  ASSIGN_OR_RETURN(impl_->mapped,
+                   storage::MappedFile::map(impl_->scratch.get(),
+                                            impl_->begin.back() * impl_->dim * 2, "captions"));
+  Captions captions;
+  captions.impl_ = std::move(impl_);
+  return captions;
+}
+
 Result<Captions> Captions::import(const CaptionEmbeddings& embeddings,
                                   std::span<const std::uint32_t> places,
                                   const std::string& scratch_folder) {
-  Captions captions;
-  captions.impl_ = std::make_shared<Impl>();
-  Impl& impl = *captions.impl_;
-  impl.dim = embeddings.dim();
-  impl.begin = {0};
-  ASSIGN_OR_RETURN(impl.scratch, storage::open_scratch_file(scratch_folder));
-
-  std::unordered_map<Hash, std::uint32_t> numbers;
-  const auto number_of = [&](std::span<const std::uint16_t> tokens) -> Result<std::uint32_t> {
-    const Hash hash = blake2b(bytes_of_values(tokens));
-    const auto [at, is_new] =
-        numbers.try_emplace(hash, static_cast<std::uint32_t>(impl.hashes.size()));
-    if (is_new) TRY(impl.append(tokens, hash));
-    return at->second;
-  };
+  ASSIGN_OR_RETURN(Builder builder, Builder::create(embeddings.dim(), scratch_folder));
   ASSIGN_OR_RETURN(const std::vector<std::uint16_t> null, embeddings.null());
-  TRY(number_of(null));
+  TRY(builder.add(null));
+  std::vector<std::uint32_t> of;
   for (const std::uint32_t place : places) {
     ASSIGN_OR_RETURN(const std::vector<std::uint16_t> tokens, embeddings.tokens_of(place));
     std::uint32_t number = 0;
     if (!tokens.empty()) {
-      ASSIGN_OR_RETURN(number, number_of(tokens));
+      ASSIGN_OR_RETURN(number, builder.add(tokens));
     }
-    if (number == 0) ++impl.uncaptioned;
-    impl.of.push_back(number);
+    of.push_back(number);
   }
-  ASSIGN_OR_RETURN(
-      impl.mapped,
-      storage::MappedFile::map(impl.scratch.get(), impl.begin.back() * impl.dim * 2, "captions"));
-  return captions;
+  return builder.finish(std::move(of));
 }
 
 std::uint64_t Captions::dim() const { return impl_->dim; }

@@ -10,8 +10,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/result.h"
 #include "diffusion/data/caption_embeddings.h"
 
@@ -19,6 +21,7 @@ namespace skerry::diffusion {
 
 class Captions {
  public:
+  class Builder;
   // Takes the caption of each image from the row `places[image]`.
   // ON FAILURE: kInvalid names the sample; kExhausted: the disk is full.
   static Result<Captions> import(const CaptionEmbeddings& embeddings,
@@ -46,6 +49,22 @@ class Captions {
  private:
   struct Impl;
   std::shared_ptr<Impl> impl_;
+};
+
+// Collects captions. The first one that is added is the null caption.
+class Captions::Builder {
+ public:
+  // ON FAILURE: kExhausted: the disk is full; so for add().
+  static Result<Builder> create(std::uint64_t dim, const std::string& scratch_folder);
+  // `tokens`: [tokens, dim] in F16, at least one.
+  // RETURNS: the caption's number; equal tokens have the same.
+  Result<std::uint32_t> add(std::span<const std::uint16_t> tokens);
+  // `of`: the number of each image's caption. Call it once, at the end.
+  Result<Captions> finish(std::vector<std::uint32_t> of);
+
+ private:
+  std::shared_ptr<Impl> impl_;
+  std::unordered_map<Hash, std::uint32_t> numbers_;
 };
 
 }  // namespace skerry::diffusion

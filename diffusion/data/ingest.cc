@@ -5,15 +5,14 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "base/text.h"
 #include "diffusion/data/algebra.h"
-#include "diffusion/data/caption_embeddings.h"
 #include "diffusion/data/captions.h"
 #include "diffusion/data/dataset_writer.h"
 #include "diffusion/data/imported_features.h"
+#include "diffusion/data/ingest_text.h"
 #include "diffusion/data/linear_baseline.h"
 #include "diffusion/formats/read_images.h"
 #include "diffusion/formats/split.h"
@@ -58,7 +57,7 @@ class PartialFolder {
     if (!partial_.empty()) fs::remove_all(partial_, ignored);
   }
   const std::string& path() const { return partial_; }
-  // Where encoded images are kept, until commit().
+  // Where encoded images and captions are kept, until commit().
   static std::string encoded(const std::string& output) {
     return final_path(output).string() + ".encoded";
   }
@@ -259,17 +258,27 @@ Result<void> write_files(const std::string& folder, const ImageSet& images,
   return {};
 }
 
-DatasetIndex index_of(const ImageSet& images, const Partitioned& data) {
-  DatasetIndex index{.partitions = static_cast<std::uint32_t>(data.rows.size()),
-                     .samples = data.split.train.size(),
-                     .channels = images.pixels.channels,
-                     .image_size = images.pixels.size,
-                     .latents = images.latents,
-                     .classes = images.classes,
-                     .skipped = images.skipped,
-                     .skipped_examples = images.skipped_examples};
+// Says in the summary what the dataset is, beside its captions.
+void describe(const ImageSet& images, const Partitioned& data, IngestSummary& summary) {
+  DatasetIndex& index = summary.index;
+  index.partitions = static_cast<std::uint32_t>(data.rows.size());
+  index.samples = data.split.train.size();
+  index.channels = images.pixels.channels;
+  index.image_size = images.pixels.size;
+  index.latents = images.latents;
+  index.classes = images.classes;
+  index.skipped = images.skipped;
+  index.skipped_examples = images.skipped_examples;
   for (const auto& rows : data.rows) index.partition_samples.push_back(rows.size());
-  return index;
+  summary.fit = data.fit.size();
+  summary.test = data.test.size();
+  summary.fine_centroids = static_cast<std::uint32_t>(data.statistics.shared.table.size());
+  summary.ratio = data.ratio;
+  summary.within_caps = data.within_caps;
+}
+
+bool encodes(const IngestOptions& options) {
+  return !options.vae.empty() || !options.text_encoder.empty();
 }
 
 Result<void> check_options(const IngestOptions& options) {
@@ -281,6 +290,21 @@ Result<void> check_options(const IngestOptions& options) {
     return fail(ErrorCode::kInvalid,
                 "--latents-scaled is for latents that are there: leave it out beside --vae");
   }
+  if (!options.text_encoder.empty()) {
+    if (!options.caption_embeddings.empty()) {
+      return fail(ErrorCode::kInvalid,
+                  "--text-encoder encodes the captions that --caption-embeddings would replace: "
+                  "leave one of them out");
+    }
+    if (options.captions == CaptionChoice::kOff)
+      return fail(ErrorCode::kInvalid,
+                  "--captions off leaves nothing for --text-encoder: leave "
+                  "one of them out");
+    if (options.longest < kMinLongest || options.longest > kMaxLongest) {
+      return fail(ErrorCode::kInvalid, text("--longest must be ", kMinLongest, " to ", kMaxLongest,
+                                            " tokens, not ", options.longest));
+    }
+  }
   if (options.image_size != 0 &&
       (options.image_size < kMinImageSize || options.image_size > kMaxImageSize)) {
     return fail(ErrorCode::kInvalid, text("--image-size must be ", kMinImageSize, " to ",
@@ -289,37 +313,13 @@ Result<void> check_options(const IngestOptions& options) {
   return {};
 }
 
-Result<void> check_rows(std::uint64_t rows, const ImageSet& images, const std::string& path) {
-  const std::uint64_t samples = images.pixels.count + images.skipped;
-  if (rows == samples) return {};
-  return fail(
-      ErrorCode::kInvalid,
-      text(path, " has ", rows, " rows, but there are ", samples, " images (", images.skipped,
-           " of them skipped): expected a row for each, "
-           "in the order in which they are read (a folder's files by their path)"));
-}
-
-// The bits of latents depend on the device and the number of its threads, too.
-Result<std::unique_ptr<ResumingEncoder>> open_encoder(const IngestOptions& options) {
-  const unsigned threads = std::max(1U, std::thread::hardware_concurrency());
+Result<std::unique_ptr<ResumingEncoder>> open_encoder(const IngestOptions& options,
+                                                      KeptBatches& kept) {
   ASSIGN_OR_RETURN(
       std::unique_ptr<ImageEncoder> encoder,
-      open_image_encoder(options.vae, options.device, threads, options.latents.scaling));
+      open_image_encoder(options.vae, options.device, encoder_threads(), options.latents.scaling));
   ASSIGN_OR_RETURN(const Hash weights, autoencoder_hash(options.vae));
-  const Hash key = blake2b(text(weights.hex(), '\n', options.device, '\n', threads));
-  return ResumingEncoder::open(PartialFolder::encoded(options.output), key, std::move(encoder));
-}
-
-void describe_captions(const ImageSet& images, const Captions* stored, IngestSummary& summary) {
-  if (stored == nullptr) {
-    summary.captions = images.captions.empty() ? 0 : images.captions.size() - 1;
-    summary.uncaptioned = images.uncaptioned;
-    return;
-  }
-  summary.captions = stored->distinct();
-  summary.uncaptioned = stored->uncaptioned();
-  summary.caption_bytes = stored->bytes_a_sample();
-  summary.index.text = {.dim = stored->dim(), .encoder = "imported", .longest = stored->longest()};
+  return std::make_unique<ResumingEncoder>(std::move(encoder), encoder_key(weights, options), kept);
 }
 
 // Says of an ingestion that failed what remains.
@@ -342,41 +342,35 @@ Result<IngestSummary> ingest_all(const IngestOptions& options, const ProgressFn&
   if (!options.features.empty()) {
     ASSIGN_OR_RETURN(imported, ImportedFeatures::open(options.features));
   }
-  std::optional<CaptionEmbeddings> embeddings;
-  if (!options.caption_embeddings.empty()) {
-    ASSIGN_OR_RETURN(embeddings, CaptionEmbeddings::open(options.caption_embeddings));
-  }
+  ASSIGN_OR_RETURN(IngestText captioning, IngestText::open(options));
   ASSIGN_OR_RETURN(PartialFolder folder, PartialFolder::create(options.output));
+  std::optional<KeptBatches> kept;
+  if (encodes(options)) {
+    ASSIGN_OR_RETURN(kept, KeptBatches::open(PartialFolder::encoded(options.output)));
+  }
   std::unique_ptr<ResumingEncoder> encoder;
   if (!options.vae.empty()) {
-    ASSIGN_OR_RETURN(encoder, open_encoder(options));
+    ASSIGN_OR_RETURN(encoder, open_encoder(options, *kept));
   }
   auto images = read_images(*source, folder.path(), options.image_size, options.latents,
                             options.captions, encoder.get(), progress);
   if (!images.has_value()) {
     return fail(images.error().code, text(options.input, ": ", images.error().message));
   }
-  set_algebra_threads(options.threads);
   TRY(check_enough(*images, options.partitions));
   const FeatureMatrix* const matrix = imported ? &imported->matrix() : nullptr;
   if (matrix != nullptr) TRY(check_rows(matrix->rows, *images, options.features));
-  std::optional<Captions> captions;
-  if (embeddings) {
-    TRY(check_rows(embeddings->samples(), *images, options.caption_embeddings));
-    ASSIGN_OR_RETURN(captions, Captions::import(*embeddings, images->places, folder.path()));
-  }
+  IngestSummary summary;
+  if (encoder) summary.resumed = encoder->resumed();
+  encoder.reset();  // its memory is the text encoder's
+  ASSIGN_OR_RETURN(
+      const std::optional<Captions> captions,
+      captioning.read(*images, options, folder.path(), kept ? &*kept : nullptr, progress, summary));
   const Captions* const stored = captions ? &*captions : nullptr;
+  set_algebra_threads(options.threads);
   ASSIGN_OR_RETURN(Partitioned data, partition(*images, options, matrix, progress));
   add_statistics(*images, options, data, progress);
-  IngestSummary summary{
-      .index = index_of(*images, data),
-      .fit = data.fit.size(),
-      .test = data.test.size(),
-      .fine_centroids = static_cast<std::uint32_t>(data.statistics.shared.table.size()),
-      .ratio = data.ratio,
-      .within_caps = data.within_caps};
-  if (encoder) summary.resumed = encoder->resumed();
-  describe_captions(*images, stored, summary);
+  describe(*images, data, summary);
   TRY(write_files(folder.path(), *images, stored, data, summary.index.files, progress));
   TRY(write_dataset_index(folder.path(), summary.index));
   TRY(folder.commit());
@@ -387,7 +381,7 @@ Result<IngestSummary> ingest_all(const IngestOptions& options, const ProgressFn&
 
 Result<IngestSummary> ingest(const IngestOptions& options, const ProgressFn& progress) {
   Result<IngestSummary> made = ingest_all(options, progress);
-  if (made || options.vae.empty()) return made;
+  if (made || !encodes(options)) return made;
   return with_kept(options, made.error());
 }
 

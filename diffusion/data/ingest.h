@@ -15,6 +15,10 @@
 
 namespace skerry::diffusion {
 
+// As PixArtSigmaPipeline cuts prompts.
+constexpr std::uint32_t kDefaultLongest = 300;
+constexpr std::uint32_t kMinLongest = 2, kMaxLongest = 1024;
+
 struct IngestOptions {
   std::string input;
   std::string output;
@@ -30,8 +34,9 @@ struct IngestOptions {
   std::string features;
   LatentOptions latents;
   // An autoencoder that encodes the images (model/image_encoder.h), and the
-  // card for it; −1: the CPU. It uses all processors. OUTPUT.encoded keeps what
-  // is encoded until the folder is complete. A killed ingestion goes on there.
+  // card for it and for the text encoder; −1: the CPU. They use all
+  // processors. OUTPUT.encoded keeps what is encoded until the folder is
+  // complete. A killed ingestion goes on there.
   std::string vae;
   int device = 0;
   // Whether captions beside the images are read. They are counted; a dataset
@@ -41,6 +46,11 @@ struct IngestOptions {
   // sample of the source in its order, skipped ones included. Empty: the
   // dataset has no text.
   std::string caption_embeddings;
+  // A folder with a T5 encoder and its tokenizer, which encode the captions
+  // (model/text_encoder.h). A caption of more tokens than `longest` is cut.
+  // Empty: as `caption_embeddings` says.
+  std::string text_encoder;
+  std::uint32_t longest = kDefaultLongest;
 };
 constexpr std::uint32_t kMaxPartitions = 1024;
 // With at least this many samples an expert, the caps of the partition table
@@ -60,6 +70,8 @@ struct IngestSummary {
   std::uint64_t captions = 0;
   std::uint64_t uncaptioned = 0;
   double caption_bytes = 0;
+  std::uint64_t cut_captions = 0;      // distinct ones, to `longest` tokens
+  std::uint64_t resumed_captions = 0;  // that an earlier attempt had encoded
 };
 
 // ON FAILURE: neither the output nor its partial form remains, but

@@ -571,6 +571,11 @@ TEST(Ingest, BadCaptionEmbeddingsAreNamed) {
                        {"mask", storage::DType::kU8, {39, 1}, short_mask},
                        its_null}),
               HasSubstr("has 39 rows, but there are 40 images"));
+  const std::string zeros(40, '\0');
+  EXPECT_THAT(attempt({{"embeddings", storage::DType::kF32, {40, 1, 2}, good},
+                       {"mask", storage::DType::kU8, {40, 1}, zeros},
+                       its_null}),
+              HasSubstr("expected a `mask` that keeps tokens, found only zeros"));
   numbers[2 * 17] = 1e6F;
   const std::string large = floats(numbers);
   EXPECT_THAT(

@@ -4,11 +4,13 @@ list(APPEND DIFFUSION_SOURCES ${CMAKE_CURRENT_LIST_DIR}/algebra.cc)
 list(APPEND DIFFUSION_PLAIN_SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/caption_embeddings.cc ${CMAKE_CURRENT_LIST_DIR}/captions.cc
   ${CMAKE_CURRENT_LIST_DIR}/dataset_index.cc ${CMAKE_CURRENT_LIST_DIR}/dataset_writer.cc
-  ${CMAKE_CURRENT_LIST_DIR}/held_back.cc ${CMAKE_CURRENT_LIST_DIR}/imported_features.cc
-  ${CMAKE_CURRENT_LIST_DIR}/ingest.cc
+  ${CMAKE_CURRENT_LIST_DIR}/encode_captions.cc ${CMAKE_CURRENT_LIST_DIR}/held_back.cc
+  ${CMAKE_CURRENT_LIST_DIR}/imported_features.cc
+  ${CMAKE_CURRENT_LIST_DIR}/ingest.cc ${CMAKE_CURRENT_LIST_DIR}/ingest_text.cc
   ${CMAKE_CURRENT_LIST_DIR}/linear_baseline.cc ${CMAKE_CURRENT_LIST_DIR}/moments.cc
   ${CMAKE_CURRENT_LIST_DIR}/tokenizer.cc)
-list(APPEND DIFFUSION_PLAIN_TEST_SOURCES ${CMAKE_CURRENT_LIST_DIR}/ingest_test.cc)
+list(APPEND DIFFUSION_PLAIN_TEST_SOURCES
+  ${CMAKE_CURRENT_LIST_DIR}/encode_captions_test.cc ${CMAKE_CURRENT_LIST_DIR}/ingest_test.cc)
 
 # The promises on real images: skipped where Debian's dataset-fashion-mnist is
 # not installed.

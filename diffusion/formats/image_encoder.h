@@ -5,12 +5,12 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "base/hash.h"
 #include "base/result.h"
 #include "diffusion/formats/image.h"
+#include "diffusion/formats/kept_batches.h"
 #include "diffusion/formats/latents.h"
 
 namespace skerry::diffusion {
@@ -26,25 +26,22 @@ class ImageEncoder {
   virtual Result<std::vector<Latent>> encode(const std::vector<Image>& images) = 0;
 };
 
-// Keeps what another encoder made in a file, so that an ingestion that was
-// killed goes on where it was, to the same bytes. The file is a list of
-// batches: a hash of `key` and the images, the latents and their own hash. A
-// batch is taken from it if it is the next one there.
+// Keeps what another encoder makes in a file, and takes from there what an
+// earlier attempt made.
 class ResumingEncoder final : public ImageEncoder {
  public:
-  // `key` names all that latents depend on beside the images. What lies in the
-  // file after a batch that does not fit, or is torn, is overwritten.
-  static Result<std::unique_ptr<ResumingEncoder>> open(const std::string& path, const Hash& key,
-                                                       std::unique_ptr<ImageEncoder> inner);
-  ~ResumingEncoder() override;
+  // `key` names all that latents depend on beside the images. LIFETIME: `kept`
+  // outlives it.
+  ResumingEncoder(std::unique_ptr<ImageEncoder> inner, const Hash& key, KeptBatches& kept);
   LatentScaling scaling() const override;
   Result<std::vector<Latent>> encode(const std::vector<Image>& images) override;
-  std::uint64_t resumed() const;  // images that were not encoded again
+  std::uint64_t resumed() const { return resumed_; }  // images that were not encoded again
 
  private:
-  struct Impl;
-  explicit ResumingEncoder(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<ImageEncoder> inner_;
+  Hash key_;
+  KeptBatches& kept_;
+  std::uint64_t resumed_ = 0;
 };
 
 }  // namespace skerry::diffusion

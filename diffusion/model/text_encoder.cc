@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "diffusion/model/weight_tensor.h"
 #include "diffusion/runtime/device.h"
+#include "storage/files.h"
 
 namespace skerry::diffusion {
 namespace {
@@ -28,6 +29,8 @@ class T5 final : public TextEncoder {
       weights_.emplace(tensor.name, whole.to(device_, type()));
     }
     hasher.update(text(config_.relative_attention_max_distance, ' ', config_.layer_norm_epsilon));
+    ASSIGN_OR_RETURN(const auto tokenizer, storage::MappedFile::open(files.tokenizer));
+    hasher.update(blake2b(tokenizer.bytes()).view());
     return hasher.finish();
   }
 
@@ -134,8 +137,8 @@ Result<OpenedTextEncoder> open_text_encoder(const TextEncoderFiles& files, int d
   return guarded([&]() -> Result<OpenedTextEncoder> {
     const at::NoGradGuard no_grad;
     auto encoder = std::make_unique<T5>(files.config, opened);
-    ASSIGN_OR_RETURN(const Hash weights, encoder->read(files));
-    return OpenedTextEncoder{std::move(encoder), weights};
+    ASSIGN_OR_RETURN(const Hash identity, encoder->read(files));
+    return OpenedTextEncoder{std::move(encoder), identity};
   });
 }
 

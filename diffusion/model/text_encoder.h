@@ -13,9 +13,9 @@ namespace skerry::diffusion {
 
 struct OpenedTextEncoder {
   std::unique_ptr<TextEncoder> encoder;
-  // Of the config and the values of all weights: another file layout of the
-  // same weights has the same.
-  Hash weights;
+  // A hash of the config, the values of all weights, and the tokenizer. Other
+  // files of the same values have the same.
+  Hash identity;
 };
 
 // Reads the weights. Computes in fp32 on the CPU and in bf16 on a card, never

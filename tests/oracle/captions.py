@@ -15,7 +15,8 @@ WORDS = (
 ).split()
 ODD = (
     "\t \n \r\n \u00a0 \u200b \u2028 \u3000 \ufeff \u0001 \u007f \u0085 \u1680 \u2009 "
-    "\ufb01 ½ ① … “ ” ’ ａ ｂ 漢 字 к и 😀 ▁ ▁▁ Å \u212b ß ŉ ﷺ 가 \u1112\u1161\u11ab < > </ <extra_id_ _0>"
+    "\ufb01 ½ ① … “ ” ’ ａ ｂ 漢 字 к и 😀 ▁ ▁▁ Å \u212b ß ŉ ﷺ 가 \u1112\u1161\u11ab "
+    "< > </ <extra_id_ _0>"
 ).split(" ")
 # With combining marks: between spaces, since tokenizers drops a mark behind a
 # character that it rewrites, and SentencePiece does not.

@@ -25,7 +25,7 @@ Result<void> run(const std::string& folder, const std::string& in, const std::st
                                  storage::DType::kF32,
                                  {captions, length, opened.encoder->dim()},
                                  storage::bytes_of_values<float>(tokens)};
-  return storage::write_safetensors(out, {view}, {{"weights", opened.weights.hex()}});
+  return storage::write_safetensors(out, {view}, {{"identity", opened.identity.hex()}});
 }
 
 }  // namespace

@@ -49,10 +49,10 @@ KINDS = {
 }
 
 
-def encoder(kind="v1.1 and Flan", of=T5EncoderModel):
+def encoder(kind="v1.1 and Flan", of=T5EncoderModel, **shape):
     """Random weights, none of them at the value that it starts from."""
     torch.manual_seed(1)
-    made = of(T5Config(**SHAPE, **KINDS[kind])).eval()
+    made = of(T5Config(**(SHAPE | shape), **KINDS[kind])).eval()
     for name, weight in made.named_parameters():
         weight.data *= 0.3 if "SelfAttention" in name else 1
         weight.data += 0.05 * torch.randn_like(weight)
@@ -85,9 +85,9 @@ class Case(unittest.TestCase):
         )
         return ran.stderr if ran.returncode else load_file(self.top / "tokens")["tokens"]
 
-    def hash(self):
+    def identity(self):
         with safe_open(self.top / "tokens", "pt") as file:
-            return file.metadata()["weights"]
+            return file.metadata()["identity"]
 
     def assert_same(self, made, folder, ids):
         found = self.encode(folder, ids)
@@ -124,7 +124,7 @@ class Encoding(Case):
         self.assertLess((expected - found).abs().max().item(), LIMIT)
 
     def test_shards_and_weights_of_16_bits(self):
-        ids, hashes = ids_of(3, 9), {}
+        ids, found = ids_of(3, 9), {}
         for name, type in (("bf16", torch.bfloat16), ("f16", torch.float16)):
             made = encoder().to(type)
             for shards, how in ((False, {}), (True, {"max_shard_size": "20KB"})):
@@ -133,10 +133,10 @@ class Encoding(Case):
                     files = list((folder / "text_encoder").glob("*.safetensors"))
                     self.assertEqual(len(files) > 1, shards)
                     self.assert_same(made.float(), folder, ids)
-                    hashes[name, shards] = self.hash()
+                    found[name, shards] = self.identity()
                     made.to(type)
-        self.assertEqual(hashes["bf16", False], hashes["bf16", True])
-        self.assertNotEqual(hashes["bf16", False], hashes["f16", False])
+        self.assertEqual(found["bf16", False], found["bf16", True])
+        self.assertNotEqual(found["bf16", False], found["f16", False])
 
     def test_a_folder_with_the_decoder_too_that_holds_everything_itself(self):
         made = encoder(of=T5ForConditionalGeneration)
