@@ -62,6 +62,31 @@ void tell_skipped(Command& command, const DatasetIndex& index) {
   }
 }
 
+Json text_json(const DatasetIndex& index) {
+  if (!index.text) return nullptr;
+  return {
+      {"dim", index.text->dim}, {"encoder", index.text->encoder}, {"longest", index.text->longest}};
+}
+
+// Captions can be far larger than images: a token of T5-XXL has 4096 numbers.
+void tell_caption_size(Command& command, const DatasetIndex& index) {
+  if (!index.text) return;
+  constexpr std::uint64_t kLargeBytes = 50'000;
+  std::uint64_t bytes = 0, samples = 0;
+  for (const DatasetFileEntry& file : index.files) {
+    if (file.role != "captions") continue;
+    bytes += file.bytes;
+    samples += file.samples;
+  }
+  const std::uint64_t each = samples == 0 ? 0 : bytes / samples;
+  command.tell(text("captions: ", human_bytes(bytes), ", ", human_bytes(each), " a sample"));
+  if (each <= kLargeBytes) return;
+  command.tell(
+      text("  that is above 50 KB a sample: a smaller encoder, such as google/flan-t5-base ",
+           "with 768 numbers a token in place of ", index.text->dim,
+           ", or a smaller --longest, makes it less"));
+}
+
 // An ingestion of hours should not end at a missing context, a role or a name
 // that is taken.
 Result<void> check_permitted(Command& command, const std::string& name) {
@@ -104,6 +129,7 @@ Result<int> add_dataset(Command& command, const IngestOptions& options) {
                      options.partitions, ": leave --partitions out"));
   }
   if (ingested) tell_skipped(command, index);  // else the engine has
+  tell_caption_size(command, index);
   const Result<void> uploaded = upload(command, options.name, index);
   if (!uploaded.has_value() && uploaded.error().code == ErrorCode::kConflict) {
     return fail(ErrorCode::kConflict,
@@ -116,7 +142,9 @@ Result<int> add_dataset(Command& command, const IngestOptions& options) {
   if (!ingested) std::filesystem::remove_all(folder, ignored);
   if (command.json()) {
     ASSIGN_OR_RETURN(const pb::DatasetInfo shown, one_dataset(command, options.name));
-    print_object(command.out(), to_json(shown, false));
+    Json added = to_json(shown, false);
+    added["text"] = text_json(index);
+    print_object(command.out(), added);
   } else {
     command.tell(text(options.name, " is ready: ", index.samples, " samples in ", index.partitions,
                       " partitions"));
@@ -251,10 +279,36 @@ void add_add(CLI::App& group, Command& command) {
                    "decodes with the same")
       ->check([](const std::string& path) { return path.empty() ? "expected a path" : ""; })
       ->type_name("DIR|FILE");
+  added
+      ->add_option("--captions", options->captions,
+                   "captions of the images: auto (a .txt or .caption of the same stem, "
+                   "metadata.jsonl, or a WebDataset's txt or json), off, or class (the name of "
+                   "the class); without it auto")
+      ->check(CLI::IsMember({"auto", "off", "class"}))
+      ->type_name("KIND");
+  added
+      ->add_option("--text-encoder", options->text_encoder,
+                   "encodes the captions, here: the folder of a T5 encoder with its spiece.model, "
+                   "or a pipeline's folder with text_encoder and tokenizer")
+      ->check([](const std::string& path) { return path.empty() ? "expected a path" : ""; })
+      ->type_name("DIR");
+  added
+      ->add_option("--longest", options->longest,
+                   "tokens of a caption, a longer one is cut; without it 300")
+      ->check(CLI::Range(2U, 1024U))
+      ->type_name("N");
+  added
+      ->add_option("--caption-embeddings", options->caption_embeddings,
+                   "captions that another encoder has encoded: a .safetensors file with embeddings "
+                   "[N,L,D] and mask [N,L], a row for each image in the order in which they are "
+                   "read, and null [n,D]")
+      ->type_name("FILE");
   added->add_option("--seed", options->seed, "of the split and the clustering")->type_name("N");
   added->footer(
       "Example:\n  skerry dataset add birds ~/images/birds --partitions 8 --image-size 64\n"
       "  skerry dataset add birds ~/images/birds --partitions 8 --image-size 256 --vae sdxl-vae\n"
+      "  skerry dataset add birds ~/birds --partitions 8 --image-size 256 --vae sigma/vae "
+      "--text-encoder sigma\n"
       "  skerry dataset add birds ~/birds-latents.npy --partitions 8 --latent-scale 0.18215\n"
       "Runs skerry-engine here, then uploads. An interrupted call goes on where it was.");
   added->callback([&command, options] {

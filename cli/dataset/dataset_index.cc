@@ -45,6 +45,20 @@ Result<DatasetFileEntry> parse_file(const Json& json, const DatasetIndex& index,
   return file;
 }
 
+Result<std::optional<DatasetText>> parse_text(const Json& json, const std::string& path) {
+  const auto found = json.find("text");
+  if (found == json.end()) return std::nullopt;
+  DatasetText read{found->at("dim").get<std::uint32_t>(), found->at("encoder").get<std::string>(),
+                   found->at("longest").get<std::uint32_t>()};
+  constexpr std::uint32_t kMaxDim = 1 << 17, kMaxTokens = 1 << 16;
+  constexpr std::size_t kMaxName = 64;
+  const bool sane = read.dim >= 1 && read.dim <= kMaxDim && read.longest >= 1 &&
+                    read.longest <= kMaxTokens && read.encoder.size() <= kMaxName &&
+                    printable(read.encoder) == read.encoder;
+  if (!sane) return damaged(path, text("text: ", printable(found->dump()), " makes no sense"));
+  return read;
+}
+
 // nlohmann's exceptions say which key is missing or of another type.
 Result<DatasetIndex> parse_index(const std::string& folder, const std::string& path,
                                  std::string bytes) try {
@@ -61,6 +75,7 @@ Result<DatasetIndex> parse_index(const std::string& folder, const std::string& p
   index.channels = json.at("channels").get<std::uint32_t>();
   index.image_size = json.at("image_size").get<std::uint32_t>();
   index.latents = json.contains("latents");
+  ASSIGN_OR_RETURN(index.text, parse_text(json, path));
   index.classes = json.at("classes").get<std::vector<std::string>>();
   index.partition_samples = json.at("partition_samples").get<std::vector<std::uint64_t>>();
   index.skipped = json.value("skipped", std::uint64_t{0});

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,19 @@ namespace skerry::cli {
 
 struct DatasetFileEntry {
   std::string name;
-  std::string role;  // shard, router, partition, fit, test; weights (never in a dataset.json)
+  // shard, captions, router, partition, fit, test; weights (never in a
+  // dataset.json)
+  std::string role;
   std::int32_t partition = -1;  // −1: belongs to all
   std::uint64_t samples = 0;
   std::uint64_t bytes = 0;
+};
+
+// What the captions of a dataset are.
+struct DatasetText {
+  std::uint32_t dim = 0;      // numbers of a token
+  std::string encoder;        // "imported", or a name of T5's files
+  std::uint32_t longest = 0;  // tokens of a caption
 };
 
 struct DatasetIndex {
@@ -29,7 +39,8 @@ struct DatasetIndex {
   std::uint64_t samples = 0;
   std::uint32_t channels = 0;
   std::uint32_t image_size = 0;
-  bool latents = false;  // of an autoencoder, in place of images
+  bool latents = false;             // of an autoencoder, in place of images
+  std::optional<DatasetText> text;  // none: no captions
   std::vector<std::string> classes;
   std::vector<std::uint64_t> partition_samples;
   std::uint64_t skipped = 0;

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "base/temp_folder.h"
 #include "cli/dataset/dataset_index.h"
@@ -19,6 +20,7 @@ namespace fs = std::filesystem;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 Json small_index() {
   return {{"format", 1},
@@ -154,6 +156,87 @@ TEST_F(DatasetAdd, AnotherAutoencoderIsAnotherIngestion) {
   words.back() = "other";
   around(words);
   EXPECT_EQ(around.ran.size(), 2U);
+}
+
+TEST_F(DatasetAdd, TellsTheEngineHowCaptionsAreEncoded) {
+  around.coordinator.refuse(pb::AdminRequest::kDatasetAdd, ErrorCode::kUnavailable, "away");
+  std::vector<std::string> words = {"dataset",    "add",   "shapes",         folder / "images",
+                                    "--captions", "class", "--text-encoder", "one",
+                                    "--longest",  "120",   "--partitions",   "2"};
+  around(words);
+  ASSERT_EQ(around.ran.size(), 1U);
+  EXPECT_THAT(std::vector(around.ran[0].end() - 6, around.ran[0].end()),
+              ElementsAre("--captions", "class", "--text-encoder", "one", "--longest", "120"));
+  around(words);
+  EXPECT_EQ(around.ran.size(), 1U) << "the same goes on";
+  std::set<std::string> folders{around.ran[0][4]};
+  for (const auto& [at, other] : {std::pair{5, "auto"}, {7, "two"}, {9, "121"}}) {
+    words[static_cast<std::size_t>(at)] = other;
+    around(words);
+    EXPECT_TRUE(folders.insert(around.ran.back()[4]).second) << other << " is another ingestion";
+  }
+  around({"dataset", "add", "shapes", folder / "images", "--caption-embeddings", "file",
+          "--partitions", "2"});
+  EXPECT_THAT(std::vector(around.ran.back().end() - 2, around.ran.back().end()),
+              ElementsAre("--caption-embeddings", "file"));
+  EXPECT_EQ(around({"dataset", "add", "shapes", folder / "images", "--captions", "some"}),
+            kExitUsage);
+}
+
+// A dataset with `bytes` of captions for its three samples.
+void write_captioned(const std::string& folder, std::uint64_t bytes) {
+  Json index = small_index();
+  index["text"] = {{"dim", 4096}, {"encoder", "t5:0123456789ab"}, {"longest", 20}};
+  index["files"].push_back({{"name", "captions-0-0.safetensors"},
+                            {"role", "captions"},
+                            {"partition", 0},
+                            {"samples", 3},
+                            {"bytes", bytes}});
+  write_dataset(folder, index);
+  std::ofstream(folder + "/captions-0-0.safetensors") << std::string(bytes, 'c');
+}
+
+TEST_F(DatasetAdd, CaptionsAreAnnouncedAndTheirSizeIsSaidBefore) {
+  around.coordinator.refuse(pb::AdminRequest::kDatasetAdd, ErrorCode::kUnavailable, "away");
+  write_captioned(folder / "ready", 180'000);
+  around({"dataset", "add", "shapes", folder / "ready"});
+  EXPECT_THAT(around.told(), HasSubstr("captions: 175.8 KiB, 58.6 KiB a sample"));
+  EXPECT_THAT(around.told(), HasSubstr("above 50 KB a sample: a smaller encoder, such as "
+                                       "google/flan-t5-base with 768 numbers a token in place of "
+                                       "4096"));
+  ASSERT_NE(request(pb::AdminRequest::kDatasetAdd), nullptr);
+  const pb::DatasetAdd& add = request(pb::AdminRequest::kDatasetAdd)->dataset_add();
+  EXPECT_EQ(add.files(2).role(), "captions");
+
+  write_captioned(folder / "small", 90'000);
+  around({"dataset", "add", "shapes", folder / "small"});
+  EXPECT_THAT(around.told(), HasSubstr("captions: 87.9 KiB, 29.3 KiB a sample"));
+  EXPECT_THAT(around.told(), Not(HasSubstr("smaller encoder")));
+}
+
+TEST_F(DatasetAdd, SaysWhatTheTextIsAsJson) {
+  write_dataset(folder / "ready", small_index());
+  ASSERT_EQ(around({"dataset", "add", "shapes", folder / "ready", "-o", "json"}), kExitOk);
+  EXPECT_TRUE(Json::parse(around.printed())["text"].is_null());
+  Json index = small_index();
+  index["text"] = {{"dim", 48}, {"encoder", "imported"}, {"longest", 20}};
+  write_dataset(folder / "ready", index);
+  ASSERT_EQ(around({"dataset", "add", "shapes", folder / "ready", "-o", "json"}), kExitOk);
+  EXPECT_EQ(Json::parse(around.printed())["text"], index["text"]);
+}
+
+TEST_F(DatasetAdd, TextThatMakesNoSenseIsRefused) {
+  for (const Json& bad : {Json{{"dim", 0}, {"encoder", "imported"}, {"longest", 20}},
+                          Json{{"dim", 1U << 20}, {"encoder", "imported"}, {"longest", 20}},
+                          Json{{"dim", 48}, {"encoder", "imported"}, {"longest", 0}},
+                          Json{{"dim", 48}, {"encoder", std::string(65, 'e')}, {"longest", 20}},
+                          Json{{"dim", 48}, {"encoder", "imported"}}, Json("imported")}) {
+    Json index = small_index();
+    index["text"] = bad;
+    write_dataset(folder / "ready", index);
+    EXPECT_NE(around({"dataset", "add", "shapes", folder / "ready"}), kExitOk) << bad.dump();
+    EXPECT_EQ(request(pb::AdminRequest::kDatasetAdd), nullptr);
+  }
 }
 
 TEST_F(DatasetAdd, LatentsAreAnnouncedAndCalledSo) {

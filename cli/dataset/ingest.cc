@@ -32,6 +32,12 @@ std::vector<std::string> engine_words(const std::string& engine, const IngestOpt
     words.insert(words.end(), {"--latent-shift", options.latent_shift});
   if (options.latents_scaled) words.emplace_back("--latents-scaled");
   if (!options.vae.empty()) words.insert(words.end(), {"--vae", options.vae});
+  if (!options.captions.empty()) words.insert(words.end(), {"--captions", options.captions});
+  if (!options.caption_embeddings.empty())
+    words.insert(words.end(), {"--caption-embeddings", options.caption_embeddings});
+  if (!options.text_encoder.empty())
+    words.insert(words.end(), {"--text-encoder", options.text_encoder});
+  if (options.longest > 0) words.insert(words.end(), {"--longest", text(options.longest)});
   if (options.seed) words.insert(words.end(), {"--seed", text(*options.seed)});
   return words;
 }
@@ -77,6 +83,10 @@ std::string ingest_folder(const IngestOptions& options, const Surroundings& arou
     const fs::path vae = fs::weakly_canonical(options.vae, error);
     key += text('\n', vae.string());
   }
+  if (!options.captions.empty()) key += text("\ncaptions ", options.captions);
+  for (const std::string& path : {options.caption_embeddings, options.text_encoder})
+    if (!path.empty()) key += text("\ntext ", fs::weakly_canonical(path, error).string());
+  if (options.longest > 0) key += text("\nlongest ", options.longest);
   const std::string name = text(".skerry-ingest-", options.name, "-", blake2b(key).short_hex());
   const fs::path beside = source.parent_path();
   if (!beside.empty() && ::access(beside.c_str(), W_OK) == 0) return (beside / name).string();

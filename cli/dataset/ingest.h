@@ -21,7 +21,9 @@ struct IngestOptions {
   std::optional<std::uint64_t> seed;
   std::string latent_scale, latent_shift;  // empty: the engine's defaults
   bool latents_scaled = false;
-  std::string vae;  // that encodes the images; empty: none
+  std::string vae;                                         // that encodes the images; empty: none
+  std::string captions, caption_embeddings, text_encoder;  // empty: the engine's defaults
+  std::uint32_t longest = 0;                               // 0: the engine's default
 };
 
 // RETURNS: the folder for exactly these options: beside the images if that
