@@ -11,9 +11,10 @@
                 [--model S/2|small] [--precision fp32|bf16] [--kernels fast|reference]
                 [--batch-size N]
   encode        images a second of `dataset add --vae` against diffusers' AutoencoderKL of the same
-                weights (Stable Diffusion's shape, random), in turns on one thread each, by
-                processor time
-                [--image-size N]   (64)
+                weights (Stable Diffusion's shape, random), and captions a second of --text-encoder
+                against transformers' T5 encoder (Flan-T5-base's shape, random), in turns on one
+                thread each, by processor time
+                [--image-size N] (64)   [--tokens N] (25)
   memory        bytes that a training step holds beside its state, and its time, with and without
                 gradient checkpointing; bytes of the state, full and lean, and the time that a lean
                 one costs; in turns
@@ -231,29 +232,29 @@ def encode(args):
     import tempfile
 
     python = os.environ.get("SKERRY_TORCH_PYTHON", sys.executable)
-    with tempfile.TemporaryDirectory(prefix="skerry-bench-") as folder:
-        size = str(args.image_size)
-        script = pathlib.Path(__file__).parent / "encode_rival.py"
-        rival = Timed([python, "-B", script, folder, size])
-        print(rival.line(), flush=True)
-        ours = Timed([pathlib.Path(args.bin) / "encode_bench", folder, size])
-        for each in (ours, rival):
-            each.ask("1")  # the first batch also prepares
-        turns = []
-        for turn in range(max(5, args.repeats)):
-            order = [("ours", ours), ("diffusers", rival)][:: 1 if turn % 2 else -1]
-            turns.append({name: program.ask("1") for name, program in order})
-            print(f"turn {turn}: {turns[-1]} s for 16 images", flush=True)
-        for each in (ours, rival):
-            each.close()
-    return {
-        "image_size": args.image_size,
-        "images_per_second": round(16 / statistics.median(t["ours"] for t in turns), 3),
-        "diffusers_images_per_second": round(
-            16 / statistics.median(t["diffusers"] for t in turns), 3
-        ),
-        "ratio": round(statistics.median(t["diffusers"] / t["ours"] for t in turns), 3),
-    }
+    script = pathlib.Path(__file__).parent / "encode_rival.py"
+    figures = {}
+    for what, size, batch in (("images", args.image_size, 16), ("text", args.tokens, 40)):
+        with tempfile.TemporaryDirectory(prefix="skerry-bench-") as folder:
+            rival = Timed([python, "-B", script, what, folder, str(size)])
+            print(f"{what}: {rival.line()}", flush=True)
+            ours = Timed([pathlib.Path(args.bin) / "encode_bench", what, folder, str(size)])
+            for each in (ours, rival):
+                each.ask("1")  # the first batch also prepares
+            turns = []
+            for turn in range(max(5, args.repeats)):
+                order = [("ours", ours), ("theirs", rival)][:: 1 if turn % 2 else -1]
+                turns.append({name: program.ask("1") for name, program in order})
+                print(f"turn {turn}: {turns[-1]} s for a batch of {batch}", flush=True)
+            for each in (ours, rival):
+                each.close()
+        figures[what] = {
+            "size": size,
+            "per_second": round(batch / statistics.median(t["ours"] for t in turns), 3),
+            "their_per_second": round(batch / statistics.median(t["theirs"] for t in turns), 3),
+            "ratio": round(statistics.median(t["theirs"] / t["ours"] for t in turns), 3),
+        }
+    return figures
 
 
 def training(args):
@@ -992,6 +993,7 @@ def main():
     parser.add_argument("--turn-seconds", type=float, default=2)
     parser.add_argument("--minutes", type=float, default=7)
     parser.add_argument("--image-size", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=25)
     parser.add_argument("--dataset")
     parser.add_argument(
         "--dry-run", action="store_true", help=argparse.SUPPRESS
