@@ -496,11 +496,12 @@ auto as_one_operator(const Body& body) {
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor,
            at::Tensor, at::Tensor>
 attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-          const std::optional<at::Tensor>& /*bias*/, double dropout, bool is_causal,
+          const std::optional<at::Tensor>& bias, double dropout, bool is_causal,
           bool /*return_mask*/, std::optional<double> scale) {
   return as_one_operator([&] {
+    const auto added = bias ? std::optional(on_host(*bias)) : std::nullopt;
     const auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
-        on_host(query), on_host(key), on_host(value), dropout, is_causal, {}, scale);
+        on_host(query), on_host(key), on_host(value), dropout, is_causal, added, scale);
     const auto none = [&] { return at::empty({0}, query.options()); };
     return std::tuple(on_card(out, query.device()), on_card(sums, query.device()), none(), none(),
                       c10::SymInt(query.size(2)), c10::SymInt(key.size(2)), none(), none(), none());
