@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of a DiT by name and shape.
+// The parameters of a DiT or a PixArt by name and shape.
 #pragma once
 
 #include <cstdint>

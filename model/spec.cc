@@ -24,6 +24,8 @@ constexpr std::uint32_t kLargestDepth = 512;
 constexpr std::uint32_t kLargestBatch = 65536;
 constexpr std::uint32_t kMostClasses = 1 << 20;
 constexpr std::uint32_t kMostExperts = 1024;
+constexpr std::uint32_t kMostCaptionDim = 1 << 16;
+constexpr std::uint32_t kMostCaptionTokens = 1 << 16;
 constexpr std::uint32_t kMostThreads = 1024;
 constexpr std::uint32_t kMostCards = 64;
 
@@ -76,6 +78,11 @@ Result<void> validate(const ModelSpec& model) {
   TRY(check("heads", model.heads, 1, model.width));
   TRY(check("classes", model.classes, 0, kMostClasses));
   TRY(check("router_experts", model.router_experts, 0, kMostExperts));
+  TRY(check("caption_dim", model.caption_dim, 0, kMostCaptionDim));
+  TRY(check("interpolation_scale", model.interpolation_scale, 1.0 / 64, 64));
+  TRY(check("caption_tokens", model.caption_tokens, 0, kMostCaptionTokens));
+  if (model.router_experts > 0 && model.is_pixart())
+    return fail(ErrorCode::kInvalid, "a router reads no captions: expected caption_dim 0");
   if (model.image_size % model.patch_size != 0) {
     return fail(ErrorCode::kInvalid, text("patch_size must divide image_size, found ",
                                           model.patch_size, " and ", model.image_size));

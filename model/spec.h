@@ -14,7 +14,9 @@
 namespace skerry {
 
 // The shape of a DiT (Peebles & Xie, "Scalable Diffusion Models with
-// Transformers"). Does not include LibTorch.
+// Transformers"), which labels condition. With caption_dim it is a PixArt (Chen
+// et al., arXiv 2310.00426), which captions condition. Does not include
+// LibTorch.
 struct ModelSpec {
   std::uint32_t image_size = 28;
   std::uint32_t channels = 1;
@@ -25,9 +27,15 @@ struct ModelSpec {
   std::uint32_t classes = 0;  // 0: unlabelled
   // > 0: a router, which returns so many logits instead of a velocity
   std::uint32_t router_experts = 0;
+  std::uint32_t caption_dim = 0;  // > 0: a PixArt, whose captions have so many numbers a token
+  // > 1 stretches a PixArt's grid of positions less than the image_size does
+  double interpolation_scale = 1;
+  // the longest caption; only plans of memory and speed read it
+  std::uint32_t caption_tokens = 0;
 
   bool operator==(const ModelSpec&) const = default;
 
+  bool is_pixart() const { return caption_dim > 0; }
   // Unlabelled models keep one unused class, because the exported model must
   // name at least one.
   std::uint32_t table_classes() const { return classes == 0 ? 1 : classes; }

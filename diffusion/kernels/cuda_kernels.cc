@@ -349,6 +349,26 @@ class CudaKernels : public Kernels {
         .reshape({batch, tokens, width});
   }
 
+  // Key and value are one product.
+  at::Tensor cross_attention(const at::Tensor& input, const at::Tensor& context,
+                             const Projections& projections, std::int64_t heads,
+                             const at::Tensor& bias) const override {
+    const std::int64_t batch = input.size(0), tokens = input.size(1), others = context.size(1);
+    const std::int64_t width = projections.weights[0].size(0);
+    const auto query = linear(input, projections.weights[0], projections.biases[0])
+                           .view({batch, tokens, heads, width / heads})
+                           .transpose(1, 2);
+    const auto parts = Linears::apply(context, at::TensorList(projections.weights).slice(1),
+                                      at::TensorList(projections.biases).slice(1))
+                           .view({batch, others, 2, heads, width / heads})
+                           .unbind(2);  // each [B,N,heads,width / heads]
+    return at::scaled_dot_product_attention(query, parts[0].transpose(1, 2),
+                                            parts[1].transpose(1, 2),
+                                            bias.to(query.scalar_type()).unsqueeze(1))
+        .transpose(1, 2)
+        .reshape({batch, tokens, width});
+  }
+
  private:
   CardPtr card_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes the parts of a Dit's block: one interface, three implementations,
+// Computes the parts of a model's block: one interface, three implementations,
 // and one suite that all of them pass (kernels_test.cc).
 //
 // Hidden states are fp32. Inputs and results of a matrix product have the
@@ -75,6 +75,12 @@ class Kernels {
   // RETURNS: [B,T,W], before the projection out.
   virtual at::Tensor attention(const at::Tensor& input, const Projections& projections,
                                std::int64_t heads) const = 0;
+
+  // The same from input [B,T,W] to the tokens of context [B,N,W]: its query is
+  // of the input. `bias` [B,1,N] fp32 is added to every score.
+  virtual at::Tensor cross_attention(const at::Tensor& input, const at::Tensor& context,
+                                     const Projections& projections, std::int64_t heads,
+                                     const at::Tensor& bias) const;
 };
 
 // Compositions of LibTorch's operators, on any device.

@@ -229,7 +229,9 @@ TEST_P(KernelsTest, AttentionHoldsWhereScoresAreLarge) {
 
 TEST_P(KernelsTest, AModelIsNearTheReferenceForwardAndBackward) {
   if (is_reference()) GTEST_SKIP() << "it is the reference";
-  for (const bool bf16 : {false, true}) testing::expect_near_reference(kernels_, bf16);
+  for (const ModelSpec& spec : {testing::tiny_model(), testing::tiny_pixart()}) {
+    for (const bool bf16 : {false, true}) testing::expect_near_reference(spec, kernels_, bf16);
+  }
 }
 
 // In fp32: in bf16 the loops of the CPU round between a product and its GELU.

@@ -72,6 +72,28 @@ std::pair<at::Tensor, at::Tensor> Kernels::add_gated_and_modulate(const at::Tens
   return {sum, modulate(sum, shift, scale)};
 }
 
+at::Tensor Kernels::cross_attention(const at::Tensor& input, const at::Tensor& context,
+                                    const Projections& projections, std::int64_t heads,
+                                    const at::Tensor& bias) const {
+  const std::int64_t batch = input.size(0), tokens = input.size(1), others = context.size(1);
+  const std::int64_t width = projections.weights[0].size(0), head = width / heads;
+  const auto split = [&](const at::Tensor& from, std::size_t part) {
+    return linear(from, projections.weights[part], projections.biases[part])
+        .view({batch, from.size(1), heads, head})
+        .transpose(1, 2)
+        .reshape({batch * heads, from.size(1), head});
+  };
+  const auto query = split(input, 0) * (1.0 / std::sqrt(static_cast<double>(head)));
+  const auto scores = diffusion::bmm(query, split(context, 1).transpose(1, 2))
+                          .view({batch, heads, tokens, others}) +
+                      bias.unsqueeze(1);
+  const auto weights = at::softmax(scores, -1).view({batch * heads, tokens, others});
+  return diffusion::bmm(weights, split(context, 2))
+      .view({batch, heads, tokens, head})
+      .transpose(1, 2)
+      .reshape({batch, tokens, width});
+}
+
 std::shared_ptr<const Kernels> reference_kernels() { return std::make_shared<ReferenceKernels>(); }
 
 }  // namespace skerry::diffusion

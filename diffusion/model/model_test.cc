@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "diffusion/model/model.h"
+#include "diffusion/model/dit.h"
 
 #include <ATen/autocast_mode.h>
 
@@ -53,7 +53,8 @@ TEST(Dit, ParametersBearTheNamesOfTheExport) {
 TEST(Dit, StartsAsZeroAndAsAFunctionOfPosition) {
   const ModelSpec spec = tiny_model();
   const Dit model(spec, initial_weights(spec, 1, 0, 0), kCpu);
-  const auto out = model.forward(at::randn({2, 1, 8, 8}), at::rand({2}), at::zeros({2}, at::kLong));
+  const auto out =
+      model.forward(at::randn({2, 1, 8, 8}), at::rand({2}), {.labels = at::zeros({2}, at::kLong)});
   EXPECT_EQ(out.abs().max().item<float>(), 0);
   const auto again = initial_weights(spec, 1, 0, 0);
   const auto other = initial_weights(spec, 1, 1, 0);
@@ -79,7 +80,7 @@ TEST(Dit, EveryParameterMatters) {
   const ModelSpec spec = tiny_model();
   const Dit model = random_model(spec, true);
   const auto labels = at::arange(4, at::kLong);
-  const auto out = model.forward(at::randn({4, 1, 8, 8}), at::rand({4}), labels);
+  const auto out = model.forward(at::randn({4, 1, 8, 8}), at::rand({4}), {.labels = labels});
   const auto gradients = torch::autograd::grad({out.square().sum()}, model.weights());
   const auto shapes = parameter_shapes(spec);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -104,10 +105,10 @@ TEST(Dit, Bf16IsNearFp32ForwardAndBackward) {
   const auto gradients = [&](const at::Tensor& out) {
     return torch::autograd::grad({out.to(at::kFloat).square().mean()}, model.weights());
   };
-  const auto exact = model.forward(x, t, labels);
+  const auto exact = model.forward(x, t, {.labels = labels});
   const auto rounded = [&] {
     const Autocast autocast(kCpu, true);
-    return model.forward(x, t, labels);
+    return model.forward(x, t, {.labels = labels});
   }();
   EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
   EXPECT_EQ(rounded.scalar_type(), at::kBFloat16);
@@ -147,8 +148,9 @@ TEST(Dit, RowsOfABatchDoNotMeet) {
   const auto x = at::randn({3, 1, 8, 8});
   const auto t = at::rand({3});
   const auto labels = at::arange(3, at::kLong);
-  const auto all = model.forward(x, t, labels);
-  const auto one = model.forward(x.slice(0, 1, 2), t.slice(0, 1, 2), labels.slice(0, 1, 2));
+  const auto all = model.forward(x, t, {.labels = labels});
+  const auto one =
+      model.forward(x.slice(0, 1, 2), t.slice(0, 1, 2), {.labels = labels.slice(0, 1, 2)});
   EXPECT_LT((all.slice(0, 1, 2) - one).abs().max().item<float>(), 1e-5);
 }
 
@@ -160,7 +162,8 @@ TEST(Dit, UnpatchifiesRowColumnChannel) {
   auto weights = initial_weights(spec, 1, 0, 0);
   weights[index_of(spec, "proj_out_2.bias")] = at::arange(4 * 4 * 2, at::kFloat);
   const Dit model(spec, std::move(weights), kCpu);
-  const auto out = model.forward(at::randn({1, 2, 8, 8}), at::rand({1}), at::zeros({1}, at::kLong));
+  const auto out =
+      model.forward(at::randn({1, 2, 8, 8}), at::rand({1}), {.labels = at::zeros({1}, at::kLong)});
   EXPECT_EQ(out[0][0][0][0].item<float>(), 0);
   EXPECT_EQ(out[0][1][0][0].item<float>(), 1);
   EXPECT_EQ(out[0][0][0][1].item<float>(), 2);

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "diffusion/model/model.h"
+#include "diffusion/model/dit.h"
 #include "diffusion/router/label_shares.h"
 #include "diffusion/router/router.h"
 

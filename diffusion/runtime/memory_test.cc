@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a training step allocates: less with gradient checkpointing, and what
 // the plan says.
-#include "diffusion/model/model.h"
+#include "diffusion/model/dit.h"
 #include "diffusion/runtime/memory_meter.h"
 #include "diffusion/testing/testing.h"
 #include "diffusion/train/train.h"
@@ -96,7 +96,7 @@ TEST_F(MemoryTest, ThePlanIsWhatAModelOnACardAllocates) {
         const MemoryMeter meter;
         const at::Tensor x = at::zeros({batch, model.channels, model.image_size, model.image_size});
         const at::Tensor velocity =
-            dit.forward(x, at::zeros({batch}), at::zeros({batch}, at::kLong));
+            dit.forward(x, at::zeros({batch}), {.labels = at::zeros({batch}, at::kLong)});
         torch::autograd::grad({at::mse_loss(velocity, at::zeros_like(x))}, weights);
         return static_cast<double>(meter.peak_bytes());
       };

@@ -8,7 +8,6 @@
 #include <chrono>
 
 #include "diffusion/kernels/product.h"
-#include "diffusion/model/model.h"
 #include "diffusion/runtime/device.h"
 
 namespace skerry::diffusion {

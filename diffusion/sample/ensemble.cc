@@ -75,7 +75,7 @@ Result<void> Ensemble::bring_in(std::size_t expert) {
     for (at::Tensor& weight : weights) weight = weight.to(by_.device);
   };
   with_room(to_device, [&] { return drop_oldest(expert); });
-  place.model = std::make_unique<Dit>(index_.model, std::move(weights), by_.device, by_.kernels);
+  place.model = make_denoiser(index_.model, std::move(weights), by_.device, by_.kernels);
   ++loads_;
   return {};
 }
@@ -108,7 +108,7 @@ at::Tensor Ensemble::velocity(std::size_t expert, const at::Tensor& x_t, const a
     const torch::Device on = by_.device;
     const Autocast autocast(on, by_.bf16);
     return places_[expert]
-        .model->forward(x_t.to(on), t.to(on, at::kFloat), rows.to(on))
+        .model->forward(x_t.to(on), t.to(on, at::kFloat), {.labels = rows.to(on)})
         .to(at::kFloat);
   };
   return with_room(answer, [&] { return drop_oldest(expert); });

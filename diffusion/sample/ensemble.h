@@ -54,7 +54,7 @@ class Ensemble {
  private:
   struct Place {
     std::vector<storage::Safetensors> files;  // mapped: unused parts take no memory
-    std::unique_ptr<Dit> model;               // none: not on the device
+    std::unique_ptr<Denoiser> model;          // none: not on the device
     std::uint64_t asked = 0;                  // number of the last call
   };
   Ensemble(EnsembleIndex index, const Computing& by, std::size_t resident)

@@ -509,7 +509,7 @@ attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& valu
 }
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
     const at::Tensor& gradient, const at::Tensor& query, const at::Tensor& key,
-    const at::Tensor& value, const at::Tensor& /*bias*/, std::array<bool, 4> /*needed*/,
+    const at::Tensor& value, const at::Tensor& bias, std::array<bool, 4> /*needed*/,
     const at::Tensor& out, const at::Tensor& sums, const at::Tensor& /*query_places*/,
     const at::Tensor& /*key_places*/, c10::SymInt /*query_rows*/, c10::SymInt /*key_rows*/,
     double dropout, bool is_causal, const at::Tensor& /*seed*/, const at::Tensor& /*offset*/,
@@ -518,7 +518,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
     const auto [for_query, for_key, for_value] =
         at::_scaled_dot_product_flash_attention_for_cpu_backward(
             on_host(gradient), on_host(query), on_host(key), on_host(value), on_host(out),
-            on_host(sums), dropout, is_causal, {}, scale);
+            on_host(sums), dropout, is_causal,
+            bias.defined() ? on_host(bias) : std::optional<at::Tensor>(), scale);
     const c10::Device device = query.device();
     return std::tuple(on_card(for_query, device), on_card(for_key, device),
                       on_card(for_value, device), at::Tensor());

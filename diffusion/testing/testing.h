@@ -25,6 +25,12 @@ inline ModelSpec tiny_model() {
           .classes = 3};
 }
 
+inline ModelSpec tiny_pixart() {
+  ModelSpec model = tiny_model();
+  model.caption_dim = 12;
+  return model;
+}
+
 inline TrainSpec tiny_training() {
   TrainSpec train;
   train.seed = 7;

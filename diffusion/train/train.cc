@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "diffusion/model/dit.h"
 #include "diffusion/runtime/autocast.h"
 #include "diffusion/runtime/device.h"
 #include "diffusion/runtime/speed.h"
@@ -31,7 +32,7 @@ auto in_phase(Phase phase, const Body& body) {
 // The whole model on one card, and every ranks-th part of each batch. Replicas
 // on the CPU share their weights.
 struct Replica {
-  Dit dit;
+  std::unique_ptr<Denoiser> model;
   BatchLoader loader;
   std::vector<at::Tensor> gradients;  // of its last part
   at::Tensor loss;                    // of the same, by its share of the batch
@@ -63,8 +64,9 @@ struct Trainer::Impl {
     for (std::size_t rank = 0; rank < devices.size(); ++rank) {
       const torch::Device on = devices[rank];
       replicas.push_back(
-          {.dit = {model, weights_on(state, on), on, make_kernels(train.kernels, on, model),
-                   train.gradient_checkpointing},
+          {.model =
+               make_denoiser(model, weights_on(state, on), on,
+                             make_kernels(train.kernels, on, model), train.gradient_checkpointing),
            .loader = {set, model, train, /*pinned=*/!on.is_cpu(), static_cast<std::uint32_t>(rank),
                       static_cast<std::uint32_t>(devices.size())},
            .gradients = {},
@@ -80,14 +82,14 @@ struct Trainer::Impl {
   // Half as many samples at a time. False: there is one already.
   bool step_back();
   void say_fingerprint();
-  at::Tensor loss_of(const Dit& dit, const Batch& batch) const;
+  at::Tensor loss_of(const Denoiser& denoiser, const Batch& batch) const;
   void differentiate_part(Replica& replica, std::uint32_t first, std::uint32_t rows);
   // The mean loss of the step's batch; writes the gradients of it.
   at::Tensor differentiate(std::vector<at::Tensor>& gradients);
   // Every replica gets the weights that others have updated.
   void spread_weights();
   void wait() const {
-    for (const Replica& replica : replicas) wait_for(replica.dit.device());
+    for (const Replica& replica : replicas) wait_for(replica.model->device());
   }
 
   ModelSpec model;
@@ -107,17 +109,19 @@ struct Trainer::Impl {
   std::optional<std::string> bad_loss;
 };
 
-at::Tensor Trainer::Impl::loss_of(const Dit& dit, const Batch& batch) const {
-  const torch::Device on = dit.device();
+at::Tensor Trainer::Impl::loss_of(const Denoiser& denoiser, const Batch& batch) const {
+  const torch::Device on = denoiser.device();
   const Autocast autocast(on, train.precision == "bf16");
   const auto there = [&](const at::Tensor& tensor) {
     return tensor.to(tensor.options().device(on), /*non_blocking=*/true);
   };
   if (model.router_experts > 0) {
-    return at::cross_entropy_loss(dit.logits(there(batch.x_t), there(batch.t)),
+    const Dit& router = static_cast<const Dit&>(denoiser);
+    return at::cross_entropy_loss(router.logits(there(batch.x_t), there(batch.t)),
                                   there(batch.partitions));
   }
-  const at::Tensor velocity = dit.forward(there(batch.x_t), there(batch.t), there(batch.labels));
+  const at::Tensor velocity =
+      denoiser.forward(there(batch.x_t), there(batch.t), {.labels = there(batch.labels)});
   return at::mse_loss(velocity, there(batch.target));
 }
 
@@ -128,12 +132,12 @@ void Trainer::Impl::differentiate_part(Replica& replica, std::uint32_t first, st
   const Batch batch =
       in_phase(Phase::kData, [&] { return replica.loader.take(state.step, first, rows); });
   replica.loss = in_phase(Phase::kForward, [&] {
-    const at::Tensor whole = loss_of(replica.dit, batch);
+    const at::Tensor whole = loss_of(*replica.model, batch);
     return count < train.batch_size ? whole * (static_cast<double>(count) / train.batch_size)
                                     : whole;
   });
   in_phase(Phase::kBackward, [&] {
-    replica.gradients = torch::autograd::grad({replica.loss}, replica.dit.weights());
+    replica.gradients = torch::autograd::grad({replica.loss}, replica.model->weights());
   });
 }
 
@@ -149,7 +153,7 @@ at::Tensor Trainer::Impl::differentiate(std::vector<at::Tensor>& gradients) {
         static_cast<std::uint32_t>(ranks.count()), (train.batch_size - first + rows - 1) / rows);
     ranks.run([&](std::size_t rank) {
       if (rank >= parts) return;
-      const c10::DeviceGuard guard(replicas[rank].dit.device());
+      const c10::DeviceGuard guard(replicas[rank].model->device());
       differentiate_part(replicas[rank], first + static_cast<std::uint32_t>(rank) * rows, rows);
     });
     ranks.run([&](std::size_t rank) {
@@ -169,7 +173,7 @@ at::Tensor Trainer::Impl::differentiate(std::vector<at::Tensor>& gradients) {
     });
     for (std::uint32_t part = 0; part < parts; ++part) {
       Replica& replica = replicas[part];
-      const at::Tensor loss = replica.loss.detach().to(replicas[0].dit.device());
+      const at::Tensor loss = replica.loss.detach().to(replicas[0].model->device());
       mean = mean.defined() ? mean + loss : loss;
       replica.gradients.clear();
       replica.loss.reset();
@@ -183,17 +187,17 @@ void Trainer::Impl::spread_weights() {
   ranks.run([&](std::size_t rank) {
     const at::NoGradGuard no_grad;
     Replica& replica = replicas[rank];
-    const c10::DeviceGuard guard(replica.dit.device());
+    const c10::DeviceGuard guard(replica.model->device());
     for (std::size_t i = 0; i < state.raw.size(); ++i) {
-      at::Tensor& weight = replica.dit.weights()[i];
+      at::Tensor& weight = replica.model->weights()[i];
       if (!weight.is_same(state.raw[i])) weight.copy_(state.raw[i], /*non_blocking=*/true);
     }
   });
 }
 
 void Trainer::Impl::say_fingerprint() {
-  const Dit& dit = replicas[0].dit;
-  fingerprint = engine_fingerprint(dit.device(), dit.kernels().fingerprint(), train);
+  const Denoiser& denoiser = *replicas[0].model;
+  fingerprint = engine_fingerprint(denoiser.device(), denoiser.kernels().fingerprint(), train);
 }
 
 bool Trainer::Impl::step_back() {

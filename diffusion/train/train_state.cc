@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/random.h"
 #include "base/text.h"
 
 namespace skerry::diffusion {
@@ -62,13 +63,19 @@ constexpr std::pair<const char*, std::uint32_t ModelSpec::*> kShape[] = {
     {"patch_size", &ModelSpec::patch_size}, {"width", &ModelSpec::width},
     {"depth", &ModelSpec::depth},           {"heads", &ModelSpec::heads},
     {"classes", &ModelSpec::classes}};
-constexpr const char* kRouterExperts = "router_experts";  // experts' snapshots do not name it
+// Named only where they are set.
+constexpr std::pair<const char*, std::uint32_t ModelSpec::*> kRareShape[] = {
+    {"router_experts", &ModelSpec::router_experts}, {"caption_dim", &ModelSpec::caption_dim}};
+constexpr const char* kInterpolationScale = "interpolation_scale";
 
 std::map<std::string, std::string> identity(const ModelSpec& model, const TrainSpec& train) {
   std::map<std::string, std::string> out{
       {"format", kFormat}, {"seed", text(train.seed)}, {"expert", text(train.expert)}};
   for (const auto& [key, field] : kShape) out[key] = text(model.*field);
-  if (model.router_experts > 0) out[kRouterExperts] = text(model.router_experts);
+  for (const auto& [key, field] : kRareShape) {
+    if (model.*field > 0) out[key] = text(model.*field);
+  }
+  if (model.interpolation_scale != 1) out[kInterpolationScale] = text(model.interpolation_scale);
   return out;
 }
 
@@ -251,8 +258,12 @@ Result<ModelSpec> model_of(const std::map<std::string, std::string>& metadata) {
   for (const auto& [key, field] : kShape) {
     ASSIGN_OR_RETURN(model.*field, number_of<std::uint32_t>(metadata, key));
   }
-  if (metadata.contains(kRouterExperts)) {
-    ASSIGN_OR_RETURN(model.router_experts, number_of<std::uint32_t>(metadata, kRouterExperts));
+  for (const auto& [key, field] : kRareShape) {
+    if (!metadata.contains(key)) continue;
+    ASSIGN_OR_RETURN(model.*field, number_of<std::uint32_t>(metadata, key));
+  }
+  if (metadata.contains(kInterpolationScale)) {
+    ASSIGN_OR_RETURN(model.interpolation_scale, number_of<double>(metadata, kInterpolationScale));
   }
   TRY(validate(model));
   return model;

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "diffusion/model/model.h"
+#include "diffusion/model/weights.h"
 #include "diffusion/train/lean.h"
 #include "diffusion/train/ranks.h"
 #include "diffusion/train/snapshot.h"

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/random.h"
 #include "base/text.h"
 #include "diffusion/train/train.h"
 #include "diffusion/train/train_batch.h"
