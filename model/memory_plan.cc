@@ -16,13 +16,24 @@ constexpr double kUsableShare = 11.0 / 12;  // the rest is gaps
 
 std::uint64_t whole(double bytes) { return static_cast<std::uint64_t>(std::ceil(bytes)); }
 
-// Of one sample: [T,W] and [heads,T,T].
+// Of one sample: [T,W] and [heads,T,T]; of its caption [N,W] and [heads,T,N].
 struct Extents {
   explicit Extents(const ModelSpec& model)
       : wide(1.0 * model.tokens() * model.width),
-        scores(1.0 * model.heads * model.tokens() * model.tokens()) {}
-  double wide, scores;
+        scores(1.0 * model.heads * model.tokens() * model.tokens()),
+        text(model.is_pixart() ? 1.0 * model.caption_tokens * model.width : 0),
+        text_scores(model.is_pixart() ? 1.0 * model.heads * model.tokens() * model.caption_tokens
+                                      : 0) {}
+  double wide, scores, text, text_scores;
 };
+
+// What cross-attention adds to that: what its query is made of, the query,
+// key and value, mixed.
+double cross_block_bytes(const Extents& size, bool bf16, bool fast) {
+  const double product = bf16 ? 2 : kFloat;
+  const double weights = fast ? 0 : kFloat + (bf16 ? product : 0);
+  return (3 * size.wide + 2 * size.text) * product + size.text_scores * weights;
+}
 
 // What a block keeps from its forward pass for its backward, operator by
 // operator (model.cc).
@@ -46,7 +57,8 @@ double block_bytes(const Extents& size, bool bf16, bool fast) {
 // both sides of GELU. Later, once the MLP's tensors are freed, it holds those
 // on both sides of the softmax.
 double passing_bytes(const Extents& size, bool fast) {
-  return kFloat * (fast ? 7 * size.wide : std::max(7 * size.wide, 2 * size.scores - 7 * size.wide));
+  const double scores = std::max(size.scores, size.text_scores);
+  return kFloat * (fast ? 7 * size.wide : std::max(7 * size.wide, 2 * scores - 7 * size.wide));
 }
 
 }  // namespace
@@ -80,10 +92,14 @@ MemoryPlan plan_memory(const ModelSpec& model, const TrainSpec& train) {
   // is what autocast keeps.
   const double joined = fast && !bf16 ? 3.0 * model.width * model.width * kFloat : 0;
   plan.state_bytes += whole(joined * (train.gradient_checkpointing ? 1 : model.depth));
-  const double block = block_bytes(size, bf16, fast);
+  const double block =
+      block_bytes(size, bf16, fast) + (model.is_pixart() ? cross_block_bytes(size, bf16, fast) : 0);
   const double kept =
       train.gradient_checkpointing ? model.depth * size.wide * kFloat + block : model.depth * block;
-  const double ends = kFloat * (3 * size.wide + 6 * static_cast<double>(model.pixels()));
+  // Of a caption: its tokens as they are and in fp32, GELU's in and out, the
+  // text and its gradient.
+  const double caption = 1.5 * model.caption_tokens * model.caption_dim + 4 * size.text;
+  const double ends = kFloat * (3 * size.wide + 6 * static_cast<double>(model.pixels()) + caption);
   plan.sample_bytes = whole(kept + passing_bytes(size, fast) + ends);
   return plan;
 }

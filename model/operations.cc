@@ -16,8 +16,18 @@ double forward_flops(const ModelSpec& model) {
   const double block = 12 * width * width;               // query, key, value, out; MLP
   const double attention = 2 * tokens * tokens * width;  // scores, and what they mix
   const double embedder = static_cast<double>(kTimeFeatures) * width + width * width;
-  const double modulation = depth * 6 * width * width + 2 * width * width;
-  return 2 * (tokens * (ends + depth * block) + depth * attention + embedder + modulation);
+  const double square = width * width;
+  const double dit_modulation = depth * 6 * square + 2 * square;
+  const double modulation = model.is_pixart() ? 6 * square : dit_modulation;
+  double products = tokens * (ends + depth * block) + depth * attention + embedder + modulation;
+  if (model.is_pixart()) {
+    const double words = model.caption_tokens;
+    const double projection = words * (model.caption_dim * width + square);
+    // Query and out of each token, key and value of each word.
+    const double cross = (tokens + words) * 2 * square + 2 * tokens * words * width;
+    products += projection + depth * cross;
+  }
+  return 2 * products;
 }
 
 namespace {

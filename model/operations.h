@@ -10,9 +10,9 @@
 namespace skerry {
 
 // RETURNS: the floating-point operations of one sample's forward pass through
-// an expert. It counts matrix products only, with an addition and a
-// multiplication each. Training takes three times as many, without what
-// gradient checkpointing repeats.
+// an expert, with a caption of caption_tokens. It counts matrix products only,
+// with an addition and a multiplication each. Training takes three times as
+// many, without what gradient checkpointing repeats.
 double forward_flops(const ModelSpec& model);
 
 // RETURNS: operations a second of a card's dense matrix products in this

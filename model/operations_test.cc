@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <utility>
+
+#include "model/shapes.h"
 
 namespace skerry {
 namespace {
@@ -19,6 +22,30 @@ TEST(ForwardFlops, AreWhatThePaperOfDitCounts) {
     model.channels = 4;
     EXPECT_NEAR(forward_flops(model) / 2e9, gflops, 0.01 * gflops) << name;
   }
+}
+
+// Each matrix multiplies the rows that it is applied to: patches, words of the
+// caption, or one row of a sample.
+TEST(ForwardFlops, OfAPixartFollowTheShapesOfItsWeights) {
+  ModelSpec model = model_preset("S/2").value();
+  model.image_size = 32;
+  model.channels = 4;
+  model.caption_dim = 768;
+  model.caption_tokens = 77;
+  const double patches = 256, words = 77, width = 384;
+  double products = model.depth * 2 * patches * (patches + words) * width;
+  const auto has = [](const std::string& name, const char* part) {
+    return name.find(part) != std::string::npos;
+  };
+  for (const ParameterShape& parameter : parameter_shapes(model)) {
+    if (!parameter.name.ends_with(".weight")) continue;
+    double numbers = 1;
+    for (const std::int64_t extent : parameter.shape) numbers *= static_cast<double>(extent);
+    const bool of_words = has(parameter.name, "caption_projection") ||
+                          has(parameter.name, "attn2.to_k") || has(parameter.name, "attn2.to_v");
+    products += numbers * (has(parameter.name, "adaln_single") ? 1 : of_words ? words : patches);
+  }
+  EXPECT_NEAR(forward_flops(model) / (2 * products), 1, 1e-9);
 }
 
 TEST(PublishedPeak, KnowsCardsByTheNamesOfTheirDriver) {

@@ -95,6 +95,32 @@ Result<void> validate(const ModelSpec& model) {
   return {};
 }
 
+Result<Architecture> parse_architecture(std::string_view name) {
+  return parse_name("an architecture auto, dit or pixart", name,
+                    {Architecture::kByDataset, Architecture::kDit, Architecture::kPixart});
+}
+
+const char* to_string(Architecture architecture) {
+  switch (architecture) {
+    case Architecture::kDit:
+      return "dit";
+    case Architecture::kPixart:
+      return "pixart";
+    case Architecture::kByDataset:
+      break;
+  }
+  return "auto";
+}
+
+Result<bool> reads_captions(Architecture architecture, bool dataset_has_text) {
+  if (architecture == Architecture::kPixart && !dataset_has_text) {
+    return fail(ErrorCode::kInvalid,
+                "a pixart reads captions, and the dataset has none: expected a dataset with text, "
+                "or the architecture dit");
+  }
+  return dataset_has_text && architecture != Architecture::kDit;
+}
+
 Result<Schedule> parse_schedule(std::string_view name) {
   return parse_name("a schedule constant, linear, cosine or cyclic", name,
                     {Schedule::kConstant, Schedule::kLinear, Schedule::kCosine, Schedule::kCyclic});

@@ -49,6 +49,15 @@ struct ModelSpec {
 Result<ModelSpec> model_preset(std::string_view name);
 Result<void> validate(const ModelSpec& model);
 
+// What reads the samples of a run. By the dataset: a PixArt if it has text,
+// else a DiT.
+enum class Architecture { kByDataset, kDit, kPixart };
+Result<Architecture> parse_architecture(std::string_view name);  // auto, dit, pixart
+const char* to_string(Architecture architecture);
+// RETURNS: whether a model of this choice is a PixArt.
+// ON FAILURE: kInvalid: a PixArt for a dataset without text.
+Result<bool> reads_captions(Architecture architecture, bool dataset_has_text);
+
 enum class Schedule { kConstant, kLinear, kCosine, kCyclic };
 Result<Schedule> parse_schedule(std::string_view name);  // constant, linear, cosine, cyclic
 const char* to_string(Schedule schedule);

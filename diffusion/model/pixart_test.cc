@@ -109,7 +109,9 @@ TEST(Pixart, WeightNormalisationHoldsCrossAttentionToo) {
     if (shapes[i].name.ends_with("attn2.to_k.weight")) {
       EXPECT_GT(lengths[i], 0);
     }
-    if (shapes[i].name.ends_with("scale_shift_table")) {
+    // Rows of zero cannot be brought to a length.
+    if (shapes[i].name.ends_with("scale_shift_table") ||
+        shapes[i].name.ends_with("attn2.to_out.0.weight")) {
       EXPECT_EQ(lengths[i], 0);
     }
   }

@@ -90,9 +90,9 @@ std::vector<at::Tensor> initial_weights(const ModelSpec& model, std::uint64_t se
 std::vector<double> held_lengths(const ModelSpec& model) {
   std::vector<double> lengths;
   for (const ParameterShape& parameter : parameter_shapes(model)) {
-    const bool held = parameter.name.ends_with(".weight") &&
-                      (has(parameter.name, ".attn1.") || has(parameter.name, ".attn2.") ||
-                       has(parameter.name, ".ff."));
+    const std::string& name = parameter.name;
+    const bool held = name.ends_with(".weight") && !starts_at_zero(name) &&
+                      (has(name, ".attn1.") || has(name, ".attn2.") || has(name, ".ff."));
     // Of `in` numbers, uniform within the bound.
     lengths.push_back(held ? xavier_bound(parameter.shape[1], parameter.shape[0]) *
                                  std::sqrt(static_cast<double>(parameter.shape[1]) / 3)

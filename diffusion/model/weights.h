@@ -31,7 +31,8 @@ std::vector<at::Tensor> initial_weights(const ModelSpec& model, std::uint64_t se
                                         std::uint32_t expert, std::uint32_t attempt);
 // RETURNS: the length at which weight normalisation holds the rows of each
 // parameter. For the matrices of attention and MLP it is the root mean square
-// of their initial length; for all others 0.
+// of their initial length. For all others, and those that start at zero, it is
+// 0: they are free.
 // This is forced weight normalisation without the paper's other changes: Karras
 // et al., "Analyzing and Improving the Training Dynamics of Diffusion Models",
 // arXiv 2312.02696, 2.3.

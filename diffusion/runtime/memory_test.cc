@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a training step allocates: less with gradient checkpointing, and what
 // the plan says.
-#include "diffusion/model/dit.h"
+#include "diffusion/model/model.h"
 #include "diffusion/runtime/memory_meter.h"
 #include "diffusion/testing/testing.h"
 #include "diffusion/train/train.h"
@@ -21,11 +21,36 @@ ModelSpec deep_model() {
   return model;
 }
 
+ModelSpec deep_pixart() {
+  ModelSpec model = deep_model();
+  model.caption_dim = 48;
+  model.caption_tokens = 40;
+  return model;
+}
+
+std::vector<ModelSpec> planned_models() {
+  std::vector<ModelSpec> models;
+  for (ModelSpec model : {deep_model(), deep_pixart()}) {
+    for (const std::uint32_t heads : {2U, 8U}) {
+      model.heads = heads;
+      models.push_back(model);
+    }
+  }
+  return models;
+}
+
+std::string named(bool checkpointing, const ModelSpec& model) {
+  return text(checkpointing ? "checkpointed, " : "plain, ", model.heads, " heads, ",
+              model.is_pixart() ? "PixArt" : "DiT");
+}
+
 class MemoryTest : public ::testing::Test {
  protected:
   // The most that a step holds beside weights, moments and mean.
   std::uint64_t step_bytes(const ModelSpec& model, const TrainSpec& train) {
-    auto trainer = Trainer::create(model, train, {write_shard(folder_ / "shard", model, 20)});
+    std::vector<std::string> files{write_shard(folder_ / "shard", model, 20)};
+    if (model.is_pixart()) files.push_back(write_captions(folder_ / "captions", model));
+    auto trainer = Trainer::create(model, train, files);
     EXPECT_TRUE(trainer) << (trainer ? "" : trainer.error().message);
     EXPECT_TRUE(trainer->step());
     const MemoryMeter meter;
@@ -59,9 +84,7 @@ TEST_F(MemoryTest, ThePlanIsWhatAStepAllocates) {
   for (const bool checkpointing : {false, true}) {
     TrainSpec train = tiny_training();
     train.gradient_checkpointing = checkpointing;
-    for (const std::uint32_t heads : {2U, 8U}) {
-      ModelSpec model = deep_model();
-      model.heads = heads;
+    for (const ModelSpec& model : planned_models()) {
       train.batch_size = 40;  // many, so that no step is largest where only the gradients are left
       const auto few = static_cast<double>(step_bytes(model, train));
       train.batch_size = 56;
@@ -69,7 +92,7 @@ TEST_F(MemoryTest, ThePlanIsWhatAStepAllocates) {
       const MemoryPlan plan = plan_memory(model, train);
       EXPECT_NEAR((many - few) / 16, static_cast<double>(plan.sample_bytes),
                   0.15 * plan.sample_bytes)
-          << (checkpointing ? "checkpointed, " : "plain, ") << heads << " heads";
+          << named(checkpointing, model);
     }
   }
 }
@@ -82,28 +105,31 @@ class IdleCard : public Card {
 
 TEST_F(MemoryTest, ThePlanIsWhatAModelOnACardAllocates) {
   for (const bool checkpointing : {false, true}) {
-    for (const std::uint32_t heads : {2U, 8U}) {
-      ModelSpec model = deep_model();
-      model.heads = heads;
+    for (const ModelSpec& model : planned_models()) {
       TrainSpec train = tiny_training();
       train.kernels = KernelChoice::kFast;
       train.gradient_checkpointing = checkpointing;
       std::vector<at::Tensor> weights = initial_weights(model, 1, 0, 0);
       for (at::Tensor& weight : weights) weight.set_requires_grad(true);
-      const Dit dit(model, weights, torch::kCPU, cuda_kernels(std::make_shared<IdleCard>()),
-                    checkpointing);
+      const auto denoiser = make_denoiser(
+          model, weights, torch::kCPU, cuda_kernels(std::make_shared<IdleCard>()), checkpointing);
       const auto pass_bytes = [&](std::int64_t batch) {
         const MemoryMeter meter;
         const at::Tensor x = at::zeros({batch, model.channels, model.image_size, model.image_size});
-        const at::Tensor velocity =
-            dit.forward(x, at::zeros({batch}), {.labels = at::zeros({batch}, at::kLong)});
+        Condition condition{.labels = at::zeros({batch}, at::kLong)};
+        if (model.is_pixart()) {
+          condition.captions =
+              at::zeros({batch, model.caption_tokens, model.caption_dim}, at::kHalf);
+          condition.mask = at::ones({batch, model.caption_tokens});
+        }
+        const at::Tensor velocity = denoiser->forward(x, at::zeros({batch}), condition);
         torch::autograd::grad({at::mse_loss(velocity, at::zeros_like(x))}, weights);
         return static_cast<double>(meter.peak_bytes());
       };
       const MemoryPlan plan = plan_memory(model, train);
       EXPECT_NEAR((pass_bytes(56) - pass_bytes(40)) / 16, static_cast<double>(plan.sample_bytes),
                   0.15 * plan.sample_bytes)
-          << (checkpointing ? "checkpointed, " : "plain, ") << heads << " heads";
+          << named(checkpointing, model);
     }
   }
 }
@@ -141,6 +167,15 @@ TEST(MemoryPlanTest, CountsTheParametersOfThePaper) {
                 0.02 * millions)
         << name;
   }
+}
+
+// 607 million: PixArt of XL/2 on T5-XXL, with as many channels out as in.
+TEST(MemoryPlanTest, CountsTheParametersOfAPixart) {
+  ModelSpec model = *model_preset("XL/2");
+  model.image_size = 32;
+  model.channels = 4;
+  model.caption_dim = 4096;
+  EXPECT_NEAR(static_cast<double>(plan_memory(model, {}).parameters) / 1e6, 610.8, 0.1);
 }
 
 TEST(MemoryPlanTest, AWidthThatOurKernelsDoNotServeIsPlannedByTheReference) {

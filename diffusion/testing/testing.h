@@ -51,6 +51,13 @@ inline std::string write_shard(const std::string& path, const ModelSpec& model,
   return path;
 }
 
+// Its captions, of write_test_captions.
+inline std::string write_captions(const std::string& path, const ModelSpec& model) {
+  const Result<void> written = write_test_captions(path, model);
+  EXPECT_TRUE(written) << (written ? "" : written.error().message);
+  return path;
+}
+
 // One of write_test_latents.
 inline std::string write_latents(const std::string& path, const ModelSpec& model,
                                  std::uint32_t count) {

@@ -120,8 +120,14 @@ at::Tensor Trainer::Impl::loss_of(const Denoiser& denoiser, const Batch& batch) 
     return at::cross_entropy_loss(router.logits(there(batch.x_t), there(batch.t)),
                                   there(batch.partitions));
   }
-  const at::Tensor velocity =
-      denoiser.forward(there(batch.x_t), there(batch.t), {.labels = there(batch.labels)});
+  Condition condition;
+  if (model.is_pixart()) {
+    condition.captions = there(batch.captions);
+    condition.mask = there(batch.mask);
+  } else {
+    condition.labels = there(batch.labels);
+  }
+  const at::Tensor velocity = denoiser.forward(there(batch.x_t), there(batch.t), condition);
   return at::mse_loss(velocity, there(batch.target));
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/random.h"
+#include "diffusion/model/padded.h"
 
 namespace skerry::diffusion {
 namespace {
@@ -17,11 +18,29 @@ Stream stream_at(const TrainSpec& train, std::uint64_t step, std::uint32_t row, 
                  .purpose = purpose});
 }
 
+// Of a label or a caption.
+bool draw_dropped(const TrainSpec& train, std::uint64_t step, std::uint32_t row) {
+  return stream_at(train, step, row, Purpose::kLabelDropout).uniform() < train.label_dropout;
+}
+
 std::int64_t draw_label(const ModelSpec& model, const TrainSpec& train, std::uint64_t step,
                         std::uint32_t row, std::int32_t label) {
-  const bool dropped =
-      stream_at(train, step, row, Purpose::kLabelDropout).uniform() < train.label_dropout;
-  return dropped || label < 0 ? std::int64_t{model.null_label()} : std::int64_t{label};
+  return draw_dropped(train, step, row) || label < 0 ? std::int64_t{model.null_label()}
+                                                     : std::int64_t{label};
+}
+
+void add_captions(const TrainingSet& set, SampleOrder& order, const ModelSpec& model,
+                  const TrainSpec& train, std::uint64_t step, std::uint32_t first,
+                  std::uint32_t rows, bool pinned, Batch& batch) {
+  std::vector<std::string_view> captions;
+  for (std::uint32_t row = first; row < first + rows; ++row) {
+    const std::uint64_t index = order.at(step * train.batch_size + row);
+    captions.push_back(draw_dropped(train, step, row) ? set.null_caption(index)
+                                                      : set.caption(index));
+  }
+  Condition condition = padded(captions, model.caption_dim, pinned);
+  batch.captions = std::move(condition.captions);
+  batch.mask = std::move(condition.mask);
 }
 
 float draw_time(const TrainSpec& train, std::uint64_t step, std::uint32_t row) {
@@ -63,7 +82,11 @@ Batch make_batch(const TrainingSet& set, SampleOrder& order, const ModelSpec& mo
   batch.x_t = at::empty({rows, model.channels, size, size}, floats);
   batch.target = at::empty({rows, model.channels, size, size}, floats);
   batch.t = at::empty({rows}, floats);
-  batch.labels = at::empty({rows}, wholes);
+  if (model.is_pixart()) {
+    add_captions(set, order, model, train, step, first, rows, pinned, batch);
+  } else {
+    batch.labels = at::empty({rows}, wholes);
+  }
   if (model.router_experts > 0) batch.partitions = at::empty({rows}, wholes);
   const std::size_t pixels = model.pixels();
   std::vector<float> image(pixels);
@@ -72,8 +95,10 @@ Batch make_batch(const TrainingSet& set, SampleOrder& order, const ModelSpec& mo
     const std::uint64_t index = order.at(step * train.batch_size + row);
     const float t = draw_time(train, step, row);
     batch.t.data_ptr<float>()[i] = t;
-    batch.labels.data_ptr<std::int64_t>()[i] =
-        draw_label(model, train, step, row, set.label(index));
+    if (!model.is_pixart()) {
+      batch.labels.data_ptr<std::int64_t>()[i] =
+          draw_label(model, train, step, row, set.label(index));
+    }
     if (model.router_experts > 0)
       batch.partitions.data_ptr<std::int64_t>()[i] = set.partition(index);
     set.read(index, image);

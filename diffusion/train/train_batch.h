@@ -12,9 +12,12 @@
 namespace skerry::diffusion {
 
 struct Batch {
-  at::Tensor x_t;         // [B,C,S,S] fp32: (1−t)·x0 + t·ε
-  at::Tensor t;           // [B] fp32 in [0,1)
-  at::Tensor labels;      // [B] i64, the null label if there is none or it was dropped
+  at::Tensor x_t;     // [B,C,S,S] fp32: (1−t)·x0 + t·ε
+  at::Tensor t;       // [B] fp32 in [0,1)
+  at::Tensor labels;  // [B] i64, the null label if there is none or it was dropped
+  // In place of labels, for a PixArt: [B,N,D] fp16 and [B,N] fp32, as padded()
+  // makes them. The null caption if it was dropped.
+  at::Tensor captions, mask;
   at::Tensor target;      // [B,C,S,S] fp32: ε − x0
   at::Tensor partitions;  // [B] i64, for a router
 };

@@ -32,6 +32,14 @@ Result<TrainingSet::Shard> TrainingSet::open_shard(const std::string& path,
                 text(path, ": labels must be I32 [", count, "], one for each image"));
   }
   Shard shard;
+  if (model.is_pixart()) {
+    ASSIGN_OR_RETURN(const storage::TensorView captions, file.tensor("caption"));
+    if (captions.dtype != storage::DType::kI32 || captions.shape != labels.shape) {
+      return fail(ErrorCode::kInvalid,
+                  text(path, ": caption must be I32 [", count, "], one for each image"));
+    }
+    shard.captions = captions.data.data();
+  }
   shard.images = {reinterpret_cast<const std::uint8_t*>(images.data.data()),
                   count,
                   model.pixels() * storage::bytes_of(images.dtype),
@@ -45,6 +53,13 @@ Result<TrainingSet::Shard> TrainingSet::open_shard(const std::string& path,
 }
 
 namespace {
+
+template <class Number>
+Number number_at(const char* numbers, std::uint64_t index) {
+  Number number = 0;
+  std::memcpy(&number, numbers + index * sizeof number, sizeof number);
+  return number;
+}
 
 Result<void> check_partitions(std::size_t shards, const ModelSpec& model,
                               const std::vector<std::uint32_t>& partitions) {
@@ -65,9 +80,14 @@ Result<void> check_partitions(std::size_t shards, const ModelSpec& model,
 
 Result<TrainingSet> TrainingSet::open(const std::vector<std::string>& paths, const ModelSpec& model,
                                       const std::vector<std::uint32_t>& partitions) {
-  TRY(check_partitions(paths.size(), model, partitions));
-  TrainingSet set;
+  std::vector<std::string> shards, captions;
   for (const std::string& path : paths) {
+    ASSIGN_OR_RETURN(const storage::Safetensors file, storage::Safetensors::open(path));
+    (CaptionRows::are_in(file) ? captions : shards).push_back(path);
+  }
+  TRY(check_partitions(shards.size(), model, partitions));
+  TrainingSet set;
+  for (const std::string& path : shards) {
     ASSIGN_OR_RETURN(Shard shard, open_shard(path, model));
     if (!set.shards_.empty() && shard.images.latents != set.shards_.front().images.latents)
       return fail(ErrorCode::kInvalid,
@@ -88,7 +108,29 @@ Result<TrainingSet> TrainingSet::open(const std::vector<std::string>& paths, con
     return fail(ErrorCode::kInvalid, "no samples to train on: the shards given are empty or none");
   if (set.total_ > UINT32_MAX)
     return fail(ErrorCode::kInvalid, "more than 2^32 samples in one partition");
+  TRY(set.add_captions(captions, model));
   return set;
+}
+
+Result<void> TrainingSet::add_captions(const std::vector<std::string>& paths,
+                                       const ModelSpec& model) {
+  const std::size_t expected = model.is_pixart() ? shards_.size() : 0;
+  if (paths.size() != expected) {
+    return fail(ErrorCode::kInvalid, text(paths.size(), " files of captions for ", shards_.size(),
+                                          " shards: expected ", expected, ", since the model ",
+                                          expected > 0 ? "reads" : "does not read", " captions"));
+  }
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    Shard& shard = shards_[i];
+    ASSIGN_OR_RETURN(shard.caption_rows, CaptionRows::open(paths[i], model.caption_dim));
+    for (std::uint64_t n = 0; n < shard.images.count; ++n) {
+      const auto row = number_at<std::int32_t>(shard.captions, n);
+      if (row >= 0 && static_cast<std::uint64_t>(row) < shard.caption_rows.size()) continue;
+      return fail(ErrorCode::kInvalid, text(paths[i], ": sample ", n, " has caption ", row, " of ",
+                                            shard.caption_rows.size()));
+    }
+  }
+  return {};
 }
 
 const TrainingSet::Shard& TrainingSet::shard_of(std::uint64_t index) const {
@@ -111,9 +153,17 @@ void TrainingSet::read(std::uint64_t index, std::span<float> out) const {
 
 std::int32_t TrainingSet::label(std::uint64_t index) const {
   const Shard& shard = shard_of(index);
-  std::int32_t label = 0;
-  std::memcpy(&label, shard.labels + (index - shard.begin) * sizeof(label), sizeof(label));
-  return label;
+  return number_at<std::int32_t>(shard.labels, index - shard.begin);
+}
+
+std::string_view TrainingSet::caption(std::uint64_t index) const {
+  const Shard& shard = shard_of(index);
+  const auto row = number_at<std::int32_t>(shard.captions, index - shard.begin);
+  return shard.caption_rows.tokens(static_cast<std::uint64_t>(row));
+}
+
+std::string_view TrainingSet::null_caption(std::uint64_t index) const {
+  return shard_of(index).caption_rows.tokens(0);
 }
 
 SampleOrder::SampleOrder(const TrainSpec& train, std::uint64_t samples)
