@@ -30,6 +30,7 @@ constexpr std::uint32_t kSamples = 256;
 
 struct Arguments {
   ModelOptions shape;
+  CaptionOptions captions;
   TrainSpec train;
   std::vector<std::string> precisions{"fp32"};
   std::vector<std::uint32_t> batch_sizes{64};
@@ -74,8 +75,12 @@ Result<void> measure(const ModelSpec& model, const TrainSpec& train, const Argum
   const TempFolder folder;
   TRY(validate(model));
   TRY(diffusion::testing::write_test_shard(folder / "shard", model, kSamples));
-  ASSIGN_OR_RETURN(diffusion::Trainer trainer,
-                   diffusion::Trainer::create(model, train, {folder / "shard"}));
+  std::vector<std::string> files{folder / "shard"};
+  if (model.is_pixart()) {
+    files.push_back(folder / "captions");
+    TRY(diffusion::testing::write_test_captions(files.back(), model));
+  }
+  ASSIGN_OR_RETURN(diffusion::Trainer trainer, diffusion::Trainer::create(model, train, files));
   row.device = trainer.device_name();
   row.parameters = trainer.parameter_count();
   const bool on_card = row.device != "cpu";
@@ -123,7 +128,8 @@ Result<std::vector<Row>> bench(const Arguments& arguments) {
   for (const std::string& preset : names_in(arguments.shape.preset)) {
     ModelOptions shape = arguments.shape;
     shape.preset = preset;
-    ASSIGN_OR_RETURN(const ModelSpec model, shape.resolved());
+    ASSIGN_OR_RETURN(ModelSpec model, shape.resolved());
+    TRY(arguments.captions.apply(model));
     for (const std::string& precision : arguments.precisions) {
       for (const std::uint32_t batch_size : arguments.batch_sizes) {
         train.precision = precision;
@@ -177,6 +183,7 @@ void print_json(const Arguments& arguments, const std::vector<Row>& rows) {
   const Json out{{"api_version", 1},
                  {"image_size", arguments.shape.model.image_size},
                  {"channels", arguments.shape.model.channels},
+                 {"architecture", arguments.captions.architecture},
                  {"kernels", arguments.kernels},
                  {"threads", arguments.train.threads},
                  {"gradient_checkpointing", arguments.train.gradient_checkpointing},
@@ -267,6 +274,7 @@ void register_bench_command(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--channels", model.channels, "Its channels")->capture_default_str();
   command->add_option("--classes", model.classes, "Labels")->capture_default_str();
+  add_caption_options(*command, arguments->captions);
   add_recipe_options(*command, *arguments);
   command->add_option("-o,--output", arguments->output, "table or json")
       ->check(CLI::IsMember({"table", "json"}));

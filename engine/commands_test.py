@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What `skerry-engine bench` measures and what `skerry-engine train --profile` writes, at a
-tiny shape.
+"""What `skerry-engine bench` measures, what `skerry-engine train --profile` writes, and how
+`skerry-engine train` reads captions, at a tiny shape.
 
 usage: commands_test.py SKERRY_ENGINE
 """
@@ -9,6 +9,8 @@ usage: commands_test.py SKERRY_ENGINE
 import json
 import os
 import pathlib
+import random
+import struct
 import subprocess
 import sys
 import tempfile
@@ -107,6 +109,19 @@ class Bench(unittest.TestCase):
             self.assertEqual(engine(*self.SMALL, *words).returncode, 2, words)
 
 
+    def test_a_pixart_computes_more(self):
+        ran = [
+            engine(*self.SMALL, "--architecture", name, "--caption-dim", 8, "-o", "json")
+            for name in ("dit", "pixart")
+        ]
+        self.assertEqual([0, 0], [each.returncode for each in ran], ran[1].stderr)
+        dit, pixart = (json.loads(each.stdout)["items"][0] for each in ran)
+        self.assertGreater(
+            pixart["flops_per_second"] * pixart["step_seconds"],
+            1.5 * dit["flops_per_second"] * dit["step_seconds"],
+        )
+
+
 class Check(unittest.TestCase):
     def test_the_cpu_takes_a_step(self):
         ran = engine("check", "--device", -1)
@@ -180,6 +195,87 @@ class Profile(unittest.TestCase):
         self.assertEqual(ran.returncode, 2)
         self.assertIn("expected at least 7 steps, found 6", ran.stderr)
         self.assertFalse((self.top / "checkpoint").exists())
+
+
+IMAGES, TOKENS, DIM = 60, 3, 8
+
+
+def write_embeddings(path):
+    """A caption of one to three tokens for each image, and a null caption of one."""
+    draw = random.Random(1)
+
+    def floats(count):
+        return struct.pack(f"<{count}f", *(draw.gauss(0, 1) for _ in range(count)))
+
+    tensors = {
+        "embeddings": ("F32", [IMAGES, TOKENS, DIM], floats(IMAGES * TOKENS * DIM)),
+        "mask": (
+            "U8",
+            [IMAGES, TOKENS],
+            bytes(t <= i % TOKENS for i in range(IMAGES) for t in range(TOKENS)),
+        ),
+        "null": ("F32", [1, DIM], floats(DIM)),
+    }
+    header, data = {}, b""
+    for name, (kind, shape, content) in tensors.items():
+        places = [len(data), len(data) + len(content)]
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": places}
+        data += content
+    words = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(words)) + words + data)
+
+
+class Captions(unittest.TestCase):
+    def setUp(self):
+        made = tempfile.TemporaryDirectory()
+        self.addCleanup(made.cleanup)
+        self.top = pathlib.Path(made.name)
+        write_idx(self.top / "images", IMAGES)
+        write_embeddings(self.top / "embeddings")
+        self.ingest("dataset", "--caption-embeddings", self.top / "embeddings")
+
+    def ingest(self, name, *words):
+        images, out = self.top / "images", self.top / name
+        ran = engine("ingest", images, "--out", out, "--partitions", 2, *words)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+
+    def train(self, out, *words, dataset="dataset"):
+        return engine(
+            "train",
+            "--standalone",
+            "--dataset",
+            self.top / dataset,
+            "--out",
+            self.top / out,
+            *SHAPE,
+            "--batch-size",
+            4,
+            "--steps",
+            6,
+            *words,
+        )
+
+    def test_a_dataset_with_text_trains_a_pixart(self):
+        ran = self.train("whole")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        whole = (self.top / "whole").read_bytes()
+        self.assertIn(b'"raw/caption_projection.linear_1.weight"', whole)
+        self.assertEqual(self.train("half", "--stop-after", 3).returncode, 0)
+        self.assertEqual(self.train("rest", "--resume", self.top / "half").returncode, 0)
+        self.assertEqual((self.top / "rest").read_bytes(), whole)
+
+    def test_a_dit_and_a_router_leave_the_captions_aside(self):
+        for words in (["--architecture", "dit"], ["--router"]):
+            ran = self.train("plain", *words)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            self.assertNotIn(b"caption", (self.top / "plain").read_bytes())
+
+    def test_a_pixart_needs_text(self):
+        self.ingest("silent")
+        ran = self.train("none", "--architecture", "pixart", dataset="silent")
+        self.assertEqual(ran.returncode, 2)
+        self.assertIn("the dataset has none", ran.stderr)
+        self.assertEqual(self.train("none", "--architecture", "unet").returncode, 2)
 
 
 if __name__ == "__main__":

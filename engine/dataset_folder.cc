@@ -21,12 +21,18 @@ Result<DatasetFolder> open_dataset_folder(const std::string& folder,
   dataset.channels = index.at("channels").get<std::uint32_t>();
   dataset.classes = static_cast<std::uint32_t>(index.at("classes").size());
   dataset.partitions = index.at("partitions").get<std::uint32_t>();
+  if (const auto text = index.find("text"); text != index.end()) {
+    dataset.caption_dim = text->at("dim").get<std::uint32_t>();
+    dataset.caption_tokens = text->at("longest").get<std::uint32_t>();
+  }
   for (const auto& entry : index.at("files")) {
-    if (entry.at("role") != "shard") continue;
-    const auto its = entry.at("partition").get<std::uint32_t>();
+    const bool captions = entry.at("role") == "captions";
+    const auto its = entry.at("partition").get<std::int64_t>();
+    if ((entry.at("role") != "shard" && !captions) || its < 0) continue;
     if (partition && its != *partition) continue;
-    dataset.shards.push_back(folder + "/" + entry.at("name").get<std::string>());
-    dataset.shard_partitions.push_back(its);
+    const std::string file_path = folder + "/" + entry.at("name").get<std::string>();
+    (captions ? dataset.captions : dataset.shards).push_back(file_path);
+    if (!captions) dataset.shard_partitions.push_back(static_cast<std::uint32_t>(its));
   }
   if (dataset.shards.empty()) {
     return fail(ErrorCode::kNotFound,

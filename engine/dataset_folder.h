@@ -17,7 +17,10 @@ struct DatasetFolder {
   std::uint32_t channels = 0;
   std::uint32_t classes = 0;
   std::uint32_t partitions = 0;
-  std::vector<std::string> shards;  // paths, in the order of dataset.json
+  std::uint32_t caption_dim = 0;      // of a token; 0: the dataset has no text
+  std::uint32_t caption_tokens = 0;   // of the longest caption
+  std::vector<std::string> captions;  // paths, in the order of their shards
+  std::vector<std::string> shards;    // paths, in the order of dataset.json
   std::vector<std::uint32_t> shard_partitions;
 };
 

@@ -37,6 +37,26 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->capture_default_str();
 }
 
+Result<void> CaptionOptions::apply(ModelSpec& model) const {
+  ASSIGN_OR_RETURN(const Architecture chosen, parse_architecture(architecture));
+  if (chosen != Architecture::kPixart) return {};
+  model.caption_dim = dim;
+  model.caption_tokens = tokens;
+  return {};
+}
+
+void add_caption_options(CLI::App& command, CaptionOptions& options) {
+  command.add_option("--architecture", options.architecture, "dit or pixart, which reads captions")
+      ->check(CLI::IsMember({"dit", "pixart"}))
+      ->capture_default_str();
+  command.add_option("--caption-dim", options.dim, "Numbers of a caption's token: 4096 of T5-XXL")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--caption-tokens", options.tokens, "Tokens of a caption")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+}
+
 void add_state_option(CLI::App& command, std::string& state) {
   command
       .add_option(

@@ -26,6 +26,19 @@ struct ModelOptions {
   Result<ModelSpec> resolved() const;
 };
 
+// The captions of a model that no dataset stands behind.
+struct CaptionOptions {
+  std::string architecture = "dit";
+  std::uint32_t dim = 4096;    // T5-XXL's
+  std::uint32_t tokens = 300;  // PixArt-Sigma's
+  // Sets them in `model` if the architecture reads captions.
+  // ON FAILURE: kInvalid: there is no such architecture.
+  Result<void> apply(ModelSpec& model) const;
+};
+// Adds --architecture, --caption-dim and --caption-tokens. LIFETIME: `options`
+// outlives the parsing.
+void add_caption_options(CLI::App& command, CaptionOptions& options);
+
 // Adds --preset, --width, --depth, --heads and --patch-size. LIFETIME:
 // `options` outlives the parsing.
 void add_model_options(CLI::App& command, ModelOptions& options);

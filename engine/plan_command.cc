@@ -20,6 +20,7 @@ constexpr std::array<std::uint64_t, 7> kCardsGb{8, 12, 16, 24, 48, 80, 141};
 
 struct Arguments {
   ModelOptions shape;
+  CaptionOptions captions;
   TrainSpec train;
   std::string kernels = "fast";
   std::string state = "full";
@@ -57,14 +58,16 @@ Result<std::vector<Row>> plan(const Arguments& arguments) {
   TRY(validate(train));
   std::vector<Row> rows;
   if (arguments.shape.given()) {
-    ASSIGN_OR_RETURN(const ModelSpec model, arguments.shape.resolved());
+    ASSIGN_OR_RETURN(ModelSpec model, arguments.shape.resolved());
+    TRY(arguments.captions.apply(model));
     TRY(add_rows(arguments.shape.name(), model, train, rows));
     return rows;
   }
   for (const char* preset : {"S/2", "B/2", "L/2", "XL/2"}) {
     ModelOptions shape = arguments.shape;
     shape.preset = preset;
-    ASSIGN_OR_RETURN(const ModelSpec model, shape.resolved());
+    ASSIGN_OR_RETURN(ModelSpec model, shape.resolved());
+    TRY(arguments.captions.apply(model));
     TRY(add_rows(preset, model, train, rows));
   }
   return rows;
@@ -87,6 +90,7 @@ void print_json(const Arguments& arguments, const std::vector<Row>& rows) {
   }
   const Json out{{"api_version", 1},
                  {"precision", arguments.train.precision},
+                 {"architecture", arguments.captions.architecture},
                  {"kernels", arguments.kernels},
                  {"state", arguments.state},
                  {"image_size", arguments.shape.model.image_size},
@@ -151,6 +155,7 @@ void register_plan_command(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--channels", model.channels, "Its channels")->capture_default_str();
   command->add_option("--classes", model.classes, "Labels")->capture_default_str();
+  add_caption_options(*command, arguments->captions);
   command->add_option("--precision", arguments->train.precision, "fp32 or bf16")
       ->capture_default_str();
   add_kernels_option(*command, arguments->kernels);

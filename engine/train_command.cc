@@ -17,6 +17,7 @@ struct Arguments {
   int channel = -1;
   bool standalone = false;
   ModelOptions shape;
+  std::string architecture = "auto";
   std::string schedule = "constant";
   std::string t_distribution = "uniform";
   std::string kernels = "fast";
@@ -30,6 +31,7 @@ Result<void> run_standalone(Arguments& arguments) {
     return fail(ErrorCode::kInvalid, "--standalone needs --dataset DIR and --out FILE");
   }
   ASSIGN_OR_RETURN(options.model, arguments.shape.resolved());
+  ASSIGN_OR_RETURN(options.architecture, parse_architecture(arguments.architecture));
   ASSIGN_OR_RETURN(options.train.schedule, parse_schedule(arguments.schedule));
   ASSIGN_OR_RETURN(options.train.t_distribution, parse_time_distribution(arguments.t_distribution));
   ASSIGN_OR_RETURN(options.train.kernels, parse_kernel_choice(arguments.kernels));
@@ -134,6 +136,10 @@ void register_train_command(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--stop-after", options.stop_after, "Leave at this step");
   add_model_options(*command, arguments->shape);
+  command
+      ->add_option("--architecture", arguments->architecture,
+                   "dit, pixart (which reads captions), or auto: pixart if the dataset has text")
+      ->capture_default_str();
   add_training_options(*command, *arguments);
   command->get_option("--weight-norm")->excludes("--init");
   command->callback([arguments, &exit_code] { exit_code = run(*arguments); });

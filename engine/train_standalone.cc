@@ -144,6 +144,13 @@ Result<Trainer> open_trainer(const StandaloneOptions& options) {
   model.image_size = dataset.image_size;
   model.channels = dataset.channels;
   model.classes = dataset.classes;
+  ASSIGN_OR_RETURN(const bool pixart,
+                   reads_captions(options.architecture, dataset.caption_dim > 0));
+  if (pixart && !options.router) {
+    model.caption_dim = dataset.caption_dim;
+    model.caption_tokens = dataset.caption_tokens;
+    dataset.shards.insert(dataset.shards.end(), dataset.captions.begin(), dataset.captions.end());
+  }
   if (options.router) {  // numbered as the router's job of a run
     model.router_experts = train.expert = dataset.partitions;
     train.shard_partitions = dataset.shard_partitions;

@@ -17,7 +17,8 @@ struct StandaloneOptions {
   std::string output;   // checkpoint file
   std::string resume;   // checkpoint file to resume; empty: none
   std::string init;     // folder of an exported expert to start from; empty: random weights
-  ModelSpec model;      // image_size, channels and classes are the dataset's
+  ModelSpec model;      // image_size, channels, classes and captions are the dataset's
+  Architecture architecture = Architecture::kByDataset;
   TrainSpec train;
   std::string events;               // folder for TensorBoard; empty: none
   std::string profile;              // file for a trace of a few steps; empty: none
