@@ -22,6 +22,7 @@ Schedule schedule_of(pb::Schedule schedule) {
 }  // namespace
 
 ModelSpec model_of(const pb::ModelSpec& message) {
+  const double scale = message.interpolation_scale();
   return {.image_size = message.image_size(),
           .channels = message.channels(),
           .patch_size = message.patch_size(),
@@ -29,7 +30,10 @@ ModelSpec model_of(const pb::ModelSpec& message) {
           .depth = message.depth(),
           .heads = message.heads(),
           .classes = message.classes(),
-          .router_experts = message.router_experts()};
+          .router_experts = message.router_experts(),
+          .caption_dim = message.caption_dim(),
+          .interpolation_scale = scale == 0 ? 1 : scale,
+          .caption_tokens = message.caption_tokens()};
 }
 
 TrainSpec training_of(const pb::EngineRequest::Start& start) {

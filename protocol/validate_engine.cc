@@ -94,6 +94,12 @@ Result<void> validate_model(const pb::ModelSpec& model) {
   TRY(in_range<std::uint32_t>("model.classes", model.classes(), 0,
                               static_cast<std::uint32_t>(kClasses)));
   TRY(in_range<std::uint32_t>("model.router_experts", model.router_experts(), 0, kPartitions));
+  TRY(in_range<std::uint32_t>("model.caption_dim", model.caption_dim(), 0, kCaptionDim));
+  TRY(in_range<std::uint32_t>("model.caption_tokens", model.caption_tokens(), 0, kCaptionTokens));
+  if (const double scale = model.interpolation_scale(); scale != 0)
+    TRY(in_range("model.interpolation_scale", scale, 1 / kInterpolation, kInterpolation));
+  if (model.router_experts() > 0 && model.caption_dim() > 0)
+    return bad("model.caption_dim", "0 for a router", text(model.caption_dim()));
   if (model.width() % model.heads() != 0) {
     return bad("model.heads", text("a divisor of width ", model.width()), text(model.heads()));
   }

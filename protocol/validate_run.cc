@@ -76,6 +76,12 @@ Result<void> validate_run_spec(const pb::RunSpec& spec) {
                               static_cast<std::uint32_t>(kSlots)));
   if (!spec.cards().empty() && spec.cards() != "any" && spec.cards() != "same")
     return bad("schedule.cards", "\"any\" or \"same\"", text('"', spec.cards().substr(0, 16), '"'));
+  if (const double scale = spec.interpolation_scale(); scale != 0)
+    TRY(in_range("model.interpolation_scale", scale, 1 / kInterpolation, kInterpolation));
+  const std::string& architecture = spec.architecture();
+  if (!architecture.empty() && architecture != "dit" && architecture != "pixart")
+    return bad("model.architecture", "\"dit\" or \"pixart\"",
+               text('"', architecture.substr(0, 16), '"'));
   if (spec.router_kind() == "analytic" || spec.router_kind() == "learned") return {};
   return bad("router.kind", "\"analytic\" or \"learned\"",
              text('"', spec.router_kind().substr(0, 16), '"'));

@@ -20,6 +20,10 @@ pb::DatasetAdd describe(const DatasetIndex& index, const std::string& name) {
   add.set_channels(index.channels);
   add.set_image_size(index.image_size);
   add.set_latents(index.latents);
+  if (index.text) {
+    add.set_caption_dim(index.text->dim);
+    add.set_caption_tokens(index.text->longest);
+  }
   for (const std::string& label : index.classes) add.add_classes(label);
   return add;
 }

@@ -78,6 +78,15 @@ Result<void> set_init(pb::RunSpec& spec, const Value& value) {
   return {};
 }
 
+// Unset is auto: the specification of a run from before this key.
+Result<void> set_architecture(pb::RunSpec& spec, const Value& value) {
+  if (words(value) != "auto" && words(value) != "dit" && words(value) != "pixart")
+    return fail(ErrorCode::kInvalid, "");
+  spec.clear_architecture();
+  if (words(value) != "auto") spec.set_architecture(words(value));
+  return {};
+}
+
 Result<void> set_precision(pb::RunSpec& spec, const Value& value) {
   if (words(value) != "fp32" && words(value) != "bf16") return fail(ErrorCode::kInvalid, "");
   spec.mutable_train()->set_precision(words(value));
@@ -150,6 +159,15 @@ const std::array kKeys{
            "pixels of a token's side; divides the image size",
            SET(spec.set_patch_size(u32(value)))},
 
+    RunKey{"model", "architecture", Kind::kText, "\"auto\", \"dit\" or \"pixart\"", 0, 0,
+           "\"auto\"", "",
+           "pixart reads captions, dit labels; auto: pixart if the dataset has text",
+           set_architecture},
+
+    RunKey{"model", "interpolation_scale", Kind::kNumber, "a number from 0.015625 to 64", 1.0 / 64,
+           64, "", "",
+           "stretches a pixart's positions, as the config of weights to start from says",
+           SET(spec.set_interpolation_scale(number(value)))},
     RunKey{
         "model", "init", Kind::kText, "a folder", 0, 0, "", "",
         "every expert starts from this exported expert of the same shape instead of random weights",

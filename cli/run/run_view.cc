@@ -62,8 +62,9 @@ std::string goodput_words(const pb::RunInfo& run) {
 
 std::string model_words(const pb::RunInfo& run) {
   const pb::ModelSpec& model = run.model();
-  const std::string shape = text("width ", model.width(), ", depth ", model.depth(), ", heads ",
-                                 model.heads(), ", patch ", model.patch_size());
+  const std::string shape =
+      text(model.caption_dim() > 0 ? "PixArt, " : "", "width ", model.width(), ", depth ",
+           model.depth(), ", heads ", model.heads(), ", patch ", model.patch_size());
   return run.spec().preset().empty() ? shape : text(run.spec().preset(), " (", shape, ")");
 }
 
@@ -79,6 +80,8 @@ Json spec_json(const pb::RunSpec& spec) {
                                             {"heads", spec.heads()},
                                             {"patch_size", spec.patch_size()}}
                                      : Json{{"preset", spec.preset()}};
+  if (!spec.architecture().empty()) model["architecture"] = spec.architecture();
+  if (spec.interpolation_scale() != 0) model["interpolation_scale"] = spec.interpolation_scale();
   if (!spec.init().empty()) model["init"] = printable(spec.init());
   Json checkpoint;
   if (spec.round_steps() > 0) {

@@ -63,12 +63,24 @@ const Dataset* Datasets::find(const DatasetName& name) const {
   return found == datasets_.end() ? nullptr : &found->second;
 }
 
+namespace {
+
+// Whether an expert of this run trains with the file.
+bool trains_with(const pb::DatasetFile& file, const Run& run) {
+  return file.role() == "shard" || (file.role() == "captions" && file.partition() >= 0 &&
+                                    run.record->model().caption_dim() > 0);
+}
+
+}  // namespace
+
 std::vector<const pb::DatasetFile*> Datasets::files_of(const Run& run, std::uint32_t expert) const {
   const bool is_router = run.is_router(expert);
   std::vector<const pb::DatasetFile*> files;
   for (const pb::DatasetFile& file : content(DatasetName(run.record->spec().dataset())).files()) {
-    const bool is_its = is_router || file.partition() == static_cast<std::int32_t>(expert);
-    if (file.role() == "shard" && is_its) files.push_back(&file);
+    const bool is_its =
+        is_router ? file.role() == "shard"
+                  : file.partition() == static_cast<std::int32_t>(expert) && trains_with(file, run);
+    if (is_its) files.push_back(&file);
   }
   const DatasetName init(run.record->spec().init());
   if (!init.empty() && !is_router) files.push_back(&content(init).files(0));
@@ -79,10 +91,10 @@ std::vector<std::uint64_t> Datasets::bytes_of_files(const Run& run) const {
   std::vector<std::uint64_t> bytes(run.experts.size());
   std::uint64_t all = 0;
   for (const pb::DatasetFile& file : content(DatasetName(run.record->spec().dataset())).files()) {
-    if (file.role() != "shard") continue;
+    if (!trains_with(file, run)) continue;
     const auto partition = static_cast<std::size_t>(file.partition());
     if (partition < bytes.size()) bytes[partition] += file.object().bytes();
-    all += file.object().bytes();
+    if (file.role() == "shard") all += file.object().bytes();
   }
   const DatasetName init(run.record->spec().init());
   for (std::size_t e = 0; e < bytes.size(); ++e) {

@@ -19,7 +19,11 @@ double products(const pb::ModelSpec& model) {
   const std::uint32_t side = model.image_size() / model.patch_size();
   const double patches = std::uint64_t{side} * side,
                tokens = patches + (model.router_experts() > 0 ? 1 : 0);
-  const double block = tokens * (12 * width + 2 * tokens) + 6 * width;
+  double block = tokens * (12 * width + 2 * tokens) + 6 * width;
+  if (model.caption_dim() > 0) {  // cross-attention to the words of a caption
+    const double words = model.caption_tokens();
+    block += 2 * (tokens + words) * width + 2 * tokens * words;
+  }
   const double patch =
       static_cast<double>(model.channels()) * model.patch_size() * model.patch_size();
   return width * (model.depth() * block + patches * patch * (model.router_experts() > 0 ? 1 : 2));
@@ -32,6 +36,9 @@ bool trains_router(const pb::RunSpec& spec) { return spec.router_kind() == "lear
 pb::ModelSpec router_model(const pb::ModelSpec& expert, std::uint32_t experts) {
   pb::ModelSpec model = expert;
   model.set_router_experts(experts);
+  model.clear_caption_dim();
+  model.clear_caption_tokens();
+  model.clear_interpolation_scale();
   const std::uint32_t heads = expert.heads() / 2, width = heads * (expert.width() / expert.heads());
   if (width >= 8 && width % 4 == 0) {  // a quarter of the width encodes a position
     model.set_heads(heads);

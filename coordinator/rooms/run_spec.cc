@@ -62,6 +62,11 @@ Result<void> check_train(const pb::TrainSpec& train) {
 
 Result<void> check_rest(const pb::RunSpec& spec) {
   if (spec.name().empty()) return invalid("the run needs a name");
+  if (!spec.architecture().empty() && spec.architecture() != "dit" &&
+      spec.architecture() != "pixart") {
+    return invalid(text("model.architecture \"", spec.architecture(),
+                        "\" is not known: use \"dit\" or \"pixart\", or leave it out"));
+  }
   if (spec.router_kind() != "analytic" && spec.router_kind() != "learned") {
     return invalid(text("router.kind \"", spec.router_kind(),
                         "\" is not known: use \"analytic\" or \"learned\""));
@@ -112,6 +117,19 @@ Result<pb::ModelSpec> model_for(const pb::RunSpec& spec, const pb::DatasetAdd& c
   if (model.heads() == 0 || model.width() % model.heads() != 0) {
     return invalid(
         text("model.width ", model.width(), " must be a multiple of model.heads ", model.heads()));
+  }
+  const bool has_text = content.caption_dim() > 0;
+  if (spec.architecture() == "pixart" && !has_text) {
+    return invalid(text("model.architecture \"pixart\" reads captions, and the dataset ",
+                        content.name(), " has none: leave it out, or add a dataset with text"));
+  }
+  const bool pixart = has_text && spec.architecture() != "dit";
+  if (!pixart && spec.interpolation_scale() != 0)
+    return invalid("model.interpolation_scale is of a pixart's positions: leave it out of a dit");
+  if (pixart) {
+    model.set_caption_dim(content.caption_dim());
+    model.set_caption_tokens(content.caption_tokens());
+    model.set_interpolation_scale(spec.interpolation_scale());
   }
   if (model.patch_size() == 0 || content.image_size() % model.patch_size() != 0) {
     return invalid(text("images of ", content.image_size(),

@@ -391,6 +391,69 @@ TEST(RouterJob, IsOneMoreJobThatReadsEveryPartition) {
   EXPECT_THAT(harness.last_error.message(), HasSubstr("two or more partitions"));
 }
 
+// Two partitions, whose captions have 24 numbers a token.
+pb::DatasetAdd with_captions(const std::string& name) {
+  pb::DatasetAdd content = testing::dataset(name, 2);
+  content.set_caption_dim(24);
+  content.set_caption_tokens(9);
+  for (const int k : {0, 1, -1}) {
+    const std::string file = k < 0 ? "captions-fit.safetensors" : text("captions-", k, "-0");
+    pb::DatasetFile& added = *content.add_files();
+    added = content.files(0);
+    added.mutable_object()->set_name(file);
+    added.mutable_object()->set_manifest(blake2b(name + file).raw());
+    added.set_role("captions");
+    added.set_partition(k);
+  }
+  return content;
+}
+
+TEST(Captions, MakeAPixartThatTrainsWithThemAndARouterWithout) {
+  Harness harness;
+  harness.admin_ask(
+      [](pb::AdminRequest& request) { *request.mutable_dataset_add() = with_captions("data"); });
+  harness.store_fetched_files();
+  pb::RunSpec spec = testing::run_spec("birds", 10);
+  spec.set_router_kind("learned");
+  ASSERT_NE(harness.create_run(spec), "") << harness.last_error.message();
+  const Who node = harness.join("anna", 3);
+  const pb::Assignment assignment = harness.assignment(node);
+  ASSERT_EQ(assignment.slots_size(), 3);
+  for (const pb::SlotAssignment& slot : assignment.slots()) {
+    const bool is_router = slot.expert() == 2;
+    EXPECT_EQ(slot.model().caption_dim(), is_router ? 0U : 24U);
+    EXPECT_EQ(slot.model().caption_tokens(), is_router ? 0U : 9U);
+    ASSERT_EQ(slot.shards_size(), 2);
+    EXPECT_EQ(slot.partitions_size(), is_router ? 2 : 0);
+    EXPECT_EQ(slot.shards(1).name(),
+              is_router ? "shard-1-0.safetensors" : text("captions-", slot.expert(), "-0"));
+  }
+}
+
+TEST(Captions, AreLeftAloneByADitAndMissedByAPixart) {
+  Harness harness;
+  harness.admin_ask(
+      [](pb::AdminRequest& request) { *request.mutable_dataset_add() = with_captions("data"); });
+  harness.store_fetched_files();
+  pb::RunSpec spec = testing::run_spec("birds", 10);
+  spec.set_architecture("dit");
+  ASSERT_NE(harness.create_run(spec), "") << harness.last_error.message();
+  const pb::Assignment assignment = harness.assignment(harness.join("anna", 2));
+  ASSERT_EQ(assignment.slots_size(), 2);
+  EXPECT_EQ(assignment.slots(0).model().caption_dim(), 0U);
+  EXPECT_EQ(assignment.slots(0).shards_size(), 1);
+
+  harness.add_dataset("plain", 2);
+  spec.set_name("blind");
+  spec.set_dataset("plain");
+  spec.set_architecture("pixart");
+  EXPECT_EQ(harness.create_run(spec), "");
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("the dataset plain has none"));
+  spec.set_architecture("unet");
+  EXPECT_EQ(harness.create_run(spec), "");
+  EXPECT_THAT(harness.last_error.message(), HasSubstr("dit"));
+}
+
 TEST(RouterJob, ItsCheckpointStaysWhileSomebodyFetchesTheEnsemble) {
   Harness harness;
   harness.add_dataset("data", 2);

@@ -29,7 +29,9 @@ ModelSpec plain(const pb::ModelSpec& model) {
           .depth = model.depth(),
           .heads = model.heads(),
           .classes = model.classes(),
-          .router_experts = model.router_experts()};
+          .router_experts = model.router_experts(),
+          .caption_dim = model.caption_dim(),
+          .caption_tokens = model.caption_tokens()};
 }
 
 // What the memory depends on.
@@ -59,7 +61,7 @@ Job job_of(const Run& run, bool router) {
       plain(router ? router_model(run.record->model(), index) : run.record->model());
   const TrainSpec train = plain(training);
   return {.kind = text(train.precision, " ", to_string(train.kernels), " ", model.width, "x",
-                       model.tokens()),
+                       model.tokens(), model.is_pixart() ? " pixart" : ""),
           .precision = train.precision,
           .operations = kPasses * forward_flops(model) * train.batch_size,
           .needs_bytes = bytes_for_a_row(plan_memory(model, train))};
