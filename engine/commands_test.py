@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import struct
 import subprocess
 import sys
@@ -207,15 +208,19 @@ def write_embeddings(path):
     def floats(count):
         return struct.pack(f"<{count}f", *(draw.gauss(0, 1) for _ in range(count)))
 
-    tensors = {
-        "embeddings": ("F32", [IMAGES, TOKENS, DIM], floats(IMAGES * TOKENS * DIM)),
-        "mask": (
-            "U8",
-            [IMAGES, TOKENS],
-            bytes(t <= i % TOKENS for i in range(IMAGES) for t in range(TOKENS)),
-        ),
-        "null": ("F32", [1, DIM], floats(DIM)),
-    }
+    mask = bytes(t <= i % TOKENS for i in range(IMAGES) for t in range(TOKENS))
+    write_tensors(
+        path,
+        {
+            "embeddings": ("F32", [IMAGES, TOKENS, DIM], floats(IMAGES * TOKENS * DIM)),
+            "mask": ("U8", [IMAGES, TOKENS], mask),
+            "null": ("F32", [1, DIM], floats(DIM)),
+        },
+    )
+
+
+def write_tensors(path, tensors):
+    """A safetensors file: (type, shape, bytes) by name."""
     header, data = {}, b""
     for name, (kind, shape, content) in tensors.items():
         places = [len(data), len(data) + len(content)]
@@ -223,6 +228,18 @@ def write_embeddings(path):
         data += content
     words = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(words)) + words + data)
+
+
+def averaged_weights(checkpoint):
+    """The tensors ema/… of a checkpoint, by their own names."""
+    content = checkpoint.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header, data = json.loads(content[8 : 8 + length]), content[8 + length :]
+    return {
+        name[4:]: (info["dtype"], info["shape"], data[slice(*info["data_offsets"])])
+        for name, info in header.items()
+        if name.startswith("ema/")
+    }
 
 
 class Captions(unittest.TestCase):
@@ -269,6 +286,41 @@ class Captions(unittest.TestCase):
             ran = self.train("plain", *words)
             self.assertEqual(ran.returncode, 0, ran.stderr)
             self.assertNotIn(b"caption", (self.top / "plain").read_bytes())
+
+    def test_an_ensemble_is_measured_and_sampled_by_prompts(self):
+        ensemble = self.top / "ensemble"
+        for k in (0, 1):
+            ran = self.train(f"checkpoint-{k}", "--expert", k)
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            folder = ensemble / f"expert_{k}"
+            folder.mkdir(parents=True)
+            write_tensors(
+                folder / "diffusion_pytorch_model.safetensors",
+                averaged_weights(self.top / f"checkpoint-{k}"),
+            )
+        (ensemble / "router").mkdir()
+        for name in ("router", "partition-0", "partition-1"):
+            shutil.copy(self.top / f"dataset/{name}.safetensors", ensemble / "router")
+        dataset = json.loads((self.top / "dataset/dataset.json").read_text())
+        index = {key: dataset[key] for key in ("classes", "image_size", "channels")}
+        shape = {"width": 16, "depth": 2, "heads": 2, "patch_size": 4, "caption_dim": DIM}
+        index |= {"format": 1, "experts": [{"index": 0}, {"index": 1}], "model": shape}
+        (ensemble / "ensemble.json").write_text(json.dumps(index))
+
+        words = ["--device", -1, "--steps", 2, "-n", 3, "--json"]
+        silent = engine("sample", ensemble, *words)
+        self.assertEqual(silent.returncode, 2)
+        self.assertIn("--prompt-embeddings", silent.stderr)
+        ran = engine("sample", ensemble, *words, "--prompt-embeddings", self.top / "embeddings")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertEqual(json.loads(ran.stdout)["labels"], [-1] * 3)
+        evaluate = ["evaluate", self.top / "dataset", "--velocity", ensemble, "--device", -1]
+        ran = engine(*evaluate)
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        (self.top / "dataset/captions-test.safetensors").unlink()
+        ran = engine(*evaluate)
+        self.assertNotEqual(ran.returncode, 0)
+        self.assertIn("captions-test.safetensors", ran.stderr)
 
     def test_a_pixart_needs_text(self):
         self.ingest("silent")

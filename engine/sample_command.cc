@@ -49,8 +49,8 @@ void show_progress(std::uint64_t done, std::uint64_t total) {
 // A column for each class where the labels cycle, else a square.
 std::uint32_t grid_columns(const Arguments& arguments, const Samples& samples) {
   const auto classes = static_cast<std::uint32_t>(samples.classes.size());
-  const bool cyclic = !arguments.spec.label && classes > 1 && classes <= kWidestGrid &&
-                      samples.labels.size() >= classes;
+  const bool cyclic = !arguments.spec.label && arguments.spec.prompt_embeddings.empty() &&
+                      classes > 1 && classes <= kWidestGrid && samples.labels.size() >= classes;
   return cyclic ? classes
                 : static_cast<std::uint32_t>(
                       std::ceil(std::sqrt(static_cast<double>(samples.labels.size()))));
@@ -189,6 +189,9 @@ void register_sample_command(CLI::App& app, int& exit_code) {
   command->add_option("--labels", arguments->labels, "cyclic: the classes in turn; none")
       ->check(CLI::IsMember({"cyclic", "none"}))
       ->excludes(label);
+  command->add_option("--prompt-embeddings", spec.prompt_embeddings,
+                      "Prompts for an ensemble trained on captions, in turn: .safetensors with "
+                      "embeddings [N,L,D], mask [N,L] and null [n,D], the null caption");
   command->add_option("--vae", spec.autoencoder,
                       "What decodes latents: the folder of an AutoencoderKL, or a file of "
                       "TorchScript from [N,C,s,s] to "

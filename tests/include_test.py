@@ -26,7 +26,7 @@ ARROWS = {
         *("base", "model", "protocol", "storage", "exchange", "gossip", "peer", "coordinator")
     },
     "daemon": {"base", "protocol", "storage", "exchange", "gossip", "peer", "daemon"},
-    "cli": {"base", "protocol", "storage", "exchange", "gossip", "peer", "cli"},
+    "cli": {"base", "model", "protocol", "storage", "exchange", "gossip", "peer", "cli"},
     "diffusion": {"base", "model", "storage", "diffusion"},
     "engine": {"base", "model", "protocol", "storage", "diffusion", "engine"},
 }

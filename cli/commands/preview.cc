@@ -83,9 +83,10 @@ std::string without_checkpoint(const pb::RunInfo& run) {
 
 // What must be the same for two pictures to compare.
 Json settings_of(const std::string& run_id, const Sampling& sampling) {
-  std::error_code ignored;
-  const std::string vae =
-      sampling.vae.empty() ? "" : fs::absolute(sampling.vae, ignored).lexically_normal().string();
+  const auto absolute = [](const std::string& path) {
+    std::error_code ignored;
+    return path.empty() ? "" : printable(fs::absolute(path, ignored).lexically_normal().string());
+  };
   Json settings{{"run_id", printable(run_id)},
                 {"count", sampling.count},
                 {"steps", sampling.steps},
@@ -93,11 +94,13 @@ Json settings_of(const std::string& run_id, const Sampling& sampling) {
                 {"guidance", sampling.guidance},
                 {"route", sampling.route},
                 {"router", sampling.router},
-                {"vae", printable(vae)},
+                {"vae", absolute(sampling.vae)},
                 {"label", sampling.label.value_or("")},
                 {"seed", sampling.seed}};
   if (sampling.precision != "fp32")
     settings["precision"] = sampling.precision;  // older folders have none
+  if (!sampling.prompt_embeddings.empty())
+    settings["prompt_embeddings"] = absolute(sampling.prompt_embeddings);
   return settings;
 }
 

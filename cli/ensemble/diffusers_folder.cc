@@ -23,11 +23,13 @@ Result<void> write_json(const std::string& path, const Json& json) {
 
 // Pixels are drawn by the pipeline of the folder; latents by the stock one,
 // which the user gives an autoencoder. A class of the folder's would take the
-// place of DiTPipeline even where that one is asked for.
+// place of DiTPipeline even where that one is asked for. What captions
+// condition is drawn by the stock one always.
 Json model_index(const std::string& folder, const pb::EnsembleReply& ensemble) {
-  const Json pipeline = draws_pixels(folder, ensemble.run().model())
-                            ? Json{"pipeline", "SkerryEnsemblePipeline"}
-                            : Json("DiTPipeline");
+  const pb::ModelSpec& model = ensemble.run().model();
+  const Json pipeline = model.caption_dim() > 0       ? Json("PixArtSigmaPipeline")
+                        : draws_pixels(folder, model) ? Json{"pipeline", "SkerryEnsemblePipeline"}
+                                                      : Json("DiTPipeline");
   Json index = {{"_class_name", pipeline},
                 {"_diffusers_version", kVersion},
                 {"scheduler", {"diffusers", "UniPCMultistepScheduler"}},
@@ -41,15 +43,17 @@ Json ensemble_config(const pb::EnsembleReply& ensemble) {
   const pb::ModelSpec& model = ensemble.run().model();
   std::set<std::uint32_t> experts;
   for (const pb::EnsembleExpert& expert : ensemble.experts()) experts.insert(expert.index());
-  return {{"_class_name", "SkerryEnsemble"},
-          {"_diffusers_version", kVersion},
-          {"auto_map", {{"AutoModel", "skerry_ensemble.SkerryEnsemble"}}},
-          {"expert_indices", experts},
-          {"in_channels", model.channels()},
-          {"num_classes", model.classes()},
-          {"out_channels", model.channels()},
-          {"route", "ancestral"},
-          {"sample_size", model.image_size()}};
+  Json config = {{"_class_name", "SkerryEnsemble"},
+                 {"_diffusers_version", kVersion},
+                 {"auto_map", {{"AutoModel", "skerry_ensemble.SkerryEnsemble"}}},
+                 {"expert_indices", experts},
+                 {"in_channels", model.channels()},
+                 {"num_classes", model.classes()},
+                 {"out_channels", model.channels()},
+                 {"route", "ancestral"},
+                 {"sample_size", model.image_size()}};
+  if (model.caption_dim() > 0) config["expert_class"] = class_of_expert(model);
+  return config;
 }
 
 // Of diffusers' schedulers the multistep ones fit both our velocity and the

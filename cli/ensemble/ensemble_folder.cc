@@ -272,6 +272,12 @@ std::string ensemble_index(const pb::EnsembleReply& ensemble) {
   for (auto& [index, expert] : ordered) experts.push_back(std::move(expert));
   Json classes = Json::array();
   for (const std::string& name : ensemble.dataset().classes()) classes.push_back(name);
+  Json shape = {{"width", model.width()},
+                {"depth", model.depth()},
+                {"heads", model.heads()},
+                {"patch_size", model.patch_size()}};
+  if (model.caption_dim() > 0) shape["caption_dim"] = model.caption_dim();
+  if (model.interpolation_scale() != 0) shape["interpolation_scale"] = model.interpolation_scale();
   const Json index = {{"format", 1},
                       {"run", ensemble.run().name()},
                       {"run_id", ensemble.run().id()},
@@ -280,11 +286,7 @@ std::string ensemble_index(const pb::EnsembleReply& ensemble) {
                       {"image_size", model.image_size()},
                       {"channels", model.channels()},
                       {"experts", std::move(experts)},
-                      {"model",
-                       {{"width", model.width()},
-                        {"depth", model.depth()},
-                        {"heads", model.heads()},
-                        {"patch_size", model.patch_size()}}},
+                      {"model", std::move(shape)},
                       {"router", ensemble.has_learned_router() ? "learned" : "analytic"}};
   return index.dump(2) + "\n";
 }

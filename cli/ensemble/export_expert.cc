@@ -8,62 +8,30 @@
 
 #include "base/text.h"
 #include "cli/shell/output.h"
+#include "model/shapes.h"
 #include "storage/files.h"
 
 namespace skerry::cli {
 namespace {
 
-constexpr std::uint64_t kTimeFeatures = 256;
 constexpr std::string_view kWeightsName = "diffusion_pytorch_model";
-constexpr std::string_view kEmbedders = ".norm1.emb.";
+constexpr std::string_view kFirstBlock = "transformer_blocks.0";
 using Shape = std::vector<std::uint64_t>;
 
 std::uint64_t classes_of(const pb::ModelSpec& model) {
   return std::max<std::uint64_t>(1, model.classes());
 }
 
-class Listing {
- public:
-  explicit Listing(const pb::ModelSpec& model) : model_(model), h_(model.width()) {}
-
-  std::vector<ExportedTensor> all() {
-    const std::uint64_t p = model_.patch_size();
-    add_with_bias("pos_embed.proj", {h_, model_.channels(), p, p});
-    for (std::uint32_t block = 0; block < model_.depth(); ++block) add_block(block);
-    add_with_bias("proj_out_1", {2 * h_, h_});
-    add_with_bias("proj_out_2", {p * p * model_.channels(), h_});
-    return std::move(tensors_);
-  }
-
- private:
-  void add(const std::string& name, Shape shape) {
-    tensors_.push_back({name, name, std::move(shape)});
-  }
-  void add_with_bias(const std::string& name, const Shape& shape) {
-    add(name + ".weight", shape);
-    add(name + ".bias", {shape.front()});
-  }
-  void add_block(std::uint32_t index) {
-    const std::string block = text("transformer_blocks.", index);
-    const std::size_t first = tensors_.size();
-    const std::string embedders = text(block, kEmbedders);
-    add_with_bias(embedders + "timestep_embedder.linear_1", {h_, kTimeFeatures});
-    add_with_bias(embedders + "timestep_embedder.linear_2", {h_, h_});
-    add(embedders + "class_embedder.embedding_table.weight", {classes_of(model_) + 1, h_});
-    for (std::size_t i = first; i < tensors_.size(); ++i) {
-      tensors_[i].from = text("transformer_blocks.0", tensors_[i].name.substr(block.size()));
-    }
-    add_with_bias(block + ".norm1.linear", {6 * h_, h_});
-    for (const auto part : {"to_q", "to_k", "to_v", "to_out.0"})
-      add_with_bias(text(block, ".attn1.", part), {h_, h_});
-    add_with_bias(block + ".ff.net.0.proj", {4 * h_, h_});
-    add_with_bias(block + ".ff.net.2", {h_, 4 * h_});
-  }
-
-  const pb::ModelSpec& model_;
-  std::uint64_t h_;
-  std::vector<ExportedTensor> tensors_;
-};
+// What the weights depend on.
+ModelSpec plain(const pb::ModelSpec& model) {
+  return {.channels = model.channels(),
+          .patch_size = model.patch_size(),
+          .width = model.width(),
+          .depth = model.depth(),
+          .heads = model.heads(),
+          .classes = model.classes(),
+          .caption_dim = model.caption_dim()};
+}
 
 Result<void> check_source(const std::vector<ExportedTensor>& wanted, const WeightSource& weights) {
   std::map<std::string_view, const storage::TensorView*> there;
@@ -178,30 +146,58 @@ std::string shape_words(const Shape& shape) {
   return out + "]";
 }
 
+// Diffusers repeats a DiT's embedders in every block.
 std::vector<ExportedTensor> exported_tensors(const pb::ModelSpec& model) {
-  return Listing(model).all();
+  std::vector<ExportedTensor> tensors, embedders;
+  for (const ParameterShape& parameter : parameter_shapes(plain(model))) {
+    const std::string& name = parameter.name;
+    const bool embeds = name.starts_with(text(kFirstBlock, ".norm1.emb."));
+    const ExportedTensor tensor{name, name, {parameter.shape.begin(), parameter.shape.end()}};
+    if (name.ends_with(".norm1.linear.weight")) {
+      const std::string block = name.substr(0, name.find(".norm1."));
+      for (ExportedTensor copy : embedders) {
+        copy.name = text(block, copy.from.substr(kFirstBlock.size()));
+        tensors.push_back(std::move(copy));
+      }
+    }
+    (embeds ? embedders : tensors).push_back(tensor);
+  }
+  return tensors;
+}
+
+std::string class_of_expert(const pb::ModelSpec& model) {
+  return model.caption_dim() > 0 ? "PixArtTransformer2DModel" : "DiTTransformer2DModel";
 }
 
 std::string diffusers_config(const pb::ModelSpec& model) {
-  const Json config = {
-      {"_class_name", "DiTTransformer2DModel"},
-      {"_diffusers_version", "0.32.0"},
-      {"activation_fn", "gelu-approximate"},
-      {"attention_bias", true},
-      {"attention_head_dim", model.heads() == 0 ? 0 : model.width() / model.heads()},
-      {"dropout", 0.0},
-      {"in_channels", model.channels()},
-      {"norm_elementwise_affine", false},
-      {"norm_eps", 1e-6},
-      {"norm_num_groups", 32},
-      {"norm_type", "ada_norm_zero"},
-      {"num_attention_heads", model.heads()},
-      {"num_embeds_ada_norm", classes_of(model)},
-      {"num_layers", model.depth()},
-      {"out_channels", model.channels()},
-      {"patch_size", model.patch_size()},
-      {"sample_size", model.image_size()},
-      {"upcast_attention", false}};
+  const bool pixart = model.caption_dim() > 0;
+  Json config = {{"_class_name", class_of_expert(model)},
+                 {"_diffusers_version", "0.32.0"},
+                 {"activation_fn", "gelu-approximate"},
+                 {"attention_bias", true},
+                 {"attention_head_dim", model.heads() == 0 ? 0 : model.width() / model.heads()},
+                 {"dropout", 0.0},
+                 {"in_channels", model.channels()},
+                 {"norm_elementwise_affine", false},
+                 {"norm_eps", 1e-6},
+                 {"norm_num_groups", 32},
+                 {"norm_type", pixart ? "ada_norm_single" : "ada_norm_zero"},
+                 {"num_attention_heads", model.heads()},
+                 {"num_embeds_ada_norm", pixart ? 1000 : classes_of(model)},
+                 {"num_layers", model.depth()},
+                 {"out_channels", model.channels()},
+                 {"patch_size", model.patch_size()},
+                 {"sample_size", model.image_size()},
+                 {"upcast_attention", false}};
+  if (pixart) {
+    config["attention_type"] = "default";
+    config["caption_channels"] = model.caption_dim();
+    config["cross_attention_dim"] = model.width();
+    const double scale = model.interpolation_scale();
+    config["interpolation_scale"] = scale == 0 ? 1.0 : scale;
+    // Without it diffusers takes them where sample_size is 128.
+    config["use_additional_conditions"] = false;
+  }
   return config.dump(2) + "\n";
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exports an expert's averaged or raw weights with the names and shapes of
-// diffusers' DiTTransformer2DModel.
+// diffusers' DiTTransformer2DModel or PixArtTransformer2DModel.
 //
 // A checkpoint's tensors have those names already, except for the time and
-// label embedders. A checkpoint stores them once, under block 0, and diffusers
-// expects a copy in every block. The export streams; it never holds a whole
-// tensor in memory.
+// label embedders of a DiT. A checkpoint stores them once, under block 0, and
+// diffusers expects a copy in every block. The export streams; it never holds a
+// whole tensor in memory.
 //
 // ON FAILURE: kCorrupt, which names the tensor that is missing, unknown or of
 // another shape. A failed export leaves no file under the final name.
@@ -37,12 +37,15 @@ struct ExportedTensor {
   std::string from;
   std::vector<std::uint64_t> shape;
 };
-// RETURNS: 19·depth + 6 tensors, in the order they are written.
+// RETURNS: the tensors in the order they are written: 19·depth + 6 of a DiT,
+// 21·depth + 15 of a PixArt.
 std::vector<ExportedTensor> exported_tensors(const pb::ModelSpec& model);
 
 // "[2, 3]".
 std::string shape_words(const std::vector<std::uint64_t>& shape);
 
+// RETURNS: the class of diffusers that an expert loads as.
+std::string class_of_expert(const pb::ModelSpec& model);
 std::string diffusers_config(const pb::ModelSpec& model);
 
 struct ExportForm {

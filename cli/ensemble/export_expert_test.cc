@@ -105,6 +105,30 @@ TEST(ExportExpert, TheConfigHoldsEveryKeyThatDiffusersReads) {
   EXPECT_EQ(config["attention_bias"], true);
 }
 
+TEST(ExportExpert, APixartKeepsTheNamesThatItTrainsWith) {
+  pb::ModelSpec model = small_model(0);
+  model.set_caption_dim(24);
+  const std::vector<ExportedTensor> tensors = exported_tensors(model);
+  EXPECT_EQ(tensors.size(), 21U * model.depth() + 15);
+  std::map<std::string, std::vector<std::uint64_t>> shapes;
+  for (const ExportedTensor& tensor : tensors) {
+    EXPECT_EQ(tensor.name, tensor.from);
+    shapes[tensor.name] = tensor.shape;
+  }
+  using Shape = std::vector<std::uint64_t>;
+  EXPECT_EQ(shapes["caption_projection.linear_1.weight"], (Shape{16, 24}));
+  EXPECT_EQ(shapes["transformer_blocks.1.scale_shift_table"], (Shape{6, 16}));
+  EXPECT_EQ(shapes["transformer_blocks.1.attn2.to_k.weight"], (Shape{16, 16}));
+  const Json config = Json::parse(diffusers_config(model));
+  EXPECT_EQ(config["_class_name"], "PixArtTransformer2DModel");
+  EXPECT_EQ(config["norm_type"], "ada_norm_single");
+  EXPECT_EQ(config["caption_channels"], 24);
+  EXPECT_EQ(config["cross_attention_dim"], 16);
+  EXPECT_EQ(config["interpolation_scale"], 1.0);
+  EXPECT_EQ(config["use_additional_conditions"], false);
+  EXPECT_EQ(config["out_channels"], 3);
+}
+
 TEST(ExportExpert, UnlabelledDataHasOneUnusedClass) {
   const TempFolder folder;
   const pb::ModelSpec model = small_model(0);

@@ -63,21 +63,41 @@ void write_front_matter(std::ostream& out) {
          "license: unknown\n---\n";
 }
 
+void write_scaling(std::ostream& out, const std::string& folder, std::string_view pipeline) {
+  const auto scaling = latent_scaling(folder);
+  if (!scaling) return;
+  out << "vae.register_to_config(scaling_factor=" << Json(scaling->scale).dump()
+      << ")  # as the dataset's are scaled\n";
+  if (scaling->shift != 0)
+    out << "# " << pipeline << " does not add the shift of " << Json(scaling->shift).dump()
+        << " again: `skerry sample --vae` does\n";
+}
+
+void write_drawing_of_captions(std::ostream& out, const std::string& folder) {
+  out << R"(from diffusers import AutoencoderKL, PixArtSigmaPipeline
+vae = AutoencoderKL.from_pretrained(VAE)  # the one that made the latents
+)";
+  write_scaling(out, folder, "PixArtSigmaPipeline");
+  out << R"(# text_encoder, tokenizer: those that made the dataset's embeddings
+pipe = PixArtSigmaPipeline.from_pretrained(".", vae=vae, text_encoder=text_encoder,
+                                           tokenizer=tokenizer, trust_remote_code=True)
+pipe(PROMPT, use_resolution_binning=False).images[0].save("sample.png")
+)";
+}
+
 // Three lines that draw.
 void write_drawing(std::ostream& out, const pb::EnsembleReply& ensemble,
                    const std::string& folder) {
   const auto& classes = ensemble.dataset().classes();
+  if (ensemble.run().model().caption_dim() > 0) {
+    write_drawing_of_captions(out, folder);
+    return;
+  }
   if (!draws_pixels(folder, ensemble.run().model())) {
     out << R"(from diffusers import AutoencoderKL, DiTPipeline
 vae = AutoencoderKL.from_pretrained(VAE)  # the one that made the latents
 )";
-    if (const auto scaling = latent_scaling(folder)) {
-      out << "vae.register_to_config(scaling_factor=" << Json(scaling->scale).dump()
-          << ")  # as the dataset's are scaled\n";
-      if (scaling->shift != 0)
-        out << "# DiTPipeline does not add the shift of " << Json(scaling->shift).dump()
-            << " again: `skerry sample --vae` does\n";
-    }
+    write_scaling(out, folder, "DiTPipeline");
     out << R"(pipe = DiTPipeline.from_pretrained(".", vae=vae, trust_remote_code=True)
 pipe([0] * 4).images[0].save("sample.png")
 )";
@@ -92,6 +112,7 @@ pipe([)"
 }
 
 void write_use(std::ostream& out, const pb::EnsembleReply& ensemble, const std::string& folder) {
+  const std::string expert = class_of_expert(ensemble.run().model());
   out << "## Use\n\nWith `pip install torch diffusers accelerate`, in this folder:\n\n```python\n";
   write_drawing(out, ensemble, folder);
   out << R"(```
@@ -102,9 +123,10 @@ void write_use(std::ostream& out, const pb::EnsembleReply& ensemble, const std::
 One expert by itself needs no such trust:
 
 ```python
-from diffusers import DiTTransformer2DModel
-expert = DiTTransformer2DModel.from_pretrained("expert_0")
-```
+)"
+      << text("from diffusers import ", expert, "\nexpert = ", expert,
+              ".from_pretrained(\"expert_0\")\n")
+      << R"(```
 
 It predicts the velocity, noise − data, at `timestep` 0 (data) to 1000 (noise), as a float.
 Skerry's own `skerry sample` reads this folder too, and `sha256sum -c SHA256SUMS` checks it.
@@ -130,8 +152,9 @@ void write_training(std::ostream& out, const pb::EnsembleReply& ensemble) {
   const std::uint64_t parameters = parameters_of(model);
   out << "## Training\n\nRun " << escaped(run.name()) << " (" << escaped(run.id())
       << "): " << ensemble.experts_size() << " experts of " << in_millions(parameters)
-      << " parameters each (DiT, width " << model.width() << ", depth " << model.depth() << ", "
-      << model.heads() << " heads, patch " << model.patch_size()
+      << " parameters each (" << (model.caption_dim() > 0 ? "PixArt" : "DiT") << ", width "
+      << model.width() << ", depth " << model.depth() << ", " << model.heads() << " heads, patch "
+      << model.patch_size()
       << "), trained apart from each other on one partition each by flow matching. "
       << "Batch " << train.batch_size() << ", learning rate " << train.learning_rate() << ", EMA "
       << train.ema() << ", label dropout " << train.label_dropout() << ", seed " << train.seed()

@@ -50,6 +50,12 @@ void add_sampling_options(CLI::App& command, Sampling& sampling) {
                   "file of TorchScript from [N,C,s,s] to [N,3,S,S] in [-1,1]")
       ->type_name("DIR|FILE");
   command
+      .add_option("--prompt-embeddings", sampling.prompt_embeddings,
+                  "prompts for an ensemble trained on captions, in turn: a .safetensors file with "
+                  "embeddings [N,L,D], mask [N,L] and null [n,D], the null caption, by the text "
+                  "encoder of its dataset")
+      ->type_name("FILE");
+  command
       .add_option("--label", sampling.label, "a class by name or number; without it, all in turn")
       ->type_name("CLASS");
   command.add_option("--seed", sampling.seed, "the same seed draws the same images")
@@ -108,6 +114,8 @@ std::vector<std::string> sampling_words(const std::string& engine, const std::st
   words.insert(words.end(), {"--seed", text(sampling.seed), "-o", output});
   if (sampling.label) words.insert(words.end(), {"--label", *sampling.label});
   if (!sampling.vae.empty()) words.insert(words.end(), {"--vae", sampling.vae});
+  if (!sampling.prompt_embeddings.empty())
+    words.insert(words.end(), {"--prompt-embeddings", sampling.prompt_embeddings});
   if (sampling.precision != "fp32") words.insert(words.end(), {"--precision", sampling.precision});
   if (sampling.threads > 0) words.insert(words.end(), {"--threads", text(sampling.threads)});
   return words;

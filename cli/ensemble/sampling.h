@@ -27,6 +27,7 @@ struct Sampling {
   std::string router;                   // empty: the ensemble's
   std::string precision = "fp32";       // or bf16
   std::string vae;                      // empty: pixels need none
+  std::string prompt_embeddings;        // file; empty: the ensemble needs no prompts
   std::optional<std::string> label;     // none: all classes in turn
   std::uint64_t seed = 0;               // the same seed draws the same images
   std::uint32_t threads = 0;            // 0: the engine's choice

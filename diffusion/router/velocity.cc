@@ -4,13 +4,17 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cstring>
+#include <span>
 
 #include "base/text.h"
 #include "diffusion/data/held_back.h"
+#include "diffusion/model/padded.h"
 #include "diffusion/router/analytic.h"
 #include "diffusion/router/noised.h"
 #include "diffusion/runtime/device.h"
 #include "diffusion/sample/ensemble.h"
+#include "diffusion/train/caption_rows.h"
 
 namespace skerry::diffusion {
 namespace {
@@ -31,11 +35,53 @@ at::Tensor column(const std::vector<std::int32_t>& values, std::size_t begin, st
   return torch::tensor(std::vector<std::int64_t>(first, first + count), torch::kI64);
 }
 
+// The captions of the test half, for an ensemble that reads them.
+class TestCaptions {
+ public:
+  static Result<TestCaptions> open(const std::string& dataset_folder, const HeldBack& test,
+                                   std::uint32_t dim) {
+    TestCaptions captions;
+    captions.dim_ = dim;
+    if (dim == 0) return captions;
+    const std::string path = dataset_folder + "/captions-test.safetensors";
+    ASSIGN_OR_RETURN(captions.rows_, CaptionRows::open(path, dim));
+    ASSIGN_OR_RETURN(const storage::TensorView column, test.file.tensor("caption"));
+    captions.of_.resize(test.labels.size());
+    if (column.dtype != storage::DType::kI32 || column.data.size() != captions.of_.size() * 4)
+      return fail(ErrorCode::kCorrupt, text(dataset_folder, "/test.safetensors: expected caption ",
+                                            "I32 [", captions.of_.size(), "]"));
+    std::memcpy(captions.of_.data(), column.data.data(), column.data.size());
+    for (const std::int32_t row : captions.of_) {
+      if (row >= 0 && static_cast<std::uint64_t>(row) < captions.rows_.size()) continue;
+      return fail(ErrorCode::kCorrupt,
+                  text(path, ": a sample has caption ", row, " of ", captions.rows_.size()));
+    }
+    return captions;
+  }
+  // Of images of the test half, by their rows there.
+  Condition of(std::span<const std::uint32_t> images, const at::Tensor& labels) const {
+    if (dim_ == 0) return {.labels = labels};
+    std::vector<std::string_view> captions;
+    for (const std::uint32_t image : images)
+      captions.push_back(rows_.tokens(static_cast<std::uint64_t>(of_[image])));
+    return padded(captions, dim_);
+  }
+
+ private:
+  std::uint32_t dim_ = 0;
+  CaptionRows rows_;
+  std::vector<std::int32_t> of_;  // of each image of the half
+};
+
 class Judge {
  public:
   Judge(Ensemble& ensemble, AnalyticRouter& router, const RouterStatistics& shared,
-        const RoutedImages& images)
-      : ensemble_(ensemble), router_(router), shared_(shared), images_(images) {}
+        const RoutedImages& images, const TestCaptions& captions)
+      : ensemble_(ensemble),
+        router_(router),
+        shared_(shared),
+        images_(images),
+        captions_(captions) {}
 
   VelocityLevel at_level(std::size_t level) {
     const double t = kLinearTimes[level];
@@ -62,9 +108,11 @@ class Judge {
     const at::Tensor x_t = noisy.x_t.view({n, -1, size, size}).to(on),
                      velocity = noisy.velocity.to(on);
     const at::Tensor labels = column(images_.labels, begin, n).to(on);
+    const Condition condition =
+        captions_.of(std::span(images_.rows).subspan(begin, static_cast<std::size_t>(n)), labels);
     std::vector<at::Tensor> outputs;
     for (std::size_t k = 0; k < ensemble_.experts(); ++k) {
-      outputs.push_back(ensemble_.velocity(k, x_t, t, labels).flatten(1));
+      outputs.push_back(ensemble_.velocity(k, x_t, t, condition).flatten(1));
     }
     const at::Tensor velocities = torch::stack(outputs, 1);  // [n, K, d]
     const at::Tensor log_p = router_.log_probabilities(x_t, t, labels);
@@ -81,6 +129,7 @@ class Judge {
   AnalyticRouter& router_;
   const RouterStatistics& shared_;
   const RoutedImages& images_;
+  const TestCaptions& captions_;
 };
 
 Result<VelocityMeasurement> measure(const std::string& ensemble_folder,
@@ -98,7 +147,9 @@ Result<VelocityMeasurement> measure(const std::string& ensemble_folder,
   }
   images = thinned(images, limit);
   AnalyticRouter router(statistics);
-  Judge judge(ensemble, router, statistics.shared, images);
+  ASSIGN_OR_RETURN(const TestCaptions captions,
+                   TestCaptions::open(dataset_folder, test, ensemble.index().model.caption_dim));
+  Judge judge(ensemble, router, statistics.shared, images, captions);
   VelocityMeasurement out{images.rows.size(), {}};
   for (std::size_t level = 0; level < std::size(kLinearTimes); ++level)
     out.levels.push_back(judge.at_level(level));

@@ -92,24 +92,29 @@ bool Ensemble::drop_oldest(std::size_t kept) {
 }
 
 at::Tensor Ensemble::velocity(std::size_t expert, const at::Tensor& x_t, double t,
-                              const at::Tensor& labels) {
-  return velocity(expert, x_t, at::full({x_t.size(0)}, t, x_t.options().dtype(at::kFloat)), labels);
+                              const Condition& condition) {
+  return velocity(expert, x_t, at::full({x_t.size(0)}, t, x_t.options().dtype(at::kFloat)),
+                  condition);
 }
 
 at::Tensor Ensemble::velocity(std::size_t expert, const at::Tensor& x_t, const at::Tensor& t,
-                              const at::Tensor& labels) {
+                              const Condition& condition) {
   const at::NoGradGuard no_grad;
   const Result<void> here = bring_in(expert);
   SKERRY_CHECK(here.has_value(), "weights that were whole are not any more: ",
                here.has_value() ? "" : here.error().message);
-  const auto null_label = static_cast<std::int64_t>(index_.model.null_label());
-  const auto rows = at::where(labels < 0, at::full_like(labels, null_label), labels);
+  const torch::Device on = by_.device;
+  Condition there;
+  if (index_.model.is_pixart()) {
+    there = {.captions = condition.captions.to(on), .mask = condition.mask.to(on)};
+  } else {
+    const auto null_label = static_cast<std::int64_t>(index_.model.null_label());
+    const at::Tensor& labels = condition.labels;
+    there.labels = at::where(labels < 0, at::full_like(labels, null_label), labels).to(on);
+  }
   const auto answer = [&] {
-    const torch::Device on = by_.device;
     const Autocast autocast(on, by_.bf16);
-    return places_[expert]
-        .model->forward(x_t.to(on), t.to(on, at::kFloat), {.labels = rows.to(on)})
-        .to(at::kFloat);
+    return places_[expert].model->forward(x_t.to(on), t.to(on, at::kFloat), there).to(at::kFloat);
   };
   return with_room(answer, [&] { return drop_oldest(expert); });
 }

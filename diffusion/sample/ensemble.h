@@ -44,12 +44,13 @@ class Ensemble {
   std::uint64_t loads() const { return loads_; }
 
   // RETURNS: expert k's velocity, fp32, at x_t [B,C,S,S] and time t, for labels
-  // [B] i64 with −1 = none. Tensors already on the device are not moved.
+  // [B] i64 with −1 = none, or for captions. Tensors already on the device are
+  // not moved.
   at::Tensor velocity(std::size_t expert, const at::Tensor& x_t, double t,
-                      const at::Tensor& labels);
+                      const Condition& condition);
   // The same at times t [B].
   at::Tensor velocity(std::size_t expert, const at::Tensor& x_t, const at::Tensor& t,
-                      const at::Tensor& labels);
+                      const Condition& condition);
 
  private:
   struct Place {

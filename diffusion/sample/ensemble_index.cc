@@ -44,6 +44,8 @@ Result<EnsembleIndex> parse_index(const std::string& path, const nlohmann::json&
   index.model.depth = model.at("depth").get<std::uint32_t>();
   index.model.heads = model.at("heads").get<std::uint32_t>();
   index.model.patch_size = model.at("patch_size").get<std::uint32_t>();
+  index.model.caption_dim = model.value("caption_dim", 0U);
+  index.model.interpolation_scale = model.value("interpolation_scale", 1.0);
   index.has_learned_router = json.value("router", "analytic") == "learned";
   const auto& experts = json.at("experts");
   if (experts.empty() || experts.size() > kMostExperts) {
@@ -103,14 +105,17 @@ Result<std::vector<std::string>> shards_of(const std::string& index,
 
 }  // namespace
 
-Result<std::vector<std::string>> EnsembleIndex::weights_paths(std::size_t expert) const {
-  const std::string whole = text(part_of(folder, text("expert_", indices[expert])),
-                                 "/diffusion_pytorch_model.safetensors");
+Result<std::vector<std::string>> weights_files(const std::string& folder) {
+  const std::string whole = folder + "/diffusion_pytorch_model.safetensors";
   const std::string index = whole + ".index.json";
   std::error_code error;
   if (fs::exists(whole, error) || !fs::exists(index, error)) return std::vector{whole};
   ASSIGN_OR_RETURN(const nlohmann::json json, read_json(index));
   return shards_of(index, json);
+}
+
+Result<std::vector<std::string>> EnsembleIndex::weights_paths(std::size_t expert) const {
+  return weights_files(part_of(folder, text("expert_", indices[expert])));
 }
 
 std::string EnsembleIndex::router_folder() const { return part_of(folder, "router"); }

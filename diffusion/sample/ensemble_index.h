@@ -40,6 +40,10 @@ struct EnsembleIndex {
   Result<std::vector<double>> expert_shares(std::int32_t label) const;
 };
 
+// RETURNS: the files of an expert's weights in its folder: one, or the shards
+// that an index lists.
+Result<std::vector<std::string>> weights_files(const std::string& folder);
+
 Result<EnsembleIndex> read_ensemble_index(const std::string& folder);
 
 }  // namespace skerry::diffusion

@@ -8,7 +8,9 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "diffusion/data/caption_embeddings.h"
 #include "diffusion/model/autoencoder.h"
+#include "diffusion/model/padded.h"
 #include "diffusion/router/analytic.h"
 #include "diffusion/router/learned.h"
 #include "diffusion/runtime/device.h"
@@ -40,7 +42,7 @@ Result<std::vector<std::int32_t>> assign_labels(const SampleSpec& spec,
                        " classes (0 to ", classes - 1, ", or −1 for none)"));
     }
     std::fill(labels.begin(), labels.end(), *spec.label);
-  } else if (classes > 0) {
+  } else if (classes > 0 && !index.model.is_pixart()) {
     for (std::size_t i = 0; i < labels.size(); ++i)
       labels[i] = static_cast<std::int32_t>(i) % classes;
   }
@@ -75,6 +77,70 @@ Result<std::int32_t> place_of(std::int32_t expert, const EnsembleIndex& index) {
               text("expert ", expert, " is not of this ensemble, whose experts are ", known));
 }
 
+// The prompts of the images, and the null caption: F16 tokens each. Empty for
+// an ensemble without captions.
+struct Prompts {
+  std::vector<std::vector<std::uint16_t>> tokens;
+  std::vector<std::uint16_t> null;
+
+  std::string_view of(std::size_t image) const {
+    const auto& prompt = tokens[image % tokens.size()];
+    return storage::bytes_of_values<std::uint16_t>(prompt.empty() ? null : prompt);
+  }
+};
+
+Result<Prompts> read_prompts(const SampleSpec& spec, const EnsembleIndex& index) {
+  Prompts prompts;
+  const std::string& path = spec.prompt_embeddings;
+  if (!index.model.is_pixart()) {
+    if (path.empty()) return prompts;
+    return fail(ErrorCode::kInvalid,
+                text(index.folder, " was trained without captions: leave --prompt-embeddings out"));
+  }
+  if (path.empty()) {
+    return fail(ErrorCode::kInvalid, text(index.folder,
+                                          " was trained on captions: expected embeddings of "
+                                          "prompts (--prompt-embeddings FILE)"));
+  }
+  ASSIGN_OR_RETURN(const CaptionEmbeddings embeddings, CaptionEmbeddings::open(path));
+  if (embeddings.dim() != index.model.caption_dim || embeddings.samples() == 0) {
+    return fail(
+        ErrorCode::kInvalid,
+        text(path, ": expected embeddings [N,L,", index.model.caption_dim, "], as ", index.folder,
+             " was trained with, found [", embeddings.samples(), ",L,", embeddings.dim(), "]"));
+  }
+  ASSIGN_OR_RETURN(prompts.null, embeddings.null());
+  for (std::uint64_t i = 0; i < std::min<std::uint64_t>(spec.count, embeddings.samples()); ++i) {
+    ASSIGN_OR_RETURN(std::vector<std::uint16_t> tokens, embeddings.tokens_of(i));
+    prompts.tokens.push_back(std::move(tokens));
+  }
+  return prompts;
+}
+
+// What a batch is drawn by: its own, and the null branch of guidance, of one
+// row.
+struct Given {
+  Condition own, null;
+
+  Given at_rows(const at::Tensor& rows) const {
+    Given part = *this;
+    for (at::Tensor* each : {&part.own.labels, &part.own.captions, &part.own.mask})
+      if (each->defined()) *each = each->index_select(0, rows);
+    return part;
+  }
+  // First every row by its own, then every row by the null branch.
+  Condition both() const {
+    const auto twice = [](const at::Tensor& mine, const at::Tensor& nulls) {
+      if (!mine.defined()) return mine;
+      std::vector<std::int64_t> shape = mine.sizes().vec();
+      return at::cat({mine, nulls.expand(shape)});
+    };
+    return {.labels = twice(own.labels, null.labels),
+            .captions = twice(own.captions, null.captions),
+            .mask = twice(own.mask, null.mask)};
+  }
+};
+
 Result<std::unique_ptr<Router>> load_router(const SampleSpec& spec, const Ensemble& ensemble) {
   const EnsembleIndex& index = ensemble.index();
   const std::string folder = index.router_folder();
@@ -88,11 +154,12 @@ class Sampler {
  public:
   // No router: each image keeps its expert. No autoencoder: what is drawn is
   // not decoded.
-  Sampler(const SampleSpec& spec, Ensemble& ensemble, Router* router,
+  Sampler(const SampleSpec& spec, Ensemble& ensemble, Router* router, const Prompts& prompts,
           const Autoencoder* autoencoder, const SampleProgress& progress)
       : spec_(spec),
         ensemble_(ensemble),
         router_(router),
+        prompts_(prompts),
         autoencoder_(autoencoder),
         progress_(progress) {}
 
@@ -108,13 +175,14 @@ class Sampler {
     if (progress_) progress_(++steps_done_, steps_total_);
   }
   Result<void> make_room(const at::Tensor& images, Samples& samples) const;
-  at::Tensor guided(std::size_t expert, const at::Tensor& x, double t,
-                    const at::Tensor& labels) const;
-  at::Tensor mixed(const at::Tensor& x, double t, const at::Tensor& labels) const;
+  Given given(const Rows& rows, const Samples& samples) const;
+  at::Tensor guided(std::size_t expert, const at::Tensor& x, double t, const Given& given) const;
+  at::Tensor mixed(const at::Tensor& x, double t, const Given& given) const;
 
   const SampleSpec& spec_;
   Ensemble& ensemble_;
   Router* router_;
+  const Prompts& prompts_;
   const Autoencoder* autoencoder_;
   const SampleProgress& progress_;
   std::uint64_t steps_done_ = 0, steps_total_ = 0;
@@ -150,24 +218,49 @@ at::Tensor Sampler::initial_noise(const Rows& rows) const {
   return noise;
 }
 
+// On the device, once for all steps.
+Given Sampler::given(const Rows& rows, const Samples& samples) const {
+  const torch::Device on = ensemble_.device();
+  Given given;
+  given.own.labels = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    given.own.labels.data_ptr<std::int64_t>()[i] = samples.labels[rows[i]];
+  given.own.labels = given.own.labels.to(on);
+  given.null.labels = at::full({1}, -1, given.own.labels.options());
+  const std::uint32_t dim = ensemble_.index().model.caption_dim;
+  if (dim == 0) return given;
+  std::vector<std::string_view> captions;
+  for (const std::size_t row : rows) captions.push_back(prompts_.of(row));
+  captions.push_back(storage::bytes_of_values<std::uint16_t>(prompts_.null));
+  const Condition all = padded(captions, dim);
+  const auto split = [&](const at::Tensor& tensor, at::Tensor& own, at::Tensor& null) {
+    const at::Tensor there = tensor.to(on);
+    own = there.slice(0, 0, -1);
+    null = there.slice(0, -1);
+  };
+  split(all.captions, given.own.captions, given.null.captions);
+  split(all.mask, given.own.mask, given.null.mask);
+  return given;
+}
+
 at::Tensor Sampler::guided(std::size_t expert, const at::Tensor& x, double t,
-                           const at::Tensor& labels) const {
-  if (spec_.guidance == 1 || ensemble_.index().classes.empty())
-    return ensemble_.velocity(expert, x, t, labels);
-  const auto both =
-      ensemble_.velocity(expert, at::cat({x, x}), t, at::cat({labels, at::full_like(labels, -1)}));
+                           const Given& given) const {
+  const EnsembleIndex& index = ensemble_.index();
+  const bool blind = index.classes.empty() && !index.model.is_pixart();
+  if (spec_.guidance == 1 || blind) return ensemble_.velocity(expert, x, t, given.own);
+  const auto both = ensemble_.velocity(expert, at::cat({x, x}), t, given.both());
   const auto halves = both.chunk(2);
   return guide(halves[0], halves[1], spec_.guidance);
 }
 
 // The same experts and weights, those of the label, serve both branches of the
 // guidance.
-at::Tensor Sampler::mixed(const at::Tensor& x, double t, const at::Tensor& labels) const {
+at::Tensor Sampler::mixed(const at::Tensor& x, double t, const Given& given) const {
   const auto experts = static_cast<std::int64_t>(ensemble_.experts());
   const std::int64_t keep = spec_.route == Route::kTop1   ? 1
                             : spec_.route == Route::kTop2 ? std::min<std::int64_t>(2, experts)
                                                           : experts;
-  const auto log_p = router_->log_probabilities(x, t, labels).to(at::kFloat);  // [B,K]
+  const auto log_p = router_->log_probabilities(x, t, given.own.labels).to(at::kFloat);  // [B,K]
   const auto best = at::topk(log_p, keep, 1);
   const auto kept =
       at::full_like(log_p, -INFINITY).scatter(1, std::get<1>(best), std::get<0>(best));
@@ -184,8 +277,8 @@ at::Tensor Sampler::mixed(const at::Tensor& x, double t, const at::Tensor& label
   for (std::int64_t k = 0; k < experts; ++k) {
     const at::Tensor& rows = chosen[static_cast<std::size_t>(k)];
     if (rows.numel() == 0) continue;
-    const auto part = guided(static_cast<std::size_t>(k), x.index_select(0, rows), t,
-                             labels.index_select(0, rows));
+    const auto part =
+        guided(static_cast<std::size_t>(k), x.index_select(0, rows), t, given.at_rows(rows));
     const auto share = weights.select(1, k).index_select(0, rows).view({-1, 1, 1, 1});
     velocity.index_add_(0, rows, part * share);
   }
@@ -207,13 +300,10 @@ Result<at::Tensor> Sampler::decoded(const at::Tensor& latents) {
 }
 
 Result<void> Sampler::draw_batch(const Rows& rows, Samples& samples) {
-  auto labels = at::empty({static_cast<std::int64_t>(rows.size())}, at::kLong);
-  for (std::size_t i = 0; i < rows.size(); ++i)
-    labels.data_ptr<std::int64_t>()[i] = samples.labels[rows[i]];
-  labels = labels.to(ensemble_.device());
+  const Given by = given(rows, samples);
   const VelocityField field = [&](const at::Tensor& x, double t) {
-    if (router_ != nullptr) return mixed(x, t, labels);
-    return guided(static_cast<std::size_t>(samples.experts[rows[0]]), x, t, labels);
+    if (router_ != nullptr) return mixed(x, t, by);
+    return guided(static_cast<std::size_t>(samples.experts[rows[0]]), x, t, by);
   };
   at::Tensor images =
       integrate(spec_.solver, spec_.steps, initial_noise(rows).to(ensemble_.device()), field,
@@ -312,6 +402,7 @@ Result<Samples> draw_samples(Ensemble& ensemble, const SampleSpec& spec,
     ASSIGN_OR_RETURN(const std::optional<Autoencoder> autoencoder,
                      open_autoencoder(spec, ensemble));
     ASSIGN_OR_RETURN(samples.labels, assign_labels(spec, index));
+    ASSIGN_OR_RETURN(const Prompts prompts, read_prompts(spec, index));
     std::unique_ptr<Router> own;
     const bool mixes = !spec.expert && spec.route != Route::kAncestral;
     if (spec.expert) {
@@ -327,8 +418,8 @@ Result<Samples> draw_samples(Ensemble& ensemble, const SampleSpec& spec,
       for (const std::int32_t label : samples.labels) TRY(index.expert_shares(label));
       samples.experts.assign(spec.count, -1);
     }
-    TRY(Sampler(spec, ensemble, mixes ? router : nullptr, autoencoder ? &*autoencoder : nullptr,
-                progress)
+    TRY(Sampler(spec, ensemble, mixes ? router : nullptr, prompts,
+                autoencoder ? &*autoencoder : nullptr, progress)
             .draw_all(samples));
     for (std::int32_t& expert : samples.experts) {
       if (expert >= 0) expert = index.indices[static_cast<std::size_t>(expert)];

@@ -31,13 +31,17 @@ struct SampleSpec {
   std::uint32_t count = 16;
   std::uint32_t steps = 50;
   Solver solver = Solver::kEuler;
-  double guidance = 1;  // v = v_null + guidance·(v_label − v_null); 1: no null branch
+  // v_null + guidance·(v − v_null), where v is of label or prompt; 1: no null
+  // branch
+  double guidance = 1;
   Route route = Route::kAncestral;
   std::optional<RouterKind> router;  // none: the ensemble's
   // The index in the run of the expert that draws every image. It overrides the
   // route, and also draws labels that it has not seen.
   std::optional<std::int32_t> expert;
-  std::optional<std::int32_t> label;  // none: image i has label i mod classes; −1: no label at all
+  // None: image i has label i mod classes, or no label beside a prompt. −1: no
+  // label at all.
+  std::optional<std::int32_t> label;
   std::uint32_t batch_size = 64;
   std::uint32_t threads = 1;
   int device = 0;                  // CUDA device where there is one; −1: the CPU
@@ -46,6 +50,9 @@ struct SampleSpec {
   std::uint32_t resident = 0;      // experts on the device at a time; 0: as many as fit
   // decodes latents (autoencoder.h); empty: they stay latents, in `values`
   std::string autoencoder;
+  // A file of CaptionEmbeddings, for an ensemble that was trained on captions:
+  // image i has the prompt i mod N. Its `null` is the null branch of guidance.
+  std::string prompt_embeddings;
 };
 // ON FAILURE: kInvalid, also for Adams if the expert may change between steps
 // (top1, top2): the velocity jumps there.

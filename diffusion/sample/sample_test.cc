@@ -299,8 +299,9 @@ TEST_F(EnsembleTest, ExpertsTakeTurnsWhereOneFits) {
   const auto labels = at::zeros({2}, at::kLong);
   auto two = Ensemble::load(folder_.path(), -1), one = Ensemble::load(folder_.path(), -1, 1);
   ASSERT_TRUE(two && one);
+  const Condition given{.labels = labels};
   for (const std::size_t k : {0U, 0U, 1U, 0U})
-    EXPECT_TRUE(at::equal(one->velocity(k, x, t, labels), two->velocity(k, x, t, labels)));
+    EXPECT_TRUE(at::equal(one->velocity(k, x, t, given), two->velocity(k, x, t, given)));
   EXPECT_EQ(two->loads(), 2U);
   EXPECT_EQ(one->loads(), 5U);  // both at the start, then 0, 1 and 0 again
 }

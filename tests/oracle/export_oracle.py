@@ -37,8 +37,12 @@ try:
         DiffusionPipeline,
         DiTPipeline,
         DiTTransformer2DModel,
+        FlowMatchEulerDiscreteScheduler,
+        PixArtSigmaPipeline,
+        PixArtTransformer2DModel,
         UniPCMultistepScheduler,
     )
+    from diffusers.utils import is_transformers_available
     from safetensors.torch import load_file
 except ImportError as missing:
     print(f"skipped: {missing}; ./dev setup installs diffusers beside LibTorch")
@@ -323,6 +327,100 @@ class StockPipeline(unittest.TestCase):
         out = ROOT / "drawn.pt"
         subprocess.run([sys.executable, "-B", __file__, what, folder, out], check=True)
         return torch.load(out)
+
+
+class FlowEuler(FlowMatchEulerDiscreteScheduler):
+    """The stock pipeline asks every scheduler for two things that Euler's lacks."""
+
+    init_noise_sigma = 1.0
+
+    def scale_model_input(self, sample, timestep):
+        return sample
+
+
+@unittest.skipUnless(is_transformers_available(), "PixArtSigmaPipeline needs transformers")
+class Captions(unittest.TestCase):
+    """PixArtSigmaPipeline with embeddings of prompts in place of a text encoder."""
+
+    STEPS = 12
+
+    def setUp(self):
+        self.ours = transcript("captions")
+
+    def expert(self, k, **options):
+        return PixArtTransformer2DModel.from_pretrained(
+            ROOT / "captions" / f"expert_{k}", **options
+        )
+
+    def pipe(self, transformer=None):
+        """Of the whole folder, or of its scheduler and one expert."""
+        parts = {"vae": small_vae(), "text_encoder": None, "tokenizer": None}
+        if transformer is None:
+            pipe = PixArtSigmaPipeline.from_pretrained(
+                ROOT / "captions", trust_remote_code=True, **parts
+            )
+        else:
+            scheduler = UniPCMultistepScheduler.from_pretrained(ROOT / "captions/scheduler")
+            pipe = PixArtSigmaPipeline(transformer=transformer, scheduler=scheduler, **parts)
+        pipe.set_progress_bar_config(disable=True)
+        return pipe
+
+    def draw(self, pipe, **schedule):
+        """Latents, from our noise and prompts, with guidance towards the null caption."""
+        embeddings, mask, null = (self.ours[name] for name in ("embeddings", "mask", "null"))
+        nulls, null_mask = torch.zeros_like(embeddings), torch.zeros_like(mask)
+        nulls[:, : len(null)], null_mask[:, : len(null)] = null, 1
+        return pipe(
+            negative_prompt=None,
+            prompt_embeds=embeddings.half().float(),
+            prompt_attention_mask=mask,
+            negative_prompt_embeds=nulls.half().float(),
+            negative_prompt_attention_mask=null_mask,
+            guidance_scale=2.0,
+            latents=self.ours["noise"],
+            height=16,
+            width=16,
+            use_resolution_binning=False,
+            output_type="latent",
+            **schedule,
+        ).images
+
+    def by_euler(self, pipe):
+        pipe.scheduler = FlowEuler()
+        return self.draw(pipe, sigmas=[1 - i / self.STEPS for i in range(self.STEPS)])
+
+    def test_an_expert_computes_in_stock_diffusers_what_the_engine_does(self):
+        for k in range(experts_of(self.ours)):
+            expert, info = self.expert(k, output_loading_info=True)
+            self.assertEqual(
+                [], [*info["missing_keys"], *info["unexpected_keys"], *info["mismatched_keys"]]
+            )
+            self.assertEqual(1e-6, expert.config.norm_eps)
+            with torch.no_grad():
+                theirs = expert(
+                    self.ours["noise"],
+                    encoder_hidden_states=self.ours["embeddings"],
+                    encoder_attention_mask=self.ours["mask"],
+                    timestep=1000 * self.ours["t"],
+                    added_cond_kwargs={"resolution": None, "aspect_ratio": None},
+                ).sample
+            self.assertLess(distance(theirs, self.ours[f"velocity/{k}"]), FORWARD_LIMIT)
+
+    def test_whole_trajectories_of_an_expert_are_the_engines(self):
+        pipe = self.pipe(transformer=self.expert(1))
+        self.assertIs(PixArtSigmaPipeline, type(pipe))
+        self.assertLess(distance(self.by_euler(pipe), self.ours["one"]), TRAJECTORY_LIMIT)
+
+    def test_whole_trajectories_of_the_ensemble_are_the_engines(self):
+        pipe = self.pipe()
+        pipe.transformer.set_route("full")
+        self.assertLess(distance(self.by_euler(pipe), self.ours["both"]), TRAJECTORY_LIMIT)
+
+    def test_the_scheduler_of_the_folder_ends_where_the_engine_ends(self):
+        pipe = self.pipe(transformer=self.expert(1))
+        self.assertIsInstance(pipe.scheduler, UniPCMultistepScheduler)
+        ended, exact = self.draw(pipe, num_inference_steps=100), self.ours["exact"]
+        self.assertLess(distance(ended, exact), 0.02 * exact.abs().max().item())
 
 
 def draw_again(what, folder, out):

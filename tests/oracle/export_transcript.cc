@@ -31,7 +31,8 @@ struct Example {
   std::uint32_t experts = 1;
 };
 
-// Pixels; latents for the stock pipeline; images without labels.
+// Pixels; latents for the stock pipeline; images without labels; latents with
+// captions.
 std::vector<Example> examples() {
   const ModelSpec pixels{.image_size = 12,
                          .channels = 3,
@@ -40,13 +41,20 @@ std::vector<Example> examples() {
                          .depth = 3,
                          .heads = 4,
                          .classes = 5};
-  ModelSpec latents = pixels, plain = pixels;
+  ModelSpec latents = pixels, plain = pixels, captions = pixels;
   latents.channels = 4;
   latents.image_size = 8;
   latents.patch_size = 2;
   plain.channels = 1;
   plain.classes = 0;
-  return {{"pixels", pixels, 3}, {"latents", latents, 2}, {"plain", plain, 2}};
+  captions = latents;
+  captions.classes = 0;
+  captions.caption_dim = 24;
+  captions.interpolation_scale = 0.5;
+  return {{"pixels", pixels, 3},
+          {"latents", latents, 2},
+          {"plain", plain, 2},
+          {"captions", captions, 2}};
 }
 
 template <class T>
@@ -181,6 +189,68 @@ at::Tensor start_noise(const ModelSpec& model) {
   return noise;
 }
 
+// kImages prompts of 1 to 5 tokens, and the null caption of one.
+std::string write_prompts(const std::string& path, const ModelSpec& model, Transcript& transcript) {
+  constexpr std::int64_t kTokens = 5;
+  const at::Tensor embeddings = normal(400, {kImages, kTokens, model.caption_dim});
+  const at::Tensor null = normal(401, {1, model.caption_dim});
+  const at::Tensor lengths = at::arange(kImages, at::kLong) * 2 % kTokens + 1;
+  const at::Tensor mask = (at::arange(kTokens).unsqueeze(0) < lengths.unsqueeze(1)).to(at::kLong);
+  Transcript prompts;
+  for (const auto& [name, tensor] :
+       {std::pair{"embeddings", embeddings}, std::pair{"mask", mask}, std::pair{"null", null}}) {
+    prompts.add(name, tensor);
+    transcript.add(name, tensor);
+  }
+  prompts.write(path);
+  return path;
+}
+
+// A PixArt's whole trajectories: by one expert, and by both.
+void add_captions(Transcript& transcript, const std::string& folder, const ModelSpec& model) {
+  const std::string prompts = write_prompts(folder + "-prompts.safetensors", model, transcript);
+  Ensemble ensemble = must(Ensemble::load(folder, -1));
+  const at::Tensor x = start_noise(model), t = at::linspace(0, 1, kImages);
+  transcript.add("noise", x);
+  transcript.add("t", t);
+  const storage::Safetensors file = must(storage::Safetensors::open(prompts));
+  const auto read = [&](const char* name, at::ScalarType type) {
+    const storage::TensorView view = must(file.tensor(name));
+    return at::from_blob(const_cast<char*>(view.data.data()),
+                         std::vector<std::int64_t>(view.shape.begin(), view.shape.end()), type)
+        .to(at::kFloat);
+  };
+  const Condition condition{.captions = read("embeddings", at::kFloat),
+                            .mask = read("mask", at::kLong)};
+  for (std::size_t k = 0; k < ensemble.experts(); ++k)
+    transcript.add(text("velocity/", k), ensemble.velocity(k, x, t, condition));
+  const auto add = [&](const std::string& name, const auto& change) {
+    SampleSpec spec;
+    spec.seed = kSeed;
+    spec.count = kImages;
+    spec.guidance = 2;
+    spec.device = -1;
+    spec.keep_values = true;
+    spec.prompt_embeddings = prompts;
+    change(spec);
+    const Samples samples = must(sample_ensemble(folder, spec, nullptr));
+    transcript.add(name, torch::tensor(samples.values).view(x.sizes()));
+  };
+  add("one", [](SampleSpec& spec) {
+    spec.steps = 12;
+    spec.expert = 1;
+  });
+  add("both", [](SampleSpec& spec) {
+    spec.steps = 12;
+    spec.route = Route::kFull;
+  });
+  add("exact", [](SampleSpec& spec) {
+    spec.steps = 100;
+    spec.solver = Solver::kHeun;
+    spec.expert = 1;
+  });
+}
+
 void add_forward(Transcript& transcript, const std::string& folder) {
   Ensemble ensemble = must(Ensemble::load(folder, -1));
   const auto router = must(load_analytic_router(folder + "/router"));
@@ -192,7 +262,7 @@ void add_forward(Transcript& transcript, const std::string& folder) {
   transcript.add("t", t);
   transcript.add("labels", labels);
   for (std::size_t k = 0; k < ensemble.experts(); ++k)
-    transcript.add(text("velocity/", k), ensemble.velocity(k, x, t, labels));
+    transcript.add(text("velocity/", k), ensemble.velocity(k, x, t, {.labels = labels}));
   for (const double level : kLevels)
     transcript.add(text("router/", level), router->log_probabilities(x, level, labels));
 }
@@ -243,8 +313,12 @@ int main(int argc, char** argv) {
   for (const Example& example : examples()) {
     const std::string folder = write_ensemble(argv[1], example);
     Transcript transcript;
-    add_forward(transcript, folder);
-    add_trajectories(transcript, folder, example.model);
+    if (example.model.is_pixart()) {
+      add_captions(transcript, folder, example.model);
+    } else {
+      add_forward(transcript, folder);
+      add_trajectories(transcript, folder, example.model);
+    }
     transcript.write(text(argv[1], "/", example.name, ".safetensors"));
   }
   return 0;

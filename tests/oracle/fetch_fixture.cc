@@ -64,6 +64,8 @@ pb::ModelSpec message_of(const ModelSpec& spec) {
   model.set_depth(spec.depth);
   model.set_heads(spec.heads);
   model.set_classes(spec.classes);
+  model.set_caption_dim(spec.caption_dim);
+  if (spec.interpolation_scale != 1) model.set_interpolation_scale(spec.interpolation_scale);
   return model;
 }
 

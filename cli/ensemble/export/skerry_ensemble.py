@@ -5,7 +5,9 @@ It loads from and saves to this folder:
 
     config.json
     skerry_ensemble.py                    this file
-    expert_0/ … expert_{K-1}/             diffusers' DiTTransformer2DModel, each usable by itself
+    expert_0/ … expert_{K-1}/             diffusers' DiTTransformer2DModel, or, if captions
+                                          condition it, PixArtTransformer2DModel; each usable by
+                                          itself
     router/router.safetensors             statistics of the whole dataset
     router/partition-0.safetensors …      statistics of each expert's partition
 
@@ -19,13 +21,16 @@ import os
 import pathlib
 
 import torch
-from diffusers import DiTTransformer2DModel, ModelMixin
+from diffusers import DiTTransformer2DModel, ModelMixin, PixArtTransformer2DModel
 from diffusers.configuration_utils import ConfigMixin, register_to_config
 from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from huggingface_hub import snapshot_download
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+EXPERT_CLASSES = {
+    each.__name__: each for each in (DiTTransformer2DModel, PixArtTransformer2DModel)
+}
 ROUTES = ("ancestral", "top1", "top2", "full")
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token")
 LEAST_NOISE_VARIANCE = 1e-8
@@ -154,7 +159,9 @@ class AnalyticRouter:
 
 
 class SkerryEnsemble(ModelMixin, ConfigMixin):
-    """K experts behind the interface of one DiTTransformer2DModel. Comes from `from_pretrained`.
+    """K experts behind the interface of one of them. Comes from `from_pretrained`.
+
+    With captions that is PixArtTransformer2DModel's, else DiTTransformer2DModel's.
 
     `route` (see `set_route`) selects the experts that draw an image:
     ancestral  one, sampled from the shares of the image's label at its first step and kept: the
@@ -175,6 +182,7 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         sample_size: int,
         num_classes: int,
         route: str = "ancestral",
+        expert_class: str = "DiTTransformer2DModel",
     ):
         super().__init__()
         self.experts = torch.nn.ModuleList()
@@ -199,8 +207,9 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         config = cls.load_config(folder)
         model = cls.from_config({key: value for key, value in config.items() if key != "auto_map"})
         for index in model.config.expert_indices:
+            expert_class = EXPERT_CLASSES[model.config.expert_class]
             model.experts.append(
-                DiTTransformer2DModel.from_pretrained(folder / f"expert_{index}", **options)
+                expert_class.from_pretrained(folder / f"expert_{index}", **options)
             )
         model.router = AnalyticRouter.load(folder / "router", model.config.expert_indices)
         model.register_to_config(_name_or_path=str(pretrained_model_name_or_path))
@@ -230,11 +239,23 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         edges = edges / edges[:, -1:]
         return (chance[:, None] >= edges).sum(1).clamp_max(len(self.experts) - 1).to(noise.device)
 
-    def forward(self, hidden_states, timestep, class_labels=None, experts=None, return_dict=True):
+    def forward(
+        self,
+        hidden_states,
+        timestep,
+        class_labels=None,
+        experts=None,
+        return_dict=True,
+        encoder_hidden_states=None,
+        encoder_attention_mask=None,
+        added_cond_kwargs=None,
+    ):
         """Velocity at hidden_states [B, C, S, S] and timestep (a number, or [B]) in [0, 1000].
 
         class_labels [B]: anything outside the classes means none.
         experts [B]: replaces the route.
+        encoder_hidden_states [B, L, D], encoder_attention_mask [B, L]: the captions. Routes do
+        not depend on them. added_cond_kwargs is the stock pipeline's, and not read.
         """
         x = hidden_states
         t = torch.as_tensor(timestep, dtype=torch.float32, device=x.device).expand(len(x))
@@ -252,7 +273,15 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         for k, expert in enumerate(self.experts):
             own = weights[:, k].nonzero().squeeze(1)
             if len(own):
-                part = expert(x[own], timestep=t[own], class_labels=rows[own]).sample
+                if encoder_hidden_states is None:
+                    told = {"class_labels": rows[own]}
+                else:
+                    told = {
+                        "encoder_hidden_states": encoder_hidden_states[own],
+                        "encoder_attention_mask": encoder_attention_mask[own],
+                        "added_cond_kwargs": {"resolution": None, "aspect_ratio": None},
+                    }
+                part = expert(x[own], timestep=t[own], **told).sample
                 velocity.index_add_(0, own, part * weights[own, k].to(x.dtype).view(-1, 1, 1, 1))
         return Transformer2DModelOutput(sample=velocity) if return_dict else (velocity,)
 
