@@ -8,6 +8,7 @@
 #include "diffusion/runtime/runtime.h"
 #include "engine/bench_command.h"
 #include "engine/check_command.h"
+#include "engine/convert_command.h"
 #include "engine/evaluate_command.h"
 #include "engine/exit_code.h"
 #include "engine/ingest_command.h"
@@ -32,6 +33,7 @@ int main(int argc, char** argv) {
   engine::register_plan_command(app, exit_code);
   engine::register_bench_command(app, exit_code);
   engine::register_check_command(app, exit_code);
+  engine::register_convert_command(app, exit_code);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

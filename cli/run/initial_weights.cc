@@ -18,13 +18,15 @@ Result<storage::Safetensors> open_weights(const std::string& folder) {
   const std::string path = folder + "/" + kFile;
   std::error_code error;
   if (std::filesystem::exists(path + ".index.json", error)) {
-    return fail(ErrorCode::kInvalid, text("model.init: the weights in ", folder,
-                                          " are spread over several files; only one file is read"));
+    return fail(ErrorCode::kInvalid,
+                text("model.init: the weights in ", folder,
+                     " are spread over several files; `skerry-engine convert` joins them"));
   }
   if (!std::filesystem::exists(path, error)) {
     return fail(ErrorCode::kNotFound,
                 text("model.init: ", folder, " holds no ", kFile,
-                     ": expected expert_K/ of a folder that `skerry ensemble fetch` wrote"));
+                     ": expected expert_K/ of a folder that `skerry ensemble fetch` wrote, or of "
+                     "`skerry-engine convert`"));
   }
   return storage::Safetensors::open(path);
 }
