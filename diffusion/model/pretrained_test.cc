@@ -222,8 +222,9 @@ TEST_F(PretrainedTest, TheTimeOfADdpmBecomesThatOfAFlowWithAsMuchNoise) {
     const auto ratio = ((1 - signal) / signal).sqrt().index_select(0, steps);
     const auto t = (ratio / (1 + ratio)).to(at::kFloat);
     const auto wanted = embedding(trained, steps.to(at::kFloat), slowest);
+    const double divisor = slowest;  // clang 14 captures no binding
     const auto error = [&](const std::vector<at::Tensor>& weights) {
-      return ((embedding(weights, 1000 * t, slowest) - wanted).norm() / wanted.norm())
+      return ((embedding(weights, 1000 * t, divisor) - wanted).norm() / wanted.norm())
           .item<double>();
     };
     EXPECT_LT(error(found), 0.6 * error(trained));
