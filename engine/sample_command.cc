@@ -50,7 +50,8 @@ void show_progress(std::uint64_t done, std::uint64_t total) {
 std::uint32_t grid_columns(const Arguments& arguments, const Samples& samples) {
   const auto classes = static_cast<std::uint32_t>(samples.classes.size());
   const bool cyclic = !arguments.spec.label && arguments.spec.prompt_embeddings.empty() &&
-                      classes > 1 && classes <= kWidestGrid && samples.labels.size() >= classes;
+                      arguments.spec.prompts.empty() && classes > 1 && classes <= kWidestGrid &&
+                      samples.labels.size() >= classes;
   return cyclic ? classes
                 : static_cast<std::uint32_t>(
                       std::ceil(std::sqrt(static_cast<double>(samples.labels.size()))));
@@ -189,9 +190,18 @@ void register_sample_command(CLI::App& app, int& exit_code) {
   command->add_option("--labels", arguments->labels, "cyclic: the classes in turn; none")
       ->check(CLI::IsMember({"cyclic", "none"}))
       ->excludes(label);
-  command->add_option("--prompt-embeddings", spec.prompt_embeddings,
-                      "Prompts for an ensemble trained on captions, in turn: .safetensors with "
-                      "embeddings [N,L,D], mask [N,L] and null [n,D], the null caption");
+  auto* embeddings =
+      command->add_option("--prompt-embeddings", spec.prompt_embeddings,
+                          "Prompts for an ensemble trained on captions, in turn: .safetensors with "
+                          "embeddings [N,L,D], mask [N,L] and null [n,D], the null caption");
+  auto* encoder = command->add_option(
+      "--text-encoder", spec.text_encoder,
+      "What encodes --prompt: the folder of the T5 encoder of the dataset's captions");
+  command
+      ->add_option("--prompt", spec.prompts,
+                   "What to draw, for an ensemble trained on captions; several are taken in turn")
+      ->needs(encoder)
+      ->excludes(embeddings);
   command->add_option("--vae", spec.autoencoder,
                       "What decodes latents: the folder of an AutoencoderKL, or a file of "
                       "TorchScript from [N,C,s,s] to "

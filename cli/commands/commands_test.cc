@@ -24,6 +24,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::IsSupersetOf;
 using testing::Not;
 using Body = pb::AdminRequest;
 
@@ -839,6 +840,12 @@ TEST(Sample, HandsOverToTheEngineWithTheSameFlags) {
   EXPECT_EQ(around({"sample", ensemble, "--vae", "folder", "-o", "grid.png"}), kExitOk);
   EXPECT_THAT(std::vector(around.ran.back().end() - 2, around.ran.back().end()),
               ElementsAre("--vae", "folder"));
+  EXPECT_EQ(around({"sample", ensemble, "--prompt", "a cat", "--prompt", "-b", "--text-encoder",
+                    "t5", "-o", "grid.png"}),
+            kExitOk);
+  EXPECT_THAT(around.ran.back(),
+              IsSupersetOf({"--text-encoder", "t5", "--prompt=a cat", "--prompt=-b"}));
+  EXPECT_EQ(around({"sample", ensemble, "--prompt", "a cat", "-o", "grid.png"}), kExitUsage);
   EXPECT_EQ(around({"sample", ensemble, "--expert", "3", "-o", "grid.png"}), kExitOk);
   EXPECT_THAT(
       around.ran.back(),
@@ -853,7 +860,7 @@ TEST(Sample, HandsOverToTheEngineWithTheSameFlags) {
   EXPECT_EQ(around({"sample", ensemble}), kExitUsage);
   EXPECT_EQ(around({"sample", ensemble, "-o", ensemble}), kExitUsage);
   EXPECT_EQ(around({"sample", ensemble, "-o", ensemble + "/none/grid.png"}), kExitNotFound);
-  EXPECT_EQ(around.ran.size(), 4U);
+  EXPECT_EQ(around.ran.size(), 5U);
 }
 
 TEST(Doctor, IsHealthyUnlessSomethingFailed) {

@@ -101,6 +101,10 @@ Json settings_of(const std::string& run_id, const Sampling& sampling) {
     settings["precision"] = sampling.precision;  // older folders have none
   if (!sampling.prompt_embeddings.empty())
     settings["prompt_embeddings"] = absolute(sampling.prompt_embeddings);
+  if (!sampling.prompts.empty()) {
+    settings["prompts"] = sampling.prompts;
+    settings["text_encoder"] = absolute(sampling.text_encoder);
+  }
   return settings;
 }
 

@@ -49,12 +49,27 @@ void add_sampling_options(CLI::App& command, Sampling& sampling) {
                   "diffusion_pytorch_model.safetensors), or a "
                   "file of TorchScript from [N,C,s,s] to [N,3,S,S] in [-1,1]")
       ->type_name("DIR|FILE");
+  auto* encoder = command
+                      .add_option("--text-encoder", sampling.text_encoder,
+                                  "what encodes --prompt: the folder of the T5 encoder of the "
+                                  "dataset's captions")
+                      ->type_name("DIR");
+  auto* embeddings =
+      command
+          .add_option(
+              "--prompt-embeddings", sampling.prompt_embeddings,
+              "prompts for an ensemble trained on captions, in turn: a .safetensors file with "
+              "embeddings [N,L,D], mask [N,L] and null [n,D], the null caption, by the text "
+              "encoder of its dataset")
+          ->type_name("FILE");
   command
-      .add_option("--prompt-embeddings", sampling.prompt_embeddings,
-                  "prompts for an ensemble trained on captions, in turn: a .safetensors file with "
-                  "embeddings [N,L,D], mask [N,L] and null [n,D], the null caption, by the text "
-                  "encoder of its dataset")
-      ->type_name("FILE");
+      .add_option("--prompt", sampling.prompts,
+                  "what to draw, for an ensemble trained on captions; several are taken in turn")
+      ->needs(encoder)
+      ->excludes(embeddings)
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("TEXT");
   command
       .add_option("--label", sampling.label, "a class by name or number; without it, all in turn")
       ->type_name("CLASS");
@@ -116,6 +131,10 @@ std::vector<std::string> sampling_words(const std::string& engine, const std::st
   if (!sampling.vae.empty()) words.insert(words.end(), {"--vae", sampling.vae});
   if (!sampling.prompt_embeddings.empty())
     words.insert(words.end(), {"--prompt-embeddings", sampling.prompt_embeddings});
+  if (!sampling.prompts.empty())
+    words.insert(words.end(), {"--text-encoder", sampling.text_encoder});
+  // One word each, also where it begins with a dash.
+  for (const std::string& prompt : sampling.prompts) words.push_back("--prompt=" + prompt);
   if (sampling.precision != "fp32") words.insert(words.end(), {"--precision", sampling.precision});
   if (sampling.threads > 0) words.insert(words.end(), {"--threads", text(sampling.threads)});
   return words;

@@ -24,10 +24,12 @@ struct Sampling {
   std::string solver = "euler";
   double guidance = 1.0;
   std::string route = "ancestral";
-  std::string router;                   // empty: the ensemble's
-  std::string precision = "fp32";       // or bf16
-  std::string vae;                      // empty: pixels need none
-  std::string prompt_embeddings;        // file; empty: the ensemble needs no prompts
+  std::string router;                // empty: the ensemble's
+  std::string precision = "fp32";    // or bf16
+  std::string vae;                   // empty: pixels need none
+  std::string prompt_embeddings;     // file; empty: the ensemble needs no prompts
+  std::vector<std::string> prompts;  // in its place, with the folder of what encodes them
+  std::string text_encoder;
   std::optional<std::string> label;     // none: all classes in turn
   std::uint64_t seed = 0;               // the same seed draws the same images
   std::uint32_t threads = 0;            // 0: the engine's choice

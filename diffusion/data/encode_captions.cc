@@ -19,6 +19,15 @@ constexpr std::size_t kTexts = 4096;        // that are tokenized at once
 constexpr std::size_t kBatchTokens = 1024;  // that are encoded at once
 constexpr std::size_t kShownBytes = 100;    // of a caption in a message
 
+Error beyond(std::string_view caption, float value) {
+  std::string shown = clean_text(std::string(caption), kShownBytes);
+  std::ranges::replace_if(
+      shown, [](char c) { return c >= 0 && c < ' '; }, ' ');
+  return fail(ErrorCode::kInvalid,
+              text("the caption \"", shown, "\": expected finite numbers up to 65504, which 16 ",
+                   "bits hold, found ", value, ": choose another text encoder"));
+}
+
 // The ids of every caption, one after the other.
 class Ids {
  public:
@@ -57,10 +66,9 @@ class Ids {
 
  private:
   void add_one(const std::vector<std::int32_t>& ids, std::uint32_t longest) {
-    const bool is_long = ids.size() > longest;
-    ids_.insert(ids_.end(), ids.begin(), is_long ? ids.begin() + longest - 1 : ids.end());
-    if (is_long) ids_.push_back(ids.back());
-    cut += is_long ? 1 : 0;
+    const std::vector<std::int32_t> kept = cut_caption(ids, longest);
+    ids_.insert(ids_.end(), kept.begin(), kept.end());
+    cut += kept.size() < ids.size() ? 1 : 0;
     begin_.push_back(ids_.size());
   }
 
@@ -89,32 +97,21 @@ class Encoding {
     hasher.update(text("captions ", captions.size(), ' '));
     hasher.update(bytes_of_values<std::int32_t>(ids));
     const Hash hash = hasher.finish();
-    std::vector<std::uint16_t> tokens(ids.size() * encoder_.dim());
-    if (const auto kept = kept_.next(hash); kept && kept->size() == 2 * tokens.size()) {
+    if (const auto kept = kept_.next(hash);
+        kept && kept->size() == sizeof(std::uint16_t) * ids.size() * encoder_.dim()) {
+      std::vector<std::uint16_t> tokens(ids.size() * encoder_.dim());
       std::memcpy(tokens.data(), kept->data(), kept->size());
       resumed += captions.size();
       return tokens;
     }
-    ASSIGN_OR_RETURN(const std::vector<float> values, encoder_.encode(ids, captions.size()));
-    for (std::size_t i = 0; i < tokens.size(); ++i) {
-      tokens[i] = to_half(values[i]);
-      if (!std::isfinite(from_half(tokens[i])))
-        return beyond(captions[i * captions.size() / tokens.size()], values[i]);
-    }
+    std::vector<std::string_view> texts;
+    for (const std::uint32_t caption : captions) texts.emplace_back(texts_[caption]);
+    ASSIGN_OR_RETURN(std::vector<std::uint16_t> tokens, encode_halves(ids, texts, encoder_));
     TRY(kept_.append(hash, bytes_of_values<std::uint16_t>(tokens)));
     return tokens;
   }
 
  private:
-  Error beyond(std::uint32_t caption, float value) const {
-    std::string shown = clean_text(texts_[caption], kShownBytes);
-    std::ranges::replace_if(
-        shown, [](char c) { return c >= 0 && c < ' '; }, ' ');
-    return fail(ErrorCode::kInvalid,
-                text("the caption \"", shown, "\": expected finite numbers up to 65504, which 16 ",
-                     "bits hold, found ", value, ": choose another text encoder"));
-  }
-
   const std::vector<std::string>& texts_;
   const Ids& ids_;
   TextEncoder& encoder_;
@@ -123,6 +120,26 @@ class Encoding {
 };
 
 }  // namespace
+
+std::vector<std::int32_t> cut_caption(std::span<const std::int32_t> ids, std::uint32_t longest) {
+  if (ids.size() <= longest) return {ids.begin(), ids.end()};
+  std::vector<std::int32_t> kept(ids.begin(), ids.begin() + longest);
+  kept.back() = ids.back();
+  return kept;
+}
+
+Result<std::vector<std::uint16_t>> encode_halves(std::span<const std::int32_t> ids,
+                                                 const std::vector<std::string_view>& texts,
+                                                 TextEncoder& encoder) {
+  ASSIGN_OR_RETURN(const std::vector<float> values, encoder.encode(ids, texts.size()));
+  std::vector<std::uint16_t> tokens(values.size());
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = to_half(values[i]);
+    if (!std::isfinite(from_half(tokens[i])))
+      return beyond(texts[i * texts.size() / tokens.size()], values[i]);
+  }
+  return tokens;
+}
 
 Result<EncodedCaptions> encode_captions(const std::vector<std::string>& texts,
                                         std::span<const std::uint32_t> caption_of,

@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/hash.h"
@@ -22,6 +23,18 @@ namespace skerry::diffusion {
 // RETURNS: the ids of each text, the token of the end last.
 using Tokenize =
     std::function<Result<std::vector<std::vector<std::int32_t>>>(std::span<const std::string>)>;
+
+// RETURNS: at most `longest` ids, the last of which ends the caption.
+// REQUIRES: ids is not empty.
+std::vector<std::int32_t> cut_caption(std::span<const std::int32_t> ids, std::uint32_t longest);
+
+// RETURNS: [ids.size(), dim] in F16, of captions of equal length.
+// `texts`: the captions, for messages.
+// ON FAILURE: kInvalid names a caption with a number that is not finite, or is
+// beyond F16. kExhausted: out of memory.
+Result<std::vector<std::uint16_t>> encode_halves(std::span<const std::int32_t> ids,
+                                                 const std::vector<std::string_view>& texts,
+                                                 TextEncoder& encoder);
 
 struct EncodedCaptions {
   Captions captions;

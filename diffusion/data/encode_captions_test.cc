@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "diffusion/formats/half.h"
+#include "diffusion/sample/prompts.h"
 #include "diffusion/testing/test_images.h"
 #include "storage/safetensors.h"
 
@@ -165,6 +166,26 @@ TEST_F(EncodeCaptions, WhatSixteenBitsDoNotHoldNamesTheCaption) {
   }
   encoder_.value = 65504;
   EXPECT_TRUE(encode({"", "bird", "a q\nb", "fish", "two "}));
+}
+
+TEST(EncodePrompts, CleansAndCutsThemAsCaptions) {
+  Letters encoder;
+  const auto prompts = encode_prompts({" A B", "abcdef"}, 4, letters, encoder);
+  ASSERT_TRUE(prompts) << prompts.error().message;
+  const auto first_of_each = [](const std::vector<std::uint16_t>& tokens) {
+    std::vector<float> ids;
+    for (std::size_t i = 0; i < tokens.size(); i += 2) ids.push_back(from_half(tokens[i]));
+    return ids;
+  };
+  EXPECT_THAT(first_of_each(prompts->null), ElementsAre(kEnd));
+  ASSERT_EQ(prompts->tokens.size(), 2U);
+  EXPECT_THAT(first_of_each(prompts->tokens[0]), ElementsAre('a', 'b', kEnd));
+  EXPECT_THAT(first_of_each(prompts->tokens[1]), ElementsAre('a', 'b', 'c', kEnd));
+  EXPECT_EQ(prompts->of(3), prompts->of(1)) << "in turn";
+  encoder.beyond = 'b';
+  const auto refused = encode_prompts({"ab"}, 4, letters, encoder);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("the caption \"ab\": expected finite numbers"));
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ TEST_F(PromptTest, GuidanceLeadsAwayFromTheNullCaption) {
 }
 
 TEST_F(PromptTest, WhatDoesNotFitIsRefused) {
-  EXPECT_THAT(refusal(spec("", 2)), HasSubstr("was trained on captions: expected embeddings"));
+  EXPECT_THAT(refusal(spec("", 2)), HasSubstr("was trained on captions: expected --prompt"));
   EXPECT_THAT(refusal(spec(prompts({0}, 10), 2)), HasSubstr("expected embeddings [N,L,12]"));
   const std::string missing = folder_ / "missing";
   EXPECT_FALSE(sample_ensemble(folder_.path(), spec(missing, 2), nullptr));

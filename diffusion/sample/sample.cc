@@ -8,13 +8,13 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "diffusion/data/caption_embeddings.h"
 #include "diffusion/model/autoencoder.h"
 #include "diffusion/model/padded.h"
 #include "diffusion/router/analytic.h"
 #include "diffusion/router/learned.h"
 #include "diffusion/runtime/device.h"
 #include "diffusion/sample/draw.h"
+#include "diffusion/sample/prompts.h"
 #include "diffusion/sample/solver.h"
 
 namespace skerry::diffusion {
@@ -75,46 +75,6 @@ Result<std::int32_t> place_of(std::int32_t expert, const EnsembleIndex& index) {
   for (const std::int32_t each : index.indices) known += text(known.empty() ? "" : ", ", each);
   return fail(ErrorCode::kInvalid,
               text("expert ", expert, " is not of this ensemble, whose experts are ", known));
-}
-
-// The prompts of the images, and the null caption: F16 tokens each. Empty for
-// an ensemble without captions.
-struct Prompts {
-  std::vector<std::vector<std::uint16_t>> tokens;
-  std::vector<std::uint16_t> null;
-
-  std::string_view of(std::size_t image) const {
-    const auto& prompt = tokens[image % tokens.size()];
-    return storage::bytes_of_values<std::uint16_t>(prompt.empty() ? null : prompt);
-  }
-};
-
-Result<Prompts> read_prompts(const SampleSpec& spec, const EnsembleIndex& index) {
-  Prompts prompts;
-  const std::string& path = spec.prompt_embeddings;
-  if (!index.model.is_pixart()) {
-    if (path.empty()) return prompts;
-    return fail(ErrorCode::kInvalid,
-                text(index.folder, " was trained without captions: leave --prompt-embeddings out"));
-  }
-  if (path.empty()) {
-    return fail(ErrorCode::kInvalid, text(index.folder,
-                                          " was trained on captions: expected embeddings of "
-                                          "prompts (--prompt-embeddings FILE)"));
-  }
-  ASSIGN_OR_RETURN(const CaptionEmbeddings embeddings, CaptionEmbeddings::open(path));
-  if (embeddings.dim() != index.model.caption_dim || embeddings.samples() == 0) {
-    return fail(
-        ErrorCode::kInvalid,
-        text(path, ": expected embeddings [N,L,", index.model.caption_dim, "], as ", index.folder,
-             " was trained with, found [", embeddings.samples(), ",L,", embeddings.dim(), "]"));
-  }
-  ASSIGN_OR_RETURN(prompts.null, embeddings.null());
-  for (std::uint64_t i = 0; i < std::min<std::uint64_t>(spec.count, embeddings.samples()); ++i) {
-    ASSIGN_OR_RETURN(std::vector<std::uint16_t> tokens, embeddings.tokens_of(i));
-    prompts.tokens.push_back(std::move(tokens));
-  }
-  return prompts;
 }
 
 // What a batch is drawn by: its own, and the null branch of guidance, of one

@@ -53,6 +53,10 @@ struct SampleSpec {
   // A file of CaptionEmbeddings, for an ensemble that was trained on captions:
   // image i has the prompt i mod N. Its `null` is the null branch of guidance.
   std::string prompt_embeddings;
+  // In its place: texts in turn, and the folder of the T5 encoder of the
+  // dataset's captions (text_encoder_config.h).
+  std::vector<std::string> prompts;
+  std::string text_encoder;
 };
 // ON FAILURE: kInvalid, also for Adams if the expert may change between steps
 // (top1, top2): the velocity jumps there.
