@@ -236,7 +236,8 @@ class Orphans : public ::testing::Test {
     object.facts.parent = head;
     if (made) made(object.facts);
     held[object.manifest] = object;
-    RunRecords::Head& said = heads.emplace_back(facts.experts[0], node.id, false);
+    heads.push_back({facts.experts[0], node.id, false});
+    RunRecords::Head& said = heads.back();
     said.record.set_step(step);
     said.record.mutable_checkpoint()->set_manifest(object.manifest.raw());
     return object.manifest;
