@@ -9,14 +9,11 @@
 #include "cli/shell/exit_code.h"
 
 namespace skerry::cli {
-namespace {
 
 double samples_per_second(const pb::HistoryPoint& point) {
   return point.train_seconds() > 0 ? static_cast<double>(point.samples()) / point.train_seconds()
                                    : 0;
 }
-
-}  // namespace
 
 Json to_json(std::uint32_t expert, const pb::HistoryPoint& point) {
   return {{"expert", expert},

@@ -12,6 +12,8 @@
 
 namespace skerry::cli {
 
+// RETURNS: 0 if the commit's time was not measured.
+double samples_per_second(const pb::HistoryPoint& point);
 Json to_json(std::uint32_t expert, const pb::HistoryPoint& point);
 
 // Visits the expert's points with higher numbers than `after`, the oldest

@@ -68,8 +68,7 @@ class RunLog {
     std::vector<std::pair<std::string, double>> scalars{{"loss", point.loss()},
                                                         {"gradient_norm", point.gradient_norm()}};
     if (point.train_seconds() > 0)
-      scalars.emplace_back("samples_per_second",
-                           static_cast<double>(point.samples()) / point.train_seconds());
+      scalars.emplace_back("samples_per_second", samples_per_second(point));
     TRY(curve->second.add(point.step(), seconds, scalars));
     Json line = to_json(expert, point);
     line["run"] = run_;
