@@ -9,7 +9,6 @@ usage: commands_test.py SKERRY_ENGINE
 import json
 import os
 import pathlib
-import random
 import shutil
 import struct
 import subprocess
@@ -18,7 +17,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "tests/end_to_end"))
-from cluster import write_idx  # noqa: E402
+from cluster import write_embeddings, write_idx, write_tensors  # noqa: E402
 
 SHAPE = ["--width", 16, "--depth", 2, "--heads", 2, "--patch-size", 4, "--device", -1]
 PHASES = {"data", "forward", "backward", "optimiser"}
@@ -201,35 +200,6 @@ class Profile(unittest.TestCase):
 IMAGES, TOKENS, DIM = 60, 3, 8
 
 
-def write_embeddings(path):
-    """A caption of one to three tokens for each image, and a null caption of one."""
-    draw = random.Random(1)
-
-    def floats(count):
-        return struct.pack(f"<{count}f", *(draw.gauss(0, 1) for _ in range(count)))
-
-    mask = bytes(t <= i % TOKENS for i in range(IMAGES) for t in range(TOKENS))
-    write_tensors(
-        path,
-        {
-            "embeddings": ("F32", [IMAGES, TOKENS, DIM], floats(IMAGES * TOKENS * DIM)),
-            "mask": ("U8", [IMAGES, TOKENS], mask),
-            "null": ("F32", [1, DIM], floats(DIM)),
-        },
-    )
-
-
-def write_tensors(path, tensors):
-    """A safetensors file: (type, shape, bytes) by name."""
-    header, data = {}, b""
-    for name, (kind, shape, content) in tensors.items():
-        places = [len(data), len(data) + len(content)]
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": places}
-        data += content
-    words = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(words)) + words + data)
-
-
 def averaged_weights(checkpoint):
     """The tensors ema/… of a checkpoint, by their own names."""
     content = checkpoint.read_bytes()
@@ -248,7 +218,7 @@ class Captions(unittest.TestCase):
         self.addCleanup(made.cleanup)
         self.top = pathlib.Path(made.name)
         write_idx(self.top / "images", IMAGES)
-        write_embeddings(self.top / "embeddings")
+        write_embeddings(self.top / "embeddings", IMAGES, TOKENS, DIM)
         self.ingest("dataset", "--caption-embeddings", self.top / "embeddings")
 
     def ingest(self, name, *words):

@@ -3,58 +3,14 @@
 """A run on captioned images, on the real engine: what a node's death costs, and what is drawn."""
 
 import json
-import random
-import struct
 import unittest
 
 from bit_exact_test import tensors
 from case import EndToEnd
+from cluster import write_embeddings, write_idx
 
-IMAGES, SIDE, LONGEST, DIM = 160, 16, 6, 16
+IMAGES, LONGEST, DIM = 160, 6, 16
 WEIGHTS = "diffusion_pytorch_model.safetensors"
-
-
-def write_safetensors(path, tensors_of):
-    """{name: (dtype, shape, bytes)}"""
-    header, body = {}, b""
-    for name, (dtype, shape, data) in tensors_of.items():
-        offsets = [len(body), len(body) + len(data)]
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
-        body += data
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
-
-
-def write_captioned_images(folder):
-    """Noise as IDX, and a file with a caption of one to LONGEST tokens for each image."""
-    draw = random.Random(1)
-    folder.mkdir()
-    images = draw.randbytes(IMAGES * SIDE * SIDE)
-    (folder / "train-images-idx3-ubyte").write_bytes(
-        struct.pack(">IIII", 0x803, IMAGES, SIDE, SIDE) + images
-    )
-    labels = bytes(i % 2 for i in range(IMAGES))
-    (folder / "train-labels-idx1-ubyte").write_bytes(struct.pack(">II", 0x801, IMAGES) + labels)
-
-    def normals(count):
-        return struct.pack(f"<{count}f", *(draw.gauss(0, 1) for _ in range(count)))
-
-    lengths = [draw.randint(1, LONGEST) for _ in range(IMAGES)]
-    captions = folder.parent / "captions.safetensors"
-    write_safetensors(
-        captions,
-        {
-            "embeddings": ("F32", [IMAGES, LONGEST, DIM], normals(IMAGES * LONGEST * DIM)),
-            "mask": (
-                "U8",
-                [IMAGES, LONGEST],
-                bytes(i < length for length in lengths for i in range(LONGEST)),
-            ),
-            "null": ("F32", [1, DIM], normals(DIM)),
-        },
-    )
-    return captions
 
 
 class Captions(EndToEnd):
@@ -62,7 +18,9 @@ class Captions(EndToEnd):
         cluster = self.cluster(fake=False)
         cluster.start_coordinator()
         images = cluster.root / "images"
-        captions = write_captioned_images(images)
+        write_idx(images, IMAGES, size=16)
+        captions = cluster.root / "captions.safetensors"
+        write_embeddings(captions, IMAGES, LONGEST, DIM)
         added = cluster.json(
             "dataset", "add", "words", images, "--partitions", 2, "--caption-embeddings", captions
         )

@@ -12,6 +12,7 @@ import random
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -131,25 +132,47 @@ def write_idx(folder, count, size=28, seed=3):
     )
 
 
+def tensors_file(tensors):
+    """The bytes of a safetensors file: (type, shape, bytes) by name."""
+    header, data = {}, b""
+    for name, (kind, shape, content) in tensors.items():
+        places = [len(data), len(data) + len(content)]
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": places}
+        data += content
+    words = json.dumps(header).encode()
+    words += b" " * (-len(words) % 8)
+    return len(words).to_bytes(8, "little") + words + data
+
+
+def write_tensors(path, tensors):
+    path.write_bytes(tensors_file(tensors))
+
+
+def write_embeddings(path, images, longest, dim):
+    """A caption of one to `longest` tokens for each image, and a null caption of one."""
+    draw = random.Random(1)
+
+    def floats(count):
+        return struct.pack(f"<{count}f", *(draw.gauss(0, 1) for _ in range(count)))
+
+    mask = bytes(t <= i % longest for i in range(images) for t in range(longest))
+    write_tensors(
+        path,
+        {
+            "embeddings": ("F32", [images, longest, dim], floats(images * longest * dim)),
+            "mask": ("U8", [images, longest], mask),
+            "null": ("F32", [1, dim], floats(dim)),
+        },
+    )
+
+
 def noise_shard(samples):
     """A shard's file: images of noise, all of the first class."""
-    header = json.dumps(
+    return tensors_file(
         {
-            "images": {
-                "dtype": "U8",
-                "shape": [samples, 1, 28, 28],
-                "data_offsets": [0, samples * 784],
-            },
-            "labels": {
-                "dtype": "I32",
-                "shape": [samples],
-                "data_offsets": [samples * 784, samples * 788],
-            },
+            "images": ("U8", [samples, 1, 28, 28], os.urandom(samples * 784)),
+            "labels": ("I32", [samples], bytes(4 * samples)),
         }
-    ).encode()
-    header += b" " * (-len(header) % 8)
-    return (
-        len(header).to_bytes(8, "little") + header + os.urandom(samples * 784) + bytes(4 * samples)
     )
 
 
