@@ -163,6 +163,7 @@ class Dev(unittest.TestCase):
             ["fuzz", "--minutes", "x"],
             ["format", "--chekc"],
             ["lint", "none.cc"],
+            ["lint", "--minutes", "x"],
             ["syntax", "none.cc"],
             ["docs", "cli"],
             ["package", "skerry"],

@@ -55,6 +55,7 @@ inline constexpr PlantedBug kPlantedBugs[] = {
     {"lapsed_forgotten", "a lease that had lapsed before a restart never lapses again"},
     {"incarnation_ignored", "a node that was started again keeps the lease of its former process"},
     {"stall_from_grant", "a lease ends so long after its grant, whatever was trained since"},
+    {"stall_never_ends", "a node that comes no nearer to a commit keeps its lease"},
     {"avoided_granted", "a node is given an expert again that it has just given up"},
     // ---- Several cards ----
     {"further_slots_forgotten", "the slots that a lease holds besides count as free"},
