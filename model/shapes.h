@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/spec.h"
@@ -20,6 +21,12 @@ struct ParameterShape {
 // RETURNS: every parameter of the model, in the order of training, snapshots
 // and the optimiser.
 std::vector<ParameterShape> parameter_shapes(const ModelSpec& model);
+
+// RETURNS: whether that parameter is the matrix of a linear layer; patches are
+// embedded by one. Tables and biases are none.
+inline bool is_linear_weight(std::string_view name) {
+  return name.ends_with(".weight") && !name.ends_with("table.weight");
+}
 
 // RETURNS: whether the fast kernels of a card compute this model. There a
 // thread holds eight numbers, and a block has 512 threads with the registers

@@ -30,7 +30,7 @@ auto in_phase(Phase phase, const Body& body) {
 }  // namespace
 
 // The whole model on one card, and every ranks-th part of each batch. Replicas
-// on the CPU share their weights.
+// on the CPU share the weights that they do not round.
 struct Replica {
   std::unique_ptr<Denoiser> model;
   BatchLoader loader;
@@ -38,17 +38,16 @@ struct Replica {
   at::Tensor loss;                    // of the same, by its share of the batch
 };
 
-// Those on this device share their memory with the state's.
-std::vector<at::Tensor> weights_on(const TrainState& state, torch::Device device) {
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> weights = state.raw;
-  for (const StateSlice& slice : state.slices) {
-    if (slice.device == device) continue;
-    std::ranges::move(laid_out(slice.of(state.raw), device, at::kFloat),
-                      weights.begin() + static_cast<std::ptrdiff_t>(slice.first));
+// Gradients of rounded weights as those of the weights.
+std::vector<at::Tensor> widened(std::vector<at::Tensor> gradients) {
+  std::vector<at::Tensor> from, to;
+  for (at::Tensor& each : gradients) {
+    if (each.scalar_type() == at::kFloat) continue;
+    from.push_back(each);
+    to.push_back(each = at::empty_like(each, each.options().dtype(at::kFloat)));
   }
-  for (at::Tensor& weight : weights) weight.set_requires_grad(true);
-  return weights;
+  if (!to.empty()) at::_foreach_copy_(to, from);
+  return gradients;
 }
 
 struct Trainer::Impl {
@@ -64,9 +63,9 @@ struct Trainer::Impl {
     for (std::size_t rank = 0; rank < devices.size(); ++rank) {
       const torch::Device on = devices[rank];
       replicas.push_back(
-          {.model =
-               make_denoiser(model, weights_on(state, on), on,
-                             make_kernels(train.kernels, on, model), train.gradient_checkpointing),
+          {.model = make_denoiser(
+               model, replica_weights(state.raw, model, on, train.precision == "bf16"), on,
+               make_kernels(train.kernels, on, model), train.gradient_checkpointing),
            .loader = {set, model, train, /*pinned=*/!on.is_cpu(), static_cast<std::uint32_t>(rank),
                       static_cast<std::uint32_t>(devices.size())},
            .gradients = {},
@@ -170,6 +169,7 @@ at::Tensor Trainer::Impl::differentiate(std::vector<at::Tensor>& gradients) {
       for (std::uint32_t part = 0; part < parts; ++part) {
         std::vector<at::Tensor> found = slice.of(replicas[part].gradients);
         for (at::Tensor& each : found) each = each.to(slice.device);
+        found = widened(std::move(found));
         if (first == 0 && part == 0) {
           std::ranges::move(found, gradients.begin() + static_cast<std::ptrdiff_t>(slice.first));
         } else {
@@ -194,10 +194,14 @@ void Trainer::Impl::spread_weights() {
     const at::NoGradGuard no_grad;
     Replica& replica = replicas[rank];
     const c10::DeviceGuard guard(replica.model->device());
+    std::vector<at::Tensor> from, to;
     for (std::size_t i = 0; i < state.raw.size(); ++i) {
       at::Tensor& weight = replica.model->weights()[i];
-      if (!weight.is_same(state.raw[i])) weight.copy_(state.raw[i], /*non_blocking=*/true);
+      if (weight.is_same(state.raw[i])) continue;
+      from.push_back(state.raw[i]);
+      to.push_back(weight);
     }
+    if (!to.empty()) at::_foreach_copy_(to, from, /*non_blocking=*/true);
   });
 }
 

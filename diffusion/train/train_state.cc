@@ -207,6 +207,28 @@ Tensors laid_out(const Tensors& tensors, torch::Device device, at::ScalarType ty
   return out;
 }
 
+Tensors replica_weights(const Tensors& raw, const ModelSpec& model, torch::Device device,
+                        bool bf16) {
+  const at::NoGradGuard no_grad;
+  Tensors weights = raw;
+  const std::vector<ParameterShape> parameters = parameter_shapes(model);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    std::vector<std::size_t> places;
+    Tensors from;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const auto wanted = bf16 && is_linear_weight(parameters[i].name) ? at::kBFloat16 : at::kFloat;
+      if (wanted != type) continue;
+      if (type == at::kFloat && weights[i].device() == device) continue;
+      places.push_back(i);
+      from.push_back(weights[i]);
+    }
+    const Tensors copies = laid_out(from, device, type);
+    for (std::size_t i = 0; i < places.size(); ++i) weights[places[i]] = copies[i];
+  }
+  for (at::Tensor& weight : weights) weight.set_requires_grad(true);
+  return weights;
+}
+
 TrainState initial_state(const ModelSpec& model, const TrainSpec& train, const Devices& devices) {
   return state_of(initial_weights(model, train.seed, train.expert, train.attempt), train, devices);
 }

@@ -55,6 +55,13 @@ using Devices = std::vector<torch::Device>;  // by rank, at least one
 std::vector<at::Tensor> laid_out(const std::vector<at::Tensor>& tensors, torch::Device device,
                                  at::ScalarType type);
 
+// RETURNS: what a replica on `device` trains: the state's own weights, or
+// copies of those that are elsewhere. With `bf16` the matrices of linear layers
+// are copies, too, rounded once a step where autocast would round each when it
+// is used.
+std::vector<at::Tensor> replica_weights(const std::vector<at::Tensor>& raw, const ModelSpec& model,
+                                        torch::Device device, bool bf16);
+
 // RETURNS: the state at step 0 of these weights, which are on the host.
 TrainState state_of(std::vector<at::Tensor> weights, const TrainSpec& train,
                     const Devices& devices);
