@@ -14,6 +14,8 @@ Duration less(Duration time, double share) {
   return Duration(static_cast<std::int64_t>(static_cast<double>(time.count()) * (1 - share)));
 }
 
+constexpr std::uint64_t kCommitBytes = 10 << 20;  // of the largest one, and more
+
 bool same_holder(const coordinator::LeaseView& a, const coordinator::LeaseView& b) {
   return a.node == b.node && a.slot == b.slot && a.incarnation == b.incarnation;
 }
@@ -31,6 +33,7 @@ void LeaseRules::coordinator_started(const coordinator::Core& core, const Durabl
   cordoned_.clear();
   views_.clear();
   avoided_.clear();
+  progress_.clear();
   each<stored::Node>(durable, coordinator::kNodePrefix, [&](const stored::Node& node) {
     if (node.cordoned() || node.draining()) cordoned_.insert(node.id());
   });
@@ -53,6 +56,7 @@ void LeaseRules::coordinator_stood_still(Duration lag) {
   if (lag <= config_.loop_lag) return;
   has_lagged_ = true;
   lagged_ = world_.timeline.now();
+  begin_again(lagged_);
 }
 
 // ---- What was heard ----
@@ -106,6 +110,7 @@ void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Rec
     node.sequence = std::max(node.sequence, sequence);
     node.silence = {};
     const pb::Heartbeat& beat = request.heartbeat();
+    for (const pb::SlotStatus& status : beat.slots()) take_status(*id, status);
     if (beat.draining() || beat.has_leaves_in_ms() || beat.no_new_work()) {
       draining_.insert(id->str());
     } else {
@@ -137,6 +142,7 @@ void LeaseRules::take_word(const coordinator::Core& core, const coordinator::Rec
 }
 
 void LeaseRules::take_admin(const pb::AdminRequest& request) {
+  if (request.has_run_budget()) begin_again(world_.timeline.now());  // its limit may be another
   if (request.has_node_cordon()) cordoned_.insert(request.node_cordon().name());
   if (request.has_node_drain()) cordoned_.insert(request.node_drain().name());
   if (request.has_node_evict()) cordoned_.insert(request.node_evict().name());
@@ -158,6 +164,10 @@ void LeaseRules::coordinator_stepped(const CoordinatorStep& step) {
   const bool is_tick =
       step.event != nullptr && std::holds_alternative<coordinator::Tick>(*step.event);
   look_at(step.experts, is_tick);
+  if (const auto* disk =
+          step.event == nullptr ? nullptr : std::get_if<coordinator::DiskFree>(step.event))
+    lacks_room_ = disk->bytes < config_.reserve_bytes + kCommitBytes;
+  if (is_tick) check_stalls(step.experts);
   gives_up_.clear();
 }
 
@@ -190,6 +200,37 @@ void LeaseRules::look_at(const std::vector<coordinator::ExpertView>& experts, bo
     before = now;
   }
   if (is_changed) check_slots(experts);
+}
+
+void LeaseRules::take_status(const NodeId& node, const pb::SlotStatus& status) {
+  const ExpertId id{RunId(status.run()), status.expert()};
+  const auto view = views_.find(id);
+  if (view == views_.end() || !view->second.lease || view->second.lease->node != node) return;
+  Progress& its = progress_[id];
+  const bool is_further = status.step() > std::exchange(its.step, status.step());
+  if (status.fetched_bytes() > std::exchange(its.fetched, status.fetched_bytes()) || is_further)
+    its.at = world_.timeline.now();
+}
+
+void LeaseRules::begin_again(Duration at) {
+  for (auto& [expert, progress] : progress_) progress.at = std::max(progress.at, at);
+}
+
+void LeaseRules::check_stalls(const std::vector<coordinator::ExpertView>& experts) {
+  constexpr int kArrivals = 10;  // that keep the recovery window open, at most
+  const Duration recovered =
+      started_ + config_.lease + config_.grace + kArrivals * config_.arrival_pause;
+  // A budget that is spent meanwhile begins a span of its own.
+  const Duration limit = config_.stall + config_.stall_over_budget + std::chrono::seconds(5);
+  const Duration now = world_.timeline.now();
+  for (const coordinator::ExpertView& expert : experts) {
+    Progress& its = progress_[expert.id];
+    const bool waits = lacks_room_ || !expert.lease || expert.lease->lapsed || expert.pending;
+    its.at = waits ? now : std::max({its.at, recovered, committed_[expert.id]});
+    if (less(now - its.at, kDrift) <= limit) continue;
+    world_.violated("stall", text(expert.id, ": ", expert.lease->node, " keeps its lease, and is ",
+                                  "no nearer to a commit since ", human_duration(now - its.at)));
+  }
 }
 
 void LeaseRules::check_slots(const std::vector<coordinator::ExpertView>& experts) {

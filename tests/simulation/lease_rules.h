@@ -12,6 +12,9 @@
 //   process stands still end a silence, too. They do not undo an earlier
 //   silence that was longer than the lease. A connected node keeps its lease
 //   unless it has committed nothing for Config::stall.
+// - stall: a lease ends once, for Config::stall, its node has told of no further
+//   step or fetched byte, none of its commits was decided or waits, and the
+//   coordinator had room for one.
 // - avoid: a node that gave an expert up is not given it again within
 //   Config::avoid while its process lives.
 // - L1: a heartbeat that is not newer than the last answered one gets no
@@ -77,6 +80,10 @@ class LeaseRules final : public Watcher {
   void avoid(const ExpertId& expert, const NodeId& node, std::uint64_t incarnation);
   void take_admin(const pb::AdminRequest& request);
   void look_at(const std::vector<coordinator::ExpertView>& experts, bool is_tick);
+  void take_status(const NodeId& node, const pb::SlotStatus& status);
+  // No lease has stalled before that.
+  void begin_again(Duration at);
+  void check_stalls(const std::vector<coordinator::ExpertView>& experts);
   void check_slots(const std::vector<coordinator::ExpertView>& experts);
   void lapsed(const coordinator::ExpertView& expert);
   void ended_early(const coordinator::ExpertView& expert, const Node& holder);
@@ -95,6 +102,13 @@ class LeaseRules final : public Watcher {
   std::set<std::string> draining_;
   std::map<ExpertId, coordinator::ExpertView> views_;
   std::map<ExpertId, Duration> committed_;  // or granted, when last
+  // Of a lease: when it last came nearer to a commit, and how far it was.
+  struct Progress {
+    Duration at{};
+    std::uint64_t step = 0, fetched = 0;
+  };
+  std::map<ExpertId, Progress> progress_;
+  bool lacks_room_ = false;  // the coordinator's disk, which holds every commit up
   std::map<std::pair<ExpertId, NodeId>, Avoided> avoided_;
   std::set<std::tuple<ExpertId, Epoch, NodeId>> gives_up_;               // in the step under way
   std::map<std::pair<ExpertId, Epoch>, std::set<std::uint32_t>> slots_;  // at any time
