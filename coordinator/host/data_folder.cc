@@ -75,16 +75,6 @@ bool is_inside(const fs::path& inner, const fs::path& outer) {
   return !from_outer.empty() && *from_outer.begin() != "..";
 }
 
-std::vector<std::string> lines_on(const std::set<Hash>& lacking,
-                                  const std::vector<NamedObject>& named) {
-  std::vector<std::string> lines;
-  for (const NamedObject& object : named) {
-    if (lacking.contains(object.manifest))
-      lines.push_back(text(object.needed_by, " (object ", object.manifest.short_hex(), ")"));
-  }
-  return lines;
-}
-
 Result<CopiedData> attempt_copy(const fs::path& from, const DataFolder& target,
                                 const Authority& authority, const std::optional<Restore>& restore,
                                 bool is_last_attempt) {
@@ -122,10 +112,41 @@ Result<std::vector<std::string>> copy_into(const fs::path& from, const fs::path&
   }
   if (!copied) return copied.error();
   fs::remove_all(to / "reading", ignored);
-  return lines_on(copied->lacking, copied->named);
+  return lines_on(*copied);
+}
+
+// For who has nothing left but the coordinator's identity. The state does not
+// know that admin: the coordinator lets it in by its certificate. The addresses
+// come at its start.
+Result<void> write_new_admin(const DataFolder& folder, const protocol::Identity& coordinator) {
+  const protocol::Identity admin = protocol::Identity::generate();
+  const std::int64_t now = SystemClock().now().unix_ms;
+  pb::CertificateBody body;
+  body.set_version(1);
+  body.set_node_id(admin.node_id().str());
+  body.set_ed25519_key(admin.ed25519_key());
+  body.set_x25519_key(admin.x25519_key());
+  body.set_role(pb::ROLE_ADMIN);
+  body.set_name("admin");
+  body.set_issued_unix_ms(now);
+  body.set_expires_unix_ms(now + Config().certificate_ms);
+  const IdentityAuthority authority(coordinator);
+  return write_admin_context(
+      folder, coordinator, admin,
+      {"tcp://127.0.0.1:7600", "tcp://127.0.0.1:7601", "tcp://127.0.0.1:7602"},
+      authority.certify(std::move(body)));
 }
 
 }  // namespace
+
+std::vector<std::string> lines_on(const CopiedData& copied) {
+  std::vector<std::string> lines;
+  for (const NamedObject& object : copied.named) {
+    if (copied.lacking.contains(object.manifest))
+      lines.push_back(text(object.needed_by, " (object ", object.manifest.short_hex(), ")"));
+  }
+  return lines;
+}
 
 Result<DataFolder> open_data_folder(const fs::path& path) {
   TRY(make_folder(path));
@@ -191,6 +212,28 @@ Result<std::vector<std::string>> copy_data_folder(const fs::path& from, const fs
   }
   if (!copied) fs::remove_all(to, error);
   return copied;
+}
+
+Result<std::vector<std::string>> restore_from_bucket(const storage::Bucket& bucket,
+                                                     const fs::path& identity, const fs::path& to,
+                                                     const Restore& restore,
+                                                     const MirrorProgress& progress) {
+  ASSIGN_OR_RETURN(const protocol::Identity its, protocol::Identity::load(identity));
+  ASSIGN_OR_RETURN(const DataFolder target, open_data_folder(to));
+  ASSIGN_OR_RETURN(const std::vector<KeyValue> there, read_state(*target.store));
+  if (!there.empty()) {
+    return fail(ErrorCode::kConflict,
+                text(to.string(),
+                     " holds a coordinator's state; name a folder that does not "
+                     "exist"));
+  }
+  const IdentityAuthority authority(its);
+  ASSIGN_OR_RETURN(const CopiedData copied,
+                   restore_from(bucket, its.ed25519_key(), {*target.store, *target.objects},
+                                authority, SystemClock().now(), restore, progress));
+  TRY(write_new_admin(target, its));
+  TRY(copy_secret(identity, target.identity_file()));
+  return lines_on(copied);
 }
 
 Result<fs::path> begin_fresh_store(const fs::path& path, std::int64_t unix_ms) {

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "coordinator/host/backup.h"
+#include "coordinator/host/mirror.h"
 #include "protocol/context.h"
 #include "protocol/identity.h"
 #include "storage/object_store.h"
@@ -49,6 +50,19 @@ Result<void> refresh_admin_context(const DataFolder& folder, const protocol::End
 Result<std::vector<std::string>> copy_data_folder(const std::filesystem::path& from,
                                                   const std::filesystem::path& to,
                                                   std::optional<Restore> restore);
+
+// Restores from a bucket, under the identity in that file. `to` must not exist,
+// be empty, or hold what an interrupted restore left: it goes on there. An
+// admin.toml of a new admin is written.
+// RETURNS: as copy_data_folder().
+// ON FAILURE: also as restore_from().
+Result<std::vector<std::string>> restore_from_bucket(const storage::Bucket& bucket,
+                                                     const std::filesystem::path& identity,
+                                                     const std::filesystem::path& to,
+                                                     const Restore& restore,
+                                                     const MirrorProgress& progress);
+// RETURNS: a line for people on each object that a copy lacks.
+std::vector<std::string> lines_on(const CopiedData& copied);
 
 // Begins a fresh store under the identity in `path`.
 // RETURNS: path/damaged-N, to which it moved what was there.

@@ -11,7 +11,7 @@
 #include "coordinator/host/authority.h"
 #include "coordinator/host/backup.h"
 #include "coordinator/host/host.h"
-#include "coordinator/testing/testing.h"
+#include "coordinator/testing/filled_folder.h"
 #include "storage/rocksdb/rocksdb_store.h"
 #include "storage/testing/testing.h"
 
@@ -38,84 +38,14 @@ void flip_byte(const std::filesystem::path& path, std::uint64_t at) {
   ASSERT_TRUE(file.good());
 }
 
-// A data folder with dataset "data" of three files and a run of one expert that
-// has committed step 10.
-class DataFolderCopy : public ::testing::Test {
+class DataFolderCopy : public ::testing::Test, protected testing::FilledFolder {
  protected:
-  DataFolderCopy() {
-    const DataFolder folder = value_of(open_data_folder(from_));
-    value_of(protocol::Identity::load_or_create(folder.identity_file()));
-    pb::AdminRequest request;
-    *request.mutable_dataset_add() = testing::dataset("data", 1);
-    for (pb::DatasetFile& file : *request.mutable_dataset_add()->mutable_files()) {
-      const bool is_shard = file.role() == "shard";
-      const NamedManifest stored = store_file(*folder.objects, file.object().name(),
-                                              is_shard ? storage::kMaxChunkBytes + 1000 : 1000);
-      if (is_shard) shard_ = stored;
-      refer_to(stored, *file.mutable_object());
-    }
-    harness_.admin_ask(request);
-    harness_.store_fetched_files();
-    harness_.create_run(testing::run_spec("fashion"));
-    testing::Who node = harness_.join("anna");
-    pb::Commit commit = testing::next_commit(harness_.assignment(node).slots(0));
-    storage::Manifest facts = storage::checkpoint_facts();
-    facts.from_step = commit.from_step();
-    facts.step = commit.to_step();
-    checkpoint_ = value_of(folder.objects->store_checkpoint(storage::snapshot(1), facts));
-    refer_to(checkpoint_, *commit.mutable_manifest());
-    EXPECT_EQ(harness_.commit(node, commit).status(), pb::COMMIT_ACCEPTED);
-    for (const auto& [key, value] : harness_.disk)
-      value_of(folder.store->write({{kStatePrefix + key, value}}));
-    EXPECT_THAT(folder.objects->list(), SizeIs(4));
-  }
-
-  static void refer_to(const NamedManifest& object, pb::ObjectRef& reference) {
-    reference.set_manifest(object.name.raw());
-    reference.set_manifest_bytes(object.encoded.size());
-    reference.set_bytes(object.manifest.bytes());
-  }
-
-  NamedManifest store_file(storage::ObjectStore& objects, const std::string& name,
-                           std::size_t bytes) {
-    const std::string contents = storage::random_bytes(bytes, ++files_);
-    std::ofstream(folder_ / name, std::ios::binary) << contents;
-    NamedManifest named = value_of(storage::build_file_manifest(folder_ / name, name));
-    value_of(objects.begin(named));
-    for (const storage::Placement& place : value_of(storage::layout_of(named.manifest)).placements)
-      value_of(objects.put(named.name, place.chunk.hash,
-                           contents.substr(place.offset, place.chunk.bytes)));
-    value_of(objects.seal(named.name));
-    return named;
-  }
-
-  std::filesystem::path file_of(const NamedManifest& object) const {
-    return from_ / "objects" / object.name.hex();
-  }
-  // The table with the checkpoint's chunks.
-  std::filesystem::path table() const {
-    std::filesystem::path largest;
-    for (const auto& entry : std::filesystem::directory_iterator(from_ / "store" / "db")) {
-      const bool is_table = entry.path().extension() == ".sst";
-      if (is_table && (largest.empty() || entry.file_size() > std::filesystem::file_size(largest)))
-        largest = entry.path();
-    }
-    return largest;
-  }
-
   std::vector<std::string> back_up() const {
     return value_of(copy_data_folder(from_, backup_, std::nullopt));
   }
   std::vector<std::string> restore() const {
     return value_of(
         copy_data_folder(backup_, restored_, Restore{1'700'000'000'000, Core::Tokens::kKeep}));
-  }
-
-  std::string line_on_shard() const {
-    return "dataset data, file shard-0-0.safetensors (object " + shard_.name.short_hex() + ")";
-  }
-  std::string line_on_checkpoint() const {
-    return "run fashion, expert 0, step 10 (object " + checkpoint_.name.short_hex() + ")";
   }
 
   // A coordinator starts on the copy, which has `left` of the object's chunks,
@@ -133,14 +63,7 @@ class DataFolderCopy : public ::testing::Test {
     value_of(check_objects(harness_.core(), *folder.objects));
   }
 
-  TempFolder folder_;
-  const std::filesystem::path from_ = folder_.path() / "data";
   const std::filesystem::path backup_ = folder_.path() / "backup";
-  const std::filesystem::path restored_ = folder_.path() / "restored";
-  mutable Harness harness_;
-  std::uint64_t files_ = 0;
-  NamedManifest shard_;
-  NamedManifest checkpoint_;
 };
 
 TEST_F(DataFolderCopy, LacksNothingOfAFolderThatIsWhole) {

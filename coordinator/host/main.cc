@@ -8,16 +8,19 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <mutex>
 
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/notify.h"
+#include "base/progress.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "coordinator/host/authority.h"
 #include "coordinator/host/data_folder.h"
 #include "coordinator/host/host.h"
 #include "coordinator/host/loop.h"
+#include "coordinator/host/mirror_thread.h"
 #include "coordinator/host/options.h"
 #include "protocol/protobuf_log.h"
 #include "protocol/token.h"
@@ -26,6 +29,7 @@
 namespace skerry::coordinator {
 namespace {
 
+constexpr int kMirrorPause = 5;  // leases: half a minute by default
 constexpr int kExitDone = 0;
 constexpr int kExitError = 1;
 constexpr int kExitDamaged = 8;  // as of `skerry chunk verify`
@@ -91,6 +95,19 @@ void print_start(const Options& options, const DataFolder& folder,
   std::cout << std::flush;
 }
 
+Result<storage::S3Place> place_of(const Options& options, const std::string& url) {
+  ASSIGN_OR_RETURN(storage::BucketKeys keys, storage::bucket_keys(options.store_keys));
+  return storage::S3Place{.url = url,
+                          .endpoint = options.store_endpoint,
+                          .region = options.store_region,
+                          .keys = std::move(keys)};
+}
+
+Result<std::unique_ptr<storage::Bucket>> bucket_of(const Options& options) {
+  ASSIGN_OR_RETURN(storage::S3Place place, place_of(options, options.copy));
+  return storage::open_s3_bucket(std::move(place));
+}
+
 Result<void> serve(const Options& options) {
   ASSIGN_OR_RETURN(const UniqueFd stop, catch_signals());
   Config config = config_for(options.lease_seconds);
@@ -126,6 +143,12 @@ Result<void> serve(const Options& options) {
                                clock, rng, state_disk, object_disk, options.data},
                               host_options));
   if (!host->first_start()) TRY(refresh_admin_context(folder, endpoints));
+  std::unique_ptr<MirrorThread> mirror;
+  if (!options.store.empty()) {
+    ASSIGN_OR_RETURN(storage::S3Place place, place_of(options, options.store));
+    ASSIGN_OR_RETURN(mirror, MirrorThread::start(options.data, identity, std::move(place),
+                                                 kMirrorPause * config.lease));
+  }
   print_start(options, folder, identity, endpoints, host->first_start());
   notifier.ready();
   Result<void> served = run(*host, *transport, completions, stop.get());
@@ -173,12 +196,40 @@ void print_lacking(const std::vector<std::string>& lacking, const std::string& c
                "a checkpoint, keep an earlier backup that has it.\n";
 }
 
+// RETURNS: a line on each object that the backup lacks.
+Result<std::vector<std::string>> copy_out(const Options& options) {
+  if (!is_bucket(options.copy)) return copy_data_folder(options.data, options.copy, std::nullopt);
+  ASSIGN_OR_RETURN(const std::unique_ptr<storage::Bucket> bucket, bucket_of(options));
+  ASSIGN_OR_RETURN(const protocol::Identity identity,
+                   protocol::Identity::load(DataFolder{options.data, {}, {}}.identity_file()));
+  Mirror mirror(*bucket, identity.ed25519_key());
+  StandardError terminal;
+  Progress progress(terminal, "backs up", Progress::Unit::kBytes);
+  std::mutex mutex;
+  ASSIGN_OR_RETURN(const Mirrored mirrored,
+                   mirror_folder(mirror, options.data, identity, nullptr,
+                                 [&](std::uint64_t done, std::uint64_t total) {
+                                   const std::scoped_lock lock(mutex);
+                                   progress.show(done, total);
+                                 }));
+  return lines_on(mirrored.copied);
+}
+
+Result<std::vector<std::string>> copy_in(const Options& options, const Restore& restore) {
+  if (!is_bucket(options.copy)) return copy_data_folder(options.copy, options.data, restore);
+  ASSIGN_OR_RETURN(const std::unique_ptr<storage::Bucket> bucket, bucket_of(options));
+  StandardError terminal;
+  Progress progress(terminal, "restores", Progress::Unit::kBytes);
+  return restore_from_bucket(
+      *bucket, options.identity, options.data, restore,
+      [&](std::uint64_t done, std::uint64_t total) { progress.show(done, total); });
+}
+
 Result<int> back_up(const Options& options) {
-  ASSIGN_OR_RETURN(
-      const std::vector<std::string> lacking,
-      copy_data_folder(options.data, options.copy, std::nullopt).map_error([&](const Error& error) {
-        return with_way_out(error, "cannot back up", options.data);
-      }));
+  ASSIGN_OR_RETURN(const std::vector<std::string> lacking,
+                   copy_out(options).map_error([&](const Error& error) {
+                     return with_way_out(error, "cannot back up", options.data);
+                   }));
   std::cout << "backed up to " << options.copy << '\n';
   print_lacking(
       lacking, options.copy, options.data,
@@ -199,8 +250,7 @@ Result<int> restore(const Options& options) {
   };
   ASSIGN_OR_RETURN(
       const std::vector<std::string> lacking,
-      copy_data_folder(options.copy, options.data,
-                       Restore{SystemClock().now().unix_ms,
+      copy_in(options, Restore{SystemClock().now().unix_ms,
                                options.keep_tokens ? Core::Tokens::kKeep : Core::Tokens::kExpire})
           .map_error(with_advice));
   std::cout << "restored to " << options.data

@@ -78,6 +78,10 @@ std::vector<Setting> settings(Options& options) {
                           }));
          return {};
        }},
+      {"store", "SKERRY_STORE", "", as_text(options.store)},
+      {"store_endpoint", "SKERRY_STORE_ENDPOINT", "", as_text(options.store_endpoint)},
+      {"store_region", "SKERRY_STORE_REGION", "", as_text(options.store_region)},
+      {"store_keys", "SKERRY_STORE_KEYS", "", as_text(options.store_keys)},
   };
 }
 
@@ -88,20 +92,36 @@ std::string as_flag(const toml::node& value) {
   return "";
 }
 
-Result<void> read_file(const std::string& path, std::vector<Setting>& all) {
-  ASSIGN_OR_RETURN(const toml::table table, read_toml(path));
+// A table of the file: its keys are settings whose names begin with its own.
+// `url` is the table's own setting.
+constexpr char kTable[] = "store";
+
+Result<void> read_table(const std::string& path, const toml::table& table,
+                        const std::string& prefix, std::vector<Setting>& all) {
   for (const auto& [key, value] : table) {
-    const std::string name(key.str());
+    const std::string shown =
+        prefix.empty() ? std::string(key.str()) : text(prefix, '.', key.str());
+    if (prefix.empty() && key.str() == kTable && value.is_table()) {
+      TRY(read_table(path, *value.as_table(), kTable, all));
+      continue;
+    }
+    std::string name(key.str());
+    if (!prefix.empty()) name = name == "url" ? prefix : prefix + '_' + name;
     const auto setting =
         std::find_if(all.begin(), all.end(), [&](const Setting& each) { return each.key == name; });
     const std::string where = text(path, ':', value.source().begin.line, ": ");
-    if (setting == all.end()) return bad(text(where, "unknown key \"", name, '"'));
+    if (setting == all.end()) return bad(text(where, "unknown key \"", shown, '"'));
     if (!value.is_string() && !value.is_number())
-      return bad(text(where, name, " must be a text or a number"));
+      return bad(text(where, shown, " must be a text or a number"));
     if (const auto taken = setting->set(as_flag(value)); !taken)
       return bad(where + taken.error().message);
   }
   return {};
+}
+
+Result<void> read_file(const std::string& path, std::vector<Setting>& all) {
+  ASSIGN_OR_RETURN(const toml::table table, read_toml(path));
+  return read_table(path, table, "", all);
 }
 
 }  // namespace
@@ -136,6 +156,15 @@ Result<std::variant<Options, PrintAndExit>> parse_options(int count, const char*
       {"connections", "most connections on each endpoint (512)"},
       {"upload_limit",
        "most that chunks may take of the line out, to all together: 16MB/s, 100Mbit/s (off)"},
+      {"store",
+       "s3://BUCKET/PREFIX that mirrors state and objects, from which `restore` begins anew; in a "
+       "file, url of [store]"},
+      {"store_endpoint",
+       "https://HOST of an S3-compatible store; in a file, endpoint of [store] (AWS)"},
+      {"store_region", "its region; in a file, region of [store] (us-east-1)"},
+      {"store_keys",
+       "TOML file of access_key_id and secret_access_key, mode 600; in a file, keys of [store] "
+       "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"},
   };
   for (Setting& setting : all) {
     std::string flag = "--" + setting.key;
@@ -147,19 +176,28 @@ Result<std::variant<Options, PrintAndExit>> parse_options(int count, const char*
                  std::string("TOML file with the same keys (") + kDefaultFile +
                      " where there is one) [SKERRY_CONFIG]");
   app.fallthrough();
-  CLI::App* backup =
-      app.add_subcommand("backup", "copies the data folder to DIR; the coordinator may be running");
-  backup->add_option("DIR", options.copy, "a folder that does not exist yet")->required();
+  CLI::App* backup = app.add_subcommand(
+      "backup", "copies the data folder to COPY; the coordinator may be running");
+  backup
+      ->add_option("COPY", options.copy,
+                   "a folder that does not exist yet, or s3://BUCKET/PREFIX, which gets what it "
+                   "lacks and loses what the state no longer names")
+      ->required();
   backup->footer(
       "A damaged object does not stop a backup. The backup keeps everything else, names what it "
       "lacks,\n"
       "and exits with status 8.\n\n"
+      "A bucket never holds the coordinator's identity: keep a copy of DATA/identity elsewhere.\n\n"
       "Examples:\n  skerry-coordinator backup /backup/monday --data /var/lib/skerry-coordinator\n"
-      "  skerry-coordinator restore /backup/monday --data /var/lib/skerry-restored");
+      "  skerry-coordinator restore /backup/monday --data /var/lib/skerry-restored\n"
+      "  skerry-coordinator restore s3://models/skerry --identity identity --data "
+      "/var/lib/skerry-restored");
   CLI::App* restore = app.add_subcommand(
       "restore",
-      "makes the data folder anew from the backup in DIR; leases of later epochs are fenced");
-  restore->add_option("DIR", options.copy, "a backup");
+      "makes the data folder anew from the backup in COPY; leases of later epochs are fenced");
+  restore->add_option("COPY", options.copy, "a backup: a folder, or s3://BUCKET/PREFIX");
+  restore->add_option("--identity", options.identity,
+                      "of a bucket: the identity file of the coordinator that wrote it");
   restore->add_flag(
       "--fresh", options.fresh,
       "without a backup: begins a fresh store under the identity in --data and keeps what was "
@@ -181,9 +219,13 @@ Result<std::variant<Options, PrintAndExit>> parse_options(int count, const char*
   if (backup->parsed()) options.command = Command::kBackup;
   if (restore->parsed()) options.command = Command::kRestore;
   if (restore->parsed() && options.copy.empty() != options.fresh)
+    return bad("restore needs either a backup or --fresh; see skerry-coordinator restore --help");
+  if (is_bucket(options.copy) && restore->parsed() && options.identity.empty())
     return bad(
-        "restore needs either the folder of a backup or --fresh; see skerry-coordinator restore "
-        "--help");
+        "a bucket holds no identity: name a copy of the coordinator's identity file with "
+        "--identity");
+  if (!options.identity.empty() && !is_bucket(options.copy))
+    return bad("--identity is of a restore from s3://…; a folder holds its identity");
 
   if (file.empty()) {
     if (const char* named = std::getenv("SKERRY_CONFIG")) file = named;

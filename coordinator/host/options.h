@@ -17,7 +17,8 @@ enum class Command { kServe, kBackup, kRestore };
 struct Options {
   Command command = Command::kServe;
   std::string data;
-  std::string copy;  // of backup and restore
+  std::string copy;      // of backup and restore: a folder, or s3://…
+  std::string identity;  // to restore from a bucket, which holds no secret
   bool keep_tokens = false;
   bool fresh = false;  // restore without a copy: a fresh store under the identity that is there
   std::string listen = "127.0.0.1:7600";
@@ -27,7 +28,12 @@ struct Options {
   double lease_seconds = 6;
   std::size_t connections = 512;   // on each endpoint
   std::uint64_t upload_limit = 0;  // of chunks, bytes a second to all nodes and people; 0: none
+  // Of the bucket that mirrors the store; without a URL there is none.
+  std::string store, store_endpoint, store_region = "us-east-1", store_keys;
 };
+
+// Whether a copy is in a bucket.
+inline bool is_bucket(const std::string& copy) { return copy.starts_with("s3://"); }
 
 // What to print in place of running: --help and --version.
 struct PrintAndExit {

@@ -12,9 +12,9 @@
 //   process stands still end a silence, too. They do not undo an earlier
 //   silence that was longer than the lease. A connected node keeps its lease
 //   unless it has committed nothing for Config::stall.
-// - stall: a lease ends once, for Config::stall, its node has told of no further
-//   step or fetched byte, none of its commits was decided or waits, and the
-//   coordinator had room for one.
+// - stall: a lease ends if its node tells of no further step or fetched byte
+//   for Config::stall. Time in which a commit of it waits does not count, nor
+//   time in which the coordinator has no room for one.
 // - avoid: a node that gave an expert up is not given it again within
 //   Config::avoid while its process lives.
 // - L1: a heartbeat that is not newer than the last answered one gets no
