@@ -8,6 +8,8 @@
 #include "cli/shell/command.h"
 #include "cli/shell/exit_code.h"
 #include "cli/shell/patience.h"
+#include "cli/view/event_view.h"
+#include "cli/view/listing.h"
 
 namespace skerry::cli {
 namespace {
@@ -19,20 +21,6 @@ struct EventOptions {
   std::string run;
   std::uint64_t after = 0;
 };
-
-// Steps and epochs are an expert's; 0 is a step like any other, but no epoch.
-Json to_json(const pb::Event& event) {
-  const bool of_expert = event.expert() >= 0;
-  return {{"time", time_or_null(event.unix_ms())},
-          {"kind", event.kind()},
-          {"run", text_or_null(event.run())},
-          {"expert", of_expert ? Json(event.expert()) : Json()},
-          {"node", text_or_null(event.node())},
-          {"reason", text_or_null(event.reason())},
-          {"number", event.number()},
-          {"step", of_expert ? Json(event.step()) : Json()},
-          {"epoch", of_expert && event.epoch() > 0 ? Json(event.epoch()) : Json()}};
-}
 
 Paint paint_of_kind(const std::string& kind) {
   for (const auto bad :
@@ -59,25 +47,6 @@ void print_event(Command& command, const pb::Event& event) {
   out << std::endl;
 }
 
-Result<std::vector<pb::Event>> next_events(Command& command, const std::string& run,
-                                           std::uint64_t& after) {
-  std::vector<pb::Event> events;
-  while (true) {
-    pb::AdminRequest request;
-    request.mutable_event_list()->set_after(after);
-    request.mutable_event_list()->set_run(run);
-    Result<pb::AdminReply> answer = command.ask(request);
-    if (!answer.has_value() && !events.empty()) return events;  // what has come is not lost
-    ASSIGN_OR_RETURN(const pb::AdminReply reply, std::move(answer));
-    if (!reply.has_events()) return unexpected_reply();
-    events.insert(events.end(), reply.events().events().begin(), reply.events().events().end());
-    const std::uint64_t before = after;
-    if (!events.empty()) after = std::max(after, events.back().number());
-    after = std::max(after, reply.events().next());
-    if (after == before || reply.events().events().empty()) return events;
-  }
-}
-
 // What came before the coordinator went away is not asked for again.
 Result<std::vector<pb::Event>> await_events(Command& command, Patience& patience,
                                             const std::string& run, std::uint64_t& after) {
@@ -99,14 +68,14 @@ Result<int> list_events(Command& command, const EventOptions& options) {
                    await_events(command, patience, options.run, after));
   if (command.json() && !options.follow) {
     Json items = Json::array();
-    for (const pb::Event& event : events) items.push_back(to_json(event));
+    for (const pb::Event& event : events) items.push_back(event_json(event));
     print_items(command.out(), std::move(items));
     return kExitOk;
   }
   while (true) {
     for (const pb::Event& event : events) {
       if (command.json()) {
-        print_line(command.out(), to_json(event));
+        print_line(command.out(), event_json(event));
       } else {
         print_event(command, event);
       }

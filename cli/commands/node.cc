@@ -10,6 +10,8 @@
 #include "cli/shell/exit_code.h"
 #include "cli/shell/patience.h"
 #include "cli/shell/words.h"
+#include "cli/view/listing.h"
+#include "cli/view/node_view.h"
 
 namespace skerry::cli {
 namespace {
@@ -17,79 +19,6 @@ namespace {
 constexpr std::chrono::milliseconds kDrainEvery{500};
 constexpr std::chrono::milliseconds kLogsEvery{200};
 constexpr std::chrono::seconds kLogsWithin{20};
-
-const pb::SlotStatus* status_of(const pb::NodeInfo& node, std::uint32_t slot) {
-  const auto found =
-      std::find_if(node.status().begin(), node.status().end(),
-                   [slot](const pb::SlotStatus& status) { return status.slot() == slot; });
-  return found == node.status().end() ? nullptr : &*found;
-}
-
-// What people call a run; its id where the coordinator does not know it any
-// more.
-std::string run_name(const pb::NodeInfo& node, const pb::SlotStatus& status) {
-  const auto found = node.run_names().find(status.run());
-  return found == node.run_names().end() ? status.run() : found->second;
-}
-
-Json slot_json(const pb::NodeInfo& node, const pb::Slot& slot) {
-  const pb::SlotStatus* status = status_of(node, slot.index());
-  Json out = {{"index", slot.index()},
-              {"device", printable(slot.device())},
-              {"memory_bytes", slot.memory_bytes()},
-              {"phase", nullptr},
-              {"run", nullptr},
-              {"run_name", nullptr},
-              {"expert", nullptr},
-              {"epoch", nullptr},
-              {"step", nullptr},
-              {"loss", nullptr},
-              {"samples_per_second", nullptr}};
-  if (status == nullptr) return out;
-  out["phase"] = phase_name(status->phase());
-  if (status->run().empty()) return out;
-  out["run"] = status->run();
-  out["run_name"] = printable(run_name(node, *status));
-  out["expert"] = status->expert();
-  out["epoch"] = status->epoch();
-  out["step"] = status->step();
-  if (status->phase() == pb::SLOT_TRAINING || status->phase() == pb::SLOT_COMMITTING) {
-    out["loss"] = status->loss();
-    out["samples_per_second"] = status->samples_per_second();
-  }
-  return out;
-}
-
-const pb::SlotStatus* first_busy(const pb::NodeInfo& node) {
-  for (const pb::SlotStatus& status : node.status()) {
-    if (!status.run().empty()) return &status;
-  }
-  return nullptr;
-}
-
-Json to_json(const pb::NodeInfo& node) {
-  Json slots = Json::array();
-  for (const pb::Slot& slot : node.slots()) slots.push_back(slot_json(node, slot));
-  const pb::SlotStatus* busy = first_busy(node);
-  return {{"id", node.id()},
-          {"name", text_or_null(node.name())},
-          {"state", node.state()},
-          {"role", role_name(node.role())},
-          {"slots", std::move(slots)},
-          {"run", busy == nullptr ? Json() : Json(busy->run())},
-          {"run_name", busy == nullptr ? Json() : Json(printable(run_name(node, *busy)))},
-          {"expert", busy == nullptr ? Json() : Json(busy->expert())},
-          {"last_seen", time_or_null(node.last_seen_unix_ms())},
-          {"joined_at", time_or_null(node.joined_unix_ms())},
-          {"address", text_or_null(node.address())},
-          {"software", text_or_null(node.software())},
-          {"speed", node.speed() > 0 ? Json(node.speed()) : Json()},
-          {"speed_from", text_or_null(node.speed_from())},
-          {"price", node.price() > 0 ? Json(node.price()) : Json()},
-          {"host_label", text_or_null(node.host_label())},
-          {"leaves_in_seconds",
-           node.has_leaves_in_seconds() ? Json(node.leaves_in_seconds()) : Json()}};
-}
 
 std::string devices_of(const pb::NodeInfo& node) {
   std::vector<std::pair<std::string, int>> counts;
@@ -127,22 +56,11 @@ std::string leaves_in(const pb::NodeInfo& node) {
   return node.has_leaves_in_seconds() ? text(node.leaves_in_seconds(), " s") : "-";
 }
 
-Result<std::vector<pb::NodeInfo>> all_nodes(Command& command) {
-  return list_all<pb::NodeInfo>(
-      command, &pb::AdminRequest::mutable_node_list,
-      [](const pb::AdminReply& reply, std::vector<pb::NodeInfo>& items, std::string& next) {
-        if (!reply.has_nodes()) return false;
-        items.insert(items.end(), reply.nodes().nodes().begin(), reply.nodes().nodes().end());
-        next = reply.nodes().next();
-        return true;
-      });
-}
-
 Result<int> list_nodes(Command& command) {
   ASSIGN_OR_RETURN(const std::vector<pb::NodeInfo> nodes, all_nodes(command));
   if (command.json()) {
     Json items = Json::array();
-    for (const pb::NodeInfo& node : nodes) items.push_back(to_json(node));
+    for (const pb::NodeInfo& node : nodes) items.push_back(node_json(node));
     print_items(command.out(), std::move(items));
     return kExitOk;
   }
@@ -182,7 +100,7 @@ Result<pb::NodeInfo> one_node(Command& command, const std::string& name) {
 Result<int> show_node(Command& command, const std::string& name) {
   ASSIGN_OR_RETURN(const pb::NodeInfo node, one_node(command, name));
   if (command.json()) {
-    print_object(command.out(), to_json(node));
+    print_object(command.out(), node_json(node));
     return kExitOk;
   }
   std::ostream& out = command.out();

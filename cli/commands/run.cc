@@ -14,6 +14,7 @@
 #include "cli/run/run_view.h"
 #include "cli/shell/command.h"
 #include "cli/shell/exit_code.h"
+#include "cli/view/listing.h"
 #include "protocol/limits.h"
 
 namespace skerry::cli {
@@ -83,16 +84,7 @@ Result<int> create_run(Command& command, const CreateOptions& options) {
 }
 
 Result<int> list_runs(Command& command) {
-  ASSIGN_OR_RETURN(
-      const std::vector<pb::RunInfo> runs,
-      list_all<pb::RunInfo>(
-          command, &pb::AdminRequest::mutable_run_list,
-          [](const pb::AdminReply& reply, std::vector<pb::RunInfo>& items, std::string& next) {
-            if (!reply.has_runs()) return false;
-            items.insert(items.end(), reply.runs().runs().begin(), reply.runs().runs().end());
-            next = reply.runs().next();
-            return true;
-          }));
+  ASSIGN_OR_RETURN(const std::vector<pb::RunInfo> runs, all_runs(command));
   if (command.json()) {
     Json items = Json::array();
     for (const pb::RunInfo& run : runs) items.push_back(run_json(run));
