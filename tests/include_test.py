@@ -27,11 +27,14 @@ ARROWS = {
     },
     "daemon": {"base", "protocol", "storage", "exchange", "gossip", "peer", "daemon"},
     "cli": {"base", "model", "protocol", "storage", "exchange", "gossip", "peer", "cli"},
+    "dashboard": {
+        *("base", "model", "protocol", "storage", "exchange", "gossip", "peer", "cli", "dashboard")
+    },
     "diffusion": {"base", "model", "storage", "diffusion"},
     "engine": {"base", "model", "protocol", "storage", "diffusion", "engine"},
 }
 # Sees more than its folder: (file prefix) -> what it may not see all the same.
-NO_ROCKSDB = ("diffusion", "engine", "protocol", "exchange", "gossip", "peer", "cli")
+NO_ROCKSDB = ("diffusion", "engine", "protocol", "exchange", "gossip", "peer", "cli", "dashboard")
 SHIPPED_BY_TORCH = re.compile(r"(^|/)(google/protobuf|fmt|spdlog)/")
 
 

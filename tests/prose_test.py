@@ -21,7 +21,7 @@ GENERATED = {"docs/reference/cli.md", "docs/internals/headers.md"}  # their sour
 SOURCES = (".cc", ".h", ".cu", ".cuh", ".proto", ".pml")
 SCRIPTS = (".py", ".sh", ".cmake")
 FOLDERS = (
-    "base|protocol|storage|exchange|gossip|peer|coordinator|daemon|cli|diffusion|engine|tests|"
+    "base|protocol|storage|exchange|gossip|peer|coordinator|daemon|cli|dashboard|diffusion|engine|tests|"
     "cmake|deploy|docs|systemd"
 )
 

@@ -25,7 +25,14 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PROGRAMS = ("skerry", "skerryd", "skerry-coordinator", "skerry-engine", "skerry-tokenize")
+PROGRAMS = (
+    "skerry",
+    "skerry-dashboard",
+    "skerryd",
+    "skerry-coordinator",
+    "skerry-engine",
+    "skerry-tokenize",
+)
 FOLDERS = (
     "base",
     "protocol",
@@ -36,6 +43,7 @@ FOLDERS = (
     "coordinator",
     "daemon",
     "cli",
+    "dashboard",
     "diffusion",
     "engine",
 )

@@ -198,6 +198,7 @@ int run_cli(const std::vector<std::string>& words, Surroundings& around) {
   add_run_commands(root, command);
   add_chunk_commands(root, command);
   add_event_commands(root, command);
+  add_dashboard_command(root, command);
   add_ensemble_commands(root, command);
   add_sample_command(root, command);
   add_doctor_commands(root, command);

@@ -89,6 +89,7 @@ void add_peer_commands(CLI::App& root, Command& command);
 void add_dataset_commands(CLI::App& root, Command& command);
 void add_run_commands(CLI::App& root, Command& command);
 void add_preview_command(CLI::App& run, Command& command);  // to the `run` commands
+void add_dashboard_command(CLI::App& root, Command& command);
 void add_event_commands(CLI::App& root, Command& command);
 void add_ensemble_commands(CLI::App& root, Command& command);
 void add_sample_command(CLI::App& root, Command& command);

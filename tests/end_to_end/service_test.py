@@ -128,7 +128,7 @@ class Units(EndToEnd):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
     def test_are_accepted(self):
-        for name in ("skerry-coordinator", "skerryd"):
+        for name in ("skerry-coordinator", "skerry-dashboard", "skerryd"):
             text = (UNITS / f"{name}.service").read_text().replace("/usr/bin/", f"{BIN}/")
             copy = self.folder / f"{name}.service"
             copy.write_text(text)
@@ -201,6 +201,31 @@ class Units(EndToEnd):
                 cluster.engine,
             ],
         )
+
+
+    def test_the_dashboard_runs_confined_with_a_credential_that_it_cannot_write(self):
+        cluster = self.cluster()
+        cluster.start_coordinator()
+        token = cluster.json("token", "create", "--role", "viewer")["token"]
+        credentials = self.folder / "credentials"
+        credentials.mkdir()
+        context = credentials / "context"
+        cluster.run("login", token, "--context", context)
+        context.chmod(0o400)
+        credentials.chmod(0o500)
+        self.addCleanup(credentials.chmod, 0o700)
+        manager, process = self.start(
+            "skerry-dashboard",
+            [BIN / "skerry-dashboard", "--no-open", "--port", "0", "--context", context],
+        )
+        try:
+            manager.hears("READY=1")
+        except TimeoutError:
+            self.fail((self.folder / "skerry-dashboard.log").read_text())
+        self.assertIn("http://127.0.0.1:", (self.folder / "skerry-dashboard.log").read_text())
+        process.terminate()
+        self.assertEqual(process.wait(), -signal.SIGTERM)
+        self.assertEqual(os.listdir(credentials), ["context"])
 
 
 class ProcessOne(EndToEnd):
