@@ -76,20 +76,42 @@ function choose(name) {
   readDue();
 }
 
-const stream = new EventSource('/api/events');
-stream.onmessage = (message) => {
-  view.silentSince = null;
-  for (const path of Object.keys(JSON.parse(message.data))) due.add(path);
+// What the stream said, or since when it is silent.
+function hear({paths, silentSince}) {
+  view.silentSince = silentSince;
+  for (const path of paths) due.add(path);
   readDue().then(draws.drawStatus);
-};
-stream.onopen = () => {
-  view.silentSince = null;
-  draws.drawStatus();
-};
-stream.onerror = () => {
-  view.silentSince ??= Date.now();
-  draws.drawStatus();
-};
+}
+
+// A browser has six connections for all tabs of a host. One tab holds the
+// stream and tells the others; when it closes, the next one does.
+const tabs = new BroadcastChannel('skerry');
+tabs.onmessage = (message) => hear(message.data);
+navigator.locks.request('skerry-stream', () => new Promise(() => {
+                                           const stream = new EventSource('/api/events');
+                                           let silentSince = null;
+                                           const tell = (paths) => {
+                                             hear({paths, silentSince});
+                                             tabs.postMessage({paths, silentSince});
+                                           };
+                                           stream.onmessage = (message) => {
+                                             silentSince = null;
+                                             tell(Object.keys(JSON.parse(message.data)));
+                                           };
+                                           stream.onopen = () => {
+                                             silentSince = null;
+                                             tell([]);
+                                           };
+                                           stream.onerror = () => {
+                                             silentSince ??= Date.now();
+                                             tell([]);
+                                           };
+                                         }));
+hear({
+  paths: ['status', 'attention', 'runs', 'nodes', 'events'].map((name) => `/api/v1/${name}`),
+  silentSince: null
+});
+if (view.run) choose(view.run);
 
 at('picker').onchange = (event) => {
   choose(event.target.value);

@@ -423,6 +423,24 @@ class Page(WithRun):
         self.assertEqual(self.texts("main script, main img, header select img"), [])
         self.assertNotEqual(self.chromium.title, "owned")
 
+    def test_ten_tabs_share_one_stream(self):
+        page = self.dashboard()
+        self.base = page.base
+        self.open(page)
+        for _ in range(9):  # a browser has six connections for all of them
+            self.chromium.switch_to.new_window("tab")
+            self.chromium.get(page.base)
+        self.trained()
+        for tab in self.chromium.window_handles:
+            self.chromium.switch_to.window(tab)
+            self.shows("#run-state", "done")
+        self.chromium.switch_to.window(self.chromium.window_handles[0])
+        self.chromium.close()  # the one with the stream
+        self.made.create_run("second", train={"steps": 20})
+        for tab in self.chromium.window_handles:
+            self.chromium.switch_to.window(tab)
+            self.shows("#picker option", "second")
+
     def test_no_run_and_unknown_run(self):
         page = self.dashboard()
         self.open(page, "#nope")
