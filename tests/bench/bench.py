@@ -49,6 +49,8 @@
   fanout-real   as fanout, with 17 real programs on this machine
   transfer      four peers to one over CURVE: the exchange against as many bare ZeroMQ connections
                 with the same message size and hash, sink in memory, in turns; then into a file
+  dashboard     the page in Chromium: the first picture, and a commit's way to the page; /metrics of
+                1,000 nodes
   gossip        rounds for 100 records to reach 10,000 simulated nodes, and an idle node's traffic
                 (4 GB of memory)
 """
@@ -659,6 +661,12 @@ def gossip(args):
     return printed_by(args, "gossip_bench")
 
 
+def dashboard(args):
+    from dashboard_times import measure
+
+    return {"metrics": printed_by(args, "dashboard_bench"), **measure(args)}
+
+
 def placement(args):
     return printed_by(args, "placement_bench")
 
@@ -1011,6 +1019,7 @@ def main():
         "export": export,
         "fleet": fleet,
         "checkpoint": checkpoint,
+        "dashboard": dashboard,
         "gossip": gossip,
         "placement": placement,
         "fanout": fanout,
