@@ -3,6 +3,7 @@
 // until SIGTERM.
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -203,11 +204,13 @@ Result<std::vector<std::string>> copy_out(const Options& options) {
   ASSIGN_OR_RETURN(const protocol::Identity identity,
                    protocol::Identity::load(DataFolder{options.data, {}, {}}.identity_file()));
   Mirror mirror(*bucket, identity.ed25519_key());
+  const std::filesystem::path scratch =
+      std::filesystem::path(options.data) / text("reading-", ::getpid());
   StandardError terminal;
   Progress progress(terminal, "backs up", Progress::Unit::kBytes);
   std::mutex mutex;
   ASSIGN_OR_RETURN(const Mirrored mirrored,
-                   mirror_folder(mirror, options.data, identity, nullptr,
+                   mirror_folder(mirror, options.data, scratch, identity, nullptr,
                                  [&](std::uint64_t done, std::uint64_t total) {
                                    const std::scoped_lock lock(mutex);
                                    progress.show(done, total);

@@ -24,7 +24,9 @@ class MirrorTest : public ::testing::Test, protected testing::FilledFolder {
   protocol::Identity identity() const {
     return value_of(protocol::Identity::load(from_ / "identity"));
   }
-  Result<Mirrored> update(Mirror& mirror) const { return mirror_folder(mirror, from_, identity()); }
+  Result<Mirrored> update(Mirror& mirror) const {
+    return mirror_folder(mirror, from_, folder_.path() / "scratch", identity());
+  }
   Result<Mirrored> update() {
     Mirror mirror(bucket_, identity().ed25519_key());
     return update(mirror);

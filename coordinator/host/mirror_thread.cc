@@ -2,7 +2,6 @@
 #include "coordinator/host/mirror_thread.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "base/log.h"
@@ -19,11 +18,10 @@ constexpr int kLongestPause = 16;  // times the pause, after failures
 
 }  // namespace
 
-Result<Mirrored> mirror_folder(Mirror& mirror, const fs::path& data,
+Result<Mirrored> mirror_folder(Mirror& mirror, const fs::path& data, const fs::path& scratch,
                                const protocol::Identity& identity, const std::atomic<bool>* stop,
                                const MirrorProgress& progress) {
   const IdentityAuthority authority(identity);
-  const fs::path scratch = data / "reading";
   Result<Mirrored> mirrored = fail(ErrorCode::kInvalid, "no attempt");
   for (int attempt = 1; attempt <= kAttempts; ++attempt) {
     std::error_code ignored;
@@ -66,25 +64,27 @@ MirrorThread::~MirrorThread() {
 
 void MirrorThread::run() {
   Mirror mirror(*bucket_, identity_.ed25519_key());
-  std::optional<ErrorCode> told;  // the last failure, while it lasts
+  bool fails = false;
+  ErrorCode told{};  // the last failure, where it fails
   bool is_first = true;
   int pauses = 1;
   while (!stop_) {
-    const Result<Mirrored> mirrored = mirror_folder(mirror, data_, identity_, &stop_);
+    const Result<Mirrored> mirrored =
+        mirror_folder(mirror, data_, data_ / "mirroring", identity_, &stop_);
     if (stop_) return;
     if (mirrored) {
       for (const Hash& lacking : mirrored->copied.lacking) {
         if (is_first) log_warning("the mirror lacks a damaged object", {{"object", lacking.hex()}});
       }
-      if (is_first || told) {
+      if (is_first || fails) {
         log_info("the bucket holds everything",
                  {{"bucket", bucket_->shown()}, {"sent_bytes", mirrored->sent_bytes}});
       }
       is_first = false;
-      told.reset();
+      fails = false;
       pauses = 1;
     } else {
-      if (told != mirrored.error().code) {
+      if (!std::exchange(fails, true) || told != mirrored.error().code) {
         log_warning("the bucket lags behind; the coordinator goes on and tries again",
                     {{"why", mirrored.error().message}});
       }

@@ -19,9 +19,10 @@
 namespace skerry::coordinator {
 
 // Brings the bucket up to the state of a data folder, on which a coordinator
-// may run.
+// may run. `scratch`: a folder that nobody else uses, removed in the end.
 // ON FAILURE: as Mirror::update().
 Result<Mirrored> mirror_folder(Mirror& mirror, const std::filesystem::path& data,
+                               const std::filesystem::path& scratch,
                                const protocol::Identity& identity,
                                const std::atomic<bool>* stop = nullptr,
                                const MirrorProgress& progress = {});
