@@ -124,58 +124,54 @@ Result<void> read_file(const std::string& path, std::vector<Setting>& all) {
   return read_table(path, table, "", all);
 }
 
-}  // namespace
+const std::map<std::string, std::string> kHelp = {
+    {"data", "folder of everything that is kept; made on the first start"},
+    {"listen",
+     "HOST:PORT; the next two ports serve control and blob; port 0 picks (127.0.0.1:7600)"},
+    {"advertise", "HOST:PORT or HOST:P1,P2,P3 that others dial, where it differs"},
+    {"name", "of this coordinator, for people (skerry)"},
+    {"log_level", "debug, info, warning or error (info)"},
+    {"lease_seconds", "how long a node may be silent (6)"},
+    {"connections", "most connections on each endpoint (512)"},
+    {"upload_limit",
+     "most that chunks may take of the line out, to all together: 16MB/s, 100Mbit/s (off)"},
+    {"store",
+     "s3://BUCKET/PREFIX that mirrors state and objects, from which `restore` begins anew; in a "
+     "file, url of [store]"},
+    {"store_endpoint",
+     "https://HOST of an S3-compatible store; in a file, endpoint of [store] (AWS)"},
+    {"store_region", "its region; in a file, region of [store] (us-east-1)"},
+    {"store_keys",
+     "TOML file of access_key_id and secret_access_key, mode 600; in a file, keys of [store] "
+     "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"},
+};
 
-Config config_for(double lease_seconds) {
-  Config config;
-  const auto lease =
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(lease_seconds));
-  config.lease = lease;
-  config.grace = lease / 3;
-  config.heartbeat = std::min(config.heartbeat, lease / 5);
-  config.reconnect = std::min(config.reconnect, lease / 2);
-  config.recall_limit = 5 * lease;
-  config.recall_least = lease;
-  return config;
+// From the file, then the environment, then the flags: the last one wins.
+Result<void> read_settings(std::string file, std::vector<Setting>& all) {
+  if (file.empty()) {
+    if (const char* named = std::getenv("SKERRY_CONFIG")) file = named;
+  }
+  std::error_code ignored;
+  if (file.empty() && std::filesystem::exists(kDefaultFile, ignored)) file = kDefaultFile;
+  if (!file.empty()) TRY(read_file(file, all));
+  for (const Setting& setting : all) {
+    if (const char* value = std::getenv(setting.variable.c_str());
+        value != nullptr && *value != '\0') {
+      if (const auto taken = setting.set(value); !taken)
+        return bad(setting.variable + ": " + taken.error().message);
+    }
+  }
+  for (const Setting& setting : all) {
+    if (!setting.flag.empty()) TRY(setting.set(setting.flag));
+  }
+  return {};
 }
 
-Result<std::variant<Options, PrintAndExit>> parse_options(int count, const char* const* words) {
-  Options options;
-  std::vector<Setting> all = settings(options);
-  CLI::App app("Keeps the roster, runs, leases and commits of a Skerry fleet.",
-               "skerry-coordinator");
-  app.set_version_flag("--version", std::string("skerry-coordinator ") + SKERRY_VERSION);
-  const std::map<std::string, std::string> help = {
-      {"data", "folder of everything that is kept; made on the first start"},
-      {"listen",
-       "HOST:PORT; the next two ports serve control and blob; port 0 picks (127.0.0.1:7600)"},
-      {"advertise", "HOST:PORT or HOST:P1,P2,P3 that others dial, where it differs"},
-      {"name", "of this coordinator, for people (skerry)"},
-      {"log_level", "debug, info, warning or error (info)"},
-      {"lease_seconds", "how long a node may be silent (6)"},
-      {"connections", "most connections on each endpoint (512)"},
-      {"upload_limit",
-       "most that chunks may take of the line out, to all together: 16MB/s, 100Mbit/s (off)"},
-      {"store",
-       "s3://BUCKET/PREFIX that mirrors state and objects, from which `restore` begins anew; in a "
-       "file, url of [store]"},
-      {"store_endpoint",
-       "https://HOST of an S3-compatible store; in a file, endpoint of [store] (AWS)"},
-      {"store_region", "its region; in a file, region of [store] (us-east-1)"},
-      {"store_keys",
-       "TOML file of access_key_id and secret_access_key, mode 600; in a file, keys of [store] "
-       "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"},
-  };
-  for (Setting& setting : all) {
-    std::string flag = "--" + setting.key;
-    std::replace(flag.begin(), flag.end(), '_', '-');
-    app.add_option(flag, setting.flag, help.at(setting.key) + " [" + setting.variable + "]");
-  }
-  std::string file;
-  app.add_option("--config", file,
-                 std::string("TOML file with the same keys (") + kDefaultFile +
-                     " where there is one) [SKERRY_CONFIG]");
-  app.fallthrough();
+struct CopyCommands {
+  CLI::App *backup, *restore;
+};
+
+CopyCommands add_copy_commands(CLI::App& app, Options& options) {
   CLI::App* backup = app.add_subcommand(
       "backup", "copies the data folder to COPY; the coordinator may be running");
   backup
@@ -206,6 +202,55 @@ Result<std::variant<Options, PrintAndExit>> parse_options(int count, const char*
   restore->add_flag(
       "--keep-tokens", options.keep_tokens,
       "join tokens made before the restore stay valid; their uses since the backup are forgotten");
+  return {backup, restore};
+}
+
+// What only one of the commands takes, or only one kind of copy.
+Result<void> check_copy(const Options& options) {
+  const bool restores = options.command == Command::kRestore;
+  if (restores && options.copy.empty() != options.fresh)
+    return bad("restore needs either a backup or --fresh; see skerry-coordinator restore --help");
+  if (restores && is_bucket(options.copy) && options.identity.empty())
+    return bad(
+        "a bucket holds no identity: name a copy of the coordinator's identity file with "
+        "--identity");
+  if (!options.identity.empty() && !is_bucket(options.copy))
+    return bad("--identity is of a restore from s3://…; a folder holds its identity");
+  return {};
+}
+
+}  // namespace
+
+Config config_for(double lease_seconds) {
+  Config config;
+  const auto lease =
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(lease_seconds));
+  config.lease = lease;
+  config.grace = lease / 3;
+  config.heartbeat = std::min(config.heartbeat, lease / 5);
+  config.reconnect = std::min(config.reconnect, lease / 2);
+  config.recall_limit = 5 * lease;
+  config.recall_least = lease;
+  return config;
+}
+
+Result<std::variant<Options, PrintAndExit>> parse_options(int count, const char* const* words) {
+  Options options;
+  std::vector<Setting> all = settings(options);
+  CLI::App app("Keeps the roster, runs, leases and commits of a Skerry fleet.",
+               "skerry-coordinator");
+  app.set_version_flag("--version", std::string("skerry-coordinator ") + SKERRY_VERSION);
+  for (Setting& setting : all) {
+    std::string flag = "--" + setting.key;
+    std::replace(flag.begin(), flag.end(), '_', '-');
+    app.add_option(flag, setting.flag, kHelp.at(setting.key) + " [" + setting.variable + "]");
+  }
+  std::string file;
+  app.add_option("--config", file,
+                 std::string("TOML file with the same keys (") + kDefaultFile +
+                     " where there is one) [SKERRY_CONFIG]");
+  app.fallthrough();
+  const CopyCommands copies = add_copy_commands(app, options);
   try {
     app.parse(count, words);
   } catch (const CLI::ParseError& error) {
@@ -216,33 +261,11 @@ Result<std::variant<Options, PrintAndExit>> parse_options(int count, const char*
     }
     return bad(text(error.what(), "; see skerry-coordinator --help"));
   }
-  if (backup->parsed()) options.command = Command::kBackup;
-  if (restore->parsed()) options.command = Command::kRestore;
-  if (restore->parsed() && options.copy.empty() != options.fresh)
-    return bad("restore needs either a backup or --fresh; see skerry-coordinator restore --help");
-  if (is_bucket(options.copy) && restore->parsed() && options.identity.empty())
-    return bad(
-        "a bucket holds no identity: name a copy of the coordinator's identity file with "
-        "--identity");
-  if (!options.identity.empty() && !is_bucket(options.copy))
-    return bad("--identity is of a restore from s3://…; a folder holds its identity");
+  if (copies.backup->parsed()) options.command = Command::kBackup;
+  if (copies.restore->parsed()) options.command = Command::kRestore;
+  TRY(check_copy(options));
 
-  if (file.empty()) {
-    if (const char* named = std::getenv("SKERRY_CONFIG")) file = named;
-  }
-  std::error_code ignored;
-  if (file.empty() && std::filesystem::exists(kDefaultFile, ignored)) file = kDefaultFile;
-  if (!file.empty()) TRY(read_file(file, all));
-  for (const Setting& setting : all) {
-    if (const char* value = std::getenv(setting.variable.c_str());
-        value != nullptr && *value != '\0') {
-      if (const auto taken = setting.set(value); !taken)
-        return bad(setting.variable + ": " + taken.error().message);
-    }
-  }
-  for (const Setting& setting : all) {
-    if (!setting.flag.empty()) TRY(setting.set(setting.flag));
-  }
+  TRY(read_settings(file, all));
   if (options.data.empty())
     return bad("--data DIR is needed: where the coordinator keeps its state");
   return std::variant<Options, PrintAndExit>(std::move(options));
