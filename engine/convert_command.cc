@@ -13,13 +13,14 @@ namespace {
 
 struct Arguments {
   std::string folder, output, objective = "auto";
+  std::uint32_t caption_dim = 0;  // 0: as the weights are
 };
 
 Result<void> convert(const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const diffusion::InitObjective objective,
-                   diffusion::parse_init_objective(arguments.objective));
+  ASSIGN_OR_RETURN(const InitObjective objective, parse_init_objective(arguments.objective));
   ASSIGN_OR_RETURN(const diffusion::Converted converted,
-                   diffusion::convert_pretrained(arguments.folder, arguments.output, objective));
+                   diffusion::convert_pretrained(arguments.folder, arguments.output, objective,
+                                                 arguments.caption_dim));
   const ModelSpec& model = converted.model;
   std::printf("%s: %s, width %u, depth %u, heads %u, patch_size %u%s%s\n", arguments.output.c_str(),
               model.is_pixart() ? "PixArt" : "DiT", model.width, model.depth, model.heads,
@@ -55,6 +56,11 @@ void register_convert_command(CLI::App& app, int& exit_code) {
                    "What the weights predict: flow, epsilon (also the v of DDPM), or auto: as "
                    "scheduler_config.json in the folder or in ../scheduler says, else flow")
       ->capture_default_str();
+  command
+      ->add_option("--caption-dim", arguments->caption_dim,
+                   "Make a PixArt of a DiT, for captions of so many numbers a token, as `skerry "
+                   "dataset show` says; its labels go")
+      ->type_name("N");
   command->footer(
       "Examples:\n  skerry-engine convert DiT-XL-2-256/transformer --out dit\n"
       "  skerry-engine convert sigma/transformer --out sigma-flow --objective epsilon");

@@ -29,21 +29,29 @@ struct CreateOptions {
 // Checks the initial weights, which the run file names by folder, against the
 // model that the coordinator would train. Uploads them unless this is a dry
 // run.
-Result<void> hand_over_weights(Command& command, pb::RunCreate& create) {
-  const std::string folder = create.spec().init();
-  create.mutable_spec()->clear_init();
+Result<void> hand_over_weights(Command& command, const RunFile& file, pb::RunCreate& create) {
+  ASSIGN_OR_RETURN(const InitialWeights weights, open_initial_weights(file));
+  pb::RunSpec& spec = *create.mutable_spec();
+  spec.clear_init();
+  take_shape(weights, file, spec);
   pb::AdminRequest rehearsal;
   *rehearsal.mutable_run_create() = create;
   rehearsal.mutable_run_create()->set_dry_run(true);
   Result<pb::RunInfo> described = one_run(command, rehearsal);
   if (!described.has_value() &&
       described.error().code == ErrorCode::kConflict) {  // there already, perhaps the same
-    described = one_run(command, named(&pb::AdminRequest::mutable_run_show, create.spec().name()));
+    described = one_run(command, named(&pb::AdminRequest::mutable_run_show, spec.name()));
   }
   TRY(described);
-  if (create.dry_run()) return check_initial_weights(folder, described->model());
-  ASSIGN_OR_RETURN(*create.mutable_spec()->mutable_init(),
-                   upload_initial_weights(command, folder, described->model()));
+  const pb::ModelSpec& model = described->model();
+  const double scale = weights.config.model.interpolation_scale;
+  if (model.caption_dim() > 0 && spec.interpolation_scale() == 0 && scale != 1)
+    spec.set_interpolation_scale(scale);
+  if (create.dry_run()) {
+    TRY(check_initial_weights(weights, model));
+    return {};
+  }
+  ASSIGN_OR_RETURN(*spec.mutable_init(), upload_initial_weights(command, weights, model));
   return {};
 }
 
@@ -56,11 +64,16 @@ Result<int> create_run(Command& command, const CreateOptions& options) {
     return fail(ErrorCode::kInvalid,
                 "run create needs -f FILE; `skerry run create --example` prints one to start from");
   }
-  ASSIGN_OR_RETURN(const pb::RunSpec spec, read_run_file(options.file));
+  ASSIGN_OR_RETURN(const RunFile file, read_run_file(options.file));
+  pb::RunSpec spec = file.spec;
   pb::AdminRequest request;
   *request.mutable_run_create()->mutable_spec() = spec;
   request.mutable_run_create()->set_dry_run(options.dry_run);
-  if (!spec.init().empty()) TRY(hand_over_weights(command, *request.mutable_run_create()));
+  if (!spec.init().empty()) {
+    TRY(hand_over_weights(command, file, *request.mutable_run_create()));
+    spec = request.run_create().spec();
+    spec.set_init(file.spec.init());
+  }
   ASSIGN_OR_RETURN(const pb::AdminReply reply, command.ask(request));
   const bool described = reply.runs().runs_size() == 1;
   const pb::RunInfo run = described ? reply.runs().runs(0) : pb::RunInfo();

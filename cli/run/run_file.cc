@@ -32,14 +32,16 @@ class Reader {
  public:
   explicit Reader(const std::string& shown_as) : shown_as_(shown_as) {}
 
-  Result<pb::RunSpec> read(const toml::table& root) {
+  Result<RunFile> read(const toml::table& root) {
     static const pb::RunSpec kDefaults = defaults();
     spec_ = kDefaults;
     TRY(read_table("", root));
     TRY(check_complete());
     if (given("model", "width") && !given("model", "preset")) spec_.clear_preset();
     TRY(check_together(root));
-    return std::move(spec_);
+    return RunFile{.spec = std::move(spec_),
+                   .init_objective = init_objective_,
+                   .names_shape = given("model", "preset") || given("model", "width")};
   }
 
  private:
@@ -138,6 +140,8 @@ class Reader {
       return wrong(key, node);
     }
     const Result<void> done = key.set(spec_, value);
+    if (done.has_value() && key.name == "init_objective")
+      init_objective_ = std::get<std::string>(value);
     if (done.has_value()) return {};
     if (done.error().message.empty()) return wrong(key, node);
     return at(node.source(), text(full_name(key.section, key.name), ": ", done.error().message));
@@ -187,6 +191,10 @@ class Reader {
                 text("model.width must be a multiple of 4 and of model.heads, found ",
                      spec_.width(), " with ", spec_.heads(), " heads"));
     }
+    if (init_objective_ != "auto" && !given("model", "init")) {
+      return at(where("model", "init_objective"),
+                "model.init_objective is of the weights of model.init, which is missing");
+    }
     if (given("checkpoint", "round_seconds") && given("checkpoint", "round_steps")) {
       return at(where("checkpoint", "round_steps"),
                 "checkpoint.round_steps cannot stand beside checkpoint.round_seconds: remove one "
@@ -211,17 +219,18 @@ class Reader {
 
   const std::string& shown_as_;
   pb::RunSpec spec_;
+  std::string init_objective_ = "auto";  // read_run_file's caller needs it, no coordinator
   std::set<std::pair<std::string, std::string>> given_;
 };
 
 }  // namespace
 
-Result<pb::RunSpec> parse_run_file(std::string_view toml_text, const std::string& shown_as) {
+Result<RunFile> parse_run_file(std::string_view toml_text, const std::string& shown_as) {
   ASSIGN_OR_RETURN(const toml::table table, parse_toml(toml_text, shown_as));
   return Reader(shown_as).read(table);
 }
 
-Result<pb::RunSpec> read_run_file(const std::string& path) {
+Result<RunFile> read_run_file(const std::string& path) {
   std::string bytes(kRunFileBytes + 1, '\0');
   std::ifstream file;
   if (path != "-") {
@@ -259,7 +268,7 @@ std::string example_run_file() {
                : key.name == "width"                                  ? "384"
                : key.name == "depth"                                  ? "12"
                : key.name == "heads"                                  ? "6"
-               : key.name == "init"                                   ? "\"ensemble/expert_0\""
+               : key.name == "init"                                   ? "\"sigma/transformer\""
                                                                       : "2");
     } else {
       line << (key.example.empty() ? key.standard : key.example);

@@ -15,9 +15,15 @@
 
 namespace skerry::cli {
 
+struct RunFile {
+  pb::RunSpec spec;
+  std::string init_objective = "auto";  // of spec.init
+  bool names_shape = false;             // else [model] leaves it to the preset or to the init
+};
+
 // `shown_as` names the file in messages.
-Result<pb::RunSpec> parse_run_file(std::string_view toml, const std::string& shown_as);
-Result<pb::RunSpec> read_run_file(const std::string& path);  // "-": standard input
+Result<RunFile> parse_run_file(std::string_view toml, const std::string& shown_as);
+Result<RunFile> read_run_file(const std::string& path);  // "-": standard input
 
 // RETURNS: a complete run file with every key, its default and its meaning.
 // parse_run_file accepts it.

@@ -19,7 +19,10 @@ const std::string kLeast = "name = \"fashion\"\ndataset = \"fashion-mnist\"\n";
 const std::string kModel = "[model]\npreset = \"S/2\"\n";
 const std::string kTrain = "[train]\nsteps = 2000\n";
 
-Result<pb::RunSpec> parse(const std::string& toml) { return parse_run_file(toml, "run.toml"); }
+Result<pb::RunSpec> parse(const std::string& toml) {
+  ASSIGN_OR_RETURN(RunFile file, parse_run_file(toml, "run.toml"));
+  return std::move(file.spec);
+}
 
 TEST(RunFile, TheExampleOfTheContract) {
   const auto spec = parse(R"(
@@ -224,6 +227,22 @@ TEST(RunFile, AMissingFileIsNotFound) {
   const auto spec = read_run_file("/nonexistent/run.toml");
   ASSERT_FALSE(spec.has_value());
   EXPECT_EQ(spec.error().code, ErrorCode::kNotFound);
+}
+
+TEST(RunFile, InitSaysWhatItsWeightsPredictAndMayGiveTheShape) {
+  const auto none = parse_run_file(kLeast + kTrain + "[model]\ninit = \"a\"\n", "run.toml");
+  ASSERT_TRUE(none) << none.error().message;
+  EXPECT_EQ(none->init_objective, "auto");
+  EXPECT_FALSE(none->names_shape);
+  const auto all = parse_run_file(
+      kLeast + kModel + "init = \"a\"\ninit_objective = \"epsilon\"\n" + kTrain, "run.toml");
+  ASSERT_TRUE(all) << all.error().message;
+  EXPECT_EQ(all->init_objective, "epsilon");
+  EXPECT_TRUE(all->names_shape);
+  EXPECT_THAT(parse(kLeast + kModel + "init_objective = \"v\"\n" + kTrain).error().message,
+              HasSubstr("expected \"auto\", \"flow\" or \"epsilon\", found string 'v'"));
+  EXPECT_THAT(parse(kLeast + kModel + "init_objective = \"flow\"\n" + kTrain).error().message,
+              HasSubstr("model.init, which is missing"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "cli/run/run_words.h"
+#include "model/pretrained_config.h"
 #include "protocol/limits.h"
 
 namespace skerry::cli {
@@ -75,6 +76,12 @@ Result<void> set_init(pb::RunSpec& spec, const Value& value) {
   if (words(value).empty() || words(value).size() > kPathBytes)
     return fail(ErrorCode::kInvalid, "");
   spec.set_init(words(value));
+  return {};
+}
+
+// It says how this machine converts the weights; no coordinator needs it.
+Result<void> check_init_objective(pb::RunSpec&, const Value& value) {
+  if (!parse_init_objective(words(value))) return fail(ErrorCode::kInvalid, "");
   return {};
 }
 
@@ -168,10 +175,15 @@ const std::array kKeys{
            64, "", "",
            "stretches a pixart's positions, as the config of weights to start from says",
            SET(spec.set_interpolation_scale(number(value)))},
-    RunKey{
-        "model", "init", Kind::kText, "a folder", 0, 0, "", "",
-        "every expert starts from this exported expert of the same shape instead of random weights",
-        set_init},
+    RunKey{"model", "init", Kind::kText, "a folder", 0, 0, "", "",
+           "every expert starts from these weights instead of random ones: of diffusers' DiT or "
+           "PixArt, or of an exported expert; without a shape in [model] it is theirs",
+           set_init},
+    RunKey{"model", "init_objective", Kind::kText, "\"auto\", \"flow\" or \"epsilon\"", 0, 0,
+           "\"auto\"", "",
+           "what those weights predict; auto: as their scheduler_config.json says, else a flow; "
+           "epsilon also for the v of DDPM",
+           check_init_objective},
 
     RunKey{"train", "steps", Kind::kWhole, "a whole number from 1 to 1000000000", 1, kMostSteps, "",
            "2000", "optimiser steps of each expert",

@@ -9,7 +9,7 @@
 #include <map>
 
 #include "base/text.h"
-#include "diffusion/model/pretrained_config.h"
+#include "diffusion/model/dit_to_pixart.h"
 #include "diffusion/runtime/device.h"
 #include "diffusion/sample/ensemble_index.h"
 #include "model/shapes.h"
@@ -20,9 +20,12 @@ namespace skerry::diffusion {
 namespace {
 
 using storage::DType;
-using Weights = std::map<std::string, at::Tensor>;  // fp32
+using Weights = NamedWeights;
 
-const std::string kDitEmbedder = "transformer_blocks.0.norm1.emb.";
+// A later conversion of the result finds by it that there is nothing to do.
+const std::string kFlowScheduler =
+    R"({"_class_name": "FlowMatchEulerDiscreteScheduler", "num_train_timesteps": 1000})"
+    "\n";
 constexpr double kRidge = 1e-3;         // of the least squares
 constexpr std::int64_t kFitted = 2000;  // times
 constexpr double kLastTime = 0.9937;    // of a flow: about the last step of DDPM
@@ -119,25 +122,27 @@ at::Tensor steps_of_equal_noise(const DdpmSchedule& schedule, const at::Tensor& 
   return above.to(at::kDouble) - 1 + ((wanted - low) / (high - low)).clamp(0, 1);
 }
 
-void fit_time_embedder(const DdpmSchedule& schedule, const std::string& prefix, double slowest,
-                       Weights& weights) {
-  const auto weight = [&](const char* name) { return weights.at(prefix + name).to(at::kDouble); };
-  const auto hidden = [&](const at::Tensor& steps) {
-    const at::Tensor frequencies =
-        at::exp(at::arange(kTimeFeatures / 2, at::kDouble) * (-std::log(10000.0) / slowest));
-    const at::Tensor angle = at::outer(steps, frequencies);
-    return at::silu(at::linear(at::cat({angle.cos(), angle.sin()}, 1), weight("linear_1.weight"),
-                               weight("linear_1.bias")));
-  };
+// A time embedder, and what the slowest of its frequencies is divided by.
+struct TimeEmbedder {
+  std::string prefix;
+  double slowest;
+};
+
+// Fits the last layer of `as`; its first one is that of `was`. It then embeds a
+// flow's t as `was` embedded the step of equal noise, plus `added` [W].
+void fit_time_embedder(const std::optional<DdpmSchedule>& schedule, const TimeEmbedder& was,
+                       const TimeEmbedder& as, const at::Tensor& added, Weights& weights) {
   const at::Tensor t = at::linspace(0, kLastTime, kFitted, at::kDouble);
-  const at::Tensor wanted = at::linear(hidden(steps_of_equal_noise(schedule, t)),
-                                       weight("linear_2.weight"), weight("linear_2.bias"));
-  const at::Tensor rows =
-      at::cat({hidden(1000 * t), at::ones({kFitted, 1}, at::kDouble)}, 1);  // [n, W + 1]
+  const at::Tensor steps = schedule ? steps_of_equal_noise(*schedule, t) : 1000 * t;
+  const at::Tensor wanted = embed_steps(weights, was.prefix, steps, was.slowest) + added;
+  const at::Tensor hidden = hidden_steps(weights, was.prefix, 1000 * t, as.slowest);
+  const at::Tensor rows = at::cat({hidden, at::ones({kFitted, 1}, at::kDouble)}, 1);  // [n, W + 1]
   const at::Tensor square = rows.t().mm(rows) + kRidge * at::eye(rows.size(1), at::kDouble);
   const at::Tensor found = at::linalg_solve(square, rows.t().mm(wanted));  // [W + 1, W]
-  weights.at(prefix + "linear_2.weight") = found.slice(0, 0, -1).t().to(at::kFloat).contiguous();
-  weights.at(prefix + "linear_2.bias") = found.slice(0, -1).squeeze(0).to(at::kFloat).contiguous();
+  for (const char* part : {"linear_1.weight", "linear_1.bias"})
+    weights[as.prefix + part] = weights.at(was.prefix + part);
+  weights[as.prefix + "linear_2.weight"] = found.slice(0, 0, -1).t().to(at::kFloat).contiguous();
+  weights[as.prefix + "linear_2.bias"] = found.slice(0, -1).squeeze(0).to(at::kFloat).contiguous();
 }
 
 Result<void> write(const std::string& output, const std::string& config, const Weights& weights) {
@@ -151,49 +156,51 @@ Result<void> write(const std::string& output, const std::string& config, const W
                      {tensor.sizes().begin(), tensor.sizes().end()},
                      {static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()}});
   }
-  ASSIGN_OR_RETURN(storage::PartialFile file,
-                   storage::PartialFile::create(output + "/config.json"));
-  TRY(file.append(config));
-  TRY(file.commit());
+  for (const auto& [name, content] :
+       {std::pair{"/config.json", config}, {"/scheduler_config.json", kFlowScheduler}}) {
+    ASSIGN_OR_RETURN(storage::PartialFile file, storage::PartialFile::create(output + name));
+    TRY(file.append(content));
+    TRY(file.commit());
+  }
   return storage::write_safetensors(output + "/diffusion_pytorch_model.safetensors", views,
                                     {{"format", "pt"}});
 }
 
 }  // namespace
 
-Result<InitObjective> parse_init_objective(std::string_view name) {
-  if (name == "auto") return InitObjective::kByScheduler;
-  if (name == "flow") return InitObjective::kFlow;
-  if (name == "epsilon") return InitObjective::kEpsilon;
-  return fail(ErrorCode::kInvalid,
-              text("expected an objective auto, flow or epsilon, found '", name, "'"));
-}
-
 Result<Converted> convert_pretrained(const std::string& folder, const std::string& output,
-                                     InitObjective objective) {
+                                     InitObjective objective, std::uint32_t caption_dim) {
   return guarded([&]() -> Result<Converted> {
     const at::NoGradGuard no_grad;
     ASSIGN_OR_RETURN(const PretrainedConfig config, read_pretrained_config(folder));
-    std::optional<DdpmSchedule> ddpm;
-    if (objective != InitObjective::kFlow) {
-      ASSIGN_OR_RETURN(ddpm, read_ddpm_schedule(folder));
+    const bool was_pixart = config.model.is_pixart();
+    if (was_pixart && caption_dim > 0 && caption_dim != config.model.caption_dim) {
+      return fail(ErrorCode::kInvalid,
+                  text("the weights in ", folder, " read captions of ", config.model.caption_dim,
+                       " numbers a token, expected ", caption_dim));
     }
-    if (objective == InitObjective::kEpsilon && !ddpm) ddpm = linear_schedule();
+    ASSIGN_OR_RETURN(const std::optional<DdpmSchedule> ddpm, schedule_of(folder, objective));
     ASSIGN_OR_RETURN(Weights weights, read_all(folder));
-    const bool pixart = config.model.is_pixart();
-    const std::string head = pixart ? "proj_out" : "proj_out_2";
+    const std::string head = was_pixart ? "proj_out" : "proj_out_2";
     TRY(check(folder, config, head, weights));
-    Converted converted{.model = config.model,
-                        .was_ddpm = ddpm.has_value(),
-                        .had_variance = config.out_channels != config.model.channels};
+    const bool gains_captions = !was_pixart && caption_dim > 0;
+    const PretrainedConfig made = gains_captions ? with_captions(config, caption_dim) : config;
+    const Converted converted{.model = made.model,
+                              .was_ddpm = ddpm.has_value(),
+                              .had_variance = config.out_channels != config.model.channels};
     if (converted.had_variance) leave_variance_out(config.model, head, weights);
-    if (ddpm) {
-      const std::string embedder =
-          text(pixart ? "adaln_single.emb." : kDitEmbedder, "timestep_embedder.");
-      fit_time_embedder(*ddpm, embedder, kTimeFeatures / 2 - (pixart ? 0 : 1), weights);
+    const TimeEmbedder dit{kDitEmbedder + "timestep_embedder.", kDitSlowest};
+    const TimeEmbedder pixart{"adaln_single.emb.timestep_embedder.", kPixartSlowest};
+    if (ddpm || gains_captions) {
+      fit_time_embedder(ddpm, was_pixart ? pixart : dit, made.model.is_pixart() ? pixart : dit,
+                        gains_captions ? null_label(weights) : at::zeros({}), weights);
+    }
+    if (gains_captions) {
+      weights = dit_to_pixart(weights, made.model);
+    } else {
       for (auto& [name, tensor] : weights) tensor = weights.at(trained_name(name));
     }
-    TRY(write(output, config.json, weights));
+    TRY(write(output, made.json, weights));
     return converted;
   });
 }

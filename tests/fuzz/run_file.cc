@@ -16,8 +16,8 @@ Verdict run_file(std::string_view input) {
                  "a message that does not say where");
     return Verdict::kRefused;
   }
-  check_sane(*parsed);
-  const auto valid = protocol::validate_run_spec(*parsed);
+  check_sane(parsed->spec);
+  const auto valid = protocol::validate_run_spec(parsed->spec);
   SKERRY_CHECK(valid.has_value(), "the coordinator refuses: ", valid.error().message);
   return Verdict::kAccepted;
 }

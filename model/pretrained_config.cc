@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "diffusion/model/pretrained_config.h"
+#include "model/pretrained_config.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 
-namespace skerry::diffusion {
+namespace skerry {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -142,6 +142,39 @@ Result<std::optional<DdpmSchedule>> read_ddpm_schedule(const std::string& folder
   return std::nullopt;
 }
 
-DdpmSchedule linear_schedule() { return **parse_schedule_of("", Json::object()); }
+PretrainedConfig with_captions(const PretrainedConfig& dit, std::uint32_t dim) {
+  PretrainedConfig config = dit;
+  config.model.classes = 0;
+  config.model.caption_dim = dim;
+  config.model.interpolation_scale = 1;
+  Json json = Json::parse(dit.json);
+  json["_class_name"] = "PixArtTransformer2DModel";
+  json["norm_type"] = "ada_norm_single";
+  json["num_embeds_ada_norm"] = 1000;
+  json["attention_type"] = "default";
+  json["caption_channels"] = dim;
+  json["cross_attention_dim"] = config.model.width;
+  json["interpolation_scale"] = 1.0;
+  json["use_additional_conditions"] = false;
+  config.json = json.dump(2) + "\n";
+  return config;
+}
 
-}  // namespace skerry::diffusion
+Result<InitObjective> parse_init_objective(std::string_view name) {
+  if (name == "auto") return InitObjective::kByScheduler;
+  if (name == "flow") return InitObjective::kFlow;
+  if (name == "epsilon") return InitObjective::kEpsilon;
+  return fail(ErrorCode::kInvalid,
+              text("expected an objective auto, flow or epsilon, found '", name, "'"));
+}
+
+Result<std::optional<DdpmSchedule>> schedule_of(const std::string& folder,
+                                                InitObjective objective) {
+  if (objective == InitObjective::kFlow) return std::nullopt;
+  ASSIGN_OR_RETURN(std::optional<DdpmSchedule> schedule, read_ddpm_schedule(folder));
+  if (objective == InitObjective::kEpsilon && !schedule)
+    return parse_schedule_of("", Json::object());
+  return schedule;
+}
+
+}  // namespace skerry
