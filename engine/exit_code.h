@@ -12,6 +12,7 @@ constexpr int kExitOk = 0;
 constexpr int exit_code_of(ErrorCode code) {
   switch (code) {
     case ErrorCode::kInvalid:
+    case ErrorCode::kCorrupt:  // of a file that the command names
       return 2;
     case ErrorCode::kNotFound:
       return 3;

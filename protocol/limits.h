@@ -13,6 +13,8 @@ inline constexpr std::uint32_t kVersionMinor =
     2;  // also speaks with one minor version below or above
 // The first whose nodes know leases of several slots.
 inline constexpr std::uint32_t kMinorOfCards = 2;
+// The first whose nodes train on captions.
+inline constexpr std::uint32_t kMinorOfCaptions = 2;
 
 inline constexpr std::size_t kEnrolMessageBytes = 4 << 10;
 inline constexpr std::size_t kControlMessageBytes = 256 << 10;
@@ -59,6 +61,7 @@ inline constexpr std::uint32_t kCopies = 16;           // of a checkpoint
 inline constexpr std::uint32_t kGenerations = 0xffff;  // of epochs: 16 bits
 inline constexpr std::size_t kPageItems = 500;
 inline constexpr std::size_t kClasses = 2000;
+inline constexpr std::size_t kTextEncoderBytes = 64;      // its name
 inline constexpr std::uint32_t kCaptionDim = 1 << 16;     // numbers of a token
 inline constexpr double kInterpolation = 64;              // of a PixArt's positions
 inline constexpr std::uint32_t kCaptionTokens = 1 << 16;  // of a caption

@@ -38,6 +38,7 @@ Result<void> validate_dataset(const pb::DatasetAdd& add) {
   TRY(in_range<std::uint32_t>("dataset.image_size", add.image_size(), 4, 1024));
   TRY(in_range<std::uint32_t>("dataset.caption_dim", add.caption_dim(), 0, kCaptionDim));
   TRY(in_range<std::uint32_t>("dataset.caption_tokens", add.caption_tokens(), 0, kCaptionTokens));
+  TRY(text_at_most("dataset.text_encoder", add.text_encoder(), kTextEncoderBytes));
   TRY(count_at_most("dataset.classes", add.classes_size(), kClasses));
   for (const std::string& name : add.classes())
     TRY(text_at_most("dataset.classes", name, kClassNameBytes));

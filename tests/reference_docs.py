@@ -116,7 +116,7 @@ def exit_statuses(_):
         out += [f"| {number} | {words[name]} |" for number, name in constants(folder, words)]
         out += [""]
     text = (ROOT / "engine/exit_code.h").read_text()
-    cases = re.findall(r"case ErrorCode::k(\w+):\s*return (\d+);", text)
+    cases = re.findall(r"case ErrorCode::k(\w+):\s*(?:case .*\s*)?return (\d+);", text)
     other = re.search(r"default:.*?return (.+?);", text, re.DOTALL)[1]
     words = {
         "Invalid": SKERRY["kExitUsage"],

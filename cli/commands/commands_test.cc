@@ -125,6 +125,53 @@ INSTANTIATE_TEST_SUITE_P(All, NamedCommand,
                                          NamedCase{{"run", "stop"}, Body::kRunStop},
                                          NamedCase{{"run", "delete"}, Body::kRunDelete}));
 
+// Captions of two tokens' width; three of them say left or right.
+pb::AdminReply captioned_dataset() {
+  pb::AdminReply reply;
+  pb::DatasetInfo& dataset = *reply.mutable_datasets()->add_datasets();
+  dataset.set_name("birds");
+  dataset.set_state("ready");
+  dataset.set_caption_dim(768);
+  dataset.set_caption_tokens(41);
+  dataset.set_text_encoder("t5:0123456789ab");
+  dataset.set_sided_captions(3);
+  return reply;
+}
+
+TEST(Dataset, ShowsWhatItsCaptionsAre) {
+  FakeSurroundings around;
+  around.coordinator.answer(Body::kDatasetShow, captioned_dataset());
+  ASSERT_EQ(around({"dataset", "show", "birds"}), kExitOk) << around.told();
+  EXPECT_THAT(around.printed(),
+              HasSubstr("captions of at most 41 tokens with 768 numbers each, by t5:0123456789ab"));
+  ASSERT_EQ(around({"dataset", "show", "birds", "-o", "json"}), kExitOk) << around.told();
+  EXPECT_EQ(json(around)["text"],
+            (Json{{"dim", 768}, {"encoder", "t5:0123456789ab"}, {"longest", 41}}));
+  pb::AdminReply silent = captioned_dataset();
+  silent.mutable_datasets()->mutable_datasets(0)->set_caption_dim(0);
+  around.coordinator.answer(Body::kDatasetShow, silent);
+  ASSERT_EQ(around({"dataset", "show", "birds", "-o", "json"}), kExitOk) << around.told();
+  EXPECT_TRUE(json(around)["text"].is_null());
+}
+
+TEST(Dataset, WhoseCaptionsSaySidesIsNotMirroredSilently) {
+  FakeSurroundings around;
+  const TempFolder folder;
+  around.coordinator.answer(Body::kDatasetShow, captioned_dataset());
+  around.coordinator.answer(Body::kRunCreate, run_reply("waiting"));
+  const auto create = [&](const std::string& flip, const std::string& architecture) {
+    std::ofstream(folder / "run.toml")
+        << "name = \"robin\"\ndataset = \"birds\"\n[train]\nsteps = 10\nflip = " << flip
+        << "\n[model]\narchitecture = \"" << architecture << "\"\n";
+    EXPECT_EQ(around({"run", "create", "-f", folder / "run.toml"}), kExitOk) << around.told();
+    return around.told();
+  };
+  EXPECT_THAT(create("true", "auto"),
+              HasSubstr("warning: 3 captions of birds say left or right, and train.flip mirrors"));
+  EXPECT_THAT(create("false", "auto"), Not(HasSubstr("warning")));
+  EXPECT_THAT(create("true", "dit"), Not(HasSubstr("warning")));
+}
+
 TEST(Parsing, UsageErrorsHelpAndSuggestions) {
   FakeSurroundings around;
   EXPECT_EQ(around({}), kExitUsage);

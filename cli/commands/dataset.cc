@@ -29,6 +29,13 @@ Json file_json(const pb::DatasetFile& file) {
           {"manifest", hex_or_null(file.object().manifest())}};
 }
 
+Json text_json(const pb::DatasetInfo& dataset) {
+  if (dataset.caption_dim() == 0) return nullptr;
+  return {{"dim", dataset.caption_dim()},
+          {"encoder", printable(dataset.text_encoder())},
+          {"longest", dataset.caption_tokens()}};
+}
+
 Json to_json(const pb::DatasetInfo& dataset, bool with_files) {
   Json classes = Json::array();
   for (const std::string& name : dataset.classes()) classes.push_back(printable(name));
@@ -42,6 +49,7 @@ Json to_json(const pb::DatasetInfo& dataset, bool with_files) {
               {"channels", dataset.channels()},
               {"image_size", dataset.image_size()},
               {"latents", dataset.latents()},
+              {"text", text_json(dataset)},
               {"classes", std::move(classes)},
               {"bytes", dataset.bytes()},
               {"received_bytes", dataset.received_bytes()},
@@ -60,12 +68,6 @@ void tell_skipped(Command& command, const DatasetIndex& index) {
   for (const auto& [path, reason] : index.skipped_examples) {
     command.tell(text("  ", printable(path), ": ", printable(reason)));
   }
-}
-
-Json text_json(const DatasetIndex& index) {
-  if (!index.text) return nullptr;
-  return {
-      {"dim", index.text->dim}, {"encoder", index.text->encoder}, {"longest", index.text->longest}};
 }
 
 // Captions can be far larger than images: a token of T5-XXL has 4096 numbers.
@@ -142,9 +144,7 @@ Result<int> add_dataset(Command& command, const IngestOptions& options) {
   if (!ingested) std::filesystem::remove_all(folder, ignored);
   if (command.json()) {
     ASSIGN_OR_RETURN(const pb::DatasetInfo shown, one_dataset(command, options.name));
-    Json added = to_json(shown, false);
-    added["text"] = text_json(index);
-    print_object(command.out(), added);
+    print_object(command.out(), to_json(shown, false));
   } else {
     command.tell(text(options.name, " is ready: ", index.samples, " samples in ", index.partitions,
                       " partitions"));
@@ -201,6 +201,10 @@ Result<int> show_dataset(Command& command, const std::string& name) {
       << " classes, " << human_bytes(dataset.bytes());
   if (dataset.received_bytes() < dataset.bytes())
     out << " (" << human_bytes(dataset.received_bytes()) << " received)";
+  if (dataset.caption_dim() > 0) {
+    out << "\ncaptions of at most " << dataset.caption_tokens() << " tokens with "
+        << dataset.caption_dim() << " numbers each, by " << printable(dataset.text_encoder());
+  }
   out << "\n\n";
   Table table({"FILE", "ROLE", "PARTITION", "SAMPLES", "SIZE", "MANIFEST"});
   for (const pb::DatasetFile& file : dataset.files()) {

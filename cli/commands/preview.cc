@@ -10,13 +10,13 @@
 #include "base/text.h"
 #include "cli/ensemble/committed_ensemble.h"
 #include "cli/ensemble/export_expert.h"
-#include "cli/ensemble/folder_lock.h"
 #include "cli/ensemble/sampling.h"
 #include "cli/run/follow_run.h"
 #include "cli/shell/command.h"
 #include "cli/shell/exit_code.h"
 #include "cli/shell/patience.h"
 #include "storage/files.h"
+#include "storage/folder_lock.h"
 
 namespace skerry::cli {
 namespace {
@@ -265,10 +265,10 @@ Result<int> preview_in(Command& command, const PreviewOptions& options, const st
   const Json settings = settings_of(run.id(), options.sampling);
   TRY(check_settings(options.folder, settings));
   const std::string working = options.folder + "/.ensemble";
-  ASSIGN_OR_RETURN(
-      const UniqueFd held,
-      lock_folder(options.folder, text("another preview is drawing into ", options.folder,
-                                       ": wait for it, or choose another folder with -o")));
+  ASSIGN_OR_RETURN(const UniqueFd held,
+                   storage::lock_folder(options.folder,
+                                        text("another preview is drawing into ", options.folder,
+                                             ": wait for it, or choose another folder with -o")));
   std::error_code error;
   fs::create_directory(working, error);
   if (error) return system_error("make the folder", working, error.value());

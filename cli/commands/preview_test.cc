@@ -8,10 +8,10 @@
 #include <sstream>
 #include <utility>
 
-#include "cli/ensemble/folder_lock.h"
 #include "cli/shell/exit_code.h"
 #include "cli/shell/output.h"
 #include "cli/testing/offered_ensemble.h"
+#include "storage/folder_lock.h"
 
 namespace skerry::cli {
 namespace {
@@ -283,7 +283,7 @@ TEST_F(RunPreview, PicturesThatWouldNotCompareAreAConflict) {
 }
 
 TEST_F(RunPreview, OneAtATimeDrawsIntoAFolder) {
-  const auto held = lock_folder(out, "");
+  const auto held = storage::lock_folder(out, "");
   ASSERT_TRUE(held.has_value());
   EXPECT_EQ(preview(), kExitConflict);
   EXPECT_THAT(around.told(), HasSubstr("another preview is drawing into"));

@@ -6,6 +6,7 @@
 #include <ostream>
 
 #include "base/text.h"
+#include "cli/dataset/upload.h"
 #include "cli/run/follow_run.h"
 #include "cli/run/initial_weights.h"
 #include "cli/run/run_file.h"
@@ -55,6 +56,16 @@ Result<void> hand_over_weights(Command& command, const RunFile& file, pb::RunCre
   return {};
 }
 
+// A mirrored image no longer is what such a caption says.
+void warn_of_flip(Command& command, const pb::RunSpec& spec) {
+  if (!spec.train().flip() || spec.architecture() == "dit") return;
+  const auto dataset = one_dataset(command, spec.dataset());
+  if (!dataset || dataset->sided_captions() == 0) return;
+  command.tell(text("warning: ", dataset->sided_captions(), " captions of ", spec.dataset(),
+                    " say left or right, and train.flip mirrors half of the images: set flip = "
+                    "false, or train from captions without sides"));
+}
+
 Result<int> create_run(Command& command, const CreateOptions& options) {
   if (options.example) {
     command.out() << example_run_file();
@@ -74,6 +85,7 @@ Result<int> create_run(Command& command, const CreateOptions& options) {
     spec = request.run_create().spec();
     spec.set_init(file.spec.init());
   }
+  warn_of_flip(command, spec);
   ASSIGN_OR_RETURN(const pb::AdminReply reply, command.ask(request));
   const bool described = reply.runs().runs_size() == 1;
   const pb::RunInfo run = described ? reply.runs().runs(0) : pb::RunInfo();

@@ -49,7 +49,8 @@ Result<std::optional<DatasetText>> parse_text(const Json& json, const std::strin
   const auto found = json.find("text");
   if (found == json.end()) return std::nullopt;
   DatasetText read{found->at("dim").get<std::uint32_t>(), found->at("encoder").get<std::string>(),
-                   found->at("longest").get<std::uint32_t>()};
+                   found->at("longest").get<std::uint32_t>(),
+                   found->value("sided", std::uint64_t{0})};
   constexpr std::uint32_t kMaxDim = 1 << 17, kMaxTokens = 1 << 16;
   constexpr std::size_t kMaxName = 64;
   const bool sane = read.dim >= 1 && read.dim <= kMaxDim && read.longest >= 1 &&

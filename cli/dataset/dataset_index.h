@@ -30,6 +30,7 @@ struct DatasetText {
   std::uint32_t dim = 0;      // numbers of a token
   std::string encoder;        // "imported", or a name of T5's files
   std::uint32_t longest = 0;  // tokens of a caption
+  std::uint64_t sided = 0;    // distinct captions that say left or right
 };
 
 struct DatasetIndex {

@@ -72,6 +72,11 @@ class DatasetAdd : public testing::Test {
       info.set_state(received == 13 ? "ready" : "uploading");
       info.set_bytes(13);
       info.set_received_bytes(received);
+      if (const pb::AdminRequest* add = request(pb::AdminRequest::kDatasetAdd)) {
+        info.set_caption_dim(add->dataset_add().caption_dim());
+        info.set_caption_tokens(add->dataset_add().caption_tokens());
+        info.set_text_encoder(add->dataset_add().text_encoder());
+      }
       return Result<pb::AdminReply>(reply);
     };
     // Pulls every file as the coordinator does: manifest, then chunks.
@@ -221,6 +226,7 @@ TEST_F(DatasetAdd, SaysWhatTheTextIsAsJson) {
   Json index = small_index();
   index["text"] = {{"dim", 48}, {"encoder", "imported"}, {"longest", 20}};
   write_dataset(folder / "ready", index);
+  around.coordinator.asked.clear();
   ASSERT_EQ(around({"dataset", "add", "shapes", folder / "ready", "-o", "json"}), kExitOk);
   EXPECT_EQ(Json::parse(around.printed())["text"], index["text"]);
 }

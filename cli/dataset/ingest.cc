@@ -10,9 +10,9 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "cli/dataset/dataset_index.h"
-#include "cli/ensemble/folder_lock.h"
 #include "cli/shell/exit_code.h"
 #include "cli/shell/output.h"
+#include "storage/folder_lock.h"
 
 namespace skerry::cli {
 namespace {
@@ -102,9 +102,10 @@ Result<std::string> ingest(const IngestOptions& options, Surroundings& around) {
                      "WebDataset tars, latents, or an ingested dataset"));
   }
   const std::string folder = ingest_folder(options, around);
-  ASSIGN_OR_RETURN(const UniqueFd held,
-                   lock_folder(folder, text("another `skerry dataset add` is ingesting ",
-                                            options.source, " into ", folder, ": wait for it")));
+  ASSIGN_OR_RETURN(
+      const UniqueFd held,
+      storage::lock_folder(folder, text("another `skerry dataset add` is ingesting ",
+                                        options.source, " into ", folder, ": wait for it")));
   if (is_dataset_folder(folder)) {
     around.err() << "going on with what was ingested before: " << folder << std::endl;
     return folder;

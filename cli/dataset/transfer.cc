@@ -23,6 +23,8 @@ pb::DatasetAdd describe(const DatasetIndex& index, const std::string& name) {
   if (index.text) {
     add.set_caption_dim(index.text->dim);
     add.set_caption_tokens(index.text->longest);
+    add.set_text_encoder(index.text->encoder);
+    add.set_sided_captions(index.text->sided);
   }
   for (const std::string& label : index.classes) add.add_classes(label);
   return add;

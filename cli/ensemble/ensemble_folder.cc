@@ -10,11 +10,11 @@
 #include "base/text.h"
 #include "cli/ensemble/diffusers_folder.h"
 #include "cli/ensemble/export_expert.h"
-#include "cli/ensemble/folder_lock.h"
 #include "cli/ensemble/model_card.h"
 #include "cli/ensemble/sha256.h"
 #include "cli/shell/output.h"
 #include "storage/files.h"
+#include "storage/folder_lock.h"
 
 namespace skerry::cli {
 namespace {
@@ -295,9 +295,10 @@ Result<void> fetch_ensemble(const pb::EnsembleReply& ensemble, const std::string
                             const Extras& extras, ObjectSource& source, Terminal& terminal,
                             const std::string& kept) {
   const std::string partial = folder + ".partial";
-  ASSIGN_OR_RETURN(const UniqueFd held,
-                   lock_folder(partial, text("another fetch is writing to ", partial,
-                                             ": wait for it, or choose another folder with -o")));
+  ASSIGN_OR_RETURN(
+      const UniqueFd held,
+      storage::lock_folder(partial, text("another fetch is writing to ", partial,
+                                         ": wait for it, or choose another folder with -o")));
   std::error_code error;
   if (fs::exists(folder, error)) return already_there(folder);  // made while we came here
   const std::string scratch = kept.empty() ? scratch_folder(partial, extras.any()) : kept;

@@ -10,11 +10,11 @@
 #include "base/text.h"
 #include "cli/ensemble/diffusers_folder.h"
 #include "cli/ensemble/ensemble_folder.h"
-#include "cli/ensemble/folder_lock.h"
 #include "cli/ensemble/model_card.h"
 #include "cli/shell/exit_code.h"
 #include "cli/shell/output.h"
 #include "cli/testing/offered_ensemble.h"
+#include "storage/folder_lock.h"
 
 namespace skerry::cli {
 namespace {
@@ -308,7 +308,7 @@ TEST_F(EnsembleFetch, AnExistingFolderIsAConflictAndStays) {
 }
 
 TEST_F(EnsembleFetch, WhileAnotherWritesThereIsAConflictAndLeavesItAlone) {
-  const auto held = lock_folder(out + ".partial", "");
+  const auto held = storage::lock_folder(out + ".partial", "");
   ASSERT_TRUE(held.has_value());
   EXPECT_EQ(around({"ensemble", "fetch", "fashion", "-o", out}), kExitConflict);
   EXPECT_THAT(around.told(), HasSubstr("another fetch is writing to"));

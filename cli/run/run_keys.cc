@@ -233,7 +233,8 @@ const std::array kKeys{
            set_t_distribution},
     RunKey{
         "train", "flip", Kind::kSwitch, "true or false", 0, 0, "false", "",
-        "mirrors half of the images left to right (of latents the columns), drawn anew each time",
+        "mirrors half of the images left to right (of latents the columns), drawn anew each time; "
+        "not for captions that say left or right",
         SET(spec.mutable_train()->set_flip(std::get<bool>(value)))},
     RunKey{"train", "weight_norm", Kind::kSwitch, "true or false", 0, 0, "false", "",
            "holds the rows of attention and MLP at the root mean square of the lengths they are "

@@ -67,9 +67,10 @@ struct Session {
   std::vector<pb::SlotStatus> status;
   std::string software;
   std::string host_label;
-  double price = 0;          // of the machine, dollars an hour; 0: unknown
-  bool may_stop = false;     // it was told so: it gets no lease
-  bool knows_cards = false;  // its version knows leases of several slots
+  double price = 0;       // of the machine, dollars an hour; 0: unknown
+  bool may_stop = false;  // it was told so: it gets no lease
+  // What its version knows: leases of several slots, runs on captions.
+  bool knows_cards = false, knows_captions = false;
   std::string address;
   // Of the objects that it fetched, recent ones more: their size and time.
   double fetched_bytes = 0;

@@ -224,6 +224,10 @@ pb::DatasetInfo Datasets::info(const Dataset& dataset, bool with_files) const {
   info.set_channels(content.channels());
   info.set_image_size(content.image_size());
   info.set_latents(content.latents());
+  info.set_caption_dim(content.caption_dim());
+  info.set_caption_tokens(content.caption_tokens());
+  info.set_text_encoder(content.text_encoder());
+  info.set_sided_captions(content.sided_captions());
   info.set_created_unix_ms(dataset.record->created_unix_ms());
   *info.mutable_classes() = content.classes();
   std::vector<std::uint64_t> samples(content.partitions());

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "coordinator/rooms/leases.h"
+#include "protocol/limits.h"
 
 namespace skerry::coordinator {
 namespace {
@@ -64,9 +65,10 @@ struct Leases::Inputs {
   std::vector<SchedulableNode> nodes;
   std::vector<Speeds::Slot> slots;
   std::vector<std::uint64_t> memory;
-  std::vector<double> node_prices;  // by slot
-  std::vector<bool> lost;           // by slot: its card is
-  std::size_t most_slots = 0;       // of a node
+  std::vector<double> node_prices;   // by slot
+  std::vector<bool> lost;            // by slot: its card is
+  std::vector<bool> knows_captions;  // by slot: its node does
+  std::size_t most_slots = 0;        // of a node
   std::vector<SchedulableJob> jobs;
   std::vector<double> operations;          // of one step, by job
   std::vector<std::vector<Speed>> speeds;  // by job and slot, whether it fits or not
@@ -87,6 +89,7 @@ void Leases::add_nodes(Inputs& inputs) const {
       inputs.lost.push_back(std::ranges::any_of(node.session->status, [&](const auto& status) {
         return status.slot() == slot && is_lost(status);
       }));
+      inputs.knows_captions.push_back(node.session->knows_captions);
       inputs.node_prices.push_back(node.session->price);
       inputs.slots.push_back({id, said.device()});
       inputs.memory.push_back(said.memory_bytes());
@@ -126,8 +129,13 @@ std::size_t Leases::job_index(Inputs& inputs, const Run& run, std::uint32_t expe
   };
   SchedulableJob view;
   const double most = run.record->spec().max_node_price();
+  const bool reads_captions = !is_router && run.record->model().caption_dim() > 0;
+  const bool some_are_old = reads_captions && std::ranges::count(inputs.knows_captions, false) > 0;
   view.needs = text(
       human_bytes(job.needs_bytes), bound.empty() ? "" : " and the card of its last checkpoint",
+      some_are_old ? text(" and, for its captions, a daemon of protocol ", protocol::kVersionMajor,
+                          ".", protocol::kMinorOfCaptions, " or newer")
+                   : "",
       most > 0
           ? text(", on a node of at most ", human_dollars(most), " an hour (budget.max_node_price)")
           : "");
@@ -139,6 +147,7 @@ std::size_t Leases::job_index(Inputs& inputs, const Run& run, std::uint32_t expe
       const bool fits = (inputs.memory[s] == 0 || inputs.memory[s] >= job.needs_bytes) &&
                         (bound.empty() || bound.find(slot.device) != std::string::npos) &&
                         (most <= 0 || inputs.node_prices[s] <= most) && !inputs.lost[s] &&
+                        (!reads_captions || inputs.knows_captions[s]) &&
                         !was_too_small(slot, by_name);
       view.speed.push_back(fits ? speeds[s].operations_per_second : 0);
     }

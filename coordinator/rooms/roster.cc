@@ -132,6 +132,7 @@ void Roster::arrive(Node& node, const pb::Hello& hello) {
   session(node).slots.assign(hello.slots().begin(), hello.slots().end());
   session(node).may_stop = hello.stopping();
   session(node).knows_cards = hello.version().minor() >= protocol::kMinorOfCards;
+  session(node).knows_captions = hello.version().minor() >= protocol::kMinorOfCaptions;
   context.must_reschedule = true;
 }
 

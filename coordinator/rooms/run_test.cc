@@ -14,6 +14,7 @@ namespace {
 
 using testing::Harness;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Who;
 
 TEST(Dataset, IsUploadedResumedAndReady) {
@@ -428,6 +429,45 @@ TEST(Captions, MakeAPixartThatTrainsWithThemAndARouterWithout) {
     EXPECT_EQ(slot.shards(1).name(),
               is_router ? "shard-1-0.safetensors" : text("captions-", slot.expert(), "-0"));
   }
+}
+
+TEST(Captions, TrainOnNoNodeThatDoesNotKnowThem) {
+  Harness harness;
+  harness.admin_ask(
+      [](pb::AdminRequest& request) { *request.mutable_dataset_add() = with_captions("data"); });
+  harness.store_fetched_files();
+  pb::RunSpec spec = testing::run_spec("birds", 10);
+  spec.set_router_kind("learned");  // which reads no captions
+  Who old = harness.join("old", 2);
+  const auto say_hello = [&](std::uint32_t minor) {
+    old.connection += "+";
+    pb::ControlRequest request;
+    auto& hello = *request.mutable_hello();
+    hello.mutable_version()->set_major(protocol::kVersionMajor);
+    hello.mutable_version()->set_minor(minor);
+    hello.set_incarnation(old.incarnation);
+    for (std::uint32_t slot = 0; slot < 2; ++slot) hello.add_slots()->set_index(slot);
+    ASSERT_FALSE(harness.ask(old, request).has_error());
+  };
+  const auto why = [&] {
+    std::string all;
+    const pb::AdminReply reply = harness.admin_ask(
+        [](pb::AdminRequest& request) { request.mutable_run_why()->set_name("birds"); });
+    for (const std::string& reason : reply.why().reasons()) all += reason + "\n";
+    return all;
+  };
+  say_hello(protocol::kMinorOfCaptions - 1);
+  ASSERT_NE(harness.create_run(spec), "") << harness.last_error.message();
+  const pb::Assignment of_old = harness.assignment(old);
+  ASSERT_EQ(of_old.slots_size(), 1);
+  EXPECT_EQ(of_old.slots(0).expert(), 2U);
+  const std::string expected =
+      text("for its captions, a daemon of protocol 1.", protocol::kMinorOfCaptions, " or newer");
+  EXPECT_THAT(why(), HasSubstr(expected));
+
+  say_hello(protocol::kMinorOfCaptions);  // upgraded
+  EXPECT_EQ(harness.assignment(old).slots_size(), 2);
+  EXPECT_THAT(why(), Not(HasSubstr(expected)));
 }
 
 TEST(Captions, AreLeftAloneByADitAndMissedByAPixart) {

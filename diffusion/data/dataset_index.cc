@@ -64,6 +64,7 @@ std::string to_json(const DatasetIndex& index) {
     json["text"] = {{"dim", index.text->dim},
                     {"encoder", index.text->encoder},
                     {"longest", index.text->longest}};
+    if (index.text->sided > 0) json["text"]["sided"] = index.text->sided;
   }
   for (const SkippedImage& image : index.skipped_examples) {
     json["skipped_examples"].push_back({{"path", image.path}, {"reason", image.reason}});

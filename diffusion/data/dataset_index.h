@@ -26,6 +26,7 @@ struct DatasetText {
   std::uint64_t dim = 0;      // of a token
   std::string encoder;        // "imported": embeddings that the user computed
   std::uint64_t longest = 0;  // tokens of a caption
+  std::uint64_t sided = 0;    // distinct captions that say left or right, where they are known
 };
 
 struct DatasetIndex {

@@ -20,6 +20,7 @@
 #include "diffusion/model/image_encoder.h"
 #include "diffusion/router/measure.h"
 #include "diffusion/router/statistics.h"
+#include "storage/folder_lock.h"
 
 namespace skerry::diffusion {
 namespace {
@@ -32,25 +33,31 @@ constexpr std::size_t kMaxFine = 1024;
 constexpr std::size_t kSamplesPerFine = 20;
 constexpr std::size_t kFinePerExpert = 16;  // fewer leave the table nothing to move
 
-// The folder while it is being written; it and all in it go unless commit() was
-// reached.
+// The folder while it is being written, by one process at a time; it and all in
+// it go unless commit() was reached.
 class PartialFolder {
  public:
   static Result<PartialFolder> create(const std::string& output) {
     const fs::path final = final_path(output);
+    const std::string partial = final.string() + ".partial";
     std::error_code error;
+    ASSIGN_OR_RETURN(UniqueFd lock,
+                     storage::lock_folder(partial, text("another ingestion is writing to ", partial,
+                                                        ": wait for it, or name another --out")));
     if (fs::exists(final, error) && !fs::is_empty(final, error)) {
+      fs::remove(partial, error);  // empty, if this made it
       return fail(ErrorCode::kConflict,
                   text(output, " exists and is not empty: choose another folder or remove it"));
     }
-    PartialFolder folder(final.string());
-    fs::remove_all(folder.partial_, error);  // of an earlier try that was killed
-    if (!error) fs::create_directories(folder.partial_, error);
-    if (error) return fail(ErrorCode::kIo, text(folder.partial_, ": ", error.message()));
-    return folder;
+    for (const auto& entry : fs::directory_iterator(partial, error))  // of a try that was killed
+      fs::remove_all(entry.path(), error);
+    if (error) return fail(ErrorCode::kIo, text(partial, ": ", error.message()));
+    return PartialFolder(final.string(), std::move(lock));
   }
   PartialFolder(PartialFolder&& other) noexcept
-      : final_(std::move(other.final_)), partial_(std::exchange(other.partial_, "")) {}
+      : final_(std::move(other.final_)),
+        partial_(std::exchange(other.partial_, "")),
+        lock_(std::move(other.lock_)) {}
   PartialFolder& operator=(PartialFolder&&) = delete;
   ~PartialFolder() {
     std::error_code ignored;
@@ -75,10 +82,11 @@ class PartialFolder {
     const fs::path path = fs::path(output).lexically_normal();
     return path.has_filename() ? path : path.parent_path();
   }
-  explicit PartialFolder(std::string final_path)
-      : final_(std::move(final_path)), partial_(final_ + ".partial") {}
+  PartialFolder(std::string final_path, UniqueFd lock)
+      : final_(std::move(final_path)), partial_(final_ + ".partial"), lock_(std::move(lock)) {}
   std::string final_;
   std::string partial_;
+  UniqueFd lock_;
 };
 
 struct Partitioned {

@@ -76,7 +76,8 @@ struct IngestSummary {
 
 // ON FAILURE: neither the output nor its partial form remains, but
 // OUTPUT.encoded does.
-// - kConflict: the output exists and is not empty.
+// - kConflict: the output exists and is not empty, or another process is
+//   writing it.
 // - kInvalid: no sample is readable, or the data cannot fill so many
 //   partitions.
 // - kExhausted: the disk is full.

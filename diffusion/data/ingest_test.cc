@@ -21,6 +21,7 @@
 #include "diffusion/formats/half.h"
 #include "diffusion/router/measure.h"
 #include "diffusion/testing/test_images.h"
+#include "storage/folder_lock.h"
 #include "storage/safetensors.h"
 
 namespace skerry::diffusion {
@@ -205,6 +206,22 @@ TEST(Ingest, OutputThatHoldsSomethingIsLeftAlone) {
   folder.write("empty.partial/left-over", "of a killed try");
   EXPECT_TRUE(ingest(options(folder, 1, "empty/"), kQuiet).has_value());
   EXPECT_FALSE(std::filesystem::exists(folder.path("empty/left-over")));
+}
+
+TEST(Ingest, TwoDoNotWriteTheSameFolder) {
+  const TemporaryFolder folder;
+  write_image_folder(folder, "in", 20, 2, 8, 1);
+  {
+    const auto other = storage::lock_folder(folder.path("out.partial"), "");
+    ASSERT_TRUE(other);
+    folder.write("out.partial/half", "of the other");
+    const auto refused = ingest(options(folder, 1), kQuiet);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, ErrorCode::kConflict);
+    EXPECT_THAT(refused.error().message, HasSubstr("another ingestion is writing to"));
+    EXPECT_TRUE(std::filesystem::exists(folder.path("out.partial/half")));
+  }
+  EXPECT_TRUE(ingest(options(folder, 1), kQuiet));
 }
 
 // Features that say nothing of the picture: which half of the files it is in.

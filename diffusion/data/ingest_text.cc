@@ -62,7 +62,10 @@ Result<std::optional<Captions>> IngestText::read(const ImageSet& images,
   summary.uncaptioned = captions->uncaptioned();
   summary.caption_bytes = captions->bytes_a_sample();
   summary.index.text = {
-      .dim = captions->dim(), .encoder = std::move(name), .longest = captions->longest()};
+      .dim = captions->dim(),
+      .encoder = std::move(name),
+      .longest = captions->longest(),
+      .sided = static_cast<std::uint64_t>(std::ranges::count_if(images.captions, says_side))};
   return captions;
 }
 

@@ -7,6 +7,7 @@
 #include <unicode/utf8.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -102,6 +103,19 @@ Result<std::string> clean_caption(std::string_view written) {
   std::string clean;
   words.tempSubStringBetween(begin, end).toUTF8String(clean);
   return clean;
+}
+
+bool says_side(std::string_view caption) {
+  const auto is_letter = [&](std::size_t at) {
+    return at < caption.size() && (std::isalpha(static_cast<unsigned char>(caption[at])) != 0);
+  };
+  for (const std::string_view side : {"left", "right"}) {
+    for (std::size_t at = caption.find(side); at != std::string_view::npos;
+         at = caption.find(side, at + 1)) {
+      if (!is_letter(at - 1) && !is_letter(at + side.size())) return true;
+    }
+  }
+  return false;
 }
 
 Result<CaptionTable> CaptionTable::read(const std::string& folder,

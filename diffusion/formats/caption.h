@@ -24,6 +24,10 @@ constexpr std::uint64_t kMaxCaptionBytes = 64U << 10;
 // ON FAILURE: kInvalid: not UTF-8, or longer than kMaxCaptionBytes.
 Result<std::string> clean_caption(std::string_view written);
 
+// RETURNS: whether a cleaned caption has the word left or right, which a
+// mirrored image makes wrong.
+bool says_side(std::string_view caption);
+
 // The captions of metadata.jsonl files: each line is an object with
 // `file_name`, relative to the file's folder, and `text`. Other fields are
 // ignored.

@@ -51,6 +51,14 @@ TEST(Caption, IsCleanedAsPythonDoes) {
   }
 }
 
+TEST(Caption, SaysASideByAWordOfItsOwn) {
+  for (const char* says :
+       {"left", "the right wing", "(left)", "bright, then right.", "left-handed"})
+    EXPECT_TRUE(says_side(says)) << says;
+  for (const char* not_one : {"", "a bright leftover", "copyright", "righteous", "lefty", "links"})
+    EXPECT_FALSE(says_side(not_one)) << not_one;
+}
+
 TEST(Caption, ThatIsNotUtf8OrTooLongIsRefused) {
   for (const std::string& bad :
        {std::string("caf\xe9"), std::string("\xed\xa0\x80"), std::string("\xc0\xaf"),

@@ -174,6 +174,73 @@ class Refusing(Case):
         config.write_text('{"extra_ids": -1}')
         self.assert_refused("tokenizer_config.json: extra_ids: expected 0 to 100000, found -1")
 
+    def test_ten_malformed_files_of_each_encoder(self):
+        """Each is named, and the status is 2, as for any malformed file."""
+
+        def text(words):
+            return lambda path: path.write_text(words)
+
+        def keys(**changed):
+            def change(path):
+                path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+
+            return change
+
+        def cut(path):
+            path.write_bytes(path.read_bytes()[:-100])
+
+        def header(length):
+            return lambda path: path.write_bytes(
+                length.to_bytes(8, "little") + path.read_bytes()[8:]
+            )
+
+        def tensors(change):
+            def apply(path):
+                held = load_file(path)
+                change(held, min(name for name in held if name.startswith("encoder.")))
+                save_file(held, path)
+
+            return apply
+
+        def reshape(held, name):
+            held[name] = torch.zeros(3, 3, 3)
+
+        def whole_numbers(held, name):
+            held[name] = torch.zeros(held[name].shape, dtype=torch.int32)
+
+        def weights_of(folder):
+            return sorted(folder.glob("*.safetensors"))[0].name
+
+        def malform(size):
+            weights = weights_of(self.top / "pipeline" / part)
+            return [
+                ("config.json", text("{")),
+                ("config.json", text("[]")),
+                ("config.json", keys(**{size: "many"})),
+                ("config.json", keys(**{size: -4})),
+                (weights, text("")),
+                (weights, cut),
+                (weights, header(1 << 60)),
+                (weights, tensors(lambda held, name: held.pop(name))),
+                (weights, tensors(reshape)),
+                (weights, tensors(whole_numbers)),
+            ]
+
+        for part, size in {"text_encoder": "d_model", "vae": "latent_channels"}.items():
+            words = ["--vae", self.top / "pipeline/vae"] if part == "vae" else []
+            for number, (name, change) in enumerate(malform(size)):
+                with self.subTest(f"{part} {number}: {name}"):
+                    folder = self.top / "pipeline" / part
+                    kept = (folder / name).read_bytes()
+                    change(folder / name)
+                    self.assert_refused(str(folder), *words)
+                    (folder / name).write_bytes(kept)
+        for number, content in enumerate([b"", b"PK\3\4", b"no script"]):
+            with self.subTest(f"TorchScript {number}"):
+                script = self.top / "script.pt"
+                script.write_bytes(content)
+                self.assert_refused(str(script), "--vae", script)
+
     def test_infinities_name_the_caption(self):
         for path in (self.top / "pipeline/text_encoder").glob("*.safetensors"):
             tensors = load_file(path)

@@ -8,11 +8,11 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 
-namespace skerry::cli {
+namespace skerry::storage {
 
 // Creates the folder if it is missing, and locks it.
 // ON FAILURE: kConflict with the message `busy` if another process holds it.
 // LIFETIME: the lock is held until the descriptor is closed.
 Result<UniqueFd> lock_folder(const std::string& folder, const std::string& busy);
 
-}  // namespace skerry::cli
+}  // namespace skerry::storage

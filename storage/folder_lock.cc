@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/ensemble/folder_lock.h"
+#include "storage/folder_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -9,7 +9,7 @@
 
 #include "storage/files.h"
 
-namespace skerry::cli {
+namespace skerry::storage {
 
 Result<UniqueFd> lock_folder(const std::string& folder, const std::string& busy) {
   std::error_code error;
@@ -24,4 +24,4 @@ Result<UniqueFd> lock_folder(const std::string& folder, const std::string& busy)
   return held;
 }
 
-}  // namespace skerry::cli
+}  // namespace skerry::storage
