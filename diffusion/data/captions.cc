@@ -84,6 +84,9 @@ std::uint64_t Captions::longest() const { return impl_->longest; }
 std::uint64_t Captions::uncaptioned() const { return impl_->uncaptioned; }
 std::uint64_t Captions::distinct() const { return impl_->hashes.size() - 1; }
 
+std::uint32_t Captions::number_of(std::uint32_t image) const { return impl_->of[image]; }
+std::string_view Captions::tokens_of(std::uint32_t number) const { return impl_->bytes(number); }
+
 double Captions::bytes_a_sample() const {
   double tokens = 0;
   for (const std::uint32_t caption : impl_->of)

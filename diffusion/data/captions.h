@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -34,6 +35,11 @@ class Captions {
   std::uint64_t distinct() const;     // beside the null caption
   // RETURNS: of images, the mean bytes of their tokens.
   double bytes_a_sample() const;
+
+  // RETURNS: the caption of an image; 0: the null caption.
+  std::uint32_t number_of(std::uint32_t image) const;
+  // RETURNS: a caption's tokens F16 [L, dim].
+  std::string_view tokens_of(std::uint32_t number) const;
 
   // Writes the distinct captions of these images to a file:
   //   - tokens F16 [T, dim], of all captions, one after the other;

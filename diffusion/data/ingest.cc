@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "diffusion/data/algebra.h"
+#include "diffusion/data/caption_centroids.h"
 #include "diffusion/data/captions.h"
 #include "diffusion/data/dataset_writer.h"
 #include "diffusion/data/imported_features.h"
@@ -377,6 +378,12 @@ Result<IngestSummary> ingest_all(const IngestOptions& options, const ProgressFn&
   const Captions* const stored = captions ? &*captions : nullptr;
   set_algebra_threads(options.threads);
   ASSIGN_OR_RETURN(Partitioned data, partition(*images, options, matrix, progress));
+  if (captions) {
+    progress({"prompts", 0, 1});
+    data.statistics.shared.captions =
+        caption_statistics(*captions, data.rows, data.split.fit, data.fit);
+    progress({"prompts", 1, 1});
+  }
   add_statistics(*images, options, data, progress);
   describe(*images, data, summary);
   TRY(write_files(folder.path(), *images, stored, data, summary.index.files, progress));

@@ -2,6 +2,7 @@
 # Partitions and shards on top of skerry_formats. Only algebra.cc sees LibTorch.
 list(APPEND DIFFUSION_SOURCES ${CMAKE_CURRENT_LIST_DIR}/algebra.cc)
 list(APPEND DIFFUSION_PLAIN_SOURCES
+  ${CMAKE_CURRENT_LIST_DIR}/caption_centroids.cc
   ${CMAKE_CURRENT_LIST_DIR}/caption_embeddings.cc ${CMAKE_CURRENT_LIST_DIR}/captions.cc
   ${CMAKE_CURRENT_LIST_DIR}/dataset_index.cc ${CMAKE_CURRENT_LIST_DIR}/dataset_writer.cc
   ${CMAKE_CURRENT_LIST_DIR}/encode_captions.cc ${CMAKE_CURRENT_LIST_DIR}/held_back.cc

@@ -111,7 +111,7 @@ Result<void> write_router_statistics(const std::string& path, const RouterStatis
   const std::uint64_t d = s.whole.dimensions(), rank = s.whole.rank(), fine = s.table.size(),
                       levels = s.levels.size();
   const std::vector<float> residual{s.whole.residual};
-  const std::vector<TensorView> tensors{
+  std::vector<TensorView> tensors{
       view_of("mean", DType::kF32, {d}, s.whole.mean),
       view_of("basis", DType::kF32, {d, rank}, s.whole.components),
       view_of("variances", DType::kF32, {rank}, s.whole.variances),
@@ -127,6 +127,10 @@ Result<void> write_router_statistics(const std::string& path, const RouterStatis
   if (s.latents) {
     metadata[kLatentScale] = exact_text(s.latents->scale);
     metadata[kLatentShift] = exact_text(s.latents->shift);
+  }
+  if (s.captions) {
+    for (TensorView& tensor : tensors_of(*s.captions)) tensors.push_back(std::move(tensor));
+    metadata[kCaptionSharpness] = exact_text(s.captions->sharpness);
   }
   return storage::write_safetensors(path, tensors, metadata);
 }
@@ -164,6 +168,7 @@ Result<RouterStatistics> read_router_statistics(const std::string& path) {
   ASSIGN_OR_RETURN(s.linear_b, read_tensor<float>(file, path, "linear_b", DType::kF32,
                                                   Shape{kTimes, s.whole.dimensions()}));
   ASSIGN_OR_RETURN(s.latents, latent_scaling_in(file, path));
+  ASSIGN_OR_RETURN(s.captions, caption_statistics_in(file, path));
   TRY(check(s, path));
   return s;
 }

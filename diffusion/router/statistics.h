@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "diffusion/formats/latents.h"
+#include "diffusion/router/prompt_shares.h"
 #include "storage/safetensors.h"
 
 namespace skerry::diffusion {
@@ -47,6 +48,7 @@ struct RouterStatistics {
   // For a dataset of latents: their scaling, so that samples can be decoded. It
   // is here because this file goes wherever an ensemble goes.
   std::optional<LatentScaling> latents;
+  std::optional<CaptionStatistics> captions;  // none: the dataset has none
 };
 inline constexpr double kLinearTimes[] = {.2, .5, .8};
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <optional>
 
 #include "base/log.h"
@@ -12,6 +13,7 @@
 #include "diffusion/model/padded.h"
 #include "diffusion/router/analytic.h"
 #include "diffusion/router/learned.h"
+#include "diffusion/router/prompt_shares.h"
 #include "diffusion/runtime/device.h"
 #include "diffusion/sample/draw.h"
 #include "diffusion/sample/prompts.h"
@@ -49,11 +51,46 @@ Result<std::vector<std::int32_t>> assign_labels(const SampleSpec& spec,
   return labels;
 }
 
+// Of each prompt, the share of each expert; empty for an ensemble that knows no
+// captions.
+Result<std::vector<std::vector<double>>> prompt_shares(const EnsembleIndex& index,
+                                                       const Prompts& prompts) {
+  std::vector<std::vector<double>> shares;
+  if (prompts.tokens.empty()) return shares;
+  const std::string path = index.router_folder() + "/router.safetensors";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return shares;
+  ASSIGN_OR_RETURN(const storage::Safetensors file, storage::Safetensors::open(path));
+  ASSIGN_OR_RETURN(const auto captions, caption_statistics_in(file, path));
+  if (!captions) return shares;
+  if (captions->dim != index.model.caption_dim) {
+    return fail(ErrorCode::kCorrupt, text(path, ": expected captions of ", index.model.caption_dim,
+                                          " numbers a token, found ", captions->dim));
+  }
+  const PromptShares known(*captions, index.indices);
+  for (const auto& tokens : prompts.tokens) {
+    if (tokens.empty()) {  // the null caption
+      ASSIGN_OR_RETURN(shares.emplace_back(), index.expert_shares(-1));
+    } else {
+      shares.push_back(
+          known.of(pooled(storage::bytes_of_values<std::uint16_t>(tokens), captions->dim)));
+    }
+  }
+  return shares;
+}
+
 Result<std::vector<std::int32_t>> draw_experts(const SampleSpec& spec, const EnsembleIndex& index,
-                                               const std::vector<std::int32_t>& labels) {
+                                               const std::vector<std::int32_t>& labels,
+                                               const Prompts& prompts) {
+  ASSIGN_OR_RETURN(const auto by_prompt, prompt_shares(index, prompts));
   std::vector<std::int32_t> experts;
   for (std::size_t i = 0; i < labels.size(); ++i) {
-    ASSIGN_OR_RETURN(const std::vector<double> shares, index.expert_shares(labels[i]));
+    std::vector<double> shares;
+    if (by_prompt.empty()) {
+      ASSIGN_OR_RETURN(shares, index.expert_shares(labels[i]));
+    } else {
+      shares = by_prompt[i % by_prompt.size()];
+    }
     double left = stream_of(spec, i, Purpose::kAncestral).uniform();
     std::size_t chosen = 0;
     for (std::size_t k = 0; k < shares.size(); ++k) {
@@ -369,7 +406,7 @@ Result<Samples> draw_samples(Ensemble& ensemble, const SampleSpec& spec,
       ASSIGN_OR_RETURN(const std::int32_t place, place_of(*spec.expert, index));
       samples.experts.assign(spec.count, place);
     } else if (!mixes) {
-      ASSIGN_OR_RETURN(samples.experts, draw_experts(spec, index, samples.labels));
+      ASSIGN_OR_RETURN(samples.experts, draw_experts(spec, index, samples.labels, prompts));
     } else {
       if (router == nullptr) {
         ASSIGN_OR_RETURN(own, load_router(spec, ensemble));

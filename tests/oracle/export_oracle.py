@@ -416,6 +416,29 @@ class Captions(unittest.TestCase):
         pipe.transformer.set_route("full")
         self.assertLess(distance(self.by_euler(pipe), self.ours["both"]), TRAJECTORY_LIMIT)
 
+    def test_prompts_choose_experts_as_in_the_engine(self):
+        router = self.pipe().transformer.router
+        embeddings, mask = self.ours["embeddings"], self.ours["mask"]
+        shares = router.shares_of_prompts(embeddings, mask)
+        self.assertLess(distance(shares, self.ours["shares"]), 1e-5)
+        self.assertGreater(distance(shares[0], shares[1]), 0.01)
+        # Padding and what it holds change nothing, as in the stock pipeline.
+        noise = torch.nn.functional.pad(embeddings, (0, 0, 0, 3), value=9)
+        padded = router.shares_of_prompts(noise, torch.nn.functional.pad(mask, (0, 3)))
+        self.assertLess(distance(padded, shares), 1e-12)
+
+    def test_the_ancestral_route_keeps_the_experts_of_the_prompts(self):
+        pipe = self.pipe()
+        model = pipe.transformer
+        model.set_route("ancestral")
+        shares = torch.zeros(len(self.ours["noise"]), experts_of(self.ours))
+        shares[:, 1] = 1  # the last of two: with guidance the prompts come second
+        nulls = torch.zeros_like(shares)
+        nulls[:, 0] = 1
+        model.router.shares_of_prompts = lambda captions, mask: torch.cat([nulls, shares])
+        ours = self.by_euler(self.pipe(transformer=self.expert(1)))
+        self.assertLess(distance(self.by_euler(pipe), ours), 1e-6)
+
     def test_the_scheduler_of_the_folder_ends_where_the_engine_ends(self):
         pipe = self.pipe(transformer=self.expert(1))
         self.assertIsInstance(pipe.scheduler, UniPCMultistepScheduler)

@@ -10,7 +10,10 @@
 
 #include "base/random.h"
 #include "base/text.h"
+#include "diffusion/data/caption_embeddings.h"
+#include "diffusion/formats/half.h"
 #include "diffusion/router/analytic.h"
+#include "diffusion/router/prompt_shares.h"
 #include "diffusion/sample/ensemble.h"
 #include "diffusion/sample/sample.h"
 #include "diffusion/train/train_state.h"
@@ -124,6 +127,14 @@ std::string write_router(const std::string& folder, const Example& example) {
   shared.curve_feature = {3.F, 2.F, 1.F, 0.F};
   shared.linear_a.assign(std::size(kLinearTimes), 0);
   shared.linear_b.assign(std::size(kLinearTimes) * static_cast<std::size_t>(d), 0);
+  if (example.model.is_pixart()) {
+    CaptionStatistics captions{.dim = example.model.caption_dim, .sharpness = 7};
+    for (const float value : values_of(normal(210, {9, example.model.caption_dim})))
+      captions.centroids.push_back(to_half(value / 4));
+    for (std::uint32_t i = 0; i < 9 * example.experts; ++i)
+      captions.counts.push_back(static_cast<std::int32_t>(i * i % 11));
+    shared.captions = std::move(captions);
+  }
   must(write_router_statistics(folder + "/router.safetensors", shared));
   for (std::uint32_t k = 0; k < example.experts; ++k) {
     PartitionStatistics partition;
@@ -224,6 +235,19 @@ void add_captions(Transcript& transcript, const std::string& folder, const Model
                             .mask = read("mask", at::kLong)};
   for (std::size_t k = 0; k < ensemble.experts(); ++k)
     transcript.add(text("velocity/", k), ensemble.velocity(k, x, t, condition));
+  const std::string router = folder + "/router/router.safetensors";
+  const PromptShares shares(
+      *must(caption_statistics_in(must(storage::Safetensors::open(router)), router)),
+      ensemble.index().indices);
+  const CaptionEmbeddings embeddings = must(CaptionEmbeddings::open(prompts));
+  std::vector<double> all;
+  for (std::uint64_t i = 0; i < kImages; ++i) {
+    const std::vector<std::uint16_t> tokens = must(embeddings.tokens_of(i));
+    const std::vector<float> one =
+        pooled(storage::bytes_of_values<std::uint16_t>(tokens), model.caption_dim);
+    for (const double share : shares.of(one)) all.push_back(share);
+  }
+  transcript.add("shares", torch::tensor(all, at::kDouble).view({kImages, -1}).to(at::kFloat));
   const auto add = [&](const std::string& name, const auto& change) {
     SampleSpec spec;
     spec.seed = kSeed;

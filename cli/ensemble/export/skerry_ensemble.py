@@ -38,6 +38,10 @@ FARTHEST = 4.0  # squared distance across the unit sphere, for an expert without
 SOURCE = pathlib.Path(__file__).read_text(encoding="utf-8")
 
 
+def unit(rows):
+    return rows / rows.norm(dim=-1, keepdim=True).clamp_min(1e-12)
+
+
 def read_tensors(path):
     with safe_open(path, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}
@@ -71,6 +75,32 @@ class AnalyticRouter:
         counts[-1] = counts.sum(0)  # the last row is for no label
         counts = torch.where(counts.sum(1, keepdim=True) == 0, counts[-1], counts)
         self.priors = (counts / counts.sum(1, keepdim=True)).float()
+        self.captions = self.caption_centroids()
+
+    def caption_centroids(self):
+        """Centroids [F, D] of pooled captions, their images of each expert [F, K], their mean [D],
+        and how sharply the nearest ones count; None if the dataset has no captions.
+        """
+        shared, metadata = self.files["router.safetensors"]
+        if "caption_centroids" not in shared:
+            return None
+        centroids, counts = shared["caption_centroids"].double(), shared["caption_counts"].double()
+        mean = (counts.sum(1) @ centroids) / counts.sum()
+        counts = counts[:, [index for index in self.indices if index < counts.shape[1]]]
+        return unit(centroids - mean), counts, mean, float(metadata["caption_sharpness"])
+
+    def shares_of_prompts(self, captions, mask):
+        """[B, K] share of each expert in what is drawn by captions [B, L, D] with mask [B, L].
+
+        Each centroid counts its images, less the farther it is from the prompt than the nearest.
+        """
+        centroids, counts, mean, sharpness = self.captions
+        mask = mask.cpu().double()
+        tokens = captions.cpu().half().double() * mask[:, :, None]
+        cosines = unit(unit(tokens.sum(1)) - mean) @ centroids.t()  # [B, F]
+        nearness = (sharpness * (cosines - cosines.amax(1, keepdim=True))).exp()
+        shares = nearness @ counts + counts.sum(0) / counts.sum().clamp_min(1)
+        return shares / shares.sum(1, keepdim=True)
 
     @classmethod
     def load(cls, folder, indices):
@@ -164,8 +194,8 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
     With captions that is PixArtTransformer2DModel's, else DiTTransformer2DModel's.
 
     `route` (see `set_route`) selects the experts that draw an image:
-    ancestral  one, sampled from the shares of the image's label at its first step and kept: the
-               exact mixture
+    ancestral  one, sampled at the first step from the shares of the image's label or of its
+               prompt, and kept: the exact mixture
     top1, top2 at each step the router's one or two most probable experts, their velocities mixed
                by probability
     full       at each step all of them
@@ -225,8 +255,8 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
             )
         self.router.save(folder / "router")
 
-    def draw_experts(self, noise, labels):
-        """[B] the expert of each image, sampled from its label's shares.
+    def draw_experts(self, noise, labels, shares=None):
+        """[B] the expert of each image, sampled from `shares` [B, K], without them its label's.
 
         The sample is a function of the image's initial noise, so that it is the same in any batch
         and for the same generator.
@@ -235,7 +265,9 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         chance = (noise.cpu().double().flatten(1).sum(1) * 12345.678).remainder(
             1
         )  # [B], on the CPU: not every device has it
-        edges = self.router.prior(labels).cpu().double().cumsum(1)  # [B, K]
+        if shares is None:
+            shares = self.router.prior(labels)
+        edges = shares.cpu().double().cumsum(1)  # [B, K]
         edges = edges / edges[:, -1:]
         return (chance[:, None] >= edges).sum(1).clamp_max(len(self.experts) - 1).to(noise.device)
 
@@ -254,8 +286,9 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
 
         class_labels [B]: anything outside the classes means none.
         experts [B]: replaces the route.
-        encoder_hidden_states [B, L, D], encoder_attention_mask [B, L]: the captions. Routes do
-        not depend on them. added_cond_kwargs is the stock pipeline's, and not read.
+        encoder_hidden_states [B, L, D], encoder_attention_mask [B, L]: the captions. Of the routes
+        only the ancestral one depends on them. added_cond_kwargs is the stock pipeline's, and not
+        read.
         """
         x = hidden_states
         t = torch.as_tensor(timestep, dtype=torch.float32, device=x.device).expand(len(x))
@@ -265,7 +298,10 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         labels = torch.where(
             (class_labels < 0) | (class_labels >= classes), -1, class_labels
         )  # [B]
-        weights = self.weights(x, t, labels, experts)  # [B, K]
+        shares = None
+        if encoder_hidden_states is not None and self.router.captions:
+            shares = self.router.shares_of_prompts(encoder_hidden_states, encoder_attention_mask)
+        weights = self.weights(x, t, labels, experts, shares)  # [B, K]
         rows = torch.where(
             labels < 0, max(1, classes), labels
         )  # the table's last row is for no label
@@ -285,20 +321,22 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
                 velocity.index_add_(0, own, part * weights[own, k].to(x.dtype).view(-1, 1, 1, 1))
         return Transformer2DModelOutput(sample=velocity) if return_dict else (velocity,)
 
-    def weights(self, x, t, labels, experts=None):
+    def weights(self, x, t, labels, experts=None, shares=None):
         """[B, K] the share of each expert in the velocity of each image."""
         half = len(x) // 2
         if experts is not None:
             return torch.nn.functional.one_hot(experts.to(x.device), len(self.experts)).float()
-        # Guidance asks for every image twice, with its label and without: the
-        # label's experts serve both.
+        # Guidance asks for every image twice, with its label or prompt and
+        # without: the same experts serve both. The stock pipeline puts the null
+        # caption first.
         if 2 * half == len(x) and (labels[half:] < 0).all() and torch.equal(x[:half], x[half:]):
-            return self.routed(x[:half], t[:half], labels[:half]).repeat(2, 1)
-        return self.routed(x, t, labels)
+            told = None if shares is None else shares[half:]
+            return self.routed(x[:half], t[:half], labels[:half], told).repeat(2, 1)
+        return self.routed(x, t, labels, shares)
 
-    def routed(self, x, t, labels):
+    def routed(self, x, t, labels, shares=None):
         if self.config.route == "ancestral":
-            return self.weights(x, t, labels, self.kept_experts(x, t, labels))
+            return self.weights(x, t, labels, self.kept_experts(x, t, labels, shares))
         log_p = self.router.log_probabilities(x, t / 1000, labels)
         keep = min(
             {"top1": 1, "top2": 2}.get(self.config.route, len(self.experts)), len(self.experts)
@@ -306,14 +344,14 @@ class SkerryEnsemble(ModelMixin, ConfigMixin):
         best, index = log_p.topk(keep, dim=1)
         return torch.full_like(log_p, -torch.inf).scatter(1, index, best).softmax(1)
 
-    def kept_experts(self, x, t, labels):
+    def kept_experts(self, x, t, labels, shares):
         """The experts of the trajectory that this step continues, or new ones.
 
         Time only falls within a trajectory.
         """
         last = self.trajectory
         if last is None or float(t[0]) >= last[0] or not torch.equal(labels, last[1]):
-            experts = self.draw_experts(x, labels)
+            experts = self.draw_experts(x, labels, shares)
         else:
             experts = last[2]
         self.trajectory = (float(t[0]), labels, experts)
