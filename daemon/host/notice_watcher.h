@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/http.h"
 #include "daemon/core/event.h"
-#include "daemon/host/http.h"
 #include "daemon/host/notices.h"
 
 namespace skerry::daemon {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small HTTP client, for a cloud's metadata server. It follows no redirect,
-// uses no proxy, and reads at most kHttpBytes of an answer.
+// A small HTTP client, for a cloud's metadata server and for webhooks. It
+// follows no redirect, uses no proxy, and reads at most kHttpBytes of an
+// answer.
 //
-// ON FAILURE: every error is the caller's to log: kUnavailable if nothing
-// answers or stop() was called, kExhausted if an answer is too long.
+// ON FAILURE: every error is the caller's to log.
+// - kUnavailable: nothing answers, or stop() was called.
+// - kExhausted: an answer is too long.
+// - kInvalid: an outward request leads to a link-local address.
 // THREADS: one, except for stop() and wake().
 #pragma once
 
@@ -16,7 +19,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 
-namespace skerry::daemon {
+namespace skerry {
 
 inline constexpr std::size_t kHttpBytes = 64 << 10;  // of an answer, with its headers
 
@@ -26,6 +29,9 @@ struct HttpRequest {
   std::vector<std::string> headers = {};  // "Name: value"
   std::string body = {};
   Duration limit = std::chrono::seconds(2);
+  // To a server that a person names: HTTPS too, and never a link-local address,
+  // where a cloud's metadata server is.
+  bool outward = false;
 };
 
 struct HttpAnswer {
@@ -57,4 +63,4 @@ class Http {
   std::atomic<bool> stopped_ = false;
 };
 
-}  // namespace skerry::daemon
+}  // namespace skerry

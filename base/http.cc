@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/host/http.h"
+#include "base/http.h"
 
 #include <curl/curl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cctype>
@@ -11,7 +13,7 @@
 #include "base/check.h"
 #include "base/text.h"
 
-namespace skerry::daemon {
+namespace skerry {
 namespace {
 
 struct FreeHandle {
@@ -27,6 +29,7 @@ struct Transfer {
   HttpAnswer answer;
   std::size_t bytes = 0;
   bool too_long = false;
+  bool refused = false;  // the address
   CURLcode outcome = CURLE_OPERATION_TIMEDOUT;
 
   // RETURNS: false if the answer becomes too long.
@@ -60,6 +63,26 @@ std::size_t take_header(const char* data, std::size_t, std::size_t size, void* t
   return size;
 }
 
+bool is_link_local(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    return (ntohl(v4.sin_addr.s_addr) >> 16) == 0xa9fe;  // 169.254.0.0/16
+  }
+  if (address.sa_family != AF_INET6) return true;  // no other family goes outward
+  const in6_addr& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  const bool mapped = IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 169 && v6.s6_addr[13] == 254;
+  return IN6_IS_ADDR_LINKLOCAL(&v6) || mapped;
+}
+
+// Sees the address that a name led to, so a name cannot lead around the check.
+curl_socket_t open_outward(void* transfer, curlsocktype, curl_sockaddr* to) {
+  if (is_link_local(to->addr)) {
+    static_cast<Transfer*>(transfer)->refused = true;
+    return CURL_SOCKET_BAD;
+  }
+  return ::socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+}
+
 std::unique_ptr<Transfer> prepare(const HttpRequest& request) {
   auto transfer = std::make_unique<Transfer>();
   transfer->handle.reset(curl_easy_init());
@@ -71,7 +94,9 @@ std::unique_ptr<Transfer> prepare(const HttpRequest& request) {
   }
   const auto limit_ms = static_cast<long>(request.limit / std::chrono::milliseconds(1));
   curl_easy_setopt(handle, CURLOPT_URL, request.url.c_str());
-  curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, "http");
+  curl_easy_setopt(handle, CURLOPT_PROTOCOLS_STR, request.outward ? "http,https" : "http");
+  if (request.outward) curl_easy_setopt(handle, CURLOPT_OPENSOCKETFUNCTION, &open_outward);
+  curl_easy_setopt(handle, CURLOPT_OPENSOCKETDATA, transfer.get());
   curl_easy_setopt(handle, CURLOPT_PROXY, "");  // none, whatever the environment says
   curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, 0L);
   curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
@@ -94,6 +119,10 @@ Result<HttpAnswer> result_of(Transfer& transfer, const HttpRequest& request) {
   if (transfer.too_long) {
     return fail(ErrorCode::kExhausted,
                 text(request.url, " answers more than ", kHttpBytes >> 10, " KiB"));
+  }
+  if (transfer.outcome != CURLE_OK && transfer.refused) {
+    return fail(ErrorCode::kInvalid,
+                "the server is at a link-local address, which is refused: name another");
   }
   if (transfer.outcome != CURLE_OK) {
     return fail(ErrorCode::kUnavailable,
@@ -154,4 +183,4 @@ std::vector<Result<HttpAnswer>> Http::ask(const std::vector<HttpRequest>& reques
   return answers;
 }
 
-}  // namespace skerry::daemon
+}  // namespace skerry
