@@ -7,6 +7,7 @@
 #include <csignal>
 #include <iostream>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/notify.h"
 #include "base/text.h"
@@ -16,6 +17,7 @@
 #include "cli/shell/patience.h"
 #include "cli/shell/real_surroundings.h"
 #include "cli/shell/version.h"
+#include "dashboard/messenger.h"
 #include "dashboard/server.h"
 #include "dashboard/watcher.h"
 #include "storage/files.h"
@@ -115,9 +117,22 @@ Result<void> check_run(const std::string& name, const FleetState& state) {
               text("there is no run ", cli::printable(name), "; see `skerry run list`"));
 }
 
+// RETURNS: nullptr if nothing is to be sent.
+Result<std::unique_ptr<Messenger>> messenger_of(const cli::DashboardOptions& asked,
+                                                const Clock& clock) {
+  if (asked.config.empty()) return std::unique_ptr<Messenger>();
+  ASSIGN_OR_RETURN(NotifyOptions options, read_notify_options(asked.config));
+  if (!options.any()) return std::unique_ptr<Messenger>();
+  return Messenger::start(std::move(options), clock);
+}
+
 Result<int> serve(cli::Command& command, const cli::DashboardOptions& asked) {
   Board board;
-  Watcher watcher(command, board);
+  const SystemClock clock;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Messenger> messenger, messenger_of(asked, clock));
+  Watcher watcher(command, board, [&](const std::vector<pb::Event>& events) {
+    if (messenger) messenger->offer(events);
+  });
   ASSIGN_OR_RETURN(Server::Options options, server_options(asked));
   std::string base;
   const auto say_key = [&](const std::string& key) {

@@ -83,9 +83,20 @@ Result<void> Watcher::ask_status() {
   request.mutable_status();
   ASSIGN_OR_RETURN(const pb::AdminReply reply, command_.ask(request));
   if (!reply.has_status()) return cli::unexpected_reply();
+  if (state_.coordinator.started_unix_ms() != reply.status().started_unix_ms()) read_anew();
   state_.coordinator = reply.status();
   state_.lacks_room = reply.lacks_room();
   return {};
+}
+
+// A restored coordinator may have other events and commits under the same
+// numbers.
+void Watcher::read_anew() {
+  state_.runs.clear();
+  state_.events.clear();
+  listed_.clear();
+  read_head_.clear();
+  last_event_ = 0;
 }
 
 // One that has ended, and about which the list says the same as before, is not
@@ -127,6 +138,7 @@ Result<void> Watcher::ask_events() {
     state_.events.push_back(event);
     if (state_.events.size() > kEvents) state_.events.pop_front();
   }
+  if (on_events_) on_events_(events);
   return {};
 }
 

@@ -6,8 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "cli/shell/command.h"
@@ -23,8 +26,13 @@ class Watcher {
   // next, so that a long history delays no other document.
   static constexpr int kHistoryAsks = 128;
 
+  // Gets each event once, in order. After the coordinator has restarted it gets
+  // those from the first on.
+  using OnEvents = std::function<void(const std::vector<pb::Event>&)>;
+
   // LIFETIME: both outlive this.
-  Watcher(cli::Command& command, Board& board) : command_(command), board_(board) {}
+  Watcher(cli::Command& command, Board& board, OnEvents on_events)
+      : command_(command), board_(board), on_events_(std::move(on_events)) {}
 
   // ON FAILURE: the board says that the coordinator is away, and keeps the
   // other documents as they were.
@@ -38,12 +46,14 @@ class Watcher {
   Result<void> ask_history(RunState& run);
   Result<void> ask_events();
   Result<void> ask_status();
+  void read_anew();
   void show();
   void show_run(const RunState& run);
   void show_status();
 
   cli::Command& command_;
   Board& board_;
+  const OnEvents on_events_;
   FleetState state_;
   std::vector<pb::NodeInfo> roster_;              // with people
   std::vector<pb::RunInfo> list_;                 // in the coordinator's order

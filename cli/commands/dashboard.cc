@@ -19,6 +19,7 @@ Result<int> start(Command& command, const DashboardOptions& options) {
     if (!value.empty()) words.insert(words.end(), {option, value});
   };
   add("--context", command.context);
+  add("--config", options.config);
   add("--tls-cert", options.certificate);
   add("--tls-key", options.key);
   for (const std::string& host : options.hosts) add("--host", host);
@@ -36,6 +37,9 @@ void add_dashboard_options(CLI::App& app, DashboardOptions& options) {
       ->capture_default_str()
       ->type_name("N");
   app.add_flag("--no-open", options.no_open, "open no browser");
+  app.add_option("--config", options.config,
+                 "a TOML file with a section [notify]: url, command, cursor")
+      ->type_name("FILE");
   app.add_option("--listen", options.listen,
                  "the address; one that others reach needs TLS or a proxy, and a session")
       ->capture_default_str()

@@ -21,6 +21,7 @@ struct DashboardOptions {
   std::vector<std::string> hosts;
   std::string certificate, key;
   bool behind_proxy = false;
+  std::string config;  // a file with the section [notify]
 };
 
 // LIFETIME: `options` outlives `app`.
