@@ -8,8 +8,8 @@
   train         our training step against PyTorch eager and torch.compile of the same model, in
                 turns on one thread each, by processor time; starts no turn that would not end
                 within --minutes M (7)
-                [--model S/2|small] [--precision fp32|bf16] [--kernels fast|reference]
-                [--batch-size N]
+                [--model S/2|small|pixart-S/2] [--precision fp32|bf16] [--kernels fast|reference]
+                [--batch-size N]; of pixart-S/2 the other model is diffusers' own
   encode        images a second of `dataset add --vae` against diffusers' AutoencoderKL of the same
                 weights (Stable Diffusion's shape, random), and captions a second of --text-encoder
                 against transformers' T5 encoder (Flan-T5-base's shape, random), in turns on one
@@ -26,6 +26,8 @@
                 held-out images: cross-entropy, accuracy, latency; and the trained one's gain in
                 its second half
                 [--dataset DIR]   (a dataset folder; default: Fashion-MNIST, K = 8)
+  prompts       how near the shares of experts for prompts in new words are to those of their class,
+                in total variation, with captions by templates of Fashion-MNIST, K = 8
   quality       K experts against one model of the same training cost, by their samples and by
                 held-out velocity error: Fréchet distance, nearest training image, routes and
                 routers. Takes hours; its own options: quality --help
@@ -199,6 +201,8 @@ SHAPES = {
         "batch_size": 64,
     },
 }
+# With captions of Flan-T5-base, of 25 tokens.
+SHAPES["pixart-S/2"] = SHAPES["S/2"] | {"caption_dim": 768, "caption_tokens": 25}
 RIVALS = (
     "eager/sdpa",
     "compile/sdpa",
@@ -339,6 +343,14 @@ def train(args):
         "ratio_to_compile": round(ratio.get("compile/sdpa", 0), 3) or None,
         "ratio_to_compile_with_its_best_attention": round(min(compiled), 3) if compiled else None,
     }
+
+
+def prompts(args):
+    python = os.environ.get("SKERRY_TORCH_PYTHON", sys.executable)
+    script = pathlib.Path(__file__).parent / "prompt_shares.py"
+    engine = pathlib.Path(args.bin) / "skerry-engine"
+    command = [python, "-B", script, engine, args.dataset or "/usr/share/datasets/fashion-mnist"]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
 def memory(args):
@@ -1011,6 +1023,7 @@ def main():
         "size": size,
         "detection": detection,
         "train": train,
+        "prompts": prompts,
         "encode": encode,
         "memory": memory,
         "stall": stall,

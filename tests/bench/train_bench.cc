@@ -52,6 +52,8 @@ int main(int argc, char** argv) {
   app.add_option("--depth", model.depth)->required();
   app.add_option("--heads", model.heads)->required();
   app.add_option("--classes", model.classes)->required();
+  app.add_option("--caption-dim", model.caption_dim);
+  app.add_option("--caption-tokens", model.caption_tokens);
   app.add_option("--batch-size", train.batch_size)->required();
   app.add_option("--precision", train.precision)->required();
   app.add_flag("--gradient-checkpointing", train.gradient_checkpointing);
@@ -67,14 +69,19 @@ int main(int argc, char** argv) {
   train.steps = 1'000'000;
   const TempFolder folder;
   must(testing::write_test_shard(folder / "shard", model, kSamples));
-  Trainer trainer = must(Trainer::create(model, train, {folder / "shard"}));
+  std::vector<std::string> files{folder / "shard"};
+  if (model.is_pixart()) {
+    files.push_back(folder / "captions");
+    must(testing::write_test_captions(files.back(), model));
+  }
+  Trainer trainer = must(Trainer::create(model, train, files));
   must(trainer.step());  // first calls choose kernels and take memory
   std::printf("%s\n", trainer.fingerprint().c_str());
   std::fflush(stdout);
   const auto train_for = [&](std::uint64_t steps) {
     for (std::uint64_t i = 0; i < steps; ++i) must(trainer.step());
   };
-  const TrainingSet set = must(TrainingSet::open({folder / "shard"}, model, {}));
+  const TrainingSet set = must(TrainingSet::open(files, model, {}));
   SampleOrder order(train, set.size());
   const UniqueFd memory(::memfd_create("snapshot", MFD_CLOEXEC));
   for (std::string asked; std::cin >> asked;) {

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training step that tests/bench/train_bench.cc times, written in PyTorch.
 
-It has the same model, batch, loss, clipping, AdamW and mean of weights, each by PyTorch's fastest
-means (fused AdamW, foreach elsewhere).
+It has the same model, where a PixArt is diffusers' own, and the same batch, loss, clipping, AdamW
+and mean of weights, each by PyTorch's fastest means (fused AdamW, foreach elsewhere).
 
 usage: train_rival.py JSON
 
 JSON has image_size, channels, patch_size, width, depth, heads, classes, batch_size and precision,
-and the device where it is not "cpu".
+of a PixArt caption_dim and caption_tokens, and the device where it is not "cpu".
 
 Reads lines "ARM STEPS" and answers each with the seconds of the steps, of the processor or of a
 card; an arm is warmed up at its first use. ARM is eager/ATTENTION or compile/ATTENTION. ATTENTION
@@ -95,10 +95,48 @@ class Dit(nn.Module):
         return out.permute(0, 5, 1, 3, 2, 4).reshape(-1, CHANNELS, SIZE, SIZE)
 
 
+class Pixart(nn.Module):
+    """Diffusers' own. A label is the number of a caption, the last one the null caption."""
+
+    def __init__(self, attention):
+        from diffusers import PixArtTransformer2DModel
+        from diffusers.models.attention_processor import AttnProcessor
+
+        super().__init__()
+        self.model = PixArtTransformer2DModel(
+            num_attention_heads=HEADS,
+            attention_head_dim=WIDTH // HEADS,
+            in_channels=CHANNELS,
+            out_channels=CHANNELS,
+            num_layers=SPEC["depth"],
+            cross_attention_dim=WIDTH,
+            sample_size=SIZE,
+            patch_size=PATCH,
+            interpolation_scale=1.0,
+            use_additional_conditions=False,
+            caption_channels=SPEC["caption_dim"],
+        )
+        if attention == "bmm":
+            self.model.set_attn_processor(AttnProcessor())
+        shape = (CLASSES + 1, SPEC["caption_tokens"], SPEC["caption_dim"])
+        self.captions = nn.Buffer(torch.randn(shape))
+        self.mask = nn.Buffer(torch.ones(1, SPEC["caption_tokens"]))
+
+    def forward(self, x, t, labels):
+        return self.model(
+            x,
+            encoder_hidden_states=self.captions[labels],
+            encoder_attention_mask=self.mask.expand(len(x), -1),
+            timestep=1000 * t,
+            added_cond_kwargs={"resolution": None, "aspect_ratio": None},
+        ).sample
+
+
 class Arm:
     def __init__(self, name):
         how, self.attention = name.split("/")
-        model = Dit(self.attention).to(DEVICE)
+        kind = Pixart if SPEC.get("caption_dim") else Dit
+        model = kind(self.attention).to(DEVICE).train()
         self.parameters = list(model.parameters())
         self.means = [p.detach().clone() for p in self.parameters]
         self.optimiser = torch.optim.AdamW(self.parameters, lr=1e-4, weight_decay=0, fused=True)
