@@ -183,8 +183,7 @@ void register_ingest_command(CLI::App& app, int& exit_code) {
   command->add_option(
       "--caption-embeddings", options.caption_embeddings,
       "A .safetensors file with embeddings [N,L,D] and mask [N,L], a row for each image in the "
-      "order in which they are read, and null [n,D]. The dataset holds each distinct caption once. "
-      "No model reads them yet");
+      "order in which they are read, and null [n,D]. The dataset holds each distinct caption once");
   command
       ->add_option("--text-encoder", options.text_encoder,
                    "Encodes the captions: the folder of a T5 encoder (v1.0, v1.1, Flan) as "
