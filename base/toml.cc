@@ -3,6 +3,7 @@
 #include "base/toml.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -33,6 +34,10 @@ Result<toml::table> parse_toml(std::string_view content, std::string_view shown_
 }
 
 Result<toml::table> read_toml(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    return fail(ErrorCode::kInvalid, text(path, " is no file: expected one of TOML"));
   std::ifstream file(path, std::ios::binary);
   const std::string content{std::istreambuf_iterator<char>(file), {}};
   if (!file) return fail(ErrorCode::kNotFound, text("cannot read ", path, ": is the path right?"));

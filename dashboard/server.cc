@@ -193,7 +193,7 @@ Result<void> MicroServer::listen() {
       MHD_OPTION_EXTERNAL_LOGGER, &MicroServer::log, nullptr, MHD_OPTION_SOCK_ADDR, address,
       MHD_OPTION_CONNECTION_LIMIT, kConnections, MHD_OPTION_CONNECTION_TIMEOUT,
       static_cast<unsigned>(kIdle.count()), MHD_OPTION_CONNECTION_MEMORY_LIMIT, kRequestBytes,
-      MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1U, MHD_OPTION_ARRAY,
+      MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_LISTENING_ADDRESS_REUSE, 0U, MHD_OPTION_ARRAY,
       tls, MHD_OPTION_END);
   if (daemon_ != nullptr) return {};
   const int why = errno;

@@ -45,10 +45,13 @@ Result<void> sync_folder(const std::filesystem::path& file) {
 }  // namespace
 
 Result<std::string> read_secret_file(const std::filesystem::path& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // Without O_NONBLOCK the opening of a pipe would wait for a writer.
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd) return os_error(path, "open");
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return os_error(path, "read");
+  if (!S_ISREG(info.st_mode))
+    return fail(ErrorCode::kInvalid, text(path.string(), " is no file: expected one with a key"));
   if ((info.st_mode & 077) != 0) {
     log_warning("others can read a file that holds a key",
                 {{"file", path.string()}, {"do", "chmod 600"}});

@@ -16,6 +16,7 @@
 #include "cli/testing/testing.h"
 #include "protocol/context.h"
 #include "protocol/token.h"
+#include "storage/folder_lock.h"
 
 namespace skerry::cli {
 namespace {
@@ -752,6 +753,16 @@ TEST(Run, LogAddsWhatIsNewAlsoAfterAnInterruption) {
   std::ofstream(lines, std::ios::app) << "no point\n";
   EXPECT_EQ(around({"run", "log", "fashion", "-o", folder / "log"}), kExitError);
   EXPECT_THAT(around.told(), HasSubstr("history.jsonl:7: expected a point"));
+}
+
+TEST(Run, LogIsWrittenByOneCommandAtATime) {
+  FakeSurroundings around;
+  const TempFolder folder;
+  const auto lock = storage::lock_folder(folder / "log", "busy");
+  ASSERT_TRUE(lock);
+  around.coordinator.answer(Body::kRunShow, run_reply("running"));
+  EXPECT_EQ(around({"run", "log", "fashion", "-o", folder / "log"}), kExitConflict);
+  EXPECT_THAT(around.told(), HasSubstr("another `skerry run log` writes to"));
 }
 
 TEST(Run, LogIsOfOneRun) {

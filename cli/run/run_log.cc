@@ -11,6 +11,7 @@
 #include "cli/run/run_history.h"
 #include "cli/shell/exit_code.h"
 #include "cli/shell/patience.h"
+#include "storage/folder_lock.h"
 #include "storage/tensorboard_file.h"
 
 namespace skerry::cli {
@@ -123,6 +124,10 @@ Result<void> add_new(Command& command, const pb::RunInfo& run, RunLog& log) {
 Result<int> log_run(Command& command, const std::string& run, const LogOptions& options) {
   ASSIGN_OR_RETURN(const pb::RunInfo shown,
                    one_run(command, named(&pb::AdminRequest::mutable_run_show, run)));
+  ASSIGN_OR_RETURN(const UniqueFd lock,
+                   storage::lock_folder(options.folder,
+                                        text("another `skerry run log` writes to ", options.folder,
+                                             ": stop it, or name another folder")));
   RunLog log(options.folder, shown.id());
   TRY(log.open());
   const std::size_t before = log.points();

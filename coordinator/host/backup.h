@@ -23,6 +23,7 @@ namespace skerry::coordinator {
 struct Restore {
   std::int64_t unix_ms = 0;
   Core::Tokens tokens = Core::Tokens::kExpire;
+  bool partial = false;  // of a bucket: also without all objects
 };
 
 struct CopiedData {

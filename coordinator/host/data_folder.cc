@@ -227,12 +227,25 @@ Result<std::vector<std::string>> restore_from_bucket(const storage::Bucket& buck
                      " holds a coordinator's state; name a folder that does not "
                      "exist"));
   }
+  // The identity first, the state last: no folder with a state lacks either.
+  std::error_code error;
+  if (fs::exists(target.identity_file(), error)) {
+    ASSIGN_OR_RETURN(const protocol::Identity found,
+                     protocol::Identity::load(target.identity_file()));
+    if (found.ed25519_key() != its.ed25519_key()) {
+      return fail(ErrorCode::kConflict,
+                  text(to.string(),
+                       " holds another coordinator's identity; name a folder that "
+                       "does not exist"));
+    }
+  } else {
+    TRY(copy_secret(identity, target.identity_file()));
+  }
+  TRY(write_new_admin(target, its));
   const IdentityAuthority authority(its);
   ASSIGN_OR_RETURN(const CopiedData copied,
                    restore_from(bucket, its.ed25519_key(), {*target.store, *target.objects},
                                 authority, SystemClock().now(), restore, progress));
-  TRY(write_new_admin(target, its));
-  TRY(copy_secret(identity, target.identity_file()));
   return lines_on(copied);
 }
 

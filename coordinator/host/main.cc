@@ -245,7 +245,7 @@ Result<int> back_up(const Options& options) {
 
 Result<int> restore(const Options& options) {
   const auto with_advice = [&](const Error& error) {
-    if (error.code != ErrorCode::kCorrupt) return error;
+    if (error.code != ErrorCode::kCorrupt || is_bucket(options.copy)) return error;
     return fail(error.code,
                 text("cannot restore ", options.copy, ": this backup is damaged (", error.message,
                      "); restore an earlier one, or begin a fresh store under the coordinator's "
@@ -254,7 +254,8 @@ Result<int> restore(const Options& options) {
   ASSIGN_OR_RETURN(
       const std::vector<std::string> lacking,
       copy_in(options, Restore{SystemClock().now().unix_ms,
-                               options.keep_tokens ? Core::Tokens::kKeep : Core::Tokens::kExpire})
+                               options.keep_tokens ? Core::Tokens::kKeep : Core::Tokens::kExpire,
+                               options.partial})
           .map_error(with_advice));
   std::cout << "restored to " << options.data
             << ": work since the backup is discarded, and later leases are fenced\n";

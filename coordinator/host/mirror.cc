@@ -19,6 +19,8 @@ constexpr char kOwner[] = "owner";
 constexpr char kStates[] = "state/";
 constexpr char kObjects[] = "objects/";
 constexpr char kManifest[] = "manifest";
+constexpr std::size_t kOwnerBytes = 256;
+constexpr std::size_t kManifestBytes = std::size_t{256} << 20;
 constexpr std::size_t kAtOnce = 16;  // chunks in memory while an object is read back
 
 std::string hex_of(const std::string& key) {
@@ -67,6 +69,10 @@ Result<std::vector<NamedObject>> objects_of(const std::vector<KeyValue>& state,
 Result<void> check_owner(const storage::Bucket& bucket, const std::string& owner,
                          const std::string& found) {
   if (found == hex_of(owner)) return {};
+  if (!Hash::from_hex(found)) {
+    return fail(ErrorCode::kInvalid, text(bucket.shown(), ": expected a coordinator's key in ",
+                                          kOwner, ", found other bytes: is this its mirror?"));
+  }
   return fail(ErrorCode::kConflict,
               text(bucket.shown(), " belongs to the coordinator ", found.substr(0, 12),
                    "…, not to this one, ", hex_of(owner).substr(0, 12),
@@ -75,11 +81,20 @@ Result<void> check_owner(const storage::Bucket& bucket, const std::string& owner
 
 }  // namespace
 
+// The states are few, and show whether a backup by hand or a person has changed
+// the bucket.
 Result<void> Mirror::look() {
-  if (has_looked_) return {};
+  if (has_looked_) {
+    ASSIGN_OR_RETURN(const std::vector<storage::BucketItem> states, bucket_.list(kStates));
+    const auto is_mine = [&](const storage::BucketItem& each) {
+      return states_.contains(each.key);
+    };
+    if (states.size() == states_.size() && std::ranges::all_of(states, is_mine)) return {};
+    has_looked_ = false;
+  }
   objects_.clear();
   states_.clear();
-  const Result<std::string> owner = bucket_.get(kOwner);
+  const Result<std::string> owner = bucket_.get(kOwner, kOwnerBytes);
   if (owner) {
     TRY(check_owner(bucket_, owner_, *owner));
   } else if (owner.error().code != ErrorCode::kNotFound) {
@@ -224,7 +239,7 @@ Result<std::vector<KeyValue>> newest_state(const storage::Bucket& bucket) {
     return fail(ErrorCode::kNotFound,
                 text(bucket.shown(), " holds no coordinator's state: check the prefix"));
   }
-  ASSIGN_OR_RETURN(const std::string bytes, bucket.get(states.back().key));
+  ASSIGN_OR_RETURN(const std::string bytes, bucket.get(states.back().key, states.back().bytes));
   stored::StateCopy copy;
   if (blake2b(bytes).hex() != hash_in(states.back().key) || !copy.ParseFromString(bytes)) {
     return fail(ErrorCode::kCorrupt, text(bucket.shown(), '/', states.back().key,
@@ -239,7 +254,7 @@ Result<std::vector<KeyValue>> newest_state(const storage::Bucket& bucket) {
 // RETURNS: the manifest; nothing where the bucket lacks the object.
 Result<std::optional<storage::NamedManifest>> manifest_in(const storage::Bucket& bucket,
                                                           const Hash& name) {
-  Result<std::string> bytes = bucket.get(object_key(name.hex(), kManifest));
+  Result<std::string> bytes = bucket.get(object_key(name.hex(), kManifest), kManifestBytes);
   if (!bytes && bytes.error().code == ErrorCode::kNotFound)
     return std::optional<storage::NamedManifest>();
   if (!bytes) return bytes.error();
@@ -268,7 +283,8 @@ Result<bool> fetch_object(const storage::Bucket& bucket, const storage::NamedMan
     std::vector<std::string> chunks(count);
     TRY(in_parallel(count, [&](std::size_t i) -> Result<void> {
       const Hash& hash = missing[first + i].hash;
-      Result<std::string> bytes = bucket.get(object_key(object.name.hex(), hash.hex()));
+      Result<std::string> bytes =
+          bucket.get(object_key(object.name.hex(), hash.hex()), storage::kMaxChunkBytes);
       if (!bytes && bytes.error().code != ErrorCode::kNotFound) return bytes.error();
       if (bytes && blake2b(*bytes) == hash) chunks[i] = std::move(*bytes);
       return {};
@@ -292,7 +308,7 @@ Result<bool> fetch_object(const storage::Bucket& bucket, const storage::NamedMan
 Result<CopiedData> restore_from(const storage::Bucket& bucket, const std::string& owner,
                                 const CopyTo& to, const Authority& authority, Now now,
                                 const Restore& restore, const MirrorProgress& progress) {
-  const Result<std::string> found = bucket.get(kOwner);
+  const Result<std::string> found = bucket.get(kOwner, kOwnerBytes);
   if (!found && found.error().code == ErrorCode::kNotFound) {
     return fail(ErrorCode::kNotFound,
                 text(bucket.shown(), " holds no coordinator's state: check the prefix"));
@@ -323,6 +339,12 @@ Result<CopiedData> restore_from(const storage::Bucket& bucket, const std::string
                        if (progress) progress(done, total);
                      }));
     if (!is_whole) copied.lacking.insert(name);
+  }
+  if (!copied.lacking.empty() && !restore.partial) {
+    return fail(ErrorCode::kCorrupt,
+                text(bucket.shown(), " lacks ", copied.lacking.size(), " of ", copied.named.size(),
+                     " objects, or gives other bytes for them: ask again, as the rest is here; or "
+                     "begin without them by --partial: nodes that hold them give them back"));
   }
   ASSIGN_OR_RETURN(state, Core::restored(state, restore.unix_ms, restore.tokens));
   std::vector<storage::Write> batch;

@@ -69,8 +69,8 @@ class Mirror {
 // Restores the newest state of the bucket and its objects. It resumes where an
 // earlier call was interrupted.
 // REQUIRES: `to` holds no state.
-// ON FAILURE: also kNotFound: the bucket holds no state. kCorrupt: it holds
-// other bytes than were written.
+// ON FAILURE: also kNotFound: the bucket holds no state. kCorrupt: it lacks
+// objects, or holds other bytes. What is whole is in `to` then.
 Result<CopiedData> restore_from(const storage::Bucket& bucket, const std::string& owner,
                                 const CopyTo& to, const Authority& authority, Now now,
                                 const Restore& restore, const MirrorProgress& progress = {});

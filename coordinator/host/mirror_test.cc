@@ -32,11 +32,20 @@ class MirrorTest : public ::testing::Test, protected testing::FilledFolder {
     return update(mirror);
   }
   Result<std::vector<std::string>> restore(const MemoryBucket& bucket,
-                                           const std::filesystem::path& to) const {
+                                           const std::filesystem::path& to,
+                                           bool partial = false) const {
     return restore_from_bucket(bucket, from_ / "identity", to,
-                               Restore{1'700'000'000'000, Core::Tokens::kKeep}, {});
+                               Restore{1'700'000'000'000, Core::Tokens::kKeep, partial}, {});
   }
-  Result<std::vector<std::string>> restore() const { return restore(bucket_, restored_); }
+  Result<std::vector<std::string>> restore(bool partial = false) const {
+    return restore(bucket_, restored_, partial);
+  }
+  void flip_bytes_of_shard() {
+    for (auto& [key, value] : bucket_.values) {
+      const bool is_of_shard = key.starts_with("objects/" + shard_.name.hex());
+      if (is_of_shard && !key.ends_with("manifest")) value[0] ^= 1;
+    }
+  }
   // Another checkpoint takes the place of the first.
   NamedManifest go_on(std::uint64_t seed) {
     const DataFolder folder = value_of(open_data_folder(from_));
@@ -142,20 +151,52 @@ TEST_F(MirrorTest, NamesADamagedObjectAndKeepsTheRest) {
   file.seekp(100).put('\x7f').put('\x01');
   file.close();
   EXPECT_THAT(lines_on(value_of(update()).copied), ElementsAre(line_on_shard()));
-  EXPECT_THAT(value_of(restore()), ElementsAre(line_on_shard()));
+  EXPECT_THAT(restore().error().message, HasSubstr("--partial"));
+  EXPECT_THAT(value_of(restore(/*partial=*/true)), ElementsAre(line_on_shard()));
 }
 
 TEST_F(MirrorTest, OtherBytesInTheBucketAreNotTaken) {
   value_of(update());
-  for (auto& [key, value] : bucket_.values) {
-    const bool is_of_shard = key.starts_with("objects/" + shard_.name.hex());
-    if (is_of_shard && !key.ends_with("manifest")) value[0] ^= 1;
-  }
-  EXPECT_THAT(value_of(restore()), ElementsAre(line_on_shard()));
+  flip_bytes_of_shard();
+  EXPECT_EQ(restore().error().code, ErrorCode::kCorrupt);
+  EXPECT_THAT(value_of(restore(bucket_, folder_.path() / "partial", /*partial=*/true)),
+              ElementsAre(line_on_shard()));
+  flip_bytes_of_shard();
+  EXPECT_THAT(value_of(restore()), IsEmpty()) << "once the store is well, it goes on";
   for (auto& [key, value] : bucket_.values) {
     if (key.starts_with("state/")) value[0] ^= 1;
   }
   EXPECT_EQ(restore(bucket_, folder_.path() / "other").error().code, ErrorCode::kCorrupt);
+}
+
+// A backup by hand to the same prefix removes what the thread believes there.
+TEST_F(MirrorTest, SeesWhatAnotherHasDoneToTheBucket) {
+  Mirror mirror(bucket_, identity().ed25519_key());
+  value_of(update(mirror));
+  bucket_.values.clear();
+  value_of(update(mirror));
+  EXPECT_THAT(value_of(restore()), IsEmpty()) << "an emptied bucket is filled";
+  go_on(2);
+  value_of(update());
+  std::erase_if(bucket_.values, [&](const auto& each) {
+    return each.first.starts_with("objects/" + shard_.name.hex());
+  });
+  go_on(3);
+  value_of(update(mirror));
+  EXPECT_THAT(value_of(restore(bucket_, folder_.path() / "again")), IsEmpty());
+}
+
+TEST_F(MirrorTest, AnInterruptedRestoreGoesOnUnderTheSameIdentity) {
+  value_of(update());
+  MemoryBucket broken;
+  broken.values = bucket_.values;
+  std::erase_if(broken.values, [&](const auto& each) {
+    return each.first.starts_with("objects/" + checkpoint_.name.hex());
+  });
+  EXPECT_FALSE(restore(broken, restored_));
+  EXPECT_EQ(value_of(protocol::Identity::load(restored_ / "identity")).ed25519_key(),
+            identity().ed25519_key());
+  EXPECT_THAT(value_of(restore()), IsEmpty());
 }
 
 TEST_F(MirrorTest, AnothersBucketIsLeftAlone) {

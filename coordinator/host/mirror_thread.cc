@@ -16,6 +16,21 @@ namespace {
 constexpr int kAttempts = 20;      // to read a state whose objects are all still there
 constexpr int kLongestPause = 16;  // times the pause, after failures
 
+// `is_read`: the store could be read. A coordinator that runs may change it
+// while it is opened.
+Result<Mirrored> mirror_once(Mirror& mirror, const fs::path& data, const fs::path& scratch,
+                             const Authority& authority, bool is_last_attempt,
+                             const MirrorProgress& progress, bool& is_read) {
+  ASSIGN_OR_RETURN(const auto store,
+                   storage::view_rocksdb_store((data / "store").string(), scratch.string()));
+  ASSIGN_OR_RETURN(const auto objects,
+                   storage::ObjectStore::view(*store, (data / "objects").string(),
+                                              storage::Checkpoints::kInStore));
+  is_read = true;
+  return mirror.update({*store, *objects}, authority, SystemClock().now(), is_last_attempt,
+                       progress);
+}
+
 }  // namespace
 
 Result<Mirrored> mirror_folder(Mirror& mirror, const fs::path& data, const fs::path& scratch,
@@ -26,17 +41,15 @@ Result<Mirrored> mirror_folder(Mirror& mirror, const fs::path& data, const fs::p
   for (int attempt = 1; attempt <= kAttempts; ++attempt) {
     std::error_code ignored;
     fs::remove_all(scratch, ignored);
-    ASSIGN_OR_RETURN(const auto store,
-                     storage::view_rocksdb_store((data / "store").string(), scratch.string()));
-    ASSIGN_OR_RETURN(const auto objects,
-                     storage::ObjectStore::view(*store, (data / "objects").string(),
-                                                storage::Checkpoints::kInStore));
-    mirrored = mirror.update({*store, *objects}, authority, SystemClock().now(),
-                             attempt == kAttempts, progress);
+    bool is_read = false;
+    mirrored =
+        mirror_once(mirror, data, scratch, authority, attempt == kAttempts, progress, is_read);
     if (mirrored || (stop != nullptr && *stop)) break;
     // Of a coordinator that runs: the next look sees what became of an object.
     const ErrorCode why = mirrored.error().code;
-    if (why != ErrorCode::kNotFound && why != ErrorCode::kIo && why != ErrorCode::kCorrupt) break;
+    const bool may_be_a_race = !is_read || why == ErrorCode::kNotFound || why == ErrorCode::kIo ||
+                               why == ErrorCode::kCorrupt;
+    if (!may_be_a_race) break;
   }
   std::error_code ignored;
   fs::remove_all(scratch, ignored);

@@ -194,6 +194,8 @@ CopyCommands add_copy_commands(CLI::App& app, Options& options) {
   restore->add_option("COPY", options.copy, "a backup: a folder, or s3://BUCKET/PREFIX");
   restore->add_option("--identity", options.identity,
                       "of a bucket: the identity file of the coordinator that wrote it");
+  restore->add_flag("--partial", options.partial,
+                    "of a bucket: also without the objects that it lacks");
   restore->add_flag(
       "--fresh", options.fresh,
       "without a backup: begins a fresh store under the identity in --data and keeps what was "

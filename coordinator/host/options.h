@@ -18,6 +18,7 @@ struct Options {
   Command command = Command::kServe;
   std::string data;
   std::string copy;      // of backup and restore: a folder, or s3://…
+  bool partial = false;  // restore from a bucket without all objects
   std::string identity;  // to restore from a bucket, which holds no secret
   bool keep_tokens = false;
   bool fresh = false;  // restore without a copy: a fresh store under the identity that is there

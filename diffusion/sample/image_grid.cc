@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -67,6 +68,10 @@ Picture make_grid(const std::vector<Picture>& pictures, std::uint32_t columns,
 }
 
 Result<void> write_png(const std::string& path, const Picture& picture) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    return fail(ErrorCode::kInvalid, text(path, " is no file: name one for the picture"));
   png_image image{};
   image.version = PNG_IMAGE_VERSION;
   image.width = picture.width;

@@ -2,7 +2,11 @@
 #include "diffusion/sample/image_grid.h"
 
 #include <png.h>
+#include <sys/stat.h>
 
+#include <filesystem>
+
+#include "base/temp_folder.h"
 #include "diffusion/testing/testing.h"
 
 namespace skerry::diffusion {
@@ -59,6 +63,16 @@ TEST(ImageGrid, LaysPicturesRowByRowWithAGap) {
   EXPECT_EQ(grid.pixels[1 * 5 + 3], 20);
   EXPECT_EQ(grid.pixels[3 * 5 + 1], 30);
   EXPECT_EQ(grid.pixels[3 * 5 + 3], 255);
+}
+
+TEST(ImageGrid, TakesThePlaceOfNothingButAFile) {
+  const TempFolder folder;
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const auto written = write_png(pipe, {1, 1, 1, {0}});
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, ErrorCode::kInvalid);
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
 TEST(ImageGrid, AFolderThatIsNotThereIsAnError) {

@@ -20,9 +20,6 @@
 
 namespace skerry::storage {
 
-// Nothing that is put or read is longer.
-inline constexpr std::size_t kMaxBucketValue = std::size_t{1} << 30;
-
 struct BucketItem {
   std::string key;
   std::uint64_t bytes = 0;
@@ -32,8 +29,9 @@ class Bucket {
  public:
   virtual ~Bucket() = default;
 
-  // ON FAILURE: kNotFound: there is no such key.
-  virtual Result<std::string> get(const std::string& key) const = 0;
+  // Reads at most so many bytes.
+  // ON FAILURE: kNotFound: there is no such key. kInvalid: the value is longer.
+  virtual Result<std::string> get(const std::string& key, std::size_t most) const = 0;
   // Durable on return; replaces what is there.
   virtual Result<void> put(const std::string& key, std::string_view value) = 0;
   // Does nothing if there is no such key.

@@ -22,7 +22,10 @@ namespace skerry::storage {
 namespace {
 
 constexpr std::chrono::seconds kValid{3600};
+constexpr std::size_t kShown = 200;  // of a store's words
 constexpr char kScheme[] = "s3://";
+constexpr std::size_t kListBytes = 8 << 20;   // of one page of a list
+constexpr std::size_t kWordsBytes = 1 << 20;  // of an answer that is not asked for
 
 struct FreeHandle {
   void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
@@ -32,12 +35,15 @@ using Handle = std::unique_ptr<CURL, FreeHandle>;
 struct Answer {
   long status = 0;
   std::string body;
+  std::size_t most = kWordsBytes;
+  bool is_longer = false;
 };
 
 std::size_t take_body(const char* data, std::size_t, std::size_t size, void* to) {
-  std::string& body = static_cast<Answer*>(to)->body;
-  if (body.size() + size > kMaxBucketValue) return 0;
-  body.append(data, size);
+  Answer& answer = *static_cast<Answer*>(to);
+  answer.is_longer = answer.body.size() + size > answer.most;
+  if (answer.is_longer) return 0;
+  answer.body.append(data, size);
   return size;
 }
 
@@ -56,13 +62,23 @@ int is_to_end(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   return static_cast<const std::atomic<bool>*>(stop)->load() ? 1 : 0;
 }
 
+// A log takes no control bytes from elsewhere.
+std::string plain(std::string words) {
+  std::ranges::replace_if(
+      words, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return words;
+}
+
 // What the store says of a refusal: "AccessDenied: no such key id".
 std::string reason_of(const Answer& answer) {
   pugi::xml_document document;
   if (document.load_buffer(answer.body.data(), answer.body.size())) {
     const pugi::xml_node error = document.child("Error");
     const std::string code = error.child_value("Code"), words = error.child_value("Message");
-    if (!code.empty()) return text("HTTP ", answer.status, ", ", code, ": ", words);
+    if (!code.empty()) {
+      return text("HTTP ", answer.status, ", ",
+                  plain(code.substr(0, kShown) + ": " + words.substr(0, kShown)));
+    }
   }
   return text("HTTP ", answer.status);
 }
@@ -94,8 +110,8 @@ class S3Bucket final : public Bucket {
   S3Bucket(S3Place place, std::string bucket, std::string prefix)
       : place_(std::move(place)), bucket_(std::move(bucket)), prefix_(std::move(prefix)) {}
 
-  Result<std::string> get(const std::string& key) const override {
-    ASSIGN_OR_RETURN(Answer answer, ask("GET", key, {}, {}));
+  Result<std::string> get(const std::string& key, std::size_t most) const override {
+    ASSIGN_OR_RETURN(Answer answer, ask("GET", key, {}, {}, most));
     return std::move(answer.body);
   }
 
@@ -114,7 +130,7 @@ class S3Bucket final : public Bucket {
     std::vector<BucketItem> items;
     std::map<std::string, std::string> query{{"list-type", "2"}, {"prefix", prefix_ + prefix}};
     for (;;) {
-      ASSIGN_OR_RETURN(const Answer answer, ask("GET", std::nullopt, query, {}));
+      ASSIGN_OR_RETURN(const Answer answer, ask("GET", std::nullopt, query, {}, kListBytes));
       pugi::xml_document document;
       const bool is_list = document.load_buffer(answer.body.data(), answer.body.size()) &&
                            document.child("ListBucketResult");
@@ -127,7 +143,8 @@ class S3Bucket final : public Bucket {
       }
       const std::string next = result.child_value("NextContinuationToken");
       if (!result.child("IsTruncated").text().as_bool() || next.empty()) break;
-      query["continuation-token"] = next;
+      if (std::exchange(query["continuation-token"], next) == next)
+        return fail(ErrorCode::kInvalid, text(shown(), ": a list that comes to no end"));
     }
     std::ranges::sort(items, {}, &BucketItem::key);
     return items;
@@ -144,11 +161,12 @@ class S3Bucket final : public Bucket {
 
   // Without a key: of the bucket itself.
   Result<Answer> ask(const char* method, const std::optional<std::string>& key, const Query& query,
-                     std::string_view body) const {
+                     std::string_view body, std::size_t most = kWordsBytes) const {
     std::chrono::milliseconds pause = place_.first_pause;
     for (int left = place_.tries - 1;; --left, pause *= 2) {
-      Result<Answer> answer = ask_once(method, key, query, body);
-      const bool again = !is_stopped() && (!answer || may_pass(*answer));
+      Result<Answer> answer = ask_once(method, key, query, body, most);
+      const bool may_be_so = !answer && answer.error().code == ErrorCode::kUnavailable;
+      const bool again = !is_stopped() && (may_be_so || (answer && may_pass(*answer)));
       if (!again && answer->status / 100 == 2) return answer;
       if (!again || left <= 0) {
         if (!answer) return answer.error();
@@ -170,7 +188,7 @@ class S3Bucket final : public Bucket {
   }
 
   Result<Answer> ask_once(const char* method, const std::optional<std::string>& key,
-                          const Query& query, std::string_view body) const {
+                          const Query& query, std::string_view body, std::size_t most) const {
     const SignedRequest request{.method = method,
                                 .origin = place_.endpoint,
                                 .path = '/' + bucket_ + (key ? '/' + prefix_ + *key : ""),
@@ -179,7 +197,7 @@ class S3Bucket final : public Bucket {
     const std::string url =
         signed_url(request, place_.keys, place_.region,
                    std::chrono::duration_cast<std::chrono::seconds>(now).count(), kValid);
-    Answer answer;
+    Answer answer{.most = std::max(most, kWordsBytes)};
     Sent sent{body};
     Handle handle = take_handle();
     CURL* const curl = handle.get();
@@ -188,6 +206,7 @@ class S3Bucket final : public Bucket {
     curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_QUICK_EXIT, 1L);  // does not wait for a name's lookup
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, static_cast<long>(place_.silence.count()));
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(place_.silence.count()));
@@ -208,6 +227,10 @@ class S3Bucket final : public Bucket {
     }
     const CURLcode outcome = curl_easy_perform(curl);
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &answer.status);
+    if (answer.is_longer || (answer.status / 100 == 2 && answer.body.size() > most)) {
+      return fail(ErrorCode::kInvalid,
+                  text(method, ' ', name_of(key), ": an answer of more than ", most, " bytes"));
+    }
     if (outcome != CURLE_OK) {  // its connection may be broken: another is made
       return fail(ErrorCode::kUnavailable, text(method, ' ', name_of(key), " at ", place_.endpoint,
                                                 ": ", curl_easy_strerror(outcome)));

@@ -37,7 +37,7 @@ TEST(S3Bucket, WhereNobodyAnswersSaysSo) {
                                       .keys = kKeys,
                                       .tries = 2,
                                       .first_pause = std::chrono::milliseconds(1)});
-  const auto found = (*bucket)->get("key");
+  const auto found = (*bucket)->get("key", 10);
   ASSERT_FALSE(found);
   EXPECT_EQ(found.error().code, ErrorCode::kUnavailable);
   EXPECT_NE(found.error().message.find("s3://b/c/key"), std::string::npos) << found.error().message;

@@ -204,6 +204,9 @@ class Bucket(EndToEnd):
         url = self.store.arguments()[1]
         other = self.cluster()
         other.start_coordinator()
+        long, page = (self.store.arguments(prefix)[1] for prefix in ("long", "page"))
+        self.store.objects["long/owner"] = bytes(5 << 20)
+        self.store.objects["page/owner"] = b"<!DOCTYPE html>"
         for words, env, status, expected in (
             (["backup", url, "--data", other.root / "coordinator"], None, 1, "belongs to"),
             (["backup", "s3://", "--data", data], None, 78, "s3://BUCKET"),
@@ -215,6 +218,9 @@ class Bucket(EndToEnd):
                 "SignatureDoesNotMatch",
             ),
             (["backup", url, "--data", data], {"AWS_SECRET_ACCESS_KEY": ""}, 78, "--store-keys"),
+            (["backup", url, "--data", data, "--store-keys", data], None, 78, "is no file"),
+            (["backup", long, "--data", data], None, 78, "more than 256 bytes"),
+            (["backup", page, "--data", data], None, 78, "expected a coordinator's key"),
             (["restore", url, "--data", it.root / "new"], None, 78, "--identity"),
             (
                 ["restore", url, "--identity", data / "identity", "--data", data],

@@ -18,10 +18,11 @@ class MemoryBucket final : public Bucket {
   std::function<Result<void>(const std::string& change)> before_change;
   std::map<std::string, std::string> values;
 
-  Result<std::string> get(const std::string& key) const override {
+  Result<std::string> get(const std::string& key, std::size_t most) const override {
     const std::scoped_lock lock(mutex_);
     const auto found = values.find(key);
     if (found == values.end()) return fail(ErrorCode::kNotFound, "no key " + key);
+    if (found->second.size() > most) return fail(ErrorCode::kInvalid, key + " is longer");
     return found->second;
   }
   Result<void> put(const std::string& key, std::string_view value) override {
