@@ -186,6 +186,10 @@ TEST_F(DatasetAdd, TellsTheEngineHowCaptionsAreEncoded) {
               ElementsAre("--caption-embeddings", "file"));
   EXPECT_EQ(around({"dataset", "add", "shapes", folder / "images", "--captions", "some"}),
             kExitUsage);
+  EXPECT_EQ(around({"dataset", "add", "shapes", folder / "images", "--captions", "class",
+                    "--partitions", "2"}),
+            kExitUsage);
+  EXPECT_THAT(around.told(), HasSubstr("add --text-encoder DIR"));
 }
 
 // A dataset with `bytes` of captions for its three samples.

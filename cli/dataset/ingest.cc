@@ -95,6 +95,10 @@ std::string ingest_folder(const IngestOptions& options, const Surroundings& arou
 
 Result<std::string> ingest(const IngestOptions& options, Surroundings& around) {
   std::error_code error;
+  if (options.captions == "class" && options.text_encoder.empty()) {
+    return fail(ErrorCode::kInvalid,
+                "--captions class names the classes for an encoder: add --text-encoder DIR");
+  }
   if (!fs::exists(options.source, error)) {
     return fail(ErrorCode::kNotFound,
                 text(options.source,
