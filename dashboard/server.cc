@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -307,7 +306,7 @@ ssize_t MicroServer::read(Stream& stream, char* out, std::size_t most) {
     stream.spoke = now;
   }
   const std::size_t bytes = std::min(most, stream.unsent.size());
-  std::memcpy(out, stream.unsent.data(), bytes);
+  stream.unsent.copy(out, bytes);
   stream.unsent.erase(0, bytes);
   return static_cast<ssize_t>(bytes);
 }

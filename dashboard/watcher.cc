@@ -44,7 +44,7 @@ bool is_told(const pb::Event& event) {
 }  // namespace
 
 Result<void> Watcher::look() {
-  const Result<void> asked = ask();
+  Result<void> asked = ask();
   const std::int64_t now = command_.around.unix_ms();
   if (asked.has_value()) {
     state_.unix_ms = now;
@@ -71,7 +71,7 @@ Result<void> Watcher::ask() {
   std::set<std::string> there;
   for (const pb::RunInfo& run : list_) {
     there.insert(run.id());
-    const Result<void> asked = ask_run(run);
+    Result<void> asked = ask_run(run);
     if (!asked.has_value() && asked.error().code != ErrorCode::kNotFound) return asked;
   }
   std::erase_if(state_.runs, [&](const auto& run) { return there.count(run.first) == 0; });
