@@ -92,9 +92,7 @@ Result<CopiedData> copy_data(const CopyFrom& from, const CopyTo& to, const Autho
   if (restore) {
     ASSIGN_OR_RETURN(state, Core::restored(state, restore->unix_ms, restore->tokens));
   }
-  std::vector<storage::Write> batch;
-  for (KeyValue& entry : state) batch.push_back({kStatePrefix + entry.key, std::move(entry.value)});
-  TRY(to.store.write(batch));  // last: without it the copy holds no state
+  TRY(write_state(to.store, std::move(state)));  // last: without it the copy holds no state
   return copied;
 }
 

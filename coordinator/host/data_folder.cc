@@ -265,10 +265,7 @@ Result<fs::path> begin_fresh_store(const fs::path& path, std::int64_t unix_ms) {
     kept = path / text("damaged-", number);
   {
     ASSIGN_OR_RETURN(const DataFolder fresh, open_data_folder(kept));
-    std::vector<storage::Write> batch;
-    for (KeyValue& entry : Core::fresh(unix_ms))
-      batch.push_back({kStatePrefix + entry.key, std::move(entry.value)});
-    TRY(fresh.store->write(batch));
+    TRY(write_state(*fresh.store, Core::fresh(unix_ms)));
   }
   // The store last: until then a start finds the damaged one, never an empty
   // one, which would be a first start.

@@ -42,6 +42,12 @@ Result<std::vector<KeyValue>> read_state(const storage::Store& store) {
   return state;
 }
 
+Result<void> write_state(storage::Store& store, std::vector<KeyValue> state) {
+  std::vector<storage::Write> batch;
+  for (KeyValue& entry : state) batch.push_back({kStatePrefix + entry.key, std::move(entry.value)});
+  return store.write(batch);
+}
+
 Result<void> check_objects(const Core& core, const storage::ObjectStore& objects) {
   for (const NamedObject& object : core.objects()) {
     // An earlier process found it damaged and told people, who may repair it.

@@ -39,6 +39,8 @@ namespace skerry::coordinator {
 // Where the core's state lies in the Store, apart from the objects' keys.
 inline constexpr char kStatePrefix[] = "coordinator/";
 Result<std::vector<KeyValue>> read_state(const storage::Store& store);
+// Adds a whole state to a store that holds none.
+Result<void> write_state(storage::Store& store, std::vector<KeyValue> state);
 // kCorrupt, where the store knows nothing of an object that the state needs.
 // One that it knows in part is damaged, which keeps no coordinator from
 // starting.

@@ -23,16 +23,6 @@ constexpr std::size_t kOwnerBytes = 256;
 constexpr std::size_t kManifestBytes = std::size_t{256} << 20;
 constexpr std::size_t kAtOnce = 16;  // chunks in memory while an object is read back
 
-std::string hex_of(const std::string& key) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string out;
-  for (const char c : key) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += {kDigits[byte >> 4], kDigits[byte & 15]};
-  }
-  return out;
-}
-
 std::string object_key(const std::string& name, const std::string& part) {
   return text(kObjects, name, '/', part);
 }
@@ -68,14 +58,14 @@ Result<std::vector<NamedObject>> objects_of(const std::vector<KeyValue>& state,
 
 Result<void> check_owner(const storage::Bucket& bucket, const std::string& owner,
                          const std::string& found) {
-  if (found == hex_of(owner)) return {};
+  if (found == to_hex(owner)) return {};
   if (!Hash::from_hex(found)) {
     return fail(ErrorCode::kInvalid, text(bucket.shown(), ": expected a coordinator's key in ",
                                           kOwner, ", found other bytes: is this its mirror?"));
   }
   return fail(ErrorCode::kConflict,
               text(bucket.shown(), " belongs to the coordinator ", found.substr(0, 12),
-                   "…, not to this one, ", hex_of(owner).substr(0, 12),
+                   "…, not to this one, ", to_hex(owner).substr(0, 12),
                    "…: name another prefix, or use that coordinator's identity"));
 }
 
@@ -100,7 +90,7 @@ Result<void> Mirror::look() {
   } else if (owner.error().code != ErrorCode::kNotFound) {
     return owner.error();
   } else {
-    TRY(bucket_.put(kOwner, hex_of(owner_)));
+    TRY(bucket_.put(kOwner, to_hex(owner_)));
   }
   ASSIGN_OR_RETURN(const std::vector<storage::BucketItem> states, bucket_.list(kStates));
   for (const storage::BucketItem& each : states) states_.insert(each.key);
@@ -347,9 +337,7 @@ Result<CopiedData> restore_from(const storage::Bucket& bucket, const std::string
                      "begin without them by --partial: nodes that hold them give them back"));
   }
   ASSIGN_OR_RETURN(state, Core::restored(state, restore.unix_ms, restore.tokens));
-  std::vector<storage::Write> batch;
-  for (KeyValue& entry : state) batch.push_back({kStatePrefix + entry.key, std::move(entry.value)});
-  TRY(to.store.write(batch));  // last: without it the copy holds no state
+  TRY(write_state(to.store, std::move(state)));  // last: without it the copy holds no state
   return copied;
 }
 

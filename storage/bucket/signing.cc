@@ -14,14 +14,6 @@ namespace {
 
 constexpr char kAlgorithm[] = "AWS4-HMAC-SHA256";
 
-std::string hex(std::string_view bytes) {
-  std::string out(2 * bytes.size() + 1, '\0');
-  sodium_bin2hex(out.data(), out.size(), reinterpret_cast<const unsigned char*>(bytes.data()),
-                 bytes.size());
-  out.pop_back();
-  return out;
-}
-
 std::string sha256(std::string_view bytes) {
   std::string out(crypto_hash_sha256_BYTES, '\0');
   crypto_hash_sha256(reinterpret_cast<unsigned char*>(out.data()),
@@ -93,11 +85,11 @@ std::string signed_url(const SignedRequest& request, const BucketKeys& keys,
   const std::string canonical =
       text(request.method, '\n', path, '\n', words, "\nhost:", host, "\n\nhost\nUNSIGNED-PAYLOAD");
   const std::string to_sign =
-      text(kAlgorithm, '\n', when, '\n', scope, '\n', hex(sha256(canonical)));
+      text(kAlgorithm, '\n', when, '\n', scope, '\n', to_hex(sha256(canonical)));
   std::string key = "AWS4" + keys.secret;
   for (const std::string& part : {day, region, std::string("s3"), std::string("aws4_request")})
     key = hmac(key, part);
-  return text(request.origin, path, '?', words, "&X-Amz-Signature=", hex(hmac(key, to_sign)));
+  return text(request.origin, path, '?', words, "&X-Amz-Signature=", to_hex(hmac(key, to_sign)));
 }
 
 }  // namespace skerry::storage

@@ -63,15 +63,6 @@ class Bucket(EndToEnd):
             shutil.copy2(it.root / "coordinator/identity", identity)
         shutil.rmtree(it.root / "coordinator")
 
-    def trained(self, it, run):
-        objects = [
-            o
-            for o in it.items("chunk", "list", run, "--chunks")
-            if o["kind"] == "checkpoint" and o["step"] == STEPS
-        ]
-        self.assertEqual(len(objects), 2)
-        return {o["expert"]: sorted(chunk["chunk"] for chunk in o["chunks"]) for o in objects}
-
     def test_a_lost_coordinator_comes_back_from_it(self):
         it = self.start()
         for name in ("ada", "bob"):
@@ -79,7 +70,7 @@ class Bucket(EndToEnd):
         it.add_dataset(partitions=2)
         it.create_run("reference", train={"steps": STEPS})
         it.wait_run("reference")
-        reference = self.trained(it, "reference")
+        reference = self.trained(it, "reference", STEPS)
         it.create_run("birds", train={"steps": STEPS})
         for expert in (0, 1):
             it.wait_event(kind="committed", run="birds", expert=expert, count=2)
@@ -96,7 +87,7 @@ class Bucket(EndToEnd):
         self.assertIn("restored to", words)
         it.start_coordinator()
         it.wait_run("birds")
-        self.assertEqual(self.trained(it, "birds"), reference, "as if nothing had happened")
+        self.assertEqual(self.trained(it, "birds", STEPS), reference, "as if nothing had happened")
         for now, then in zip([e["epoch"] for e in it.experts("birds")], before):
             self.assertGreater(now, then)
         self.assertEqual(it.coordinator.stop(), 0)

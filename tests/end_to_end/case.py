@@ -24,6 +24,16 @@ class EndToEnd(unittest.TestCase):
         self.addCleanup(self._close, made)
         return made
 
+    def trained(self, it, run, step):
+        """The bytes of its experts at that step, as hashes: weights, moments and means."""
+        objects = [
+            o
+            for o in it.items("chunk", "list", run, "--chunks")
+            if o["kind"] == "checkpoint" and o["step"] == step
+        ]
+        self.assertEqual(len(objects), 2)
+        return {o["expert"]: sorted(chunk["chunk"] for chunk in o["chunks"]) for o in objects}
+
     def _close(self, made):
         failed = (
             any(error for _, error in self._outcome.errors)

@@ -33,22 +33,12 @@ class Restore(EndToEnd):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
-    def trained(self, it, run):
-        """The bytes of its experts in the end, as hashes: weights, moments and means."""
-        objects = [
-            o
-            for o in it.items("chunk", "list", run, "--chunks")
-            if o["kind"] == "checkpoint" and o["step"] == STEPS
-        ]
-        self.assertEqual(len(objects), 2)
-        return {o["expert"]: sorted(chunk["chunk"] for chunk in o["chunks"]) for o in objects}
-
     def reference(self, it):
         """What a run comes to that nothing befell."""
         it.add_dataset(partitions=2)
         it.create_run("reference", train={"steps": STEPS})
         it.wait_run("reference")
-        return self.trained(it, "reference")
+        return self.trained(it, "reference", STEPS)
 
     def begin(self, it, names):
         """A run half done, and its state. The nodes are slow, so that it is not done too early."""
@@ -118,7 +108,9 @@ class Restore(EndToEnd):
                 it.start_daemon(name, env=QUICK)
         it.wait_run("birds")
         self.assertEqual(
-            self.trained(it, "birds"), reference, "to the same bytes as a run that nothing befell"
+            self.trained(it, "birds", STEPS),
+            reference,
+            "to the same bytes as a run that nothing befell",
         )
         # No node keeps the held-back images: who has them adds them again.
         if self.fake:  # noise, which is not made twice
